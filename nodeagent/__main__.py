@@ -1,0 +1,3 @@
+from nodeagent.cli.main import entry
+
+entry()

@@ -1,0 +1,73 @@
+"""A MachineConfig as plain, comparable data: what a host should be, after parsing and validation.
+
+Names follow the Ignition and MachineConfig schemas. Everything that does not change the meaning (order of entries,
+nil against empty, encoding of the bytes, ``""`` against ``default``) is already normalised away here, so that ``==``
+means "nothing to do".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+__all__ = ["CORE_USER", "ConfigSource", "FileEntry", "MachineConfig", "UnitEntry", "UserEntry"]
+
+CORE_USER = "core"
+
+
+@dataclass(frozen=True, slots=True)
+class FileEntry:
+    """A regular file. ``content`` is decoded (base64, percent, gzip); ``mode`` is 0 to 0o777."""
+
+    path: str
+    content: bytes = field(repr=False)  # may be a pull secret: never in a log by accident
+    mode: int = 0o644
+    user: int | str = 0
+    group: int | str = 0
+    overwrite: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class UnitEntry:
+    """A systemd unit. ``contents`` None: the unit comes from the OS. ``enabled`` None: the preset decides."""
+
+    name: str
+    contents: str | None = field(default=None, repr=False)
+    enabled: bool | None = None
+    mask: bool = False
+    dropins: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class UserEntry:
+    name: str
+    ssh_keys: tuple[str, ...] = ()
+    password_hash: str | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class MachineConfig:
+    """``unapplied`` holds the sections that we do not apply (``storage.luks``, ...), in a canonical form, so that a
+    change in them is refused instead of ignored."""
+
+    name: str
+    files: Mapping[str, FileEntry] = field(default_factory=dict)
+    units: Mapping[str, UnitEntry] = field(default_factory=dict)
+    users: Mapping[str, UserEntry] = field(default_factory=dict)
+    kernel_arguments: tuple[str, ...] = ()
+    extensions: tuple[str, ...] = ()
+    kernel_type: str = "default"
+    fips: bool = False
+    os_image_url: str = ""
+    extensions_image: str = ""
+    unapplied: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigSource:
+    """The text a MachineConfig was parsed from, as kept in the store: parsing it again is the only way back, so a
+    newer agent reads what an older one stored. ``digest`` is the SHA-256 of ``text`` in hex."""
+
+    name: str
+    digest: str
+    text: bytes = field(repr=False)

@@ -1,0 +1,77 @@
+"""The few kinds of error that anything above the adapters has to tell apart.
+
+Every foreign error (D-Bus, errno, SQLite, HTTP) becomes one of these at the adapter that met it, once. ``reason`` is
+a stable CamelCase word: it is what scripts match, what `nodeagent status` shows and what the journal carries. The
+message is for people and never holds a secret.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+__all__ = ["AgentError", "InvalidInput", "Problem", "Refused", "Retryable", "Terminal", "Unreachable", "Unreconcilable"]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Problem:
+    """One finding in an input: ``path`` is like ``spec.config.storage.files[3].mode``, or a path on the host."""
+
+    path: str
+    message: str
+
+
+class AgentError(Exception):
+    """Base of all errors we raise on purpose. ``exit_code`` is the one of the command line contract."""
+
+    exit_code = 1
+    default_reason = "AgentFailed"
+
+    def __init__(
+        self, message: str, *, reason: str = "", hint: str = "", problems: Iterable[Problem] = ()
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.reason = reason or self.default_reason
+        self.hint = hint
+        self.problems = tuple(problems)
+
+
+class InvalidInput(AgentError):
+    """The input cannot be read or breaks a rule. Nothing was touched; trying again gives the same answer."""
+
+    exit_code = 2
+    default_reason = "InvalidInput"
+
+
+class Unreconcilable(AgentError):
+    """The input is valid, but the change cannot be applied to a running host."""
+
+    exit_code = 3
+    default_reason = "Unreconcilable"
+
+
+class Refused(AgentError):
+    """Somebody else holds the lease, a window is closed, a guard said no. Waiting may help."""
+
+    exit_code = 4
+    default_reason = "Refused"
+
+
+class Unreachable(AgentError):
+    """The daemon, or a service that we ask, does not answer."""
+
+    exit_code = 5
+    default_reason = "Unreachable"
+
+
+class Retryable(AgentError):
+    """A passing fault of the host: the same call may succeed later. The executor bounds how often."""
+
+    default_reason = "TryAgain"
+
+
+class Terminal(AgentError):
+    """A fault of the host that will not pass by itself: no space, read-only, a corrupt store."""
+
+    default_reason = "HostFault"

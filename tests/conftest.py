@@ -1,0 +1,38 @@
+"""Guards that every test gets: no task or child process is left behind, and nothing blocks the loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import psutil
+import pytest
+from blockbuster import BlockBuster, blockbuster_ctx
+from hypothesis import HealthCheck, settings
+
+settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("default")
+
+
+@pytest.fixture(autouse=True)
+def no_blocking_calls() -> Iterator[BlockBuster]:
+    with blockbuster_ctx("nodeagent") as blockbuster:
+        yield blockbuster
+
+
+@pytest.fixture(autouse=True)
+async def no_leaked_tasks(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Only for tests with a loop of their own; a synchronous test has none to leak into."""
+    yield
+    mine = asyncio.current_task()
+    left = [task for task in asyncio.all_tasks() if task is not mine and not task.done()]
+    assert not left, f"tasks left behind: {left}"
+
+
+@pytest.fixture(autouse=True)
+def no_leaked_children() -> Iterator[None]:
+    before = {child.pid for child in psutil.Process().children(recursive=True)}
+    yield
+    left = [c for c in psutil.Process().children(recursive=True) if c.pid not in before and c.is_running()]
+    zombies = [c for c in left if c.status() == psutil.STATUS_ZOMBIE]
+    assert not left, f"children left behind: {left} (zombies: {zombies})"
