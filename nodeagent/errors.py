@@ -27,9 +27,7 @@ class AgentError(Exception):
     exit_code = 1
     default_reason = "AgentFailed"
 
-    def __init__(
-        self, message: str, *, reason: str = "", hint: str = "", problems: Iterable[Problem] = ()
-    ) -> None:
+    def __init__(self, message: str, *, reason: str = "", hint: str = "", problems: Iterable[Problem] = ()) -> None:
         super().__init__(message)
         self.message = message
         self.reason = reason or self.default_reason

@@ -1,0 +1,75 @@
+"""The phases of an update as a table: which may follow which, and how long each may last.
+
+The picture in docs/architecture.md is generated from ``NEXT``, so it cannot drift from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from types import MappingProxyType
+
+__all__ = ["DEADLINE", "DISRUPTIVE", "NEXT", "Phase", "graph"]
+
+
+class Phase(StrEnum):
+    """The same word is in the record, the journal, ``STATUS=`` and the contract's JSON."""
+
+    IDLE = "Idle"
+    STAGING = "Staging"
+    LEASING = "Leasing"
+    DRAINING = "Draining"
+    WRITING = "Writing"
+    ACTING = "Acting"
+    VERIFYING = "Verifying"
+    REBOOTING = "Rebooting"
+    REVERTING = "Reverting"
+    RELEASING = "Releasing"
+    DEGRADED = "Degraded"
+
+
+NEXT: Mapping[Phase, frozenset[Phase]] = MappingProxyType(
+    {
+        Phase.IDLE: frozenset({Phase.STAGING, Phase.LEASING, Phase.DEGRADED}),
+        Phase.STAGING: frozenset({Phase.LEASING, Phase.IDLE, Phase.DEGRADED}),
+        # Up to Draining nothing on the host was changed, so a newer desired config simply takes over.
+        Phase.LEASING: frozenset({Phase.DRAINING, Phase.WRITING, Phase.IDLE, Phase.DEGRADED}),
+        Phase.DRAINING: frozenset({Phase.WRITING, Phase.RELEASING, Phase.IDLE, Phase.DEGRADED}),
+        # The first byte written is the point of no return for a half-way stop: from here on we finish or revert.
+        Phase.WRITING: frozenset({Phase.ACTING, Phase.REVERTING, Phase.DEGRADED}),
+        Phase.ACTING: frozenset({Phase.VERIFYING, Phase.REBOOTING, Phase.REVERTING, Phase.DEGRADED}),
+        Phase.VERIFYING: frozenset({Phase.RELEASING, Phase.REBOOTING, Phase.REVERTING, Phase.DEGRADED}),
+        Phase.REBOOTING: frozenset({Phase.VERIFYING, Phase.REVERTING, Phase.DEGRADED}),
+        Phase.REVERTING: frozenset({Phase.REBOOTING, Phase.RELEASING, Phase.DEGRADED}),
+        Phase.RELEASING: frozenset({Phase.IDLE, Phase.DEGRADED}),
+        Phase.DEGRADED: frozenset({Phase.IDLE, Phase.STAGING, Phase.LEASING}),
+    }
+)
+
+DISRUPTIVE = frozenset({Phase.DRAINING, Phase.WRITING, Phase.ACTING, Phase.VERIFYING, Phase.REBOOTING, Phase.REVERTING})
+"""Phases in which we must hold the node lease."""
+
+DEADLINE: Mapping[Phase, float | None] = MappingProxyType(
+    {
+        Phase.IDLE: None,
+        Phase.STAGING: 3 * 3600.0,  # an image over a slow link, under the fence
+        Phase.LEASING: None,  # somebody else's maintenance lasts as long as it lasts; status says who
+        Phase.DRAINING: 3600.0,
+        Phase.WRITING: 600.0,  # local disk only; 1.5 MB of files in the largest rendered config
+        Phase.ACTING: 3600.0,  # each action has its own, shorter deadline (settings); this bounds the sum
+        Phase.VERIFYING: 900.0,  # settle time and "not yet" answers
+        Phase.REBOOTING: None,  # inhibitors have their own bound (settings); after that systemd owns the clock
+        Phase.REVERTING: 3600.0,
+        Phase.RELEASING: 300.0,
+        Phase.DEGRADED: None,
+    }
+)
+"""Seconds after which a phase has failed; None where something else bounds it, as its comment says."""
+
+
+def graph() -> str:
+    """``NEXT`` as a Mermaid state diagram, for the docs."""
+    lines = ["stateDiagram-v2", "    [*] --> Idle"]
+    for phase in Phase:
+        lines += [f"    {phase} --> {after}" for after in sorted(NEXT[phase])]
+    return "\n".join(lines)

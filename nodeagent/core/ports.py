@@ -1,0 +1,264 @@
+"""What the executor needs from the world, as Protocols. Adapters in ``host`` and ``kube`` fulfil them.
+
+All methods raise only ``AgentError`` kinds. ``Terminal`` means that trying again is pointless; ``Retryable`` that it
+is not. Every method that waits on somebody else takes a deadline in seconds or has a bounded one of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Protocol
+
+from nodeagent.core.events import Event
+from nodeagent.core.machineconfig import ConfigSource, MachineConfig
+from nodeagent.core.record import Record
+from nodeagent.core.tree import Node
+from nodeagent.errors import Problem
+
+__all__ = [
+    "Clock",
+    "Files",
+    "HistoryEntry",
+    "Holder",
+    "Inhibitor",
+    "Lease",
+    "NodePort",
+    "Power",
+    "Reporter",
+    "Snapshot",
+    "Store",
+    "UnitState",
+    "Units",
+    "Users",
+    "Validator",
+]
+
+
+class Clock(Protocol):
+    def now(self) -> str:
+        """Wall clock as RFC 3339 in UTC with milliseconds."""
+        ...
+
+    def monotonic(self) -> float:
+        """Seconds on a clock that nobody sets; only differences mean something."""
+        ...
+
+
+class Files(Protocol):
+    """Paths of this host. Never follows a symlink below the root into another place."""
+
+    async def capture(self, path: str) -> Node | None:
+        """What is there now, with numeric owners; None if nothing is. Anything but a file or link is ``Terminal``."""
+        ...
+
+    async def install(self, path: str, node: Node) -> Sequence[str]:
+        """Puts ``node`` there atomically and durably. Returns the directories it had to create, outermost first."""
+        ...
+
+    async def remove(self, path: str, made_dirs: Sequence[str]) -> None:
+        """Removes the path, if it is there, and then those of ``made_dirs`` above it that are empty."""
+        ...
+
+    async def differs(self, path: str, node: Node | None) -> str:
+        """ "" if the path is exactly that, else what is wrong, in words and without content."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class UnitState:
+    """``load`` is not-found for a unit that systemd does not know; ``file`` is what ``is-enabled`` prints, "" if none."""
+
+    name: str
+    load: str
+    active: str
+    sub: str
+    type: str  # of a service: simple, notify, oneshot, ...; "" for other units
+    result: str  # of the last run: success, exit-code, timeout, ...
+    invocation_id: str
+    restarts: int
+    file: str
+    remain_after_exit: bool = False
+
+
+class Units(Protocol):
+    """systemd's manager. Jobs are done when their result says so, not when the call returns."""
+
+    async def state(self, unit: str) -> UnitState: ...
+
+    async def daemon_reload(self, deadline: float) -> None: ...
+
+    async def reload(self, unit: str, deadline: float) -> None: ...
+
+    async def restart(self, unit: str, deadline: float) -> None: ...
+
+    async def enable(self, unit: str) -> None: ...
+
+    async def disable(self, unit: str) -> None: ...
+
+    async def preset(self, unit: str) -> None: ...
+
+
+class Users(Protocol):
+    async def password_hash(self, user: str) -> str | None:
+        """The hash in the shadow file; None if there is no such user."""
+        ...
+
+    async def set_password_hash(self, user: str, value: str) -> None: ...
+
+    async def lock(self, user: str) -> None:
+        """No password lets this user in any more; keys and the rest stay."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Inhibitor:
+    who: str
+    why: str
+    process: str  # name and pid, as far as they can be found out
+
+
+class Power(Protocol):
+    """logind, as far as reboots go."""
+
+    def boot_id(self) -> str: ...
+
+    async def blockers(self) -> Sequence[Inhibitor]:
+        """Others' inhibitors in ``block`` mode against a shutdown; ours is not among them."""
+        ...
+
+    def inhibit(self, why: str) -> AbstractAsyncContextManager[None]:
+        """Nobody else shuts this host down while we write. Degrades to nothing, with a warning, without logind."""
+        ...
+
+    async def reboot(self, why: str, *, warn: float, force: bool) -> None:
+        """Tells logged-in users, gives them ``warn`` seconds if there are any, and asks logind.
+
+        Returns when the reboot was accepted. ``force`` overrides blockers.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Who has the right to disrupt this node. Times are RFC 3339; ``expires`` is "" where nothing expires."""
+
+    name: str
+    operation: str
+    reason: str
+    since: str
+    expires: str = ""
+
+
+class Lease(Protocol):
+    """The exclusive right to disrupt this node. Re-entrant for the same holder and operation."""
+
+    backend: str
+
+    async def acquire(self, holder: str, operation: str, reason: str) -> None:
+        """Raises ``Refused`` with reason ``LeaseHeld`` and the holder in the message if somebody else has it."""
+        ...
+
+    async def check(self, operation: str) -> None:
+        """Before anything that cannot be undone. Raises ``Refused`` with reason ``LeaseLost``."""
+        ...
+
+    async def release(self, operation: str) -> None:
+        """Does nothing if it is not ours."""
+        ...
+
+    async def holder(self) -> Holder | None: ...
+
+
+class NodePort(Protocol):
+    """The node as the cluster sees it. None on a host without a cluster."""
+
+    async def drain(self, operation: str, deadline: float) -> None: ...
+
+    async def uncordon(self, operation: str) -> None:
+        """Only if the cordon is ours."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Something as it was before we changed it. ``key`` is ``path:/etc/x``, ``unit:x.service`` or ``password:core``;
+    ``node`` is for paths (None: nothing was there), ``text`` for the others."""
+
+    key: str
+    node: Node | None = None
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryEntry:
+    update_id: str
+    from_name: str
+    to_name: str
+    started: str
+    finished: str
+    outcome: str  # done, done-after-fallback, reverted, degraded, refused
+    disruption: str  # none, reload, restart, drain, reboot: as planned
+    reboots: int
+    reboot_avoided: bool
+    seconds: float
+    reason: str = ""
+    message: str = ""
+
+
+class Store(Protocol):
+    """The one database. Everything is durable when the call returns."""
+
+    async def load(self) -> Record: ...
+
+    async def save(self, record: Record) -> None: ...
+
+    async def put_config(self, source: ConfigSource) -> None: ...
+
+    async def get_config(self, digest: str) -> ConfigSource: ...
+
+    async def current(self) -> str:
+        """Digest of the current config, "" if there never was one."""
+        ...
+
+    async def remember(self, update_id: str, snapshots: Sequence[Snapshot]) -> None:
+        """Keeps what is not kept yet for this update. What was remembered first wins: a second look, after a crash,
+        would see our own writes."""
+        ...
+
+    async def remembered(self, update_id: str) -> Sequence[Snapshot]:
+        """In the order they were remembered."""
+        ...
+
+    async def keep_original(self, snapshot: Snapshot) -> None:
+        """The state before we first managed this key, for the day when it leaves the config. The first one wins."""
+        ...
+
+    async def original(self, key: str) -> Snapshot | None: ...
+
+    async def forget_originals(self, keys: Sequence[str]) -> None: ...
+
+    async def made_dirs(self) -> Sequence[str]: ...
+
+    async def add_made_dirs(self, paths: Sequence[str]) -> None: ...
+
+    async def promote(self, record: Record, current: str, entry: HistoryEntry) -> None:
+        """In one transaction: the new record, the current config, the history, and the snapshots are dropped."""
+        ...
+
+    async def close_update(self, record: Record, entry: HistoryEntry) -> None:
+        """Like ``promote`` for an update that did not end well: the current config stays what it was."""
+        ...
+
+    async def history(self, limit: int) -> Sequence[HistoryEntry]: ...
+
+
+class Validator(Protocol):
+    async def check(self, old: MachineConfig, new: MachineConfig) -> Sequence[Problem]:
+        """Checks of changed entries that need this host (systemd-analyze, sshd, visudo). Touches nothing."""
+        ...
+
+
+class Reporter(Protocol):
+    def emit(self, event: Event) -> None: ...

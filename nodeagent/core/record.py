@@ -1,0 +1,98 @@
+"""The record: what the agent must still know after it was killed. One per host, kept in the store.
+
+Markers go in before the effect and are cleared after success, so the record may claim less than was done, never
+more. It holds no content: configs and previous content live in tables of their own beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from nodeagent.core.phase import NEXT, Phase
+from nodeagent.errors import AgentError
+
+__all__ = ["RECORD_VERSION", "IllegalTransition", "Record", "advance", "record_from_dict", "record_to_dict"]
+
+RECORD_VERSION = 1
+
+
+class IllegalTransition(AgentError):
+    default_reason = "IllegalTransition"
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """Times are RFC 3339 in UTC. Digests are keys of configs in the store; "" means that there is none."""
+
+    phase: Phase = Phase.IDLE
+    since: str = ""  # when this phase was entered
+    reason: str = ""  # why we are degraded, or what we wait for; CamelCase
+    message: str = ""
+
+    update_id: str = ""
+    started: str = ""
+    from_digest: str = ""  # the config that was current at the start
+    to_digest: str = ""
+    from_name: str = ""
+    to_name: str = ""
+    plan: Mapping[str, Any] | None = None  # contract form, see core.plan_json
+    written: bool = False  # every write step was done and is on the disk
+    done: frozenset[str] = frozenset()  # ids of the act steps that are done
+    skipped: frozenset[str] = frozenset()  # ids of act steps that had nothing to act on
+
+    boot_id: str = ""  # of the boot in which this phase was entered
+    reboots: int = 0  # that we saw since the writing was done, planned or not
+    fallback: str = ""  # why we rebooted although the plan had no reboot: the loop breaker counts it as one
+    reverting: bool = False
+    revert_reason: str = ""
+    tries: int = 0  # of the present phase
+
+    rejected: str = ""  # digest of a desired config that failed here and is not tried again by itself
+    rejected_why: str = ""
+
+
+def advance(record: Record, to: Phase, *, now: str, boot_id: str, reason: str = "", message: str = "") -> Record:
+    """The record in its next phase. An edge that is not in the table is a bug, and stops the update there."""
+    if to not in NEXT[record.phase]:
+        raise IllegalTransition(f"{record.phase} -> {to}")
+    return replace(record, phase=to, since=now, boot_id=boot_id, reason=reason, message=message, tries=0)
+
+
+def record_to_dict(record: Record) -> dict[str, Any]:
+    out: dict[str, Any] = {name: getattr(record, name) for name in Record.__dataclass_fields__}
+    out["phase"] = str(record.phase)
+    out["done"] = sorted(record.done)
+    out["skipped"] = sorted(record.skipped)
+    return {"version": RECORD_VERSION, **out}
+
+
+def record_from_dict(data: Mapping[str, Any]) -> Record:
+    """Raises ``ValueError`` on anything that is not a record; the store turns that into its own error.
+
+    Unknown keys come from a newer agent of the same store version and are dropped: the fields that decide are here.
+    """
+    if data.get("version") != RECORD_VERSION:
+        raise ValueError(f"record version {data.get('version')!r}, expected {RECORD_VERSION}")
+    defaults = Record()
+    values: dict[str, Any] = {}
+    for name in Record.__dataclass_fields__:
+        if name not in data:
+            continue
+        value = data[name]
+        match name:
+            case "phase":
+                value = Phase(value)
+            case "done" | "skipped":
+                if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+                    raise ValueError(f"{name} is not a list of step ids")
+                value = frozenset(value)
+            case "plan":
+                if value is not None and not isinstance(value, Mapping):
+                    raise ValueError("plan is not an object")
+            case _:
+                if type(value) is not type(getattr(defaults, name)):
+                    raise ValueError(f"{name} has the wrong type")
+        values[name] = value
+    return Record(**values)

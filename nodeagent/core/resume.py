@@ -1,0 +1,56 @@
+"""What to do with a record found at start: one pure function, tested as a table.
+
+The machine may have been killed, power-cut or rebooted at any point. The record says what was intended, the facts
+say which boot this is; the disk itself is asked later, by the executor and by verification.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from nodeagent.core.phase import Phase
+from nodeagent.core.record import Record
+
+__all__ = ["MAX_REBOOT_TRIES", "Decision", "resume"]
+
+MAX_REBOOT_TRIES = 3
+"""How often a reboot that did not come is asked for again before we say that this host cannot reboot."""
+
+
+class Decision(StrEnum):
+    IDLE = "idle"  # nothing under way
+    START_OVER = "start over"  # nothing was written: forget the update, look at the desired config again
+    WRITE = "write"  # go on writing; every write is idempotent
+    ACT = "act"  # same boot: do the actions that are not done
+    VERIFY = "verify"  # a reboot did whatever the actions would have done
+    REBOOT_AGAIN = "reboot again"  # we asked, but this is still the old boot
+    REBOOT_FAILED = "reboot failed"
+    REVERT = "revert"
+    RELEASE = "release"
+    DEGRADED = "degraded"
+
+
+def resume(record: Record, boot_id: str) -> Decision:
+    rebooted = record.boot_id != boot_id
+    match record.phase:
+        case Phase.IDLE:
+            return Decision.IDLE
+        case Phase.STAGING | Phase.LEASING | Phase.DRAINING:
+            return Decision.START_OVER
+        case Phase.WRITING:
+            return Decision.WRITE
+        case Phase.ACTING:
+            # All files were on the disk before this boot, so every service has started with them.
+            return Decision.VERIFY if rebooted else Decision.ACT
+        case Phase.VERIFYING:
+            return Decision.VERIFY
+        case Phase.REBOOTING if rebooted:
+            return Decision.VERIFY
+        case Phase.REBOOTING:
+            return Decision.REBOOT_AGAIN if record.tries < MAX_REBOOT_TRIES else Decision.REBOOT_FAILED
+        case Phase.REVERTING:
+            return Decision.REVERT
+        case Phase.RELEASING:
+            return Decision.RELEASE
+        case Phase.DEGRADED:
+            return Decision.DEGRADED

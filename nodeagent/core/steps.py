@@ -1,0 +1,228 @@
+"""Steps: what the executor does on the host, as a closed union of comparable data.
+
+A plan says *what an admin will notice*; the steps are *everything that is done*, in order. They hold no content,
+only names, so they can be printed and stored; the executor looks the content up in the desired config.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, fields
+
+from nodeagent.core.change import ActionType, Plan
+from nodeagent.core.machineconfig import CORE_USER, MachineConfig, UnitEntry
+from nodeagent.core.tree import expand
+
+__all__ = [
+    "DaemonReload",
+    "DisableUnit",
+    "Drain",
+    "EnableUnit",
+    "LockUser",
+    "PresetUnit",
+    "Reboot",
+    "ReloadUnit",
+    "RemovePath",
+    "RestartUnit",
+    "RestoreUnit",
+    "SetPassword",
+    "Step",
+    "WritePath",
+    "act_steps",
+    "describe",
+    "step_id",
+    "write_steps",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class WritePath:
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class RemovePath:
+    """Puts back what was there before we managed the path, or removes it."""
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class DisableUnit:
+    """Also comes before an enabled unit is overwritten: a changed ``[Install]`` would leak the old links."""
+
+    unit: str
+
+
+@dataclass(frozen=True, slots=True)
+class EnableUnit:
+    unit: str
+
+
+@dataclass(frozen=True, slots=True)
+class PresetUnit:
+    unit: str
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreUnit:
+    """The unit left the config: enable or disable it as it was before we managed it."""
+
+    unit: str
+
+
+@dataclass(frozen=True, slots=True)
+class SetPassword:
+    user: str
+
+
+@dataclass(frozen=True, slots=True)
+class LockUser:
+    """A user that leaves the config is locked; an empty password hash would let anybody in."""
+
+    user: str
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class DaemonReload:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class ReloadUnit:
+    unit: str
+
+
+@dataclass(frozen=True, slots=True)
+class RestartUnit:
+    unit: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reboot:
+    pass
+
+
+WriteStep = WritePath | RemovePath | DisableUnit | EnableUnit | PresetUnit | RestoreUnit | SetPassword | LockUser
+ActStep = Drain | DaemonReload | ReloadUnit | RestartUnit | Reboot
+Step = WriteStep | ActStep
+
+
+def step_id(step: Step) -> str:
+    """Identity by content: the same step in a recomputed list is recognised as done."""
+    parts = [type(step).__name__, *(str(getattr(step, f.name)) for f in fields(step))]
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+
+
+def describe(step: Step) -> str:
+    """For people: ``restart crio.service``."""
+    match step:
+        case WritePath(path):
+            return f"write {path}"
+        case RemovePath(path):
+            return f"remove {path}"
+        case DisableUnit(unit):
+            return f"disable {unit}"
+        case EnableUnit(unit):
+            return f"enable {unit}"
+        case PresetUnit(unit):
+            return f"preset {unit}"
+        case RestoreUnit(unit):
+            return f"restore enablement of {unit}"
+        case SetPassword(user):
+            return f"set password of {user}"
+        case LockUser(user):
+            return f"lock {user}"
+        case Drain():
+            return "drain"
+        case DaemonReload():
+            return "daemon-reload"
+        case ReloadUnit(unit):
+            return f"reload {unit}"
+        case RestartUnit(unit):
+            return f"restart {unit}"
+        case Reboot():
+            return "reboot"
+
+
+def _enablement(unit: UnitEntry) -> WriteStep | None:
+    if unit.mask:
+        return None  # the link to /dev/null is all there is to a masked unit
+    match unit.enabled:
+        case True:
+            return EnableUnit(unit.name)
+        case False:
+            return DisableUnit(unit.name)
+        case None:
+            # A preset is a first-boot decision about units we bring; a bare drop-in must not enable anything.
+            return PresetUnit(unit.name) if unit.contents is not None else None
+
+
+def _unit_steps(old: MachineConfig, new: MachineConfig) -> tuple[list[WriteStep], list[WriteStep]]:
+    """Steps before and after the paths are written."""
+    before: list[WriteStep] = []
+    after: list[WriteStep] = []
+    for name in sorted({*old.units, *new.units}):
+        was, now = old.units.get(name), new.units.get(name)
+        if was == now:
+            continue
+        if was is not None and was.enabled and not was.mask:
+            install_changes = now is None or now.mask or now.contents != was.contents
+            if install_changes:
+                before.append(DisableUnit(name))
+        if now is None:
+            after.append(RestoreUnit(name))
+        elif (step := _enablement(now)) is not None:
+            after.append(step)
+    return before, after
+
+
+def _user_steps(old: MachineConfig, new: MachineConfig) -> list[WriteStep]:
+    was, now = old.users.get(CORE_USER), new.users.get(CORE_USER)
+    if now is not None and now.password_hash is not None:
+        if was is None or was.password_hash != now.password_hash:
+            return [SetPassword(CORE_USER)]
+    elif was is not None and was.password_hash is not None:
+        return [LockUser(CORE_USER)]
+    return []
+
+
+def write_steps(old: MachineConfig, new: MachineConfig) -> tuple[WriteStep, ...]:
+    """Everything to write, in order: links of units that change go first, then paths, then units and users.
+
+    ``old`` is the current config, not the disk: what an admin changed by hand elsewhere is drift, not ours to undo.
+    """
+    had, wants = expand(old), expand(new)
+    before, after = _unit_steps(old, new)
+    paths: list[WriteStep] = []
+    for path in sorted({*had, *wants}):
+        if path not in wants:
+            paths.append(RemovePath(path))
+        elif had.get(path) != wants[path]:
+            paths.append(WritePath(path))
+    return (*before, *paths, *after, *_user_steps(old, new))
+
+
+def act_steps(plan: Plan) -> tuple[ActStep, ...]:
+    """The plan's actions as steps, in the plan's order; ``None`` asks for nothing."""
+    steps: list[ActStep] = []
+    for action in plan.actions:
+        match action.type:
+            case ActionType.NONE:
+                pass
+            case ActionType.DRAIN:
+                steps.append(Drain())
+            case ActionType.DAEMON_RELOAD:
+                steps.append(DaemonReload())
+            case ActionType.RELOAD:
+                steps.append(ReloadUnit(action.unit))
+            case ActionType.RESTART:
+                steps.append(RestartUnit(action.unit))
+            case ActionType.REBOOT:
+                steps.append(Reboot())
+    return tuple(steps)
