@@ -68,7 +68,7 @@ class Files(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class UnitState:
-    """``load`` is not-found for a unit that systemd does not know; ``file`` is what ``is-enabled`` prints, "" if none."""
+    """``load`` is not-found for a unit systemd does not know; ``file`` is what ``is-enabled`` prints, "" if none."""
 
     name: str
     load: str
