@@ -1,0 +1,68 @@
+# Everything a newcomer needs: `make demo` and `make test`. Both set up what they lack and say what they do.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.stamp
+PYTEST := $(BIN)/pytest
+SUDO_NOTE = $(if $(filter 0,$(shell id -u)),,(not root: the rings that boot hosts will say what is missing))
+
+.PHONY: help venv demo test check format unit host package wheel bench docs clean
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
+
+venv: $(STAMP) ## the development environment, from the lock file
+
+$(STAMP): uv.lock pyproject.toml packaging/bootstrap.sh
+	@packaging/bootstrap.sh "$(PYTHON)" "$(VENV)"
+	@touch $@
+
+demo: venv ## one change, planned and applied on a real systemd host made on the spot
+	@$(BIN)/python -m integration.demo
+
+test: venv ## rings 1 and 2: pure, protocols, and a real systemd host in a container
+	@echo "== ring 1: pure and protocol tests"
+	@$(PYTEST) -q tests
+	@echo "== ring 2: the package, and real systemd hosts $(SUDO_NOTE)"
+	@$(PYTEST) -q integration
+	@echo "make test: all rings passed"
+
+unit: venv ## ring 1 only, in seconds
+	@$(PYTEST) -q tests
+
+host: venv ## ring 2 only
+	@$(PYTEST) -q integration
+
+check: venv ## ruff, mypy --strict, import contract, dead code
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-cache
+	@$(BIN)/vulture
+	@$(BIN)/uv lock --check --quiet
+	@echo "make check: clean"
+
+format: venv ## rewrite to the project's format
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+package: venv ## the self-contained tree, as tar and as sysext image, in dist/
+	@$(BIN)/python -m packaging.build --out dist
+
+wheel: venv ## an ordinary wheel, in dist/
+	@$(BIN)/uv build --wheel --out-dir dist --quiet
+	@echo "make wheel: see dist/"
+
+bench: venv ## benchmarks; each prints JSON and judges by ratios
+	@for b in integration/bench/[a-z]*.py; do $(BIN)/python $$b; done
+
+docs: venv ## regenerate what the docs take from the code
+	@$(BIN)/python docs/generate.py
+
+clean: ## remove what was built here (the cache in the user's cache directory stays)
+	@rm -rf build dist $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
