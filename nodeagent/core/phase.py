@@ -39,8 +39,8 @@ NEXT: Mapping[Phase, frozenset[Phase]] = MappingProxyType(
         Phase.WRITING: frozenset({Phase.ACTING, Phase.REVERTING, Phase.DEGRADED}),
         Phase.ACTING: frozenset({Phase.VERIFYING, Phase.REBOOTING, Phase.REVERTING, Phase.DEGRADED}),
         Phase.VERIFYING: frozenset({Phase.RELEASING, Phase.REBOOTING, Phase.REVERTING, Phase.DEGRADED}),
-        Phase.REBOOTING: frozenset({Phase.VERIFYING, Phase.REVERTING, Phase.DEGRADED}),
-        Phase.REVERTING: frozenset({Phase.REBOOTING, Phase.RELEASING, Phase.DEGRADED}),
+        Phase.REBOOTING: frozenset({Phase.VERIFYING, Phase.DEGRADED}),
+        Phase.REVERTING: frozenset({Phase.REBOOTING, Phase.VERIFYING, Phase.DEGRADED}),
         Phase.RELEASING: frozenset({Phase.IDLE, Phase.DEGRADED}),
         Phase.DEGRADED: frozenset({Phase.IDLE, Phase.STAGING, Phase.LEASING}),
     }

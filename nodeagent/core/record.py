@@ -38,7 +38,7 @@ class Record:
     from_name: str = ""
     to_name: str = ""
     plan: Mapping[str, Any] | None = None  # contract form, see core.plan_json
-    written: bool = False  # every write step was done and is on the disk
+    acted: bool = False  # some action may have run, so going back needs the actions too
     done: frozenset[str] = frozenset()  # ids of the act steps that are done
     skipped: frozenset[str] = frozenset()  # ids of act steps that had nothing to act on
 
