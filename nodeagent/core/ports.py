@@ -53,6 +53,10 @@ class Files(Protocol):
         """What is there now, with numeric owners; None if nothing is. Anything but a file or link is ``Terminal``."""
         ...
 
+    async def missing_dirs(self, paths: Sequence[str]) -> Sequence[str]:
+        """The directories that installing ``paths`` would have to create, outermost first."""
+        ...
+
     async def install(self, path: str, node: Node) -> Sequence[str]:
         """Puts ``node`` there atomically and durably. Returns the directories it had to create, outermost first."""
         ...

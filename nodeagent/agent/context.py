@@ -1,0 +1,117 @@
+"""What every phase of an update works with: the ports, the limits, and the update itself."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+
+from nodeagent.core.change import Plan
+from nodeagent.core.events import Event, EventKind, StepProgress
+from nodeagent.core.machineconfig import MachineConfig
+from nodeagent.core.phase import Phase
+from nodeagent.core.ports import Clock, Files, Lease, NodePort, Power, Reporter, Store, Units, Users
+from nodeagent.core.record import Record
+from nodeagent.core.steps import ActStep, Drain, Step, WriteStep, act_steps, describe, step_id, write_steps
+
+__all__ = ["HOLDER", "Limits", "Next", "Ports", "Update", "narrate"]
+
+HOLDER = "nodeagent"
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    store: Store
+    files: Files
+    units: Units
+    users: Users
+    power: Power
+    lease: Lease
+    node: NodePort | None  # None: no cluster, so nothing to drain
+    clock: Clock
+    reporter: Reporter
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Seconds, and what to do when they have passed. The daemon fills this from the settings, which say why."""
+
+    action_timeout: float = 120.0
+    action_timeouts: Mapping[str, float] = field(default_factory=dict)  # by unit, instead of the general one
+    daemon_reload_timeout: float = 90.0
+    settle: float = 10.0
+    verify_timeout: float = 300.0
+    lease_retry: float = 15.0
+    inhibitor_wait: float = 3600.0
+    inhibitor_retry: float = 10.0
+    inhibitor_override: bool = True
+    warn_users: float = 60.0
+    reboot_grace: float = 600.0
+    may_reboot: bool = True
+    revert: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Next:
+    """Where a phase leads. ``save`` stores the record instead of the plain way, in one transaction with more."""
+
+    phase: Phase
+    reason: str = ""
+    message: str = ""
+    save: Callable[[Record], Awaitable[None]] | None = None
+
+
+@dataclass(slots=True)
+class Update:
+    """An update under way. ``record`` is replaced as it goes; what is in it was saved before anybody relies on it."""
+
+    record: Record
+    old: MachineConfig
+    new: MachineConfig
+    plan: Plan
+    writes: tuple[WriteStep, ...] = ()
+    acts: tuple[ActStep, ...] = ()
+    index: int = 0  # of the step under way, from 1, for people
+
+    def __post_init__(self) -> None:
+        self.writes = write_steps(self.old, self.new)
+        self.acts = tuple(step for step in act_steps(self.plan) if not isinstance(step, Drain))
+
+    @property
+    def count(self) -> int:
+        return len(self.writes) + len(self.acts)
+
+    def progress(self, step: Step) -> StepProgress:
+        percent = round(100 * max(0, self.index - 1) / self.count) if self.count else 100
+        return StepProgress(describe(step), min(self.index, self.count), self.count, percent)
+
+
+def narrate(
+    ports: Ports,
+    update: Update | None,
+    kind: EventKind,
+    message: str = "",
+    *,
+    reason: str = "",
+    step: Step | None = None,
+    seconds: float | None = None,
+    **fields: object,
+) -> None:
+    """One event, with everything that the update under way adds to it."""
+    record = update.record if update else Record()
+    ports.reporter.emit(
+        Event(
+            kind,
+            record.phase,
+            message,
+            reason,
+            update_id=record.update_id,
+            current=record.from_name,
+            desired=record.to_name,
+            boot_id=ports.power.boot_id(),
+            since=record.since,
+            step=update.progress(step) if update and step else None,
+            step_id=step_id(step) if step else "",
+            seconds=seconds,
+            fields=fields,
+        )
+    )

@@ -1,0 +1,230 @@
+"""The one executor: takes an update from its phase to the next until it is done, reverted, degraded, or the host
+goes down.
+
+Each phase is a function of its own that does the work and answers where to go; this module alone moves the record,
+and saves it before anything relies on it. It knows ports only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from enum import Enum
+
+from nodeagent.agent import acting, verify, writing
+from nodeagent.agent.context import HOLDER, Limits, Next, Ports, Update, narrate
+from nodeagent.agent.rebooting import reboot
+from nodeagent.core.events import EventKind
+from nodeagent.core.failure import Answer, after_failure
+from nodeagent.core.history import entry_of, seconds_between
+from nodeagent.core.phase import DEADLINE, Phase
+from nodeagent.core.record import Record, advance
+from nodeagent.core.resume import MAX_REBOOT_TRIES
+from nodeagent.core.steps import Reboot
+from nodeagent.errors import AgentError, Refused
+
+__all__ = ["Executor", "Outcome"]
+
+SUPERSEDED = "Superseded"
+
+
+class Outcome(Enum):
+    DONE = "done"
+    ABANDONED = "abandoned"  # nothing was written; there is a newer desired config
+    REBOOTING = "rebooting"
+    DEGRADED = "degraded"
+
+
+class Executor:
+    def __init__(self, ports: Ports, limits: Limits) -> None:
+        self.ports = ports
+        self.limits = limits
+        self.newer = asyncio.Event()  # set by the loop: the desired config changed meanwhile
+        self._work: dict[Phase, Callable[[Update], Awaitable[Next]]] = {
+            Phase.LEASING: self._leasing,
+            Phase.DRAINING: self._draining,
+            Phase.WRITING: self._writing,
+            Phase.ACTING: self._acting,
+            Phase.VERIFYING: self._verifying,
+            Phase.REVERTING: self._reverting,
+            Phase.RELEASING: self._releasing,
+        }
+
+    async def run(self, update: Update) -> Outcome:
+        """From the phase in the record on. Cancelling it at any await leaves a record that ``resume`` understands."""
+        while True:
+            match update.record.phase:
+                case Phase.IDLE:
+                    return Outcome.ABANDONED if update.record.reason == SUPERSEDED else Outcome.DONE
+                case Phase.DEGRADED:
+                    return Outcome.DEGRADED
+                case Phase.REBOOTING:
+                    if (blocked := await self._rebooting(update)) is None:
+                        return Outcome.REBOOTING
+                    await self.enter(update, blocked)
+                case phase:
+                    await self.enter(update, await self._one(phase, update))
+
+    async def _one(self, phase: Phase, update: Update) -> Next:
+        limit = asyncio.timeout(DEADLINE[phase])
+        try:
+            async with limit:
+                return await self._work[phase](update)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            return self._failed(update, f"{phase} took more than {DEADLINE[phase]} s", "PhaseLate", curable=True)
+        except AgentError as error:
+            curable = isinstance(error, acting.ActionFailed) or getattr(error, "curable", False)
+            return self._failed(update, str(error), error.reason, curable=curable)
+
+    async def enter(self, update: Update, to: Next) -> None:
+        """Marker before effect: the record is on the disk before the phase starts."""
+        now, boot_id = self.ports.clock.now(), self.ports.power.boot_id()
+        record = advance(update.record, to.phase, now=now, boot_id=boot_id, reason=to.reason, message=to.message)
+        if to.phase is Phase.IDLE:
+            record = Record(since=now, boot_id=boot_id, reason=to.reason, message=to.message)
+        await (to.save or self.ports.store.save)(record)
+        if to.phase is Phase.IDLE and to.reason != SUPERSEDED:
+            self._tell_done(update)
+        update.record = record
+        kind = EventKind.DEGRADED if to.phase is Phase.DEGRADED else EventKind.PHASE
+        narrate(self.ports, update, kind, to.message, reason=to.reason)
+
+    def _tell_done(self, update: Update) -> None:
+        record = update.record
+        how = f"after a fallback reboot, because {record.fallback}" if record.fallback else ""
+        seconds = seconds_between(record.started, self.ports.clock.now())
+        narrate(self.ports, update, EventKind.UPDATE_DONE, how, seconds=seconds, reboots=record.reboots)
+
+    # Phases, in the order of an update.
+
+    async def _leasing(self, update: Update) -> Next:
+        told = ""
+        while not self.newer.is_set():
+            try:
+                await self.ports.lease.acquire(HOLDER, update.record.update_id, f"update to {update.record.to_name}")
+                return Next(Phase.DRAINING if update.plan.drain and self.ports.node else Phase.WRITING)
+            except Refused as error:
+                if str(error) != told:
+                    narrate(self.ports, update, EventKind.WAITING, str(error), reason=error.reason)
+                    told = str(error)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self.limits.lease_retry):
+                    await self.newer.wait()
+        return Next(Phase.IDLE, SUPERSEDED, "a newer desired config is there; nothing was changed yet")
+
+    async def _draining(self, update: Update) -> Next:
+        assert self.ports.node is not None
+        await self.ports.node.drain(update.record.update_id, DEADLINE[Phase.DRAINING] or 0.0)
+        return Next(Phase.WRITING)
+
+    async def _writing(self, update: Update) -> Next:
+        await writing.write(self.ports, update)
+        update.record = replace(update.record, acted=True)
+        return Next(Phase.ACTING)
+
+    async def _acting(self, update: Update) -> Next:
+        update.index = len(update.writes)
+        await acting.act(self.ports, self.limits, update, acting.unit_steps(update))
+        if _reboots(update):
+            return Next(Phase.REBOOTING, "Planned", f"rebooting into {update.record.to_name}")
+        return Next(Phase.VERIFYING)
+
+    async def _verifying(self, update: Update) -> Next:
+        record = update.record
+        await verify.watch_units(
+            self.ports,
+            self.limits,
+            acting.unit_steps(update),
+            rebooted=record.reboots > 0,
+            skipped=record.skipped,
+        )
+        now = self.ports.clock.now()
+        if record.reverting:
+            entry = entry_of(record, update.plan, now, "reverted", record.revert_reason, record.rejected_why)
+            return Next(Phase.RELEASING, save=lambda after: self.ports.store.close_update(after, entry))
+        if wrong := await verify.mismatches(self.ports, update.new):
+            some = "; ".join(f"{entry}: {why}" for entry, why in sorted(wrong.items())[:5])
+            raise verify.VerifyFailed(f"{len(wrong)} not as desired: {some}")
+        entry = entry_of(
+            record, update.plan, now, "done-after-fallback" if record.fallback else "done", record.fallback
+        )
+        return Next(Phase.RELEASING, save=lambda after: self.ports.store.promote(after, record.to_digest, entry))
+
+    async def _rebooting(self, update: Update) -> Next | None:
+        """None when the host is going down. Marker before effect: the boot id was saved on entering."""
+        tries = update.record.tries + 1
+        if tries > MAX_REBOOT_TRIES:
+            return self._degraded(update, f"asked for a reboot {MAX_REBOOT_TRIES} times, none came", "RebootFailed")
+        update.record = replace(update.record, tries=tries)
+        await self.ports.store.save(update.record)
+        try:
+            await reboot(self.ports, self.limits, update)
+        except AgentError as error:
+            return self._degraded(update, str(error), error.reason)
+        return None
+
+    async def _reverting(self, update: Update) -> Next:
+        narrate(self.ports, update, EventKind.REVERTING, update.record.rejected_why, reason=update.record.revert_reason)
+        await writing.restore(self.ports, update)
+        if not update.record.acted:
+            return Next(Phase.VERIFYING)
+        if _reboots(update):
+            # What the new config needed a reboot for, the old one needs it for as well, if it came so far.
+            return Next(Phase.REBOOTING, "Reverting") if update.record.reboots else Next(Phase.VERIFYING)
+        update.index = len(update.writes)
+        await acting.act(self.ports, self.limits, update, acting.unit_steps(update))
+        return Next(Phase.VERIFYING)
+
+    async def _releasing(self, update: Update) -> Next:
+        record = update.record
+        await writing.forget_originals(self.ports, update, update.old if record.reverting else update.new)
+        if self.ports.node is not None:
+            await self.ports.node.uncordon(record.update_id)
+        await self.ports.lease.release(record.update_id)
+        return Next(Phase.DEGRADED, "Reverted", record.rejected_why) if record.reverting else Next(Phase.IDLE)
+
+    # What a failure leads to.
+
+    def _failed(self, update: Update, message: str, reason: str, *, curable: bool) -> Next:
+        record = update.record
+        if record.phase in (Phase.LEASING, Phase.DRAINING, Phase.RELEASING):
+            return self._degraded(update, message, reason)
+        answer = after_failure(
+            record,
+            curable=curable,
+            planned_reboot=_reboots(update),
+            may_reboot=self.limits.may_reboot,
+            revert=self.limits.revert,
+        )
+        match answer:
+            case Answer.REBOOT:
+                update.record = replace(record, fallback=message)
+                narrate(self.ports, update, EventKind.FALLBACK, message, reason=reason)
+                return Next(Phase.REBOOTING, reason, message)
+            case Answer.REVERT:
+                update.record = replace(
+                    record,
+                    reverting=True,
+                    revert_reason=reason,
+                    rejected=record.to_digest,
+                    rejected_why=message,
+                    done=frozenset(),
+                )
+                return Next(Phase.REVERTING, reason, message)
+            case Answer.DEGRADE:
+                return self._degraded(update, message, reason)
+
+    def _degraded(self, update: Update, message: str, reason: str) -> Next:
+        """The lease is kept where something was written: nobody should disrupt a node in this state unseen."""
+        record = update.record
+        update.record = replace(record, rejected=record.to_digest, rejected_why=message)
+        entry = entry_of(record, update.plan, self.ports.clock.now(), "degraded", reason, message)
+        return Next(Phase.DEGRADED, reason, message, save=lambda after: self.ports.store.close_update(after, entry))
+
+
+def _reboots(update: Update) -> bool:
+    return any(isinstance(step, Reboot) for step in update.acts)

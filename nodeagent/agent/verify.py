@@ -1,0 +1,164 @@
+"""Does the host have what the config says? The machine is asked, never our memory.
+
+``mismatches`` compares the disk; ``watch_units`` looks whether what was restarted stays up. Three answers: good, bad,
+not yet.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from nodeagent.agent.context import Limits, Ports
+from nodeagent.core.machineconfig import CORE_USER, MachineConfig, UnitEntry
+from nodeagent.core.ports import UnitState
+from nodeagent.core.steps import ActStep, ReloadUnit, RestartUnit
+from nodeagent.core.tree import expand
+from nodeagent.errors import AgentError
+
+__all__ = ["VerifyFailed", "mismatches", "watch_units"]
+
+LOOK_AGAIN = 1.0
+"""Seconds between two looks at units that settle; only for the settle time of one update."""
+
+ENABLED = frozenset({"enabled", "enabled-runtime", "alias", "static", "indirect", "generated", "linked"})
+NOT_ENABLED = frozenset({"disabled", "static", "indirect", "generated", "linked", "masked", "transient", ""})
+
+
+class VerifyFailed(AgentError):
+    """``curable``: a reboot may help."""
+
+    default_reason = "VerifyFailed"
+
+    def __init__(self, message: str, *, reason: str = "", curable: bool = False) -> None:
+        super().__init__(message, reason=reason)
+        self.curable = curable
+
+
+async def mismatches(ports: Ports, config: MachineConfig) -> dict[str, str]:
+    """Entry id (``file:/etc/x``, ``unit:x.service``, ``sshkey:core``, ``password:core``) to what is wrong with it."""
+    owner = _owners(config)
+    wrong: dict[str, str] = {}
+    for path, node in expand(config).items():
+        if why := await ports.files.differs(path, node):
+            entry = owner.get(path, f"file:{path}")
+            wrong.setdefault(entry, why if entry == f"file:{path}" else f"{path}: {why}")
+    for unit in config.units.values():
+        if f"unit:{unit.name}" not in wrong and (why := await _enablement(ports, unit)):
+            wrong[f"unit:{unit.name}"] = why
+    core = config.users.get(CORE_USER)
+    if (
+        core is not None
+        and core.password_hash is not None
+        and await ports.users.password_hash(CORE_USER) != core.password_hash
+    ):
+        wrong[f"password:{CORE_USER}"] = "has another password hash"
+    return wrong
+
+
+def _owners(config: MachineConfig) -> dict[str, str]:
+    """Which entry a path that is not a file entry belongs to."""
+    from_files = set(config.files)
+    owners: dict[str, str] = {}
+    for unit in config.units.values():
+        only = MachineConfig(config.name, units={unit.name: unit})
+        owners.update(dict.fromkeys(expand(only), f"unit:{unit.name}"))
+    for path in expand(MachineConfig(config.name, users=config.users)):
+        owners[path] = f"sshkey:{CORE_USER}"
+    return {path: entry for path, entry in owners.items() if path not in from_files}
+
+
+async def _enablement(ports: Ports, unit: UnitEntry) -> str:
+    if unit.mask or unit.enabled is None:
+        return ""
+    state = await ports.units.state(unit.name)
+    if unit.enabled and state.file not in ENABLED:
+        # enabling a unit that does not exist is asked for by many rendered configs and means nothing
+        return "" if state.load == "not-found" and unit.contents is None else f"is {state.file or 'not enabled'}"
+    if not unit.enabled and state.file not in NOT_ENABLED:
+        return f"is {state.file}, should be disabled"
+    return ""
+
+
+class _Health(Enum):
+    GOOD = "good"
+    BAD = "bad"
+    NOT_YET = "not yet"
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    health: _Health
+    why: str
+    runs: Mapping[str, tuple[str, int]]  # unit to (invocation id, restarts by systemd)
+
+
+def _judge(state: UnitState, *, rebooted: bool) -> tuple[_Health, str]:
+    oneshot = state.type == "oneshot"
+    match state.active:
+        case "active" | "reloading" | "refreshing":
+            return _Health.GOOD, ""
+        case "failed":
+            return _Health.BAD, f"{state.name} failed ({state.result})"
+        case "activating" if state.sub == "auto-restart":
+            return _Health.BAD, f"{state.name} died and is being restarted ({state.result})"
+        case "inactive" if oneshot and state.result == "success" and not (rebooted and not state.invocation_id):
+            return _Health.GOOD, ""
+        case "inactive" if rebooted and state.file not in ("enabled", "enabled-runtime"):
+            return _Health.GOOD, ""  # nothing starts it at boot, so it is as it should be
+        case "inactive" if not rebooted:
+            return _Health.BAD, f"{state.name} stopped ({state.result})"
+        case _:
+            return _Health.NOT_YET, f"{state.name} is {state.active}"
+
+
+async def _look(ports: Ports, units: Sequence[str], *, rebooted: bool) -> _Look:
+    health, why = _Health.GOOD, ""
+    runs: dict[str, tuple[str, int]] = {}
+    for unit in units:
+        state = await ports.units.state(unit)
+        if state.load in ("not-found", "masked"):
+            continue
+        runs[unit] = (state.invocation_id, state.restarts)
+        found, reason = _judge(state, rebooted=rebooted)
+        if found is _Health.BAD:
+            return _Look(found, reason, runs)
+        if found is _Health.NOT_YET:
+            health, why = found, reason
+    return _Look(health, why, runs)
+
+
+async def watch_units(
+    ports: Ports, limits: Limits, steps: Sequence[ActStep], *, rebooted: bool, skipped: frozenset[str] = frozenset()
+) -> None:
+    """Returns when every unit was up for the settle time without starting anew; raises ``VerifyFailed`` otherwise."""
+    units = [s.unit for s in steps if isinstance(s, RestartUnit | ReloadUnit) and s.unit not in skipped]
+    if not units:
+        return
+    clock = ports.clock.monotonic
+    give_up = clock() + limits.verify_timeout
+    first: _Look | None = None
+    since = clock()
+    while True:
+        look = await _look(ports, units, rebooted=rebooted)
+        if look.health is _Health.BAD:
+            raise VerifyFailed(look.why, reason="UnitUnhealthy", curable=True)
+        if look.health is _Health.GOOD:
+            if first is None:
+                first, since = look, clock()
+            elif look.runs != first.runs:
+                for unit, (_, restarts) in look.runs.items():
+                    if restarts > first.runs.get(unit, ("", 0))[1]:
+                        raise VerifyFailed(f"{unit} did not stay up", reason="UnitUnhealthy", curable=True)
+                first, since = look, clock()  # somebody else restarted it: look at the new run
+            if clock() - since >= limits.settle:
+                return
+        elif first is not None:
+            raise VerifyFailed(f"{look.why} again after it was up", reason="UnitUnhealthy", curable=True)
+        if clock() >= give_up:
+            raise VerifyFailed(
+                f"{look.why or 'units'} after {limits.verify_timeout:.0f} s", reason="VerifyLate", curable=True
+            )
+        await asyncio.sleep(min(LOOK_AGAIN, max(limits.settle, 0.01)))

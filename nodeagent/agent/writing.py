@@ -1,0 +1,174 @@
+"""Writing a config to the disk, and taking it back.
+
+What is about to be changed is remembered in one transaction before the first byte is written; every single write is
+atomic and gives the same result when it is done twice. So a kill at any point is answered by doing it all again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Sequence
+from typing import assert_never
+
+from nodeagent.agent.context import Ports, Update, narrate
+from nodeagent.core.events import EventKind
+from nodeagent.core.machineconfig import MachineConfig
+from nodeagent.core.ports import Snapshot
+from nodeagent.core.steps import (
+    DisableUnit,
+    EnableUnit,
+    LockUser,
+    PresetUnit,
+    RemovePath,
+    RestoreUnit,
+    SetPassword,
+    WritePath,
+    WriteStep,
+)
+from nodeagent.core.tree import expand
+from nodeagent.errors import AgentError, Terminal
+
+__all__ = ["forget_originals", "restore", "write"]
+
+# What systemctl is-enabled calls a unit that starts by itself; everything else is put back by disabling.
+ENABLED_STATES = frozenset({"enabled", "enabled-runtime"})
+
+
+def _key(step: WriteStep) -> str:
+    match step:
+        case WritePath(path) | RemovePath(path):
+            return f"path:{path}"
+        case DisableUnit(unit) | EnableUnit(unit) | PresetUnit(unit) | RestoreUnit(unit):
+            return f"unit:{unit}"
+        case SetPassword(user) | LockUser(user):
+            return f"password:{user}"
+
+
+async def _snapshot(ports: Ports, key: str) -> Snapshot:
+    kind, _, name = key.partition(":")
+    match kind:
+        case "path":
+            return Snapshot(key, node=await ports.files.capture(name))
+        case "unit":
+            return Snapshot(key, text=(await ports.units.state(name)).file)
+        case _:
+            return Snapshot(key, text=await ports.users.password_hash(name) or "")
+
+
+async def _remember(ports: Ports, update: Update) -> Sequence[Snapshot]:
+    operation = update.record.update_id
+    known = await ports.store.remembered(operation)
+    if known or not update.writes:
+        return known  # a second look would see what we wrote before we were killed
+    keys = list(dict.fromkeys(_key(step) for step in update.writes))
+    snapshots = [await _snapshot(ports, key) for key in keys]
+    await ports.store.remember(operation, snapshots)
+    return snapshots
+
+
+async def _keep_originals(ports: Ports, update: Update, snapshots: Sequence[Snapshot]) -> None:
+    """What was there before we managed a key comes back when the key leaves the config."""
+    managed = _keys(update.old)
+    for snapshot in snapshots:
+        if snapshot.key not in managed and not snapshot.key.startswith("password:"):
+            await ports.store.keep_original(snapshot)
+
+
+async def write(ports: Ports, update: Update) -> None:
+    """All write steps, in order. Raises the adapter's error; the caller takes back what was written."""
+    snapshots = await _remember(ports, update)
+    await _keep_originals(ports, update, snapshots)
+    tree = expand(update.new)
+    paths = [step.path for step in update.writes if isinstance(step, WritePath)]
+    await ports.store.add_made_dirs(await ports.files.missing_dirs(paths))
+    update.index = 0
+    async with ports.power.inhibit(f"applying {update.record.to_name}"):
+        for step in update.writes:
+            update.index += 1
+            narrate(ports, update, EventKind.STEP_STARTED, step=step)
+            await ports.lease.check(update.record.update_id)
+            started = ports.clock.monotonic()
+            match step:
+                case WritePath(path):
+                    await ports.files.install(path, tree[path])
+                case RemovePath(path):
+                    original = await ports.store.original(f"path:{path}")
+                    await _put(ports, original or Snapshot(f"path:{path}"))
+                case SetPassword(user):
+                    await ports.users.set_password_hash(user, update.new.users[user].password_hash or "!")
+                case LockUser(user):
+                    await ports.users.lock(user)
+                case EnableUnit(unit):
+                    await ports.units.enable(unit)
+                case DisableUnit(unit):
+                    await ports.units.disable(unit)
+                case PresetUnit(unit):
+                    await ports.units.preset(unit)
+                case RestoreUnit(unit):
+                    await _put(ports, await ports.store.original(f"unit:{unit}") or Snapshot(f"unit:{unit}"))
+                case _:
+                    assert_never(step)
+            narrate(ports, update, EventKind.STEP_DONE, step=step, seconds=ports.clock.monotonic() - started)
+
+
+async def _put(ports: Ports, snapshot: Snapshot) -> None:
+    """Makes the host what the snapshot says."""
+    kind, _, name = snapshot.key.partition(":")
+    match kind:
+        case "path":
+            if snapshot.node is None:
+                await ports.files.remove(name, await ports.store.made_dirs())
+            elif await ports.files.differs(name, snapshot.node):
+                await ports.files.install(name, snapshot.node)
+        case "unit":
+            state = (await ports.units.state(name)).file
+            if snapshot.text in ENABLED_STATES:
+                if state not in ENABLED_STATES:
+                    await ports.units.enable(name)
+            elif state in ENABLED_STATES:
+                await ports.units.disable(name)
+        case _:
+            # An account that had no password before stays locked: an empty hash would let anybody in.
+            if snapshot.text:
+                await ports.users.set_password_hash(name, snapshot.text)
+            else:
+                await ports.users.lock(name)
+
+
+async def restore(ports: Ports, update: Update) -> None:
+    """Everything as it was before this update. Goes on after an error, so that one bad path does not keep the rest;
+    raises ``Terminal`` with all errors at the end.
+    """
+    snapshots = list(await ports.store.remembered(update.record.update_id))
+    # Units last: enabling needs the old unit file with its [Install] section on the disk again. But links that the
+    # new file asked for are named by the new file, so they go while it is still there.
+    failed: list[AgentError] = []
+    units = [s for s in snapshots if s.key.startswith("unit:")]
+    others = [s for s in reversed(snapshots) if not s.key.startswith("unit:")]
+    for unit in units:
+        await _attempt(failed, _disable_if_enabled(ports, unit.key.partition(":")[2]))
+    for snapshot in [*others, *units]:
+        await _attempt(failed, _put(ports, snapshot))
+    if failed:
+        raise Terminal("; ".join(str(error) for error in failed), reason="RevertFailed") from failed[0]
+
+
+async def _attempt(failed: list[AgentError], work: Awaitable[None]) -> None:
+    try:
+        await work
+    except AgentError as error:
+        failed.append(error)
+
+
+async def _disable_if_enabled(ports: Ports, unit: str) -> None:
+    if (await ports.units.state(unit)).file in ENABLED_STATES:
+        await ports.units.disable(unit)
+
+
+def _keys(config: MachineConfig) -> set[str]:
+    return {f"path:{path}" for path in expand(config)} | {f"unit:{name}" for name in config.units}
+
+
+async def forget_originals(ports: Ports, update: Update, final: MachineConfig) -> None:
+    """Originals of keys that are not in the ``final`` config were put back, and are of no more use."""
+    unmanaged = (_keys(update.old) | _keys(update.new)) - _keys(final)
+    await ports.store.forget_originals(sorted(unmanaged))
