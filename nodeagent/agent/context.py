@@ -11,7 +11,7 @@ from nodeagent.core.machineconfig import MachineConfig
 from nodeagent.core.phase import Phase
 from nodeagent.core.ports import Clock, Files, Lease, NodePort, Power, Reporter, Store, Units, Users
 from nodeagent.core.record import Record
-from nodeagent.core.steps import ActStep, Drain, Step, WriteStep, act_steps, describe, step_id, write_steps
+from nodeagent.core.steps import ActStep, Drain, Step, WriteStep, act_steps, describe, step_from_pair, step_id
 
 __all__ = ["HOLDER", "Limits", "Next", "Ports", "Update", "narrate"]
 
@@ -65,7 +65,6 @@ class Update:
     """An update under way. ``record`` is replaced as it goes; what is in it was saved before anybody relies on it."""
 
     record: Record
-    old: MachineConfig
     new: MachineConfig
     plan: Plan
     writes: tuple[WriteStep, ...] = ()
@@ -73,7 +72,7 @@ class Update:
     index: int = 0  # of the step under way, from 1, for people
 
     def __post_init__(self) -> None:
-        self.writes = write_steps(self.old, self.new)
+        self.writes = tuple(step_from_pair(*pair) for pair in self.record.writes)
         self.acts = tuple(step for step in act_steps(self.plan) if not isinstance(step, Drain))
 
     @property

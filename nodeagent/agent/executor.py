@@ -181,7 +181,7 @@ class Executor:
 
     async def _releasing(self, update: Update) -> Next:
         record = update.record
-        await writing.forget_originals(self.ports, update, update.old if record.reverting else update.new)
+        await writing.forget_originals(self.ports, update)
         if self.ports.node is not None:
             await self.ports.node.uncordon(record.update_id)
         await self.ports.lease.release(record.update_id)

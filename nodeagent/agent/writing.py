@@ -27,7 +27,7 @@ from nodeagent.core.steps import (
 from nodeagent.core.tree import expand
 from nodeagent.errors import AgentError, Terminal
 
-__all__ = ["forget_originals", "restore", "write"]
+__all__ = ["forget_originals", "managed_keys", "restore", "write"]
 
 # What systemctl is-enabled calls a unit that starts by itself; everything else is put back by disabling.
 ENABLED_STATES = frozenset({"enabled", "enabled-runtime"})
@@ -67,9 +67,8 @@ async def _remember(ports: Ports, update: Update) -> Sequence[Snapshot]:
 
 async def _keep_originals(ports: Ports, update: Update, snapshots: Sequence[Snapshot]) -> None:
     """What was there before we managed a key comes back when the key leaves the config."""
-    managed = _keys(update.old)
     for snapshot in snapshots:
-        if snapshot.key not in managed and not snapshot.key.startswith("password:"):
+        if snapshot.key in update.record.fresh:
             await ports.store.keep_original(snapshot)
 
 
@@ -164,11 +163,15 @@ async def _disable_if_enabled(ports: Ports, unit: str) -> None:
         await ports.units.disable(unit)
 
 
-def _keys(config: MachineConfig) -> set[str]:
+def managed_keys(config: MachineConfig) -> set[str]:
+    """Snapshot keys that have an original to come back to."""
     return {f"path:{path}" for path in expand(config)} | {f"unit:{name}" for name in config.units}
 
 
-async def forget_originals(ports: Ports, update: Update, final: MachineConfig) -> None:
-    """Originals of keys that are not in the ``final`` config were put back, and are of no more use."""
-    unmanaged = (_keys(update.old) | _keys(update.new)) - _keys(final)
-    await ports.store.forget_originals(sorted(unmanaged))
+async def forget_originals(ports: Ports, update: Update) -> None:
+    """Originals that were put back are of no more use, and must not come back a second time."""
+    if update.record.reverting:
+        gone = list(update.record.fresh)
+    else:
+        gone = [_key(step) for step in update.writes if isinstance(step, RemovePath | RestoreUnit)]
+    await ports.store.forget_originals(gone)

@@ -26,6 +26,7 @@ class EventKind(StrEnum):
     UPDATE_DONE = "update-done"
     DEGRADED = "degraded"
     REFUSED = "refused"  # a desired config that was not even started
+    LEASE = "lease"  # the holder changed; fields["lease"] is who has it now, or None
     RESUMED = "resumed"  # after a crash or a reboot
     STOPPED = "stopped"
     WARNING = "warning"

@@ -38,6 +38,8 @@ class Record:
     from_name: str = ""
     to_name: str = ""
     plan: Mapping[str, Any] | None = None  # contract form, see core.plan_json
+    writes: tuple[tuple[str, str], ...] = ()  # the write steps, as (type, argument): the disk they came from is gone
+    fresh: tuple[str, ...] = ()  # snapshot keys that we manage from this update on
     acted: bool = False  # some action may have run, so going back needs the actions too
     done: frozenset[str] = frozenset()  # ids of the act steps that are done
     skipped: frozenset[str] = frozenset()  # ids of act steps that had nothing to act on
@@ -65,11 +67,13 @@ def record_to_dict(record: Record) -> dict[str, Any]:
     out["phase"] = str(record.phase)
     out["done"] = sorted(record.done)
     out["skipped"] = sorted(record.skipped)
+    out["writes"] = [list(pair) for pair in record.writes]
+    out["fresh"] = list(record.fresh)
     return {"version": RECORD_VERSION, **out}
 
 
 def record_from_dict(data: Mapping[str, Any]) -> Record:
-    """Raises ``ValueError`` on anything that is not a record; the store turns that into its own error.
+    """Raises ``ValueError`` or ``TypeError`` on anything that is not a record; the store turns that into its own error.
 
     Unknown keys come from a newer agent of the same store version and are dropped: the fields that decide are here.
     """
@@ -88,6 +92,10 @@ def record_from_dict(data: Mapping[str, Any]) -> Record:
                 if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
                     raise ValueError(f"{name} is not a list of step ids")
                 value = frozenset(value)
+            case "writes":
+                value = tuple((str(kind), str(argument)) for kind, argument in value)
+            case "fresh":
+                value = tuple(str(key) for key in value)
             case "plan":
                 if value is not None and not isinstance(value, Mapping):
                     raise ValueError("plan is not an object")

@@ -7,6 +7,7 @@ only names, so they can be printed and stored; the executor looks the content up
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
 from nodeagent.core.change import ActionType, Plan
@@ -30,7 +31,9 @@ __all__ = [
     "WritePath",
     "act_steps",
     "describe",
+    "step_from_pair",
     "step_id",
+    "step_to_pair",
     "write_steps",
 ]
 
@@ -117,6 +120,25 @@ def step_id(step: Step) -> str:
     """Identity by content: the same step in a recomputed list is recognised as done."""
     parts = [type(step).__name__, *(str(getattr(step, f.name)) for f in fields(step))]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+
+
+_WRITE_STEPS: Mapping[str, type[WriteStep]] = {
+    kind.__name__: kind
+    for kind in (WritePath, RemovePath, DisableUnit, EnableUnit, PresetUnit, RestoreUnit, SetPassword, LockUser)
+}
+
+
+def step_to_pair(step: WriteStep) -> tuple[str, str]:
+    """For the record: type and argument."""
+    (only,) = fields(step)
+    return type(step).__name__, getattr(step, only.name)
+
+
+def step_from_pair(kind: str, argument: str) -> WriteStep:
+    """Raises ``ValueError`` for a kind that this version does not know."""
+    if kind not in _WRITE_STEPS:
+        raise ValueError(f"unknown step {kind!r}")
+    return _WRITE_STEPS[kind](argument)
 
 
 def describe(step: Step) -> str:

@@ -1,0 +1,183 @@
+"""The loop: level-triggered. It looks at what is desired and what is current, does what is needed, and sleeps until
+something changes. It knows ports only, and remembers nothing that the store does not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+from nodeagent.agent.context import Ports, Update, narrate
+from nodeagent.agent.executor import Executor, Outcome
+from nodeagent.agent.preflight import Desired, Preflight
+from nodeagent.core.backoff import delays, jittered
+from nodeagent.core.events import EventKind
+from nodeagent.core.phase import Phase
+from nodeagent.core.plan_json import plan_from_dict
+from nodeagent.core.record import Record, advance
+from nodeagent.core.resume import Decision, resume
+from nodeagent.errors import AgentError, InvalidInput, Unreconcilable
+
+__all__ = ["Loop"]
+
+RETRY_FIRST = 30.0
+RETRY_CAP = 3600.0
+"""Seconds between two looks at a desired config that was refused for a reason that may pass."""
+
+
+class Loop:
+    """``desired`` reads the desired config (None: there is none yet); ``parse`` turns stored text into a config."""
+
+    def __init__(
+        self,
+        ports: Ports,
+        executor: Executor,
+        preflight: Preflight,
+        *,
+        desired: Callable[[], Awaitable[Desired | None]],
+        load: Callable[[str], Awaitable[Desired]],
+        adopted: Callable[[], Awaitable[Desired | None]],
+        chance: Callable[[], float],
+    ) -> None:
+        self.ports = ports
+        self.executor = executor
+        self.preflight = preflight
+        self._desired = desired
+        self._load = load
+        self._adopted = adopted
+        self._chance = chance
+        self._wake = asyncio.Event()
+        self._retry_rejected = False
+        self._refused = ""
+        self._delays = delays(RETRY_FIRST, RETRY_CAP)
+
+    def look_again(self, *, retry_rejected: bool = False) -> None:
+        """The desired config may have changed. ``retry_rejected``: a person asked for it, so try it once more even
+        if it failed before."""
+        self._retry_rejected = self._retry_rejected or retry_rejected
+        self._delays = delays(RETRY_FIRST, RETRY_CAP)
+        self.executor.newer.set()
+        self._wake.set()
+
+    async def run(self) -> None:
+        """For ever. Raises only what makes it pointless to go on: a store that cannot be used."""
+        await self._resume()
+        while True:
+            self._wake.clear()
+            delay = await self._turn()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(delay):
+                    await self._wake.wait()
+
+    # After a crash or a reboot.
+
+    async def _resume(self) -> None:
+        record = await self.ports.store.load()
+        decision = resume(record, self.ports.power.boot_id())
+        if decision in (Decision.IDLE, Decision.DEGRADED):
+            return
+        update = await self._rebuild(record)
+        narrate(self.ports, update, EventKind.RESUMED, decision.value)
+        rebooted = record.boot_id != self.ports.power.boot_id()
+        match decision:
+            case Decision.START_OVER:
+                await self.ports.lease.release(record.update_id)
+                await self._save(Record(rejected=record.rejected, rejected_why=record.rejected_why), Phase.IDLE)
+                return
+            case Decision.VERIFY if rebooted:
+                update.record = replace(record, reboots=record.reboots + 1)
+                if record.phase is not Phase.VERIFYING:
+                    update.record = advance(
+                        update.record, Phase.VERIFYING, now=self.ports.clock.now(), boot_id=self.ports.power.boot_id()
+                    )
+                else:
+                    update.record = replace(update.record, boot_id=self.ports.power.boot_id())
+                await self.ports.store.save(update.record)
+            case _:
+                pass  # the executor goes on from the phase that is in the record
+        await self._run(update)
+
+    async def _rebuild(self, record: Record) -> Update:
+        desired = await self._load(record.to_digest)
+        return Update(record, desired.config, plan_from_dict(record.plan or {}))
+
+    # One look.
+
+    async def _turn(self) -> float | None:
+        """Seconds after which to look again; None: only when something changes."""
+        record = await self.ports.store.load()
+        try:
+            update = await self._next_update(record)
+        except AgentError as error:
+            await self._refuse(record, error)
+            if isinstance(error, InvalidInput | Unreconcilable):
+                return None  # the same input gives the same answer
+            return jittered(next(self._delays), self._chance())
+        self._refused = ""
+        if update is None:
+            return None
+        outcome = await self._run(update)
+        return 0.0 if outcome in (Outcome.ABANDONED, Outcome.DONE) else None
+
+    async def _next_update(self, record: Record) -> Update | None:
+        self.executor.newer.clear()
+        desired = await self._desired()
+        current = await self.ports.store.current()
+        half_way = record.phase is Phase.DEGRADED and bool(record.update_id) and record.reason != "Reverted"
+        if desired is None:
+            return None
+        retry, self._retry_rejected = self._retry_rejected, False
+        if desired.source.digest == record.rejected and not retry:
+            return None
+        if desired.source.digest == current and not half_way:
+            if record.phase is Phase.DEGRADED:  # somebody took the refused config back
+                await self._save(Record(), Phase.IDLE)
+            return None
+        known = [await self._load(digest) for digest in dict.fromkeys((current, record.to_digest)) if digest]
+        first = not current
+        if first and (adopted := await self._adopted()) is not None:
+            known, first = [adopted, *known], False
+            await self.ports.store.put_config(adopted.source)
+        update = await self.preflight.prepare(desired, known if half_way else known[:1], dirty=half_way, first=first)
+        await self.ports.store.put_config(desired.source)
+        if half_way:
+            await self.ports.lease.release(record.update_id)
+        update.record = advance(
+            replace(update.record, phase=record.phase),
+            Phase.LEASING,
+            now=self.ports.clock.now(),
+            boot_id=self.ports.power.boot_id(),
+        )
+        await self.ports.store.save(update.record)
+        actions = ", ".join(f"{a.type} {a.unit}".strip() for a in update.plan.actions) or "nothing"
+        narrate(self.ports, update, EventKind.UPDATE_STARTED, actions, writes=len(update.writes))
+        narrate(self.ports, update, EventKind.PHASE)
+        return update
+
+    async def _run(self, update: Update) -> Outcome:
+        while True:
+            outcome = await self.executor.run(update)
+            if outcome is not Outcome.REBOOTING:
+                return outcome
+            # logind said yes; the host goes down under us. If it does not, the executor asks again, a few times.
+            await asyncio.sleep(self.executor.limits.reboot_grace)
+
+    async def _refuse(self, record: Record, error: AgentError) -> None:
+        """The host is as it was, but it is not what is desired: that is Degraded, with the reason."""
+        text = "; ".join([str(error), *(f"{p.path}: {p.message}" for p in error.problems[:5])])
+        if f"{error.reason} {text}" == self._refused:
+            return
+        self._refused = f"{error.reason} {text}"
+        if record.phase is Phase.IDLE or not record.update_id:
+            await self._save(replace(record, update_id=""), Phase.DEGRADED, error.reason, text)
+        narrate(self.ports, None, EventKind.REFUSED, text, reason=error.reason)
+
+    async def _save(self, record: Record, phase: Phase, reason: str = "", message: str = "") -> None:
+        now, boot_id = self.ports.clock.now(), self.ports.power.boot_id()
+        record = replace(record, phase=phase, since=now, boot_id=boot_id, reason=reason, message=message)
+        await self.ports.store.save(record)
+        narrate(
+            self.ports, None, EventKind.DEGRADED if phase is Phase.DEGRADED else EventKind.PHASE, message, reason=reason
+        )

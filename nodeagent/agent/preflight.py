@@ -1,0 +1,147 @@
+"""Everything that is decided before anything is touched: is this desired config good, applicable, and what does it
+take? Refusing is cheap here and nowhere later."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from nodeagent.agent.acting import missing_units
+from nodeagent.agent.context import Limits, Ports, Update
+from nodeagent.agent.verify import mismatches
+from nodeagent.agent.writing import managed_keys
+from nodeagent.core.change import Plan
+from nodeagent.core.effective import Candidate, effective
+from nodeagent.core.machineconfig import ConfigSource, MachineConfig
+from nodeagent.core.plan import make_plan
+from nodeagent.core.plan_json import plan_to_dict
+from nodeagent.core.policy import Policy
+from nodeagent.core.ports import Validator
+from nodeagent.core.reconcile import check_reconcilable
+from nodeagent.core.record import Record
+from nodeagent.core.steps import step_to_pair, write_steps
+from nodeagent.core.tree import expand
+from nodeagent.errors import InvalidInput, Problem, Refused, Unreconcilable
+
+__all__ = ["OS_DOMAINS", "Desired", "Preflight", "in_force"]
+
+OS_DOMAINS = frozenset({"osImageURL", "kernelArguments", "kernelType", "extensions", "baseOSExtensionsContainerImage"})
+
+NO_CONFIG = MachineConfig("")
+
+
+@dataclass(frozen=True, slots=True)
+class Desired:
+    """A desired config as read: its text, and what it was parsed into."""
+
+    source: ConfigSource
+    config: MachineConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Preflight:
+    """``policy`` is read anew for each update: the admin may have changed it since."""
+
+    ports: Ports
+    limits: Limits
+    validators: Sequence[Validator]
+    policy: Callable[[], Policy]
+    repair_drift: bool
+
+    async def prepare(self, desired: Desired, known: Sequence[Desired], *, dirty: bool, first: bool) -> Update:
+        """The update to run. ``known`` are the configs whose entries the disk may hold, the current one first;
+        ``dirty``: an update ended half-way, so the disk holds a mixture of them.
+
+        Raises ``InvalidInput``, ``Unreconcilable``, ``Refused``. Touches nothing.
+        """
+        old = await self._old(desired.config, [k.config for k in known], dirty=dirty, first=first)
+        if problems := check_reconcilable(old, desired.config):
+            raise Unreconcilable(f"{desired.config.name} cannot be applied to a running host", problems=problems)
+        plan = make_plan(
+            old,
+            desired.config,
+            self.policy(),
+            from_name=known[0].config.name if known else "",
+            to_name=desired.config.name,
+        )
+        self._check_plan(plan)
+        update = self._update(desired, known, old, plan)
+        problems = await missing_units(self.ports, update, desired.config)
+        for validator in self.validators:
+            problems += tuple(await validator.check(old, desired.config))
+        if problems:
+            raise InvalidInput(f"{desired.config.name} was refused; nothing was touched", problems=problems)
+        return update
+
+    async def _old(
+        self, new: MachineConfig, known: Sequence[MachineConfig], *, dirty: bool, first: bool
+    ) -> MachineConfig:
+        """What is in force, as far as this update goes."""
+        base = known[0] if known else replace(new, files={}, units={}, users={})
+        if not (dirty or first):
+            drift = await self._drift(base, new)
+            if not drift:
+                return base
+            if not self.repair_drift:
+                raise Refused(
+                    f"{len(drift)} managed entries were changed by somebody else",
+                    reason="Drifted",
+                    hint="put them back, or set on_drift: repair to have them overwritten",
+                    problems=drift,
+                )
+        return await in_force(self.ports, base, [*known, new], new)
+
+    async def _drift(self, base: MachineConfig, new: MachineConfig) -> tuple[Problem, ...]:
+        """What differs from the current config and is not what the new one wants anyway."""
+        wrong = await mismatches(self.ports, base)
+        if not wrong:
+            return ()
+        still = await mismatches(self.ports, new)
+        named = {entry for entry in wrong if entry in still or not _has(new, entry)}
+        return tuple(Problem(entry, wrong[entry]) for entry in sorted(named))
+
+    def _check_plan(self, plan: Plan) -> None:
+        os_changes = [p.change.id for p in plan.changes if p.change.domain in OS_DOMAINS]
+        if os_changes:
+            raise Unreconcilable(
+                "this agent changes files, units and users; it has no driver for the operating system",
+                reason="NoDeployments",
+                problems=[Problem(ident, "changes") for ident in os_changes],
+            )
+        if plan.reboot and not self.limits.may_reboot:
+            why = next(", ".join(a.because) for a in plan.actions if a.type == "Reboot")
+            raise Refused(f"a reboot is needed for {why}", reason="RebootNotAllowed", hint="see reboot.allow")
+
+    def _update(self, desired: Desired, known: Sequence[Desired], old: MachineConfig, plan: Plan) -> Update:
+        record = Record(
+            update_id=uuid.uuid4().hex,
+            started=self.ports.clock.now(),
+            from_digest=known[0].source.digest if known else "",
+            to_digest=desired.source.digest,
+            from_name=plan.from_name,
+            to_name=plan.to_name,
+            plan=plan_to_dict(plan),
+            writes=tuple(step_to_pair(step) for step in write_steps(old, desired.config)),
+            fresh=tuple(sorted(managed_keys(desired.config) - managed_keys(old))),
+        )
+        return Update(record, desired.config, plan)
+
+
+def _has(config: MachineConfig, entry: str) -> bool:
+    domain, _, key = entry.partition(":")
+    match domain:
+        case "file":
+            return key in config.files
+        case "unit":
+            return key in config.units
+        case _:
+            return bool(config.users) and (domain != "sshkey" or bool(expand(MachineConfig("", users=config.users))))
+
+
+async def in_force(
+    ports: Ports, base: MachineConfig, candidates: Sequence[MachineConfig], new: MachineConfig
+) -> MachineConfig:
+    """Asks the disk which entries of which config it holds."""
+    found = [Candidate(config, (await mismatches(ports, config)).keys()) for config in candidates]
+    return effective(base, found, new)

@@ -1,0 +1,116 @@
+"""The status that people and programs read: the events so far, folded into one object of the contract."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from nodeagent.core.events import Event, EventKind, StepProgress
+from nodeagent.core.phase import Phase
+from nodeagent.core.ports import Holder
+
+__all__ = ["SCHEMA", "Status", "fold", "line", "status_to_dict"]
+
+SCHEMA = "nodeagent/status/v1"
+
+# Kinds that say something but do not change where we are.
+_PASSING = frozenset({EventKind.WARNING, EventKind.LEASE, EventKind.STARTED, EventKind.STOPPED})
+_WITH_STEP = frozenset({EventKind.STEP_STARTED, EventKind.STEP_DONE, EventKind.STEP_SKIPPED, EventKind.STEP_FAILED})
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    phase: Phase = Phase.IDLE
+    reason: str = ""
+    message: str = ""
+    since: str = ""
+    current: str = ""
+    desired: str = ""
+    boot_id: str = ""
+    update_id: str = ""
+    step: StepProgress | None = None
+    backend: str = "local"
+    lease: Holder | None = None
+
+
+def fold(status: Status, event: Event) -> Status:
+    """The next status. An event that has no update keeps the names of the last one."""
+    if event.kind is EventKind.LEASE:
+        return replace(status, lease=event.fields.get("holder"))
+    named = replace(
+        status,
+        current=event.current or status.current,
+        desired=event.desired or status.desired,
+        boot_id=event.boot_id or status.boot_id,
+    )
+    if event.kind in _PASSING:
+        return named
+    if event.kind is EventKind.UPDATE_DONE:
+        return replace(named, current=named.desired, step=None)
+    if event.kind is EventKind.REFUSED:
+        return replace(named, phase=Phase.DEGRADED, reason=event.reason, message=event.message, step=None)
+    if event.kind in _WITH_STEP:
+        return replace(named, phase=event.phase, update_id=event.update_id, step=event.step)
+    return replace(
+        named,
+        phase=event.phase,
+        reason=event.reason,
+        message=event.message,
+        since=event.since or status.since,
+        update_id=event.update_id,
+        step=status.step if event.phase in (Phase.WRITING, Phase.ACTING) else None,
+    )
+
+
+def line(status: Status) -> str:
+    """For ``STATUS=``: what ``systemctl status`` shows in one line."""
+    parts = [str(status.phase)]
+    if status.step is not None:
+        parts.append(f"{status.step.name} ({status.step.index}/{status.step.count})")
+    if status.reason:
+        parts.append(status.reason)
+    if status.message:
+        parts.append(status.message)
+    elif status.phase is Phase.IDLE and status.current:
+        parts.append(f"current config is {status.current}")
+    return ": ".join(parts)[:1000]
+
+
+def status_to_dict(status: Status, *, daemon: str) -> dict[str, Any]:
+    """The contract's object. ``deployments``, ``drain`` and ``fence`` are null until their parts exist here."""
+    step: Mapping[str, Any] | None = None
+    if status.step is not None:
+        step = {
+            "name": status.step.name,
+            "index": status.step.index,
+            "count": status.step.count,
+            "percent": status.step.percent,
+        }
+    lease: Mapping[str, Any] | None = None
+    if status.lease is not None:
+        lease = {
+            "backend": status.backend,
+            "holder": status.lease.name,
+            "operation": status.lease.operation,
+            "reason": status.lease.reason,
+            "since": status.lease.since,
+            "expires": status.lease.expires,
+        }
+    return {
+        "schema": SCHEMA,
+        "phase": str(status.phase),
+        "reason": status.reason,
+        "message": status.message,
+        "since": status.since,
+        "current": status.current,
+        "desired": status.desired,
+        "boot_id": status.boot_id,
+        "update_id": status.update_id,
+        "step": step,
+        "deployments": [],
+        "lease": lease,
+        "drain": None,
+        "fence": None,
+        "daemon": daemon,
+    }
