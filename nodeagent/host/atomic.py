@@ -1,0 +1,136 @@
+"""Putting one thing into an open directory so that others see the old state or the new one, and nothing between.
+
+Everything is built under a hidden temporary name in the same directory, finished there through a handle (owner, mode,
+label, data, fsync), and then renamed. In a directory of a user that name may be swapped for something else at any
+moment; so nothing is ever changed by name, only through the handle, and what was renamed is compared with it after.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+from nodeagent.errors import Retryable
+
+__all__ = ["is_temp", "put_dir", "put_file", "put_link", "remove_temp", "temp_name"]
+
+_PREFIX = ".nodeagent-"
+_SUFFIX = ".tmp"
+_TOKEN = 16  # hex digits
+_ACLS = ("system.posix_acl_access", "system.posix_acl_default")
+
+Labeller = Callable[[int, int], None]
+"""Gets a handle and the ``st_mode`` of what it is; called before there is any data."""
+
+
+def temp_name() -> str:
+    """Hidden, with a suffix that no drop-in directory reads; unpredictable, for directories of users."""
+    return f"{_PREFIX}{secrets.token_hex(_TOKEN // 2)}{_SUFFIX}"
+
+
+def is_temp(name: str) -> bool:
+    token = name[len(_PREFIX) : -len(_SUFFIX)]
+    return name == f"{_PREFIX}{token}{_SUFFIX}" and len(token) == _TOKEN and set(token) <= set("0123456789abcdef")
+
+
+def remove_temp(name: str, dir_fd: int) -> None:
+    """A file, a link or an empty directory."""
+    try:
+        os.unlink(name, dir_fd=dir_fd)
+    except IsADirectoryError:
+        os.rmdir(name, dir_fd=dir_fd)
+
+
+@contextmanager
+def _temporary(dir_fd: int) -> Iterator[str]:
+    name = temp_name()
+    try:
+        yield name
+    except BaseException:
+        with suppress(OSError):
+            remove_temp(name, dir_fd)
+        raise
+
+
+def put_file(dir_fd: int, name: str, content: bytes, *, mode: int, uid: int, gid: int, label: Labeller) -> None:
+    with _temporary(dir_fd) as temp:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        fd = os.open(temp, flags, 0o600, dir_fd=dir_fd)
+        try:
+            _drop_acls(fd)
+            label(fd, stat.S_IFREG | mode)
+            _write(fd, content)
+            os.fchown(fd, uid, gid)
+            os.fchmod(fd, mode)  # after the owner: a change of owner clears the set-id bits
+            os.fsync(fd)
+            _publish(dir_fd, temp, name, fd)
+        finally:
+            os.close(fd)
+
+
+def put_link(dir_fd: int, name: str, target: str, *, uid: int, gid: int, label: Labeller) -> None:
+    with _temporary(dir_fd) as temp:
+        os.symlink(target, temp, dir_fd=dir_fd)
+        fd = os.open(temp, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=dir_fd)
+        try:
+            info = os.fstat(fd)
+            if not stat.S_ISLNK(info.st_mode) or info.st_uid != os.geteuid():
+                raise _swapped()
+            label(fd, info.st_mode)
+            if (info.st_uid, info.st_gid) != (uid, gid):
+                os.chown(f"/proc/self/fd/{fd}", uid, gid)  # the link itself: a handle is not followed further
+            _publish(dir_fd, temp, name, fd)  # a link has no fsync of its own; its directory's covers it
+        finally:
+            os.close(fd)
+
+
+def put_dir(dir_fd: int, name: str, *, mode: int, uid: int, gid: int, label: Labeller) -> None:
+    """An empty directory. Renamed into place too: a crash must not leave one with the wrong owner or mode."""
+    with _temporary(dir_fd) as temp:
+        os.mkdir(temp, 0o700, dir_fd=dir_fd)
+        fd = os.open(temp, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=dir_fd)
+        try:
+            info = os.fstat(fd)
+            # A user could have put a directory of ours that lies elsewhere under this name; its content is not his.
+            if info.st_uid != os.geteuid() or os.listdir(fd):  # noqa: PTH208 - a Path has no handle
+                raise _swapped()
+            _drop_acls(fd)
+            label(fd, info.st_mode)
+            os.fchown(fd, uid, gid)
+            os.fchmod(fd, mode)
+            os.fsync(fd)
+            _publish(dir_fd, temp, name, fd)
+        finally:
+            os.close(fd)
+
+
+def _publish(dir_fd: int, temp: str, name: str, fd: int) -> None:
+    os.rename(temp, name, src_dir_fd=dir_fd, dst_dir_fd=dir_fd)
+    there = os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
+    if not os.path.samestat(there, os.fstat(fd)):
+        raise _swapped()
+    os.fsync(dir_fd)
+
+
+def _write(fd: int, content: bytes) -> None:
+    rest = memoryview(content)
+    while rest:
+        rest = rest[os.write(fd, rest) :]
+
+
+def _drop_acls(fd: int) -> None:
+    """A default ACL of the directory would widen the mode that was asked for."""
+    for name in _ACLS:
+        try:
+            os.removexattr(fd, name)
+        except OSError as error:
+            if error.errno not in (errno.ENODATA, errno.ENOTSUP, errno.EINVAL):
+                raise
+
+
+def _swapped() -> Retryable:
+    return Retryable("somebody swapped our temporary file while it was written", reason="PathChanged")

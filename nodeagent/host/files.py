@@ -1,0 +1,292 @@
+"""Managed paths on this host's disk: look, install, remove, compare.
+
+Every change is atomic and durable when the call returns; a failure leaves the old state whole, with no temporary file
+and no new directory. Nothing is kept that a node does not name: no ACL, no extended attribute but the SELinux label.
+The rules for links are in ``paths``, those of the temporary files in ``atomic``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import stat
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+
+from nodeagent.core.tree import FileNode, LinkNode, Node
+from nodeagent.errors import AgentError, Retryable, Terminal
+from nodeagent.host.atomic import is_temp, put_dir, put_file, put_link, remove_temp
+from nodeagent.host.faults import translated
+from nodeagent.host.owners import Owners
+from nodeagent.host.paths import Parent, Walk, open_parent, split
+from nodeagent.host.selinux import Labels
+
+__all__ = ["CAPTURE_LIMIT", "DiskFiles", "HostFiles"]
+
+CAPTURE_LIMIT = 64 << 20
+"""Bytes. What is replaced must be kept whole for the revert, in memory and in the store; beyond this we refuse."""
+
+_READ_TRIES = 3
+_KEPT = (errno.ENOTEMPTY, errno.EEXIST, errno.EBUSY, errno.ENOENT)  # in use, a mount point, or gone already
+_NO_PLACE = ("LinkRefused", "NotADirectory", "NotAFile")
+
+
+class DiskFiles:
+    """The blocking half. Holds no state: every call asks the disk, and calls may run in several threads."""
+
+    def __init__(
+        self, root: str = "/", *, labels: Labels | None = None, owners: Owners | None = None, limit: int = CAPTURE_LIMIT
+    ) -> None:
+        self._root = root
+        self._labels = labels or Labels()
+        self._owners = owners or Owners(root)
+        self._limit = limit
+
+    def capture(self, path: str) -> Node | None:
+        with translated("read", path):
+            try:
+                with open_parent(self._root, path) as parent:
+                    info = _lstat(parent)
+                    return None if info is None else self._read(parent, info)
+            except NotADirectoryError:
+                return None  # below a file there is nothing
+
+    def install(self, path: str, node: Node) -> list[str]:
+        """Returns the directories made, as resolved (``/var/home/core/.ssh``), outermost first."""
+        uid, gid = self._owners.uid(node.user), self._owners.gid(node.group)
+        with translated("write", path), self._making(path, node) as (parent, made):
+            info = _lstat(parent)
+            replaced = None if info is None else self._label_of(parent, info, node)
+
+            def label(fd: int, mode: int) -> None:
+                self._labels.write(fd, path, mode, wanted=node.label, replaced=replaced)
+
+            match node:
+                case FileNode(content, mode):
+                    put_file(parent.fd, parent.name, content, mode=mode, uid=uid, gid=gid, label=label)
+                case LinkNode(target):
+                    put_link(parent.fd, parent.name, target, uid=uid, gid=gid, label=label)
+            return made
+
+    def remove(self, path: str, made_dirs: Sequence[str]) -> None:
+        with translated("remove", path), suppress(NotADirectoryError), open_parent(self._root, path) as parent:
+            if _lstat(parent) is not None:
+                os.unlink(parent.name, dir_fd=parent.fd)
+                os.fsync(parent.fd)
+            _remove_empty(parent.walk, frozenset(made_dirs))
+
+    def differs(self, path: str, node: Node | None) -> str:
+        """Mode, owner, type and content or target; the label only where the node names one."""
+        try:
+            with translated("read", path), open_parent(self._root, path) as parent:
+                info = _lstat(parent)
+                if info is None or node is None:
+                    return "" if info is None and node is None else "is missing" if info is None else "should not exist"
+                return "; ".join(self._differences(parent, info, node))
+        except AgentError as error:
+            if error.reason in _NO_PLACE:
+                return "" if node is None and error.reason == "NotADirectory" else error.message
+            raise
+
+    def missing_dirs(self, path: str) -> list[str]:
+        """The directories that ``install`` would make, so that they can be on record before they are."""
+        with translated("look at", path), open_parent(self._root, path) as parent:
+            missing = list(parent.missing)
+            return [parent.walk.resolved(*missing[: i + 1]) for i in range(len(missing))]
+
+    def sweep(self, paths: Iterable[str]) -> list[str]:
+        """Removes temporary files that a killed agent left beside ``paths`` and above them. Returns their paths.
+
+        Only for a start: it would also take those of a write that is under way.
+        """
+        folders: set[tuple[str, ...]] = set()
+        for path in paths:
+            parts = split(path)[:-1]
+            folders.update(tuple(parts[:depth]) for depth in range(len(parts) + 1))
+        removed: list[str] = []
+        for folder in sorted(folders):
+            path = "/" + "/".join((*folder, "*"))
+            with translated("sweep", path):
+                try:
+                    with open_parent(self._root, path) as parent:
+                        removed += _sweep(parent) if not parent.missing else []
+                except NotADirectoryError:
+                    continue
+                except Terminal as error:
+                    if error.reason != "LinkRefused":  # where we do not go, we left nothing
+                        raise
+        return removed
+
+    @contextmanager
+    def _making(self, path: str, node: Node) -> Iterator[tuple[Parent, list[str]]]:
+        """The parent, made if it must be, and the directories made; on failure these are gone again."""
+        made: list[str] = []
+        mode, owner = (node.dir_mode, node.dir_owner) if isinstance(node, FileNode) else (0o755, 0)
+
+        def make(walk: Walk, name: str) -> None:
+            place = walk.resolved(name)
+
+            def label(fd: int, kind: int) -> None:
+                self._labels.write(fd, place, kind, wanted=None, replaced=None)
+
+            uid, gid = self._owners.uid(owner), self._owners.primary_group(owner)
+            put_dir(walk.fd, name, mode=mode, uid=uid, gid=gid, label=label)
+            made.append(place)
+
+        try:
+            with open_parent(self._root, path, make) as parent:
+                yield parent, made
+        except BaseException:
+            for place in reversed(made):
+                with suppress(OSError, AgentError), open_parent(self._root, place) as above:
+                    os.rmdir(above.name, dir_fd=above.fd)
+            raise
+
+    def _read(self, parent: Parent, info: os.stat_result) -> Node:
+        if stat.S_ISLNK(info.st_mode):
+            target = os.readlink(parent.name, dir_fd=parent.fd)
+            return LinkNode(target, info.st_uid, info.st_gid, self._label_at(parent))
+        for _ in range(_READ_TRIES):
+            fd = _open_file(parent)
+            try:
+                info = os.fstat(fd)
+                content = self._content(fd, info, parent)
+                if content is not None:
+                    mode = stat.S_IMODE(info.st_mode)
+                    return FileNode(content, mode, info.st_uid, info.st_gid, self._labels.read(fd))
+            finally:
+                os.close(fd)
+        raise Retryable(f"{parent.walk.path} changes while it is read", reason="PathChanged")
+
+    def _content(self, fd: int, info: os.stat_result, parent: Parent) -> bytes | None:
+        """None if somebody wrote to it meanwhile: half of the old and half of the new must not become a revert."""
+        if info.st_size > self._limit:
+            raise Terminal(
+                f"{parent.walk.path} has {info.st_size} bytes; more than {self._limit} are not kept for a revert",
+                reason="FileTooLarge",
+                hint="move it away, if it is not needed there",
+            )
+        with os.fdopen(fd, "rb", buffering=0, closefd=False) as file:
+            content = file.read(info.st_size + 1)
+        after = os.fstat(fd)
+        same = (after.st_size, after.st_mtime_ns) == (info.st_size, info.st_mtime_ns)
+        return content if same and len(content) == info.st_size else None
+
+    def _differences(self, parent: Parent, info: os.stat_result, node: Node) -> Iterator[str]:
+        is_link = stat.S_ISLNK(info.st_mode)
+        if is_link != isinstance(node, LinkNode):
+            yield "is a symbolic link, not a file" if is_link else "is a file, not a symbolic link"
+            return
+        match node:
+            case LinkNode(target):
+                if os.readlink(parent.name, dir_fd=parent.fd) != target:
+                    yield "points elsewhere"
+            case FileNode(content, mode):
+                if stat.S_IMODE(info.st_mode) != mode:
+                    yield f"mode is {stat.S_IMODE(info.st_mode):04o}, not {mode:04o}"
+                if info.st_size != len(content) or self._read_content(parent) != content:
+                    yield "content differs"
+        yield from self._owner_differences(info, node)
+        if node.label is not None and self._labels.enabled:
+            label = self._label_at(parent)
+            if label != node.label:
+                yield f"SELinux label is {label}, not {node.label}"
+
+    def _owner_differences(self, info: os.stat_result, node: Node) -> Iterator[str]:
+        try:
+            owner = (self._owners.uid(node.user), self._owners.gid(node.group))
+        except Terminal as error:
+            yield error.message
+            return
+        if (info.st_uid, info.st_gid) != owner:
+            yield f"owner is {info.st_uid}:{info.st_gid}, not {owner[0]}:{owner[1]}"
+
+    def _read_content(self, parent: Parent) -> bytes | None:
+        fd = _open_file(parent)
+        try:
+            return self._content(fd, os.fstat(fd), parent)
+        finally:
+            os.close(fd)
+
+    def _label_of(self, parent: Parent, info: os.stat_result, node: Node) -> str | None:
+        """Of what is replaced, if it is of the same type: a policy gives links other labels than files."""
+        return self._label_at(parent) if stat.S_ISLNK(info.st_mode) == isinstance(node, LinkNode) else None
+
+    def _label_at(self, parent: Parent) -> str | None:
+        if not self._labels.enabled:
+            return None
+        fd = os.open(parent.name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent.fd)
+        try:
+            return self._labels.read(fd)
+        finally:
+            os.close(fd)
+
+
+def _lstat(parent: Parent) -> os.stat_result | None:
+    """Of the path itself; None if nothing is there. ``Terminal`` for what is neither a file nor a link."""
+    if parent.missing:
+        return None
+    try:
+        info = os.stat(parent.name, dir_fd=parent.fd, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+    if not (stat.S_ISREG(info.st_mode) or stat.S_ISLNK(info.st_mode)):
+        kind = "a directory" if stat.S_ISDIR(info.st_mode) else "a device, socket or pipe"
+        raise Terminal(f"{parent.walk.path} is {kind}, where a file should be", reason="NotAFile")
+    return info
+
+
+def _open_file(parent: Parent) -> int:
+    # O_NONBLOCK: if it was swapped for a pipe since we looked, we do not wait for a writer.
+    fd = os.open(
+        parent.name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC, dir_fd=parent.fd
+    )
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise Retryable(f"{parent.walk.path} was swapped while we looked at it", reason="PathChanged")
+    return fd
+
+
+def _remove_empty(walk: Walk, made: frozenset[str]) -> None:
+    while len(walk.levels) > 1 and walk.resolved() in made:
+        name = walk.pop()
+        try:
+            os.rmdir(name, dir_fd=walk.fd)
+        except OSError as error:
+            if error.errno in _KEPT:
+                return
+            raise
+        os.fsync(walk.fd)
+
+
+def _sweep(parent: Parent) -> Iterator[str]:
+    for name in os.listdir(parent.fd):  # noqa: PTH208 - a Path has no handle
+        if is_temp(name):
+            remove_temp(name, parent.fd)
+            yield parent.walk.resolved(name)
+
+
+class HostFiles:
+    """Fulfils ``ports.Files``: the same in threads."""
+
+    def __init__(self, root: str = "/", *, disk: DiskFiles | None = None) -> None:
+        self._disk = disk or DiskFiles(root)
+
+    async def capture(self, path: str) -> Node | None:
+        return await asyncio.to_thread(self._disk.capture, path)
+
+    async def install(self, path: str, node: Node) -> Sequence[str]:
+        return await asyncio.to_thread(self._disk.install, path, node)
+
+    async def remove(self, path: str, made_dirs: Sequence[str]) -> None:
+        await asyncio.to_thread(self._disk.remove, path, made_dirs)
+
+    async def differs(self, path: str, node: Node | None) -> str:
+        return await asyncio.to_thread(self._disk.differs, path, node)
+
+    async def missing_dirs(self, path: str) -> Sequence[str]:
+        return await asyncio.to_thread(self._disk.missing_dirs, path)
+
+    async def sweep(self, paths: Iterable[str]) -> Sequence[str]:
+        return await asyncio.to_thread(self._disk.sweep, paths)

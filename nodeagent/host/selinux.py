@@ -1,0 +1,102 @@
+"""SELinux labels of what we write. Where SELinux is off, all of this does nothing.
+
+Labels go straight into the ``security.selinux`` attribute. What the policy wants for a path is asked of libselinux,
+if the host has it: it is loaded at run time, since there is no other user of it here and most test hosts lack it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+__all__ = ["Labels", "policy_label"]
+
+_ATTRIBUTE = "security.selinux"
+_LIBRARY = "libselinux.so.1"
+_CTX_FILE = 0  # SELABEL_CTX_FILE
+
+PolicyLookup = Callable[[str, int], str | None]
+
+
+class _Library:
+    """libselinux's label database: opened once (some 10 ms), guarded because older versions are not thread-safe."""
+
+    def __init__(self) -> None:
+        import ctypes  # not paid for on a host without SELinux
+
+        library = ctypes.CDLL(_LIBRARY, use_errno=True)
+        library.selabel_open.restype = ctypes.c_void_p
+        library.selabel_open.argtypes = [ctypes.c_uint, ctypes.c_void_p, ctypes.c_uint]
+        library.selabel_lookup_raw.argtypes = [
+            ctypes.c_void_p,
+            ctypes.POINTER(ctypes.c_char_p),
+            ctypes.c_char_p,
+            ctypes.c_int,
+        ]
+        library.freecon.argtypes = [ctypes.c_char_p]
+        library.freecon.restype = None
+        self._handle = library.selabel_open(_CTX_FILE, None, 0)
+        if not self._handle:
+            raise OSError(ctypes.get_errno(), "selabel_open")
+        self._library = library
+        self._context_type = ctypes.c_char_p
+        self._byref = ctypes.byref
+        self._lock = threading.Lock()
+
+    def lookup(self, path: str, mode: int) -> str | None:
+        context = self._context_type()
+        with self._lock:
+            if self._library.selabel_lookup_raw(self._handle, self._byref(context), os.fsencode(path), mode) != 0:
+                return None  # <<none>> in the policy, or no rule: the parent decides
+        label = context.value
+        self._library.freecon(context)
+        return label.decode() if label else None
+
+
+_library: _Library | None = None
+_library_lock = threading.Lock()
+
+
+def policy_label(path: str, mode: int) -> str | None:
+    """What the policy says about a path of this type (as in ``st_mode``), None where it cannot be asked."""
+    global _library
+    with _library_lock:
+        if _library is None:
+            try:
+                _library = _Library()
+            except (OSError, ImportError, AttributeError):
+                return None
+    return _library.lookup(path, mode)
+
+
+class Labels:
+    def __init__(self, enabled: bool | None = None, policy: PolicyLookup = policy_label) -> None:
+        self.enabled = Path("/sys/fs/selinux/enforce").exists() if enabled is None else enabled
+        self._policy = policy
+
+    def read(self, fd: int) -> str | None:
+        """Also of an ``O_PATH`` handle, which is how a symlink is held."""
+        if not self.enabled:
+            return None
+        try:
+            raw = os.getxattr(f"/proc/self/fd/{fd}", _ATTRIBUTE)
+        except OSError as error:
+            if error.errno in (errno.ENODATA, errno.ENOTSUP):
+                return None
+            raise
+        return raw.rstrip(b"\0").decode()
+
+    def write(self, fd: int, path: str, mode: int, *, wanted: str | None, replaced: str | None) -> None:
+        """In this order: what is asked for, what the replaced file had, what the policy says, what was inherited."""
+        label = wanted or replaced or (self._policy(path, mode) if self.enabled else None)
+        if not self.enabled or label is None:
+            return
+        try:
+            os.setxattr(f"/proc/self/fd/{fd}", _ATTRIBUTE, label.encode() + b"\0")
+        except OSError as error:
+            # A file system without labels has none to set (the EFI partition); it is only wrong if we were asked to.
+            if error.errno != errno.ENOTSUP or wanted is not None:
+                raise
