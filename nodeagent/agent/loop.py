@@ -17,7 +17,8 @@ from nodeagent.core.events import EventKind
 from nodeagent.core.phase import Phase
 from nodeagent.core.plan_json import plan_from_dict
 from nodeagent.core.record import Record, advance
-from nodeagent.core.resume import Decision, resume
+from nodeagent.core import resume as resuming
+from nodeagent.core.resume import Decision
 from nodeagent.errors import AgentError, InvalidInput, Unreconcilable
 
 __all__ = ["Loop"]
@@ -63,19 +64,19 @@ class Loop:
 
     async def run(self) -> None:
         """For ever. Raises only what makes it pointless to go on: a store that cannot be used."""
-        await self._resume()
+        await self.resume()
         while True:
             self._wake.clear()
-            delay = await self._turn()
+            delay = await self.turn()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(delay):
                     await self._wake.wait()
 
     # After a crash or a reboot.
 
-    async def _resume(self) -> None:
+    async def resume(self) -> None:
         record = await self.ports.store.load()
-        decision = resume(record, self.ports.power.boot_id())
+        decision = resuming.resume(record, self.ports.power.boot_id())
         if decision in (Decision.IDLE, Decision.DEGRADED):
             return
         update = await self._rebuild(record)
@@ -105,7 +106,7 @@ class Loop:
 
     # One look.
 
-    async def _turn(self) -> float | None:
+    async def turn(self) -> float | None:
         """Seconds after which to look again; None: only when something changes."""
         record = await self.ports.store.load()
         try:

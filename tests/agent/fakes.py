@@ -1,0 +1,356 @@
+"""A host in memory: hand-written ports with a fuse that blows at the n-th call.
+
+What is durable on a real host (disk, store) lives in ``World`` and survives a kill; everything else is built anew, as
+a new process would.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+
+from nodeagent.core.events import Event
+from nodeagent.core.machineconfig import ConfigSource
+from nodeagent.core.ports import HistoryEntry, Holder, Inhibitor, Snapshot, UnitState
+from nodeagent.core.record import Record, record_from_dict, record_to_dict
+from nodeagent.core.tree import Node
+from nodeagent.errors import AgentError, Refused, Terminal
+
+
+class Killed(BaseException):
+    """kill -9. Not an Exception, so that no handler of ours can catch it, just as with the real one."""
+
+
+@dataclass
+class FakeUnit:
+    load: str = "loaded"
+    active: str = "active"
+    type: str = "simple"
+    file: str = "enabled"
+    restarts: int = 0
+    invocation: int = 1
+    read: dict[str, Node] = field(default_factory=dict)  # the files as this run of it saw them
+    fail_restarts: int = 0  # how many more restarts fail
+    hang: bool = False
+    dies_after: float | None = None  # seconds after a restart
+    bad_until_boot: int = 0  # fails in every boot before this one
+    died_at: float | None = None
+
+
+@dataclass
+class World:
+    disk: dict[str, Node] = field(default_factory=dict)
+    dirs: set[str] = field(default_factory=lambda: {"/", "/etc"})
+    units: dict[str, FakeUnit] = field(default_factory=dict)
+    passwords: dict[str, str] = field(default_factory=lambda: {"core": "!"})
+    boot: int = 1
+    now: float = 0.0
+
+    record: dict[str, object] = field(default_factory=lambda: record_to_dict(Record()))
+    configs: dict[str, ConfigSource] = field(default_factory=dict)
+    current: str = ""
+    snapshots: dict[str, list[Snapshot]] = field(default_factory=dict)
+    originals: dict[str, Snapshot] = field(default_factory=dict)
+    made: list[str] = field(default_factory=list)
+    history: list[HistoryEntry] = field(default_factory=list)
+    holder: Holder | None = None
+
+    desired: bytes | None = None
+    full: bool = False
+    blockers: list[Inhibitor] = field(default_factory=list)
+    reboot_ignored: bool = False
+    done: list[str] = field(default_factory=list)  # unit actions and reboots that really happened, with the boot
+    events: list[Event] = field(default_factory=list)
+    fuse: int = -1  # the port call at which we die; -1: never
+    calls: int = 0
+    rebooting: asyncio.Event | None = None
+
+    def tick(self) -> None:
+        """Stands before and after every effect, so the fuse can blow on either side of it."""
+        self.calls += 1
+        if self.calls == self.fuse:
+            raise Killed
+
+    def power_cut(self) -> None:
+        """A new boot: every service starts with what is on the disk."""
+        self.boot += 1
+        for unit in self.units.values():
+            if unit.load == "loaded" and unit.file == "enabled":
+                unit.read = dict(self.disk)
+                unit.invocation += 1
+                unit.restarts = 0
+                unit.died_at = None
+                unit.active = "failed" if self.boot < unit.bad_until_boot else "active"
+            elif unit.file != "enabled":
+                unit.active = "inactive"
+
+
+class FakeClock:
+    def __init__(self, world: World) -> None:
+        self.world = world
+
+    def monotonic(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    def now(self) -> str:
+        return f"2026-01-01T00:00:{self.world.boot:02d}.000Z"
+
+
+class FakeFiles:
+    def __init__(self, world: World) -> None:
+        self.world = world
+
+    async def capture(self, path: str) -> Node | None:
+        self.world.tick()
+        return self.world.disk.get(path)
+
+    async def missing_dirs(self, paths: Sequence[str]) -> Sequence[str]:
+        out: list[str] = []
+        for path in paths:
+            parts = path.split("/")[1:-1]
+            for depth in range(1, len(parts) + 1):
+                directory = "/" + "/".join(parts[:depth])
+                if directory not in self.world.dirs and directory not in out:
+                    out.append(directory)
+        return out
+
+    async def install(self, path: str, node: Node) -> Sequence[str]:
+        self.world.tick()
+        if self.world.full:
+            raise Terminal(f"{path}: no space left", reason="NoSpace")
+        made = await self.missing_dirs([path])
+        self.world.dirs.update(made)
+        self.world.disk[path] = node
+        self.world.tick()
+        return made
+
+    async def remove(self, path: str, made_dirs: Sequence[str]) -> None:
+        self.world.tick()
+        self.world.disk.pop(path, None)
+        for directory in sorted(made_dirs, key=len, reverse=True):
+            if path.startswith(f"{directory}/") and not any(p.startswith(f"{directory}/") for p in self.world.disk):
+                self.world.dirs.discard(directory)
+        self.world.tick()
+
+    async def differs(self, path: str, node: Node | None) -> str:
+        return "" if self.world.disk.get(path) == node else "differs"
+
+
+class JobFailed(AgentError):
+    default_reason = "JobFailed"
+
+
+class FakeUnits:
+    def __init__(self, world: World) -> None:
+        self.world = world
+
+    def _unit(self, name: str) -> FakeUnit:
+        if name not in self.world.units:
+            if f"/etc/systemd/system/{name}" in self.world.disk:
+                self.world.units[name] = FakeUnit(active="inactive", file="disabled")
+            else:
+                return FakeUnit(load="not-found", active="inactive", file="")
+        return self.world.units[name]
+
+    async def state(self, unit: str) -> UnitState:
+        u = self._unit(unit)
+        now = asyncio.get_running_loop().time()
+        if u.died_at is not None and now >= u.died_at:
+            u.active, u.died_at = "failed", None
+        return UnitState(unit, u.load, u.active, "running", u.type, "success", str(u.invocation), u.restarts, u.file)
+
+    async def daemon_reload(self, deadline: float) -> None:
+        self.world.tick()
+        self.world.done.append(f"{self.world.boot}:daemon-reload")
+        self.world.tick()
+
+    async def reload(self, unit: str, deadline: float) -> None:
+        self.world.tick()
+        u = self._unit(unit)
+        u.read = dict(self.world.disk)
+        self.world.done.append(f"{self.world.boot}:reload {unit}")
+        self.world.tick()
+
+    async def restart(self, unit: str, deadline: float) -> None:
+        self.world.tick()
+        u = self._unit(unit)
+        self.world.done.append(f"{self.world.boot}:restart {unit}")
+        if u.hang:
+            await asyncio.sleep(deadline)
+            raise JobFailed(f"{unit} is late", reason="JobTimeout")
+        if u.fail_restarts or self.world.boot < u.bad_until_boot:
+            u.fail_restarts = max(0, u.fail_restarts - 1)
+            u.active = "failed"
+            raise JobFailed(f"{unit}: job failed")
+        u.active, u.read, u.invocation, u.restarts = "active", dict(self.world.disk), u.invocation + 1, 0
+        if u.dies_after is not None:
+            u.died_at = asyncio.get_running_loop().time() + u.dies_after
+        self.world.tick()
+
+    async def enable(self, unit: str) -> None:
+        self.world.tick()
+        u = self._unit(unit)
+        u.file = "enabled"
+        self.world.tick()
+
+    async def disable(self, unit: str) -> None:
+        self.world.tick()
+        u = self._unit(unit)
+        if u.file == "enabled":
+            u.file = "disabled"
+        self.world.tick()
+
+    async def preset(self, unit: str) -> None:
+        await self.enable(unit)
+
+
+class FakeUsers:
+    def __init__(self, world: World) -> None:
+        self.world = world
+
+    async def password_hash(self, user: str) -> str | None:
+        return self.world.passwords.get(user)
+
+    async def set_password_hash(self, user: str, value: str) -> None:
+        self.world.tick()
+        self.world.passwords[user] = value
+        self.world.tick()
+
+    async def lock(self, user: str) -> None:
+        self.world.tick()
+        self.world.passwords[user] = "!" + self.world.passwords[user].lstrip("!")
+        self.world.tick()
+
+
+class FakePower:
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self._boot = world.boot  # a process sees one boot
+
+    def boot_id(self) -> str:
+        return f"boot-{self._boot}"
+
+    async def blockers(self) -> Sequence[Inhibitor]:
+        return list(self.world.blockers)
+
+    @asynccontextmanager
+    async def inhibit(self, why: str) -> AsyncIterator[None]:
+        yield
+
+    async def reboot(self, why: str, *, warn: float, force: bool) -> None:
+        self.world.tick()
+        if self.world.blockers and not force:
+            raise AssertionError("rebooted over an inhibitor")
+        if self.world.reboot_ignored:
+            return
+        self.world.done.append(f"{self.world.boot}:reboot")
+        self.world.power_cut()
+        assert self.world.rebooting is not None
+        self.world.rebooting.set()
+        await asyncio.Event().wait()  # the host goes down under us
+
+
+class FakeStore:
+    def __init__(self, world: World) -> None:
+        self.world = world
+
+    async def load(self) -> Record:
+        return record_from_dict(self.world.record)
+
+    async def save(self, record: Record) -> None:
+        self.world.tick()
+        self.world.record = record_to_dict(record)
+        self.world.tick()
+
+    async def put_config(self, source: ConfigSource) -> None:
+        self.world.configs[source.digest] = source
+
+    async def get_config(self, digest: str) -> ConfigSource:
+        return self.world.configs[digest]
+
+    async def current(self) -> str:
+        return self.world.current
+
+    async def remember(self, update_id: str, snapshots: Sequence[Snapshot]) -> None:
+        self.world.tick()
+        self.world.snapshots.setdefault(update_id, list(snapshots))
+        self.world.tick()
+
+    async def remembered(self, update_id: str) -> Sequence[Snapshot]:
+        return list(self.world.snapshots.get(update_id, []))
+
+    async def keep_original(self, snapshot: Snapshot) -> None:
+        self.world.tick()
+        self.world.originals.setdefault(snapshot.key, snapshot)
+
+    async def original(self, key: str) -> Snapshot | None:
+        return self.world.originals.get(key)
+
+    async def forget_originals(self, keys: Sequence[str]) -> None:
+        self.world.tick()
+        for key in keys:
+            self.world.originals.pop(key, None)
+
+    async def made_dirs(self) -> Sequence[str]:
+        return list(self.world.made)
+
+    async def add_made_dirs(self, paths: Sequence[str]) -> None:
+        self.world.tick()
+        self.world.made += [path for path in paths if path not in self.world.made]
+
+    async def promote(self, record: Record, current: str, entry: HistoryEntry) -> None:
+        self.world.tick()
+        self.world.current = current
+        self._close(record, entry)
+        self.world.tick()
+
+    async def close_update(self, record: Record, entry: HistoryEntry) -> None:
+        self.world.tick()
+        self._close(record, entry)
+        self.world.tick()
+
+    def _close(self, record: Record, entry: HistoryEntry) -> None:
+        self.world.record = record_to_dict(record)
+        self.world.history.append(entry)
+        self.world.snapshots.pop(record.update_id, None)
+
+    async def history(self, limit: int) -> Sequence[HistoryEntry]:
+        return self.world.history[-limit:]
+
+
+class FakeLease:
+    backend = "local"
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+
+    async def acquire(self, holder: str, operation: str, reason: str) -> None:
+        self.world.tick()
+        held = self.world.holder
+        if held is not None and (held.name, held.operation) != (holder, operation):
+            raise Refused(f"{held.name} holds the lease: {held.reason}", reason="LeaseHeld")
+        self.world.holder = Holder(holder, operation, reason, "now")
+        self.world.tick()
+
+    async def check(self, operation: str) -> None:
+        if self.world.holder is None or self.world.holder.operation != operation:
+            raise Refused("the lease is not ours any more", reason="LeaseLost")
+
+    async def release(self, operation: str) -> None:
+        self.world.tick()
+        if self.world.holder is not None and self.world.holder.operation == operation:
+            self.world.holder = None
+        self.world.tick()
+
+    async def holder(self) -> Holder | None:
+        return self.world.holder
+
+
+class FakeReporter:
+    def __init__(self, world: World) -> None:
+        self.world = world
+
+    def emit(self, event: Event) -> None:
+        self.world.events.append(replace(event))
