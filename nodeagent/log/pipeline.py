@@ -1,0 +1,128 @@
+"""From a call in the code to an entry for a sink: where it came from, what it must not say, in what shape."""
+
+from __future__ import annotations
+
+import json
+import sys
+import traceback
+from collections.abc import Mapping
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Protocol
+
+from nodeagent.core.redact import redact_value
+from nodeagent.log.journal import SYSTEMD
+from nodeagent.log.lean import structlog
+from nodeagent.log.messages import DEBUG, ERROR, INFO, NOTICE, WARNING
+
+if TYPE_CHECKING:
+    from structlog.typing import EventDict, Processor
+
+__all__ = ["Logger", "Sink", "processors"]
+
+IDENTIFIER = "nodeagent"
+
+
+class Sink(Protocol):
+    threshold: int
+    """The highest priority number that is written."""
+
+    def send(self, entry: Mapping[str, object]) -> None:
+        """Never blocks for long, never raises."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Logger(structlog.BoundLoggerBase):
+    """structlog's bound logger with syslog's priorities, among them the notice that structlog has not."""
+
+    def log(self, priority: int, message: str, *args: object, **fields: Any) -> None:
+        sink: Sink = self._logger
+        if priority > sink.threshold:
+            return
+        try:
+            entry, _ = self._process_event("", message % args if args else message, {"PRIORITY": priority, **fields})
+            sink.send(entry[0])
+        except Exception as error:  # noqa: BLE001 - an entry that cannot be written must not stop an update
+            sink.send({"MESSAGE": f"lost a log entry: {type(error).__name__}", "PRIORITY": ERROR})
+
+    def debug(self, message: str, *args: object, **fields: Any) -> None:
+        self.log(DEBUG, message, *args, **fields)
+
+    def info(self, message: str, *args: object, **fields: Any) -> None:
+        self.log(INFO, message, *args, **fields)
+
+    def notice(self, message: str, *args: object, **fields: Any) -> None:
+        self.log(NOTICE, message, *args, **fields)
+
+    def warning(self, message: str, *args: object, **fields: Any) -> None:
+        self.log(WARNING, message, *args, **fields)
+
+    def error(self, message: str, *args: object, **fields: Any) -> None:
+        self.log(ERROR, message, *args, **fields)
+
+    def exception(self, message: str, *args: object, **fields: Any) -> None:
+        self.log(ERROR, message, *args, exc_info=True, **fields)
+
+
+def _caller() -> FrameType | None:
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        module = frame.f_globals.get("__name__", "")
+        if not module.startswith(("structlog", "nodeagent.log")):
+            return frame
+        frame = frame.f_back
+    return None
+
+
+def add_origin(_logger: Any, _method: str, entry: EventDict) -> EventDict:
+    if "CODE_FILE" not in entry and (frame := _caller()) is not None:
+        code = frame.f_code
+        entry.update(CODE_FILE=code.co_filename, CODE_LINE=frame.f_lineno, CODE_FUNC=code.co_qualname)
+    return entry
+
+
+def add_exception(_logger: Any, _method: str, entry: EventDict) -> EventDict:
+    """The traceback is for us; the message stays one line."""
+    info = entry.pop("exc_info", None)
+    if info is True:
+        info = sys.exc_info()
+    error = info if isinstance(info, BaseException) else info[1] if info else None
+    if error is not None:
+        entry["traceback"] = "".join(traceback.format_exception(error)).rstrip()
+    return entry
+
+
+def add_identity(_logger: Any, _method: str, entry: EventDict) -> EventDict:
+    return {"MESSAGE": entry.pop("event"), "SYSLOG_IDENTIFIER": IDENTIFIER, **entry}
+
+
+def drop_empty(_logger: Any, _method: str, entry: EventDict) -> EventDict:
+    return {key: value for key, value in entry.items() if value is not None and value != ""}
+
+
+def hide_secrets(_logger: Any, _method: str, entry: EventDict) -> EventDict:
+    return {
+        key: value if key in SYSTEMD and key != "MESSAGE" else redact_value(key, value) for key, value in entry.items()
+    }
+
+
+def flatten(_logger: Any, _method: str, entry: EventDict) -> tuple[tuple[EventDict], dict[str, Any]]:
+    """Everything as text, numbers short. The last processor: structlog wants arguments for the sink's method."""
+    for key, value in entry.items():
+        match value:
+            case float():
+                entry[key] = f"{value:.3f}".rstrip("0").rstrip(".")
+            case dict() | list():
+                entry[key] = json.dumps(value, separators=(",", ":"), default=str)
+            case bool():
+                entry[key] = "true" if value else "false"
+            case _:
+                entry[key] = str(value)
+    return (entry,), {}
+
+
+def processors() -> list[Processor]:
+    # Redaction comes after everything that could still bring in text.
+    steps: list[Any] = [add_origin, add_exception, add_identity, drop_empty, hide_secrets, flatten]
+    return steps

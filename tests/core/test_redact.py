@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+import base64
+import json
+import random
+import string
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nodeagent.core.redact import HIDDEN, redact, redact_value
+
+PEM = "-----BEGIN EC PRIVATE KEY-----\nMHcCAQEEIB\nq83vEjRWeA==\n-----END EC PRIVATE KEY-----"
+
+SECRETS = [
+    ("pull secret", '{"auths": {"quay.io": {"auth": "dXNlcjpwYXNz"}}}', "dXNlcjpwYXNz"),
+    ("escaped pull secret", json.dumps(json.dumps({"auth": "dXNlcjpwYXNz"})), "dXNlcjpwYXNz"),
+    ("python repr", "{'password': 'hunter2'}", "hunter2"),
+    ("quote in a value", r'{"password": "hun\"ter2"}', "ter2"),
+    ("other quote in a value", '{"password": "it\'s hunter2"}', "hunter2"),
+    ("bearer", "Authorization: Bearer abc.def-ghi_jkl", "abc.def"),
+    ("basic in a sentence", "sent Basic dXNlcjpwYXNz to it", "dXNlcjpwYXNz"),
+    ("assignment", "curl failed: token=s3cr3t&x=1", "s3cr3t"),
+    ("yaml", "users:\n  - password: hunter2 and more", "hunter2"),
+    ("url", "cannot pull https://bob:hunter2@registry.example/x", "hunter2"),
+    ("private key", f"line 3: {PEM}", "q83v"),
+    ("private key without an end", PEM[:60], "MHcC"),
+    ("private key in JSON", json.dumps({"key": PEM}), "q83v"),
+    ("sha512 hash", "core:$6$salt$abcdefgh./XYZ:19000", "abcdefgh"),
+    ("yescrypt hash", "chpasswd: line 1: core:$y$j9T$F5Jx$abcdef", "F5Jx"),
+    ("bcrypt hash", "$2b$12$abcdefghijklmnopqrstuv", "mnopq"),
+    ("long base64", base64.b64encode(bytes(range(60))).decode(), "AAECAwQ"),
+    ("url-safe base64", base64.urlsafe_b64encode(bytes(range(200, 255))).decode(), "yMnK"),
+]
+
+
+@pytest.mark.parametrize(("text", "secret"), [s[1:] for s in SECRETS], ids=[s[0] for s in SECRETS])
+def test_hides(text: str, secret: str) -> None:
+    assert secret in text
+    assert secret not in redact(text)
+    assert HIDDEN in redact(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "rendered-worker-5f9c0d8f1b2a3c4d5e6f708192a3b4c5 -> rendered-worker-0f9c0d8f1b2a3c4d5e6f708192a3b4c5",
+        "digest " + "0123456789abcdef" * 4,
+        "/etc/NetworkManager/system-connections/Wired_connection_1_of_the_second_Card",
+        "/var/lib/kubelet/config.json: the credentials of quay.io cannot be decoded",
+        "set password of core",
+        "password:core",
+        "lease held by maintenance: token changed",
+        "authentication is required: polkit said no",
+        "quay.io/openshift-release-dev/ocp-v4.0-art-dev@sha256:" + "ab" * 32,
+        "restart sys-devices-pci0000:00-0000:00:1f.2-ata1-host0-target0:0:0-block-sda.device",
+        "mode 0644, expected 0600; uid=0 gid=0",
+    ],
+)
+def test_leaves_alone(text: str) -> None:
+    assert redact(text) == text
+
+
+def test_a_key_that_names_a_secret_hides_its_value() -> None:
+    value = redact_value("fields", {"registry_password": "x", "n": 3, "deep": [{"auth": "y"}], "b": b"\x00\x01"})
+    assert value == {"registry_password": HIDDEN, "n": 3, "deep": [{"auth": HIDDEN}], "b": "<2 bytes>"}
+
+
+def test_an_empty_secret_is_worth_knowing() -> None:
+    assert redact_value("password", "") == ""
+    assert redact_value("token", None) is None
+
+
+ALPHABET = string.ascii_letters + string.digits + "+/"
+
+
+@given(
+    seed=st.integers(),
+    length=st.integers(40, 400),
+    before=st.text(max_size=30),
+    after=st.text(max_size=30),
+)
+def test_no_random_credential_comes_through(seed: int, length: int, before: str, after: str) -> None:
+    """Whatever stands around it. Random in the sense of a key: hypothesis would shrink to one that is no secret."""
+    word = "".join(random.Random(seed).choices(ALPHABET, k=length))
+    assert word not in redact(f"{before} {word} {after}")
+
+
+@given(
+    user=st.text(string.ascii_lowercase, min_size=1, max_size=8),
+    secret=st.text(string.ascii_letters + string.digits + "!#%+-./", min_size=6, max_size=40),
+    indent=st.sampled_from([None, 2]),
+    times=st.integers(0, 2),
+)
+def test_no_pull_secret_comes_through(user: str, secret: str, indent: int | None, times: int) -> None:
+    auth = base64.b64encode(f"{user}:{secret}".encode()).decode()
+    text = json.dumps({"auths": {"r.example": {"auth": auth, "password": secret}}}, indent=indent)
+    for _ in range(times):
+        text = json.dumps(text)
+    assert auth not in redact(text)
+    assert f'"{secret}' not in redact(text)
+
+
+@given(st.text(max_size=300))
+def test_twice_is_once(text: str) -> None:
+    once = redact(text)
+    assert redact(once) == once
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        "-----BEGIN RSA PRIVATE KEY",
+        '"auth": "',
+        "\\",
+        "a://b:",
+        "$6$",
+        "A1b2" * 11,
+        "auth=",
+        "- ",
+        "a.",
+        "://",
+        "aA1",
+        "'auth':'",
+    ],
+)
+def test_time_is_linear(piece: str) -> None:
+    start = time.perf_counter()
+    redact(piece * (200_000 // len(piece)))
+    assert time.perf_counter() - start < 2
