@@ -1,0 +1,103 @@
+"""Builds the self-contained package: `python packaging/build.py --out dist`.
+
+Writes nodeagent-VERSION-MACHINE.tar.gz (to unpack over /), nodeagent.raw (a systemd-sysext image) and SHA256SUMS.
+The same commit gives the same bytes; an unchanged tree is not built again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import sys
+import tempfile
+import time
+import tomllib
+from pathlib import Path
+
+from bundle import cache, dependencies, images, interpreter, lock, tools, tree
+from bundle.errors import BuildError
+
+SOURCE = Path(__file__).resolve().parent.parent
+INPUTS = ("nodeagent", "systemd", "packaging", "LICENSE", "pyproject.toml", "uv.lock")
+CHECKSUMS = "SHA256SUMS"
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="packaging/build.py", description=__doc__)
+    parser.add_argument("--out", type=Path, default=SOURCE / "dist", help="directory for the results (%(default)s)")
+    parser.add_argument("--force", action="store_true", help="build even if nothing changed since the last time")
+    options = parser.parse_args(arguments)
+    try:
+        build(options.out.resolve(), force=options.force)
+    except BuildError as error:
+        print(f"package: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def build(out: Path, *, force: bool = False) -> None:
+    """Write the package to `out`. Raises BuildError; `out` then holds what it held."""
+    begun = time.monotonic()
+    locked = lock.load(SOURCE / "packaging" / "interpreter.toml")
+    version: str = tomllib.loads((SOURCE / "pyproject.toml").read_text())["project"]["version"]
+    epoch = source_date_epoch()
+    stamp = out / ".inputs"
+    inputs = _inputs(epoch)
+    if not force and stamp.is_file() and stamp.read_text() == inputs and _intact(out):
+        tools.say(f"nothing changed; {out} is up to date")
+        return
+    python = interpreter.build(locked)
+    packages = dependencies.build(SOURCE, locked, python)
+    out.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".build-", dir=out) as scratch:
+        root, results = Path(scratch, "root"), Path(scratch, "results")
+        root.mkdir()
+        results.mkdir()
+        tree.assemble(SOURCE, locked, python, packages, root)
+        images.write_tar(root, results / f"nodeagent-{version}-{locked.machine}.tar.gz", epoch)
+        images.write_sysext(root, results / f"{images.NAME}.raw", epoch, locked.machine, version)
+        sums = {path.name: _sha256(path) for path in sorted(results.iterdir())}
+        (results / CHECKSUMS).write_text("".join(f"{value}  {name}\n" for name, value in sums.items()))
+        for path in results.iterdir():
+            path.replace(out / path.name)
+    stamp.write_text(inputs)
+    for name in sums:
+        tools.say(f"{out / name} ({(out / name).stat().st_size / 1e6:.1f} MB)")
+    tools.say(f"done in {time.monotonic() - begun:.1f} s")
+
+
+def source_date_epoch() -> int:
+    """The time to give every file: as the environment says, else that of the last commit, else the start of 1980."""
+    if given := os.environ.get("SOURCE_DATE_EPOCH"):
+        return int(given)
+    try:
+        return int(tools.run(["git", "-C", SOURCE, "log", "-1", "--format=%ct"], timeout=10))
+    except BuildError:
+        return 315532800  # an exported source tree; zip files cannot hold less
+
+
+def _inputs(epoch: int) -> str:
+    parts: list[bytes | str] = [str(epoch)]
+    for name in INPUTS:
+        top = SOURCE / name
+        for path in sorted([top, *top.rglob("*")]):
+            if path.is_file() and "__pycache__" not in path.parts:
+                parts += [str(path.relative_to(SOURCE)), path.read_bytes()]
+    return cache.digest(parts)
+
+
+def _intact(out: Path) -> bool:
+    if not (out / CHECKSUMS).is_file():
+        return False
+    lines = [line.split("  ", 1) for line in (out / CHECKSUMS).read_text().splitlines()]
+    return all((out / name).is_file() and _sha256(out / name) == value for value, name in lines)
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

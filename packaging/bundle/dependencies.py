@@ -1,0 +1,51 @@
+"""The packages that nodeagent imports, from uv.lock, as wheels for exactly the bundled interpreter."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from bundle import bytecode, cache, fetch, tools
+from bundle.interpreter import HOME
+from bundle.lock import InterpreterLock
+
+EXPORT_TIMEOUT = 60.0  # seconds
+
+# rich imports these only to colour source code and to show Markdown, and nodeagent does neither: 10 MB on every node.
+NOT_SHIPPED = ("pygments", "markdown-it-py", "mdurl")
+
+# What wheels carry for people who build or check against them, and what pip wants for an uninstallation.
+UNUSED = ("*.pyi", "*.pyx", "*.pxd", "*.c", "*.h", "py.typed", "RECORD", "INSTALLER", "REQUESTED", "direct_url.json")
+UNUSED_FOLDERS = ("bin", "tests", "__pycache__")
+
+
+def build(source: Path, lock: InterpreterLock, interpreter: Path) -> Path:
+    """The cached site-packages for the lock file in `source`. It must not be changed."""
+    requirements = _export(source)
+    own = Path(__file__).read_bytes()
+    key = cache.digest([requirements, own, interpreter.name])
+    return cache.directory("packages", key, lambda to: _make(requirements, lock, interpreter, to))
+
+
+def on_host(lock: InterpreterLock) -> str:
+    """Where site-packages is on a host."""
+    return f"{HOME}/lib/python{lock.short}/site-packages"
+
+
+def _export(source: Path) -> str:
+    command = [tools.uv(), "export", "--quiet", "--frozen", "--no-dev", "--all-extras", "--no-emit-project"]
+    command += ["--no-header", "--no-annotate", "--format", "requirements-txt", "--project", str(source)]
+    for name in NOT_SHIPPED:
+        command += ["--no-emit-package", name]
+    return tools.run(command, timeout=EXPORT_TIMEOUT).decode()
+
+
+def _make(requirements: str, lock: InterpreterLock, interpreter: Path, target: Path) -> None:
+    tools.say("fetching the packages of uv.lock")
+    fetch.wheels(requirements, target, python=lock.python, platform=lock.wheels)
+    for path in sorted(target.rglob("*"), reverse=True):
+        if path.is_dir() and path.name in UNUSED_FOLDERS:
+            shutil.rmtree(path)
+        elif path.is_file() and any(path.match(each) for each in UNUSED):
+            path.unlink()
+    bytecode.compile_tree(interpreter / "bin" / "python3", target, on_host(lock))

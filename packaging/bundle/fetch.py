@@ -1,0 +1,60 @@
+"""Downloads, through the registries' own clients and whatever mirror the machine has set for them.
+
+Nothing is used before its sha256 was found to be the locked one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import tempfile
+from pathlib import Path
+
+from bundle import cache, tools
+from bundle.errors import BuildError
+
+DOWNLOAD_TIMEOUT = 600.0  # seconds for one artifact
+
+
+def maven(coordinates: str, sha256: str) -> Path:
+    """The archive of a Maven artifact given as group:artifact:version:packaging:classifier."""
+
+    def make(target: Path) -> None:
+        tools.say(f"fetching {coordinates}")
+        program = tools.require("mvn")
+        with tempfile.TemporaryDirectory() as scratch:
+            # A repository of its own: a broken or foreign file in the user's would otherwise be taken for the artifact.
+            run = [program, "-q", "-B", f"-Dmaven.repo.local={scratch}", "dependency:get", "-Dtransitive=false"]
+            tools.run([*run, f"-Dartifact={coordinates}"], timeout=DOWNLOAD_TIMEOUT)
+            group, name, version, packaging, classifier = coordinates.split(":")
+            folder = Path(scratch, *group.split("."), name, version)
+            archive = folder / f"{name}-{version}-{classifier}.{packaging}"
+            _check(archive, sha256)
+            shutil.copyfile(archive, target / "archive")
+
+    return cache.directory("maven", sha256[:32], make) / "archive"
+
+
+def wheel(requirement: str, sha256: str, *, python: str, platform: str) -> Path:
+    """The unpacked content of one wheel, without what it depends on."""
+
+    def make(target: Path) -> None:
+        tools.say(f"fetching {requirement}")
+        wheels(f"{requirement} --hash=sha256:{sha256}\n", target, python=python, platform=platform)
+
+    return cache.directory("wheel", sha256[:32], make)
+
+
+def wheels(requirements: str, target: Path, *, python: str, platform: str) -> None:
+    """Unpack wheels for exactly this Python and platform into `target`. Every requirement must carry its hashes."""
+    command = [tools.uv(), "pip", "install", "--quiet", "--no-deps", "--only-binary", ":all:", "--require-hashes"]
+    command += ["--link-mode", "copy", "--target", str(target)]
+    command += ["--python-version", python, "--python-platform", platform, "--requirement", "-"]
+    tools.run(command, timeout=DOWNLOAD_TIMEOUT, stdin=requirements.encode())
+
+
+def _check(path: Path, sha256: str) -> None:
+    with path.open("rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    if found != sha256:
+        raise BuildError(f"{path.name} has sha256 {found}, the lock says {sha256}")

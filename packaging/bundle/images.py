@@ -1,0 +1,93 @@
+"""The tree as files to ship: a tar, and a squashfs image that systemd-sysext merges into /usr.
+
+Both depend on content alone: names are sorted, the owner is root, every time is the one given, and no file system
+attribute of the build machine gets in.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import tarfile
+from pathlib import Path
+
+from bundle import tools
+
+SQUASH_TIMEOUT = 300.0  # seconds
+NAME = "nodeagent"  # of the image: systemd looks for an extension-release file of the same name
+
+# systemd's own names for architectures where they differ from uname's.
+ARCHITECTURES = {"x86_64": "x86-64", "aarch64": "arm64"}
+
+
+def write_tar(tree: Path, target: Path, epoch: int) -> None:
+    """`tree` as a compressed tar to unpack over /. `epoch` is the time of every file, in seconds."""
+    with (
+        target.open("wb") as raw,
+        gzip.GzipFile(filename="", fileobj=raw, mode="wb", compresslevel=6, mtime=epoch) as file,
+    ):
+        file.write(_tar(tree, epoch, {}))
+
+
+def write_sysext(tree: Path, target: Path, epoch: int, machine: str, version: str) -> None:
+    """`tree` as a system extension image for any distribution of this architecture."""
+    release = {f"usr/lib/extension-release.d/extension-release.{NAME}": extension_release(machine, version)}
+    # From a tar rather than a directory: owners and times need no root, and read order has no say.
+    command = [tools.require("sqfstar"), "-quiet", "-no-progress", "-no-xattrs", "-comp", "zstd"]
+    command += [
+        "-mkfs-time",
+        str(epoch),
+        "-root-time",
+        str(epoch),
+        "-root-mode",
+        "0755",
+        "-root-uid",
+        "0",
+        "-root-gid",
+        "0",
+    ]
+    # Environment of its own: sqfstar refuses a SOURCE_DATE_EPOCH beside explicit times.
+    tools.run(
+        [*command, str(target)], timeout=SQUASH_TIMEOUT, stdin=_tar(tree, epoch, release), env={"PATH": os.defpath}
+    )
+
+
+def extension_release(machine: str, version: str) -> str:
+    """Content of the extension-release file; keys as in os-release(5).
+
+    ID=_any: the tree needs nothing but a kernel and a glibc, so no release of the host has to match.
+    EXTENSION_RELOAD_MANAGER: the image carries units, which PID 1 sees only after a reload.
+    """
+    return (
+        f"ID=_any\nARCHITECTURE={ARCHITECTURES[machine]}\nSYSEXT_SCOPE=system\n"
+        f"EXTENSION_RELOAD_MANAGER=1\nSYSEXT_VERSION_ID={version}\n"
+    )
+
+
+def _tar(tree: Path, epoch: int, extra: dict[str, str]) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.GNU_FORMAT) as archive:
+        members = {str(path.relative_to(tree)): path for path in tree.rglob("*")}
+        for name in sorted({*members, *extra, *(str(parent) for each in extra for parent in Path(each).parents[:-1])}):
+            if name in extra:
+                info = tarfile.TarInfo(name)
+                info.size = len(extra[name].encode())
+                archive.addfile(_plain(info, epoch), io.BytesIO(extra[name].encode()))
+            elif name not in members:
+                info = tarfile.TarInfo(name)
+                info.type, info.mode = tarfile.DIRTYPE, 0o755
+                archive.addfile(_plain(info, epoch))
+            elif members[name].is_file() and not members[name].is_symlink():
+                with members[name].open("rb") as content:
+                    archive.addfile(_plain(archive.gettarinfo(members[name], name), epoch), content)
+            else:
+                archive.addfile(_plain(archive.gettarinfo(members[name], name), epoch))
+    return buffer.getvalue()
+
+
+def _plain(info: tarfile.TarInfo, epoch: int) -> tarfile.TarInfo:
+    info.uid = info.gid = 0
+    info.uname = info.gname = "root"
+    info.mtime = epoch
+    return info

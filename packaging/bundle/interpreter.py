@@ -1,0 +1,112 @@
+"""The interpreter as it is shipped: unpacked, trimmed, made relocatable and independent of the host's libraries.
+
+What comes out is the content of /usr/lib/nodeagent: bin/python3, lib/libpython*.so and lib/pythonX.Y.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from fnmatch import fnmatchcase
+from pathlib import Path, PurePosixPath
+
+from bundle import bytecode, cache, fetch
+from bundle.elf import Elf, replace_string
+from bundle.errors import BuildError
+from bundle.lock import InterpreterLock
+
+HOME = "/usr/lib/nodeagent"  # on the host
+
+# Packages and modules of the standard library that a daemon without a terminal, a compiler or a user never imports.
+UNUSED = {
+    "__phello__", "_pyrepl", "curses", "dbm", "ensurepip", "idlelib", "pydoc_data", "site-packages", "test", "tkinter",
+    "turtledemo", "unittest", "venv", "wsgiref", "xmlrpc",
+    "__hello__.py", "antigravity.py", "build-details.json", "doctest.py", "pydoc.py", "this.py", "turtle.py",
+}  # fmt: skip
+UNUSED_PATTERNS = ("config-*", "_sysconfig_vars_*", "__pycache__")
+
+# Compiled modules: those for tests; those that link libraries which not every host has and whose importers cope
+# (bz2, lzma, zstd, uuid, readline); East Asian codecs; and _hashlib, 6 MB of a second OpenSSL, without which hashlib
+# takes its built-in implementations and loads in a tenth of the time.
+UNUSED_COMPILED = (
+    "_test*", "_ctypes_test*", "_xxtestfuzz*", "xx*", "_remote_debugging*", "_curses*", "readline*",
+    "_bz2*", "_lzma*", "_zstd*", "_uuid*", "_codecs_*", "_multibytecodec*", "_hashlib*",
+)  # fmt: skip
+
+# Where OpenSSL looks for authorities: files that Fedora, RHEL CoreOS and Debian have. The rest of its compiled-in
+# folder, its openssl.cnf above all, stays private: a host's is written for the host's OpenSSL.
+AUTHORITIES = {"/ssl/cert.pem": "/etc/pki/tls/cert.pem", "/ssl/certs": "/etc/ssl/certs"}
+
+# The loader tries every folder of this with every variant of the processor: two folders less are 40 system calls less.
+BUILT_RUNPATH = "$ORIGIN/:$ORIGIN/../:$ORIGIN/../lib/"
+RUNPATH = {"bin": "$ORIGIN/../lib", "lib": "$ORIGIN", "lib-dynload": "$ORIGIN"}  # by folder
+
+
+def build(lock: InterpreterLock) -> Path:
+    """The cached directory with the interpreter of `lock`. It must not be changed."""
+    source = [Path(__file__).with_name(f"{name}.py").read_bytes() for name in ("interpreter", "elf", "bytecode")]
+    return cache.directory("interpreter", cache.digest([lock.text, lock.machine, *source]), lambda to: _make(lock, to))
+
+
+def _make(lock: InterpreterLock, target: Path) -> None:
+    library = target / "lib" / f"python{lock.short}"
+    _unpack(lock, target, library)
+    for part in lock.libraries:
+        wheel = fetch.wheel(part.pypi, part.sha256, python=lock.short, platform=lock.wheels)
+        elf = Elf.read(wheel / part.file)
+        if elf is None:
+            raise BuildError(f"{part.file} of {part.pypi} is no shared library")
+        for unused in part.drop:
+            elf.drop_needed(unused)
+        # Beside the modules that use it, which are linked to look for libraries in their own folder first.
+        (library / "lib-dynload" / part.soname).write_bytes(elf.data)
+    for path in sorted(target.rglob("*")):
+        if path.is_file():
+            _adapt(path, lock)
+    bytecode.compile_tree(target / "bin" / "python3", library, f"{HOME}/lib/python{lock.short}")
+
+
+def _unpack(lock: InterpreterLock, target: Path, library: Path) -> None:
+    places = {
+        f"bin/python{lock.short}": target / "bin" / "python3",
+        f"libpython{lock.short}.so.1.0": target / "lib" / f"libpython{lock.short}.so.1.0",
+        "libffi.so.8": library / "lib-dynload" / "libffi.so.8",
+    }
+    prefix = PurePosixPath("lib", f"python{lock.short}")
+    with zipfile.ZipFile(fetch.maven(lock.cpython.maven, lock.cpython.sha256)) as archive:
+        for info in archive.infolist():
+            path = PurePosixPath(info.filename)
+            if info.is_dir() or not path.is_relative_to(lock.cpython.root):
+                continue
+            path = path.relative_to(lock.cpython.root)
+            place = places.pop(str(path), None)
+            if place is None and path.is_relative_to(prefix) and _used(path.relative_to(prefix)):
+                place = library / path.relative_to(prefix)
+            if place is not None:
+                place.parent.mkdir(parents=True, exist_ok=True)
+                place.write_bytes(archive.read(info))
+    if places:
+        raise BuildError(f"{lock.cpython.maven} lacks {', '.join(places)}")
+    (target / "bin" / "python3").chmod(0o755)
+
+
+def _used(path: PurePosixPath) -> bool:
+    first = path.parts[0]
+    if first in UNUSED or "__pycache__" in path.parts or any(fnmatchcase(first, each) for each in UNUSED_PATTERNS):
+        return False
+    return first != "lib-dynload" or not any(fnmatchcase(path.name, each) for each in UNUSED_COMPILED)
+
+
+def _adapt(path: Path, lock: InterpreterLock) -> None:
+    """Take the folders of the machine where CPython was built out of one file, and bind it to the oldest glibc."""
+    elf = Elf.read(path)
+    if elf is None:
+        text = path.read_bytes()
+        path.write_bytes(text.replace(lock.cpython.prefix.encode(), HOME.encode()))
+        return
+    for symbol, (version, to) in lock.cpython.rebind.items():
+        elf.rebind(symbol, version, to)
+    for old, new in AUTHORITIES.items():
+        replace_string(elf.data, lock.cpython.prefix + old, new)
+    replace_string(elf.data, lock.cpython.prefix, HOME)
+    replace_string(elf.data, BUILT_RUNPATH, RUNPATH[path.parent.name])
+    path.write_bytes(elf.data)

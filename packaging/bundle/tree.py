@@ -1,0 +1,92 @@
+"""The installed tree, put together as it lands on a host: interpreter, packages, nodeagent, and the files of systemd/.
+
+Everything private is under /usr/lib/nodeagent. Nothing goes to /etc or /var: those belong to the host.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from bundle import bytecode, dependencies
+from bundle.elf import Elf
+from bundle.errors import BuildError
+from bundle.interpreter import HOME
+from bundle.lock import InterpreterLock
+
+MANIFEST = f"{HOME}/manifest"
+
+# The kernel starts the interpreter itself: no shell, no search, nothing of the environment.
+# -I ignores PYTHON* variables, the user's packages and the working directory; -S saves the import of site, which
+# would only add what the third line adds; -B because /usr is not ours to write to at run time.
+LAUNCHER = """\
+#!{home}/bin/python3 -BIS
+import sys
+sys.path.append("{packages}")
+from nodeagent.cli.main import entry
+entry()
+"""
+
+# Libraries that every glibc host has; anything else must be in the tree.
+OF_THE_HOST = {"libc.so.6", "libm.so.6", "libpthread.so.0", "libdl.so.2", "librt.so.1", "libutil.so.1"}
+LOADER = "ld-linux-"
+
+
+def assemble(source: Path, lock: InterpreterLock, interpreter: Path, packages: Path, target: Path) -> None:
+    """Fill the empty directory `target`. Raises BuildError if the result could not run on a host of the bound."""
+    home = target / HOME[1:]
+    site = target / dependencies.on_host(lock)[1:]
+    shutil.copytree(interpreter, home)
+    shutil.copytree(packages, site)
+    own = site / "nodeagent"
+    shutil.copytree(source / "nodeagent", own, ignore=shutil.ignore_patterns("__pycache__"))
+    bytecode.compile_tree(interpreter / "bin" / "python3", own, f"{dependencies.on_host(lock)}/nodeagent")
+    launcher = target / "usr" / "bin" / "nodeagent"
+    launcher.parent.mkdir()
+    launcher.write_text(LAUNCHER.format(home=HOME, packages=dependencies.on_host(lock)))
+    if (source / "systemd" / "usr").is_dir():
+        shutil.copytree(source / "systemd" / "usr", target / "usr", dirs_exist_ok=True, symlinks=True)
+    licenses = target / "usr" / "share" / "licenses" / "nodeagent"
+    licenses.mkdir(parents=True)
+    shutil.copyfile(source / "LICENSE", licenses / "LICENSE")
+    check(target, lock)
+    _set_modes(target)
+    write_manifest(target)
+
+
+def check(target: Path, lock: InterpreterLock) -> None:
+    """Raise BuildError naming each binary that needs a newer glibc, or a library that a host may not have."""
+    binaries = [(path, elf) for path in _files(target) if not path.is_symlink() and (elf := Elf.read(path))]
+    shipped = {path.name for path, _elf in binaries}
+    wrong = []
+    for path, elf in binaries:
+        wanted = [need.version for need in elf.version_needs() if _glibc(need.version) > _glibc(f"GLIBC_{lock.glibc}")]
+        wanted += [name for name in elf.needed() if name not in OF_THE_HOST | shipped and not name.startswith(LOADER)]
+        wrong += [f"{path.relative_to(target)} needs {each}" for each in wanted]
+    if wrong:
+        raise BuildError("not fit for every host:\n" + "\n".join(wrong))
+
+
+def write_manifest(target: Path) -> None:
+    """List every file of the tree in it, so that an upgrade can remove what the next version lacks."""
+    manifest = target / MANIFEST[1:]
+    manifest.touch(mode=0o644)
+    manifest.write_text("".join(f"{path.relative_to(target)}\n" for path in _files(target)))
+
+
+def _files(target: Path) -> Iterator[Path]:
+    return (path for path in sorted(target.rglob("*")) if path.is_symlink() or not path.is_dir())
+
+
+def _set_modes(target: Path) -> None:
+    """Modes by what a file is, never by the umask or the file system of the build machine."""
+    for path in (target, *target.rglob("*")):
+        if not path.is_symlink():
+            path.chmod(0o755 if path.is_dir() or path.parent.name == "bin" else 0o644)
+
+
+def _glibc(version: str) -> tuple[int, ...]:
+    """GLIBC_2.34 as (2, 34). Other families of versions, and GLIBC_ABI_* marks, sort below every release."""
+    numbers = version.removeprefix("GLIBC_")
+    return tuple(int(part) for part in numbers.split(".")) if numbers.replace(".", "").isdigit() else ()
