@@ -12,12 +12,12 @@ from dataclasses import replace
 from nodeagent.agent.context import Ports, Update, narrate
 from nodeagent.agent.executor import Executor, Outcome
 from nodeagent.agent.preflight import Desired, Preflight
+from nodeagent.core import resume as resuming
 from nodeagent.core.backoff import delays, jittered
 from nodeagent.core.events import EventKind
 from nodeagent.core.phase import Phase
 from nodeagent.core.plan_json import plan_from_dict
 from nodeagent.core.record import Record, advance
-from nodeagent.core import resume as resuming
 from nodeagent.core.resume import Decision
 from nodeagent.errors import AgentError, InvalidInput, Unreconcilable
 
@@ -126,7 +126,7 @@ class Loop:
         self.executor.newer.clear()
         desired = await self._desired()
         current = await self.ports.store.current()
-        half_way = record.phase is Phase.DEGRADED and bool(record.update_id) and record.reason != "Reverted"
+        half_way = _half_way(record)
         if desired is None:
             return None
         retry, self._retry_rejected = self._retry_rejected, False
@@ -136,12 +136,7 @@ class Loop:
             if record.phase is Phase.DEGRADED:  # somebody took the refused config back
                 await self._save(Record(), Phase.IDLE)
             return None
-        known = [await self._load(digest) for digest in dict.fromkeys((current, record.to_digest)) if digest]
-        first = not current
-        if first and (adopted := await self._adopted()) is not None:
-            known, first = [adopted, *known], False
-            await self.ports.store.put_config(adopted.source)
-        update = await self.preflight.prepare(desired, known if half_way else known[:1], dirty=half_way, first=first)
+        update = await self._prepare(record, desired, current, half_way=half_way)
         await self.ports.store.put_config(desired.source)
         if half_way:
             await self.ports.lease.release(record.update_id)
@@ -156,6 +151,20 @@ class Loop:
         narrate(self.ports, update, EventKind.UPDATE_STARTED, actions, writes=len(update.writes))
         narrate(self.ports, update, EventKind.PHASE)
         return update
+
+    async def check(self, desired: Desired) -> None:
+        """Raises what an update to this config would be refused with. Changes nothing on the host."""
+        record = await self.ports.store.load()
+        await self._prepare(record, desired, await self.ports.store.current(), half_way=_half_way(record))
+
+    async def _prepare(self, record: Record, desired: Desired, current: str, *, half_way: bool) -> Update:
+        digests = (current, record.to_digest if half_way else "")
+        known = [await self._load(digest) for digest in dict.fromkeys(digests) if digest]
+        first = not current
+        if first and (adopted := await self._adopted()) is not None:
+            known, first = [adopted, *known], False
+            await self.ports.store.put_config(adopted.source)
+        return await self.preflight.prepare(desired, known, dirty=half_way, first=first)
 
     async def _run(self, update: Update) -> Outcome:
         while True:
@@ -182,3 +191,8 @@ class Loop:
         narrate(
             self.ports, None, EventKind.DEGRADED if phase is Phase.DEGRADED else EventKind.PHASE, message, reason=reason
         )
+
+
+def _half_way(record: Record) -> bool:
+    """An update ended without a good end or a way back, so the disk may hold parts of two configs."""
+    return record.phase is Phase.DEGRADED and bool(record.update_id) and record.reason != "Reverted"

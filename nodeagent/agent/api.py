@@ -1,0 +1,97 @@
+"""What the daemon does for others: the methods behind its D-Bus interface, without D-Bus."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict
+from typing import Any
+
+from nodeagent.agent.context import Ports
+from nodeagent.agent.loop import Loop
+from nodeagent.agent.preflight import Desired
+from nodeagent.agent.report import Report
+from nodeagent.agent.verify import mismatches
+from nodeagent.core.phase import Phase
+from nodeagent.core.status import status_to_dict
+from nodeagent.core.tree import FileNode
+from nodeagent.errors import InvalidInput, Refused
+
+__all__ = ["MAINTENANCE", "Api"]
+
+MAINTENANCE = "maintenance"
+"""Operation of the lease that a person holds; there is one at a time."""
+
+MAX_HISTORY = 1000
+
+
+class Api:
+    """``parse`` turns text into a desired config, off the loop."""
+
+    def __init__(
+        self,
+        ports: Ports,
+        loop: Loop,
+        report: Report,
+        *,
+        desired_path: str,
+        parse: Callable[[bytes], Awaitable[Desired]],
+        load: Callable[[str], Awaitable[Desired]],
+    ) -> None:
+        self._ports = ports
+        self._loop = loop
+        self._report = report
+        self._desired_path = desired_path
+        self._parse = parse
+        self._load = load
+
+    def status(self) -> str:
+        return json.dumps(status_to_dict(self._report.status, daemon="running"))
+
+    async def apply(self, text: str) -> str:
+        """Checks the config, makes it the desired one, and returns its digest. The update itself goes on later.
+
+        A config that failed here before is tried once more: somebody asked for it.
+        """
+        desired = await self._parse(text.encode())
+        if self._report.status.phase in (Phase.IDLE, Phase.DEGRADED):
+            await self._loop.check(desired)
+        await self._ports.files.install(self._desired_path, FileNode(desired.source.text, 0o600))
+        self._loop.look_again(retry_rejected=True)
+        return desired.source.digest
+
+    async def verify(self) -> str:
+        """Drift: what of the current config the host does not have."""
+        digest = await self._ports.store.current()
+        if not digest:
+            raise Refused("there is no current config yet", reason="NoCurrentConfig")
+        current = await self._load(digest)
+        wrong = await mismatches(self._ports, current.config)
+        answer: dict[str, Any] = {
+            "schema": "nodeagent/verify/v1",
+            "config": current.config.name,
+            "ok": not wrong,
+            "drift": [{"entry": entry, "why": why} for entry, why in sorted(wrong.items())],
+        }
+        return json.dumps(answer)
+
+    async def history(self, limit: int) -> str:
+        entries = await self._ports.store.history(min(limit, MAX_HISTORY))
+        return json.dumps({"schema": "nodeagent/history/v1", "updates": [asdict(entry) for entry in entries]})
+
+    async def start_maintenance(self, who: str, reason: str) -> None:
+        """Nothing disrupts this node until it is stopped. Refused while an update is under way."""
+        if not reason.strip():
+            raise InvalidInput("say why", reason="NoReason")
+        await self._ports.lease.acquire(who, MAINTENANCE, reason)
+
+    async def stop_maintenance(self) -> None:
+        holder = await self._ports.lease.holder()
+        if holder is None or holder.operation != MAINTENANCE:
+            raise Refused("no maintenance is under way", reason="NoMaintenance")
+        await self._ports.lease.release(MAINTENANCE)
+        self._loop.look_again()
+
+    def reload(self) -> None:
+        """Look at the desired config and the policy again."""
+        self._loop.look_again()

@@ -1,0 +1,70 @@
+"""The desired config as a file of this host: read with bounds, and watched."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+from asyncinotify import Inotify, Mask
+
+from nodeagent.errors import InvalidInput, Terminal
+
+__all__ = ["MAX_BYTES", "read", "watch"]
+
+MAX_BYTES = 32 * 1024 * 1024
+"""Twenty times the largest rendered MachineConfig that a cluster lets through."""
+
+SETTLE = 0.2
+"""Seconds after a change until it is told: editors write in several steps."""
+
+EVENTS = Mask.CLOSE_WRITE | Mask.MOVED_TO | Mask.MOVED_FROM | Mask.DELETE | Mask.ONLYDIR
+NO_WATCH_POLL = 30.0  # seconds between looks where the directory cannot be watched
+
+
+async def read(path: str) -> bytes | None:
+    """None if there is no such file. Raises ``InvalidInput`` for one that others than root could have written."""
+    return await asyncio.to_thread(_read, path)
+
+
+def _read(path: str) -> bytes | None:
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise InvalidInput(f"{path} is a link", reason="UnsafeConfig") from error
+        raise Terminal(f"{path}: {error.strerror}", reason="ConfigUnreadable") from error
+    with os.fdopen(fd, "rb") as file:
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode):
+            raise InvalidInput(f"{path} is not a regular file", reason="UnsafeConfig")
+        if found.st_uid not in (0, os.geteuid()) or found.st_mode & 0o022:
+            raise InvalidInput(f"{path} can be written by others than root", reason="UnsafeConfig")
+        if found.st_size > MAX_BYTES:
+            raise InvalidInput(f"{path} has {found.st_size} bytes, more than {MAX_BYTES}", reason="TooLarge")
+        return file.read(MAX_BYTES + 1)
+
+
+async def watch(path: str, changed: Callable[[], None]) -> None:
+    """Calls ``changed`` after every change of the file, also when it is created, replaced or removed. For ever."""
+    directory, name = Path(path).parent, Path(path).name
+    while True:
+        try:
+            with Inotify() as inotify:
+                inotify.add_watch(directory, EVENTS)
+                changed()  # it may have changed before we watched
+                async for event in inotify:
+                    if event.mask & (Mask.IGNORED | Mask.DELETE_SELF):
+                        break
+                    if event.name is not None and event.name.name == name:
+                        await asyncio.sleep(SETTLE)
+                        changed()
+        except OSError:
+            # No such directory yet, or no inotify instances left: look now and then instead.
+            changed()
+        await asyncio.sleep(NO_WATCH_POLL)
