@@ -1,0 +1,1 @@
+"""Hosts with a real systemd, D-Bus, polkit, logind and journald, booted in containers in about a second."""

@@ -1,0 +1,23 @@
+"""What can go wrong with a test host. Messages are written for the person who reads a failed test."""
+
+from __future__ import annotations
+
+
+class HostRingError(Exception):
+    """Base of everything that the host ring raises."""
+
+
+class Unavailable(HostRingError):
+    """This machine cannot boot test hosts; the message says exactly what is missing."""
+
+
+class CommandFailed(HostRingError):
+    """A command ended with a status other than 0, or was still running at its deadline."""
+
+
+class HostGone(HostRingError):
+    """The host is powered off or between two boots, so nothing can be asked of it now."""
+
+
+class HostTimeout(HostRingError):
+    """The host did not reach the awaited state before the deadline."""

@@ -1,0 +1,89 @@
+"""The programs that this machine must have to boot test hosts. Installs what is missing, or says exactly what is."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from integration.host import process
+from integration.host.errors import CommandFailed, Unavailable
+
+Say = Callable[[str], None]
+
+INSTALL_TIMEOUT = 600.0
+
+
+class Tool(NamedTuple):
+    program: str
+    debian: str
+    fedora: str
+
+
+TO_BOOT = (
+    Tool("systemd-nspawn", "systemd-container", "systemd-container"),
+    Tool("nsenter", "util-linux", "util-linux"),
+    Tool("mount", "mount", "util-linux"),
+    Tool("chattr", "e2fsprogs", "e2fsprogs"),
+)
+TO_BUILD = (
+    Tool("mmdebstrap", "mmdebstrap", "mmdebstrap"),
+    Tool("tar", "tar", "tar"),
+)
+# The suite's archive keys. Debian 12 got them by an update of the package, so an older one may still lack them.
+KEYRINGS = Path("/usr/share/keyrings")
+DEBIAN_KEYS = "debian-archive-trixie-stable.*"
+FEDORA_KEYS = "debian-archive-keyring.*"
+
+
+def ensure(say: Say, *, build: bool) -> None:
+    """Make the machine able to boot hosts and, with `build`, to make their image.
+
+    Raises Unavailable with the reason when it cannot be.
+    """
+    if platform.system() != "Linux":
+        raise Unavailable("test hosts are Linux containers and this is not Linux")
+    if os.geteuid() != 0:
+        raise Unavailable("test hosts need root: systemd-nspawn and overlay mounts are for root only")
+    missing = _missing(build=build)
+    if missing:
+        _install(missing, say)
+        left = _missing(build=build)
+        if left:
+            raise Unavailable(f"still missing after installing them: {', '.join(left)}")
+    try:
+        process.run(["unshare", "--mount", "true"], timeout=10)
+    except CommandFailed as error:
+        raise Unavailable(f"this root may not create mount namespaces (CAP_SYS_ADMIN is needed): {error}") from None
+
+
+def _missing(*, build: bool) -> list[str]:
+    """Names of the packages to install, in this machine's own packaging."""
+    debian = shutil.which("apt-get") is not None
+    tools = TO_BOOT + TO_BUILD if build else TO_BOOT
+    packages = [(tool.debian if debian else tool.fedora) for tool in tools if shutil.which(tool.program) is None]
+    if build and not any(KEYRINGS.glob(DEBIAN_KEYS if debian else FEDORA_KEYS)):
+        packages.append("debian-archive-keyring" if debian else "debian-keyring")
+    return sorted(set(packages))
+
+
+def _install(packages: list[str], say: Say) -> None:
+    wanted = " ".join(packages)
+    if shutil.which("apt-get") is not None:
+        say(f"installing with apt-get: {wanted}")
+        env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+        commands = [["apt-get", "update", "-q"], ["apt-get", "install", "-qy", "--no-install-recommends", *packages]]
+    elif shutil.which("dnf") is not None:
+        say(f"installing with dnf: {wanted}")
+        env = dict(os.environ)
+        commands = [["dnf", "install", "-qy", "--setopt=install_weak_deps=False", *packages]]
+    else:
+        raise Unavailable(f"missing, and neither apt-get nor dnf is here to install it: {wanted}")
+    for command in commands:
+        try:
+            process.run(command, timeout=INSTALL_TIMEOUT, env=env)
+        except CommandFailed as error:
+            raise Unavailable(f"missing: {wanted}; installing it failed: {error}") from None
