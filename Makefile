@@ -52,7 +52,7 @@ format: venv ## rewrite to the project's format
 	@$(BIN)/ruff check --fix .
 
 package: venv ## the self-contained tree, as tar and as sysext image, in dist/
-	@$(BIN)/python -m packaging.build --out dist
+	@$(BIN)/python packaging/build.py --out dist
 
 wheel: venv ## an ordinary wheel, in dist/
 	@$(BIN)/uv build --wheel --out-dir dist --quiet
