@@ -89,11 +89,14 @@ class DiskFiles:
                 return "" if node is None and error.reason == "NotADirectory" else error.message
             raise
 
-    def missing_dirs(self, path: str) -> list[str]:
+    def missing_dirs(self, paths: Iterable[str]) -> list[str]:
         """The directories that ``install`` would make, so that they can be on record before they are."""
-        with translated("look at", path), open_parent(self._root, path) as parent:
-            missing = list(parent.missing)
-            return [parent.walk.resolved(*missing[: i + 1]) for i in range(len(missing))]
+        missing: set[str] = set()
+        for path in paths:
+            with translated("look at", path), open_parent(self._root, path) as parent:
+                steps = range(1, len(parent.missing) + 1)
+                missing.update(parent.walk.resolved(*parent.missing[:count]) for count in steps)
+        return sorted(missing)
 
     def sweep(self, paths: Iterable[str]) -> list[str]:
         """Removes temporary files that a killed agent left beside ``paths`` and above them. Returns their paths.
@@ -153,8 +156,17 @@ class DiskFiles:
                 info = os.fstat(fd)
                 content = self._content(fd, info, parent)
                 if content is not None:
-                    mode = stat.S_IMODE(info.st_mode)
-                    return FileNode(content, mode, info.st_uid, info.st_gid, self._labels.read(fd))
+                    # If the directory is removed with its last file, a revert makes it again as it was.
+                    above = os.fstat(parent.fd)
+                    return FileNode(
+                        content,
+                        stat.S_IMODE(info.st_mode),
+                        info.st_uid,
+                        info.st_gid,
+                        self._labels.read(fd),
+                        dir_mode=stat.S_IMODE(above.st_mode),
+                        dir_owner=above.st_uid,
+                    )
             finally:
                 os.close(fd)
         raise Retryable(f"{parent.walk.path} changes while it is read", reason="PathChanged")
@@ -285,8 +297,8 @@ class HostFiles:
     async def differs(self, path: str, node: Node | None) -> str:
         return await asyncio.to_thread(self._disk.differs, path, node)
 
-    async def missing_dirs(self, path: str) -> Sequence[str]:
-        return await asyncio.to_thread(self._disk.missing_dirs, path)
+    async def missing_dirs(self, paths: Sequence[str]) -> Sequence[str]:
+        return await asyncio.to_thread(self._disk.missing_dirs, paths)
 
     async def sweep(self, paths: Iterable[str]) -> Sequence[str]:
         return await asyncio.to_thread(self._disk.sweep, paths)

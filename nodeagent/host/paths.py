@@ -31,7 +31,8 @@ _OPEN_DIR = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 def split(path: str) -> list[str]:
     """The components of an absolute, plain path. Raises ``InvalidInput`` with reason ``BadPath``."""
     parts = path.split("/")
-    if parts[0] or len(parts) < 2 or "\0" in path or any(part in ("", ".", "..") for part in parts[1:]):
+    plain = not parts[0] and len(parts) > 1 and not any(part in ("", ".", "..") for part in parts[1:])
+    if not plain or "\0" in path or any("\ud800" <= char <= "\udfff" for char in path):
         raise InvalidInput(f"not an absolute path without '.', '..' and empty parts: {path!r}", reason="BadPath")
     return parts[1:]
 

@@ -1,0 +1,196 @@
+"""What is asked of the store and written to it, in SQL. Blocking, bound to the thread that opened the connection."""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+
+from nodeagent.core.machineconfig import ConfigSource
+from nodeagent.core.ports import HistoryEntry, Holder, Snapshot
+from nodeagent.core.record import Record
+from nodeagent.host.store_errors import corrupt, store_errors
+from nodeagent.host.store_rows import (
+    history_from_row,
+    holder_from_row,
+    record_from_row,
+    record_to_row,
+    snapshot_from_row,
+    snapshot_to_row,
+    to_json,
+)
+from nodeagent.host.store_schema import transaction
+
+__all__ = ["HISTORY_LIMIT", "Database", "Reader"]
+
+HISTORY_LIMIT = 200
+"""Entries. A host that gets an update a day remembers half a year of them."""
+
+_SPARE_CONFIGS = 2
+"""Configs that nothing refers to yet and that are kept all the same: one that was just put in waits for its turn."""
+
+_SPARE_PAGES = 4096
+"""Free pages (of 4 KiB) that the file may keep; a revert of a large file must not leave it large for ever."""
+
+
+class Reader:
+    """What can be asked also of a store that is open read-only."""
+
+    def __init__(self, db: sqlite3.Connection, path: str) -> None:
+        self._db = db
+        self._path = path
+
+    def close(self) -> None:
+        with self._guard():
+            self._db.close()
+
+    def load(self) -> Record:
+        with self._guard():
+            row = self._db.execute("SELECT json, sum FROM record WHERE id = 1").fetchone()
+            if row is None:
+                raise ValueError("it has no record")
+            return record_from_row(*row)
+
+    def current(self) -> str:
+        with self._guard():
+            row = self._db.execute("SELECT value FROM meta WHERE key = 'current'").fetchone()
+            return str(row[0]) if row else ""
+
+    def get_config(self, digest: str) -> ConfigSource:
+        with self._guard():
+            row = self._db.execute("SELECT name, digest, text FROM configs WHERE digest = ?", (digest,)).fetchone()
+            if row is None:
+                raise ValueError(f"the config {digest[:12]} is not in it")
+            if hashlib.sha256(row[2]).hexdigest() != digest:
+                raise ValueError(f"the config {digest[:12]} has a wrong checksum")
+            return ConfigSource(*row)
+
+    def history(self, limit: int) -> list[HistoryEntry]:
+        """The newest first."""
+        with self._guard():
+            rows = self._db.execute("SELECT json FROM history ORDER BY seq DESC LIMIT ?", (limit,))
+            return [history_from_row(text) for (text,) in rows]
+
+    def lease(self) -> Holder | None:
+        with self._guard():
+            row = self._db.execute("SELECT json FROM lease WHERE id = 1").fetchone()
+            return holder_from_row(row[0]) if row else None
+
+    @contextmanager
+    def _guard(self) -> Iterator[None]:
+        with store_errors(self._path):
+            try:
+                yield
+            except (ValueError, TypeError, KeyError) as error:
+                raise corrupt(self._path, str(error)) from error
+
+
+class Database(Reader):
+    """The open store. Every method is one transaction, on the disk when it returns."""
+
+    def save(self, record: Record) -> None:
+        with self._writing():
+            self._save(record)
+
+    def put_config(self, source: ConfigSource) -> None:
+        with self._writing():
+            # A new sequence number even if it is known: it is the newest again, and so among the spare ones.
+            self._db.execute("DELETE FROM configs WHERE digest = ?", (source.digest,))
+            self._db.execute(
+                "INSERT INTO configs (digest, name, text) VALUES (?, ?, ?)", (source.digest, source.name, source.text)
+            )
+
+    def remember(self, update_id: str, snapshots: Sequence[Snapshot]) -> None:
+        with self._writing():
+            self._db.executemany(
+                "INSERT INTO snapshots (update_id, key, meta, sum, content) VALUES (?, ?, ?, ?, ?)"
+                " ON CONFLICT DO NOTHING",
+                ((update_id, *snapshot_to_row(snapshot)) for snapshot in snapshots),
+            )
+
+    def remembered(self, update_id: str) -> list[Snapshot]:
+        with self._guard():
+            rows = self._db.execute(
+                "SELECT key, meta, sum, content FROM snapshots WHERE update_id = ? ORDER BY seq", (update_id,)
+            )
+            return [snapshot_from_row(*row) for row in rows]
+
+    def keep_originals(self, snapshots: Sequence[Snapshot]) -> None:
+        with self._writing():
+            self._db.executemany(
+                "INSERT INTO originals (key, meta, sum, content) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
+                (snapshot_to_row(snapshot) for snapshot in snapshots),
+            )
+
+    def original(self, key: str) -> Snapshot | None:
+        with self._guard():
+            row = self._db.execute("SELECT key, meta, sum, content FROM originals WHERE key = ?", (key,)).fetchone()
+            return snapshot_from_row(*row) if row else None
+
+    def forget_originals(self, keys: Sequence[str]) -> None:
+        with self._writing():
+            self._db.executemany("DELETE FROM originals WHERE key = ?", ((key,) for key in keys))
+
+    def made_dirs(self) -> list[str]:
+        with self._guard():
+            return [path for (path,) in self._db.execute("SELECT path FROM made_dirs ORDER BY path")]
+
+    def add_made_dirs(self, paths: Sequence[str]) -> None:
+        with self._writing():
+            self._db.executemany(
+                "INSERT INTO made_dirs (path) VALUES (?) ON CONFLICT DO NOTHING", ((path,) for path in paths)
+            )
+
+    def close_update(self, record: Record, entry: HistoryEntry, current: str | None = None) -> None:
+        """``current`` is the digest of the config that is promoted; None leaves it."""
+        with self._writing():
+            self._save(record)
+            if current is not None:
+                self._db.execute("REPLACE INTO meta (key, value) VALUES ('current', ?)", (current,))
+            self._db.execute("INSERT INTO history (json) VALUES (?)", (to_json(entry),))
+            self._db.execute(
+                "DELETE FROM history WHERE seq <= (SELECT max(seq) FROM history) - ?",
+                (HISTORY_LIMIT,),
+            )
+            self._db.execute("DELETE FROM snapshots")
+            self._collect_configs(record)
+        self._shrink()
+
+    def take_lease(self, wanted: Holder) -> Holder:
+        """Gives it to ``wanted`` if it is free. Returns who has it now."""
+        with self._writing():
+            row = self._db.execute("SELECT json FROM lease WHERE id = 1").fetchone()
+            if row:
+                return holder_from_row(row[0])
+            self._db.execute("INSERT INTO lease (id, json) VALUES (1, ?)", (to_json(wanted),))
+            return wanted
+
+    def drop_lease(self, operation: str) -> None:
+        with self._writing():
+            row = self._db.execute("SELECT json FROM lease WHERE id = 1").fetchone()
+            if row and holder_from_row(row[0]).operation == operation:
+                self._db.execute("DELETE FROM lease")
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        with self._guard(), transaction(self._db):
+            yield
+
+    def _save(self, record: Record) -> None:
+        self._db.execute("REPLACE INTO record (id, json, sum) VALUES (1, ?, ?)", record_to_row(record))
+
+    def _collect_configs(self, record: Record) -> None:
+        (current,) = self._db.execute("SELECT value FROM meta WHERE key = 'current'").fetchone() or ("",)
+        kept = (current, record.from_digest, record.to_digest, record.rejected, _SPARE_CONFIGS)
+        self._db.execute(
+            "DELETE FROM configs WHERE digest NOT IN (?, ?, ?, ?)"
+            " AND seq NOT IN (SELECT seq FROM configs ORDER BY seq DESC LIMIT ?)",
+            kept,
+        )
+
+    def _shrink(self) -> None:
+        with suppress(sqlite3.Error):  # the update is closed already; the next one tries again
+            (free,) = self._db.execute("PRAGMA freelist_count").fetchone()
+            if free > _SPARE_PAGES:
+                self._db.execute("PRAGMA incremental_vacuum").fetchall()

@@ -1,0 +1,54 @@
+"""What SQLite's errors mean for us. Messages name the file and the fault, never a value that was in a statement."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from nodeagent.errors import AgentError, Retryable, Terminal
+
+__all__ = ["corrupt", "store_errors"]
+
+_PRIMARY = 0xFF  # an extended code holds the primary one in its low byte
+_START_AFRESH = (
+    "stop nodeagent and move the file away to start afresh: whatever already matches the desired config is then no"
+    " change, but the history and the originals of files we replaced are lost"
+)
+
+
+def corrupt(path: str, what: str) -> Terminal:
+    return Terminal(f"the store {path} is damaged: {what}", reason="StoreCorrupt", hint=_START_AFRESH)
+
+
+@contextmanager
+def store_errors(path: str) -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise _translate(error, path) from error
+
+
+def _translate(error: sqlite3.Error, path: str) -> AgentError:
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
+    if code == sqlite3.SQLITE_READONLY_ROLLBACK:
+        return Retryable(
+            f"the last write to {path} was cut short",
+            reason="StoreNeedsRecovery",
+            hint="starting nodeagent puts it right; nothing is lost",
+        )
+    match code & _PRIMARY:
+        case sqlite3.SQLITE_FULL:
+            return Terminal(f"no space left to write {path}; its old state is whole", reason="NoSpace")
+        case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
+            return Retryable(f"another process keeps {path} locked", reason="StoreBusy")
+        case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
+            return corrupt(path, str(error))
+        case sqlite3.SQLITE_READONLY:
+            return Terminal(f"{path} is on a read-only file system", reason="ReadOnly")
+        case sqlite3.SQLITE_IOERR:
+            return Terminal(f"{path}: {error} ({error.sqlite_errorname})", reason="DiskFault")
+        case sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_PERM:
+            return Terminal(f"{path} cannot be opened", reason="PermissionDenied")
+        case _:
+            return Terminal(f"{path}: {error}", reason="StoreFault")

@@ -1,0 +1,112 @@
+"""Rows of the store to data and back. SQLite has no checksum of its own, so what we act on carries one.
+
+All of these raise ``ValueError``, ``KeyError`` or ``TypeError`` on a damaged row; the store makes it ``StoreCorrupt``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any, TypeVar
+
+from nodeagent.core.ports import HistoryEntry, Holder, Snapshot
+from nodeagent.core.record import Record, record_from_dict, record_to_dict
+from nodeagent.core.tree import FileNode, LinkNode
+
+__all__ = [
+    "checksum",
+    "history_from_row",
+    "holder_from_row",
+    "record_from_row",
+    "record_to_row",
+    "snapshot_from_row",
+    "snapshot_to_row",
+    "to_json",
+]
+
+_T = TypeVar("_T")
+
+
+def checksum(*parts: str | bytes) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
+        data = part.encode("utf-8", "surrogateescape") if isinstance(part, str) else part
+        digest.update(len(data).to_bytes(8, "big"))
+        digest.update(data)
+    return digest.hexdigest()
+
+
+def to_json(entry: HistoryEntry | Holder) -> str:
+    return _dumps(asdict(entry))
+
+
+def record_to_row(record: Record) -> tuple[str, str]:
+    text = _dumps(record_to_dict(record))
+    return text, checksum(text)
+
+
+def record_from_row(text: str, expected: str) -> Record:
+    if checksum(text) != expected:
+        raise ValueError("the record has a wrong checksum")
+    return record_from_dict(_object(text))
+
+
+def history_from_row(text: str) -> HistoryEntry:
+    return _known_fields(HistoryEntry, _object(text))
+
+
+def holder_from_row(text: str) -> Holder:
+    return _known_fields(Holder, _object(text))
+
+
+def snapshot_to_row(snapshot: Snapshot) -> tuple[str, str, str, bytes]:
+    """As (key, meta, sum, content)."""
+    meta: dict[str, Any]
+    content = b""
+    match snapshot.node:
+        case FileNode():
+            node = snapshot.node
+            content = node.content
+            meta = {name: getattr(node, name) for name in FileNode.__dataclass_fields__ if name != "content"}
+            meta["type"] = "file"
+        case LinkNode():
+            meta = {name: getattr(snapshot.node, name) for name in LinkNode.__dataclass_fields__}
+            meta["type"] = "link"
+        case None:
+            meta = {"type": "none", "text": snapshot.text}
+    text = _dumps(meta)
+    return snapshot.key, text, checksum(snapshot.key, text, content), content
+
+
+def snapshot_from_row(key: str, meta: str, expected: str, content: bytes) -> Snapshot:
+    if checksum(key, meta, content) != expected:
+        raise ValueError(f"what was kept for {key} has a wrong checksum")
+    data = _object(meta)
+    match data.pop("type"):
+        case "file":
+            return Snapshot(key, node=FileNode(content=content, **data))
+        case "link":
+            return Snapshot(key, node=LinkNode(**data))
+        case "none":
+            return Snapshot(key, text=data["text"])
+        case other:
+            raise ValueError(f"what was kept for {key} is of the unknown type {other!r}")
+
+
+def _dumps(data: dict[str, Any]) -> str:
+    return json.dumps(data, sort_keys=True, separators=(",", ":"))
+
+
+def _object(text: str) -> dict[str, Any]:
+    data = json.loads(text)
+    if not isinstance(data, dict):
+        raise TypeError("not a JSON object")
+    return data
+
+
+def _known_fields(make: Callable[..., _T], data: dict[str, Any]) -> _T:
+    """An entry that a newer agent of the same store version wrote may say more."""
+    known = getattr(make, "__dataclass_fields__", {})
+    return make(**{name: value for name, value in data.items() if name in known})

@@ -1,0 +1,96 @@
+"""Password hashes of local users: read from the shadow file, written by ``chpasswd`` of shadow-utils.
+
+``chpasswd`` takes the lock that all account tools take, keeps the file's other fields and labels, and reads the hash
+from its standard input, so it is in no process list. Every host we run on has shadow-utils; without it we say so
+instead of editing the file ourselves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+
+from nodeagent.errors import InvalidInput, Retryable, Terminal
+from nodeagent.host.owners import Owners, colon_fields
+
+__all__ = ["HostUsers", "locked"]
+
+_NO_PASSWORD = "*"  # noqa: S105 - what no hash can equal
+_ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C"}
+
+
+def locked(value: str) -> str:
+    """The hash, kept but made useless; ``passwd -u`` brings it back.
+
+    An empty one becomes ``!*``: the same command then leaves ``*``, and not an account without a password.
+    """
+    if value.startswith(("!", "*")):
+        return value
+    return f"!{value or _NO_PASSWORD}"
+
+
+class HostUsers:
+    """Fulfils ``ports.Users``. ``root`` is the directory that etc is in. ``deadline`` in seconds, for chpasswd, which
+    waits for the lock up to 15 s."""
+
+    def __init__(self, root: str = "/", *, deadline: float = 30.0) -> None:
+        self._root = root
+        self._owners = Owners(root)
+        self._deadline = deadline
+
+    async def password_hash(self, user: str) -> str | None:
+        return await asyncio.to_thread(self._read, user)
+
+    async def set_password_hash(self, user: str, value: str) -> None:
+        """An empty ``value`` would let anybody in; it is refused with ``InvalidInput``."""
+        if not value or any(char in value for char in ":\n\r\0"):
+            raise InvalidInput(f"the password hash of {user} is empty or has an illegal character", reason="BadHash")
+        if await self.password_hash(user) is None:
+            raise Terminal(f"this host has no user {user!r}", reason="UnknownUser")
+        await self._chpasswd(user, value)
+        if await self.password_hash(user) != value:
+            raise Terminal(f"chpasswd did not change the password of {user}", reason="PasswordNotSet")
+
+    async def lock(self, user: str) -> None:
+        """Nothing to do for a user that this host does not have."""
+        value = await self.password_hash(user)
+        if value is not None and locked(value) != value:
+            await self.set_password_hash(user, locked(value))
+
+    def _read(self, user: str) -> str | None:
+        for fields in colon_fields(Path(self._root) / "etc" / "shadow"):
+            if fields[0] == user and len(fields) > 1:
+                return fields[1]
+        # An account of the OS that was never given a password has no line there, and cannot be logged into with one.
+        return _NO_PASSWORD if self._owners.user(user) is not None else None
+
+    async def _chpasswd(self, user: str, value: str) -> None:
+        root = () if self._root == "/" else ("--root", self._root)
+        try:
+            process = await asyncio.create_subprocess_exec(
+                "chpasswd",
+                "--encrypted",
+                *root,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.DEVNULL,
+                stderr=asyncio.subprocess.PIPE,
+                env=_ENVIRONMENT,
+            )
+        except FileNotFoundError as error:
+            raise Terminal("this host has no chpasswd; it comes with shadow-utils", reason="ToolMissing") from error
+        try:
+            async with asyncio.timeout(self._deadline):
+                _, noise = await process.communicate(f"{user}:{value}\n".encode())
+        except TimeoutError as error:
+            raise Retryable(
+                f"chpasswd did not end within {self._deadline:g} s; another tool may hold the lock on the accounts",
+                reason="ToolTimedOut",
+            ) from error
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+        if process.returncode != 0:
+            said = noise.decode(errors="replace").replace(value, "...").strip()
+            raise Terminal(f"chpasswd failed for {user} (exit {process.returncode}): {said}", reason="PasswordNotSet")
