@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+import inspect
+from collections.abc import AsyncIterator, Iterator
 
 import psutil
 import pytest
@@ -20,9 +21,15 @@ def no_blocking_calls() -> Iterator[BlockBuster]:
         yield blockbuster
 
 
-@pytest.fixture(autouse=True)
-async def no_leaked_tasks(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Only for tests with a loop of their own; a synchronous test has none to leak into."""
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if isinstance(item, pytest.Function) and inspect.iscoroutinefunction(item.obj):
+            item.fixturenames.insert(0, "no_leaked_tasks")  # a marker would come too late here
+
+
+@pytest.fixture
+async def no_leaked_tasks() -> AsyncIterator[None]:
+    """For every test that has a loop; a synchronous one has none to leak into."""
     yield
     mine = asyncio.current_task()
     left = [task for task in asyncio.all_tasks() if task is not mine and not task.done()]

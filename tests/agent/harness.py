@@ -1,0 +1,150 @@
+"""Runs a loop over a ``World`` as a host would: starts it, lets it be killed or rebooted, and starts it again."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from nodeagent.agent.context import Limits, Ports
+from nodeagent.agent.executor import Executor
+from nodeagent.agent.loop import Loop
+from nodeagent.agent.preflight import Desired, Preflight
+from nodeagent.core.machineconfig import ConfigSource, FileEntry, MachineConfig, UnitEntry, UserEntry
+from nodeagent.core.phase import Phase
+from nodeagent.core.record import Record, record_from_dict
+from nodeagent.domains import default_policy
+
+from tests.agent.fakes import (
+    FakeClock,
+    FakeFiles,
+    FakeLease,
+    FakePower,
+    FakeReporter,
+    FakeStore,
+    FakeUnits,
+    FakeUsers,
+    Killed,
+    World,
+)
+
+LIMITS = Limits(action_timeout=30, settle=5, verify_timeout=60, inhibitor_wait=120, reboot_grace=60, warn_users=0)
+
+
+@dataclass
+class Host:
+    """``configs`` by digest stand for the parser: tests of the loop are not tests of the parser."""
+
+    world: World = field(default_factory=World)
+    limits: Limits = LIMITS
+    repair_drift: bool = False
+    configs: dict[str, MachineConfig] = field(default_factory=dict)
+    wanted: str = ""
+    loop: Loop | None = None
+
+    def want(self, config: MachineConfig) -> None:
+        digest = hashlib.sha256(repr(config).encode() + config.name.encode()).hexdigest()
+        self.configs[digest] = config
+        self.wanted = digest
+        if self.loop is not None:
+            self.loop.look_again()
+
+    async def _load(self, digest: str) -> Desired:
+        config = self.configs[digest]
+        return Desired(ConfigSource(config.name, digest, b""), config)
+
+    async def _desired(self) -> Desired | None:
+        return await self._load(self.wanted) if self.wanted else None
+
+    async def _adopted(self) -> Desired | None:
+        return None
+
+    def build(self) -> Loop:
+        world = self.world
+        ports = Ports(
+            FakeStore(world),
+            FakeFiles(world),
+            FakeUnits(world),
+            FakeUsers(world),
+            FakePower(world),
+            FakeLease(world),
+            None,
+            FakeClock(world),
+            FakeReporter(world),
+        )
+        preflight = Preflight(ports, self.limits, (), default_policy, self.repair_drift)
+        executor = Executor(ports, self.limits)
+        self.loop = Loop(
+            ports,
+            executor,
+            preflight,
+            desired=self._desired,
+            load=self._load,
+            adopted=self._adopted,
+            chance=lambda: 0.5,
+        )
+        return self.loop
+
+    async def _live(self) -> bool:
+        """One life of the daemon. True if it came to rest, False if the host went down under it."""
+        loop = self.build()
+        self.world.rebooting = asyncio.Event()
+
+        async def work() -> None:
+            await loop.resume()
+            while (delay := await loop.turn()) is not None and delay < 1:
+                pass
+
+        life = asyncio.create_task(work())
+        death = asyncio.create_task(self.world.rebooting.wait())
+        try:
+            await asyncio.wait({life, death}, return_when=asyncio.FIRST_COMPLETED)
+            if life.done():
+                life.result()
+                return True
+            return False
+        finally:
+            for task in (life, death):
+                task.cancel()
+            await asyncio.gather(life, death, return_exceptions=True)
+
+    async def settle(self, lives: int = 12) -> None:
+        """Until the daemon has nothing left to do; through kills and reboots."""
+        for _ in range(lives):
+            try:
+                if await self._live():
+                    return
+            except Killed:
+                continue
+        raise AssertionError(f"no rest after {lives} lives: {self.record}")
+
+    @property
+    def record(self) -> Record:
+        return record_from_dict(self.world.record)
+
+    @property
+    def phase(self) -> Phase:
+        return self.record.phase
+
+    def actions(self) -> list[str]:
+        return [entry.partition(":")[2] for entry in self.world.done]
+
+
+def config(
+    name: str,
+    files: dict[str, str] | None = None,
+    units: Iterable[UnitEntry] = (),
+    keys: Iterable[str] = (),
+    password: str | None = None,
+) -> MachineConfig:
+    user = {"core": UserEntry("core", tuple(keys), password)} if keys or password else {}
+    return MachineConfig(
+        name,
+        files={path: FileEntry(path, text.encode()) for path, text in (files or {}).items()},
+        units={unit.name: unit for unit in units},
+        users=user,
+    )
+
+
+

@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import json
+
+from nodeagent.core.events import Event, EventKind, StepProgress
+from nodeagent.core.phase import Phase
+from nodeagent.core.ports import Holder
+from nodeagent.core.status import Status, fold, line, status_to_dict
+
+CONTRACT = {
+    "schema", "phase", "reason", "message", "since", "current", "desired", "boot_id", "update_id", "step",
+    "deployments", "lease", "drain", "fence", "daemon",
+}  # fmt: skip
+
+
+def run(*events: Event) -> Status:
+    status = Status()
+    for event in events:
+        status = fold(status, event)
+    return status
+
+
+STEP = StepProgress("restart crio.service", 3, 9, 40)
+
+
+def test_an_update_from_start_to_end() -> None:
+    names = {"update_id": "u", "current": "a", "desired": "b", "boot_id": "x"}
+    acting = run(
+        Event(EventKind.PHASE, Phase.ACTING, since="t", **names),
+        Event(EventKind.STEP_STARTED, Phase.ACTING, step=STEP, **names),
+    )
+    assert (acting.phase, acting.step, acting.current, acting.desired) == (Phase.ACTING, STEP, "a", "b")
+    assert line(acting) == "Acting: restart crio.service (3/9)"
+    done = fold(
+        fold(acting, Event(EventKind.UPDATE_DONE, Phase.RELEASING, **names)), Event(EventKind.PHASE, Phase.IDLE)
+    )
+    assert (done.current, done.desired, done.step, done.update_id) == ("b", "b", None, "")
+    assert line(done) == "Idle: current config is b"
+
+
+def test_a_warning_does_not_move_the_phase() -> None:
+    status = run(Event(EventKind.PHASE, Phase.WRITING), Event(EventKind.WARNING, Phase.IDLE, "x"))
+    assert status.phase is Phase.WRITING
+
+
+def test_the_lease_is_shown_without_moving_the_phase() -> None:
+    holder = Holder("alice", "maintenance", "disk swap", "t")
+    status = run(Event(EventKind.PHASE, Phase.LEASING), Event(EventKind.LEASE, Phase.IDLE, fields={"holder": holder}))
+    shown = status_to_dict(status, daemon="running")
+    assert shown["phase"] == "Leasing"
+    assert shown["lease"]["holder"] == "alice"
+
+
+def test_the_contract_has_all_its_keys() -> None:
+    shown = status_to_dict(run(Event(EventKind.STEP_STARTED, Phase.ACTING, step=STEP)), daemon="stopped")
+    assert set(shown) == CONTRACT
+    assert shown["step"] == {"name": "restart crio.service", "index": 3, "count": 9, "percent": 40}
+    assert json.loads(json.dumps(shown)) == shown

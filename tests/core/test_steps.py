@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+from typing import get_args
+
+import pytest
+
+from nodeagent.core.machineconfig import FileEntry, MachineConfig, UnitEntry, UserEntry
+from nodeagent.core.steps import (
+    DaemonReload,
+    DisableUnit,
+    EnableUnit,
+    LockUser,
+    PresetUnit,
+    Reboot,
+    RemovePath,
+    RestoreUnit,
+    SetPassword,
+    Step,
+    WritePath,
+    WriteStep,
+    describe,
+    step_from_pair,
+    step_id,
+    step_to_pair,
+    write_steps,
+)
+
+
+def mc(*entries: FileEntry | UnitEntry | UserEntry) -> MachineConfig:
+    return MachineConfig(
+        "x",
+        files={e.path: e for e in entries if isinstance(e, FileEntry)},
+        units={e.name: e for e in entries if isinstance(e, UnitEntry)},
+        users={e.name: e for e in entries if isinstance(e, UserEntry)},
+    )
+
+
+A, B = FileEntry("/etc/a", b"1"), FileEntry("/etc/b", b"1")
+UNIT = "/etc/systemd/system/x.service"
+ON = UnitEntry("x.service", "[Service]\n", enabled=True)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "steps"),
+    [
+        (mc(A), mc(A), ()),
+        (mc(), mc(B, A), (WritePath("/etc/a"), WritePath("/etc/b"))),
+        (mc(A), mc(B), (RemovePath("/etc/a"), WritePath("/etc/b"))),
+        (mc(A), mc(FileEntry("/etc/a", b"1", mode=0o600)), (WritePath("/etc/a"),)),
+        (mc(), mc(ON), (WritePath(UNIT), EnableUnit("x.service"))),
+        # [Install] may have changed: the old links go while the old file says which they are
+        (
+            mc(ON),
+            mc(UnitEntry("x.service", "[Unit]\n", enabled=True)),
+            (DisableUnit("x.service"), WritePath(UNIT), EnableUnit("x.service")),
+        ),
+        (mc(ON), mc(), (DisableUnit("x.service"), RemovePath(UNIT), RestoreUnit("x.service"))),
+        (mc(ON), mc(UnitEntry("x.service", mask=True)), (DisableUnit("x.service"), WritePath(UNIT))),
+        (mc(), mc(UnitEntry("x.service", enabled=False)), (DisableUnit("x.service"),)),
+        (mc(), mc(UnitEntry("x.service", "[Unit]\n")), (WritePath(UNIT), PresetUnit("x.service"))),
+        (
+            mc(),
+            mc(UnitEntry("x.service", dropins={"a.conf": "[Unit]\n"})),
+            (WritePath("/etc/systemd/system/x.service.d/a.conf"),),
+        ),
+        (mc(), mc(UserEntry("core", ("ssh-ed25519 A",))), (WritePath("/home/core/.ssh/authorized_keys.d/ignition"),)),
+        (mc(), mc(UserEntry("core", (), "$6$x")), (SetPassword("core"),)),
+        (mc(UserEntry("core", (), "$6$x")), mc(), (LockUser("core"),)),
+        (mc(UserEntry("core", (), "$6$x")), mc(UserEntry("core", (), "$6$y")), (SetPassword("core"),)),
+        (mc(UserEntry("core", (), "$6$x")), mc(UserEntry("core", (), "$6$x")), ()),
+    ],
+)
+def test_write_steps(old: MachineConfig, new: MachineConfig, steps: tuple[WriteStep, ...]) -> None:
+    assert write_steps(old, new) == steps
+
+
+def test_ids_tell_type_and_argument_apart() -> None:
+    steps: list[Step] = [WritePath("/a"), RemovePath("/a"), WritePath("/b"), DaemonReload(), Reboot()]
+    assert len({step_id(step) for step in steps}) == len(steps)
+    assert step_id(WritePath("/a")) == step_id(WritePath("/a"))
+
+
+@pytest.mark.parametrize("kind", get_args(WriteStep))
+def test_write_steps_survive_the_record(kind: type[WriteStep]) -> None:
+    step = kind("x")
+    assert step_from_pair(*step_to_pair(step)) == step
+    assert "x" in describe(step)
+
+
+def test_a_step_of_a_newer_agent_is_refused() -> None:
+    with pytest.raises(ValueError, match="unknown step"):
+        step_from_pair("Teleport", "x")
