@@ -118,7 +118,11 @@ def _layer(kind: str, key: str, build: Callable[[Path], None]) -> Layer:
                 for leftover in (unfinished, unfinished.with_name(unfinished.name + ".overlay")):
                     overlay.unmount_below(leftover)
                     overlay.remove_tree(leftover)
-                build(unfinished)
+                mask = os.umask(0o022)
+                try:
+                    build(unfinished)
+                finally:
+                    os.umask(mask)
                 unfinished.rename(path)
                 _prune(cache, kind, keep=path)
     except BaseException:

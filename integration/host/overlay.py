@@ -18,6 +18,7 @@ def mount(lowers: Sequence[Path], upper: Path, target: Path) -> None:
     work = upper.with_name("work")
     for directory in (upper, work, target):
         directory.mkdir(parents=True, exist_ok=True)
+    upper.chmod(0o755)  # it becomes the guest's `/`
     lower = ":".join(str(path) for path in reversed(lowers))
     options = f"lowerdir={lower},upperdir={upper},workdir={work},{OPTIONS}"
     try:

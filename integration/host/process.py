@@ -35,6 +35,7 @@ def run(
         stderr=subprocess.PIPE,
         env=dict(env) if env is not None else None,
         start_new_session=True,
+        umask=0o022,  # what these commands make gets into images: the umask of the caller must not
     ) as child:
         try:
             out, err = child.communicate(stdin, timeout=timeout)

@@ -262,9 +262,7 @@ def test_a_ring_that_cannot_run_says_why(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_missing_tools_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda _: None)
-    with pytest.raises(
-        Unavailable, match="neither apt-get nor dnf is here .*: e2fsprogs mmdebstrap systemd-container tar util-linux"
-    ):
+    with pytest.raises(Unavailable, match=r"neither apt-get nor dnf .*: e2fsprogs mmdebstrap systemd-container tar"):
         tools.ensure(print, build=True)
 
 
