@@ -31,7 +31,7 @@ GUEST_UNITS = (
     "reloadable.service",
     "flaky.service",
 )
-UNUSED_DAYS = 7.0  # a layer of an older recipe is kept this long for other checkouts, then pruned
+UNUSED_DAYS = 2.0  # a layer of an older recipe or package is kept this long for other checkouts, then pruned
 
 
 @dataclass(frozen=True, slots=True)

@@ -269,8 +269,8 @@ def test_missing_tools_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_package_is_installed_and_upgraded(
     make_host: HostMaker, image: Image, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    old = make_package(tmp_path / "old.tar.gz", {"usr/lib/nodeagent/old": "", "usr/lib/nodeagent/version": "1\n"})
-    new = make_package(tmp_path / "new.tar.gz", {"usr/lib/nodeagent/version": "2\n"})
+    old = make_package(tmp_path / "old.tar", {"usr/lib/nodeagent/old": "", "usr/lib/nodeagent/version": "1\n"})
+    new = make_package(tmp_path / "new.tar", {"usr/lib/nodeagent/version": "2\n"})
     derived = installed_image(image, old)
     request.addfinalizer(derived.layers[-1].lock.close)
     host = make_host(derived)
@@ -298,7 +298,7 @@ def make_package(path: Path, files: dict[str, str]) -> Path:
         "usr/lib/systemd/system/nodeagent.service": unit,
         "usr/lib/sysusers.d/nodeagent.conf": "u nodeagent-test -\n",
     }
-    with tarfile.open(path, "w:gz") as tar:
+    with tarfile.open(path, "w") as tar:
         for name, text in contents.items():
             member = tarfile.TarInfo(name)
             member.size = len(text)
