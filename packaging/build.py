@@ -1,6 +1,7 @@
 """Builds the self-contained package: `python packaging/build.py --out dist`.
 
-Writes nodeagent-VERSION-MACHINE.tar.gz (to unpack over /), nodeagent.raw (a systemd-sysext image) and SHA256SUMS.
+Writes nodeagent-VERSION-MACHINE.tar.gz (to unpack over /; install.sh does that and upgrades), nodeagent.raw (a
+systemd-sysext image) and SHA256SUMS.
 The same commit gives the same bytes; an unchanged tree is not built again.
 """
 
@@ -9,10 +10,12 @@ from __future__ import annotations
 import argparse
 import hashlib
 import os
+import shutil
 import sys
 import tempfile
 import time
 import tomllib
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from bundle import cache, dependencies, images, interpreter, lock, tools, tree
@@ -55,8 +58,15 @@ def build(out: Path, *, force: bool = False) -> None:
         root.mkdir()
         results.mkdir()
         tree.assemble(SOURCE, locked, python, packages, root)
-        images.write_tar(root, results / f"nodeagent-{version}-{locked.machine}.tar.gz", epoch)
-        images.write_sysext(root, results / f"{images.NAME}.raw", epoch, locked.machine, version)
+        tar, raw = results / f"nodeagent-{version}-{locked.machine}.tar.gz", results / f"{images.NAME}.raw"
+        with ThreadPoolExecutor() as both:  # each waits for a compressor in a process of its own
+            jobs = [
+                both.submit(images.write_tar, root, tar, epoch, python / "bin" / "python3"),
+                both.submit(images.write_sysext, root, raw, epoch, locked.machine, version),
+            ]
+        for job in jobs:
+            job.result()
+        shutil.copy(SOURCE / "packaging" / "install.sh", results)
         sums = {path.name: _sha256(path) for path in sorted(results.iterdir())}
         (results / CHECKSUMS).write_text("".join(f"{value}  {name}\n" for name, value in sums.items()))
         for path in results.iterdir():

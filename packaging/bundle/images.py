@@ -6,7 +6,6 @@ attribute of the build machine gets in.
 
 from __future__ import annotations
 
-import gzip
 import io
 import os
 import tarfile
@@ -14,20 +13,20 @@ from pathlib import Path
 
 from bundle import tools
 
-SQUASH_TIMEOUT = 300.0  # seconds
+COMPRESS_TIMEOUT = 300.0  # seconds
 NAME = "nodeagent"  # of the image: systemd looks for an extension-release file of the same name
 
 # systemd's own names for architectures where they differ from uname's.
 ARCHITECTURES = {"x86_64": "x86-64", "aarch64": "arm64"}
 
 
-def write_tar(tree: Path, target: Path, epoch: int) -> None:
-    """`tree` as a compressed tar to unpack over /. `epoch` is the time of every file, in seconds."""
-    with (
-        target.open("wb") as raw,
-        gzip.GzipFile(filename="", fileobj=raw, mode="wb", compresslevel=6, mtime=epoch) as file,
-    ):
-        file.write(_tar(tree, epoch, {}))
+def write_tar(tree: Path, target: Path, epoch: int, python: Path) -> None:
+    """`tree` as a compressed tar to unpack over /. `epoch` is the time of every file, in seconds.
+
+    Compressed by the bundled `python`, whose zlib is locked: that of the build machine would make bytes of its own.
+    """
+    program = f"import gzip, sys; sys.stdout.buffer.write(gzip.compress(sys.stdin.buffer.read(), 6, mtime={epoch}))"
+    target.write_bytes(tools.run([python, "-IS", "-c", program], timeout=COMPRESS_TIMEOUT, stdin=_tar(tree, epoch, {})))
 
 
 def write_sysext(tree: Path, target: Path, epoch: int, machine: str, version: str) -> None:
@@ -35,21 +34,12 @@ def write_sysext(tree: Path, target: Path, epoch: int, machine: str, version: st
     release = {f"usr/lib/extension-release.d/extension-release.{NAME}": extension_release(machine, version)}
     # From a tar rather than a directory: owners and times need no root, and read order has no say.
     command = [tools.require("sqfstar"), "-quiet", "-no-progress", "-no-xattrs", "-comp", "zstd"]
-    command += [
-        "-mkfs-time",
-        str(epoch),
-        "-root-time",
-        str(epoch),
-        "-root-mode",
-        "0755",
-        "-root-uid",
-        "0",
-        "-root-gid",
-        "0",
-    ]
+    # The archive has no entry for the root, and of all options only -all-time reaches its time.
+    command += ["-mkfs-time", str(epoch), "-all-time", str(epoch)]
+    command += ["-root-mode", "0755", "-root-uid", "0", "-root-gid", "0"]
     # Environment of its own: sqfstar refuses a SOURCE_DATE_EPOCH beside explicit times.
     tools.run(
-        [*command, str(target)], timeout=SQUASH_TIMEOUT, stdin=_tar(tree, epoch, release), env={"PATH": os.defpath}
+        [*command, str(target)], timeout=COMPRESS_TIMEOUT, stdin=_tar(tree, epoch, release), env={"PATH": os.defpath}
     )
 
 
