@@ -1,0 +1,72 @@
+"""What differs between two configs, entry by entry. Whether that can be applied is for ``reconcile`` to say.
+
+Kernel arguments compare as an ordered list, because order has a meaning to the kernel; everything else compares as
+sets of entries. The parser has already made equal what means the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from operator import attrgetter
+from typing import TypeVar
+
+from nodeagent.core.change import Change, ChangeKind
+from nodeagent.core.machineconfig import MachineConfig, UserEntry
+
+__all__ = ["diff"]
+
+Entry = TypeVar("Entry")
+
+# Domains with one value for the whole config: the name in the schema, which is domain and key, and ours.
+_VALUES = (
+    ("baseOSExtensionsContainerImage", "extensions_image"),
+    ("extensions", "extensions"),
+    ("fips", "fips"),
+    ("kernelArguments", "kernel_arguments"),
+    ("kernelType", "kernel_type"),
+    ("osImageURL", "os_image_url"),
+)
+
+
+def diff(old: MachineConfig, new: MachineConfig) -> tuple[Change, ...]:
+    """The changes from ``old`` to ``new``, sorted by domain and key."""
+    changes = [
+        *_entries("file", old.files, new.files),
+        *_entries("unit", old.units, new.units),
+        *_entries("sshkey", _keys(old.users), _keys(new.users)),
+        *_entries("password", _passwords(old.users), _passwords(new.users)),
+        *_values(old, new),
+    ]
+    return tuple(sorted(changes, key=attrgetter("domain", "key")))
+
+
+def _entries(domain: str, old: Mapping[str, Entry], new: Mapping[str, Entry]) -> Iterator[Change]:
+    for key, entry in new.items():
+        before = old.get(key)
+        if before is None:
+            yield Change(domain, key, ChangeKind.ADDED)
+        elif before is not entry and before != entry:  # entries that the parser shared need no look inside
+            yield Change(domain, key, ChangeKind.MODIFIED)
+    for key in old.keys() - new.keys():
+        yield Change(domain, key, ChangeKind.REMOVED)
+
+
+def _keys(users: Mapping[str, UserEntry]) -> dict[str, tuple[str, ...]]:
+    return {name: user.ssh_keys for name, user in users.items() if user.ssh_keys}
+
+
+def _passwords(users: Mapping[str, UserEntry]) -> dict[str, str]:
+    return {name: user.password_hash for name, user in users.items() if user.password_hash is not None}
+
+
+def _values(old: MachineConfig, new: MachineConfig) -> Iterator[Change]:
+    for name, attribute in _VALUES:
+        before, after = getattr(old, attribute), getattr(new, attribute)
+        if before == after:
+            continue
+        if not before and not isinstance(before, bool):
+            yield Change(name, name, ChangeKind.ADDED)
+        elif not after and not isinstance(after, bool):
+            yield Change(name, name, ChangeKind.REMOVED)
+        else:
+            yield Change(name, name, ChangeKind.MODIFIED)

@@ -1,0 +1,120 @@
+"""The fast way into a JSON MachineConfig: ``spec.config.storage.files`` typed, the rest as in ``document``.
+
+``read`` answers only for documents that are plainly in order and leaves all others, with their errors, to
+``document.load``. A typed decoder keeps silent about a key that comes twice, so the colons of the text are counted:
+outside of strings there is exactly one for each key, and those inside of strings are known once they are decoded.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from nodeagent.core.document import decode_json, inspect, weight
+from nodeagent.core.jsonfile import JsonFile
+from nodeagent.errors import InvalidInput
+
+__all__ = ["read"]
+
+# Together below what document.load accepts, so that the fast way never accepts more.
+MAX_FILES: Final = 50_000
+MAX_REST: Final = 400_000  # values outside of the files
+
+_NONE: Final = msgspec.Raw()
+
+
+class _Storage(msgspec.Struct, forbid_unknown_fields=True):
+    files: list[JsonFile]
+    directories: msgspec.Raw = _NONE
+    disks: msgspec.Raw = _NONE
+    filesystems: msgspec.Raw = _NONE
+    links: msgspec.Raw = _NONE
+    luks: msgspec.Raw = _NONE
+    raid: msgspec.Raw = _NONE
+
+
+class _Config(msgspec.Struct, forbid_unknown_fields=True):
+    storage: _Storage
+    ignition: msgspec.Raw = _NONE
+    kernelArguments: msgspec.Raw = _NONE  # noqa: N815  the name in the schema
+    passwd: msgspec.Raw = _NONE
+    systemd: msgspec.Raw = _NONE
+
+
+class _Spec(msgspec.Struct, forbid_unknown_fields=True):
+    config: _Config
+    baseOSExtensionsContainerImage: msgspec.Raw = _NONE  # noqa: N815
+    extensions: msgspec.Raw = _NONE
+    fips: msgspec.Raw = _NONE
+    kernelArguments: msgspec.Raw = _NONE  # noqa: N815
+    kernelType: msgspec.Raw = _NONE  # noqa: N815
+    osImageURL: msgspec.Raw = _NONE  # noqa: N815
+
+
+class _Document(msgspec.Struct, forbid_unknown_fields=True):
+    spec: _Spec
+    apiVersion: msgspec.Raw = _NONE  # noqa: N815
+    kind: msgspec.Raw = _NONE
+    metadata: msgspec.Raw = _NONE
+    status: msgspec.Raw = _NONE
+
+
+_DECODER: Final = msgspec.json.Decoder(_Document)
+
+
+def read(text: bytes) -> dict[str, object] | None:
+    """The document as ``document.load`` gives it, but with ``JsonFile`` for each file; None: use that instead."""
+    try:
+        document = _DECODER.decode(text)
+    except (msgspec.MsgspecError, RecursionError):
+        return None
+    files = document.spec.config.storage.files
+    if len(files) > MAX_FILES:
+        return None
+    rest = _Rest()
+    try:
+        data = rest.plain(document, "")
+    except InvalidInput:
+        return None
+    # Without a backslash outside of the rest no escape can stand for a colon or hide one.
+    if text.count(b"\\") != rest.backslashes:
+        return None
+    if text.count(b":") != rest.colons + sum([file.colons() for file in files]):
+        return None
+    return data
+
+
+class _Rest:
+    """All but the files, decoded the careful way."""
+
+    def __init__(self) -> None:
+        self.colons = 0
+        self.backslashes = 0
+        self._weight = 0
+
+    def plain(self, part: msgspec.Struct, path: str) -> dict[str, object]:
+        data: dict[str, object] = {}
+        for key in part.__struct_fields__:
+            value: object = getattr(part, key)
+            if value is _NONE:
+                continue
+            self.colons += 1
+            place = f"{path}.{key}" if path else key
+            if isinstance(value, msgspec.Raw):
+                data[key] = self._decode(bytes(value), place)
+            elif isinstance(value, msgspec.Struct):
+                data[key] = self.plain(value, place)
+            else:
+                data[key] = value
+        return data
+
+    def _decode(self, text: bytes, path: str) -> object:
+        self.colons += text.count(b":")
+        self.backslashes += text.count(b"\\")
+        self._weight += weight(text)
+        if self._weight > MAX_REST:
+            raise InvalidInput("too many values for the fast way")
+        data = decode_json(text, path)
+        inspect(data, path, path, depth=path.count(".") + 2)
+        return data

@@ -1,0 +1,31 @@
+"""Kernel arguments as the kernel and rpm-ostree see them: a list of tokens.
+
+An entry of ``spec.kernelArguments`` may hold several. Whitespace separates, double quotes protect whitespace and stay
+part of the token, nothing escapes. Order is kept and is part of the meaning: of a repeated key (``console=``) the
+kernel takes the last.
+"""
+
+from __future__ import annotations
+
+import re
+
+from nodeagent.core.paths import has_control
+
+__all__ = ["entry_problem", "split"]
+
+_TOKEN = re.compile(r'(?:[^\s"]|"[^"]*")+')
+
+
+def entry_problem(entry: str) -> str | None:
+    if entry.count('"') % 2:
+        return "has a double quote without its partner"
+    if has_control(entry.replace("\n", " ").replace("\t", " ")):
+        return "must not hold control characters"
+    if any("\n" in token for token in split(entry)):
+        return "must not hold a line break inside quotes"
+    return None
+
+
+def split(entry: str) -> list[str]:
+    """The tokens of one entry that ``entry_problem`` found nothing wrong with."""
+    return _TOKEN.findall(entry)

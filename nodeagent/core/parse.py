@@ -1,0 +1,118 @@
+"""Untrusted text to a ``MachineConfig`` that is valid, normalised and complete, or ``InvalidInput`` with all problems.
+
+Nothing is silently ignored. What we apply is checked and read; what belongs to the schemas and we do not apply goes to
+``MachineConfig.unapplied``; any other key is an error.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from nodeagent.core import jsondoc, kargs
+from nodeagent.core.document import check_text, is_json, load
+from nodeagent.core.fields import Fields
+from nodeagent.core.files import Cache
+from nodeagent.core.ignition import read_ignition
+from nodeagent.core.machineconfig import MachineConfig
+from nodeagent.core.paths import has_control
+from nodeagent.core.problems import Problems, shown
+from nodeagent.core.unapplied import Unapplied
+
+__all__ = ["API_VERSION", "KERNEL_TYPES", "KIND", "parse", "parse_document"]
+
+API_VERSION: Final = "machineconfiguration.openshift.io/v1"
+KIND: Final = "MachineConfig"
+KERNEL_TYPES: Final = ("default", "realtime", "64k-pages")
+MAX_NAME: Final = 253  # of an object in Kubernetes
+
+_WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9+._-]*")
+
+
+def parse(text: bytes, what: str = "the MachineConfig", *, cache: Cache | None = None) -> MachineConfig:
+    """``text`` is JSON or YAML; ``what`` names it in errors.
+
+    One ``cache`` for the two configs of a comparison makes them share the files that are the same in both, which
+    saves decoding and comparing them. It changes no result.
+    """
+    text = check_text(text, what)
+    document = jsondoc.read(text) if is_json(text) else None
+    return parse_document(load(text, what) if document is None else document, what, cache=cache)
+
+
+def parse_document(document: object, what: str = "the MachineConfig", *, cache: Cache | None = None) -> MachineConfig:
+    """The same for data that ``document.load`` gave or would give."""
+    problems = Problems()
+    unapplied = Unapplied()
+    top = Fields(document, "", problems)
+    for key, wanted in (("apiVersion", API_VERSION), ("kind", KIND)):
+        found = top.text(key)
+        if found != wanted:
+            top.bad(key, f"must be {wanted}" if found is None else f"must be {wanted}, is {shown(found)}")
+    name = _name(top.child("metadata"))
+    top.raw("status")  # an observation of the cluster, nothing that we are asked for
+    spec = top.child("spec")
+    top.finish()
+    ignition = read_ignition(spec.child("config"), unapplied, {} if cache is None else cache)
+    config = MachineConfig(
+        name=name,
+        files=ignition.files,
+        units=ignition.units,
+        users=ignition.users,
+        kernel_arguments=_kernel_arguments(spec),
+        extensions=_extensions(spec),
+        kernel_type=_kernel_type(spec),
+        fips=spec.flag("fips") or False,
+        os_image_url=_image(spec, "osImageURL"),
+        extensions_image=_image(spec, "baseOSExtensionsContainerImage"),
+        unapplied=unapplied.sections(),
+    )
+    spec.finish()
+    problems.check(what)
+    return config
+
+
+def _name(metadata: Fields) -> str:
+    name = metadata.text("name")  # of the rest of the metadata nothing concerns a host
+    if not name:
+        metadata.bad("name", "is missing")
+    elif len(name) > MAX_NAME or has_control(name) or "/" in name or " " in name:
+        metadata.bad("name", f"must be at most {MAX_NAME} characters without spaces, slashes or control characters")
+    return name or ""
+
+
+def _kernel_arguments(spec: Fields) -> tuple[str, ...]:
+    tokens: list[str] = []
+    for index, entry in enumerate(spec.texts("kernelArguments")):
+        if problem := kargs.entry_problem(entry):
+            spec.bad(f"kernelArguments[{index}]", problem)
+        else:
+            tokens.extend(kargs.split(entry))
+    return tuple(tokens)
+
+
+def _extensions(spec: Fields) -> tuple[str, ...]:
+    """Sorted, each once: they are a set of features. Which ones exist is known to the image, not to us."""
+    found: set[str] = set()
+    for index, name in enumerate(spec.texts("extensions")):
+        if not name:
+            continue
+        if not _WORD.fullmatch(name):
+            spec.bad(f"extensions[{index}]", f"{shown(name)} is not the name of an extension")
+        found.add(name)
+    return tuple(sorted(found))
+
+
+def _kernel_type(spec: Fields) -> str:
+    """The machine-config-operator takes an unknown type for ``default``; a typo should not swap the kernel."""
+    name = spec.text("kernelType") or "default"
+    if name not in KERNEL_TYPES:
+        spec.bad("kernelType", f"unknown kernel type {shown(name)}, must be one of {', '.join(KERNEL_TYPES)}")
+    return name
+
+
+def _image(spec: Fields, key: str) -> str:
+    reference = spec.text(key) or ""
+    if has_control(reference) or " " in reference:
+        spec.bad(key, "must not hold spaces or control characters")
+    return reference

@@ -1,0 +1,88 @@
+"""Which paths a config may name, and which of them we refuse to touch.
+
+Refused are places where a file cannot last or cannot be written on an immutable host, and places where a change would
+take the ground from under the agent that makes it. Everything is decided on the text of the path: nothing is resolved.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from typing import Final
+
+__all__ = ["MAX_NAME_BYTES", "MAX_PATH_BYTES", "SPECIAL_PATHS", "has_control", "managed_path_problem", "path_problem"]
+
+MAX_PATH_BYTES: Final = 4095  # PATH_MAX without its NUL
+MAX_NAME_BYTES: Final = 255  # NAME_MAX
+_SUFFIX_BYTES: Final = 16  # that an atomic write adds to a name for its temporary file
+_UNPRINTABLE: Final = frozenset({"Cc", "Cs", "Zl", "Zp"})
+
+_READ_ONLY: Final = "is on the read-only part of an immutable host"
+_KERNEL: Final = "belongs to the kernel and is no file to write"
+_OURS: Final = "is nodeagent's own and cannot be configured this way"
+_STATE: Final = "is the record of what was applied and cannot be configured this way"
+_FORCE: Final = "would switch off validation and force a reboot"
+
+# A directory stands for itself and everything below it; the longest match decides.
+_TREES: Final[dict[str, str | None]] = {
+    "/proc": _KERNEL,
+    "/sys": _KERNEL,
+    "/dev": _KERNEL,
+    "/run": "is emptied at every boot, so that the file would be missing after one",
+    "/var/run": "is emptied at every boot, so that the file would be missing after one",
+    "/usr": _READ_ONLY,
+    "/usr/local": None,  # a link to /var/usrlocal on such hosts, and in use for scripts
+    "/bin": _READ_ONLY,
+    "/sbin": _READ_ONLY,
+    "/lib": _READ_ONLY,
+    "/lib64": _READ_ONLY,
+    "/sysroot": _READ_ONLY,
+    "/ostree": _READ_ONLY,
+    "/var/lib/nodeagent": _OURS,
+    "/etc/nodeagent/machineconfig.yaml": _OURS,
+    "/etc/machine-config-daemon/currentconfig": _STATE,
+    "/etc/machine-config-daemon/currentimage": _STATE,
+    "/etc/machine-config-daemon/orig": _STATE,
+    "/etc/machine-config-daemon/noorig": _STATE,
+    "/etc/machine-config-daemon-force": _FORCE,
+    "/run/machine-config-daemon-force": _FORCE,
+}
+SPECIAL_PATHS: Final = frozenset(_TREES)
+"""Paths that a look at their directory alone does not decide."""
+
+
+def has_control(text: str) -> bool:
+    """Whether ``text`` has a character that breaks a line, a terminal or a C string."""
+    return not text.isprintable() and any(unicodedata.category(char) in _UNPRINTABLE for char in text)
+
+
+def path_problem(path: str) -> str | None:
+    """What makes ``path`` unfit as the absolute, clean path of a file; None if nothing does."""
+    if not path.startswith("/"):
+        return "must be an absolute path" if path else "must not be empty"
+    if has_control(path):
+        return "must not hold control characters"
+    names = path[1:].split("/")
+    if names == [""]:
+        return "must not be the root directory"
+    if "" in names:
+        return "must not end with a slash" if names.index("") == len(names) - 1 else "must not hold //"
+    if "." in names or ".." in names:
+        return "must not hold . or .. as a name"
+    if len(path.encode()) > MAX_PATH_BYTES - _SUFFIX_BYTES:
+        return f"must not be longer than {MAX_PATH_BYTES - _SUFFIX_BYTES} bytes"
+    if any(len(name.encode()) > MAX_NAME_BYTES for name in names):
+        return f"must not hold a name of more than {MAX_NAME_BYTES} bytes"
+    return None
+
+
+def managed_path_problem(path: str) -> str | None:
+    """The same for a path that we would write ourselves."""
+    problem = path_problem(path)
+    if problem is not None:
+        return problem
+    place = path
+    while place:
+        if place in _TREES:
+            return _TREES[place]
+        place = place.rpartition("/")[0]
+    return None

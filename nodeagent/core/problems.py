@@ -1,0 +1,84 @@
+"""Collects all that is wrong with one input, so that it is reported at once and in a stable order.
+
+Messages are for people who wrote the input: they may quote names and paths of it (``shown`` keeps that short and on
+one line) and never content, hashes or URLs, which can hold secrets.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from nodeagent.errors import InvalidInput, Problem
+
+__all__ = ["MAX_SHOWN", "Problems", "kind_of", "shown"]
+
+MAX_SHOWN: Final = 100  # more than a person reads; keeps an answer over D-Bus or in a terminal small
+MAX_KEPT: Final = 10_000  # of a hostile input; beyond it we only count
+MAX_QUOTED: Final = 100  # characters of the input in one message
+
+_DIGITS = re.compile(r"\d+")
+
+
+def shown(text: str) -> str:
+    """``text`` quoted, escaped and cut, for use inside a message."""
+    return repr(text if len(text) <= MAX_QUOTED else text[:MAX_QUOTED] + "…")
+
+
+def kind_of(value: object) -> str:
+    """What a value of a document is, in the words of JSON."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "a boolean"
+        case int():
+            return "an integer"
+        case float():
+            return "a number with a fraction"
+        case str():
+            return "a string"
+        case list():
+            return "a list"
+        case _:
+            return "an object"
+
+
+def _order(problem: Problem) -> tuple[str, str]:
+    # Padded, so that files[2] comes before files[10].
+    return _DIGITS.sub(lambda digits: digits[0].rjust(12, "0"), problem.path), problem.message
+
+
+class Problems:
+    """A bounded bag of findings; ``check`` turns a non-empty one into ``InvalidInput``."""
+
+    def __init__(self) -> None:
+        self._found: list[Problem] = []
+        self._dropped = 0
+
+    def __len__(self) -> int:
+        return len(self._found) + self._dropped
+
+    def add(self, path: str, message: str) -> None:
+        if len(self._found) < MAX_KEPT:
+            self._found.append(Problem(path, message))
+        else:
+            self._dropped += 1
+
+    def listed(self) -> tuple[Problem, ...]:
+        """Sorted by path, without repetitions, at most ``MAX_SHOWN`` and then one entry that says how many more."""
+        distinct = sorted(set(self._found), key=_order)
+        more = len(distinct) + self._dropped - MAX_SHOWN
+        if more <= 0:
+            return tuple(distinct)
+        return (*distinct[:MAX_SHOWN], Problem("", f"{more} more problems are not shown"))
+
+    def check(self, what: str) -> None:
+        """Raises ``InvalidInput`` about ``what`` (a file name, "the desired config") if anything was found."""
+        if not self._found:
+            return
+        listed = self.listed()
+        more = len(self) - 1
+        first = f"{listed[0].path}: {listed[0].message}" if listed[0].path else listed[0].message
+        tail = f" (and {more} more)" if more else ""
+        raise InvalidInput(f"{what} is invalid: {first}{tail}", problems=listed)

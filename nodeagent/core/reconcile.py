@@ -1,0 +1,36 @@
+"""Whether a config can be applied to a running host at all.
+
+The rules are those of the machine-config-operator with one difference: there, changes in sections that its daemon
+does not apply are partly refused and partly ignored; here every one is refused, so that what was accepted was applied.
+"""
+
+from __future__ import annotations
+
+from nodeagent.core import unapplied
+from nodeagent.core.machineconfig import CORE_USER, MachineConfig
+from nodeagent.errors import Problem
+
+__all__ = ["check_reconcilable"]
+
+
+def check_reconcilable(old: MachineConfig, new: MachineConfig) -> tuple[Problem, ...]:
+    """What forbids the way from ``old`` to ``new``, sorted by path; empty if nothing does."""
+    problems = [
+        Problem(f"spec.config.{section}", f"{_verb(old, new, section)}: {unapplied.why(section)}")
+        for section in old.unapplied.keys() | new.unapplied.keys()
+        if old.unapplied.get(section) != new.unapplied.get(section)
+    ]
+    if old.fips != new.fips:
+        was = "on to off" if old.fips else "off to on"
+        problems.append(Problem("spec.fips", f"changes from {was}: FIPS mode cannot change on an installed host"))
+    core = new.users.get(CORE_USER)
+    if core is not None and core != old.users.get(CORE_USER) and not core.ssh_keys and core.password_hash is None:
+        message = f"{CORE_USER} must have at least one SSH key or a password hash, or it is locked out"
+        problems.append(Problem(f"spec.config.passwd.users[{CORE_USER}]", message))
+    return tuple(sorted(problems))
+
+
+def _verb(old: MachineConfig, new: MachineConfig, section: str) -> str:
+    if section not in old.unapplied:
+        return "is added"
+    return "changes" if section in new.unapplied else "is removed"

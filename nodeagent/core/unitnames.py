@@ -1,0 +1,54 @@
+"""Names that systemd accepts for unit files and drop-ins (systemd.unit(5); ``unit_name_is_valid`` in its source)."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from nodeagent.core.paths import MAX_NAME_BYTES, has_control
+
+__all__ = ["UNIT_TYPES", "dropin_name_problem", "unit_name_problem"]
+
+UNIT_TYPES: Final = (
+    "service",
+    "socket",
+    "target",
+    "device",
+    "mount",
+    "automount",
+    "swap",
+    "timer",
+    "path",
+    "slice",
+    "scope",
+)
+_MAX_UNIT_NAME: Final = 255 - len(".d")  # so that the directory of its drop-ins has a valid name as well
+_NAME = re.compile(rf"[0-9A-Za-z:_.\\-][0-9A-Za-z:_.\\@-]*\.(?:{'|'.join(UNIT_TYPES)})")
+
+
+def unit_name_problem(name: str) -> str | None:
+    """What keeps systemd from loading a unit of this name; None if nothing does."""
+    if not name:
+        return "must not be empty"
+    if len(name) > _MAX_UNIT_NAME:
+        return f"must not be longer than {_MAX_UNIT_NAME} characters"
+    if name.rpartition(".")[2] not in UNIT_TYPES:
+        return f"must end in the type of a unit ({', '.join('.' + kind for kind in UNIT_TYPES)})"
+    if not _NAME.fullmatch(name):
+        return r"must consist of letters, digits and any of :_.\@- before the type, and not begin with @"
+    return None
+
+
+def dropin_name_problem(name: str) -> str | None:
+    """What keeps systemd from reading a drop-in of this name; None if nothing does."""
+    if not name:
+        return "must not be empty"
+    if "/" in name or has_control(name):
+        return "must not hold slashes or control characters"
+    if name.startswith("."):
+        return "must not begin with a dot: systemd skips hidden files"
+    if not name.endswith(".conf"):
+        return "must end in .conf: systemd skips all else"
+    if len(name.encode()) > MAX_NAME_BYTES:
+        return f"must not be longer than {MAX_NAME_BYTES} bytes"
+    return None

@@ -1,0 +1,209 @@
+"""YAML text to plain data, built from parser events so that nothing clever ever exists in memory.
+
+PyYAML's own constructors expand aliases, build dates, sums of base 60 and, from tags, objects. The tools that a
+MachineConfig passes before it reaches us (they turn YAML into JSON) do none of that, so neither do we: anchors,
+aliases, tags and merge keys are refused, and a plain scalar is null, a boolean, a number or a string.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any, Final
+
+import yaml
+
+from nodeagent.core.document import MAX_DEPTH, MAX_INT, MAX_NODES
+from nodeagent.core.problems import Problems, shown
+from nodeagent.errors import InvalidInput
+
+__all__ = ["MAX_SLOW_BYTES", "load"]
+
+MAX_SLOW_BYTES: Final = 2 * 1024 * 1024  # for the parser written in Python, which takes a minute for 16 MiB
+_Loader: Any = getattr(yaml, "CSafeLoader", None)
+
+_NULLS: Final = frozenset({"", "~", "null", "Null", "NULL"})
+_TRUES: Final = frozenset({"true", "True", "TRUE", "yes", "Yes", "YES", "on", "On", "ON"})
+_FALSES: Final = frozenset({"false", "False", "FALSE", "no", "No", "NO", "off", "Off", "OFF"})
+_INTEGER = re.compile(r"[-+]?(?:0b[01_]+|0o?[0-7_]+|0x[0-9a-fA-F_]+|0|[1-9][0-9_]*)")
+_FRACTION = re.compile(r"[-+]?(?:[0-9][0-9_]*\.[0-9_]*|\.[0-9][0-9_]*|[0-9][0-9_]*(?=[eE]))(?:[eE][-+]?[0-9]+)?")
+_NOT_FINITE = re.compile(r"[-+]?\.(?:inf|Inf|INF|nan|NaN|NAN)")
+_NUMBER_START: Final = frozenset("0123456789+-.")
+
+
+def load(text: bytes, what: str) -> object:
+    """The one document in ``text``, which ``document.check_text`` has passed."""
+    if _Loader is None and len(text) > MAX_SLOW_BYTES:
+        raise InvalidInput(f"{what} is {len(text)} bytes of YAML; without libyaml at most {MAX_SLOW_BYTES} are read")
+    builder = _Builder(what)
+    try:
+        for event in _events(text):
+            builder.feed(event)
+    except yaml.MarkedYAMLError as error:
+        raise InvalidInput(f"{what} is not valid YAML: {_place(error.problem_mark)}{error.problem}") from None
+    except yaml.YAMLError as error:
+        where = getattr(error, "position", None)
+        place = "" if where is None else f"offset {where}: "
+        raise InvalidInput(f"{what} is not valid YAML: {place}a character that YAML does not allow") from None
+    builder.problems.check(what)
+    return builder.root
+
+
+def _events(text: bytes) -> Iterator[Any]:
+    parser = (_Loader or yaml.SafeLoader)(text)
+    try:
+        while parser.check_event():
+            yield parser.get_event()
+    finally:
+        parser.dispose()
+
+
+def _place(mark: Any) -> str:
+    return "" if mark is None else f"line {mark.line + 1} column {mark.column + 1}: "
+
+
+class _Builder:
+    """A stack of open collections. Recursion would let the input choose how deep our stack goes."""
+
+    def __init__(self, what: str) -> None:
+        self.root: object = None
+        self.problems = Problems()
+        self._what = what
+        self._open: list[dict[str, object] | list[object]] = []
+        self._keys: list[str | None] = []  # for each open mapping the key that waits for its value
+        self._paths: list[str] = []
+        self._documents = 0
+        self._nodes = 0
+
+    def feed(self, event: Any) -> None:
+        match event:
+            case yaml.ScalarEvent():
+                self._node(event)
+                self._scalar(event)
+            case yaml.MappingStartEvent():
+                self._node(event)
+                self._begin({}, event)
+            case yaml.SequenceStartEvent():
+                self._node(event)
+                self._begin([], event)
+            case yaml.MappingEndEvent() | yaml.SequenceEndEvent():
+                self._open.pop()
+                self._keys.pop()
+                self._paths.pop()
+            case yaml.AliasEvent():
+                self._refuse(event, "aliases are not read")
+            case yaml.DocumentStartEvent():
+                self._documents += 1
+                if self._documents > 1:
+                    self._refuse(event, "there is more than one document")
+            case _:
+                pass
+
+    def _refuse(self, event: Any, why: str) -> None:
+        raise InvalidInput(f"{self._what} is refused: {_place(event.start_mark)}{why}")
+
+    def _node(self, event: Any) -> None:
+        self._nodes += 1
+        if self._nodes > MAX_NODES:
+            self._refuse(event, f"there are more than {MAX_NODES} values")
+        if event.anchor is not None:
+            self._refuse(event, "anchors are not read")
+        if event.tag is not None:
+            self._refuse(event, "tags are not read")
+
+    def _path(self) -> str:
+        """Where the next value goes."""
+        if not self._open:
+            return ""
+        parent, path = self._open[-1], self._paths[-1]
+        if isinstance(parent, list):
+            return f"{path}[{len(parent)}]"
+        key = self._keys[-1]
+        return path if key is None else f"{path}.{key}" if path else key
+
+    def _begin(self, value: dict[str, object] | list[object], event: Any) -> None:
+        if len(self._open) >= MAX_DEPTH:
+            self._refuse(event, f"it is nested deeper than {MAX_DEPTH} levels")
+        if self._open and isinstance(self._open[-1], dict) and self._keys[-1] is None:
+            self._refuse(event, "a key must be a string")
+        path = self._path()
+        self._put(value)
+        self._open.append(value)
+        self._keys.append(None)
+        self._paths.append(path)
+
+    def _scalar(self, event: Any) -> None:
+        plain = event.implicit[0]
+        if self._open and isinstance(parent := self._open[-1], dict) and self._keys[-1] is None:
+            if plain and not isinstance(_resolve(event.value), str):
+                self._refuse(event, f"the key {shown(event.value)} must be a string: put it in quotes")
+            if plain and event.value == "<<":
+                self._refuse(event, "merge keys are not read")
+            if event.value in parent:
+                where = f"{_place(event.start_mark)}the key {shown(event.value)} is there twice"
+                self.problems.add(self._paths[-1], where)
+            self._keys[-1] = event.value
+            return
+        value = _resolve(event.value) if plain else event.value
+        if isinstance(value, _Unusable):
+            self.problems.add(self._path(), f"{_place(event.start_mark)}{value}")
+        self._put(value)
+
+    def _put(self, value: object) -> None:
+        if not self._open:
+            self.root = value
+            return
+        parent = self._open[-1]
+        if isinstance(parent, list):
+            parent.append(value)
+            return
+        key = self._keys[-1]
+        assert key is not None  # _begin and _scalar took care of the key
+        parent[key] = value
+        self._keys[-1] = None
+
+
+class _Unusable:
+    def __init__(self, why: str) -> None:
+        self._why = why
+
+    def __str__(self) -> str:
+        return self._why
+
+
+def _resolve(text: str) -> object:
+    """The value of a plain scalar."""
+    if text in _NULLS:
+        return None
+    if text[0] in _NUMBER_START:
+        return _number(text)
+    if text in _TRUES:
+        return True
+    if text in _FALSES:
+        return False
+    return text
+
+
+def _number(text: str) -> object:
+    if _INTEGER.fullmatch(text):
+        if len(text) > 80:
+            return _Unusable("the integer does not fit into 64 bits")
+        return _integer(text.replace("_", "").lower())
+    if _FRACTION.fullmatch(text):
+        value = float(text.replace("_", ""))
+        return value if value - value == 0 else _Unusable("the number is out of range")
+    if _NOT_FINITE.fullmatch(text):
+        return _Unusable("the number is not finite")
+    return text
+
+
+def _integer(text: str) -> object:
+    digits = text.lstrip("+-")
+    try:
+        # 0644 is octal in YAML 1.1, which everybody writes for modes, and 0o644 in YAML 1.2.
+        octal = len(digits) > 1 and digits[0] == "0" and digits[1].isdigit()
+        value = int(digits, 8) if octal else int(digits, 0)
+    except ValueError:  # nothing but underscores after the prefix
+        return text
+    value = -value if text.startswith("-") else value
+    return value if -MAX_INT - 1 <= value <= MAX_INT else _Unusable("the integer does not fit into 64 bits")
