@@ -10,6 +10,7 @@ import errno
 import os
 import threading
 from collections.abc import Callable
+from functools import cached_property
 from pathlib import Path
 
 __all__ = ["Labels", "policy_label"]
@@ -74,8 +75,13 @@ def policy_label(path: str, mode: int) -> str | None:
 
 class Labels:
     def __init__(self, enabled: bool | None = None, policy: PolicyLookup = policy_label) -> None:
-        self.enabled = Path("/sys/fs/selinux/enforce").exists() if enabled is None else enabled
+        self._enabled = enabled
         self._policy = policy
+
+    @cached_property
+    def enabled(self) -> bool:
+        """Asked once, at the first use, which is in a thread."""
+        return Path("/sys/fs/selinux/enforce").exists() if self._enabled is None else self._enabled
 
     def read(self, fd: int) -> str | None:
         """Also of an ``O_PATH`` handle, which is how a symlink is held."""

@@ -12,6 +12,7 @@ import os
 from pathlib import Path
 
 from nodeagent.errors import InvalidInput, Retryable, Terminal
+from nodeagent.host.faults import translated
 from nodeagent.host.owners import Owners, colon_fields
 
 __all__ = ["HostUsers", "locked"]
@@ -49,6 +50,7 @@ class HostUsers:
         if await self.password_hash(user) is None:
             raise Terminal(f"this host has no user {user!r}", reason="UnknownUser")
         await self._chpasswd(user, value)
+        await asyncio.to_thread(self._sync)
         if await self.password_hash(user) != value:
             raise Terminal(f"chpasswd did not change the password of {user}", reason="PasswordNotSet")
 
@@ -64,6 +66,16 @@ class HostUsers:
                 return fields[1]
         # An account of the OS that was never given a password has no line there, and cannot be logged into with one.
         return _NO_PASSWORD if self._owners.user(user) is not None else None
+
+    def _sync(self) -> None:
+        """chpasswd syncs the new file, but not the directory that it renames it in."""
+        folder = str(Path(self._root) / "etc")
+        with translated("sync", folder):
+            fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
 
     async def _chpasswd(self, user: str, value: str) -> None:
         root = () if self._root == "/" else ("--root", self._root)
