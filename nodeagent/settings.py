@@ -218,7 +218,7 @@ def _masked(path: Path) -> bool:
 
 
 def _unreadable(path: str, error: OSError) -> InvalidInput:
-    return InvalidInput(f"cannot read {path}: {error.strerror}", reason="SettingsInvalid")
+    return _invalid([Problem(path, error.strerror or "cannot be read")])
 
 
 def read(path: str | Path) -> Fragment:
@@ -305,7 +305,7 @@ def check(merged: Mapping[str, Value]) -> Settings:
 def _unknown(key: str) -> str:
     if key in GROUPS:
         return f"{key} is a group: its keys go below it, indented"
-    near = difflib.get_close_matches(key, KNOBS, n=1, cutoff=0.6)
+    near = difflib.get_close_matches(key, [*KNOBS, *sorted(GROUPS)], n=1, cutoff=0.6)
     if not near:  # the right knob in the wrong group, or outside of any
         near = [knob for knob in KNOBS if knob.rpartition(".")[2] == key.rpartition(".")[2]]
     return f"unknown key {key}" + (f"; did you mean {near[0]}?" if near else "")
@@ -344,7 +344,7 @@ def load(directories: Sequence[str | Path] = DIRECTORIES) -> Loaded:
         try:
             fragments.append(read(path))
         except InvalidInput as error:
-            problems += error.problems or (Problem(str(path), error.message),)
+            problems += error.problems
     merged = merge(fragments)
     try:
         settings = check(merged)

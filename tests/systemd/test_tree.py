@@ -1,0 +1,107 @@
+"""What lands on a host says the same as the code."""
+
+from __future__ import annotations
+
+import re
+import runpy
+import shutil
+import subprocess
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+import yaml
+
+from nodeagent.core.hints import HINTS
+from nodeagent.log.messages import MESSAGES
+from nodeagent.settings import KNOBS, Settings, check, flatten, merge, read
+
+ROOT = Path(__file__).parents[2]
+TREE = ROOT / "systemd/usr"
+UNIT = TREE / "lib/systemd/system/nodeagent.service"
+CATALOG = TREE / "lib/systemd/catalog/nodeagent.catalog"
+DEFAULTS = TREE / "lib/nodeagent/config.d/10-defaults.yaml"
+BUS_POLICY = TREE / "share/dbus-1/system.d/org.nodeagent.Agent1.conf"
+POLKIT = TREE / "share/polkit-1/actions/org.nodeagent.agent1.policy"
+
+
+def test_the_shipped_defaults_are_the_built_in_ones() -> None:
+    merged = merge([read(DEFAULTS)])
+    assert set(merged) == set(KNOBS)
+    assert flatten(check(merged)) == flatten(Settings())
+
+
+def test_every_default_is_commented() -> None:
+    lines = DEFAULTS.read_text().splitlines()
+    for number, line in enumerate(lines):
+        if re.match(r"\s*[a-z_]+: \S", line):
+            assert lines[number - 1].lstrip().startswith("#"), line
+
+
+def test_the_catalog_explains_every_message() -> None:
+    entries = re.findall(
+        r"^-- ([0-9a-f]{32})\nSubject: (.+)\n((?:[A-Z][A-Za-z-]+: .+\n)+)\n(.+)", CATALOG.read_text(), re.M
+    )
+    assert sorted(ident for ident, *_ in entries) == sorted(message.id for message in MESSAGES.values())
+    assert all("Defined-By: nodeagent" in headers for _, _, headers, _ in entries)
+
+
+def test_the_catalog_has_every_hint() -> None:
+    text = CATALOG.read_text()
+    generator = runpy.run_path(str(ROOT / "packaging/catalog.py"))
+    assert generator["with_reasons"](text) == text, "run: python packaging/catalog.py"
+    assert all(f"\n  {reason}: " in text for reason in HINTS)
+
+
+@pytest.mark.skipif(shutil.which("journalctl") is None, reason="journalctl is not installed")
+def test_systemd_reads_the_catalog(tmp_path: Path) -> None:
+    (tmp_path / "var/lib/systemd/catalog").mkdir(parents=True)
+    catalogs = tmp_path / "usr/lib/systemd/catalog"
+    catalogs.mkdir(parents=True)
+    shutil.copy(CATALOG, catalogs)
+    subprocess.run(["journalctl", f"--root={tmp_path}", "--update-catalog"], check=True, timeout=20)
+    listed = subprocess.run(
+        ["journalctl", f"--root={tmp_path}", "--list-catalog"], check=True, timeout=20, capture_output=True, text=True
+    )
+    assert len(listed.stdout.splitlines()) == len(MESSAGES)
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
+def test_systemd_has_nothing_against_the_unit() -> None:
+    done = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", str(UNIT)], check=False, timeout=30, capture_output=True, text=True
+    )
+    ours = [line for line in done.stderr.splitlines() if "nodeagent" in line and "is not executable" not in line]
+    assert not ours
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
+def test_the_unit_stays_hardened() -> None:
+    done = subprocess.run(
+        ["systemd-analyze", "security", "--offline=yes", "--threshold=28", str(UNIT)],
+        check=False,
+        timeout=30,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout.splitlines()[-1:]
+
+
+def test_only_root_may_be_the_agent() -> None:
+    policies = {p.get("user") or p.get("context"): p for p in ET.parse(BUS_POLICY).getroot().findall("policy")}
+    assert policies["root"].find("allow[@own='org.nodeagent.Agent1']") is not None
+    assert all(rule.get("own") is None for rule in policies["default"])
+    assert policies["default"].find("allow[@send_destination='org.nodeagent.Agent1']") is not None
+
+
+def test_nobody_changes_the_host_without_a_password() -> None:
+    actions = {action.get("id"): action for action in ET.parse(POLKIT).getroot().findall("action")}
+    assert set(actions) == {f"org.nodeagent.agent1.{name}" for name in ("apply", "maintenance", "reload", "verify")}
+    for name, action in actions.items():
+        answers = {rule.text for rule in action.find("defaults") or ()}
+        assert answers <= {"auth_admin", "auth_admin_keep"} or name == "org.nodeagent.agent1.verify"
+
+
+def test_the_yaml_has_no_surprises() -> None:
+    """A value such as `off` would be read as false."""
+    assert yaml.safe_load(DEFAULTS.read_text())["on_failure"] == "revert"
