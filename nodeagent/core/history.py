@@ -4,31 +4,16 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from nodeagent.core.change import ActionType, Plan
+from nodeagent.core.change import Plan
+from nodeagent.core.plan import disruption
 from nodeagent.core.ports import HistoryEntry
 from nodeagent.core.record import Record
 
-__all__ = ["disruption", "entry_of", "seconds_between"]
-
-# From weak to strong; DaemonReload disturbs nobody's service, so it counts as none.
-STRENGTH = {
-    ActionType.NONE: "none",
-    ActionType.DAEMON_RELOAD: "none",
-    ActionType.RELOAD: "reload",
-    ActionType.RESTART: "restart",
-    ActionType.DRAIN: "drain",
-    ActionType.REBOOT: "reboot",
-}
-
-
-def disruption(plan: Plan) -> str:
-    """The strongest of none, reload, restart, drain, reboot."""
-    order = list(dict.fromkeys(STRENGTH.values()))
-    return max((STRENGTH[action.type] for action in plan.actions), key=order.index, default="none")
+__all__ = ["entry_of", "seconds_between"]
 
 
 def seconds_between(started: str, finished: str) -> float:
-    return round((datetime.fromisoformat(finished) - datetime.fromisoformat(started)).totalseconds_between(), 3)
+    return round((datetime.fromisoformat(finished) - datetime.fromisoformat(started)).total_seconds(), 3)
 
 
 def entry_of(record: Record, plan: Plan, now: str, outcome: str, reason: str = "", message: str = "") -> HistoryEntry:

@@ -13,9 +13,8 @@ from nodeagent.agent.loop import Loop
 from nodeagent.agent.preflight import Desired, Preflight
 from nodeagent.core.machineconfig import ConfigSource, FileEntry, MachineConfig, UnitEntry, UserEntry
 from nodeagent.core.phase import Phase
+from nodeagent.core.policy import DAEMON_RELOAD, NONE, Entry, Policy, reload, restart
 from nodeagent.core.record import Record, record_from_dict
-from nodeagent.domains import default_policy
-
 from tests.agent.fakes import (
     FakeClock,
     FakeFiles,
@@ -27,6 +26,17 @@ from tests.agent.fakes import (
     FakeUsers,
     Killed,
     World,
+)
+
+POLICY = Policy(
+    files={
+        "/etc/quiet": Entry("/etc/quiet", (NONE,)),
+        "/etc/app": Entry("/etc/app", (restart("app.service"),)),
+        "/etc/web": Entry("/etc/web", (reload("web.service"),)),
+        "/etc/ca": Entry("/etc/ca", (restart("trust.service"), restart("app.service"))),
+    },
+    units={"app.service": Entry("app.service", (DAEMON_RELOAD, restart("app.service")))},
+    sshkey=Entry("sshkey", (NONE,)),
 )
 
 LIMITS = Limits(action_timeout=30, settle=5, verify_timeout=60, inhibitor_wait=120, reboot_grace=60, warn_users=0)
@@ -73,7 +83,7 @@ class Host:
             FakeClock(world),
             FakeReporter(world),
         )
-        preflight = Preflight(ports, self.limits, (), default_policy, self.repair_drift)
+        preflight = Preflight(ports, self.limits, (), lambda: POLICY, self.repair_drift)
         executor = Executor(ports, self.limits)
         self.loop = Loop(
             ports,
@@ -145,6 +155,3 @@ def config(
         units={unit.name: unit for unit in units},
         users=user,
     )
-
-
-
