@@ -1,0 +1,87 @@
+"""What a configuration domain declares: the entries of the default policy, how its files are checked before they are
+written, and how to see that its services are well afterwards.
+
+Declarations are data. Nothing here runs anything: pure checks are called by ``domains.validate``, the checkers of the
+host and the health checks by the adapters that know how.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from nodeagent.core.change import Action
+from nodeagent.core.policy import Rule
+
+__all__ = ["Checker", "Domain", "Health", "HttpHealth", "RuleEntry", "SocketHealth", "Validate", "owns"]
+
+Validate = Callable[[bytes], Iterable[str]]
+"""From the content of a file to what is wrong with it. Messages never quote content that may be secret."""
+
+
+class Checker(StrEnum):
+    """Programs of the host that can tell whether a file is good. ``host.checkers`` runs them."""
+
+    SSHD = "sshd"
+    VISUDO = "visudo"
+    SYSTEMD_ANALYZE = "systemd-analyze"
+
+
+@dataclass(frozen=True, slots=True)
+class HttpHealth:
+    """``unit`` is well if ``url`` answers with status 200. On loopback, without TLS and without credentials."""
+
+    unit: str
+    url: str
+
+
+@dataclass(frozen=True, slots=True)
+class SocketHealth:
+    """``unit`` is well if something accepts connections on the Unix socket ``path``."""
+
+    unit: str
+    path: str
+
+
+Health = HttpHealth | SocketHealth
+
+
+@dataclass(frozen=True, slots=True)
+class RuleEntry:
+    """An entry whose actions depend on what changed. ``summary`` is the rule in a sentence."""
+
+    rule: Rule
+    summary: str
+
+
+@dataclass(frozen=True, slots=True)
+class Domain:
+    """``files`` and ``validate`` are keyed by path, ``units`` by unit name.
+
+    In ``validate`` and ``checkers`` a path that ends in ``/`` stands for everything below, and a name in it may be
+    ``*`` with a suffix. In the policy a key is a path, or a directory without the slash.
+    """
+
+    name: str
+    title: str
+    files: Mapping[str, tuple[Action, ...] | RuleEntry] = field(default_factory=dict)
+    units: Mapping[str, tuple[Action, ...]] = field(default_factory=dict)
+    fields: Mapping[str, RuleEntry] = field(default_factory=dict)
+    sshkey: tuple[Action, ...] = ()
+    validate: Mapping[str, Validate] = field(default_factory=dict)
+    checkers: Mapping[str, Checker] = field(default_factory=dict)
+    health: tuple[Health, ...] = ()
+
+
+def owns(pattern: str, path: str) -> bool:
+    """Whether ``pattern`` of a domain is about ``path``."""
+    if pattern.endswith("/"):
+        return path.startswith(pattern)
+    if "*" not in pattern:
+        return path == pattern
+    wanted, names = pattern.split("/"), path.split("/")
+    return len(wanted) == len(names) and all(
+        name.endswith(want[1:]) if want.startswith("*") else name == want
+        for want, name in zip(wanted, names, strict=True)
+    )

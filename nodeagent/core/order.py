@@ -1,0 +1,46 @@
+"""The order in which units are reloaded or restarted.
+
+Each policy entry lists its actions in an order that somebody meant: the trust store is rebuilt before the runtime that
+reads it restarts. Merged over all entries of a plan these are partial orders, and the result keeps every one of them.
+Units that no list relates come by name, so that the same change always runs the same way. Where lists contradict each
+other, no order can be right; the units of that circle come by name, and all other relations still hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+__all__ = ["merge_orders"]
+
+
+def merge_orders(sequences: Iterable[Sequence[str]]) -> tuple[str, ...]:
+    """All names in ``sequences``, each once. In a sequence with repetitions the first place counts."""
+    after: dict[str, set[str]] = {}
+    for sequence in sequences:
+        names = tuple(dict.fromkeys(sequence))
+        for index, name in enumerate(names):
+            after.setdefault(name, set()).update(names[index + 1 :])
+    later = {name: _reachable(after, name) - {name} for name in after}
+    earlier: dict[str, set[str]] = {name: set() for name in after}
+    for name, others in later.items():
+        for other in others:
+            if name not in later[other]:  # or they are in a circle, in which nobody waits for anybody
+                earlier[other].add(name)
+    ordered: list[str] = []
+    left = sorted(after)
+    while left:
+        done = set(ordered)
+        name = next(name for name in left if earlier[name] <= done)
+        ordered.append(name)
+        left.remove(name)
+    return tuple(ordered)
+
+
+def _reachable(after: Mapping[str, set[str]], start: str) -> set[str]:
+    found: set[str] = set()
+    todo = [start]
+    while todo:
+        new = after[todo.pop()] - found
+        found |= new
+        todo.extend(new)
+    return found

@@ -1,0 +1,124 @@
+"""From two configs and a policy to the ordered list of actions: the least that makes every change take effect.
+
+The rules, in order:
+
+1. Nothing changed: nothing to do, ``()``.
+2. Each change asks for the actions of the policy entry that matches it; unlisted ones for Drain and Reboot. A Reboot
+   always brings a Drain: there is no gentle way to power off a node under its workloads.
+3. Any Reboot swallows everything but the Drain: after a boot every service has read its new files.
+4. Otherwise each action comes once: Drain, DaemonReload, the reloads, the restarts. A Reload beside a Restart of the
+   same unit is dropped, and its changes are counted to the Restart. Within reloads and within restarts the order of
+   each policy list is kept (``core.order``).
+5. If there are changes and none of them needs anything, the one action is None.
+
+Every action names the changes that asked for it. The result does not depend on the order of anything in the input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Final
+
+from nodeagent.core.change import Action, ActionType, Change, Plan, PlannedChange, PolicySource
+from nodeagent.core.diff import diff
+from nodeagent.core.machineconfig import MachineConfig
+from nodeagent.core.order import merge_orders
+from nodeagent.core.policy import DRAIN, REBOOT, UNLISTED, Policy, match
+
+__all__ = ["DISRUPTION_WORDS", "combine", "disruption", "make_plan", "plan_changes"]
+
+UNIT_ACTIONS: Final = (ActionType.RELOAD, ActionType.RESTART)
+
+DISRUPTION: Final[Mapping[ActionType, str]] = {
+    ActionType.NONE: "none",
+    ActionType.DAEMON_RELOAD: "reload",
+    ActionType.RELOAD: "reload",
+    ActionType.RESTART: "restart",
+    ActionType.DRAIN: "drain",
+    ActionType.REBOOT: "reboot",
+}
+DISRUPTION_WORDS: Final = ("none", "reload", "restart", "drain", "reboot")  # from the weakest to the strongest
+
+
+def make_plan(
+    old: MachineConfig, new: MachineConfig, policy: Policy, from_name: str | None = None, to_name: str | None = None
+) -> Plan:
+    """What an update from ``old`` to ``new`` will do. Whether it can be done at all is for ``reconcile`` to say.
+
+    The names default to those of the configs; the daemon passes its own where ``old`` is what it found on the host.
+    """
+    return plan_changes(
+        diff(old, new),
+        old,
+        new,
+        policy,
+        old.name if from_name is None else from_name,
+        new.name if to_name is None else to_name,
+    )
+
+
+def plan_changes(
+    changes: Iterable[Change], old: MachineConfig, new: MachineConfig, policy: Policy, from_name: str, to_name: str
+) -> Plan:
+    planned = tuple(_planned(change, old, new, policy) for change in sorted(set(changes)))
+    return Plan(from_name, to_name, planned, combine([(p.change.id, p.actions) for p in planned]))
+
+
+def _planned(change: Change, old: MachineConfig, new: MachineConfig, policy: Policy) -> PlannedChange:
+    found = match(policy, change)
+    if found is None:
+        return PlannedChange(change, PolicySource.NONE, UNLISTED)
+    actions = found.entry.decide(old, new).actions
+    if REBOOT in actions:
+        actions = (DRAIN, REBOOT)
+    return PlannedChange(change, found.entry.source, actions)
+
+
+def combine(asked: Sequence[tuple[str, tuple[Action, ...]]]) -> tuple[Action, ...]:
+    """One list for all; ``asked`` pairs a change's id with what it alone asks for."""
+    if not asked:
+        return ()
+    because: dict[tuple[ActionType, str], set[str]] = {}
+    for change, actions in asked:
+        for action in actions:
+            because.setdefault((action.type, action.unit), set()).add(change)
+    if (ActionType.REBOOT, "") in because:
+        kept = [(ActionType.DRAIN, ""), (ActionType.REBOOT, "")]
+    else:
+        kept = [(ActionType.DRAIN, ""), (ActionType.DAEMON_RELOAD, "")]
+        kept += _unit_actions({actions for _, actions in asked}, because)
+    done = tuple(Action(*key, tuple(sorted(because[key]))) for key in kept if key in because)
+    return done or (Action(ActionType.NONE, "", tuple(sorted(change for change, _ in asked))),)
+
+
+def _unit_actions(
+    lists: Collection[Sequence[Action]], because: dict[tuple[ActionType, str], set[str]]
+) -> list[tuple[ActionType, str]]:
+    """Reloads, then restarts, in their order. Moves the reasons of a reload that a restart includes."""
+    restarted = {unit for verb, unit in because if verb is ActionType.RESTART}
+    for unit in restarted:
+        because[ActionType.RESTART, unit] |= because.pop((ActionType.RELOAD, unit), set())
+
+    def sequence(actions: Sequence[Action], verb: ActionType) -> list[str]:
+        """The units of one list that end up under ``verb``; a reload that became a restart keeps its place."""
+        own = {action.unit for action in actions if action.type is ActionType.RESTART}
+        return [
+            action.unit
+            for action in actions
+            if action.type is verb
+            or (verb is ActionType.RESTART and action.type is ActionType.RELOAD and action.unit in restarted - own)
+        ]
+
+    # Merged for each verb alone: two lists that differ only in where a reload stands do not contradict each other.
+    return [
+        (verb, unit)
+        for verb in UNIT_ACTIONS
+        for unit in merge_orders(sequence(actions, verb) for actions in lists)
+        if (verb, unit) in because
+    ]
+
+
+def disruption(plan: Plan) -> str:
+    """The strongest word that applies: none, reload, restart, drain, reboot."""
+    words = {DISRUPTION[action.type] for action in plan.actions}
+    return max(words, key=DISRUPTION_WORDS.index, default="none")

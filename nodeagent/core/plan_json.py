@@ -1,0 +1,92 @@
+"""The plan as the ``nodeagent/plan/v1`` object of the command line, the bus and the store, and back.
+
+Keys keep one order and absent values are left out, so the same plan always gives the same bytes. Reading is lenient
+about keys that we do not know, since a newer agent may have stored the plan, and strict about everything that
+decides what is done: an action that we cannot carry out must not get lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from nodeagent.core.change import Action, ActionType, Change, ChangeKind, Plan, PlannedChange, PolicySource
+from nodeagent.core.plan import disruption
+
+__all__ = ["PLAN_SCHEMA", "action_to_dict", "plan_from_dict", "plan_to_dict"]
+
+PLAN_SCHEMA: Final = "nodeagent/plan/v1"
+
+
+def plan_to_dict(plan: Plan) -> dict[str, Any]:
+    return {
+        "schema": PLAN_SCHEMA,
+        "from": plan.from_name,
+        "to": plan.to_name,
+        "changes": [
+            {
+                "domain": planned.change.domain,
+                "key": planned.change.key,
+                "change": str(planned.change.kind),
+                "policy": str(planned.policy),
+                "actions": [action_to_dict(action) for action in planned.actions],
+            }
+            for planned in plan.changes
+        ],
+        "actions": [{**action_to_dict(action), "because": list(action.because)} for action in plan.actions],
+        "drain": plan.drain,
+        "disruption": disruption(plan),
+    }
+
+
+def action_to_dict(action: Action) -> dict[str, Any]:
+    out = {"type": str(action.type)}
+    if action.unit:
+        out["unit"] = action.unit
+    return out
+
+
+def plan_from_dict(data: Mapping[str, Any]) -> Plan:
+    """Raises ``ValueError`` on anything that is not a plan of this schema; the store turns that into its own error."""
+    if data.get("schema") != PLAN_SCHEMA:
+        raise ValueError(f"schema {data.get('schema')!r}, expected {PLAN_SCHEMA}")
+    return Plan(
+        from_name=_text(data, "from"),
+        to_name=_text(data, "to"),
+        changes=tuple(_planned(item) for item in _objects(data, "changes")),
+        actions=tuple(_action(item) for item in _objects(data, "actions")),
+    )
+
+
+def _planned(data: Mapping[str, Any]) -> PlannedChange:
+    change = Change(_text(data, "domain"), _text(data, "key"), ChangeKind(_text(data, "change")))
+    actions = tuple(_action(item) for item in _objects(data, "actions"))
+    return PlannedChange(change, PolicySource(_text(data, "policy")), actions)
+
+
+WITH_UNIT: Final = (ActionType.RELOAD, ActionType.RESTART)
+
+
+def _action(data: Mapping[str, Any]) -> Action:
+    verb = ActionType(_text(data, "type"))
+    unit = data.get("unit", "")
+    because = data.get("because", [])
+    if not isinstance(unit, str) or bool(unit) != (verb in WITH_UNIT):
+        raise ValueError(f"{verb} with unit {unit!r}")
+    if not isinstance(because, list) or not all(isinstance(item, str) for item in because):
+        raise ValueError("because is not a list of changes")
+    return Action(verb, unit, tuple(because))
+
+
+def _text(data: Mapping[str, Any], key: str) -> str:
+    value = data.get(key)
+    if not isinstance(value, str):
+        raise ValueError(f"{key} is not text")  # noqa: TRY004 - one kind of error for one kind of finding
+    return value
+
+
+def _objects(data: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
+    value = data.get(key)
+    if not isinstance(value, list) or not all(isinstance(item, Mapping) for item in value):
+        raise ValueError(f"{key} is not a list of objects")
+    return value

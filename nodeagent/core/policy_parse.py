@@ -1,0 +1,187 @@
+"""Reads an admin's node disruption policy and says everything that is wrong with it at once.
+
+Accepted are a whole ``MachineConfiguration`` object (operator.openshift.io/v1), of which only
+``spec.nodeDisruptionPolicy`` is read, or just that mapping. Bounds and rules are those of the CRD, so that a policy
+that passes here also passes in a cluster; unknown keys are errors here, where the API server would drop them silently.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from nodeagent.core import document
+from nodeagent.core.change import Action, ActionType, PolicySource
+from nodeagent.core.fields import Fields
+from nodeagent.core.policy import SSHKEY, Entry, Policy, clean_path
+from nodeagent.core.problems import Problems, shown
+
+__all__ = ["MAX_ACTIONS", "MAX_ENTRIES", "parse_policy"]
+
+MAX_ENTRIES: Final = 50  # files and units each; the CRD's bound
+MAX_ACTIONS: Final = 10
+MAX_UNIT_NAME: Final = 255
+MAX_PATH: Final = 4096  # PATH_MAX
+
+API_VERSIONS: Final = ("operator.openshift.io/v1",)
+KIND: Final = "MachineConfiguration"
+
+UNIT_NAME: Final = re.compile(
+    r"[a-zA-Z0-9:._\\-]+"
+    r"\.(?:service|socket|device|mount|automount|swap|target|path|timer|snapshot|slice|scope)"
+)
+
+WITH_UNIT: Final = {ActionType.RELOAD: "reload", ActionType.RESTART: "restart"}
+ALONE: Final = (ActionType.REBOOT, ActionType.NONE)
+BY_NAME: Final = {str(action): action for action in ActionType}
+
+
+def _unit_problem(name: str) -> str:
+    # Narrower than what systemd takes: no @, because the CRD has none.
+    if len(name) > MAX_UNIT_NAME:
+        return f"is longer than {MAX_UNIT_NAME} characters"
+    if not UNIT_NAME.fullmatch(name):
+        return "must be letters, digits, : . _ \\ - and end in a unit type such as .service"
+    return ""
+
+
+def parse_policy(text: bytes, what: str = "the policy") -> Policy:
+    """The user's entries alone (``merge`` them over the built-in ones). Raises ``InvalidInput`` with all problems."""
+    problems = Problems()
+    root = Fields(document.load(text, what), "", problems)
+    body = _body(root)
+    policy = _policy(body)
+    body.finish()
+    problems.check(what)
+    return policy
+
+
+def _body(root: Fields) -> Fields:
+    """The mapping with files, units and sshkey, wherever it is."""
+    api, kind = root.text("apiVersion"), root.text("kind")
+    spec, inner = root.raw("spec"), root.raw("nodeDisruptionPolicy")
+    if api is None and kind is None and spec is None:
+        if inner is None:
+            return root
+        root.finish()
+        return root.child("nodeDisruptionPolicy")
+    if api not in API_VERSIONS:
+        root.bad("apiVersion", f"must be {API_VERSIONS[0]}")
+    if kind != KIND:
+        root.bad("kind", f"must be {KIND}")
+    return root.child("spec").child("nodeDisruptionPolicy")
+
+
+def _policy(body: Fields) -> Policy:
+    sshkey = body.child(SSHKEY)
+    actions = _actions(sshkey, required=False)
+    sshkey.finish()
+    return Policy(
+        files=_entries(body, "files", "path"),
+        units=_entries(body, "units", "name"),
+        # The API server fills an absent sshkey with an empty list, which therefore means "as built in".
+        sshkey=Entry(SSHKEY, actions, PolicySource.USER) if actions else None,
+    )
+
+
+def _entries(body: Fields, section: str, key_name: str) -> dict[str, Entry]:
+    entries: dict[str, Entry] = {}
+    items = body.items(section)
+    if len(items) > MAX_ENTRIES:
+        body.bad(section, f"has {len(items)} entries; at most {MAX_ENTRIES} are allowed")
+        return entries
+    for item in body.children(section):
+        key = _key(item, key_name)
+        actions = _actions(item, required=True)
+        item.finish()
+        if key is None:
+            continue
+        if key in entries:
+            item.bad(key_name, f"{shown(key)} is there twice")
+        entries[key] = Entry(key, actions, PolicySource.USER)
+    return entries
+
+
+def _key(item: Fields, name: str) -> str | None:
+    key = item.text(name)
+    if key is None:
+        if item.raw(name) is None:
+            item.bad(name, "is required")
+        return None
+    problem = _path_problem(key) if name == "path" else _unit_problem(key)
+    if problem:
+        item.bad(name, problem)
+        return None
+    return clean_path(key) if name == "path" else key
+
+
+def _path_problem(path: str) -> str:
+    if not path.startswith("/"):
+        return "must be absolute"
+    if len(path.encode()) > MAX_PATH:
+        return f"is longer than {MAX_PATH} bytes"
+    parts = clean_path(path).split("/")[1:]
+    if parts == [""]:
+        return "must name something below /: a policy for every file of the host is never what was meant"
+    if any(part in ("", ".", "..") for part in parts):
+        return "must not have empty, . or .. components"
+    if any(ord(c) < 0x20 or ord(c) == 0x7F for c in path):
+        return "must not have control characters"
+    return ""
+
+
+def _actions(owner: Fields, *, required: bool) -> tuple[Action, ...]:
+    if owner.raw("actions") is None:
+        if required:
+            owner.bad("actions", "is required")
+        return ()
+    items = owner.items("actions")
+    if len(items) > MAX_ACTIONS:
+        owner.bad("actions", f"has {len(items)} actions; at most {MAX_ACTIONS} are allowed")
+        return ()
+    actions = [action for item in owner.children("actions") if (action := _action(item)) is not None]
+    for alone in ALONE:
+        if len(items) > 1 and any(action.type is alone for action in actions):
+            owner.bad("actions", f"{alone} can only stand alone")
+    return tuple(actions)
+
+
+def _action(item: Fields) -> Action | None:
+    name = item.text("type")
+    action_type = BY_NAME.get(name or "")
+    services = {kind: _service(item, key, wanted=kind is action_type) for kind, key in WITH_UNIT.items()}
+    item.finish()
+    if action_type is None:
+        if name == "Special":
+            item.bad("type", "Special is reserved for built-in entries")
+        elif name is not None:
+            item.bad("type", f"must be one of {', '.join(BY_NAME)}, is {shown(name)}")
+        elif item.raw("type") is None:
+            item.bad("type", "is required")
+        return None
+    if action_type not in WITH_UNIT:
+        return Action(action_type)
+    unit = services[action_type]
+    return Action(action_type, unit) if unit else None
+
+
+def _service(item: Fields, key: str, *, wanted: bool) -> str | None:
+    """``serviceName`` of the union member ``key``, which must be there exactly if the type asks for it."""
+    if item.raw(key) is None:
+        if wanted:
+            item.bad(key, "is required for this type")
+        return None
+    member = item.child(key)
+    name = member.text("serviceName")
+    member.finish()
+    if not wanted:
+        item.bad(key, "is not allowed for this type")
+        return None
+    if name is None:
+        if member.raw("serviceName") is None:
+            member.bad("serviceName", "is required")
+        return None
+    if problem := _unit_problem(name):
+        member.bad("serviceName", problem)
+        return None
+    return name

@@ -1,0 +1,116 @@
+"""Certificates that a trust store will be built from.
+
+Only the frame is checked: PEM armour, base64, and that what is inside is one DER value with the three parts of an
+X.509 certificate. That is what goes wrong with pasted and templated bundles; whether a certificate is any good, expired
+or self-signed is not for a file check to say.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Iterator
+from typing import Final
+
+__all__ = ["check"]
+
+LABELS: Final = ("CERTIFICATE", "X509 CERTIFICATE", "TRUSTED CERTIFICATE")
+MARKER: Final = re.compile(rb"-----(BEGIN|END) ([A-Z0-9 ]+)-----")
+DASHES: Final = b"-----"
+P11_KIT: Final = b"[p11-kit-object-v1]"
+
+SEQUENCE, BIT_STRING = 0x30, 0x03
+CERTIFICATE_PARTS: Final = (SEQUENCE, SEQUENCE, BIT_STRING)  # to be signed, algorithm, signature: RFC 5280, 4.1
+
+
+def check(content: bytes) -> Iterator[str]:
+    """For anchors of the system trust store: PEM bundles, one DER certificate, or the format of p11-kit.
+
+    An empty file is fine: it trusts nobody, as a template does that has nothing to add.
+    """
+    if not content.strip() or content.lstrip().startswith(P11_KIT):
+        return
+    if content[0] == SEQUENCE and DASHES not in content:
+        if problem := _certificate_problem(content):
+            yield f"is not a DER certificate: {problem}"
+        return
+    yield from _bundle(content)
+
+
+def _bundle(content: bytes) -> Iterator[str]:
+    count = 0
+    begun: tuple[bytes, int] | None = None
+    body: list[bytes] = []
+    for number, raw in enumerate(content.splitlines(), 1):
+        line = raw.strip()
+        marker = MARKER.fullmatch(line)
+        if marker is None:
+            if begun is not None:
+                body.append(line)
+            elif line.startswith(DASHES):
+                yield f"line {number}: a PEM marker that cannot be read"
+            continue
+        verb, label = marker.groups()
+        if verb == b"BEGIN":
+            if begun is not None:
+                yield f"line {begun[1]}: BEGIN without END"
+            begun, body = (label, number), []
+            continue
+        if begun is None:
+            yield f"line {number}: END without BEGIN"
+            continue
+        if label != begun[0]:
+            yield f"line {number}: END of another kind than the BEGIN in line {begun[1]}"
+        elif problem := _block_problem(label.decode(), body):
+            yield f"line {begun[1]}: {problem}"
+        count += 1
+        begun = None
+    if begun is not None:
+        yield f"line {begun[1]}: BEGIN without END"
+    elif not count:
+        yield "holds no certificate"
+
+
+def _block_problem(label: str, body: list[bytes]) -> str:
+    if label.endswith("PRIVATE KEY"):
+        return "a private key does not belong into a file that everybody can read"
+    if label not in LABELS:
+        return ""
+    try:
+        der = base64.b64decode(b"".join(body), validate=True)
+    except (binascii.Error, ValueError):
+        return "the certificate is not base64"
+    # A trusted certificate has OpenSSL's own attributes behind the certificate.
+    return _certificate_problem(der, more=label.startswith("TRUSTED"))
+
+
+def _certificate_problem(der: bytes, *, more: bool = False) -> str:
+    outer = _value(der, 0)
+    if outer is None or der[0] != SEQUENCE:
+        return "the certificate is not a DER sequence"
+    start, end = outer
+    if end > len(der):
+        return "the certificate is cut off"
+    if end < len(der) and not more:
+        return "there is something behind the certificate"
+    for tag in CERTIFICATE_PARTS:
+        part = _value(der, start)
+        if part is None or der[start] != tag or part[1] > end:
+            return "it has not the parts of a certificate"
+        start = part[1]
+    return "" if start == end else "it has not the parts of a certificate"
+
+
+def _value(der: bytes, at: int) -> tuple[int, int] | None:
+    """Where the value of the DER element at ``at`` starts and ends; None if there is no element."""
+    if at + 2 > len(der):
+        return None
+    length = der[at + 1]
+    if length < 0x80:
+        return at + 2, at + 2 + length
+    size = length & 0x7F
+    if not 1 <= size <= 4 or at + 2 + size > len(der):
+        return None
+    start = at + 2 + size
+    return start, start + int.from_bytes(der[at + 2 : start], "big")

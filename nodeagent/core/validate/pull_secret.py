@@ -1,0 +1,67 @@
+"""Registry credentials as kubelet and CRI-O read them: ``{"auths": {"registry": {"auth": "base64(user:password)"}}}``.
+
+A broken pull secret is noticed only when the next image is pulled, perhaps days later and on every node at once. The
+findings name the registry and never anything that is inside its entry.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Iterator
+
+from nodeagent.core.problems import kind_of, shown
+from nodeagent.core.validate import jsontext
+
+__all__ = ["check"]
+
+
+def check(content: bytes) -> Iterator[str]:
+    data, problems = jsontext.load(content)
+    yield from problems
+    if problems:
+        return
+    if not isinstance(data, dict):
+        yield f"must be an object, is {kind_of(data)}"
+        return
+    auths = data.get("auths")
+    if not isinstance(auths, dict):
+        yield "auths is missing" if auths is None else f"auths must be an object, is {kind_of(auths)}"
+        return
+    helpers = data.get("credHelpers")
+    helped = set(helpers) if isinstance(helpers, dict) else set()
+    for registry, entry in auths.items():
+        if problem := _entry_problem(entry, helped=registry in helped or bool(data.get("credsStore"))):
+            yield f"auths: registry {_name(registry)}: {problem}"
+
+
+def _name(registry: str) -> str:
+    """Some write user:password@ into the name of a registry; that part must not be shown."""
+    return shown(registry.rpartition("@")[2])
+
+
+def _entry_problem(entry: object, *, helped: bool) -> str:
+    if not isinstance(entry, dict):
+        return f"must be an object, is {kind_of(entry)}"
+    words = {key: entry.get(key) for key in ("auth", "username", "password", "identitytoken", "registrytoken")}
+    for key, value in words.items():
+        if value is not None and not isinstance(value, str):
+            return f"{key} must be a string, is {kind_of(value)}"
+    if words["auth"]:
+        return _auth_problem(str(words["auth"]))
+    if (words["username"] and words["password"]) or words["identitytoken"] or words["registrytoken"] or helped:
+        return ""
+    return "has no credentials"
+
+
+def _auth_problem(auth: str) -> str:
+    try:
+        decoded = base64.b64decode("".join(auth.split("\n")), validate=True)
+    except (binascii.Error, ValueError):
+        return "auth is not base64"
+    user, colon, password = decoded.partition(b":")
+    if not colon:
+        return "auth does not decode to user:password"
+    if not user or not password.strip(b"\0"):
+        return "auth has an empty user or password"
+    return ""

@@ -1,0 +1,157 @@
+"""policy.json, the image signature policy: containers-policy.json(5).
+
+Its readers reject the whole file for one unknown or repeated key, and then no image can be pulled at all; so this is
+as strict as they are. Key files named in it are not looked at: they may come with the same config.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from nodeagent.core.fields import Fields
+from nodeagent.core.problems import Problems, shown
+from nodeagent.core.validate import jsontext
+
+__all__ = ["check"]
+
+KEY_TYPES: Final = ("GPGKeys", "signedByGPGKeys", "X509Certificates", "signedByX509CAs")
+SIGNED_BY_KEYS: Final = ("keyPath", "keyPaths", "keyData")
+SIGSTORE_KEYS: Final = ("keyPath", "keyPaths", "keyData", "keyDatas", "fulcio", "pki")
+REKOR_KEYS: Final = ("rekorPublicKeyPath", "rekorPublicKeyPaths", "rekorPublicKeyData", "rekorPublicKeyDatas")
+PLAIN_MATCHES: Final = ("matchExact", "matchRepoDigestOrExact", "matchRepository")
+MATCHES_WITH: Final = {
+    "exactReference": ("dockerReference",),
+    "exactRepository": ("dockerRepository",),
+    "remapIdentity": ("prefix", "signedPrefix"),
+}
+
+
+def check(content: bytes) -> Iterator[str]:
+    data, problems = jsontext.load(content)
+    yield from problems
+    if problems:
+        return
+    found = Problems()
+    root = Fields(data, "", found)
+    _requirements(root, "default")
+    transports = root.raw("transports")
+    if isinstance(transports, dict):
+        for name, scopes in transports.items():
+            _scopes(Fields(scopes, f"transports.{name}", found), scopes)
+    else:
+        root.child("transports")
+    root.finish()
+    yield from (f"{p.path}: {p.message}" if p.path else p.message for p in found.listed())
+
+
+def _scopes(fields: Fields, scopes: object) -> None:
+    if isinstance(scopes, dict):
+        for scope in scopes:
+            _requirements(fields, scope)
+
+
+def _requirements(fields: Fields, key: str) -> None:
+    if fields.raw(key) in (None, []):
+        fields.bad(key, "must have at least one requirement")
+    for item in fields.children(key):
+        _requirement(item)
+        item.finish()
+
+
+def _requirement(item: Fields) -> None:
+    kind = item.text("type")
+    match kind:
+        case "insecureAcceptAnything" | "reject":
+            pass
+        case "signedBy":
+            if item.text("keyType") not in KEY_TYPES:
+                item.bad("keyType", f"must be one of {', '.join(KEY_TYPES)}")
+            _one_of(item, SIGNED_BY_KEYS)
+            _identity(item, "signedIdentity", required=False)
+        case "signedBaseLayer":
+            _identity(item, "baseLayerIdentity", required=True)
+        case "sigstoreSigned":
+            _sigstore(item)
+            _identity(item, "signedIdentity", required=False)
+        case _:
+            item.bad("type", "is not a known requirement" if kind is None else f"unknown requirement {shown(kind)}")
+
+
+def _sigstore(item: Fields) -> None:
+    source = _one_of(item, SIGSTORE_KEYS)
+    rekor = [key for key in REKOR_KEYS if _source(item, key)]
+    if len(rekor) > 1:
+        item.problems.add(item.path, f"at most one of {', '.join(REKOR_KEYS)} can be set")
+    if source == "fulcio":
+        fulcio = item.child("fulcio")
+        _one_of(fulcio, ("caPath", "caData"))
+        for key in ("oidcIssuer", "subjectEmail"):
+            if not fulcio.text(key):
+                fulcio.bad(key, "is required")
+        fulcio.finish()
+        if not rekor:
+            item.problems.add(item.path, f"fulcio needs one of {', '.join(REKOR_KEYS)}")
+    if source == "pki":
+        pki = item.child("pki")
+        _one_of(pki, ("caRootsPath", "caRootsData"))
+        if _source(pki, "caIntermediatesPath") and _source(pki, "caIntermediatesData"):
+            pki.problems.add(pki.path, "caIntermediatesPath and caIntermediatesData cannot both be set")
+        if not [key for key in ("subjectEmail", "subjectHostname") if pki.text(key)]:
+            pki.problems.add(pki.path, "one of subjectEmail, subjectHostname is required")
+        pki.finish()
+        if rekor:
+            item.problems.add(item.path, "rekor keys cannot be combined with pki")
+
+
+def _one_of(item: Fields, keys: Iterable[str]) -> str:
+    """The one of ``keys`` that is set; anything but one is a problem."""
+    found = [key for key in keys if _source(item, key)]
+    if len(found) != 1:
+        item.problems.add(item.path, f"exactly one of {', '.join(keys)} must be set")
+        return ""
+    return found[0]
+
+
+def _source(item: Fields, key: str) -> bool:
+    """Whether ``key`` is set; checks its form by its name: paths are text, data is base64, a plural is a list."""
+    if item.raw(key) is None:
+        return False
+    if key.endswith("s"):
+        values = item.texts(key)
+        if not item.items(key):
+            item.bad(key, "must not be empty")
+    elif key in ("fulcio", "pki"):
+        return True
+    else:
+        values = [text for text in [item.text(key)] if text is not None]
+    if "Data" in key and not all(map(_is_base64, values)):
+        item.bad(key, "must be base64")
+    if "Path" in key and not all(value.startswith("/") for value in values):
+        item.bad(key, "must be an absolute path")
+    return True
+
+
+def _is_base64(text: str) -> bool:
+    try:
+        return bool(base64.b64decode(text, validate=True))
+    except (binascii.Error, ValueError):
+        return False
+
+
+def _identity(item: Fields, key: str, *, required: bool) -> None:
+    if item.raw(key) is None:
+        if required:
+            item.bad(key, "is required")
+        return
+    identity = item.child(key)
+    kind = identity.text("type")
+    if kind in MATCHES_WITH:
+        for name in MATCHES_WITH[kind]:
+            if not identity.text(name):
+                identity.bad(name, "is required")
+    elif kind not in PLAIN_MATCHES:
+        identity.bad("type", f"must be one of {', '.join((*PLAIN_MATCHES, *MATCHES_WITH))}")
+    identity.finish()

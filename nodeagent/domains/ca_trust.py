@@ -1,0 +1,25 @@
+"""The certificate authorities that this host trusts."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from nodeagent.core.domain import Domain
+from nodeagent.core.policy import restart
+from nodeagent.core.validate import pem
+
+__all__ = ["DOMAIN"]
+
+ANCHORS: Final = "/etc/pki/ca-trust/source/anchors"
+UPDATE_TRUST: Final = restart("coreos-update-ca-trust.service")
+
+DOMAIN: Final = Domain(
+    name="ca-trust",
+    title="trusted certificate authorities",
+    files={
+        # In this order: the runtime reads the store that the first one builds.
+        f"{ANCHORS}/openshift-config-user-ca-bundle.crt": (UPDATE_TRUST, restart("crio.service")),
+        f"{ANCHORS}/iri-root-ca.crt": (UPDATE_TRUST,),
+    },
+    validate={f"{ANCHORS}/": pem.check},
+)

@@ -1,0 +1,15 @@
+"""CRI-O itself. Other domains reload or restart it; this one says how to see that it came back."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from nodeagent.core.domain import Domain, SocketHealth
+
+__all__ = ["DOMAIN"]
+
+DOMAIN: Final = Domain(
+    name="crio",
+    title="the container runtime",
+    health=(SocketHealth("crio.service", "/run/crio/crio.sock"),),
+)

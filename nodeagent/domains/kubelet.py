@@ -1,0 +1,25 @@
+"""kubelet: its credential providers. Everything else that it reads is unlisted and needs a reboot."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from nodeagent.core.domain import Domain, HttpHealth
+from nodeagent.core.policy import DAEMON_RELOAD, restart
+
+__all__ = ["DOMAIN"]
+
+KUBELET: Final = "kubelet.service"
+
+DOMAIN: Final = Domain(
+    name="kubelet",
+    title="kubelet and its credential providers",
+    files={
+        "/etc/kubernetes/credential-providers": (restart(KUBELET),),
+        f"/etc/systemd/system/{KUBELET}.d/40-kubelet-crio-image-credential-provider.conf": (
+            DAEMON_RELOAD,
+            restart(KUBELET),
+        ),
+    },
+    health=(HttpHealth(KUBELET, "http://127.0.0.1:10248/healthz"),),
+)

@@ -1,0 +1,16 @@
+"""Network configuration by nmstate, which its own service applies at boot."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from nodeagent.core.domain import Domain
+from nodeagent.core.policy import NONE
+
+__all__ = ["DOMAIN"]
+
+DOMAIN: Final = Domain(
+    name="network",
+    title="nmstate network configuration",
+    files={"/etc/nmstate/openshift": (NONE,)},
+)

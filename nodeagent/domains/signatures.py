@@ -1,0 +1,29 @@
+"""Which images are trusted: signature policies, where signatures are found, and the keys to check them with."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from nodeagent.core.domain import Domain
+from nodeagent.core.policy import reload
+from nodeagent.core.validate import signature_policy
+
+__all__ = ["DOMAIN"]
+
+RELOAD_CRIO: Final = (reload("crio.service"),)
+
+DOMAIN: Final = Domain(
+    name="signatures",
+    title="image signature policies",
+    files={
+        # The controller puts keys there that may change without a reboot.
+        "/etc/machine-config-daemon/no-reboot/containers-gpg.pub": RELOAD_CRIO,
+        "/etc/containers/policy.json": RELOAD_CRIO,
+        "/etc/containers/registries.d": RELOAD_CRIO,
+        "/etc/crio/policies": RELOAD_CRIO,
+    },
+    validate={
+        "/etc/containers/policy.json": signature_policy.check,
+        "/etc/crio/policies/": signature_policy.check,  # one for each namespace, in the same format
+    },
+)

@@ -1,0 +1,24 @@
+"""Logging in: keys of users, which sshd reads at every login, and sshd's own configuration.
+
+The latter is unlisted, as in the field. It is checked all the same: after the reboot that it asks for, a bad one would
+lock everybody out.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from nodeagent.core.domain import Checker, Domain
+from nodeagent.core.policy import NONE
+
+__all__ = ["DOMAIN"]
+
+DOMAIN: Final = Domain(
+    name="sshd",
+    title="ssh keys, passwords and the ssh server",
+    sshkey=(NONE,),
+    checkers={
+        "/etc/ssh/sshd_config": Checker.SSHD,
+        "/etc/ssh/sshd_config.d/*.conf": Checker.SSHD,
+    },
+)

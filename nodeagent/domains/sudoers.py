@@ -1,0 +1,15 @@
+"""Who may become root. One syntax error anywhere makes sudo refuse everybody."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from nodeagent.core.domain import Checker, Domain
+
+__all__ = ["DOMAIN"]
+
+DOMAIN: Final = Domain(
+    name="sudoers",
+    title="sudo rules",
+    checkers={"/etc/sudoers": Checker.VISUDO, "/etc/sudoers.d/": Checker.VISUDO},
+)

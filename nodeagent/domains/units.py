@@ -1,0 +1,21 @@
+"""systemd units and drop-ins. What they do is for the policy to say; this only checks that systemd can read them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from nodeagent.core.domain import Checker, Domain
+from nodeagent.core.tree import UNIT_DIR
+from nodeagent.core.unitnames import UNIT_TYPES
+from nodeagent.core.validate import unit_file
+
+__all__ = ["DOMAIN"]
+
+PATHS: Final = (*(f"{UNIT_DIR}/*.{kind}" for kind in UNIT_TYPES), f"{UNIT_DIR}/*.d/*.conf")
+
+DOMAIN: Final = Domain(
+    name="units",
+    title="systemd units",
+    validate=dict.fromkeys(PATHS, unit_file.check),
+    checkers=dict.fromkeys(PATHS, Checker.SYSTEMD_ANALYZE),
+)
