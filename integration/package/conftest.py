@@ -1,0 +1,81 @@
+"""Fixtures of the package ring: the package built for real, from a copy of the sources as they are now.
+
+A copy, because others may edit the sources between two builds that have to be equal. What a machine cannot do is
+skipped with the reason; with CI set in the environment that is a failure.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+from typing import NamedTuple, NoReturn
+
+import pytest
+
+HERE = Path(__file__).parent
+SOURCE = HERE.parent.parent
+INPUTS = ("nodeagent", "systemd", "packaging", "LICENSE", "README.md", "pyproject.toml", "uv.lock")
+EPOCH = 1_700_000_000
+BUILD_TIMEOUT = 600.0  # seconds; the first build on a machine fetches 150 MB
+
+
+class Package(NamedTuple):
+    source: Path  # the copy that it was built from
+    out: Path
+    tar: Path
+    raw: Path
+    tree: Path  # the tar, unpacked
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.is_relative_to(HERE):
+            item.add_marker(pytest.mark.package)
+            item.add_marker(pytest.mark.timeout(BUILD_TIMEOUT))
+
+
+def cannot(reason: str) -> NoReturn:
+    """Skip with the reason, or fail where a skip would hide that nothing was proven."""
+    if os.environ.get("CI"):
+        pytest.fail(reason, pytrace=False)
+    pytest.skip(reason)
+
+
+def copy_sources(target: Path) -> Path:
+    target.mkdir(parents=True)
+    for name in INPUTS:
+        if (SOURCE / name).is_dir():
+            shutil.copytree(SOURCE / name, target / name, ignore=shutil.ignore_patterns("__pycache__"), symlinks=True)
+        elif (SOURCE / name).exists():
+            shutil.copy(SOURCE / name, target / name)
+    return target
+
+
+def run_build(source: Path, out: Path, **environment: str) -> str:
+    done = subprocess.run(
+        [sys.executable, source / "packaging" / "build.py", "--out", out],
+        env={**os.environ, "SOURCE_DATE_EPOCH": str(EPOCH), **environment},
+        capture_output=True,
+        text=True,
+        timeout=BUILD_TIMEOUT,
+        check=False,
+    )
+    if done.returncode != 0 and "missing: " in done.stderr:
+        cannot(done.stderr.strip())
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="session")
+def package(tmp_path_factory: pytest.TempPathFactory) -> Package:
+    base = tmp_path_factory.mktemp("package")
+    source = copy_sources(base / "source")
+    run_build(source, base / "dist")
+    (tar,) = (base / "dist").glob("nodeagent-*.tar.gz")
+    with tarfile.open(tar) as archive:
+        archive.extractall(base / "tree", filter="tar")
+    return Package(source, base / "dist", tar, base / "dist" / "nodeagent.raw", base / "tree")
