@@ -48,6 +48,10 @@ async def act(ports: Ports, limits: Limits, update: Update, steps: tuple[ActStep
             continue
         narrate(ports, update, EventKind.STEP_STARTED, step=step)
         started = ports.clock.monotonic()
+        if isinstance(step, RestartUnit | ReloadUnit) and await ports.health.check(step.unit) == "":
+            # What was unwell before is not held against the new config.
+            update.record = replace(update.record, well=update.record.well | {step.unit})
+            await ports.store.save(update.record)
         try:
             await _do(ports, limits, step)
         except AgentError as error:

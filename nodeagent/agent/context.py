@@ -9,7 +9,7 @@ from nodeagent.core.change import Plan
 from nodeagent.core.events import Event, EventKind, StepProgress
 from nodeagent.core.machineconfig import MachineConfig
 from nodeagent.core.phase import Phase
-from nodeagent.core.ports import Clock, Files, Lease, NodePort, Power, Reporter, Store, Units, Users
+from nodeagent.core.ports import Clock, Files, HealthChecks, Lease, NodePort, Power, Reporter, Store, Units, Users
 from nodeagent.core.record import Record
 from nodeagent.core.steps import ActStep, Drain, Step, WriteStep, act_steps, describe, step_from_pair, step_id
 
@@ -24,6 +24,7 @@ class Ports:
     files: Files
     units: Units
     users: Users
+    health: HealthChecks
     power: Power
     lease: Lease
     node: NodePort | None  # None: no cluster, so nothing to drain

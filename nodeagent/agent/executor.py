@@ -141,6 +141,7 @@ class Executor:
             acting.unit_steps(update),
             rebooted=record.reboots > 0,
             skipped=record.skipped,
+            well=record.well,
         )
         now = self.ports.clock.now()
         if record.reverting:

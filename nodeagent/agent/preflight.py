@@ -22,6 +22,7 @@ from nodeagent.core.reconcile import check_reconcilable
 from nodeagent.core.record import Record
 from nodeagent.core.steps import step_to_pair, write_steps
 from nodeagent.core.tree import expand
+from nodeagent.domains import validate
 from nodeagent.errors import InvalidInput, Problem, Refused, Unreconcilable
 
 __all__ = ["OS_DOMAINS", "Desired", "Preflight", "in_force"]
@@ -67,7 +68,7 @@ class Preflight:
         )
         self._check_plan(plan)
         update = self._update(desired, known, old, plan)
-        problems = await missing_units(self.ports, update, desired.config)
+        problems = (*validate(old, desired.config), *await missing_units(self.ports, update, desired.config))
         for validator in self.validators:
             problems += tuple(await validator.check(old, desired.config))
         if problems:

@@ -14,7 +14,7 @@ from enum import Enum
 from nodeagent.agent.context import Limits, Ports
 from nodeagent.core.machineconfig import CORE_USER, MachineConfig, UnitEntry
 from nodeagent.core.ports import UnitState
-from nodeagent.core.steps import ActStep, ReloadUnit, RestartUnit
+from nodeagent.core.steps import ActStep, ReloadUnit, RestartUnit, step_id
 from nodeagent.core.tree import expand
 from nodeagent.errors import AgentError
 
@@ -114,7 +114,7 @@ def _judge(state: UnitState, *, rebooted: bool) -> tuple[_Health, str]:
             return _Health.NOT_YET, f"{state.name} is {state.active}"
 
 
-async def _look(ports: Ports, units: Sequence[str], *, rebooted: bool) -> _Look:
+async def _look(ports: Ports, units: Sequence[str], well: frozenset[str], *, rebooted: bool) -> _Look:
     health, why = _Health.GOOD, ""
     runs: dict[str, tuple[str, int]] = {}
     for unit in units:
@@ -123,6 +123,8 @@ async def _look(ports: Ports, units: Sequence[str], *, rebooted: bool) -> _Look:
             continue
         runs[unit] = (state.invocation_id, state.restarts)
         found, reason = _judge(state, rebooted=rebooted)
+        if found is _Health.GOOD and unit in well and (why_unwell := await ports.health.check(unit)):
+            found, reason = _Health.NOT_YET, f"{unit}: {why_unwell}"
         if found is _Health.BAD:
             return _Look(found, reason, runs)
         if found is _Health.NOT_YET:
@@ -131,10 +133,19 @@ async def _look(ports: Ports, units: Sequence[str], *, rebooted: bool) -> _Look:
 
 
 async def watch_units(
-    ports: Ports, limits: Limits, steps: Sequence[ActStep], *, rebooted: bool, skipped: frozenset[str] = frozenset()
+    ports: Ports,
+    limits: Limits,
+    steps: Sequence[ActStep],
+    *,
+    rebooted: bool,
+    skipped: frozenset[str] = frozenset(),
+    well: frozenset[str] = frozenset(),
 ) -> None:
-    """Returns when every unit was up for the settle time without starting anew; raises ``VerifyFailed`` otherwise."""
-    units = [s.unit for s in steps if isinstance(s, RestartUnit | ReloadUnit) and s.unit not in skipped]
+    """Returns when every unit was up for the settle time without starting anew; raises ``VerifyFailed`` otherwise.
+
+    ``skipped`` are ids of steps that had nothing to act on; ``well`` the units whose own health check must pass.
+    """
+    units = [s.unit for s in steps if isinstance(s, RestartUnit | ReloadUnit) and step_id(s) not in skipped]
     if not units:
         return
     clock = ports.clock.monotonic
@@ -142,7 +153,7 @@ async def watch_units(
     first: _Look | None = None
     since = clock()
     while True:
-        look = await _look(ports, units, rebooted=rebooted)
+        look = await _look(ports, units, well, rebooted=rebooted)
         if look.health is _Health.BAD:
             raise VerifyFailed(look.why, reason="UnitUnhealthy", curable=True)
         if look.health is _Health.GOOD:

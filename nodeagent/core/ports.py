@@ -20,6 +20,7 @@ from nodeagent.errors import Problem
 __all__ = [
     "Clock",
     "Files",
+    "HealthChecks",
     "HistoryEntry",
     "Holder",
     "Inhibitor",
@@ -102,6 +103,14 @@ class Units(Protocol):
     async def disable(self, unit: str) -> None: ...
 
     async def preset(self, unit: str) -> None: ...
+
+
+class HealthChecks(Protocol):
+    """What domains know about a unit beyond what systemd says of it."""
+
+    async def check(self, unit: str) -> str | None:
+        """ "" if it is well, else what is wrong; None if nobody knows how to look. Bounded by a few seconds."""
+        ...
 
 
 class Users(Protocol):

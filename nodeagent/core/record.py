@@ -43,6 +43,7 @@ class Record:
     acted: bool = False  # some action may have run, so going back needs the actions too
     done: frozenset[str] = frozenset()  # ids of the act steps that are done
     skipped: frozenset[str] = frozenset()  # ids of act steps that had nothing to act on
+    well: frozenset[str] = frozenset()  # units that passed their own health check before we touched them
 
     boot_id: str = ""  # of the boot in which this phase was entered
     reboots: int = 0  # that we saw since the writing was done, planned or not
@@ -67,6 +68,7 @@ def record_to_dict(record: Record) -> dict[str, Any]:
     out["phase"] = str(record.phase)
     out["done"] = sorted(record.done)
     out["skipped"] = sorted(record.skipped)
+    out["well"] = sorted(record.well)
     out["writes"] = [list(pair) for pair in record.writes]
     out["fresh"] = list(record.fresh)
     return {"version": RECORD_VERSION, **out}
@@ -88,9 +90,9 @@ def record_from_dict(data: Mapping[str, Any]) -> Record:
         match name:
             case "phase":
                 value = Phase(value)
-            case "done" | "skipped":
+            case "done" | "skipped" | "well":
                 if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-                    raise ValueError(f"{name} is not a list of step ids")
+                    raise ValueError(f"{name} is not a list of strings")
                 value = frozenset(value)
             case "writes":
                 value = tuple((str(kind), str(argument)) for kind, argument in value)

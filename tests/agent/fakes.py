@@ -59,6 +59,7 @@ class World:
 
     desired: bytes | None = None
     full: bool = False
+    unwell: str = ""  # what the health check of web.service says
     blockers: list[Inhibitor] = field(default_factory=list)
     reboot_ignored: bool = False
     done: list[str] = field(default_factory=list)  # unit actions and reboots that really happened, with the boot
@@ -204,6 +205,16 @@ class FakeUnits:
 
     async def preset(self, unit: str) -> None:
         await self.enable(unit)
+
+
+class FakeHealth:
+    """Knows how to look at web.service only."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+
+    async def check(self, unit: str) -> str | None:
+        return self.world.unwell if unit == "web.service" else None
 
 
 class FakeUsers:

@@ -18,6 +18,7 @@ from nodeagent.core.record import Record, record_from_dict
 from tests.agent.fakes import (
     FakeClock,
     FakeFiles,
+    FakeHealth,
     FakeLease,
     FakePower,
     FakeReporter,
@@ -77,6 +78,7 @@ class Host:
             FakeFiles(world),
             FakeUnits(world),
             FakeUsers(world),
+            FakeHealth(world),
             FakePower(world),
             FakeLease(world),
             None,

@@ -298,3 +298,26 @@ async def test_a_user_that_leaves_is_locked_and_keeps_no_keys() -> None:
     await it.settle()
     assert it.world.passwords["core"] == "!$6$hash"
     assert not it.world.disk
+
+
+WEB = config("web", {"/etc/app/x": "1", "/etc/quiet/q": "1", "/etc/web/x": "1"})
+
+
+async def test_a_service_that_was_well_must_be_well_afterwards() -> None:
+    it = await started()
+    it.want(WEB)
+    task = asyncio.create_task(it.settle())
+    while it.phase is not Phase.VERIFYING:
+        await asyncio.sleep(0.1)
+    it.world.unwell = "healthz answers 500"
+    await task
+    assert "reboot" in it.actions()
+    assert "healthz answers 500" in it.world.history[-1].message
+
+
+async def test_what_was_unwell_before_is_not_held_against_the_new_config() -> None:
+    it = await started()
+    it.world.unwell = "healthz answers 500"
+    it.want(WEB)
+    await it.settle()
+    assert (it.phase, it.actions()) == (Phase.IDLE, ["reload web.service"])

@@ -1,0 +1,89 @@
+"""Where events go: the journal and systemd's ``STATUS=``. D-Bus is in ``service``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from nodeagent import log
+from nodeagent.agent.report import Sink
+from nodeagent.core.events import Event, EventKind
+from nodeagent.core.status import Status, line
+
+__all__ = ["sentence", "to_journal", "to_notify"]
+
+_ACTS = ("daemon-reload", "reload", "restart", "reboot")
+
+
+def sentence(event: Event, status: Status) -> str:
+    """One line for people: what happened, to what, and why if it went wrong."""
+    step = event.step.name if event.step else ""
+    match event.kind:
+        case EventKind.STARTED:
+            return f"nodeagent {event.message} started, current config is {status.current or 'none'}"
+        case EventKind.UPDATE_STARTED:
+            return f"updating from {event.current or 'nothing'} to {event.desired}: {event.message}"
+        case EventKind.PHASE:
+            return f"{event.phase}: {event.message}" if event.message else str(event.phase)
+        case EventKind.STEP_STARTED:
+            return step
+        case EventKind.STEP_DONE:
+            return f"{step}: done in {event.seconds:.1f} s" if event.seconds is not None else f"{step}: done"
+        case EventKind.STEP_SKIPPED:
+            return f"{step}: not needed, {event.message}"
+        case EventKind.STEP_FAILED:
+            return f"{step} failed: {event.message}"
+        case EventKind.FALLBACK:
+            return f"falling back to a reboot: {event.message}"
+        case EventKind.REVERTING:
+            return f"reverting to {event.current or 'what was there before'}: {event.message}"
+        case EventKind.UPDATE_DONE:
+            how = f" ({event.message})" if event.message else ""
+            return f"{event.desired} is the current config{how}"
+        case EventKind.DEGRADED:
+            return f"degraded, {event.reason}: {event.message}"
+        case EventKind.REFUSED:
+            return f"refused, {event.reason}: {event.message}"
+        case EventKind.RESUMED:
+            return f"resuming the update to {event.desired}: {event.message}"
+        case EventKind.LEASE:
+            return f"lease: {status.lease.name} ({status.lease.reason})" if status.lease else "lease: free"
+        case EventKind.STOPPED:
+            return "stopped"
+        case EventKind.WAITING | EventKind.WARNING:
+            return event.message
+
+
+def _priority(event: Event) -> int | None:
+    """Steps that an admin notices count more than the writes around them."""
+    step = event.step.name if event.step else ""
+    if event.kind is EventKind.STEP_DONE and step.startswith(_ACTS):
+        return log.INFO
+    return None
+
+
+def to_journal(event: Event, status: Status) -> None:
+    step = event.step
+    log.event(
+        event.kind,
+        sentence(event, status),
+        priority=_priority(event),
+        phase=str(event.phase),
+        reason=event.reason,
+        update_id=event.update_id,
+        current=event.current,
+        desired=event.desired,
+        step=step.name if step else None,
+        index=step.index if step else None,
+        count=step.count if step else None,
+        percent=step.percent if step else None,
+        step_id=event.step_id,
+        seconds=round(event.seconds, 3) if event.seconds is not None else None,
+        **{name: value for name, value in event.fields.items() if isinstance(value, str | int | float)},
+    )
+
+
+def to_notify(tell: Callable[[str], None]) -> Sink:
+    def sink(event: Event, status: Status) -> None:
+        tell(line(status))
+
+    return sink

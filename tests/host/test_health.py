@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from nodeagent.core.domain import Health, HttpHealth, SocketHealth
+from nodeagent.host import health
+from nodeagent.host.health import HostHealth
+
+Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+def answering(data: bytes) -> Serve:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readline()
+        writer.write(data)
+        writer.close()
+
+    return serve
+
+
+async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    await reader.read()
+    writer.close()
+
+
+@asynccontextmanager
+async def server(serve: Serve) -> AsyncIterator[str]:
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as listening:
+        yield f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}/healthz"
+
+
+async def look(*checks: Health) -> str | None:
+    return await HostHealth(lambda unit: checks).check("x.service")
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        (b"HTTP/1.1 200 OK\r\n\r\nok", ""),
+        (b"HTTP/1.1 503 Service Unavailable\r\n\r\n", "answers 503"),
+        (b"SSH-2.0-OpenSSH\r\n", "does not speak HTTP"),
+        (b"", "does not speak HTTP"),
+    ],
+)
+async def test_http(data: bytes, says: str) -> None:
+    async with server(answering(data)) as url:
+        answer = await look(HttpHealth("x.service", url))
+    assert answer is not None
+    assert (says in answer) if says else answer == ""
+
+
+async def test_silence_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health, "DEADLINE", 0.1)
+    async with server(silent) as url:
+        assert "no answer" in (await look(HttpHealth("x.service", url)) or "")
+
+
+async def test_nobody_listens(tmp_path: Path) -> None:
+    assert "refused" in (await look(HttpHealth("x.service", "http://127.0.0.1:1/healthz")) or "").lower()
+    assert "No such file" in (await look(SocketHealth("x.service", str(tmp_path / "none"))) or "")
+
+
+async def test_a_socket_that_accepts(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    async with await asyncio.start_unix_server(silent, path):
+        assert await look(SocketHealth("x.service", str(path))) == ""
+
+
+async def test_a_unit_that_nobody_knows_is_neither_well_nor_unwell() -> None:
+    assert await look() is None
