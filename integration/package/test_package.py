@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import shutil
 import stat
@@ -17,6 +18,14 @@ from integration.package.conftest import EPOCH, Package, cannot, run_build
 
 HOME = "usr/lib/nodeagent"
 TOP = {"usr"}
+# As `matchpathcon` of Fedora's targeted policy has them; without bin_t an enforcing host refuses to start the agent.
+LABELS = {
+    "usr": "usr_t",
+    "usr/bin/nodeagent": "bin_t",
+    f"{HOME}/bin/python3": "bin_t",
+    f"{HOME}/manifest": "lib_t",
+    "usr/share/licenses": "usr_t",
+}
 # Of every glibc system; the manylinux policies allow the same ones. Everything else must be in the tree.
 GLIBC = re.compile(r"lib(c|m|pthread|dl|rt|util)\.so\.[0-9]+|ld-linux.*")
 
@@ -141,6 +150,10 @@ def test_the_image_is_a_system_extension_with_the_content_of_the_tar(package: Pa
     assert {path.name for path in root.iterdir()} == TOP  # /etc and /var of an extension are not merged
     assert stat.S_IMODE(root.stat().st_mode) == 0o755
     assert int(root.stat().st_mtime) == EPOCH
+    if os.geteuid() == 0:  # unsquashfs sets labels for root only
+        for name, label in LABELS.items():
+            found = os.getxattr(root / name, "security.selinux").rstrip(b"\0")
+            assert found.decode() == f"system_u:object_r:{label}:s0", name
     release.unlink()
     release.parent.rmdir()
     assert _content(root) == _content(package.tree)
