@@ -1,13 +1,14 @@
 """The tree as files to ship: a tar, and a squashfs image that systemd-sysext merges into /usr.
 
-Both depend on content alone: names are sorted, the owner is root, every time is the one given, and no file system
-attribute of the build machine gets in.
+Both depend on content alone: names are sorted, the owner is root, every time is the one given, and no attribute of the
+build machine's file system gets in.
 """
 
 from __future__ import annotations
 
 import io
 import os
+import re
 import tarfile
 from pathlib import Path
 
@@ -18,6 +19,16 @@ NAME = "nodeagent"  # of the image: systemd looks for an extension-release file 
 
 # systemd's own names for architectures where they differ from uname's.
 ARCHITECTURES = {"x86_64": "x86-64", "aarch64": "arm64"}
+
+
+# Files of an image cannot be relabelled, and an enforcing host lets PID 1 execute nothing that has no label.
+LABELS = (
+    (r"usr/(.*/)?bin(/.*)?", "bin_t"),
+    (r"usr/lib/systemd/system(/.*)?", "systemd_unit_file_t"),
+    (r"usr/lib(/.*)?", "lib_t"),
+    (r"usr/share/man(/.*)?", "man_t"),
+    (r"usr(/.*)?", "usr_t"),
+)
 
 
 def write_tar(tree: Path, target: Path, epoch: int, python: Path) -> None:
@@ -33,13 +44,16 @@ def write_sysext(tree: Path, target: Path, epoch: int, machine: str, version: st
     """`tree` as a system extension image for any distribution of this architecture."""
     release = {f"usr/lib/extension-release.d/extension-release.{NAME}": extension_release(machine, version)}
     # From a tar rather than a directory: owners and times need no root, and read order has no say.
-    command = [tools.require("sqfstar"), "-quiet", "-no-progress", "-no-xattrs", "-comp", "zstd"]
+    command = [tools.require("sqfstar"), "-quiet", "-no-progress", "-comp", "zstd"]
     # The archive has no entry for the root, and of all options only -all-time reaches its time.
     command += ["-mkfs-time", str(epoch), "-all-time", str(epoch)]
     command += ["-root-mode", "0755", "-root-uid", "0", "-root-gid", "0"]
     # Environment of its own: sqfstar refuses a SOURCE_DATE_EPOCH beside explicit times.
     tools.run(
-        [*command, str(target)], timeout=COMPRESS_TIMEOUT, stdin=_tar(tree, epoch, release), env={"PATH": os.defpath}
+        [*command, str(target)],
+        timeout=COMPRESS_TIMEOUT,
+        stdin=_tar(tree, epoch, release, labels=True),
+        env={"PATH": os.defpath},
     )
 
 
@@ -55,29 +69,32 @@ def extension_release(machine: str, version: str) -> str:
     )
 
 
-def _tar(tree: Path, epoch: int, extra: dict[str, str]) -> bytes:
+def _tar(tree: Path, epoch: int, extra: dict[str, str], *, labels: bool = False) -> bytes:
+    """An uncompressed archive of `tree` and of the `extra` files, which are given by name and content."""
     buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.GNU_FORMAT) as archive:
+    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as archive:
         members = {str(path.relative_to(tree)): path for path in tree.rglob("*")}
-        for name in sorted({*members, *extra, *(str(parent) for each in extra for parent in Path(each).parents[:-1])}):
-            if name in extra:
-                info = tarfile.TarInfo(name)
-                info.size = len(extra[name].encode())
-                archive.addfile(_plain(info, epoch), io.BytesIO(extra[name].encode()))
-            elif name not in members:
-                info = tarfile.TarInfo(name)
-                info.type, info.mode = tarfile.DIRTYPE, 0o755
-                archive.addfile(_plain(info, epoch))
-            elif members[name].is_file() and not members[name].is_symlink():
-                with members[name].open("rb") as content:
-                    archive.addfile(_plain(archive.gettarinfo(members[name], name), epoch), content)
+        folders = {str(parent) for name in extra for parent in Path(name).parents[:-1]}
+        for name in sorted(members.keys() | extra.keys() | folders):
+            content = b""
+            if path := members.get(name):
+                info = archive.gettarinfo(path, name)
+                content = path.read_bytes() if info.isreg() else b""
             else:
-                archive.addfile(_plain(archive.gettarinfo(members[name], name), epoch))
+                info = tarfile.TarInfo(name)
+                content = extra.get(name, "").encode()
+                info.size = len(content)
+                if name in folders:
+                    info.type, info.mode = tarfile.DIRTYPE, 0o755
+            info.uid = info.gid = 0
+            info.uname = info.gname = "root"
+            info.mtime = epoch
+            if labels:
+                info.pax_headers = {"SCHILY.xattr.security.selinux": f"system_u:object_r:{_type(name)}:s0\0"}
+            archive.addfile(info, io.BytesIO(content))
     return buffer.getvalue()
 
 
-def _plain(info: tarfile.TarInfo, epoch: int) -> tarfile.TarInfo:
-    info.uid = info.gid = 0
-    info.uname = info.gname = "root"
-    info.mtime = epoch
-    return info
+def _type(name: str) -> str:
+    """The SELinux type that the targeted policy of Fedora and RHEL gives to /`name`."""
+    return next(label for pattern, label in LABELS if re.fullmatch(pattern, name))
