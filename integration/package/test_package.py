@@ -8,8 +8,10 @@ import re
 import shutil
 import stat
 import subprocess
+import sys
 import tarfile
 import tomllib
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -167,10 +169,13 @@ def test_the_tar_carries_no_name_or_time_of_its_making(package: Package) -> None
 
 @pytest.mark.skipif(not (Path(__file__).parents[2] / "README.md").exists(), reason="the sources have no README yet")
 def test_the_wheel_has_the_package_and_its_entry_point(package: Package, tmp_path: Path) -> None:
-    uv = shutil.which("uv") or Path(shutil.which("python") or "python").with_name("uv")
+    uv = Path(sys.executable).with_name("uv")
     subprocess.run([uv, "build", "--quiet", "--wheel", "--out-dir", tmp_path, package.source], check=True)
     (wheel,) = tmp_path.glob("nodeagent-*-py3-none-any.whl")
-    listed = subprocess.run(["unzip", "-Z1", wheel], capture_output=True, text=True, check=True).stdout.splitlines()
+    with zipfile.ZipFile(wheel) as archive:
+        listed = archive.namelist()
+        (entry,) = (archive.read(name).decode() for name in listed if name.endswith("/entry_points.txt"))
+    assert "nodeagent = nodeagent.cli.main:entry" in entry.splitlines()
     assert {"nodeagent/__main__.py", "nodeagent/py.typed"} <= set(listed)
     assert not [name for name in listed if name.startswith(("tests/", "integration/", "packaging/"))]
 
