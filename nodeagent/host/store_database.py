@@ -193,4 +193,4 @@ class Database(Reader):
         with suppress(sqlite3.Error):  # the update is closed already; the next one tries again
             (free,) = self._db.execute("PRAGMA freelist_count").fetchone()
             if free > _SPARE_PAGES:
-                self._db.execute("PRAGMA incremental_vacuum").fetchall()
+                self._db.executescript("PRAGMA incremental_vacuum")  # execute() would stop after the first page

@@ -27,10 +27,15 @@ def store_errors(path: str) -> Iterator[None]:
         yield
     except sqlite3.Error as error:
         raise _translate(error, path) from error
+    except UnicodeDecodeError as error:  # SQLite quotes what it stumbled over
+        raise corrupt(path, "text in it is not UTF-8") from error
 
 
 def _translate(error: sqlite3.Error, path: str) -> AgentError:
-    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
+    if isinstance(error, sqlite3.ProgrammingError):
+        return Terminal(f"{path}: {error}", reason="StoreFault")  # a bug of ours, such as a call from another thread
+    # Text that is not UTF-8 is reported by the module, without a code.
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT)
     if code == sqlite3.SQLITE_READONLY_ROLLBACK:
         return Retryable(
             f"the last write to {path} was cut short",
@@ -42,7 +47,8 @@ def _translate(error: sqlite3.Error, path: str) -> AgentError:
             return Terminal(f"no space left to write {path}; its old state is whole", reason="NoSpace")
         case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
             return Retryable(f"another process keeps {path} locked", reason="StoreBusy")
-        case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
+        # Our statements are constants and tested: what does not fit them is the schema that the file claims to have.
+        case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB | sqlite3.SQLITE_ERROR | sqlite3.SQLITE_FORMAT:
             return corrupt(path, str(error))
         case sqlite3.SQLITE_READONLY:
             return Terminal(f"{path} is on a read-only file system", reason="ReadOnly")

@@ -32,7 +32,7 @@ from nodeagent.host.store_schema import HEADER_BYTES, check_header, check_tables
 __all__ = ["open_database", "read_only_open"]
 
 _BUSY_SECONDS = 5.0  # a reader holds its lock for milliseconds
-_CHECK_SECONDS = 5.0  # of quick_check; an ordinary store takes some milliseconds
+_CHECK_SECONDS = 5.0  # of integrity_check; an ordinary store takes some milliseconds
 _CHECK_STEPS = 10_000  # SQLite instructions between two looks at the clock
 _OPEN_DIR = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -57,9 +57,9 @@ def open_database(path: Path) -> Iterator[Database]:
             db.execute("PRAGMA journal_mode = TRUNCATE")
             db.execute("PRAGMA synchronous = FULL")
             db.execute("PRAGMA secure_delete = ON")
-            _quick_check(name, db)
+            _check(name, db)
             migrate(db)
-            check_tables(name, db)
+            check_tables(db)
         yield Database(db, name)
 
 
@@ -184,12 +184,12 @@ def _connect(path: Path, mode: str) -> sqlite3.Connection:
     return db
 
 
-def _quick_check(path: str, db: sqlite3.Connection) -> None:
+def _check(path: str, db: sqlite3.Connection) -> None:
     """Given up when it takes too long: then damage is met when it is read, by the checksums."""
     end = time.monotonic() + _CHECK_SECONDS
     db.set_progress_handler(lambda: time.monotonic() > end, _CHECK_STEPS)
     try:
-        findings = [str(row[0]) for row in db.execute("PRAGMA quick_check(1)")]
+        findings = [str(row[0]) for row in db.execute("PRAGMA integrity_check(1)")]
     except sqlite3.OperationalError as error:
         if error.sqlite_errorcode != sqlite3.SQLITE_INTERRUPT:
             raise
