@@ -41,11 +41,12 @@ def diff(old: MachineConfig, new: MachineConfig) -> tuple[Change, ...]:
 
 
 def _entries(domain: str, old: Mapping[str, Entry], new: Mapping[str, Entry]) -> Iterator[Change]:
-    for key, entry in new.items():
+    # Most entries are the same object on both sides: the parser shares them.
+    for key, entry in [pair for pair in new.items() if old.get(pair[0]) is not pair[1]]:
         before = old.get(key)
         if before is None:
             yield Change(domain, key, ChangeKind.ADDED)
-        elif before is not entry and before != entry:  # entries that the parser shared need no look inside
+        elif before != entry:
             yield Change(domain, key, ChangeKind.MODIFIED)
     for key in old.keys() - new.keys():
         yield Change(domain, key, ChangeKind.REMOVED)

@@ -6,11 +6,12 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from nodeagent.core.fields import Fields
-from nodeagent.core.files import Cache, FileReader
+from nodeagent.core.files import FileReader
 from nodeagent.core.machineconfig import FileEntry, UnitEntry, UserEntry
 from nodeagent.core.paths import has_control, path_problem
 from nodeagent.core.places import Places
 from nodeagent.core.problems import shown
+from nodeagent.core.quickfiles import QuickFiles
 from nodeagent.core.unapplied import Unapplied
 from nodeagent.core.units import read_units
 from nodeagent.core.users import read_users
@@ -39,7 +40,7 @@ class Ignition:
     users: dict[str, UserEntry] = field(default_factory=dict)
 
 
-def read_ignition(config: Fields, unapplied: Unapplied, cache: Cache) -> Ignition:
+def read_ignition(config: Fields, unapplied: Unapplied) -> Ignition:
     """Problems go where those of ``config`` go; on any of them the result is of no use."""
     if not config:
         config.finish()
@@ -47,9 +48,14 @@ def read_ignition(config: Fields, unapplied: Unapplied, cache: Cache) -> Ignitio
     version2 = _version(config.child("ignition"), unapplied) == VERSION_2
     places = Places(config.problems)
     storage = config.child("storage")
-    items = storage.items("files")
-    reader = FileReader(config.problems, unapplied, cache)
-    reader.read(items, storage.at("files"), version2=version2)
+    files = storage.raw("files")
+    reader = FileReader(config.problems, unapplied, version2=version2)
+    if isinstance(files, QuickFiles) and not version2:
+        reader.finish(files, storage.at("files"))
+    elif isinstance(files, QuickFiles):
+        reader.read([item.plain() for item in files.items], storage.at("files"))
+    else:
+        reader.read(storage.items("files"), storage.at("files"))
     for key, identity in (_LISTS_2 if version2 else _LISTS).items():
         for path, entry in _entries(storage, key, identity, unapplied, "storage"):
             if identity == "path":
@@ -67,7 +73,7 @@ def read_ignition(config: Fields, unapplied: Unapplied, cache: Cache) -> Ignitio
         unapplied.note("kernelArguments", config.raw("kernelArguments"))
     storage.finish()
     config.finish()
-    places.check(reader.files, reader.parents, items, storage.at("files"))
+    places.check(reader.files, reader.parents, files, storage.at("files"))
     return Ignition(reader.files, units, users)
 
 

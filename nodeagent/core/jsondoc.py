@@ -13,6 +13,7 @@ import msgspec
 
 from nodeagent.core.document import decode_json, inspect, weight
 from nodeagent.core.jsonfile import JsonFile
+from nodeagent.core.quickfiles import Cache, read_usual
 from nodeagent.errors import InvalidInput
 
 __all__ = ["read"]
@@ -63,25 +64,24 @@ class _Document(msgspec.Struct, forbid_unknown_fields=True):
 _DECODER: Final = msgspec.json.Decoder(_Document)
 
 
-def read(text: bytes) -> dict[str, object] | None:
-    """The document as ``document.load`` gives it, but with ``JsonFile`` for each file; None: use that instead."""
+def read(text: bytes, cache: Cache) -> dict[str, object] | None:
+    """The document as ``document.load`` gives it, but with ``QuickFiles`` for its files; None: use that instead."""
     try:
         document = _DECODER.decode(text)
-    except (msgspec.MsgspecError, RecursionError):
-        return None
-    files = document.spec.config.storage.files
-    if len(files) > MAX_FILES:
-        return None
-    rest = _Rest()
-    try:
+        files = document.spec.config.storage.files
+        if len(files) > MAX_FILES:
+            return None
+        rest = _Rest()
         data = rest.plain(document, "")
-    except InvalidInput:
+    except (msgspec.MsgspecError, RecursionError, InvalidInput):
         return None
     # Without a backslash outside of the rest no escape can stand for a colon or hide one.
-    if text.count(b"\\") != rest.backslashes:
+    if b"\\" in text and text.count(b"\\") != rest.backslashes:
         return None
-    if text.count(b":") != rest.colons + sum([file.colons() for file in files]):
+    quick = read_usual(files, cache)
+    if text.count(b":") != rest.colons + quick.colons:
         return None
+    rest.storage["files"] = quick
     return data
 
 
@@ -91,6 +91,7 @@ class _Rest:
     def __init__(self) -> None:
         self.colons = 0
         self.backslashes = 0
+        self.storage: dict[str, object] = {}
         self._weight = 0
 
     def plain(self, part: msgspec.Struct, path: str) -> dict[str, object]:
@@ -105,8 +106,8 @@ class _Rest:
                 data[key] = self._decode(bytes(value), place)
             elif isinstance(value, msgspec.Struct):
                 data[key] = self.plain(value, place)
-            else:
-                data[key] = value
+        if isinstance(part, _Storage):
+            self.storage = data
         return data
 
     def _decode(self, text: bytes, path: str) -> object:

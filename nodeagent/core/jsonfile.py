@@ -33,24 +33,6 @@ class JsonFile(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, g
     user: JsonOwner | None = None
     group: JsonOwner | None = None
 
-    def colons(self) -> int:
-        """How many the text of this entry has if it has no key twice: one for each key, and those in strings."""
-        contents = self.contents
-        count = 1 + self.path.count(":") + (self.mode is not None) + (self.overwrite is not None)
-        if contents is not None:
-            count += 1
-            if contents.source is not None:
-                count += 1 + contents.source.count(":")
-            if contents.compression is not None:
-                count += 1 + contents.compression.count(":")
-            if contents.verification is not None:
-                text = contents.verification.hash
-                count += 1 if text is None else 2 + text.count(":")
-        for owner in (self.user, self.group):
-            if owner is not None:
-                count += 1 + (owner.id is not None) + (0 if owner.name is None else 1 + owner.name.count(":"))
-        return count
-
     def plain(self) -> object:
         """The entry as an object of a document."""
         return msgspec.to_builtins(self)

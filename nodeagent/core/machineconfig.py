@@ -9,12 +9,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 import msgspec
 
-__all__ = ["CORE_USER", "ConfigSource", "FileEntry", "MachineConfig", "UnitEntry", "UserEntry"]
+__all__ = [
+    "CORE_USER",
+    "MAX_ID",
+    "MAX_MODE",
+    "ConfigSource",
+    "FileEntry",
+    "MachineConfig",
+    "UnitEntry",
+    "UserEntry",
+]
 
-CORE_USER = "core"
+CORE_USER: Final = "core"
+MAX_MODE: Final = 0o777  # setuid, setgid and sticky are refused as the machine-config-daemon does
+MAX_ID: Final = 2**32 - 2  # the one above means "unchanged" to chown(2)
 
 
 class FileEntry(msgspec.Struct, frozen=True, gc=False):

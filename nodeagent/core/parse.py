@@ -12,12 +12,13 @@ from typing import Final
 from nodeagent.core import jsondoc, kargs
 from nodeagent.core.document import check_text, is_json, load
 from nodeagent.core.fields import Fields
-from nodeagent.core.files import Cache
 from nodeagent.core.ignition import read_ignition
 from nodeagent.core.machineconfig import MachineConfig
 from nodeagent.core.paths import has_control
-from nodeagent.core.problems import Problems, shown
+from nodeagent.core.problems import Problems, kind_of, shown
+from nodeagent.core.quickfiles import Cache
 from nodeagent.core.unapplied import Unapplied
+from nodeagent.errors import InvalidInput
 
 __all__ = ["API_VERSION", "KERNEL_TYPES", "KIND", "parse", "parse_document"]
 
@@ -36,13 +37,15 @@ def parse(text: bytes, what: str = "the MachineConfig", *, cache: Cache | None =
     saves decoding and comparing them. It changes no result.
     """
     text = check_text(text, what)
-    document = jsondoc.read(text) if is_json(text) else None
-    return parse_document(load(text, what) if document is None else document, what, cache=cache)
+    document = jsondoc.read(text, {} if cache is None else cache) if is_json(text) else None
+    return parse_document(load(text, what) if document is None else document, what)
 
 
-def parse_document(document: object, what: str = "the MachineConfig", *, cache: Cache | None = None) -> MachineConfig:
+def parse_document(document: object, what: str = "the MachineConfig") -> MachineConfig:
     """The same for data that ``document.load`` gave or would give."""
     problems = Problems()
+    if not isinstance(document, dict):
+        raise InvalidInput(f"{what} is invalid: must be an object, is {kind_of(document)}")
     unapplied = Unapplied()
     top = Fields(document, "", problems)
     for key, wanted in (("apiVersion", API_VERSION), ("kind", KIND)):
@@ -53,7 +56,7 @@ def parse_document(document: object, what: str = "the MachineConfig", *, cache: 
     top.raw("status")  # an observation of the cluster, nothing that we are asked for
     spec = top.child("spec")
     top.finish()
-    ignition = read_ignition(spec.child("config"), unapplied, {} if cache is None else cache)
+    ignition = read_ignition(spec.child("config"), unapplied)
     config = MachineConfig(
         name=name,
         files=ignition.files,

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Set
 
 from nodeagent.core.machineconfig import FileEntry
 from nodeagent.core.problems import Problems, shown
+from nodeagent.core.quickfiles import QuickFiles
 
 __all__ = ["Places"]
 
@@ -27,15 +28,15 @@ class Places:
         if directory:
             self._directories.add(path)
 
-    def check(self, files: Mapping[str, FileEntry], parents: Set[str], items: Iterable[object], place: str) -> None:
-        """``parents`` are the directories of ``files``; ``items`` the entries, in the document at ``place``."""
+    def check(self, files: Mapping[str, FileEntry], parents: Set[str], items: object, place: str) -> None:
+        """``parents`` are the directories of ``files``; ``items`` what was read, in the document at ``place``."""
         for path, claim in self._claims.items():
             if path in files:
                 self._problems.add(claim, f"{shown(path)} has two entries, the other is in {place}")
         index: dict[str, int] = {}
         for path in _with_ancestors(parents, self._claims):
             if path in files:
-                index = index or {_path_of(item): number for number, item in enumerate(items)}
+                index = index or _index(items)
                 self._problems.add(f"{place}[{index[path]}].path", f"{shown(path)} is the directory of other entries")
             if path in self._claims and path not in self._directories:
                 self._problems.add(self._claims[path], f"{shown(path)} is the directory of other entries")
@@ -51,5 +52,8 @@ def _with_ancestors(parents: Set[str], claims: Iterable[str]) -> set[str]:
     return found
 
 
-def _path_of(item: object) -> str:
-    return str(item["path"] if isinstance(item, dict) and "path" in item else getattr(item, "path", ""))
+def _index(items: object) -> dict[str, int]:
+    if isinstance(items, QuickFiles):
+        return {item.path: number for number, item in enumerate(items.items)}
+    assert isinstance(items, list)  # or there were no files
+    return {str(item.get("path")): number for number, item in enumerate(items) if isinstance(item, dict)}
