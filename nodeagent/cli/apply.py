@@ -1,0 +1,165 @@
+"""`nodeagent apply`: make a MachineConfig the desired one, and follow the update to its end if asked to."""
+
+from __future__ import annotations
+
+import argparse
+from contextlib import ExitStack, aclosing
+from typing import Any
+
+from nodeagent.cli import inputs
+from nodeagent.cli.client import Client, ask
+from nodeagent.cli.output import printable
+from nodeagent.cli.progress import QUIET, Ending, Show, at_rest, ending, show
+from nodeagent.cli.terminal import BAD, GOOD, WARN, duration, emit, paint
+from nodeagent.core.hints import hint
+from nodeagent.errors import InvalidInput, Refused, Unreachable
+
+__all__ = ["add_arguments", "run"]
+
+RECENT = 50  # updates of the history that are compared before and after
+TICK = 0.5  # seconds between two looks at the clock while nothing changes
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", metavar="FILE", help="the MachineConfig, YAML or JSON; - is standard input")
+    parser.add_argument("--wait", action="store_true", help="show the progress, and return when the update has ended")
+    parser.add_argument("--json", action="store_true", help="one JSON object (nodeagent/apply/v1)")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Without ``--wait`` 0 means accepted. With it: 0 done, 1 reverted or degraded, 4 refused or still under way."""
+    text = inputs.read(args.file)
+    name = _check(text, inputs.name_of(args.file))
+    if not args.wait:
+        digest = ask(lambda client: client.apply(text.decode()))
+        _accepted(name, digest, as_json=args.json)
+        return 0
+    with ExitStack() as stack:
+        result, digest = ask(lambda client: _apply_and_wait(client, name, text.decode(), stack, silent=args.json))
+    if args.json:
+        emit(_answer(name, digest, result))
+    else:
+        _tell(name, result)
+    return result.exit_code
+
+
+def _check(text: bytes, what: str) -> str:
+    """The name of the config. What the daemon would refuse as unreadable is refused here, with the file's name."""
+    from nodeagent.core.parse import parse
+
+    name = parse(text, what).name
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        raise InvalidInput(f"{what} is not UTF-8") from None
+    return name
+
+
+def _accepted(name: str, digest: str, *, as_json: bool) -> None:
+    if as_json:
+        emit(_answer(name, digest, Ending("accepted")))
+    else:
+        print(f"{printable(name)} is the desired config now; nodeagent status --watch follows the update")
+
+
+def _answer(name: str, digest: str, result: Ending) -> dict[str, Any]:
+    return {
+        "schema": "nodeagent/apply/v1",
+        "config": name,
+        "digest": digest,
+        "outcome": result.outcome,
+        "reason": result.reason,
+        "message": result.message,
+        "seconds": result.seconds,
+        "reboots": result.reboots,
+        "reboot_avoided": result.reboot_avoided,
+    }
+
+
+async def _apply_and_wait(
+    client: Client, name: str, text: str, stack: ExitStack, *, silent: bool
+) -> tuple[Ending, str]:
+    known = frozenset(entry["update_id"] for entry in await client.history(RECENT))
+    draw = show(stack, silent=silent)
+    digest = await client.apply(text)
+    return await _wait(client, name, known, draw), digest
+
+
+async def _wait(client: Client, name: str, known: frozenset[str], draw: Show) -> Ending:
+    """Until it ended, however often the daemon restarts meanwhile. A reboot of the host ends us, too: SIGTERM is
+    turned into an answer that says how to go on."""
+    import asyncio
+    import signal
+
+    told = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGTERM, told.set)
+    waiting = asyncio.ensure_future(_ending(client, name, known, draw))
+    stopping = asyncio.ensure_future(told.wait())
+    try:
+        await asyncio.wait({waiting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        if not waiting.done():
+            raise Refused(
+                "stopped while the update goes on; the host may be rebooting",
+                reason="StillUnderWay",
+                hint="nodeagent status --watch shows how it goes on, also after the reboot",
+            )
+        return waiting.result()
+    finally:
+        loop.remove_signal_handler(signal.SIGTERM)
+        for task in (waiting, stopping):
+            task.cancel()
+        await asyncio.gather(waiting, stopping, return_exceptions=True)
+
+
+async def _ending(client: Client, name: str, known: frozenset[str], draw: Show) -> Ending:
+    import asyncio
+
+    loop = asyncio.get_running_loop()
+    latest: dict[str, Any] | None = None
+    changed = loop.time()
+
+    async def follow() -> None:
+        nonlocal latest, changed
+        async with aclosing(client.follow()) as statuses:
+            async for status in statuses:
+                draw(status)
+                latest, changed = status, loop.time()
+
+    following = asyncio.ensure_future(follow())
+    try:
+        while True:
+            # Over is decided by the history, which is asked only while the daemon is at rest.
+            if latest is not None and at_rest(latest):
+                try:
+                    history = await client.history(RECENT)
+                except Unreachable:
+                    history = []
+                quiet = loop.time() - changed
+                if (result := ending(name, latest, history, known, quiet)) is not None:
+                    return result
+            await asyncio.wait({following}, timeout=TICK if latest is None or at_rest(latest) else QUIET)
+            if following.done():
+                following.result()
+    finally:
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+
+
+def _tell(name: str, result: Ending) -> None:
+    name = printable(name)
+    took = f" in {duration(result.seconds)}" if result.seconds is not None else ""
+    why = printable(": ".join(part for part in (result.reason, result.message) if part))
+    match result.outcome:
+        case "done":
+            how = {0: ""}.get(result.reboots, f", with {result.reboots} reboot(s)")
+            avoided = "; a reboot was avoided" if result.reboot_avoided else ""
+            print(paint(f"done: {name} is the current config{took}{how}{avoided}", GOOD))
+        case "done-after-fallback":
+            print(paint(f"done: {name} is the current config{took}, but it needed a reboot: {why}", WARN))
+        case "unchanged":
+            print(paint(f"nothing to do: {name} is the current config", GOOD))
+        case outcome:
+            print(paint(f"{outcome}: {name} is not in force{took}: {why}", BAD))
+            if result.reason:
+                print(f"what now: {hint(result.reason)}")

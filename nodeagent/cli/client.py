@@ -1,0 +1,187 @@
+"""The daemon's D-Bus service, as the commands see it.
+
+What each command exits with comes from the kind of error, whichever side of the bus it was raised on:
+
+    0  done                          the answer
+    1  AgentError, Terminal          the agent or the host failed, or the agent is degraded
+    2  InvalidInput                  the input cannot be read or breaks a rule
+    3  Unreconcilable                the change cannot be applied to a running host
+    4  Refused                       somebody else holds the lease, a guard or polkit said no
+    5  Unreachable                   no daemon, no bus, or no answer in time
+
+Imports nothing at import time that a command without the bus would pay for.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import aclosing, asynccontextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from nodeagent.core.hints import hint
+from nodeagent.errors import AgentError, Terminal, Unreachable
+
+if TYPE_CHECKING:
+    from nodeagent.host.bus import Bus
+
+__all__ = ["MANAGER", "NAME", "PATH", "STATUS", "Client", "ask", "connect"]
+
+NAME = "org.nodeagent.Agent1"
+PATH = "/org/nodeagent/Agent1"
+MANAGER = "org.nodeagent.Agent1.Manager"
+STATUS = "org.nodeagent.Agent1.Status"
+PROPERTIES = "org.freedesktop.DBus.Properties"
+
+QUICK = 10.0
+"""Seconds for what the daemon answers from memory or the store."""
+
+THOROUGH = 300.0
+"""Seconds for what reads all managed files, runs checkers, or asks a person for a password."""
+
+POLL = 1.0
+"""Seconds between two looks for a daemon that is gone: a name that nobody has sends no signals."""
+
+NO_ANSWER = frozenset({"BusTimeout", "NoReply", "BusConnectionLost", "LimitsExceeded"})
+
+T = TypeVar("T")
+
+
+class Client:
+    """Raises ``AgentError`` kinds only, each with a hint."""
+
+    def __init__(self, bus: Bus) -> None:
+        self._bus = bus
+
+    async def apply(self, text: str) -> str:
+        """Makes ``text`` the desired config. Returns its digest; the update goes on without us."""
+        return str(await self._call("Apply", "sa{sv}", (text, {}), THOROUGH))
+
+    async def verify(self) -> dict[str, Any]:
+        return _object(await self._call("Verify", timeout=THOROUGH))
+
+    async def history(self, limit: int) -> list[dict[str, Any]]:
+        """The newest first."""
+        return list(_object(await self._call("History", "u", (limit,)))["updates"])
+
+    async def start_maintenance(self, reason: str) -> None:
+        await self._call("StartMaintenance", "s", (reason,), THOROUGH)
+
+    async def stop_maintenance(self) -> None:
+        await self._call("StopMaintenance", timeout=THOROUGH)
+
+    async def status(self) -> dict[str, Any]:
+        return _object(await self._get("Status"))
+
+    async def version(self) -> str:
+        return str(await self._get("Version"))
+
+    async def follow(self) -> AsyncGenerator[dict[str, Any] | None, None]:
+        """The status now and at each change; None when the daemon went away. For ever: it may come back. Close it
+        (``contextlib.aclosing``), or the subscription stays."""
+        import asyncio
+
+        last: dict[str, Any] | None = {}
+        while True:
+            try:
+                async with asyncio.timeout(QUICK):
+                    now: dict[str, Any] | None = await self.status()
+            except (Unreachable, TimeoutError):
+                now = None
+            if now != last:
+                yield now
+                last = now
+            if now is None:
+                await asyncio.sleep(POLL)
+                continue
+            try:
+                async with aclosing(self._changes(now)) as changes:
+                    async for changed in changes:
+                        yield changed
+                        last = changed
+            except Unreachable:
+                pass  # the next round says so
+
+    async def _changes(self, known: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
+        """Until the connection is lost, or the daemon stops to answer."""
+        import asyncio
+
+        from nodeagent.host.bus import Match
+
+        match = Match(PROPERTIES, "PropertiesChanged", sender=NAME, path=PATH, arg0=STATUS)
+        with _translated():
+            async with self._bus.signals(match) as signals:
+                # Subscribed first, asked second: no change falls between the two.
+                now = await self.status()
+                while True:
+                    if now != known:
+                        yield now
+                        known = now
+                    try:
+                        async with asyncio.timeout(POLL):
+                            _, changed, _ = (await signals.next()).body
+                        now = _object(changed["Status"]) if "Status" in changed else await self.status()
+                    except TimeoutError:
+                        now = await self.status()
+
+    async def _call(self, member: str, signature: str = "", body: tuple[Any, ...] = (), timeout: float = QUICK) -> Any:
+        with _translated():
+            reply = await self._bus.call(
+                NAME, PATH, MANAGER, member, signature, body, timeout=timeout, interactive=True
+            )
+        return reply[0] if reply else None
+
+    async def _get(self, name: str) -> Any:
+        with _translated():
+            return await self._bus.get(NAME, PATH, STATUS, name, timeout=QUICK)
+
+
+class _translated:  # noqa: N801 - a context manager, read as a word
+    """Errors of the bus in the words of a person who typed a command."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        if not isinstance(error, AgentError):
+            return
+        error.hint = error.hint or hint(error.reason)
+        if error.reason == "ServiceUnknown":
+            raise Unreachable("the daemon does not run", reason=error.reason, hint=hint("Unreachable")) from error
+        if error.reason == "BusUnreachable":
+            raise Unreachable(
+                "the system bus cannot be reached", reason=error.reason, hint=hint(error.reason)
+            ) from error
+        if error.reason in NO_ANSWER:
+            raise Unreachable(error.message, reason=error.reason, hint=hint("Unreachable")) from error
+
+
+def _object(text: Any) -> dict[str, Any]:
+    try:
+        answer = json.loads(text)
+    except (TypeError, ValueError):
+        answer = None
+    if not isinstance(answer, dict):
+        raise Terminal("the daemon's answer makes no sense", reason="UnexpectedReply", hint=hint("UnexpectedReply"))
+    return answer
+
+
+@asynccontextmanager
+async def connect(address: str = "") -> AsyncIterator[Client]:
+    """``address`` is for tests; "" is the system bus. Connects at the first call."""
+    from nodeagent.host.bus import Bus
+
+    # A bus that is not there at once is not there: a person waits. Commands that outlive a restart ask again.
+    async with Bus(address, connect_for=1.0) as bus:
+        yield Client(bus)
+
+
+def ask(work: Callable[[Client], Awaitable[T]]) -> T:
+    """Runs one conversation with the daemon, from its start to its end."""
+    import asyncio
+
+    async def conversation() -> T:
+        async with connect() as client:
+            return await work(client)
+
+    return asyncio.run(conversation())

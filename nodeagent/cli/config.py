@@ -1,0 +1,113 @@
+"""`nodeagent config`: the agent's own settings, and whether what the daemon will read is any good."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from nodeagent.cli.terminal import BAD, DIM, GOOD, emit, paint, table
+from nodeagent.errors import InvalidInput, Problem
+
+__all__ = ["add_arguments", "run"]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    commands = parser.add_subparsers(dest="config_command", metavar="COMMAND", required=True)
+    show = commands.add_parser("show", help="every setting, its value and where it comes from")
+    check = commands.add_parser("check", help="check the settings, the policy and the desired config")
+    for command in (show, check):
+        command.add_argument("--json", action="store_true", help="one JSON object (nodeagent/config/v1)")
+
+
+def run(args: argparse.Namespace) -> int:
+    """0; 2 if something is wrong, with all that is."""
+    return _show(as_json=args.json) if args.config_command == "show" else _check(as_json=args.json)
+
+
+def _show(*, as_json: bool) -> int:
+    from nodeagent import settings
+
+    loaded = settings.load()
+    values = settings.flatten(loaded.settings)
+    if as_json:
+        shown = {key: {"value": value, "from": loaded.origins.get(key, "default")} for key, value in values.items()}
+        emit({"schema": "nodeagent/config/v1", "settings": shown, "files": list(loaded.files)})
+    else:
+        rows = [[key, _yaml(value), loaded.origins.get(key) or paint("default", DIM)] for key, value in values.items()]
+        table(["SETTING", "VALUE", "FROM"], rows)
+    return 0
+
+
+def _yaml(value: Any) -> str:
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case float():
+            return f"{value:g}"
+        case _:
+            return str(value) or '""'
+
+
+def _check(*, as_json: bool) -> int:
+    looks = _looks()
+    bad = [look for look in looks if look["problems"]]
+    if as_json:
+        emit({"schema": "nodeagent/config-check/v1", "ok": not bad, "files": looks})
+        return 2 if bad else 0
+    for look in looks:
+        verdict = paint("bad", BAD) if look["problems"] else look["skipped"] or paint("good", GOOD)
+        print(f"{look['what']}: {verdict}")
+        for problem in look["problems"]:
+            print(f"  {problem['path']}: {problem['message']}")
+    return 2 if bad else 0
+
+
+def _looks() -> list[dict[str, Any]]:
+    """Settings first: they say where the others are."""
+    from nodeagent import settings
+
+    try:
+        loaded = settings.load()
+    except InvalidInput as error:
+        return [_look("settings", error.problems)]
+    values = loaded.settings
+    looks = [_look(f"settings ({len(loaded.files)} files)")]
+    if values.policy:
+        optional = values.policy == settings.Settings().policy
+        looks.append(_look_at(values.policy, "policy", optional=optional))
+    return [*looks, _look_at(values.desired_config, "desired config", optional=True)]
+
+
+def _look_at(path: str, what: str, *, optional: bool) -> dict[str, Any]:
+    from pathlib import Path
+
+    title = f"{what} {path}"
+    try:
+        text = Path(path).read_bytes()
+    except FileNotFoundError:
+        return _look(title, skipped="there is none") if optional else _look(title, [Problem(path, "does not exist")])
+    except PermissionError:
+        return _look(title, skipped="only root may read it; run this as root to check it")
+    except OSError as error:
+        return _look(title, [Problem(path, error.strerror or "cannot be read")])
+    try:
+        _parse(text, what)
+    except InvalidInput as error:
+        return _look(title, error.problems or [Problem(path, error.message)])
+    return _look(title)
+
+
+def _parse(text: bytes, what: str) -> None:
+    if what == "policy":
+        from nodeagent.core.policy_parse import parse_policy
+
+        parse_policy(text)
+    else:
+        from nodeagent.core.parse import parse
+
+        parse(text)
+
+
+def _look(what: str, problems: Any = (), *, skipped: str = "") -> dict[str, Any]:
+    found = [{"path": problem.path, "message": problem.message} for problem in problems]
+    return {"what": what, "problems": found, "skipped": skipped}

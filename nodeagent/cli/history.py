@@ -1,0 +1,85 @@
+"""`nodeagent history`: how each update ended, how long it took, and which reboots were avoided."""
+
+from __future__ import annotations
+
+import argparse
+from datetime import datetime
+from typing import Any
+
+from nodeagent.cli import stopped
+from nodeagent.cli.client import ask
+from nodeagent.cli.output import printable
+from nodeagent.cli.terminal import BAD, GOOD, WARN, ago, clock, duration, emit, local_now, paint, table
+from nodeagent.errors import Unreachable
+
+__all__ = ["add_arguments", "run"]
+
+ALL = 1000  # what the daemon hands out at most; the totals are over these
+SHOWN = 20
+STYLES = {"done": GOOD, "done-after-fallback": WARN, "reverted": BAD, "degraded": BAD, "refused": WARN}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="one JSON object (nodeagent/history/v1)")
+    parser.add_argument(
+        "--limit", type=_count, default=SHOWN, metavar="N", help="show the last N updates (default: %(default)s)"
+    )
+
+
+def _count(text: str) -> int:
+    if not 1 <= int(text) <= ALL:
+        raise ValueError
+    return int(text)
+
+
+def run(args: argparse.Namespace) -> int:
+    """0, also without any update yet."""
+    try:
+        updates = ask(lambda client: client.history(ALL))
+    except Unreachable as why:
+        updates = stopped.history(why, ALL)
+    totals = _totals(updates)
+    if args.json:
+        emit({"schema": "nodeagent/history/v1", "updates": updates[: args.limit], "totals": totals})
+    else:
+        _show(updates[: args.limit], totals)
+    return 0
+
+
+def _totals(updates: list[dict[str, Any]]) -> dict[str, int]:
+    return {
+        "updates": len(updates),
+        "reboots": sum(update["reboots"] for update in updates),
+        "reboots_avoided": sum(update["reboot_avoided"] for update in updates),
+    }
+
+
+def _show(updates: list[dict[str, Any]], totals: dict[str, int]) -> None:
+    if not updates:
+        print("no update yet")
+        return
+    now = local_now()
+    table(
+        ["STARTED", "AGO", "TOOK", "TO", "OUTCOME", "PLANNED", "REBOOTS", "WHY"],
+        [_row(update, now) for update in updates],
+        right=(6,),
+    )
+    print(
+        f"\n{totals['updates']} updates, {totals['reboots']} reboots, "
+        + paint(f"{totals['reboots_avoided']} reboots avoided", GOOD)
+    )
+
+
+def _row(update: dict[str, Any], now: datetime) -> list[str]:
+    reboots = "0 (avoided)" if update["reboot_avoided"] else str(update["reboots"])
+    why = ": ".join(part for part in (update["reason"], update["message"]) if part)
+    return [
+        clock(update["started"], now),
+        ago(update["started"], now).removesuffix(" ago"),
+        duration(update["seconds"]),
+        printable(update["to_name"]),
+        paint(update["outcome"], STYLES.get(update["outcome"], "")),
+        update["disruption"],
+        reboots,
+        printable(why),
+    ]

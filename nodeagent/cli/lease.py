@@ -1,0 +1,53 @@
+"""`nodeagent lease show`: who has the right to disrupt this host."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from nodeagent.cli import stopped
+from nodeagent.cli.client import Client, ask
+from nodeagent.cli.output import printable
+from nodeagent.cli.terminal import ago, clock, emit, local_now
+from nodeagent.errors import Unreachable
+
+__all__ = ["add_arguments", "held", "run"]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    commands = parser.add_subparsers(dest="lease_command", metavar="COMMAND", required=True)
+    show = commands.add_parser("show", help="who holds the lease, since when and why")
+    show.add_argument("--json", action="store_true", help="one JSON object (nodeagent/lease/v1)")
+
+
+def held() -> dict[str, Any] | None:
+    """The lease as in the status; the daemon's store is asked where it does not run."""
+    try:
+        lease: dict[str, Any] | None = ask(Client.status)["lease"]
+    except Unreachable as why:
+        return stopped.lease(why)
+    return lease
+
+
+def run(args: argparse.Namespace) -> int:
+    """0, whether somebody holds it or not."""
+    lease = held()
+    if args.json:
+        emit({"schema": "nodeagent/lease/v1", "lease": lease})
+    elif lease is None:
+        print("nobody holds the lease on this host")
+    else:
+        describe(lease)
+    return 0
+
+
+def describe(lease: dict[str, Any]) -> None:
+    now = local_now()
+    rows = [("holder", lease["holder"]), ("operation", lease.get("operation", "")), ("reason", lease["reason"])]
+    rows += [("backend", lease["backend"])]
+    if since := lease.get("since"):
+        rows.append(("since", f"{clock(since, now)}, {ago(since, now)}"))
+    rows.append(("expires", clock(lease["expires"], now) if lease["expires"] else "never"))
+    for label, text in rows:
+        if text:
+            print(f"{label:<9}  {printable(text)}")

@@ -1,0 +1,97 @@
+"""A status as lines for a person: what, since when, who, and what now. Pure, apart from colours."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+
+from nodeagent.cli.output import printable
+from nodeagent.cli.terminal import BAD, DIM, GOOD, STRONG, WARN, ago, clock, paint
+from nodeagent.core.hints import hint
+
+__all__ = ["progress_line", "view"]
+
+WIDTH = 24  # of the bar, in characters
+
+
+def view(status: dict[str, Any], now: datetime, *, bar: bool = False) -> list[str]:
+    """``bar``: draw progress as one; plain text says 3/9 (40 %)."""
+    rows = list(_rows(status, now, bar=bar))
+    width = max(len(label) for label, _ in rows)
+    return [f"{label.ljust(width)}  {text}" for label, text in rows]
+
+
+def _rows(status: dict[str, Any], now: datetime, *, bar: bool) -> Iterator[tuple[str, str]]:
+    phase, reason = status["phase"], status["reason"]
+    yield "phase", paint(phase, _style(phase, reason)) + (f" ({reason})" if reason else "")
+    if status["since"]:
+        yield "since", f"{clock(status['since'], now)}, {ago(status['since'], now)}"
+    if status["message"]:
+        yield "message", printable(status["message"])
+    if reason:
+        yield "what now", paint(hint(reason), STRONG)
+    if step := status["step"]:
+        yield "step", _step(step, bar=bar)
+    yield "current", printable(status["current"]) or "none yet"
+    if status["desired"] and status["desired"] != status["current"]:
+        yield "desired", printable(status["desired"])
+    if lease := status["lease"]:
+        yield "lease", _lease(lease, now)
+    for pod in (status["drain"] or {}).get("remaining", ()):
+        yield "waits for", f"{pod['namespace']}/{pod['name']}: {pod['why']}"
+    for deployment in status["deployments"]:
+        yield "deployment", _deployment(deployment)
+    if fence := status["fence"]:
+        yield "fence", f"writes at most {fence['write_bps'] / 1e6:.0f} MB/s, victims' p99 {fence['victim_p99_ms']} ms"
+    if status["update_id"]:
+        yield "update", paint(status["update_id"], DIM)
+    if status["daemon"] != "running":
+        yield "daemon", paint("stopped", WARN) + "; this is what its record says. Start it: systemctl start nodeagent"
+
+
+def _style(phase: str, reason: str) -> str:
+    if phase == "Degraded":
+        return BAD
+    if phase == "Idle":
+        return GOOD
+    return WARN if reason else STRONG
+
+
+def _step(step: dict[str, Any], *, bar: bool) -> str:
+    counted = f"{step['index']}/{step['count']} ({step['percent']} %)"
+    if not bar:
+        return f"{printable(step['name'])}, {counted}"
+    full = round(WIDTH * step["percent"] / 100)
+    return f"{printable(step['name'])}  {paint('█' * full, GOOD)}{paint('░' * (WIDTH - full), DIM)}  {counted}"
+
+
+def _lease(lease: dict[str, Any], now: datetime) -> str:
+    """Optional keys are those that an older daemon, or another backend, does not send."""
+    text: str = lease["holder"]
+    if lease.get("operation") == "maintenance":
+        text += ", maintenance"
+    if lease["reason"]:
+        text += f": {lease['reason']}"
+    if lease.get("since"):
+        text += f" (since {clock(lease['since'], now)}, {ago(lease['since'], now)})"
+    if lease["expires"]:
+        text += f", expires {clock(lease['expires'], now)}"
+    return printable(text)
+
+
+def _deployment(deployment: dict[str, Any]) -> str:
+    marks = [mark for mark in ("booted", "staged", "locked") if deployment[mark]]
+    return f"{deployment['version']} {deployment['checksum'][:12]}" + (f" ({', '.join(marks)})" if marks else "")
+
+
+def progress_line(status: dict[str, Any]) -> str:
+    """For logs and pipes: what changed, in one line."""
+    parts = [status["phase"]]
+    if step := status["step"]:
+        parts.append(f"{step['index']}/{step['count']} {step['name']}")
+    if status["reason"]:
+        parts.append(status["reason"])
+    if status["message"]:
+        parts.append(status["message"])
+    return printable(": ".join(parts))

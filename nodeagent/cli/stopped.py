@@ -1,0 +1,76 @@
+"""What can be said while the daemon is down: its store, opened for reading only."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nodeagent.errors import AgentError, InvalidInput, Terminal, Unreachable
+
+if TYPE_CHECKING:
+    from nodeagent.host.store_database import Reader
+
+__all__ = ["history", "lease", "status"]
+
+
+def _store() -> AbstractContextManager[Reader]:
+    from nodeagent import settings
+    from nodeagent.host.store_open import read_only_open
+
+    try:
+        directory = settings.load().settings.state_dir
+    except InvalidInput:  # that may be why the daemon is down; where the store is, is not the question then
+        directory = settings.Settings().state_dir
+    return read_only_open(Path(directory, "state.db"))
+
+
+def status(why: Unreachable) -> dict[str, Any]:
+    """The contract's status, as the record has it. Raises ``why`` again if there is no store to ask."""
+    from nodeagent.core.status import Status, status_to_dict
+
+    try:
+        with _store() as store:
+            record = store.load()
+            current = _name(store, store.current())
+            desired = record.to_name or current
+            known = Status(
+                phase=record.phase,
+                reason=record.reason,
+                message=record.message,
+                since=record.since,
+                current=current,
+                desired=desired,
+                boot_id=record.boot_id,
+                update_id=record.update_id,
+                lease=store.lease(),
+            )
+    except AgentError as error:
+        raise _both(why, error) from error
+    return status_to_dict(known, daemon="stopped")
+
+
+def history(why: Unreachable, limit: int) -> list[dict[str, Any]]:
+    from dataclasses import asdict
+
+    try:
+        with _store() as store:
+            return [asdict(entry) for entry in store.history(limit)]
+    except AgentError as error:
+        raise _both(why, error) from error
+
+
+def lease(why: Unreachable) -> dict[str, Any] | None:
+    found: dict[str, Any] | None = status(why)["lease"]
+    return found
+
+
+def _name(store: Reader, digest: str) -> str:
+    return store.get_config(digest).name if digest else ""
+
+
+def _both(why: Unreachable, error: AgentError) -> AgentError:
+    """A store that is damaged explains why the daemon is down; one that is missing or not ours to read does not."""
+    if isinstance(error, Terminal) and error.reason not in ("NoStore", "PermissionDenied"):
+        return error
+    return Unreachable(f"{why.message}, and {error.message}", reason=why.reason, hint=why.hint or error.hint)

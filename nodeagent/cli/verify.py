@@ -1,0 +1,31 @@
+"""`nodeagent verify`: does this host have what its current config says? Drift is what it does not have."""
+
+from __future__ import annotations
+
+import argparse
+
+from nodeagent.cli.client import Client, ask
+from nodeagent.cli.output import printable
+from nodeagent.cli.terminal import BAD, GOOD, emit, paint, table
+
+__all__ = ["add_arguments", "run"]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="one JSON object (nodeagent/verify/v1)")
+
+
+def run(args: argparse.Namespace) -> int:
+    """0 if all is as configured, 1 if something drifted. Only the daemon may read every managed file."""
+    answer = ask(Client.verify)
+    if args.json:
+        emit(answer)
+    elif answer["ok"]:
+        print(paint(f"this host is as {answer['config']} says", GOOD))
+    else:
+        table(
+            ["ENTRY", "WHAT IS WRONG"],
+            [[printable(drift["entry"]), printable(drift["why"])] for drift in answer["drift"]],
+        )
+        print(paint(f"\n{len(answer['drift'])} entries are not as {answer['config']} says", BAD))
+    return 0 if answer["ok"] else 1

@@ -1,0 +1,31 @@
+"""`nodeagent version`: of this program, and of the daemon that runs, which an upgrade may not have restarted yet."""
+
+from __future__ import annotations
+
+import argparse
+
+import nodeagent
+from nodeagent.cli.client import Client, ask
+from nodeagent.cli.terminal import emit
+from nodeagent.errors import AgentError
+
+__all__ = ["add_arguments", "run"]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="one JSON object (nodeagent/version/v1)")
+
+
+def run(args: argparse.Namespace) -> int:
+    """0, with or without a daemon."""
+    try:
+        daemon = ask(Client.version)
+    except AgentError:
+        daemon = ""
+    if args.json:
+        emit({"schema": "nodeagent/version/v1", "version": nodeagent.__version__, "daemon": daemon})
+        return 0
+    print(f"nodeagent {nodeagent.__version__}")
+    if daemon and daemon != nodeagent.__version__:
+        print(f"the daemon that runs is {daemon}; systemctl restart nodeagent brings the new one")
+    return 0
