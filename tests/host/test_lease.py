@@ -1,0 +1,64 @@
+"""The local lease: one holder, across restarts, and who it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from nodeagent.core.ports import Holder
+from nodeagent.errors import Refused
+from nodeagent.host.lease import LocalLease
+from nodeagent.host.store import SqliteStore
+
+
+class Clock:
+    ticks = 0
+
+    def now(self) -> str:
+        self.ticks += 1
+        return f"2026-01-01T00:00:0{self.ticks}.000Z"
+
+    def monotonic(self) -> float:
+        return 0.0
+
+
+async def test_one_holder_across_restarts(tmp_path: Path) -> None:
+    clock = Clock()
+    async with SqliteStore(tmp_path / "s/state.db") as store:
+        lease = LocalLease(store, clock)
+        assert await lease.holder() is None
+        await lease.acquire("nodeagent", "u1", "update to rendered-1")
+        await lease.acquire("nodeagent", "u1", "after a crash")
+        assert await lease.holder() == Holder("nodeagent", "u1", "update to rendered-1", "2026-01-01T00:00:01.000Z")
+
+    async with SqliteStore(tmp_path / "s/state.db") as store:
+        lease = LocalLease(store, clock)
+        await lease.check("u1")
+        await lease.acquire("nodeagent", "u1", "after the reboot")
+        for who, operation in (("admin", "maintenance"), ("nodeagent", "u2")):
+            with pytest.raises(Refused) as caught:
+                await lease.acquire(who, operation, "mine")
+            assert caught.value.reason == "LeaseHeld"
+            for word in ("nodeagent", "u1", "update to rendered-1", "2026-01-01T00:00:01.000Z"):
+                assert word in caught.value.message
+
+        await lease.release("u2")
+        await lease.check("u1")
+        await lease.release("u1")
+        await lease.release("u1")
+        assert await lease.holder() is None
+        await lease.acquire("admin", "maintenance", "")
+        assert (await lease.holder() or Holder("", "", "", "")).name == "admin"
+
+
+async def test_check_says_who_has_it_now(tmp_path: Path) -> None:
+    async with SqliteStore(tmp_path / "s/state.db") as store:
+        lease = LocalLease(store, Clock())
+        with pytest.raises(Refused, match="released") as caught:
+            await lease.check("u1")
+        assert caught.value.reason == "LeaseLost"
+        await lease.acquire("admin", "maintenance", "new memory")
+        with pytest.raises(Refused, match=r"admin.*new memory") as caught:
+            await lease.check("u1")
+        assert caught.value.reason == "LeaseLost"
