@@ -9,6 +9,8 @@ import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+UNUSED_DAYS = 14.0
+
 
 def root() -> Path:
     """The user's cache of package parts. Safe to delete at any time."""
@@ -32,9 +34,11 @@ def directory(kind: str, key: str, make: Callable[[Path], None]) -> Path:
     """
     target = root() / f"{kind}-{key}"
     if target.is_dir():
+        os.utime(target)
         return target
     root().mkdir(parents=True, exist_ok=True)
     fresh = Path(tempfile.mkdtemp(prefix=f".{kind}-", dir=root()))
+    _prune(fresh.stat().st_mtime)
     try:
         make(fresh)
         fresh.chmod(0o755)
@@ -46,3 +50,10 @@ def directory(kind: str, key: str, make: Callable[[Path], None]) -> Path:
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
     return target
+
+
+def _prune(now: float) -> None:
+    """Remove what no build has used for UNUSED_DAYS, and what builds that were broken off left behind."""
+    for path in root().iterdir():
+        if path.is_dir() and path.stat().st_mtime < now - UNUSED_DAYS * 86400:
+            shutil.rmtree(path, ignore_errors=True)
