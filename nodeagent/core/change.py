@@ -56,9 +56,12 @@ class Action:
 
 @dataclass(frozen=True, slots=True)
 class PlannedChange:
+    """``why`` is there where a rule looked at what exactly changed."""
+
     change: Change
     policy: PolicySource
     actions: tuple[Action, ...]  # what this change alone asks for; ``because`` is empty here
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)

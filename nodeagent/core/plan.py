@@ -25,7 +25,7 @@ from nodeagent.core.machineconfig import MachineConfig
 from nodeagent.core.order import merge_orders
 from nodeagent.core.policy import DRAIN, REBOOT, UNLISTED, Policy, match
 
-__all__ = ["DISRUPTION_WORDS", "combine", "disruption", "make_plan", "plan_changes"]
+__all__ = ["DISRUPTION_WORDS", "combine", "disruption", "make_plan", "plan_changes", "widen"]
 
 UNIT_ACTIONS: Final = (ActionType.RELOAD, ActionType.RESTART)
 
@@ -68,10 +68,13 @@ def _planned(change: Change, old: MachineConfig, new: MachineConfig, policy: Pol
     found = match(policy, change)
     if found is None:
         return PlannedChange(change, PolicySource.NONE, UNLISTED)
-    actions = found.entry.decide(old, new).actions
-    if REBOOT in actions:
-        actions = (DRAIN, REBOOT)
-    return PlannedChange(change, found.entry.source, actions)
+    verdict = found.entry.decide(old, new)
+    return PlannedChange(change, found.entry.source, widen(verdict.actions), verdict.why)
+
+
+def widen(actions: tuple[Action, ...]) -> tuple[Action, ...]:
+    """``actions`` of an entry with the Drain that a Reboot brings."""
+    return (DRAIN, REBOOT) if REBOOT in actions else actions
 
 
 def combine(asked: Sequence[tuple[str, tuple[Action, ...]]]) -> tuple[Action, ...]:

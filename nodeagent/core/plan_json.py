@@ -30,6 +30,7 @@ def plan_to_dict(plan: Plan) -> dict[str, Any]:
                 "change": str(planned.change.kind),
                 "policy": str(planned.policy),
                 "actions": [action_to_dict(action) for action in planned.actions],
+                **({"why": planned.why} if planned.why else {}),
             }
             for planned in plan.changes
         ],
@@ -61,7 +62,7 @@ def plan_from_dict(data: Mapping[str, Any]) -> Plan:
 def _planned(data: Mapping[str, Any]) -> PlannedChange:
     change = Change(_text(data, "domain"), _text(data, "key"), ChangeKind(_text(data, "change")))
     actions = tuple(_action(item) for item in _objects(data, "actions"))
-    return PlannedChange(change, PolicySource(_text(data, "policy")), actions)
+    return PlannedChange(change, PolicySource(_text(data, "policy")), actions, str(data.get("why", "")))
 
 
 WITH_UNIT: Final = (ActionType.RELOAD, ActionType.RESTART)

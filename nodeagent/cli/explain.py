@@ -1,0 +1,81 @@
+"""`nodeagent explain`: which policy entry decides about a path or unit, why this one, and what it would do. Offline."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any, Final
+
+from nodeagent.cli import inputs, terminal
+from nodeagent.core.policy import SSHKEY
+from nodeagent.core.policy_explain import Explanation, explain
+from nodeagent.errors import InvalidInput
+
+__all__ = ["SCHEMA", "add_arguments", "run"]
+
+SCHEMA: Final = "nodeagent/explain/v1"
+FIELDS: Final = (
+    "osImageURL",
+    "kernelArguments",
+    "kernelType",
+    "extensions",
+    "fips",
+    "baseOSExtensionsContainerImage",
+)
+WORDS: Final = (SSHKEY, "password", *FIELDS)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "target", metavar="PATH|UNIT", help=f"an absolute path, a unit name, or one of {', '.join(WORDS)}"
+    )
+    parser.add_argument(
+        "--policy", metavar="P", help="a node disruption policy (- for stdin); replaces built-in entries"
+    )
+    parser.add_argument("--json", action="store_true", help=f"one JSON object ({SCHEMA})")
+
+
+def run(args: argparse.Namespace) -> int:
+    domain, key = _target(args.target)
+    found = explain(inputs.load_policy(args.policy), domain, key)
+    if args.json:
+        terminal.emit(_to_dict(found))
+    else:
+        from nodeagent.cli.explain_view import show
+
+        show(found)
+    return 0
+
+
+def _target(text: str) -> tuple[str, str]:
+    from nodeagent.core.paths import path_problem
+    from nodeagent.core.unitnames import unit_name_problem
+
+    if text.startswith("/"):
+        path = text.rstrip("/")
+        if problem := path_problem(path):
+            raise InvalidInput(f"the path {problem}", reason="Usage")
+        return "file", path
+    if text in WORDS:
+        return text, text
+    if problem := unit_name_problem(text):
+        hint = f"a path starts with /, a unit ends in .service and the like, other words are: {', '.join(WORDS)}"
+        raise InvalidInput(f"{text!r} is neither a path nor a unit: {problem}", reason="Usage", hint=hint)
+    return "unit", text
+
+
+def _to_dict(found: Explanation) -> dict[str, Any]:
+    from nodeagent.core.plan_json import action_to_dict
+
+    return {
+        "schema": SCHEMA,
+        "domain": found.domain,
+        "key": found.key,
+        "policy": str(found.source),
+        "entry": found.entry.key if found.entry else None,
+        "match": found.match,
+        "actions": None if found.actions is None else [action_to_dict(action) for action in found.actions],
+        "rule": found.entry.summary if found.entry and found.entry.rule else None,
+        "replaces": found.replaced is not None,
+        "shadowed": [{"entry": entry.key, "policy": str(entry.source)} for entry in found.shadowed],
+        "reason": found.reason,
+    }

@@ -1,0 +1,138 @@
+"""The command line. A command is one module with ``add_arguments(parser)`` and ``run(args) -> int``.
+
+The table below is all that ties them together; completion and the man page are generated from ``build_parser()``.
+Only the module of the command that is asked for is imported, and no module imports anything heavy at its top:
+``nodeagent plan`` has to start fast enough to be put into a loop over a fleet's configs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Final, NamedTuple, NoReturn
+
+from nodeagent.cli import output
+from nodeagent.errors import AgentError, InvalidInput
+
+__all__ = ["COMMANDS", "Command", "build_parser", "entry", "main"]
+
+
+class Command(NamedTuple):
+    """``help`` is a phrase without capital and full stop, as in a list of commands."""
+
+    name: str
+    help: str
+
+    @property
+    def module(self) -> str:
+        return f"nodeagent.cli.{self.name}"
+
+
+COMMANDS: Final = (
+    Command("plan", "what an update from one config to another would do"),
+    Command("explain", "which policy entry decides about a path or unit, and why"),
+    Command("apply", "make a MachineConfig the desired one"),
+    Command("status", "where the agent stands, who is in the way, and what to do"),
+    Command("history", "how updates ended, how long they took, and which reboots were avoided"),
+    Command("verify", "what on this host is not as its current config says"),
+    Command("maintenance", "keep this host from being disrupted for a while"),
+    Command("lease", "who has the right to disrupt this host"),
+    Command("config", "the agent's own settings, and whether they are good"),
+    Command("daemon", "run the agent; this is what its unit does"),
+    Command("version", "of this program, and of the daemon that runs"),
+)
+
+DESCRIPTION: Final = "Applies MachineConfigs to this host with the least disruption that is safe."
+EXITS: Final = """exit status:
+  0  done, or nothing to do
+  1  the agent failed, or is degraded
+  2  usage, or input that cannot be read or is invalid
+  3  the change cannot be applied to a running host
+  4  refused or waiting: a lease, a window or a guard
+  5  the daemon cannot be reached
+"""
+
+INTERRUPTED: Final = 128 + 2  # as a shell reports SIGINT
+PIPE_CLOSED: Final = 128 + 13  # and SIGPIPE
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        # argparse would print its usage and exit: not the one line that the contract promises.
+        raise InvalidInput(message, reason="Usage", hint=f"{self.prog} --help")
+
+
+def build_parser(only: str | None = None) -> argparse.ArgumentParser:
+    """``only`` names the command whose arguments are needed; without it all modules are imported."""
+    parser = _Parser(
+        prog="nodeagent",
+        description=DESCRIPTION,
+        epilog=EXITS,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command", required=True)
+    for command in COMMANDS:
+        about = command.help[0].upper() + command.help[1:] + "."
+        sub = commands.add_parser(command.name, help=command.help, description=about, allow_abbrev=False)
+        if only in (None, command.name):
+            module = import_module(command.module)
+            module.add_arguments(sub)
+            sub.set_defaults(run=module.run)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command and returns its exit status. Never raises, never prints a traceback."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    try:
+        return _run(words)
+    except AgentError as error:
+        return _fail(error, words)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read our output has seen enough.
+        output.discard_stdout()
+        return PIPE_CLOSED
+    except OSError as error:
+        output.discard_stdout()
+        return _fail(
+            AgentError(f"{error.strerror or error}" + (f": {error.filename}" if error.filename else "")), words
+        )
+    except Exception as error:  # the last resort of the contract: a bug is one line as well
+        if os.environ.get("NODEAGENT_TRACEBACK"):
+            raise
+        hint = "this is a bug in nodeagent; NODEAGENT_TRACEBACK=1 shows where"
+        return _fail(AgentError(f"{type(error).__name__}: {error}", reason="InternalError", hint=hint), words)
+
+
+def _run(words: list[str]) -> int:
+    names = {command.name for command in COMMANDS}
+    try:
+        parser = build_parser(words[0] if words and words[0] in names else None)
+        args = parser.parse_args(words)
+        status: int = args.run(args)
+    except SystemExit as stop:  # --help
+        status = stop.code if isinstance(stop.code, int) else 0
+    output.flush()
+    return status
+
+
+def _fail(error: AgentError, words: Sequence[str]) -> int:
+    try:
+        output.print_error(error, as_json="--json" in words)
+    except OSError:
+        output.discard_stderr()  # nobody listens there either; the exit status still tells
+    return error.exit_code
+
+
+def entry() -> NoReturn:
+    for stream in (sys.stdout, sys.stderr):
+        # A path that the terminal's encoding cannot show must not be the reason for a failure.
+        if stream is not None and hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+    sys.exit(main())

@@ -1,0 +1,75 @@
+"""`nodeagent plan`: what an update from one config to another would do. Offline: needs no daemon and no privileges."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Final
+
+from nodeagent.cli import inputs, terminal
+from nodeagent.core.change import Plan
+from nodeagent.core.machineconfig import MachineConfig
+from nodeagent.core.policy import Policy
+from nodeagent.errors import InvalidInput, Problem, Unreconcilable
+
+__all__ = ["add_arguments", "run"]
+
+UNRECONCILABLE_HINT: Final = "such a change takes a new installation of the host"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--from", dest="old", metavar="A", required=True, help="the MachineConfig in force (- for stdin)"
+    )
+    parser.add_argument("--to", dest="new", metavar="B", required=True, help="the one that is wanted (- for stdin)")
+    parser.add_argument("--policy", metavar="P", help="a node disruption policy; replaces built-in entries")
+    parser.add_argument("--json", action="store_true", help="one JSON object (nodeagent/plan/v1)")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Raises ``InvalidInput`` for what cannot be read or would not work, ``Unreconcilable`` for what cannot be done."""
+    if [args.old, args.new, args.policy].count(inputs.STDIN) > 1:
+        raise InvalidInput("only one input can be standard input", reason="Usage")
+    old, new, policy = _load(args.old, args.new, args.policy)
+    plan = plan_update(old, new, policy, inputs.name_of(args.new))
+    if args.json:
+        from nodeagent.core.plan_json import plan_to_dict
+
+        terminal.emit(plan_to_dict(plan))
+    else:
+        from nodeagent.cli.plan_view import show
+
+        show(plan)
+    return 0
+
+
+def _load(old_path: str, new_path: str, policy_path: str | None) -> tuple[MachineConfig, MachineConfig, Policy]:
+    from nodeagent.core.quickfiles import Cache
+    from nodeagent.core.parse import parse
+
+    cache: Cache = {}
+    errors = inputs.Errors()
+    old = errors.collect(lambda: parse(inputs.read(old_path), inputs.name_of(old_path), cache=cache))
+    new = errors.collect(lambda: parse(inputs.read(new_path), inputs.name_of(new_path), cache=cache))
+    policy = errors.collect(lambda: inputs.load_policy(policy_path))
+    errors.check()
+    assert old and new and policy
+    return old, new, policy
+
+
+def plan_update(old: MachineConfig, new: MachineConfig, policy: Policy, what: str) -> Plan:
+    """What the daemon does before it touches anything, as far as that takes no host. ``what`` names the new config."""
+    from nodeagent import domains
+    from nodeagent.core.plan import make_plan
+    from nodeagent.core.reconcile import check_reconcilable
+
+    if problems := domains.validate(old, new):
+        raise InvalidInput(f"{what} would not work: {_first(problems)}", reason="InvalidContent", problems=problems)
+    if problems := check_reconcilable(old, new):
+        message = f"{what} cannot be applied to a running host: {_first(problems)}"
+        raise Unreconcilable(message, problems=problems, hint=UNRECONCILABLE_HINT)
+    return make_plan(old, new, policy)
+
+
+def _first(problems: tuple[Problem, ...]) -> str:
+    more = len(problems) - 1
+    return f"{problems[0].path}: {problems[0].message}" + (f" (and {more} more)" if more else "")

@@ -1,0 +1,83 @@
+"""Why the policy decides as it does about one path, unit or field."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from nodeagent.core.change import Action, Change, ChangeKind, PolicySource
+from nodeagent.core.plan import combine, widen
+from nodeagent.core.policy import UNLISTED, Entry, Match, Policy, match
+
+__all__ = ["Explanation", "explain"]
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """``match`` is exact, directory or none. ``actions`` is what a change of this alone would do, in the order in which
+    it is done; None where that depends on what changes. ``replaced`` is the built-in entry that the user's hides,
+    ``shadowed`` are entries for directories further up. ``reason`` says it all in a sentence."""
+
+    domain: str
+    key: str
+    source: PolicySource
+    entry: Entry | None
+    match: str
+    actions: tuple[Action, ...] | None
+    replaced: Entry | None
+    shadowed: tuple[Entry, ...]
+    reason: str
+
+
+def explain(policy: Policy, domain: str, key: str) -> Explanation:
+    found = match(policy, Change(domain, key, ChangeKind.MODIFIED))
+    if found is None:
+        reason = f"{_unlisted(domain)}; unlisted changes drain and reboot"
+        return Explanation(domain, key, PolicySource.NONE, None, "none", UNLISTED, None, (), reason)
+    entry = found.entry
+    replaced = next((e for e in policy.replaced if e.key == entry.key and entry.source is PolicySource.USER), None)
+    shadowed = _shadowed(policy, key, entry) if domain == "file" else ()
+    return Explanation(
+        domain,
+        key,
+        entry.source,
+        entry,
+        "exact" if found.exact else "directory",
+        None if entry.rule else _alone(entry),
+        replaced,
+        shadowed,
+        _reason(found, replaced, shadowed),
+    )
+
+
+def _alone(entry: Entry) -> tuple[Action, ...]:
+    """Without ``because``: the one change is all there is."""
+    return tuple(Action(action.type, action.unit) for action in combine([("", widen(entry.actions))]))
+
+
+def _shadowed(policy: Policy, path: str, entry: Entry) -> tuple[Entry, ...]:
+    """Entries for directories above ``path`` that lost to a longer one; the longest first."""
+    others = [other for other in policy.files.values() if other is not entry and path.startswith(f"{other.key}/")]
+    return tuple(sorted(others, key=lambda other: -len(other.key)))
+
+
+def _unlisted(domain: str) -> str:
+    match domain:
+        case "file":
+            return "no entry for this path or a directory above it"
+        case "unit":
+            return "no entry for this unit; names are compared exactly"
+        case _:
+            return "it belongs to the OS deployment, for which a policy cannot have an entry"
+
+
+def _reason(found: Match, replaced: Entry | None, shadowed: tuple[Entry, ...]) -> str:
+    entry = found.entry
+    whose = "the user's" if entry.source is PolicySource.USER else "the built-in"
+    text = f"{whose} entry for {entry.key}"
+    if not found.exact:
+        text += ", the longest directory above it" if shadowed else ", a directory above it"
+    elif shadowed:
+        text += ", which is closer than any directory"
+    if replaced is not None:
+        text += "; it replaces the built-in entry of the same key"
+    return text

@@ -1,0 +1,101 @@
+"""`nodeagent explain` from the outside."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nodeagent.cli.main import main
+from tests.cli.conftest import write
+
+POLICY = {
+    "files": [
+        {"path": "/etc/containers/", "actions": [{"type": "Reboot"}]},
+        {"path": "/etc/containers/policy.json", "actions": [{"type": "None"}]},
+        {"path": "/etc/chrony.d", "actions": [{"type": "Restart", "restart": {"serviceName": "chronyd.service"}}]},
+    ],
+    "units": [{"name": "foo.service", "actions": [{"type": "DaemonReload"}]}],
+}
+
+
+@pytest.fixture
+def policy(tmp_path: Path) -> str:
+    return str(write(tmp_path / "policy.json", POLICY))
+
+
+def explained(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
+    assert main(["explain", *words, "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data.pop("schema") == "nodeagent/explain/v1"
+    return dict(data)
+
+
+RESTART = {"type": "Restart", "unit": "chronyd.service"}
+BOTH = [{"type": "Drain"}, {"type": "Reboot"}]
+
+
+@pytest.mark.parametrize(
+    ("target", "source", "entry", "match", "actions"),
+    [
+        ("/etc/chrony.d/a.conf", "user", "/etc/chrony.d", "directory", [RESTART]),
+        ("/etc/chrony.d/", "user", "/etc/chrony.d", "exact", [RESTART]),
+        ("/etc/chrony.data", "none", None, "none", BOTH),
+        ("/etc/containers/other", "user", "/etc/containers", "directory", BOTH),
+        ("/etc/containers/policy.json", "user", "/etc/containers/policy.json", "exact", [{"type": "None"}]),
+        (
+            "/etc/containers/registries.d/x.yaml",
+            "default",
+            "/etc/containers/registries.d",
+            "directory",
+            [{"type": "Reload", "unit": "crio.service"}],
+        ),
+        ("/etc/containers/registries.conf", "default", "/etc/containers/registries.conf", "exact", None),
+        ("foo.service", "user", "foo.service", "exact", [{"type": "DaemonReload"}]),
+        ("bar.service", "none", None, "none", BOTH),
+        ("sshkey", "default", "sshkey", "exact", [{"type": "None"}]),
+        ("password", "default", "sshkey", "exact", [{"type": "None"}]),
+        ("osImageURL", "none", None, "none", BOTH),
+        ("baseOSExtensionsContainerImage", "default", "baseOSExtensionsContainerImage", "exact", None),
+    ],
+)
+def test_json(
+    target: str,
+    source: str,
+    entry: str | None,
+    match: str,
+    actions: Any,
+    policy: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    data = explained(capsys, target, "--policy", policy)
+    assert (data["policy"], data["entry"], data["match"], data["actions"]) == (source, entry, match, actions)
+    assert data["reason"]
+    assert (data["rule"] is None) == (actions is not None)
+
+
+def test_what_lost(policy: str, capsys: pytest.CaptureFixture[str]) -> None:
+    data = explained(capsys, "/etc/containers/policy.json", "--policy", policy)
+    assert data["replaces"] is True
+    assert data["shadowed"] == [{"entry": "/etc/containers", "policy": "user"}]
+
+
+def test_text(policy: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "/etc/containers/policy.json", "--policy", policy]) == 0
+    assert capsys.readouterr().out == (
+        "/etc/containers/policy.json\n"
+        "  policy      user\n"
+        "  why         the user's entry for /etc/containers/policy.json, which is closer than any directory; "
+        "it replaces the built-in entry of the same key\n"
+        "  does        None\n"
+        "  instead of  Reload crio.service\n"
+        "  not used    /etc/containers (user): Reboot\n"
+    )
+
+
+@pytest.mark.parametrize("target", ["/etc/../x", "/", "etc/x", "foo", "foo.bar", "", "a b.service", "/etc/a\x1bb"])
+def test_not_a_target(target: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", target]) == 2
+    assert capsys.readouterr().err.startswith("nodeagent: Usage: ")

@@ -1,0 +1,152 @@
+"""The frame of every command: errors, exit statuses, streams, and what may be imported."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from nodeagent.cli import main as cli
+from nodeagent.cli.main import COMMANDS, build_parser, main
+from nodeagent.errors import AgentError, InvalidInput, Problem, Refused, Unreachable, Unreconcilable
+
+Raising = Callable[[BaseException], None]
+
+
+@pytest.fixture
+def raising(monkeypatch: pytest.MonkeyPatch) -> Raising:
+    """Makes every command fail in a given way."""
+
+    def arm(error: BaseException) -> None:
+        def run(words: list[str]) -> int:
+            raise error
+
+        monkeypatch.setattr(cli, "_run", run)
+
+    return arm
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (AgentError("x"), 1),
+        (InvalidInput("x"), 2),
+        (Unreconcilable("x"), 3),
+        (Refused("x"), 4),
+        (Unreachable("x"), 5),
+        (RuntimeError("x"), 1),
+        (RecursionError(), 1),
+        (OSError(28, "No space left on device"), 1),
+        (KeyboardInterrupt(), 130),
+    ],
+)
+def test_exit_status(error: BaseException, status: int, raising: Raising, capsys: pytest.CaptureFixture[str]) -> None:
+    raising(error)
+    assert main(["plan"]) == status
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert "Traceback" not in printed.err
+    if status != 130:
+        assert printed.err.startswith("nodeagent: ")
+
+
+def test_error_lines(raising: Raising, capsys: pytest.CaptureFixture[str]) -> None:
+    problems = [Problem("spec.a", "is bad"), Problem("", "is worse")]
+    raising(InvalidInput("two things", problems=problems, hint="do this\nor that"))
+    assert main(["plan"]) == 2
+    assert capsys.readouterr().err.splitlines() == [
+        "nodeagent: InvalidInput: two things",
+        "  spec.a: is bad",
+        "  is worse",
+        "hint: do this",
+        "hint: or that",
+    ]
+
+
+def test_error_object(raising: Raising, capsys: pytest.CaptureFixture[str]) -> None:
+    raising(InvalidInput("bad", reason="BadThing", problems=[Problem("spec.a", "is bad")]))
+    assert main(["plan", "--json"]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert json.loads(printed.err) == {
+        "schema": "nodeagent/error/v1",
+        "reason": "BadThing",
+        "message": "bad",
+        "errors": [{"path": "spec.a", "message": "is bad"}],
+    }
+
+
+def test_control_characters_never_reach_the_terminal(raising: Raising, capsys: pytest.CaptureFixture[str]) -> None:
+    raising(InvalidInput("a\x1b[31m\nnodeagent: forged"))
+    main(["plan"])
+    assert capsys.readouterr().err == "nodeagent: InvalidInput: a\\x1b[31m\\nnodeagent: forged\n"
+
+
+def test_secrets_never_reach_the_terminal(raising: Raising, capsys: pytest.CaptureFixture[str]) -> None:
+    raising(ValueError('{"auth": "c2VjcmV0OnNlY3JldA=="}'))
+    main(["plan"])
+    assert "c2Vj" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [[], ["nonsense"], ["plan"], ["plan", "--from"], ["explain"], ["plan", "--frob"]])
+def test_usage(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words) == 2
+    printed = capsys.readouterr()
+    assert printed.err.startswith("nodeagent: Usage: ")
+    assert "hint: nodeagent" in printed.err
+    assert printed.out == ""
+
+
+@pytest.mark.parametrize("words", [["--help"], *(["explain", "--help"], ["plan", "-h"])])
+def test_help(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words) == 0
+    assert "usage: nodeagent" in capsys.readouterr().out
+
+
+def test_every_command_is_complete() -> None:
+    parser = build_parser()
+    for command in COMMANDS:
+        assert command.name in parser.format_help()
+        assert not command.help.endswith(".")
+
+
+def _nodeagent(*words: str, stdout: int | None = subprocess.PIPE, code: str = "") -> subprocess.CompletedProcess[str]:
+    program = ["-c", code] if code else ["-m", "nodeagent"]
+    return subprocess.run(
+        [sys.executable, *program, *words], stdout=stdout, stderr=subprocess.PIPE, text=True, timeout=60, check=False
+    )
+
+
+def test_a_reader_that_has_gone_is_no_error(configs: Path) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    done = _nodeagent("plan", "--from", str(configs / "a.json"), "--to", str(configs / "b.json"), stdout=write)
+    os.close(write)
+    assert done.returncode == 141
+    assert done.stderr == ""
+
+
+def test_a_full_disk_is_an_error(configs: Path) -> None:
+    with open("/dev/full", "wb") as full:
+        done = _nodeagent("explain", "/etc/hosts", stdout=full.fileno())
+    assert done.returncode == 1
+    assert done.stderr == "nodeagent: AgentFailed: No space left on device\n"
+
+
+HEAVY = ("asyncio", "rich", "yaml", "dbus_next", "structlog", "psutil", "subprocess", "socket", "ssl", "logging")
+
+
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_nothing_heavy_is_imported(options: list[str], configs: Path) -> None:
+    code = (
+        "import sys; from nodeagent.cli.main import main; status = main(sys.argv[1:]);"
+        f"print(*[m for m in {HEAVY!r} if m in sys.modules], file=sys.stderr); sys.exit(status)"
+    )
+    words = ["plan", "--from", str(configs / "a.json"), "--to", str(configs / "b.json"), *options]
+    done = _nodeagent(*words, code=code)
+    assert (done.returncode, done.stderr) == (0, "\n")

@@ -1,0 +1,169 @@
+"""`nodeagent plan` from the outside: files in, the contract's object or text out."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nodeagent.cli.main import main
+from tests.cli.conftest import STRICTER_POLICY, machine_config, write
+
+GOLDEN = Path(__file__).parent / "golden"
+
+REGISTRIES = b'unqualified-search-registries = ["a.example"]\n'
+MORE_REGISTRIES = REGISTRIES + b'[[registry]]\nlocation = "b.example"\nmirror-by-digest-only = true\n'
+OTHER_REGISTRIES = REGISTRIES + b'[[registry]]\nlocation = "b.example"\n'
+USER_CA = "/etc/pki/ca-trust/source/anchors/openshift-config-user-ca-bundle.crt"
+
+POLICY = """
+apiVersion: operator.openshift.io/v1
+kind: MachineConfiguration
+metadata: {name: cluster}
+spec:
+  logLevel: Normal
+  nodeDisruptionPolicy:
+    files:
+    - path: /etc/chrony.conf
+      actions:
+      - {type: Drain}
+      - {type: Restart, restart: {serviceName: chronyd.service}}
+    units:
+    - name: foo.service
+      actions:
+      - {type: DaemonReload}
+      - {type: Reload, reload: {serviceName: foo.service}}
+"""
+
+CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "nothing": ({"files": {"/etc/a": b"1"}}, {"files": {"/etc/a": b"1"}}),
+    "registries-safe": (
+        {"files": {"/etc/containers/registries.conf": REGISTRIES}},
+        {"files": {"/etc/containers/registries.conf": MORE_REGISTRIES}},
+    ),
+    "registries-drain": (
+        {"files": {"/etc/containers/registries.conf": REGISTRIES}},
+        {"files": {"/etc/containers/registries.conf": OTHER_REGISTRIES}},
+    ),
+    "ca-and-policy": (
+        {"files": {USER_CA: b"", "/etc/a": b"1"}},
+        {"files": {"/etc/containers/policy.json": json.dumps(STRICTER_POLICY).encode(), "/etc/a": b"1"}},
+    ),
+    "user-policy": (
+        {"files": {"/etc/chrony.conf": b"1"}},
+        {
+            "files": {"/etc/chrony.conf": b"2"},
+            "ignition": {
+                "systemd": {"units": [{"name": "foo.service", "contents": "[Service]\nExecStart=/bin/true\n"}]}
+            },
+        },
+    ),
+    "reboot": ({"files": {"/etc/a": b"1"}}, {"files": {"/etc/b": b"1"}, "kernelArguments": ["quiet"]}),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_golden_json(case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    old, new = CASES[case]
+    a = write(tmp_path / "a.json", machine_config("rendered-worker-a", old.pop("files"), **old))
+    b = write(tmp_path / "b.json", machine_config("rendered-worker-b", new.pop("files"), **new))
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(POLICY)
+    assert main(["plan", "--from", str(a), "--to", str(b), "--policy", str(policy), "--json"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.count("\n") == 1
+    golden = GOLDEN / f"{case}.json"
+    if not golden.exists():  # to renew one: delete it and run this twice
+        golden.write_text(json.dumps(json.loads(printed), indent=2) + "\n")
+        pytest.fail(f"wrote {golden.name}: look at it")
+    assert json.dumps(json.loads(printed), indent=2) + "\n" == golden.read_text()
+
+
+def test_text(configs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "--from", str(configs / "a.json"), "--to", str(configs / "b.json")]) == 0
+    assert capsys.readouterr().out == (
+        "rendered-worker-a -> rendered-worker-b\n"
+        "\n"
+        "change    what                              policy    asks for\n"
+        "modified  file:/etc/containers/policy.json  built in  Reload crio.service\n"
+        "modified  sshkey:core                       built in  None\n"
+        "\n"
+        "1. Reload crio.service  for file:/etc/containers/policy.json\n"
+        "\n"
+        "disruption: reload (services re-read their configuration, none stops)\n"
+    )
+
+
+def test_nothing_to_do(configs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "--from", str(configs / "a.json"), "--to", str(configs / "a.json")]) == 0
+    assert "nothing to do" in capsys.readouterr().out
+
+
+def test_standard_input(configs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    class Stdin:
+        buffer = io.BytesIO((configs / "b.json").read_bytes())
+
+    monkeypatch.setattr("sys.stdin", Stdin)
+    assert main(["plan", "--from", str(configs / "a.json"), "--to", "-", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["to"] == "rendered-worker-b"
+
+
+def test_standard_input_can_be_read_once(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "--from", "-", "--to", "-"]) == 2
+    assert "only one input" in capsys.readouterr().err
+
+
+def test_unreadable_inputs_are_reported_together(configs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    broken = configs / "broken.json"
+    broken.write_text('{"kind": ')
+    assert main(["plan", "--from", str(configs / "missing"), "--to", str(broken), "--policy", str(configs)]) == 2
+    error = capsys.readouterr().err
+    assert "missing: No such file or directory" in error
+    assert "broken.json is not valid JSON" in error
+    assert "Is a directory" in error
+
+
+def test_unreconcilable(configs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    disks = {"storage": {"disks": [{"device": "/dev/sda", "wipeTable": True}]}}
+    target = write(configs / "c.json", machine_config("rendered-worker-c", {}, ignition=disks, fips=True))
+    assert main(["plan", "--from", str(configs / "a.json"), "--to", str(target), "--json"]) == 3
+    error = json.loads(capsys.readouterr().err)
+    assert error["reason"] == "Unreconcilable"
+    paths = [problem["path"] for problem in error["errors"]]
+    assert "spec.fips" in paths
+    assert any(path.startswith("spec.config.storage.disks") for path in paths)
+
+
+def test_content_that_would_not_work(configs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    secret = b'{"auths": {"quay.io": {"auth": "aHVudGVyMg=="}, "other.io": {"auth": "YTpi"}}}'
+    files = {
+        "/var/lib/kubelet/config.json": secret,
+        "/etc/containers/registries.conf": b"[[registry]]\n[registries.search]\nregistries = ['x']\n",
+        USER_CA: b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
+    }
+    target = write(configs / "c.json", machine_config("rendered-worker-c", files))
+    assert main(["plan", "--from", str(configs / "a.json"), "--to", str(target), "--json"]) == 2
+    error = capsys.readouterr().err
+    assert "hunter2" not in error
+    assert "aHVudGVyMg" not in error
+    assert json.loads(error)["reason"] == "InvalidContent"
+    assert {problem["path"] for problem in json.loads(error)["errors"]} == set(files)
+
+
+def test_only_what_changes_is_checked(configs: Path) -> None:
+    bad = {"/etc/containers/policy.json": b"not json"}
+    a = write(configs / "c.json", machine_config("rendered-worker-c", bad))
+    b = write(configs / "d.json", machine_config("rendered-worker-d", {**bad, "/etc/x": b""}))
+    assert main(["plan", "--from", str(a), "--to", str(b)]) == 0
+
+
+def test_a_bad_policy_is_refused(configs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    policy = write(configs / "policy.json", {"files": [{"path": "etc", "actions": [{"type": "Special"}]}]})
+    words = ["plan", "--from", str(configs / "a.json"), "--to", str(configs / "b.json"), "--policy", str(policy)]
+    assert main(words) == 2
+    error = capsys.readouterr().err
+    assert "files[0].path: must be absolute" in error
+    assert "files[0].actions[0].type: Special is reserved" in error
