@@ -1,0 +1,62 @@
+"""systemd's notification protocol (sd_notify(3)): ready, status, watchdog.
+
+A message is a datagram that is sent or dropped: telling how it goes must never be what stops the agent.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import time
+
+__all__ = ["Notifier", "watchdog_interval"]
+
+
+class Notifier:
+    """Says nothing where nobody listens. ``address`` is for tests; by default it is ``$NOTIFY_SOCKET``."""
+
+    def __init__(self, address: str | None = None) -> None:
+        name = os.environ.get("NOTIFY_SOCKET", "") if address is None else address
+        self._socket: socket.socket | None = None
+        if name.startswith(("/", "@")):
+            self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
+            self._address = f"\0{name[1:]}" if name.startswith("@") else name
+
+    def ready(self) -> None:
+        self._send("READY=1")
+
+    def status(self, line: str) -> None:
+        self._send(f"STATUS={line}".replace("\n", " "))
+
+    def watchdog(self) -> None:
+        self._send("WATCHDOG=1")
+
+    def reloading(self) -> None:
+        """To be followed by ``ready``."""
+        self._send(f"RELOADING=1\nMONOTONIC_USEC={time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000}")
+
+    def stopping(self) -> None:
+        self._send("STOPPING=1")
+
+    def close(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    def _send(self, message: str) -> None:
+        if self._socket is None:
+            return
+        with contextlib.suppress(OSError):  # no listener, or its queue is full
+            self._socket.sendto(message.encode("utf-8", "replace"), self._address)
+
+
+def watchdog_interval() -> float | None:
+    """Seconds between two signs of life, half of what systemd allows; None if it does not ask for them."""
+    if os.environ.get("WATCHDOG_PID") not in (None, str(os.getpid())):
+        return None
+    try:
+        allowed = int(os.environ.get("WATCHDOG_USEC", "0"))
+    except ValueError:
+        return None
+    return allowed / 2e6 if allowed > 0 else None
