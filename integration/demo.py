@@ -1,0 +1,292 @@
+"""One change and one failure, on a real systemd host made on the spot: `make demo`, or `python -m integration.demo`.
+
+Shows what a person would do, with the commands and their output, and checks what it shows. The exit status is 0 only if
+everything was as expected; without root, or without what it takes to boot a host, it says what is missing.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from integration.host import machine
+from integration.host.errors import HostRingError, Unavailable
+from integration.host.image import Image, base_image
+from integration.host.machine import Host
+from integration.host.package import installed_image
+
+PROJECT = Path(__file__).resolve().parent.parent
+BUILD_TIMEOUT = 900.0  # seconds; the first build on a machine fetches 150 MB
+UPDATE_TIMEOUT = 60.0
+
+CA_BUNDLE = "/etc/pki/ca-trust/source/anchors/openshift-config-user-ca-bundle.crt"
+CONFIGS = "/root"
+
+REGISTRIES = """\
+unqualified-search-registries = ["registry.example.com"]
+
+[[registry]]
+prefix = "registry.example.com"
+location = "registry.example.com"
+
+[[registry.mirror]]
+location = "mirror.example.com"
+pull-from-mirror = "digest-only"
+"""
+
+# Of nobody: its key was thrown away when it was made. A real one, because it is checked before it is written.
+CERTIFICATE = """\
+-----BEGIN CERTIFICATE-----
+MIIBiTCCAS+gAwIBAgIUV2fYOwIfjEeRCt+aECCuAO2srmAwCgYIKoZIzj0EAwIw
+GTEXMBUGA1UEAwwObm9kZWFnZW50IGRlbW8wIBcNMjYxMTIxMTIwMjUyWhgPMjEy
+NjEwMjgxMjAyNTJaMBkxFzAVBgNVBAMMDm5vZGVhZ2VudCBkZW1vMFkwEwYHKoZI
+zj0CAQYIKoZIzj0DAQcDQgAE4vk0WRcuB9K7Z70VqcQNrjky+pmc6SDRUtEtJ34c
+B9U8i/3D1KwoOPXPPNWyBJyBOd/7zNtqHXMRwub8LCTBVKNTMFEwHQYDVR0OBBYE
+FGosT+IuDfdJXBB7jZ4Nl3NA1b80MB8GA1UdIwQYMBaAFGosT+IuDfdJXBB7jZ4N
+l3NA1b80MA8GA1UdEwEB/wQFMAMBAf8wCgYIKoZIzj0EAwIDSAAwRQIhAK+hcPkg
+G5hObSf67UJDPdoQVCEvkTKC/REddQzOL7WNAiBQISK7WGNN7ysDBkAUp4X/Iv+q
+Be757JsopTtBMwBZqg==
+-----END CERTIFICATE-----
+"""
+
+# The agent's own settings, to be quick: by default it watches a restarted unit for ten seconds.
+SETTINGS = "actions: {settle: 2}\nreboot: {warn_users: 0}\n"
+
+# What a change to the files of this host's own service asks for. Everything else is in the built-in policy.
+POLICY = """\
+nodeDisruptionPolicy:
+  files:
+  - path: /etc/flaky
+    actions:
+    - type: Restart
+      restart: {serviceName: flaky.service}
+"""
+
+
+class Failed(Exception):
+    """An expectation of the demo did not hold."""
+
+
+class Story:
+    """Prints what happens, in colour on a terminal only."""
+
+    def __init__(self) -> None:
+        self._colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+        self._started = time.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self._started
+
+    def say(self, text: str) -> None:
+        print(text, flush=True)
+
+    def chapter(self, title: str) -> None:
+        self.say(f"\n{self._paint('1', f'== {title}')}")
+
+    def command(self, argv: Sequence[str]) -> None:
+        self.say(self._paint("36", f"   node# {' '.join(argv)}"))
+
+    def output(self, text: str) -> None:
+        if text.strip():
+            self.say(textwrap.indent(text.rstrip(), "   "))
+
+    def expect(self, what: str, holds: bool, found: object = "") -> None:
+        """Says that it is so, or stops the demo."""
+        if not holds:
+            raise Failed(f"expected: {what}" + (f"; found: {found}" if found != "" else ""))
+        self.say(f"   {self._paint('32', 'ok')}  {what}")
+
+    def _paint(self, style: str, text: str) -> str:
+        return f"\x1b[{style}m{text}\x1b[0m" if self._colour else text
+
+
+def machine_config(name: str, files: dict[str, str]) -> str:
+    """A MachineConfig as a cluster would render it, in JSON, which is YAML."""
+    entries = [
+        {
+            "path": path,
+            "mode": 0o644,
+            "overwrite": True,
+            "contents": {"source": "data:;base64," + base64.b64encode(text.encode()).decode()},
+        }
+        for path, text in files.items()
+    ]
+    config = {
+        "apiVersion": "machineconfiguration.openshift.io/v1",
+        "kind": "MachineConfig",
+        "metadata": {"name": name},
+        "spec": {"config": {"ignition": {"version": "3.4.0"}, "storage": {"files": entries}}},
+    }
+    return json.dumps(config, indent=2) + "\n"
+
+
+class Node:
+    """The demo's host with nodeagent on it."""
+
+    def __init__(self, host: Host, story: Story) -> None:
+        self.host = host
+        self.story = story
+
+    def show(self, *argv: str, check: bool = True) -> None:
+        """Run a command as root on the host and show both."""
+        self.story.command(argv)
+        done = self.host.run(argv, check=False, timeout=UPDATE_TIMEOUT)
+        self.story.output(done.stdout + done.stderr)
+        if check and done.returncode != 0:
+            raise Failed(f"{' '.join(argv)}: exit status {done.returncode}")
+
+    def ask(self, command: str) -> Any:
+        return json.loads(self.host.run(["nodeagent", command, "--json"], check=False).stdout)
+
+    def in_force(self, name: str) -> bool:
+        status = self.ask("status")
+        return bool(status["phase"] == "Idle" and status["current"] == name)
+
+    def starts(self, unit: str) -> int:
+        return sum(event.event == "start" for event in self.host.events(unit))
+
+
+def prepare(story: Story) -> Image:
+    story.chapter("A host to try it on")
+    image = base_image(story.say)
+    machine.sweep()
+    story.say("   nodeagent's package: its own interpreter, libraries and units in one tar (make package)")
+    package(story)
+    (tarball,) = (PROJECT / "dist").glob("nodeagent-*.tar.gz")
+    return installed_image(image, tarball)
+
+
+def package(story: Story) -> None:
+    argv = [sys.executable, str(PROJECT / "packaging" / "build.py"), "--out", str(PROJECT / "dist")]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as build:
+        assert build.stdout is not None, "asked for"
+        for line in build.stdout:
+            story.output(line)
+    if build.returncode != 0:
+        raise Unavailable("the package could not be built; the reason is above")
+
+
+def boot(host: Host, story: Story) -> Node:
+    host.write("/etc/nodeagent/config.d/50-demo.yaml", SETTINGS)
+    host.write("/etc/nodeagent/policy.yaml", POLICY)
+    started = time.monotonic()
+    host.boot()
+    version = host.run(["systemctl", "--version"]).stdout.split()[1]
+    story.say(f"   a container with systemd {version} booted in {time.monotonic() - started:.1f} s")
+    node = Node(host, story)
+    node.host.wait_for(lambda: host.is_active("nodeagent.service"), "nodeagent is up")
+    return node
+
+
+def configs(node: Node) -> None:
+    """What the cluster wants, in three versions that differ in one thing each."""
+    base = {"/etc/containers/registries.conf": node.host.read_text("/etc/containers/registries.conf")}
+    base |= {"/etc/flaky/mode": "ok\n"}
+    trusted = base | {"/etc/containers/registries.conf": REGISTRIES, CA_BUNDLE: CERTIFICATE}
+    # The stand-in service reads this file: it does not start any more until the host was rebooted.
+    broken = trusted | {"/etc/flaky/mode": "fail until-reboot\n"}
+    for name, files in (("worker-1", base), ("worker-2", trusted), ("worker-3", broken)):
+        node.host.write(f"{CONFIGS}/{name}.yaml", machine_config(name, files), mode=0o600)
+
+
+def first_start(node: Node) -> None:
+    node.story.chapter("The first config: the host already is as it says")
+    node.show("nodeagent", "apply", "--wait", f"{CONFIGS}/worker-1.yaml")
+    node.story.expect("nothing was restarted because nodeagent is new", node.starts("crio.service") == 1)
+
+
+def change(node: Node) -> None:
+    story = node.story
+    story.chapter("A change: a registry mirror and a CA certificate")
+    story.say("   What would happen? Asked offline, before anything is touched:")
+    node.show("nodeagent", "plan", "--from", f"{CONFIGS}/worker-1.yaml", "--to", f"{CONFIGS}/worker-2.yaml")
+    story.say("   Apply it:")
+    boot_id, starts = node.host.boot_id, node.starts("crio.service")
+    node.show("nodeagent", "apply", "--wait", f"{CONFIGS}/worker-2.yaml")
+    node.show("nodeagent", "status")
+    story.expect("the new content is in place", node.host.read_text("/etc/containers/registries.conf") == REGISTRIES)
+    story.expect("crio.service was restarted exactly once", node.starts("crio.service") == starts + 1)
+    story.expect("the host was not rebooted", node.host.boots[-1].boot_id == boot_id)
+    story.expect("worker-2 is the current config", node.in_force("worker-2"), node.ask("status"))
+
+
+def failure(node: Node) -> None:
+    story, host = node.story, node.host
+    story.chapter("A change whose restart fails")
+    story.say("   flaky.service will not start with this config until the host was rebooted.")
+    node.show("nodeagent", "plan", "--from", f"{CONFIGS}/worker-2.yaml", "--to", f"{CONFIGS}/worker-3.yaml")
+    first = host.boot_id
+    # Not with --wait: the host goes down under it.
+    with host.rebooting(timeout=UPDATE_TIMEOUT):
+        node.show("nodeagent", "apply", f"{CONFIGS}/worker-3.yaml")
+    story.say(f"   The host rebooted: boot {first[:8]} became boot {host.boot_id[:8]}.")
+    host.wait_for(lambda: node.in_force("worker-3"), "worker-3 is in force", timeout=UPDATE_TIMEOUT)
+    messages = [f"{entry['PRIORITY']}  {entry['MESSAGE']}" for entry in failure_entries(host)]
+    story.say("   What the agent wrote into the journal (with its priority):")
+    story.output("\n".join(messages))
+    node.show("nodeagent", "status")
+    story.expect("there was one reboot and not a second one", host.reboots == 1, host.reboots)
+    story.expect("flaky.service runs with the new config", host.is_active("flaky.service"))
+    story.expect("the host has what worker-3 says", node.ask("verify")["ok"])
+
+
+def failure_entries(host: Host) -> list[dict[str, str]]:
+    entries = host.journal("nodeagent.service")
+    (update,) = {entry["NODEAGENT_UPDATE_ID"] for entry in entries if entry.get("NODEAGENT_DESIRED") == "worker-3"}
+    return [entry for entry in entries if entry.get("NODEAGENT_UPDATE_ID") == update and int(entry["PRIORITY"]) < 7]
+
+
+def history(node: Node) -> tuple[int, int]:
+    node.story.chapter("What happened here")
+    node.show("nodeagent", "history")
+    updates = {update["to_name"]: update for update in node.ask("history")["updates"]}
+    outcomes = {name: update["outcome"] for name, update in updates.items()}
+    expected = {"worker-1": "done", "worker-2": "done", "worker-3": "done-after-fallback"}
+    node.story.expect("two updates without a reboot, one after a fallback reboot", outcomes == expected, outcomes)
+    avoided = sum(update["reboot_avoided"] for update in updates.values())
+    node.story.expect("the reboot of worker-2 was avoided", updates["worker-2"]["reboot_avoided"], updates["worker-2"])
+    return avoided, sum(update["reboots"] for update in updates.values())
+
+
+def run(story: Story) -> None:
+    story.say("nodeagent applies MachineConfigs with the least disruption that is safe. This shows it on a real host.")
+    image = prepare(story)
+    try:
+        with Host(image) as host:
+            node = boot(host, story)
+            configs(node)
+            first_start(node)
+            change(node)
+            failure(node)
+            avoided, reboots = history(node)
+    finally:
+        image.close()
+    story.say(
+        f"\ndemo: done in {story.seconds:.0f} s: reboots avoided: {avoided}, fallback reboots: {reboots}, all verified"
+    )
+
+
+def main() -> int:
+    story = Story()
+    try:
+        run(story)
+    except Unavailable as error:
+        print(f"demo: cannot run here: {error}", file=sys.stderr)
+        return 2
+    except (Failed, HostRingError) as error:
+        print(f"demo: FAILED after {story.seconds:.0f} s: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
