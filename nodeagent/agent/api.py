@@ -37,6 +37,7 @@ class Api:
         desired_path: str,
         parse: Callable[[bytes], Awaitable[Desired]],
         load: Callable[[str], Awaitable[Desired]],
+        reload: Callable[[], Awaitable[None]],
     ) -> None:
         self._ports = ports
         self._loop = loop
@@ -44,6 +45,7 @@ class Api:
         self._desired_path = desired_path
         self._parse = parse
         self._load = load
+        self._reload = reload
 
     def status(self) -> str:
         return json.dumps(status_to_dict(self._report.status, daemon="running"))
@@ -92,6 +94,7 @@ class Api:
         await self._ports.lease.release(MAINTENANCE)
         self._loop.look_again()
 
-    def reload(self) -> None:
-        """Look at the desired config and the policy again."""
+    async def reload(self) -> None:
+        """Settings, policy and desired config are read again."""
+        await self._reload()
         self._loop.look_again()

@@ -9,9 +9,8 @@ import asyncio
 import hashlib
 import random
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 
 from nodeagent import __version__, log
@@ -21,6 +20,7 @@ from nodeagent.agent.executor import Executor
 from nodeagent.agent.loop import Loop
 from nodeagent.agent.preflight import Desired, Preflight
 from nodeagent.agent.report import Report, ReportedLease
+from nodeagent.agent.service import serve
 from nodeagent.agent.sinks import to_journal, to_notify
 from nodeagent.core.events import Event, EventKind
 from nodeagent.core.machineconfig import ConfigSource
@@ -28,22 +28,23 @@ from nodeagent.core.parse import parse
 from nodeagent.core.policy import Policy, merge
 from nodeagent.core.policy_parse import parse_policy
 from nodeagent.core.status import Status
-from nodeagent.domains import default_policy
-from nodeagent.errors import AgentError
+from nodeagent.domains import default_policy, health_of
+from nodeagent.errors import AgentError, InvalidInput
 from nodeagent.host import adopt, config_file
 from nodeagent.host.bus import Bus
 from nodeagent.host.checkers import HostValidator
 from nodeagent.host.clock import SystemClock
 from nodeagent.host.files import HostFiles
+from nodeagent.host.health import HostHealth
 from nodeagent.host.lease import LocalLease
 from nodeagent.host.logind import Logind
-from nodeagent.host.notify import Notifier
+from nodeagent.host.notify import Notifier, watchdog_interval
 from nodeagent.host.store import SqliteStore
 from nodeagent.host.systemd import Systemd
 from nodeagent.host.users import HostUsers
 from nodeagent.settings import Settings, load
 
-__all__ = ["run"]
+__all__ = ["Daemon", "main", "run"]
 
 
 def limits(settings: Settings) -> Limits:
@@ -66,3 +67,194 @@ async def parse_desired(text: bytes) -> Desired:
     """Off the loop: ten megabytes take a tenth of a second."""
     config = await asyncio.to_thread(parse, text)
     return Desired(ConfigSource(config.name, hashlib.sha256(text).hexdigest(), text), config)
+
+
+class Daemon:
+    """Everything that lives as long as the process. ``load_settings`` is called again on a reload."""
+
+    def __init__(self, settings: Settings, store: SqliteStore, bus: Bus, report: Report) -> None:
+        self.settings = settings
+        self.store = store
+        clock = SystemClock()
+        self.lease = ReportedLease(LocalLease(store, clock), report)
+        self.ports = Ports(
+            store=store,
+            files=HostFiles(),
+            units=Systemd(bus),
+            users=HostUsers(),
+            health=HostHealth(health_of),
+            power=Logind(bus),
+            lease=self.lease,
+            node=None,  # comes with the cluster
+            clock=clock,
+            reporter=report,
+        )
+        self.report = report
+        self.executor = Executor(self.ports, limits(settings))
+        self.loop = Loop(
+            self.ports,
+            self.executor,
+            self._preflight(),
+            desired=self._desired,
+            load=self._load,
+            adopted=self._adopted,
+            chance=random.random,
+        )
+        self.api = Api(
+            self.ports,
+            self.loop,
+            report,
+            desired_path=settings.desired_config,
+            parse=parse_desired,
+            load=self._load,
+            reload=self.reload,
+        )
+
+    def _preflight(self) -> Preflight:
+        return Preflight(
+            self.ports,
+            self.executor.limits,
+            (HostValidator(),),
+            self._policy,
+            repair_drift=self.settings.on_drift == "repair",
+        )
+
+    async def reload(self) -> None:
+        """Reads the settings again. What is under way goes on with the old ones where it has begun to use them.
+
+        Raises ``InvalidInput`` and changes nothing if they are wrong.
+        """
+        settings = (await asyncio.to_thread(load)).settings
+        for name in ("desired_config", "state_dir"):
+            if getattr(settings, name) != getattr(self.settings, name):
+                raise InvalidInput(f"{name} changes with a restart only", reason="RestartNeeded")
+        self.settings = settings
+        log.setup(settings.log.level)
+        self.executor.limits = limits(settings)
+        self.loop.preflight = self._preflight()
+
+    async def _policy(self) -> Policy:
+        path = self.settings.policy
+        text = await config_file.read(path) if path else None
+        if text is None:
+            if path and path != Settings().policy:
+                raise InvalidInput(f"{path} does not exist", reason="NoPolicy")
+            return default_policy()
+        return merge(default_policy(), await asyncio.to_thread(parse_policy, text, path))
+
+    async def _desired(self) -> Desired | None:
+        text = await config_file.read(self.settings.desired_config)
+        return await parse_desired(text) if text is not None else None
+
+    async def _load(self, digest: str) -> Desired:
+        source = await self.store.get_config(digest)
+        return Desired(source, await asyncio.to_thread(parse, source.text))
+
+    async def _adopted(self) -> Desired | None:
+        """What a machine-config-daemon left, with the originals that it kept."""
+        source = await asyncio.to_thread(adopt.current_config)
+        if source is None:
+            return None
+        for snapshot in await asyncio.to_thread(adopt.originals):
+            await self.store.keep_original(snapshot)
+        return Desired(source, await asyncio.to_thread(parse, source.text))
+
+    async def first_status(self) -> Status:
+        """What is known before anything happened: the record of the last life."""
+        record = await self.store.load()
+        digest = await self.store.current()
+        current = (await self.store.get_config(digest)).name if digest else ""
+        return Status(
+            phase=record.phase,
+            reason=record.reason,
+            message=record.message,
+            since=record.since,
+            current=current,
+            desired=record.to_name or current,
+            boot_id=self.ports.power.boot_id(),
+            update_id=record.update_id,
+            backend=self.lease.backend,
+            lease=await self.lease.holder(),
+        )
+
+
+async def _watchdog(notifier: Notifier) -> None:
+    """Signs of life, from the loop itself: one that is stuck sends none."""
+    interval = watchdog_interval()
+    while interval is not None:
+        notifier.watchdog()
+        await asyncio.sleep(interval)
+
+
+@asynccontextmanager
+async def _stop_signals() -> AsyncIterator[asyncio.Event]:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    try:
+        yield stop
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)
+
+
+async def run(settings: Settings, notifier: Notifier) -> None:
+    """Until SIGTERM. Raises ``AgentError`` for what makes it pointless to start or to go on."""
+    async with _stop_signals() as stop, Bus() as bus:
+        report = Report(Status())
+        store = SqliteStore(Path(settings.state_dir) / "state.db")
+        await store.open()
+        try:
+            daemon = Daemon(settings, store, bus, report)
+            report.status = await daemon.first_status()
+            report.add(to_journal)
+            report.add(to_notify(notifier.status))
+            async with serve(bus, daemon.api, report):
+                report.emit(Event(EventKind.STARTED, report.status.phase, __version__))
+                notifier.ready()
+                await _until(stop, daemon.loop.run(), _watchdog(notifier), _watch(daemon))
+                notifier.stopping()
+                report.emit(Event(EventKind.STOPPED, report.status.phase))
+        finally:
+            await store.close()
+
+
+async def _watch(daemon: Daemon) -> None:
+    await config_file.watch(daemon.settings.desired_config, daemon.loop.look_again)
+
+
+async def _until(stop: asyncio.Event, *work: Coroutine[None, None, None]) -> None:
+    """Runs ``work`` until ``stop``, or until one of it fails: then all of it ends and the error is raised."""
+    stopping = asyncio.create_task(stop.wait())
+    tasks = [asyncio.create_task(one) for one in work]
+    try:
+        pending = set(tasks)
+        while pending and not stopping.done():
+            done, _ = await asyncio.wait({*pending, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            pending -= done
+            for task in done - {stopping}:
+                task.result()
+    finally:
+        for task in (*tasks, stopping):
+            task.cancel()
+        await asyncio.gather(*tasks, stopping, return_exceptions=True)
+
+
+def main() -> int:
+    """The process: settings, logging, and the one place where an error ends it."""
+    notifier = Notifier()
+    log.setup()
+    try:
+        settings = load().settings
+        log.setup(settings.log.level)
+        asyncio.run(run(settings, notifier))
+    except AgentError as error:
+        text = "; ".join([str(error), *(f"{p.path}: {p.message}" for p in error.problems)])
+        notifier.status(f"{error.reason}: {text}")
+        log.get(__name__).error(f"stopping, {error.reason}: {text}", reason=error.reason)
+        return error.exit_code
+    finally:
+        notifier.close()
+        log.close()
+    return 0

@@ -4,7 +4,7 @@ take? Refusing is cheap here and nowhere later."""
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 
 from nodeagent.agent.acting import missing_units
@@ -47,7 +47,7 @@ class Preflight:
     ports: Ports
     limits: Limits
     validators: Sequence[Validator]
-    policy: Callable[[], Policy]
+    policy: Callable[[], Awaitable[Policy]]
     repair_drift: bool
 
     async def prepare(self, desired: Desired, known: Sequence[Desired], *, dirty: bool, first: bool) -> Update:
@@ -62,7 +62,7 @@ class Preflight:
         plan = make_plan(
             old,
             desired.config,
-            self.policy(),
+            await self.policy(),
             from_name=known[0].config.name if known else "",
             to_name=desired.config.name,
         )

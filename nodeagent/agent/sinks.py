@@ -83,7 +83,7 @@ def to_journal(event: Event, status: Status) -> None:
 
 
 def to_notify(tell: Callable[[str], None]) -> Sink:
-    def sink(event: Event, status: Status) -> None:
+    def sink(_event: Event, status: Status) -> None:
         tell(line(status))
 
     return sink

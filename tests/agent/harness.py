@@ -68,6 +68,9 @@ class Host:
     async def _desired(self) -> Desired | None:
         return await self._load(self.wanted) if self.wanted else None
 
+    async def _policy(self) -> Policy:
+        return POLICY
+
     async def _adopted(self) -> Desired | None:
         return None
 
@@ -85,7 +88,7 @@ class Host:
             FakeClock(world),
             FakeReporter(world),
         )
-        preflight = Preflight(ports, self.limits, (), lambda: POLICY, self.repair_drift)
+        preflight = Preflight(ports, self.limits, (), self._policy, self.repair_drift)
         executor = Executor(ports, self.limits)
         self.loop = Loop(
             ports,
