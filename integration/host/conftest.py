@@ -6,23 +6,31 @@ The logs of a host are kept when its test fails, and the report says where.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
+import shutil
+import subprocess
+import sys
 import tempfile
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
 
-from integration.host import machine
+from integration.host import agent, machine
 from integration.host.errors import Unavailable
-from integration.host.image import Image, base_image
+from integration.host.image import Image, base_image, cache_directory
 from integration.host.machine import Host
+from integration.host.package import installed_image
 
 HERE = Path(__file__).parent
 FAILED = pytest.StashKey[bool]()
 HostMaker = Callable[..., Host]
+BUILD = HERE.parent.parent / "packaging" / "build.py"
+BUILD_TIMEOUT = 600.0  # seconds; the first build on a machine fetches 150 MB
+EPOCH = "1700000000"  # a new commit alone makes no new package
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -71,6 +79,37 @@ def image(say: Callable[[str], None]) -> Iterator[Image]:
     built.close()
 
 
+@pytest.fixture(scope="session")
+def package(tmp_path_factory: pytest.TempPathFactory, say: Callable[[str], None]) -> Path:
+    """The package's tar, built from the sources as they are unless that was done before."""
+    out = cache_directory() / "dist"
+    out.mkdir(parents=True, exist_ok=True)
+    with (out / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        say("building the package, unless nothing changed")
+        done = subprocess.run(
+            [sys.executable, BUILD, "--out", out],
+            env={**os.environ, "SOURCE_DATE_EPOCH": EPOCH},
+            capture_output=True,
+            text=True,
+            timeout=BUILD_TIMEOUT,
+            check=False,
+        )
+        if done.returncode != 0 and "missing: " in done.stderr:
+            unavailable(Unavailable(done.stderr.strip()))
+        assert done.returncode == 0, done.stderr
+        (newest,) = sorted(out.glob("nodeagent-*.tar.gz"), key=lambda path: path.stat().st_mtime)[-1:]
+        return Path(shutil.copy(newest, tmp_path_factory.mktemp("package")))
+
+
+@pytest.fixture(scope="session")
+def agent_image(image: Image, package: Path) -> Iterator[Image]:
+    """The base image with the package installed and the agent's unit enabled."""
+    derived = installed_image(image, package)
+    yield derived
+    derived.layers[-1].lock.close()
+
+
 @pytest.fixture
 def make_host(request: pytest.FixtureRequest, image: Image) -> Iterator[HostMaker]:
     """Makes hosts, off, with any arguments of Host (and another image); all are closed after the test."""
@@ -91,6 +130,38 @@ def host(make_host: HostMaker) -> Host:
     fresh = make_host()
     fresh.boot()
     return fresh
+
+
+@pytest.fixture
+def make_node(make_host: HostMaker, agent_image: Image) -> HostMaker:
+    """Makes hosts with the agent installed, up and at rest unless `boot` is false.
+
+    `settings` go over agent.FAST; `files` (path to text) are there before the first boot; the rest goes to Host.
+    """
+
+    def make(
+        *,
+        settings: Mapping[str, Any] | None = None,
+        files: Mapping[str, str] | None = None,
+        boot: bool = True,
+        **options: Any,
+    ) -> Host:
+        host = make_host(agent_image, **options)
+        agent.settings(host, settings)
+        for path, text in (files or {}).items():
+            host.write(path, text)
+        if boot:
+            host.boot()
+            agent.wait_daemon(host)
+        return host
+
+    return make
+
+
+@pytest.fixture
+def node(make_node: HostMaker) -> Host:
+    """A host with the agent up and at rest, which has never seen a config."""
+    return make_node()
 
 
 def finish(host: Host, node: pytest.Item) -> None:

@@ -251,7 +251,7 @@ class Host:
 
     # Waiting
 
-    def wait_for(self, predicate: Callable[[], T], what: str, timeout: float = 30.0, every: float = 0.05) -> T:
+    def wait_for(self, predicate: Callable[[], T | None], what: str, timeout: float = 30.0, every: float = 0.05) -> T:
         """Ask `predicate` until it says something true and return that. Failed commands and reboots count as no."""
         deadline = time.monotonic() + timeout
         last: Exception | None = None
