@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from nodeagent.core.tree import FileNode
-from nodeagent.errors import AgentError, Terminal
+from nodeagent.core.tree import FileNode, LinkNode, Node
+from nodeagent.errors import AgentError, Retryable, Terminal
+from nodeagent.host import atomic, paths
 from nodeagent.host.files import DiskFiles
 from nodeagent.host.selinux import Labels
 from tests.host.disk import exchange, needs_root, temps, tree
@@ -233,3 +234,93 @@ def test_our_temporary_file_swapped_in_a_race(tmp_path: Path) -> None:
     info = aim.stat()
     assert (info.st_uid, oct(info.st_mode), aim.read_text()) == (0, "0o100640", "precious")
     assert outcomes <= {"done", "PathChanged", "NotADirectory", "LinkRefused"}
+
+
+class Meddler:
+    """The ``os`` of a module, with somebody who acts right after a call of ours: a race that is always lost."""
+
+    def __init__(self, call: str, act: Callable[..., None]) -> None:
+        self._call, self._act = call, act
+
+    def __getattr__(self, name: str) -> object:
+        real = getattr(os, name)
+        if name != self._call:
+            return real
+
+        def meddled(*args: object, **kwargs: object) -> object:
+            result = real(*args, **kwargs)
+            self._act(*args)
+            return result
+
+        return meddled
+
+
+@needs_root
+@pytest.mark.parametrize("component", [".ssh", ".ssh/authorized_keys.d"])
+def test_swapped_between_the_look_and_the_opening(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, component: str
+) -> None:
+    with a_host(tmp_path) as host:
+        place = host / "var/home/core" / component
+
+        def swap(name: str, *_: object) -> None:
+            if name == place.name and not place.is_symlink():
+                place.rename(place.with_name("aside"))
+                place.symlink_to("/etc")
+
+        monkeypatch.setattr(paths, "os", Meddler("stat", swap))
+        with pytest.raises(Terminal, match="swapped") as caught:
+            disk(host).install(KEYS, NODE)
+        assert caught.value.reason == "LinkRefused"
+
+
+@needs_root
+@pytest.mark.parametrize("other", ["link to a directory of root", "directory of root with something in it", "own"])
+def test_a_new_directory_swapped_before_it_is_given_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other: str
+) -> None:
+    """In the user's home, under the temporary name: what is given to the user must be what we made."""
+    with a_host(tmp_path) as host:
+        home = host / "var/home/core"
+        (home / "roots").mkdir(mode=0o700)
+        (home / "roots/secret").write_text("precious")
+        (home / "own").mkdir()
+        os.chown(home / "own", CORE, CORE)
+
+        def swap(name: str, *_: object) -> None:
+            (home / name).rename(home / "taken")
+            if other.startswith("link"):
+                (home / name).symlink_to("roots")
+            elif other == "own":
+                (home / "own").rename(home / name)
+            else:
+                (home / "roots").rename(home / name)
+
+        monkeypatch.setattr(atomic, "os", Meddler("mkdir", swap))
+        node = FileNode(b"key\n", 0o600, CORE, CORE, dir_mode=0o755, dir_owner=CORE)
+        with pytest.raises(AgentError) as caught:
+            disk(host).install("/home/core/new/x", node)
+        assert caught.value.reason in ("PathChanged", "NotADirectory", "LinkRefused")
+        secrets = list(home.rglob("secret"))
+        assert [(path.parent.stat().st_uid, oct(path.parent.stat().st_mode)) for path in secrets] == [(0, "0o40700")]
+        for left in home.glob(".nodeagent-*"):  # what the user put there is the user's to remove
+            os.rename(left, home / "left")
+
+
+@needs_root
+@pytest.mark.parametrize("node", [NODE, LinkNode("x", CORE, CORE)])
+def test_our_temporary_file_swapped_before_it_is_finished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, node: Node
+) -> None:
+    with a_host(tmp_path) as host:
+        aim = host / "etc/ignition"
+
+        def swap(*args: object) -> None:
+            name = next(str(one) for one in args if str(one).startswith(".nodeagent-"))
+            (host / "var/home/core" / name).unlink()
+            os.link(aim, host / "var/home/core" / name)
+
+        monkeypatch.setattr(atomic, "os", Meddler("symlink" if isinstance(node, LinkNode) else "open", swap))
+        with pytest.raises(Retryable) as caught:
+            disk(host).install("/home/core/x", node)
+        assert caught.value.reason == "PathChanged"
