@@ -259,10 +259,12 @@ async def test_bus_restart(bus: Bus, private_bus: PrivateBus) -> None:
         # The old subscription stays dead; it does not look alive on a connection that never asked.
         with pytest.raises(Retryable):
             await done.next()
-    async with await FakePeer(NAME).start(private_bus.address) as peer:
-        async with bus.signals(Match(FACE, "Done", sender=NAME)) as done:
-            await peer.emit(PATH, FACE, "Done")
-            await done.next()
+    async with (
+        await FakePeer(NAME).start(private_bus.address) as peer,
+        bus.signals(Match(FACE, "Done", sender=NAME)) as done,
+    ):
+        await peer.emit(PATH, FACE, "Done")
+        await done.next()
 
 
 async def test_many_callers_share_one_connection(bus: Bus, private_bus: PrivateBus) -> None:

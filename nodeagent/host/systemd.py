@@ -1,0 +1,287 @@
+"""systemd's manager over D-Bus: the ``Units`` port.
+
+Facts this stands on (systemd's ``org.freedesktop.systemd1(5)`` and ``src/core``):
+- A method that queues a job answers with the job's path, and the job may be over before the answer reaches us. So we
+  subscribe to ``JobRemoved`` first. Signals are sent only to clients that called ``Subscribe``.
+- With mode ``replace``, systemd may merge our job into a queued one of the same unit; the answer then holds the path of
+  the job that lives on, so waiting for that path is right in both cases.
+- ``Reload`` (daemon-reload) answers when it is finished. A manager that re-executes meanwhile loses the answer, so the
+  ``Reloading`` signals count as well.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from nodeagent.core.ports import UnitState
+from nodeagent.errors import AgentError
+from nodeagent.host.bus import CALL_TIMEOUT, Bus, Match, Signals
+from nodeagent.host.bus_errors import LOST, BusFault, BusRetryable
+
+__all__ = ["Systemd", "UnitJobFailed"]
+
+_NAME = "org.freedesktop.systemd1"
+_PATH = "/org/freedesktop/systemd1"
+_MANAGER = "org.freedesktop.systemd1.Manager"
+_UNIT = "org.freedesktop.systemd1.Unit"
+_SERVICE = "org.freedesktop.systemd1.Service"
+_NO_JOB = "org.freedesktop.systemd1.NoSuchJob"
+
+_ATTEMPTS = 3  # how often one job is taken up again after the bus or systemd itself went away under it
+_LOOK = 10.0  # seconds after which we ask whether the job is still there, in case its signal got lost
+_GRACE = 1.0  # seconds for a signal that is on its way
+_RELOAD_GRACE = 15.0  # seconds for the answer of a daemon-reload that was seen to finish
+
+_REASONS = {
+    "org.freedesktop.systemd1.NoSuchUnit": "UnitNotFound",
+    "org.freedesktop.DBus.Error.FileNotFound": "UnitNotFound",
+    "System.Error.ENOENT": "UnitNotFound",
+    "org.freedesktop.systemd1.UnitMasked": "UnitMasked",
+    "org.freedesktop.systemd1.LoadFailed": "UnitInvalid",
+    "org.freedesktop.systemd1.BadUnitSetting": "UnitInvalid",
+    "org.freedesktop.systemd1.JobTypeNotApplicable": "JobNotApplicable",
+    "org.freedesktop.systemd1.OnlyByDependency": "JobNotApplicable",
+    "org.freedesktop.systemd1.TransactionIsDestructive": "JobConflict",
+    "org.freedesktop.systemd1.TransactionJobsConflicting": "JobConflict",
+    "org.freedesktop.systemd1.TransactionOrderIsCyclic": "JobConflict",
+    "org.freedesktop.systemd1.ShuttingDown": "ShuttingDown",
+}
+
+
+class UnitJobFailed(AgentError):
+    """``result`` is systemd's word for how the job ended, "" if there never was one. Its reason is ``Job`` and that
+    word (``JobFailed``, ``JobTimeout``, ``JobDependency``, ...), or says why systemd took no job."""
+
+    default_reason = "JobFailed"
+
+    def __init__(self, unit: str, result: str, message: str, *, reason: str = "") -> None:
+        super().__init__(message, reason=reason or f"Job{result.capitalize()}")
+        self.unit = unit
+        self.result = result
+
+
+class Systemd:
+    """All methods raise ``AgentError`` only; deadlines are seconds from the call."""
+
+    def __init__(self, bus: Bus) -> None:
+        self._bus = bus
+
+    # -- state ----------------------------------------------------------------------------------------------------
+
+    async def state(self, unit: str) -> UnitState:
+        file = await self._file_state(unit)
+        if _is_template(unit):  # has no state but on disk; its instances do
+            return UnitState(unit, "loaded" if file else "not-found", "inactive", "dead", "", "", "", 0, file)
+        (path,) = await self._ask("LoadUnit", unit, "s", (unit,))
+        # Ten small questions at once. GetAll would make systemd read the unit's cgroup for 300 properties.
+        load, active, sub, invocation = await asyncio.gather(
+            *(self._bus.get(_NAME, path, _UNIT, p) for p in ("LoadState", "ActiveState", "SubState", "InvocationID"))
+        )
+        kind, result, restarts, remain = "", "", 0, False
+        if unit.endswith(".service"):
+            kind, result, restarts, remain = await asyncio.gather(
+                *(self._bus.get(_NAME, path, _SERVICE, p) for p in ("Type", "Result", "NRestarts", "RemainAfterExit"))
+            )
+        return UnitState(unit, load, active, sub, kind, result, invocation.hex(), restarts, file, remain)
+
+    async def _file_state(self, unit: str) -> str:
+        try:
+            return str((await self._ask("GetUnitFileState", unit, "s", (unit,)))[0])
+        except UnitJobFailed as error:
+            if error.reason == "UnitNotFound":
+                return ""
+            raise
+
+    # -- unit files -----------------------------------------------------------------------------------------------
+
+    async def enable(self, unit: str) -> None:
+        await self._ask("EnableUnitFiles", unit, "asbb", ([unit], False, True))
+
+    async def disable(self, unit: str) -> None:
+        """A unit without a file is as disabled as can be."""
+        try:
+            await self._ask("DisableUnitFiles", unit, "asb", ([unit], False))
+        except UnitJobFailed as error:
+            if error.reason != "UnitNotFound":
+                raise
+
+    async def preset(self, unit: str) -> None:
+        await self._ask("PresetUnitFiles", unit, "asbb", ([unit], False, True))
+
+    async def mask(self, unit: str) -> None:
+        await self._ask("MaskUnitFiles", unit, "asbb", ([unit], False, True))
+
+    # -- jobs -----------------------------------------------------------------------------------------------------
+
+    async def reload(self, unit: str, deadline: float) -> None:
+        await self._run("ReloadUnit", unit, deadline)
+
+    async def restart(self, unit: str, deadline: float) -> None:
+        await self._run("RestartUnit", unit, deadline)
+
+    async def daemon_reload(self, deadline: float) -> None:
+        until = _now() + deadline
+        for left in reversed(range(_ATTEMPTS)):
+            try:
+                await self._daemon_reload(until, deadline)
+            except BusRetryable as error:
+                if error.reason != LOST or not left:
+                    raise
+            else:
+                return
+
+    async def _daemon_reload(self, until: float, deadline: float) -> None:
+        async with self._subscribed("Reloading") as reloading:
+            answer = asyncio.create_task(
+                reloading.call(_NAME, _PATH, _MANAGER, "Reload", timeout=max(until - _now(), 0)), name="daemon-reload"
+            )
+            seen = asyncio.create_task(_reload_seen(reloading), name="daemon-reload-seen")
+            try:
+                await asyncio.wait({answer, seen}, return_when=asyncio.FIRST_COMPLETED)
+                if not answer.done():
+                    await asyncio.wait({answer}, timeout=min(_RELOAD_GRACE, max(until - _now(), 0)))
+                if not answer.done() and seen.exception() is None:
+                    return  # the answer was lost, the work was not
+                try:
+                    await answer
+                except BusRetryable as error:
+                    if error.reason != "NoReply":
+                        raise
+                    async with asyncio.timeout_at(until):
+                        await seen
+            except TimeoutError:
+                raise BusRetryable(f"daemon-reload not finished after {deadline:g} s", reason="BusTimeout") from None
+            finally:
+                answer.cancel()
+                seen.cancel()
+                await asyncio.gather(answer, seen, return_exceptions=True)
+
+    async def _run(self, verb: str, unit: str, deadline: float) -> None:
+        """One job to its end. If the connection drops, we look what became of the job before we ask for another."""
+        until = _now() + deadline
+        before = await self._invocation(unit)
+        for attempt in range(_ATTEMPTS):
+            try:
+                async with self._subscribed("JobRemoved") as removed:
+                    job = await self._pending_job(removed, unit) if attempt else ""
+                    if attempt and not job and verb == "RestartUnit" and await self._came_up_anew(unit, before):
+                        return
+                    if not job:
+                        (job,) = await self._ask(verb, unit, "ss", (unit, "replace"), removed, max(until - _now(), 0))
+                    await self._wait(removed, unit, job, until, deadline)
+            except BusRetryable as error:
+                if error.reason not in (LOST, "NoReply") or attempt == _ATTEMPTS - 1 or _now() >= until:
+                    raise
+            else:
+                return
+
+    async def _wait(self, removed: Signals, unit: str, job: str, until: float, deadline: float) -> None:
+        number = int(job.rpartition("/")[2])
+        result = None
+        while result is None:
+            result = await _result(removed, job, min(_LOOK, until - _now()))
+            if result is None and _now() >= until:
+                if (result := await self._cancel(removed, job, number)) != "done":
+                    message = f"{unit}: the job was not finished after {deadline:g} s and was canceled"
+                    raise UnitJobFailed(unit, "timeout", message)
+            elif result is None and not await self._exists(removed, number):
+                result = await _result(removed, job, _GRACE)
+                if result is None:
+                    raise BusRetryable(f"{unit}: the job ended without a word", reason=LOST)
+        if result != "done":
+            raise UnitJobFailed(unit, result, f"{unit}: the job ended as {result!r}{_HINTS.get(result, '')}")
+
+    async def _cancel(self, removed: Signals, job: str, number: int) -> str | None:
+        """Nothing may hang around after its deadline. A job that ends just now, ends as it ends."""
+        try:
+            await removed.call(_NAME, _PATH, _MANAGER, "CancelJob", "u", (number,), timeout=2 * _GRACE)
+        except BusFault as error:
+            if error.bus_error != _NO_JOB:
+                return None  # we are late already; the caller says so
+        return await _result(removed, job, _GRACE)
+
+    async def _exists(self, removed: Signals, number: int) -> bool:
+        try:
+            await removed.call(_NAME, _PATH, _MANAGER, "GetJob", "u", (number,))
+        except BusFault as error:
+            if error.bus_error != _NO_JOB:
+                raise
+            return False
+        return True
+
+    async def _pending_job(self, removed: Signals, unit: str) -> str:
+        (path,) = await self._ask("LoadUnit", unit, "s", (unit,), removed)
+        number, job = await self._bus.get(_NAME, path, _UNIT, "Job")
+        return str(job) if number else ""
+
+    async def _invocation(self, unit: str) -> bytes:
+        (path,) = await self._ask("LoadUnit", unit, "s", (unit,))
+        return bytes(await self._bus.get(_NAME, path, _UNIT, "InvocationID"))
+
+    async def _came_up_anew(self, unit: str, before: bytes) -> bool:
+        state = await self.state(unit)
+        return state.active == "active" and state.invocation_id not in ("", before.hex())
+
+    # -- talking to the manager -----------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def _subscribed(self, member: str) -> AsyncIterator[Signals]:
+        async with self._bus.signals(Match(_MANAGER, member, sender=_NAME, path=_PATH)) as signals:
+            try:
+                # Each time: a manager that was started anew has forgotten its subscribers, and nobody tells.
+                await signals.call(_NAME, _PATH, _MANAGER, "Subscribe")
+            except BusFault as error:
+                if error.bus_error != "org.freedesktop.systemd1.AlreadySubscribed":
+                    raise
+            yield signals
+
+    async def _ask(
+        self,
+        member: str,
+        unit: str,
+        signature: str,
+        body: Sequence[Any],
+        signals: Signals | None = None,
+        timeout: float = CALL_TIMEOUT,
+    ) -> list[Any]:
+        try:
+            return await (signals or self._bus).call(_NAME, _PATH, _MANAGER, member, signature, body, timeout=timeout)
+        except BusFault as error:
+            if (reason := _REASONS.get(error.bus_error)) is None:
+                raise
+            raise UnitJobFailed(unit, "", f"{unit}: {error.message}", reason=reason) from error
+
+
+_HINTS = {
+    "dependency": ": a unit it needs did not start",
+    "timeout": ": its own start or stop limit ran out",
+    "canceled": ": another job took its place",
+    "invalid": ": the unit is not active, or cannot do that",
+}
+
+
+async def _result(removed: Signals, job: str, timeout: float) -> str | None:
+    """How ``job`` ended; None if it did not within ``timeout`` seconds."""
+    try:
+        async with asyncio.timeout(max(timeout, 0)):
+            return str((await removed.first(lambda body: body[1] == job))[3])
+    except TimeoutError:
+        return None
+
+
+async def _reload_seen(reloading: Signals) -> None:
+    """A whole daemon-reload passed by. One that was already under way when we came is not ours."""
+    await reloading.first(lambda body: body[0] is True)
+    await reloading.first(lambda body: body[0] is False)
+
+
+def _is_template(unit: str) -> bool:
+    prefix, _, rest = unit.partition("@")
+    return bool(prefix) and rest.startswith(".") and "@" not in rest
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

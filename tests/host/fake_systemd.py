@@ -1,0 +1,112 @@
+"""A manager on the private bus with systemd's habits: jobs, results, subscribers. How each job ends is told by tests.
+
+Signatures as `busctl introspect org.freedesktop.systemd1 /org/freedesktop/systemd1` prints them on systemd 257.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from dbus_next import Message, Variant
+
+from tests.host.fakes import DBusFault, FakePeer
+
+NAME = "org.freedesktop.systemd1"
+PATH = "/org/freedesktop/systemd1"
+MANAGER = "org.freedesktop.systemd1.Manager"
+
+
+class FakeSystemd(FakePeer):
+    def __init__(self) -> None:
+        super().__init__(NAME)
+        self.subscribers: set[str] = set()
+        self.jobs: dict[int, str] = {}
+        self.next_job = 100
+        self.files = {"a.service": "enabled", "b@.service": "static"}
+        self.properties: dict[str, Any] = {
+            "LoadState": Variant("s", "loaded"),
+            "ActiveState": Variant("s", "active"),
+            "SubState": Variant("s", "running"),
+            "InvocationID": Variant("ay", bytes(range(16))),
+            "Type": Variant("s", "notify"),
+            "Result": Variant("s", "success"),
+            "NRestarts": Variant("u", 3),
+            "RemainAfterExit": Variant("b", False),
+            "Job": Variant("(uo)", [0, "/"]),
+        }
+        self.job_script: Callable[[int, str], Any] = lambda job, unit: self.finish(job, unit, "done")
+        self.on("Subscribe", self._subscribe)
+        for verb in ("RestartUnit", "ReloadUnit"):
+            self.on(verb, self._queue)
+        self.on("CancelJob", self._cancel)
+        self.on("GetJob", self._get_job)
+        self.on("LoadUnit", self._load)
+        self.on("Get", lambda m: ("v", (self.properties[m.body[1]],)))
+        self.on("GetUnitFileState", self._file_state)
+        for verb in ("EnableUnitFiles", "PresetUnitFiles"):
+            self.on(verb, lambda m: ("ba(sss)", (True, [])))
+        for verb in ("DisableUnitFiles", "MaskUnitFiles"):
+            self.on(verb, lambda m: ("a(sss)", ([],)))
+        self.on("Reload", self._reload)
+
+    async def finish(self, job: int, unit: str, result: str) -> None:
+        self.jobs.pop(job, None)
+        self.properties["Job"] = Variant("(uo)", [0, "/"])
+        if self.subscribers:
+            await self.emit(PATH, MANAGER, "JobRemoved", "uoss", (job, f"{PATH}/job/{job}", unit, result))
+
+    async def say_reloading(self, active: bool) -> None:
+        if self.subscribers:
+            await self.emit(PATH, MANAGER, "Reloading", "b", (active,))
+
+    def _subscribe(self, message: Message) -> Any:
+        if message.sender in self.subscribers:
+            raise DBusFault("org.freedesktop.systemd1.AlreadySubscribed")
+        self.subscribers.add(message.sender)
+        return "", ()
+
+    async def _queue(self, message: Message) -> Any:
+        unit, mode = message.body
+        assert mode == "replace"
+        if unit == "none.service":
+            raise DBusFault("org.freedesktop.systemd1.NoSuchUnit", f"Unit {unit} not found.")
+        if unit == "masked.service":
+            raise DBusFault("org.freedesktop.systemd1.UnitMasked", f"Unit {unit} is masked.")
+        job, self.next_job = self.next_job, self.next_job + 1
+        self.jobs[job] = unit
+        self.properties["Job"] = Variant("(uo)", [job, f"{PATH}/job/{job}"])
+        # By default the job is over, and its signal on the way, before the caller has the answer.
+        returned = self.job_script(job, unit)
+        if asyncio.iscoroutine(returned):
+            await returned
+        return "o", (f"{PATH}/job/{job}",)
+
+    async def _cancel(self, message: Message) -> Any:
+        (job,) = message.body
+        if job not in self.jobs:
+            raise DBusFault("org.freedesktop.systemd1.NoSuchJob")
+        await self.finish(job, self.jobs[job], "canceled")
+        return "", ()
+
+    def _get_job(self, message: Message) -> Any:
+        if message.body[0] not in self.jobs:
+            raise DBusFault("org.freedesktop.systemd1.NoSuchJob")
+        return "o", (f"{PATH}/job/{message.body[0]}",)
+
+    def _load(self, message: Message) -> Any:
+        # systemd's own escaping; the client must not redo it
+        escaped = "".join(c if c.isalnum() else f"_{ord(c):02x}" for c in message.body[0])
+        return "o", (f"{PATH}/unit/{escaped}",)
+
+    def _file_state(self, message: Message) -> Any:
+        state = self.files.get(message.body[0])
+        if state is None:
+            raise DBusFault("org.freedesktop.DBus.Error.FileNotFound", "No such file or directory")
+        return "s", (state,)
+
+    async def _reload(self, message: Message) -> Any:
+        await self.say_reloading(True)
+        await self.say_reloading(False)
+        return "", ()

@@ -1,0 +1,325 @@
+"""``Systemd`` against a manager that does all that the real one may do."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from dbus_next import Variant
+
+import nodeagent.host.systemd as module
+from nodeagent.core.ports import Units
+from nodeagent.errors import Retryable, Unreachable
+from nodeagent.host.bus import Bus
+from nodeagent.host.systemd import Systemd, UnitJobFailed
+from tests.host.conftest import PrivateBus
+from tests.host.fake_systemd import PATH, FakeSystemd
+from tests.host.fakes import DBusFault
+
+pytestmark = pytest.mark.usefixtures("no_leaked_fds")
+
+
+@pytest.fixture
+async def manager(private_bus: PrivateBus) -> AsyncIterator[FakeSystemd]:
+    manager = FakeSystemd()
+    await manager.start(private_bus.address)
+    yield manager
+    await manager.stop()
+
+
+@pytest.fixture
+def systemd(bus: Bus, manager: FakeSystemd) -> Systemd:
+    return Systemd(bus)
+
+
+async def never(_job: int, _unit: str) -> None:
+    return
+
+
+async def test_fulfils_the_port(systemd: Systemd) -> None:
+    port: Units = systemd
+    await port.restart("a.service", 5)
+
+
+@pytest.mark.parametrize("verb", ["reload", "restart"])
+async def test_a_job_that_is_over_before_the_answer(systemd: Systemd, manager: FakeSystemd, verb: str) -> None:
+    for _ in range(2):  # the second time we are subscribed already
+        await getattr(systemd, verb)("a.service", 5)
+    assert manager.members().count({"reload": "ReloadUnit", "restart": "RestartUnit"}[verb]) == 2
+
+
+async def test_a_job_that_takes_a_while(systemd: Systemd, manager: FakeSystemd) -> None:
+    async def later(job: int, unit: str) -> None:
+        await manager.finish(job - 50, "other.service", "failed")
+        asyncio.get_running_loop().call_later(
+            0.1, lambda: manager._tasks.add(asyncio.ensure_future(manager.finish(job, unit, "done")))
+        )
+
+    manager.job_script = later
+    await systemd.restart("a.service", 5)
+
+
+@pytest.mark.parametrize(
+    "result", ["failed", "timeout", "canceled", "dependency", "skipped", "invalid", "assert", "once", "from-the-future"]
+)
+async def test_a_job_that_ends_badly(systemd: Systemd, manager: FakeSystemd, result: str) -> None:
+    manager.job_script = lambda job, unit: manager.finish(job, unit, result)
+    with pytest.raises(UnitJobFailed, match=result) as caught:
+        await systemd.restart("a.service", 5)
+    assert (caught.value.unit, caught.value.result) == ("a.service", result)
+    assert caught.value.reason == "Job" + result.capitalize()
+
+
+@pytest.mark.parametrize(("unit", "reason"), [("none.service", "UnitNotFound"), ("masked.service", "UnitMasked")])
+async def test_a_unit_that_takes_no_job(systemd: Systemd, unit: str, reason: str) -> None:
+    with pytest.raises(UnitJobFailed, match=unit) as caught:
+        await systemd.restart(unit, 5)
+    assert (caught.value.reason, caught.value.result) == (reason, "")
+
+
+async def test_a_late_job_is_canceled(systemd: Systemd, manager: FakeSystemd) -> None:
+    manager.job_script = never
+    with pytest.raises(UnitJobFailed, match=r"after 0\.2 s and was canceled") as caught:
+        await systemd.restart("a.service", 0.2)
+    assert (caught.value.reason, caught.value.result) == ("JobTimeout", "timeout")
+    assert not manager.jobs
+
+
+async def test_a_late_job_that_is_done_while_we_cancel_it_is_done(systemd: Systemd, manager: FakeSystemd) -> None:
+    async def done_now(message: Any) -> None:
+        (job,) = message.body
+        await manager.finish(job, "a.service", "done")
+        raise DBusFault("org.freedesktop.systemd1.NoSuchJob")
+
+    manager.job_script = never
+    manager.on("CancelJob", done_now)
+    await systemd.restart("a.service", 0.1)
+
+
+async def test_a_signal_that_never_came(
+    systemd: Systemd, manager: FakeSystemd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_LOOK", 0.1)
+    monkeypatch.setattr(module, "_GRACE", 0.05)
+    ends = iter([False, True])
+
+    async def silent_once(job: int, unit: str) -> None:
+        if next(ends):
+            await manager.finish(job, unit, "done")
+        else:
+            manager.jobs.clear()
+            manager.properties["Job"] = Variant("(uo)", [0, "/"])
+
+    manager.job_script = silent_once
+    await systemd.restart("a.service", 5)
+    assert manager.members().count("RestartUnit") == 2
+
+
+async def drop(manager: FakeSystemd, private_bus: PrivateBus) -> FakeSystemd:
+    """The bus goes away and comes back, and so does a manager with the same jobs and units."""
+    private_bus.stop()
+    await asyncio.sleep(0.05)
+    await manager.stop()
+    private_bus.start()
+    after = FakeSystemd()
+    after.jobs, after.properties = manager.jobs, manager.properties
+    await after.start(private_bus.address)
+    return after
+
+
+async def started(task: asyncio.Task[None], manager: FakeSystemd, member: str) -> None:
+    while member not in manager.members():
+        assert not task.done()
+        await asyncio.sleep(0.01)
+    await asyncio.sleep(0.05)
+
+
+async def test_the_bus_drops_and_the_job_is_still_there(bus: Bus, private_bus: PrivateBus) -> None:
+    manager = FakeSystemd()
+    await manager.start(private_bus.address)
+    manager.job_script = never
+    task = asyncio.create_task(Systemd(bus).restart("a.service", 10))
+    await started(task, manager, "RestartUnit")
+    after = await drop(manager, private_bus)
+    await started(task, after, "Get")
+    await asyncio.sleep(0.1)
+    await after.finish(100, "a.service", "done")
+    await task
+    assert "RestartUnit" not in after.members()
+    await after.stop()
+
+
+@pytest.mark.parametrize(("anew", "again"), [(True, 0), (False, 1)])
+async def test_the_bus_drops_and_the_job_is_gone(bus: Bus, private_bus: PrivateBus, anew: bool, again: int) -> None:
+    manager = FakeSystemd()
+    await manager.start(private_bus.address)
+    manager.job_script = never
+    task = asyncio.create_task(Systemd(bus).restart("a.service", 10))
+    await started(task, manager, "RestartUnit")
+    manager.jobs.clear()
+    manager.properties["Job"] = Variant("(uo)", [0, "/"])
+    if anew:
+        manager.properties["InvocationID"] = Variant("ay", bytes(16))
+    after = await drop(manager, private_bus)
+    await task
+    assert after.members().count("RestartUnit") == again
+    await after.stop()
+
+
+async def test_the_bus_stays_away(bus: Bus, private_bus: PrivateBus) -> None:
+    manager = FakeSystemd()
+    await manager.start(private_bus.address)
+    manager.job_script = never
+    task = asyncio.create_task(Systemd(bus).reload("a.service", 10))
+    await started(task, manager, "ReloadUnit")
+    private_bus.stop()
+    with pytest.raises(Unreachable):
+        await task
+    await manager.stop()
+
+
+async def test_no_systemd_on_the_bus(bus: Bus) -> None:
+    with pytest.raises(Unreachable) as caught:
+        await Systemd(bus).restart("a.service", 5)
+    assert caught.value.reason == "ServiceUnknown"
+
+
+# -- daemon-reload ----------------------------------------------------------------------------------------------------
+
+
+async def test_daemon_reload(systemd: Systemd, manager: FakeSystemd) -> None:
+    await systemd.daemon_reload(5)
+    assert "Reload" in manager.members()
+
+
+async def test_daemon_reload_whose_answer_is_lost(
+    systemd: Systemd, manager: FakeSystemd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_RELOAD_GRACE", 0.1)
+
+    async def loses_it(_message: Any) -> None:
+        await manager.say_reloading(True)
+        await manager.say_reloading(False)
+
+    manager.on("Reload", loses_it)
+    await systemd.daemon_reload(5)
+
+
+async def test_daemon_reload_of_a_manager_that_dropped_off_the_bus(systemd: Systemd, manager: FakeSystemd) -> None:
+    async def drops_off(_message: Any) -> None:
+        await manager.say_reloading(True)
+        manager._tasks.add(asyncio.ensure_future(later()))
+        raise DBusFault("org.freedesktop.DBus.Error.NoReply", "Remote peer disconnected")
+
+    async def later() -> None:
+        await asyncio.sleep(0.1)
+        await manager.say_reloading(False)
+
+    manager.on("Reload", drops_off)
+    await systemd.daemon_reload(5)
+
+
+async def test_daemon_reload_that_does_not_end(systemd: Systemd, manager: FakeSystemd) -> None:
+    async def only_begins(_message: Any) -> None:
+        await manager.say_reloading(False)  # somebody else's
+        await manager.say_reloading(True)
+
+    manager.on("Reload", only_begins)
+    with pytest.raises(Retryable) as caught:
+        await systemd.daemon_reload(0.2)
+    assert caught.value.reason == "BusTimeout"
+
+
+async def test_daemon_reload_too_often(systemd: Systemd, manager: FakeSystemd) -> None:
+    def limited(_message: Any) -> None:
+        raise DBusFault("org.freedesktop.DBus.Error.LimitsExceeded", "rate limit")
+
+    manager.on("Reload", limited)
+    with pytest.raises(Retryable) as caught:
+        await systemd.daemon_reload(5)
+    assert caught.value.reason == "LimitsExceeded"
+
+
+async def test_daemon_reload_over_a_dropped_bus(bus: Bus, private_bus: PrivateBus) -> None:
+    manager = FakeSystemd()
+    await manager.start(private_bus.address)
+    manager.on("Reload", lambda _m: None)
+    task = asyncio.create_task(Systemd(bus).daemon_reload(10))
+    await started(task, manager, "Reload")
+    after = await drop(manager, private_bus)
+    await task
+    assert "Reload" in after.members()
+    await after.stop()
+
+
+# -- unit files and state ---------------------------------------------------------------------------------------------
+
+
+async def test_unit_files(systemd: Systemd, manager: FakeSystemd) -> None:
+    await systemd.enable("a.service")
+    await systemd.disable("a.service")
+    await systemd.preset("a.service")
+    await systemd.mask("a.service")
+    assert manager.calls == [
+        ("EnableUnitFiles", [["a.service"], False, True]),
+        ("DisableUnitFiles", [["a.service"], False]),
+        ("PresetUnitFiles", [["a.service"], False, True]),
+        ("MaskUnitFiles", [["a.service"], False, True]),
+    ]
+
+
+async def test_unit_files_that_are_not_there(systemd: Systemd, manager: FakeSystemd) -> None:
+    def none(_message: Any) -> None:
+        raise DBusFault("org.freedesktop.systemd1.NoSuchUnit", "Unit file x.service does not exist.")
+
+    for member in ("EnableUnitFiles", "DisableUnitFiles", "PresetUnitFiles"):
+        manager.on(member, none)
+    await systemd.disable("x.service")
+    for act in (systemd.enable, systemd.preset):
+        with pytest.raises(UnitJobFailed, match="does not exist") as caught:
+            await act("x.service")
+        assert caught.value.reason == "UnitNotFound"
+
+
+async def test_state_of_a_service(systemd: Systemd, manager: FakeSystemd) -> None:
+    state = await systemd.state("a.service")
+    assert (state.load, state.active, state.sub, state.type, state.result) == (
+        "loaded",
+        "active",
+        "running",
+        "notify",
+        "success",
+    )
+    assert (state.restarts, state.file, state.remain_after_exit) == (3, "enabled", False)
+    assert state.invocation_id == bytes(range(16)).hex()
+
+
+async def test_state_of_other_units(systemd: Systemd, manager: FakeSystemd) -> None:
+    manager.properties["LoadState"] = Variant("s", "not-found")
+    state = await systemd.state("none.socket")
+    assert (state.load, state.type, state.file) == ("not-found", "", "")
+    assert "Type" not in [body[1] for member, body in manager.calls if member == "Get"]
+
+
+async def test_state_of_templates_and_instances(systemd: Systemd, manager: FakeSystemd) -> None:
+    template = await systemd.state("b@.service")
+    assert (template.load, template.active, template.file) == ("loaded", "inactive", "static")
+    assert (await systemd.state("none@.service")).load == "not-found"
+    assert "LoadUnit" not in manager.members()
+    await systemd.state("b@x-y.service")
+    assert ("LoadUnit", ["b@x-y.service"]) in manager.calls
+
+
+async def test_the_path_of_a_unit_is_systemds_business(systemd: Systemd, manager: FakeSystemd) -> None:
+    paths: set[str] = set()
+    original = manager.handlers["Get"]
+
+    def remember(message: Any) -> Any:
+        paths.add(message.path)
+        return original(message)
+
+    manager.on("Get", remember)
+    await systemd.state("b@x-y.service")
+    assert paths == {f"{PATH}/unit/b_40x_2dy_2eservice"}
