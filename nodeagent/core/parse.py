@@ -20,7 +20,7 @@ from nodeagent.core.quickfiles import Cache
 from nodeagent.core.unapplied import Unapplied
 from nodeagent.errors import InvalidInput
 
-__all__ = ["API_VERSION", "KERNEL_TYPES", "KIND", "parse", "parse_document"]
+__all__ = ["API_VERSION", "KERNEL_TYPES", "KIND", "Cache", "parse", "parse_document"]
 
 API_VERSION: Final = "machineconfiguration.openshift.io/v1"
 KIND: Final = "MachineConfig"

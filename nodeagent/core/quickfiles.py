@@ -43,10 +43,11 @@ class QuickFiles:
 def read_usual(items: list[JsonFile], cache: Cache) -> QuickFiles:
     quick = QuickFiles(items)
     files, parents, colons = quick.files, quick.parents, 0
+    headers: dict[str, tuple[bool, int]] = {}
     for index, item in enumerate(items):
         known = cache.get(item.path)
         if known is None or known[0] != item:
-            known = _usual(item, parents)
+            known = _usual(item, parents, headers)
             if known is None:
                 quick.rest.append(index)
                 colons += _colons(item.plain())
@@ -64,8 +65,10 @@ def read_usual(items: list[JsonFile], cache: Cache) -> QuickFiles:
     return quick
 
 
-def _usual(item: JsonFile, parents: set[str]) -> tuple[JsonFile, FileEntry, str, int] | None:
-    """None for whatever is not plainly in order."""
+def _usual(
+    item: JsonFile, parents: set[str], headers: dict[str, tuple[bool, int]]
+) -> tuple[JsonFile, FileEntry, str, int] | None:
+    """None for whatever is not plainly in order. ``headers`` are those of data URLs seen: base64 or not, colons."""
     path, contents, mode, user, group = item.path, item.contents, item.mode, item.user, item.group
     parent, _, name = path.rpartition("/")
     if not 0 < len(name) <= _SHORT_NAME or len(path) > _SHORT_PATH or not name.isprintable():
@@ -82,11 +85,14 @@ def _usual(item: JsonFile, parents: set[str]) -> tuple[JsonFile, FileEntry, str,
     if item.overwrite is not None:
         colons += 1
     uid = gid = 0
-    if user is not None or group is not None:
-        uid, gid = _owner(user), _owner(group)
-        if uid < 0 or gid < 0:
-            return None
-        colons += _owner_colons(user) + _owner_colons(group)
+    if user is not None:
+        uid, count = _owner(user)
+        colons += count
+    if group is not None:
+        gid, count = _owner(group)
+        colons += count
+    if uid < 0 or gid < 0:
+        return None
     content = b""
     if contents is not None:
         if contents.compression:
@@ -97,30 +103,35 @@ def _usual(item: JsonFile, parents: set[str]) -> tuple[JsonFile, FileEntry, str,
                 return None
             colons += 1
         source = contents.source
+        if source is not None:
+            colons += 1
         if source:
             try:
-                is_base64, start = split(source)
-                content = decode_base64(source[start:]) if is_base64 else decode_percent(source[start:])
+                start = source.find(",") + 1
+                header = source[:start]
+                if header not in headers:
+                    is_base64, start = split(source)
+                    headers[source[:start]] = is_base64, source.count(":", 0, start)
+                is_base64, count = headers[source[:start]]
+                colons += count
+                if is_base64:
+                    content = decode_base64(source[start:])
+                else:
+                    content, count = decode_percent(source[start:])
+                    colons += count
             except ContentError:
                 return None
-            colons += 1 + (source.count(":", 0, start) if is_base64 else source.count(":"))
-        elif source is not None:
-            colons += 1
     return item, FileEntry(path, content, mode, uid, gid, item.overwrite is not False), parent, colons
 
 
-def _owner(owner: JsonOwner | None) -> int:
-    """-1 for what needs the long way."""
-    if owner is None:
-        return 0
-    number = owner.id
+def _owner(owner: JsonOwner) -> tuple[int, int]:
+    """The number, -1 for what needs the long way; and the colons."""
+    number, name = owner.id, owner.name
     if number is None:
-        return 0 if not owner.name or owner.name == "root" else -1
-    return number if 0 <= number <= MAX_ID and not owner.name else -1
-
-
-def _owner_colons(owner: JsonOwner | None) -> int:
-    return 0 if owner is None else 1 + (owner.id is not None) + (owner.name is not None)
+        if name is None:
+            return 0, 1
+        return (0 if name in ("", "root") else -1), 2
+    return (number if 0 <= number <= MAX_ID and not name else -1), 2 + (name is not None)
 
 
 def _colons(data: object) -> int:

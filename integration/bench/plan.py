@@ -1,0 +1,118 @@
+"""How long a plan takes, against merely reading the same two texts as JSON in the same process.
+
+Prints one JSON object. The limits are those of the project: at most twice the time of ``json.loads`` and a peak of at
+most six times the input. Runs of both are interleaved and the best of each counts, so that other work on the machine
+weighs on neither side. Exit status 1 if a limit is exceeded.
+
+    python -m integration.bench.plan [--files N] [--runs N]
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import json
+import random
+import sys
+import time
+import tracemalloc
+from collections.abc import Callable
+from urllib.parse import quote
+
+from nodeagent import domains
+from nodeagent.core.change import Plan
+from nodeagent.core.parse import API_VERSION, KIND, Cache, parse
+from nodeagent.core.plan import make_plan
+from nodeagent.core.policy import Policy
+from nodeagent.core.reconcile import check_reconcilable
+
+MAX_TIMES_JSON = 2.0
+MAX_TIMES_INPUT = 6.0
+CHANGED_EVERY = 20  # one file in so many differs between the two configs
+CONTENT_BYTES = 640  # makes about 1 kB of JSON for each file
+
+Encoder = Callable[[int], str]
+
+
+def in_base64(seed: int) -> str:
+    data = random.Random(seed).randbytes(CONTENT_BYTES)
+    return "data:text/plain;charset=utf-8;base64," + base64.b64encode(data).decode()
+
+
+def in_percent(seed: int) -> str:
+    return "data:," + quote("".join(f"key{line} = value {seed} of {line}\n" for line in range(24)))
+
+
+def config(name: str, count: int, changed: int, encode: Encoder) -> bytes:
+    """A config like a rendered one; ``changed`` shifts the content of every ``CHANGED_EVERY``th file."""
+    files = [
+        {
+            "path": f"/etc/app{index % 100}/{index:05}.conf",
+            "mode": 0o644,
+            "overwrite": True,
+            "user": {},
+            "group": {},
+            "contents": {"source": encode(index if index % CHANGED_EVERY else index + changed), "verification": {}},
+        }
+        for index in range(count)
+    ]
+    unit = {"name": "app.service", "enabled": True, "contents": "[Service]\nExecStart=/bin/true\n"}
+    ignition = {"ignition": {"version": "3.4.0"}, "storage": {"files": files}, "systemd": {"units": [unit]}}
+    spec = {"config": ignition, "kernelArguments": ["quiet"], "fips": False}
+    return json.dumps({"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": name}, "spec": spec}).encode()
+
+
+def plan(old_text: bytes, new_text: bytes, policy: Policy) -> Plan:
+    """All that `nodeagent plan` does between reading its inputs and printing."""
+    cache: Cache = {}
+    old, new = parse(old_text, cache=cache), parse(new_text, cache=cache)
+    if problems := (*domains.validate(old, new), *check_reconcilable(old, new)):
+        raise SystemExit(f"the benchmark made a bad config: {problems[0]}")
+    return make_plan(old, new, policy)
+
+
+def measure(encode: Encoder, count: int, runs: int) -> dict[str, float | int]:
+    old, new = config("old", count, 0, encode), config("new", count, count, encode)
+    as_text = old.decode(), new.decode()
+    policy = domains.default_policy()
+    loads, plans = [], []
+    for _ in range(runs):
+        start = time.perf_counter()
+        json.loads(as_text[0])
+        json.loads(as_text[1])
+        middle = time.perf_counter()
+        result = plan(old, new, policy)
+        loads.append(middle - start)
+        plans.append(time.perf_counter() - middle)
+    tracemalloc.start()
+    result = plan(old, new, policy)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    size = len(old) + len(new)
+    return {
+        "bytes": size,
+        "changes": len(result.changes),
+        "json_ms": round(min(loads) * 1000, 1),
+        "plan_ms": round(min(plans) * 1000, 1),
+        "times_json": round(min(plans) / min(loads), 2),
+        "times_input": round((size + peak) / size, 2),  # the texts themselves are there as well
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="time and memory of a plan")
+    parser.add_argument("--files", type=int, default=10_000)
+    parser.add_argument("--runs", type=int, default=15)
+    args = parser.parse_args()
+    results = {
+        "base64": measure(in_base64, args.files, args.runs),
+        "percent": measure(in_percent, args.files, args.runs),
+    }
+    good = all(r["times_json"] <= MAX_TIMES_JSON and r["times_input"] <= MAX_TIMES_INPUT for r in results.values())
+    report = {"schema": "nodeagent/bench-plan/v1", "files": args.files, "good": good, **results}
+    print(json.dumps(report, indent=2))
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
