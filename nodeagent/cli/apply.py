@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from contextlib import ExitStack, aclosing
+from contextlib import ExitStack, aclosing, suppress
 from typing import Any
 
-from nodeagent.cli import inputs
 from nodeagent.cli.client import Client, ask
 from nodeagent.cli.output import printable
-from nodeagent.cli.progress import QUIET, Ending, Show, at_rest, ending, show
+from nodeagent.cli.progress import Ending, Show, at_rest, ending, show
 from nodeagent.cli.terminal import BAD, GOOD, WARN, duration, emit, paint
 from nodeagent.core.hints import hint
 from nodeagent.errors import InvalidInput, Refused, Unreachable
@@ -28,6 +27,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Without ``--wait`` 0 means accepted. With it: 0 done, 1 reverted or degraded, 4 refused or still under way."""
+    from nodeagent.cli import inputs
+
     text = inputs.read(args.file)
     name = _check(text, inputs.name_of(args.file))
     if not args.wait:
@@ -116,6 +117,7 @@ async def _ending(client: Client, name: str, known: frozenset[str], draw: Show) 
     import asyncio
 
     loop = asyncio.get_running_loop()
+    news = asyncio.Event()
     latest: dict[str, Any] | None = None
     changed = loop.time()
 
@@ -125,22 +127,28 @@ async def _ending(client: Client, name: str, known: frozenset[str], draw: Show) 
             async for status in statuses:
                 draw(status)
                 latest, changed = status, loop.time()
+                news.set()
 
     following = asyncio.ensure_future(follow())
+    # Wakes us at the end of ``follow``, which comes only with an error.
+    following.add_done_callback(lambda _: news.set())
     try:
         while True:
-            # Over is decided by the history, which is asked only while the daemon is at rest.
-            if latest is not None and at_rest(latest):
-                try:
-                    history = await client.history(RECENT)
-                except Unreachable:
-                    history = []
-                quiet = loop.time() - changed
-                if (result := ending(name, latest, history, known, quiet)) is not None:
-                    return result
-            await asyncio.wait({following}, timeout=TICK if latest is None or at_rest(latest) else QUIET)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(TICK):
+                    await news.wait()
+            news.clear()
             if following.done():
                 following.result()
+            # Over is decided by the history, which is asked only while the daemon is at rest.
+            if latest is None or not at_rest(latest):
+                continue
+            try:
+                history = await client.history(RECENT)
+            except Unreachable:
+                continue
+            if (result := ending(name, latest, history, known, loop.time() - changed)) is not None:
+                return result
     finally:
         following.cancel()
         await asyncio.gather(following, return_exceptions=True)

@@ -1,0 +1,172 @@
+"""The small commands: golden outputs against a fake daemon."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+
+import nodeagent
+from nodeagent.cli.terminal import ago, clock, duration
+from nodeagent.errors import Refused
+from tests.cli.daemon.conftest import Cli
+from tests.cli.daemon.fake_daemon import FakeDaemon, entry
+
+
+def test_history(cli: Cli, daemon: FakeDaemon) -> None:
+    daemon.history = [
+        entry("u3", "worker-3", "reverted", reboots=2, seconds=190, reason="VerifyLate", message="kubelet.service"),
+        entry("u2", "worker-2", started="2026-11-20T23:00:00Z"),
+    ]
+    answer = cli("history")
+    assert answer.code == 0
+    assert answer.out == (
+        "STARTED              AGO         TOOK        TO        OUTCOME   PLANNED      REBOOTS  WHY\n"
+        "03:00:00             12 min      3 min 10 s  worker-3  reverted  reload             2"
+        "  VerifyLate: kubelet.service\n"
+        "2026-11-20 23:00:00  4 h 12 min  12 s        worker-2  done      reload   0 (avoided)\n"
+        "\n2 updates, 2 reboots, 1 reboots avoided\n"
+    )
+    as_json = cli("history", "--json", "--limit", "1").json
+    assert [update["update_id"] for update in as_json["updates"]] == ["u3"]
+    assert as_json["totals"] == {"updates": 2, "reboots": 2, "reboots_avoided": 1}
+
+
+def test_no_history(cli: Cli, daemon: FakeDaemon) -> None:
+    assert cli("history").out == "no update yet\n"
+
+
+@pytest.mark.parametrize("limit", ["0", "x", "1001"])
+def test_history_has_bounds(cli: Cli, limit: str) -> None:
+    assert cli("history", "--limit", limit).code == 2
+
+
+def test_verify(cli: Cli, daemon: FakeDaemon) -> None:
+    daemon.answers["Verify"] = json.dumps({"schema": "nodeagent/verify/v1", "config": "w", "ok": True, "drift": []})
+    assert cli("verify") == type(cli("version"))(0, "this host is as w says\n", "")
+    drift = [{"entry": "file:/etc/a", "why": "content differs"}]
+    daemon.answers["Verify"] = json.dumps({"schema": "nodeagent/verify/v1", "config": "w", "ok": False, "drift": drift})
+    answer = cli("verify")
+    assert answer.code == 1
+    assert answer.out == ("ENTRY        WHAT IS WRONG\nfile:/etc/a  content differs\n\n1 entries are not as w says\n")
+    assert cli("verify", "--json").json["drift"] == drift
+
+
+def test_maintenance(cli: Cli, daemon: FakeDaemon) -> None:
+    assert cli("maintenance", "status").out == "no maintenance is under way\n"
+    lease = {
+        "backend": "local",
+        "holder": "uid 0",
+        "operation": "maintenance",
+        "reason": "disk swap",
+        "since": "2026-11-21T03:00:00Z",
+        "expires": "",
+    }
+    daemon.answers["StartMaintenance"] = lambda _reason: daemon.change(lease=lease)
+    answer = cli("maintenance", "start", "--reason", "disk swap")
+    assert answer.code == 0
+    assert daemon.calls == [("StartMaintenance", ["disk swap"])]
+    assert answer.out == (
+        "maintenance is under way: nothing disrupts this host\n"
+        "holder     uid 0\n"
+        "operation  maintenance\n"
+        "reason     disk swap\n"
+        "backend    local\n"
+        "since      03:00:00, 12 min ago\n"
+        "expires    never\n"
+    )
+    assert cli("maintenance", "status", "--json").json == {
+        "schema": "nodeagent/maintenance/v1",
+        "active": True,
+        "lease": lease,
+    }
+    daemon.answers["StopMaintenance"] = Refused("no maintenance is under way", reason="NoMaintenance")
+    refused = cli("maintenance", "stop")
+    assert (refused.code, refused.out) == (4, "")
+    assert refused.err.startswith("nodeagent: NoMaintenance: no maintenance is under way\nhint: ")
+
+
+def test_maintenance_needs_a_reason(cli: Cli) -> None:
+    assert cli("maintenance", "start").code == 2
+
+
+def test_lease(cli: Cli, daemon: FakeDaemon) -> None:
+    assert cli("lease", "show").out == "nobody holds the lease on this host\n"
+    assert cli("lease", "show", "--json").json == {"schema": "nodeagent/lease/v1", "lease": None}
+
+
+def test_version(cli: Cli, daemon: FakeDaemon) -> None:
+    assert cli("version").out == (
+        f"nodeagent {nodeagent.__version__}\n"
+        "the daemon that runs is 9.9; systemctl restart nodeagent brings the new one\n"
+    )
+    daemon.stop()
+    assert cli("version", "--json").json["daemon"] == ""
+
+
+def test_config_show_says_where_each_value_is_from(cli: Cli, no_settings: Path) -> None:
+    (no_settings / "50-mine.yaml").write_text("\nactions: {timeout: 2.5}\nreboot: {allow: false}\n")
+    lines = {line.split()[0]: line.split()[1:] for line in cli("config", "show").out.splitlines()}
+    assert lines["actions.timeout"] == ["2.5", f"{no_settings}/50-mine.yaml:2"]
+    assert lines["reboot.allow"] == ["false", f"{no_settings}/50-mine.yaml:3"]
+    assert lines["on_drift"] == ["refuse", "default"]
+    shown = cli("config", "show", "--json").json
+    assert shown["settings"]["actions.timeout"] == {"value": 2.5, "from": f"{no_settings}/50-mine.yaml:2"}
+
+
+def test_config_check_looks_at_settings_policy_and_desired_config(cli: Cli, no_settings: Path, tmp_path: Path) -> None:
+    answer = cli("config", "check")
+    assert answer.code == 2
+    assert f"  {tmp_path}/policy.yaml: does not exist\n" in answer.out
+    (tmp_path / "policy.yaml").write_text("files: []\n")
+    answer = cli("config", "check")
+    assert answer.code == 0, answer.out
+    (tmp_path / "desired.yaml").write_text("kind: Nonsense")
+    answer = cli("config", "check", "--json")
+    assert answer.code == 2
+    assert [bool(look["problems"]) for look in answer.json["files"]] == [False, False, True]
+
+
+def test_config_check_with_wrong_settings(cli: Cli, no_settings: Path) -> None:
+    (no_settings / "50-mine.yaml").write_text("on_drift: ignore\nlog: {levle: info}\n")
+    answer = cli("config", "check")
+    assert answer.code == 2
+    assert answer.out == (
+        "settings: bad\n"
+        f"  {no_settings}/50-mine.yaml:1: on_drift must be one of refuse, repair\n"
+        f"  {no_settings}/50-mine.yaml:2: unknown key log.levle; did you mean log.level?\n"
+    )
+    assert cli("config", "show", "--json").error["reason"] == "SettingsInvalid"
+
+
+NOW = datetime(2026, 11, 21, 3, 0, 0, tzinfo=timezone(timedelta(hours=2)))
+
+
+def test_times_are_local() -> None:
+    assert clock("2026-11-21T00:59:00.123Z", NOW) == "02:59:00"
+    assert clock("2026-11-20T12:00:00Z", NOW) == "2026-11-20 14:00:00"
+    assert clock("", NOW) == "-"
+    assert clock("soon", NOW) == "soon"
+    assert ago("2026-11-21T00:59:00Z", NOW) == "1 min ago"
+    assert ago("2026-11-21T01:00:00Z", NOW) == "just now"
+    assert ago("", NOW.astimezone(UTC)) == ""
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.04, "0 s"),
+        (0.42, "0.4 s"),
+        (9.96, "10 s"),
+        (59.9, "59 s"),
+        (60, "1 min"),
+        (200, "3 min 20 s"),
+        (3600, "1 h"),
+        (18120, "5 h 2 min"),
+        (273600, "3 d 4 h"),
+    ],
+)
+def test_durations(seconds: float, text: str) -> None:
+    assert duration(seconds) == text

@@ -1,0 +1,240 @@
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from nodeagent.core.machineconfig import ConfigSource
+from nodeagent.core.phase import Phase
+from nodeagent.core.ports import HistoryEntry, Holder
+from nodeagent.core.record import Record
+from nodeagent.host.store import SqliteStore
+from tests.cli.daemon.conftest import Cli
+from tests.cli.daemon.fake_daemon import IDLE, FakeDaemon, entry
+
+BUSY = {
+    "phase": "Acting",
+    "desired": "worker-2",
+    "update_id": "u2",
+    "step": {"name": "restart crio.service", "index": 3, "count": 9, "percent": 40},
+    "lease": {
+        "backend": "local",
+        "holder": "node-a",
+        "operation": "u2",
+        "reason": "update to worker-2",
+        "since": "2026-11-21T03:11:30.000Z",
+        "expires": "",
+    },
+}
+
+
+def test_json_is_what_the_daemon_says(cli: Cli, daemon: FakeDaemon) -> None:
+    daemon.status |= BUSY
+    answer = cli("status", "--json")
+    assert answer.code == 0
+    assert answer.json == {**IDLE, **BUSY}
+
+
+def test_idle(cli: Cli, daemon: FakeDaemon) -> None:
+    assert cli("status").out == "phase    Idle\nsince    03:00:00, 12 min ago\ncurrent  worker-1\n"
+
+
+def test_in_an_update(cli: Cli, daemon: FakeDaemon) -> None:
+    daemon.status |= BUSY
+    assert cli("status").out == (
+        "phase    Acting\n"
+        "since    03:00:00, 12 min ago\n"
+        "step     restart crio.service, 3/9 (40 %)\n"
+        "current  worker-1\n"
+        "desired  worker-2\n"
+        "lease    node-a: update to worker-2 (since 03:11:30, 30 s ago)\n"
+        "update   u2\n"
+    )
+
+
+def test_degraded_says_what_now_and_exits_with_1(cli: Cli, daemon: FakeDaemon) -> None:
+    daemon.status |= {"phase": "Degraded", "reason": "UnitUnhealthy", "message": "crio.service did\x1b[2J not stay up"}
+    answer = cli("status")
+    assert answer.code == 1
+    assert answer.out == (
+        "phase     Degraded (UnitUnhealthy)\n"
+        "since     03:00:00, 12 min ago\n"
+        "message   crio.service did\\x1b[2J not stay up\n"
+        "what now  journalctl -u of the unit shows why it does not stay up; correct the config and apply it\n"
+        "current   worker-1\n"
+    )
+
+
+def test_everything_that_the_contract_allows(cli: Cli, daemon: FakeDaemon) -> None:
+    daemon.status |= {
+        "drain": {"remaining": [{"namespace": "db", "name": "pg-0", "why": "would break its budget"}]},
+        "fence": {"active": True, "write_bps": 16000000, "victim_p99_ms": 3.1},
+        "deployments": [
+            {"checksum": "ab" * 32, "version": "42.1", "booted": True, "staged": False, "locked": None},
+            {"checksum": "cd" * 32, "version": "42.2", "booted": False, "staged": True, "locked": True},
+        ],
+        "lease": {"backend": "kubernetes", "holder": "nhc", "reason": "", "expires": "2026-11-21T04:00:00Z"},
+    }
+    assert cli("status").out.splitlines()[3:] == [
+        "lease       nhc, expires 04:00:00",
+        "waits for   db/pg-0: would break its budget",
+        "deployment  42.1 abababababab (booted)",
+        "deployment  42.2 cdcdcdcdcdcd (staged, locked)",
+        "fence       writes at most 16 MB/s, victims' p99 3.1 ms",
+    ]
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> Path:
+    path = tmp_path / "state/state.db"
+    text = b"kind: MachineConfig"
+    digest = hashlib.sha256(text).hexdigest()
+    since = "2026-11-21T03:00:00.000Z"
+    async with SqliteStore(path) as store:
+        await store.put_config(ConfigSource("worker-1", digest, text))
+        await store.promote(Record(phase=Phase.IDLE, since=since), digest, HistoryEntry(**entry("u1", "worker-1")))
+        await store.save(Record(phase=Phase.ACTING, since=since, update_id="u2", to_name="worker-2", boot_id="b1"))
+        await store.take_lease(Holder("node-a", "maintenance", "disk swap", "2026-11-21T02:00:00.000Z"))
+    return path
+
+
+def test_without_a_daemon_the_store_is_asked(cli: Cli, bus_address: str, store: Path) -> None:
+    before = store.read_bytes()
+    status = cli("status", "--json")
+    assert status.code == 0
+    assert status.json["daemon"] == "stopped"
+    assert (status.json["phase"], status.json["current"], status.json["desired"]) == ("Acting", "worker-1", "worker-2")
+    assert "systemctl start nodeagent" in cli("status").out
+    assert cli("history", "--json").json["totals"] == {"updates": 1, "reboots": 0, "reboots_avoided": 1}
+    assert cli("lease", "show", "--json").json["lease"]["reason"] == "disk swap"
+    assert cli("maintenance", "status", "--json").json["active"] is True
+    assert store.read_bytes() == before
+
+
+def test_without_a_bus_either(cli: Cli, monkeypatch: pytest.MonkeyPatch, store: Path, tmp_path: Path) -> None:
+    monkeypatch.setenv("DBUS_SYSTEM_BUS_ADDRESS", f"unix:path={tmp_path}/none")
+    assert cli("status", "--json").json["daemon"] == "stopped"
+
+
+def test_settings_that_are_wrong_do_not_hide_the_status(
+    cli: Cli, bus_address: str, no_settings: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (no_settings / "20-bad.yaml").write_text("nonsense: true")
+    answer = cli("status", "--json")
+    assert answer.code == 5
+    assert "/var/lib/nodeagent/state.db" in answer.error["message"]
+
+
+def test_neither_daemon_nor_store(cli: Cli, bus_address: str, tmp_path: Path) -> None:
+    answer = cli("status")
+    assert answer.code == 5
+    assert answer.err.splitlines() == [
+        f"nodeagent: ServiceUnknown: the daemon does not run, and there is no store at {tmp_path}/state/state.db",
+        "hint: systemctl status nodeagent, and journalctl -u nodeagent for why it does not run",
+    ]
+
+
+def test_a_damaged_store_is_said(cli: Cli, bus_address: str, store: Path) -> None:
+    store.write_bytes(store.read_bytes()[:5000])
+    answer = cli("status", "--json")
+    assert (answer.code, answer.error["reason"]) == (1, "StoreCorrupt")
+
+
+def test_watch_follows_and_survives_a_restart_of_the_daemon(daemon: FakeDaemon) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "nodeagent", "status", "--watch", "--json"], stdout=subprocess.PIPE, text=True
+    )
+    timer = threading.Timer(20, process.kill)
+    timer.start()
+    assert process.stdout is not None
+    lines = (json.loads(line) for line in process.stdout)
+    try:
+        assert next(lines) == IDLE
+        daemon.change(phase="Writing", update_id="u2")
+        assert next(lines)["phase"] == "Writing"
+        daemon.change(phase="Acting", step={"name": "reload a.service", "index": 1, "count": 2, "percent": 50})
+        assert next(lines)["step"]["percent"] == 50
+        daemon.stop()
+        gone = next(lines)
+        assert (gone["daemon"], gone["phase"]) == ("stopped", "Acting")
+        daemon.status = dict(IDLE)
+        daemon.start()
+        assert next(lines) == IDLE
+        process.send_signal(signal.SIGINT)
+        assert process.wait(5) == 0
+    finally:
+        timer.cancel()
+        process.kill()
+        process.communicate()
+
+
+def test_watch_on_a_terminal_draws(daemon: FakeDaemon) -> None:
+    master, slave = os.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "nodeagent", "status", "--watch"],
+        stdout=slave,
+        stderr=slave,
+        env={**os.environ, "TERM": "xterm"},
+    )
+    os.close(slave)
+    seen = b""
+    timer = threading.Timer(20, process.kill)
+    timer.start()
+    try:
+        while b"worker-1" not in seen:
+            seen += os.read(master, 4096)
+        daemon.change(**BUSY)
+        while b"restart crio.service" not in seen:
+            seen += os.read(master, 4096)
+        assert "█".encode() in seen
+        process.send_signal(signal.SIGINT)
+        while True:
+            try:
+                if not os.read(master, 4096):
+                    break
+            except OSError:
+                break
+        assert process.wait(5) == 0
+    finally:
+        timer.cancel()
+        process.kill()
+        process.wait()
+        os.close(master)
+
+
+HEAVY = ("rich", "yaml", "structlog", "psutil", "msgspec", "nodeagent.agent", "nodeagent.log", "nodeagent.settings")
+
+
+def test_status_imports_nothing_that_it_does_not_need(daemon: FakeDaemon) -> None:
+    code = f"""
+import sys
+from nodeagent.cli.main import main
+assert not any(name.startswith(("asyncio", "dbus_next", "sqlite3")) for name in sys.modules)
+assert main(["status", "--json"]) == 0
+assert "dbus_next" in sys.modules
+print([name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=20, check=True)
+    assert done.stderr.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    "words", [["status", "--help"], ["apply", "--help"], ["history", "--help"], ["config", "--help"]]
+)
+def test_help_imports_next_to_nothing(words: list[str]) -> None:
+    code = f"""
+import sys
+from nodeagent.cli.main import main
+assert main({words!r}) == 0
+heavy = ("asyncio", "dbus_next", "sqlite3", "email", "urllib.request", *{HEAVY!r})
+print([name for name in heavy if name in sys.modules], file=sys.stderr)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=20, check=True)
+    assert done.stderr.strip() == "[]"
