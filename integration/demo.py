@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from integration.host import machine
+from integration.host.certificate import CERTIFICATE
 from integration.host.errors import HostRingError, Unavailable
 from integration.host.image import Image, base_image
 from integration.host.machine import Host
@@ -40,21 +41,6 @@ location = "registry.example.com"
 [[registry.mirror]]
 location = "mirror.example.com"
 pull-from-mirror = "digest-only"
-"""
-
-# Of nobody: its key was thrown away when it was made. A real one, because it is checked before it is written.
-CERTIFICATE = """\
------BEGIN CERTIFICATE-----
-MIIBiTCCAS+gAwIBAgIUV2fYOwIfjEeRCt+aECCuAO2srmAwCgYIKoZIzj0EAwIw
-GTEXMBUGA1UEAwwObm9kZWFnZW50IGRlbW8wIBcNMjYxMTIxMTIwMjUyWhgPMjEy
-NjEwMjgxMjAyNTJaMBkxFzAVBgNVBAMMDm5vZGVhZ2VudCBkZW1vMFkwEwYHKoZI
-zj0CAQYIKoZIzj0DAQcDQgAE4vk0WRcuB9K7Z70VqcQNrjky+pmc6SDRUtEtJ34c
-B9U8i/3D1KwoOPXPPNWyBJyBOd/7zNtqHXMRwub8LCTBVKNTMFEwHQYDVR0OBBYE
-FGosT+IuDfdJXBB7jZ4Nl3NA1b80MB8GA1UdIwQYMBaAFGosT+IuDfdJXBB7jZ4N
-l3NA1b80MA8GA1UdEwEB/wQFMAMBAf8wCgYIKoZIzj0EAwIDSAAwRQIhAK+hcPkg
-G5hObSf67UJDPdoQVCEvkTKC/REddQzOL7WNAiBQISK7WGNN7ysDBkAUp4X/Iv+q
-Be757JsopTtBMwBZqg==
------END CERTIFICATE-----
 """
 
 # The agent's own settings, to be quick: by default it watches a restarted unit for ten seconds.
