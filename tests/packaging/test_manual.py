@@ -1,0 +1,98 @@
+"""The manual and the completion know every command and option of the parser."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import runpy
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from nodeagent.cli.main import build_parser
+
+PACKAGING = Path(__file__).parents[2] / "packaging"
+MANUAL = PACKAGING / "man/nodeagent.8"
+
+
+def commands(parser: argparse.ArgumentParser, name: str = "") -> Iterator[tuple[str, argparse.ArgumentParser]]:
+    yield name, parser
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for word, sub in action.choices.items():
+                yield from commands(sub, f"{name} {word}".strip())
+
+
+COMMANDS = [(name, parser) for name, parser in commands(build_parser()) if name]
+
+
+def section(title: str) -> str:
+    """A section of the manual as a reader sees its words."""
+    text = re.search(rf"^\.SH {title}\n(.*?)(?=^\.SH|\Z)", MANUAL.read_text(), re.M | re.S)
+    assert text is not None
+    words = re.sub(r"\\f[RBIP]", "", text.group(1).replace("\\-", "-"))
+    return re.sub(r'^\.[A-Z]{1,2} |"', "", words, flags=re.M)
+
+
+@pytest.mark.parametrize(("name", "parser"), COMMANDS, ids=[name for name, _ in COMMANDS])
+def test_the_manual_has_every_command_and_option(name: str, parser: argparse.ArgumentParser) -> None:
+    text = section("COMMANDS")
+    leaf = not any(isinstance(action, argparse._SubParsersAction) for action in parser._actions)
+    if leaf:
+        assert re.search(rf"^{name}\b", text, re.M)
+    options = {option for action in parser._actions for option in action.option_strings}
+    for option in options - {"--json", "-h", "--help"}:
+        assert option in text, option
+    for option in options:
+        assert option in section("OPTIONS") + text
+
+
+def test_the_manual_has_no_option_that_is_gone() -> None:
+    known = {option for _, parser in COMMANDS for action in parser._actions for option in action.option_strings}
+    mentioned = set(
+        re.findall(r"(?<![\w-])--[a-z][a-z-]+", section("SYNOPSIS") + section("COMMANDS") + section("OPTIONS"))
+    )
+    assert mentioned <= known
+
+
+@pytest.mark.skipif(shutil.which("groff") is None, reason="groff is not installed")
+def test_groff_has_nothing_against_it() -> None:
+    done = subprocess.run(
+        ["groff", "-man", "-Tutf8", "-ww", "-z", str(MANUAL)], capture_output=True, text=True, timeout=20, check=True
+    )
+    assert done.stderr == ""
+
+
+@pytest.fixture(scope="module")
+def completion(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("root")
+    runpy.run_path(str(PACKAGING / "completion.py"))["write"](root)
+    return root
+
+
+@pytest.mark.parametrize("path", ["bash-completion/completions/nodeagent", "zsh/site-functions/_nodeagent"])
+def test_completion_knows_every_command(completion: Path, path: str) -> None:
+    text = (completion / "usr/share" / path).read_text()
+    for name, parser in COMMANDS:
+        assert name.split()[-1] in text
+        assert all(option in text for action in parser._actions for option in action.option_strings)
+
+
+def test_fish_completion_knows_every_command(completion: Path) -> None:
+    text = (completion / "usr/share/fish/vendor_completions.d/nodeagent.fish").read_text()
+    assert all(name.split()[-1] in text for name, _ in COMMANDS)
+
+
+def test_bash_completes(completion: Path) -> None:
+    script = completion / "usr/share/bash-completion/completions/nodeagent"
+    code = f"""
+source {script}
+COMP_WORDS=(nodeagent maintenance st) COMP_CWORD=2
+$(complete -p nodeagent | sed 's/.*-F \\([^ ]*\\).*/\\1/') nodeagent st maintenance
+echo "${{COMPREPLY[@]}}"
+"""
+    done = subprocess.run(["bash", "-c", code], capture_output=True, text=True, timeout=20, check=True)
+    assert set(done.stdout.split()) == {"start", "stop", "status"}
