@@ -84,11 +84,11 @@ class Owners:
         return None
 
     def primary_group(self, user: int | str) -> int:
-        """For directories, where only the user is given. A number that no account has gets the group 0."""
+        """For directories, where only the user is given. For a number that no account has, -1: chown leaves it."""
         if user == 0:
             return 0
         entry = self.user(user)
-        return entry.gid if entry is not None else 0
+        return entry.gid if entry is not None else -1
 
     def _lines(self, name: str, least: int) -> Iterator[list[str]]:
         for folder in ("etc", "usr/lib"):

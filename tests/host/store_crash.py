@@ -81,7 +81,8 @@ def a_round(path: Path, number: int, seconds: float, opened: bool) -> tuple[int,
         said += data
     os.close(out)
     told = [int(line) for line in said.split() if line != b"open"]
-    hot = path.with_name(f"{path.name}-journal").stat().st_size > 0
+    journal = path.with_name(f"{path.name}-journal")
+    hot = journal.exists() and journal.stat().st_size > 0
     found = []
     for place in (path, copy / path.name):
         with open_database(place) as database:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -15,17 +14,14 @@ from hypothesis import strategies as st
 from nodeagent.core.tree import FileNode, LinkNode, Node
 from nodeagent.host.files import DiskFiles
 from nodeagent.host.selinux import Labels
-from tests.host.disk import temps, tree
+from tests.host.disk import needs_root, temps, tree
 
-ME, MY_GROUP = os.geteuid(), os.getegid()
-IDS = (0, 1, 1000, 65533) if ME == 0 else (ME,)
-GROUPS = (0, 5, 1000) if ME == 0 else (MY_GROUP,)
-# Without read permission, somebody who is not root cannot capture its own file.
-MODES = st.integers(0, 0o7777) if ME == 0 else st.integers(0o600, 0o777).map(lambda mode: mode | 0o400)
+pytestmark = needs_root
 
-files = st.builds(FileNode, st.binary(max_size=200), MODES, st.sampled_from(IDS), st.sampled_from(GROUPS))
+users = groups = st.sampled_from([0, 1, 1000, 65533])
+files = st.builds(FileNode, st.binary(max_size=200), st.integers(0, 0o7777), users, groups)
 targets = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=40)
-links = st.builds(LinkNode, targets, st.sampled_from(IDS), st.sampled_from(GROUPS))
+links = st.builds(LinkNode, targets, users, groups)
 nodes: st.SearchStrategy[Node] = files | links
 PATHS = ["/x", "/etc/a", "/etc/b", "/etc/d/a", "/etc/d/b", "/etc/d/e/f/a", "/var/lib/a", "/var/b", "/new/deep/er/a"]
 trees = st.dictionaries(st.sampled_from(PATHS), nodes)

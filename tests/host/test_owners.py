@@ -40,7 +40,7 @@ def test_groups(owners: Owners) -> None:
     assert owners.gid(4711) == 4711
     assert owners.primary_group("core") == 1001
     assert owners.primary_group(0) == 0
-    assert owners.primary_group(4711) == 0
+    assert owners.primary_group(4711) == -1
 
 
 @pytest.mark.parametrize("name", ["nobody-here", "broken", "short", "+nis", "", "1000"])
