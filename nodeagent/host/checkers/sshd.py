@@ -1,0 +1,91 @@
+"""The configuration of the ssh server, by ``sshd -t``.
+
+A drop-in means nothing without the main file that includes it, so the whole is put together in our directory: the new
+files, and those of the host that this update leaves alone. Only complaints about changed files count; that host keys
+are missing, for instance, is not the fault of a config.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from pathlib import Path
+from typing import Final
+
+from nodeagent.core.machineconfig import MachineConfig
+from nodeagent.errors import Problem
+from nodeagent.host.checkers.job import Job
+
+__all__ = ["check"]
+
+DIRECTORY: Final = "/etc/ssh"
+MAIN: Final = f"{DIRECTORY}/sshd_config"
+DROPINS: Final = f"{MAIN}.d"
+INCLUDE: Final = re.compile(r"^(\s*include\s+)(.*)$", re.IGNORECASE | re.MULTILINE)
+MAX_BYTES: Final = 1024 * 1024  # of one file of the host
+
+
+async def check(job: Job) -> tuple[Problem, ...]:
+    files = await asyncio.to_thread(_assemble, job.root, job.old, job.new)
+    copies = {path: str(job.directory / path.removeprefix("/")) for path in files}
+    await job.write({path.removeprefix("/"): _redirect(text, job.directory) for path, text in files.items()})
+    status, lines = await job.run("-t", "-f", str(job.directory / MAIN.removeprefix("/")))
+    if not status:
+        return ()
+    found: list[Problem] = []
+    for path in job.changed:
+        for line in lines:
+            said = line.removeprefix(copies[path]).lstrip(": ")
+            if (
+                line.startswith(copies[path])
+                and not line.startswith(f"{copies[path]}.d/")
+                and "terminating" not in said
+            ):
+                found.append(Problem(path, said))
+    return tuple(found)
+
+
+def _assemble(root: Path, old: MachineConfig, new: MachineConfig) -> dict[str, bytes]:
+    """Host path to content of the main file and its drop-ins as they will be."""
+    host = {MAIN, *(f"{DROPINS}/{path.name}" for path in _conf_files(root / DROPINS.removeprefix("/")))}
+    files: dict[str, bytes] = {}
+    for path in sorted(host - set(old.files)):
+        if (content := _read(root / path.removeprefix("/"))) is not None:
+            files[path] = content
+    files |= {path: entry.content for path, entry in new.files.items() if path == MAIN or _is_dropin(path)}
+    files.setdefault(MAIN, f"Include {DROPINS}/*.conf\n".encode())
+    return files
+
+
+def _is_dropin(path: str) -> bool:
+    return path.startswith(f"{DROPINS}/") and path.endswith(".conf")
+
+
+def _conf_files(directory: Path) -> list[Path]:
+    try:
+        return [path for path in directory.iterdir() if path.name.endswith(".conf")]
+    except OSError:
+        return []
+
+
+def _read(path: Path) -> bytes | None:
+    try:
+        with path.open("rb") as file:
+            return file.read(MAX_BYTES)
+    except OSError:
+        return None
+
+
+def _redirect(content: bytes, directory: Path) -> bytes:
+    """Includes of the drop-ins lead to our copies. A relative name is relative to /etc/ssh: sshd_config(5)."""
+
+    def include(line: re.Match[str]) -> str:
+        words = line[2].partition("#")[0].replace('"', "").split()
+        return line[1] + " ".join(_moved(word, directory) for word in words)
+
+    return INCLUDE.sub(include, content.decode(errors="surrogateescape")).encode(errors="surrogateescape")
+
+
+def _moved(pattern: str, directory: Path) -> str:
+    absolute = pattern if pattern.startswith("/") else f"{DIRECTORY}/{pattern}"
+    return f"{directory}{absolute}" if absolute.startswith(f"{DROPINS}/") else absolute

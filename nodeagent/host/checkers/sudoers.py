@@ -1,0 +1,46 @@
+"""sudo rules, by ``visudo -c``. Each file is checked alone: an alias from another file is only a warning to it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from pathlib import PurePath
+
+from nodeagent.errors import Problem
+from nodeagent.host.checkers.job import Job
+
+__all__ = ["check", "ignored_by_sudo"]
+
+log = logging.getLogger(__name__)
+
+
+def ignored_by_sudo(path: str) -> bool:
+    """Files in sudoers.d with a dot or a final ~ in their name are not read: sudoers(5), includedir."""
+    name = PurePath(path).name
+    return path != "/etc/sudoers" and ("." in name or name.endswith("~"))
+
+
+async def check(job: Job) -> tuple[Problem, ...]:
+    found: list[Problem] = []
+    for index, (path, content) in enumerate(sorted(job.changed.items())):
+        if ignored_by_sudo(path):
+            log.warning("%s is not read by sudo: its name has a dot or ends in ~", path)
+            continue
+        name = f"sudoers-{index}"
+        await job.write({name: content})
+        status, lines = await job.run("-c", "-f", str(job.directory / name))
+        if status and (reason := _reason(lines, str(job.directory / name))):
+            found.append(Problem(path, reason))
+    return tuple(found)
+
+
+def _reason(lines: Sequence[str], copy: str) -> str:
+    """What it says about our copy; "" if it complains about another file. Quoted rules are left out."""
+    for line in lines:
+        # ">>> FILE: syntax error near line 2 <<<" in 1.8, "FILE:2:8: syntax error" since 1.9.
+        said = line.removeprefix(">>> ").removesuffix(" <<<")
+        if said.startswith(f"{copy}:"):
+            said = said.removeprefix(f"{copy}:")
+            place, _, text = said.partition(": ")
+            return f"line {place.split(':')[0]}: {text}" if place[:1].isdigit() else said.strip()
+    return ""

@@ -1,0 +1,260 @@
+"""Checkers of the host: with the real program where it is installed, else with one that talks like it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from nodeagent.core.machineconfig import FileEntry, MachineConfig, UnitEntry
+from nodeagent.host.checkers import SEARCH_PATH, HostValidator
+from nodeagent.host.checkers.sudoers import ignored_by_sudo
+from nodeagent.host.checkers.units import unit_of, verdicts
+
+EMPTY = MachineConfig("old")
+GOOD = "[Service]\nExecStart=/bin/true\n"
+
+
+def with_units(*units: UnitEntry) -> MachineConfig:
+    return MachineConfig("new", units={unit.name: unit for unit in units})
+
+
+def with_files(files: dict[str, str]) -> MachineConfig:
+    return MachineConfig("new", files={path: FileEntry(path, text.encode()) for path, text in files.items()})
+
+
+def fake(directory: Path, name: str, script: str) -> str:
+    """A program in a directory of its own, to be used as the search path."""
+    program = directory / "bin" / name
+    program.parent.mkdir(exist_ok=True)
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    return str(program.parent)
+
+
+# --- systemd-analyze
+
+needs_systemd = pytest.mark.skipif(
+    shutil.which("systemd-analyze", path=SEARCH_PATH) is None, reason="systemd-analyze is not installed"
+)
+
+BAD_UNITS = {
+    "no-exec.service": ("[Service]\nRestart=always\n", "no ExecStart="),
+    "relative.service": ("[Service]\nExecStart=bin/x\n", "line 2: Neither a valid executable name"),
+    "twice.service": ("[Service]\nExecStart=/bin/true\nExecStart=/bin/false\n", "more than one ExecStart="),
+    "section.service": ("[Service\nExecStart=/bin/true\n", "line 1: Invalid section header"),
+    "empty.socket": ("[Socket]\nListenStream=\n", "no Listen setting"),
+    "never.timer": ("[Timer]\nOnCalendar=nonsense\n", "lacks value setting"),
+    "mnt-a.mount": ("[Mount]\nWhat=/dev/x\nWhere=/mnt/other\n", "doesn't match unit name"),
+}
+GOOD_UNITS = {
+    "plain.service": GOOD,
+    "missing-program.service": "[Service]\nExecStart=/opt/comes/with/the/config\n",
+    "newer-systemd.service": f"{GOOD}KeyOfTheFuture=1\nMemoryMax=lots\nType=frob\n",
+    "missing-unit.service": "[Unit]\nRequires=no-such.service\nAfter=no-exec.service\n" + GOOD,
+    "unknown-user.service": f"{GOOD}User=nobody-here\n",
+    "template@.service": "[Service]\nExecStart=/bin/echo %i\n",
+    "masked-by-nothing.service": "",
+}
+
+
+@needs_systemd
+@pytest.mark.parametrize("name", BAD_UNITS)
+async def test_bad_unit(name: str) -> None:
+    contents, reason = BAD_UNITS[name]
+    problems = await HostValidator().check(EMPTY, with_units(UnitEntry(name, contents)))
+    assert [p.path for p in problems] == [f"/etc/systemd/system/{name}"]
+    assert reason in problems[0].message
+
+
+@needs_systemd
+async def test_good_units_are_not_refused_for_what_is_around_them() -> None:
+    units = [UnitEntry(name, contents) for name, contents in GOOD_UNITS.items()]
+    units.append(UnitEntry("masked.service", mask=True))
+    units.append(UnitEntry("not-on-this-host.service", dropins={"10-x.conf": "[Service]\nNice=5\n"}))
+    units.append(UnitEntry("user-.slice", dropins={"10-x.conf": "[Slice]\nTasksMax=5\n"}))
+    assert await HostValidator().check(EMPTY, with_units(*units)) == ()
+
+
+@needs_systemd
+async def test_bad_among_good() -> None:
+    units = [UnitEntry(name, contents) for name, contents in GOOD_UNITS.items()]
+    units += [UnitEntry(name, contents) for name, (contents, _) in BAD_UNITS.items()]
+    problems = await HostValidator().check(EMPTY, with_units(*units))
+    assert {p.path.removeprefix("/etc/systemd/system/") for p in problems} == set(BAD_UNITS)
+
+
+@needs_systemd
+async def test_a_dropin_is_checked_with_its_unit() -> None:
+    unit = UnitEntry("own.service", GOOD, dropins={"10-x.conf": "[Service]\nExecStart=/bin/false\n"})
+    (problem,) = await HostValidator().check(EMPTY, with_units(unit))
+    assert "more than one ExecStart=" in problem.message
+    resets = UnitEntry("own.service", GOOD, dropins={"10-x.conf": "[Service]\nExecStart=\nExecStart=/bin/false\n"})
+    assert await HostValidator().check(EMPTY, with_units(resets)) == ()
+
+
+@needs_systemd
+async def test_a_dropin_for_a_unit_of_the_os() -> None:
+    unit = UnitEntry("systemd-journald.service", dropins={"10-x.conf": "[Service]\nExecStart=/bin/false\n"})
+    (problem,) = await HostValidator().check(EMPTY, with_units(unit))
+    assert problem.path == "/etc/systemd/system/systemd-journald.service.d/10-x.conf"
+
+
+@needs_systemd
+async def test_units_that_come_as_files() -> None:
+    path = "/etc/systemd/system/no-exec.service"
+    (problem,) = await HostValidator().check(EMPTY, with_files({path: "[Service]\nRestart=always\n"}))
+    assert problem.path == path
+
+
+@needs_systemd
+async def test_what_does_not_change_is_not_checked() -> None:
+    bad = UnitEntry("no-exec.service", "[Service]\nRestart=always\n")
+    good = UnitEntry("plain.service", GOOD)
+    assert await HostValidator().check(with_units(bad), with_units(bad, good)) == ()
+
+
+def test_unit_of() -> None:
+    assert unit_of("/etc/systemd/system/a.service") == "a.service"
+    assert unit_of("/etc/systemd/system/a@.service.d/10-x.conf") == "a@.service"
+
+
+def test_no_reason_is_still_a_verdict() -> None:
+    lines = ["Unit a.service has a bad unit file setting.", "Unit a.service has a bad unit file setting."]
+    assert list(verdicts(lines, "/tmp/x")) == [("a.service", "", "systemd cannot load it")]
+
+
+# --- sshd and visudo
+
+SSHD = """
+main=$3
+grep -q '^Port 22$' "$main" || exit 9
+for file in "$main" $(sed -n 's/^Include //p' "$main"); do
+  line=$(grep -n Frob "$file" | cut -d: -f1)
+  [ -z "$line" ] && continue
+  echo "$file: line $line: Bad configuration option: Frob" >&2
+  echo "$file: terminating, 1 bad configuration options" >&2
+  exit 255
+done
+"""
+MAIN = "/etc/ssh/sshd_config"
+
+
+@pytest.fixture
+def ssh_host(tmp_path: Path) -> HostValidator:
+    """A host with a main file that includes its drop-ins, one of which is broken already."""
+    (tmp_path / "etc/ssh/sshd_config.d").mkdir(parents=True)
+    (tmp_path / "etc/ssh/sshd_config").write_text("Port 22\nInclude sshd_config.d/*.conf # ours\n")
+    return HostValidator(search_path=fake(tmp_path, "sshd", SSHD) + ":/usr/bin:/bin", root=tmp_path)
+
+
+async def test_sshd_dropin_is_checked_inside_the_main_file(ssh_host: HostValidator) -> None:
+    path = f"{MAIN}.d/10-x.conf"
+    (problem,) = await ssh_host.check(EMPTY, with_files({path: "# comment\nFrob yes\n"}))
+    assert (problem.path, problem.message) == (path, "line 2: Bad configuration option: Frob")
+    assert await ssh_host.check(EMPTY, with_files({path: "PermitRootLogin no\n"})) == ()
+
+
+async def test_sshd_main_file(ssh_host: HostValidator) -> None:
+    (problem,) = await ssh_host.check(EMPTY, with_files({MAIN: "Port 22\nFrob yes\n"}))
+    assert (problem.path, problem.message) == (MAIN, "line 2: Bad configuration option: Frob")
+
+
+async def test_sshd_complaints_about_other_files_do_not_count(ssh_host: HostValidator, tmp_path: Path) -> None:
+    (tmp_path / "etc/ssh/sshd_config.d/00-host.conf").write_text("Frob yes\n")
+    assert await ssh_host.check(EMPTY, with_files({f"{MAIN}.d/10-x.conf": "PermitRootLogin no\n"})) == ()
+
+
+async def test_sshd_file_that_leaves_the_config_is_left_out(ssh_host: HostValidator, tmp_path: Path) -> None:
+    leaving = f"{MAIN}.d/00-old.conf"
+    (tmp_path / leaving[1:]).write_text("Frob yes\n")
+    old, new = with_files({leaving: "Frob yes\n"}), with_files({f"{MAIN}.d/10-x.conf": "Frob no\n"})
+    (problem,) = await ssh_host.check(old, new)
+    assert problem.path == f"{MAIN}.d/10-x.conf"
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        ("$3:2:8: syntax error\nfoo BAR\n       ^", "line 2: syntax error"),
+        (">>> $3: syntax error near line 2 <<<", "syntax error near line 2"),
+        ("/etc/sudoers.d/other:1:1: syntax error", None),
+    ],
+)
+async def test_visudo(said: str, message: str | None, tmp_path: Path) -> None:
+    script = f'grep -q BAR "$3" || exit 0\ncat >&2 <<EOF\n{said}\nEOF\nexit 1'
+    host = HostValidator(search_path=fake(tmp_path, "visudo", script))
+    path = "/etc/sudoers.d/foo"
+    problems = await host.check(EMPTY, with_files({path: "root ALL=(ALL) ALL\nfoo BAR\n"}))
+    assert [(p.path, p.message) for p in problems] == ([(path, message)] if message else [])
+    assert await host.check(EMPTY, with_files({path: "root ALL=(ALL) ALL\n"})) == ()
+
+
+def test_files_that_sudo_does_not_read() -> None:
+    assert not ignored_by_sudo("/etc/sudoers")
+    assert not ignored_by_sudo("/etc/sudoers.d/foo")
+    assert ignored_by_sudo("/etc/sudoers.d/foo.rpmsave")
+    assert ignored_by_sudo("/etc/sudoers.d/foo~")
+
+
+@pytest.mark.skipif(shutil.which("sshd", path=SEARCH_PATH) is None, reason="sshd is not installed")
+async def test_real_sshd() -> None:
+    path = f"{MAIN}.d/10-x.conf"
+    (problem,) = await HostValidator().check(EMPTY, with_files({path: "Frob yes\n"}))
+    assert problem.path == path
+    assert await HostValidator().check(EMPTY, with_files({path: "PermitRootLogin no\n"})) == ()
+
+
+@pytest.mark.skipif(shutil.which("visudo", path=SEARCH_PATH) is None, reason="visudo is not installed")
+async def test_real_visudo() -> None:
+    path = "/etc/sudoers.d/foo"
+    (problem,) = await HostValidator().check(EMPTY, with_files({path: "foo BAR\n"}))
+    assert (problem.path, problem.message) == (path, "line 1: syntax error")
+    assert await HostValidator().check(EMPTY, with_files({path: "OPS ALL=(ALL) NOPASSWD: ALL\n"})) == ()
+
+
+# --- a host in trouble
+
+SUDOERS = with_files({"/etc/sudoers.d/foo": "x\n"})
+
+
+async def test_an_absent_checker_is_said_at_debug(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    assert await HostValidator(search_path=str(tmp_path)).check(EMPTY, SUDOERS) == ()
+    assert [record.levelname for record in caplog.records if record.name.startswith("nodeagent")] == ["DEBUG"]
+    assert "visudo is not on this host" in caplog.text
+
+
+async def test_a_checker_that_hangs_is_killed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    host = HostValidator(search_path=fake(tmp_path, "visudo", "exec sleep 600"), deadline=0.2)
+    assert await host.check(EMPTY, SUDOERS) == ()
+    assert "no end within" in caplog.text
+
+
+async def test_a_checker_that_talks_without_end_is_bounded(tmp_path: Path) -> None:
+    host = HostValidator(search_path=fake(tmp_path, "visudo", "head -c 10000000 /dev/zero; exit 1"), deadline=20)
+    assert await host.check(EMPTY, SUDOERS) == ()
+
+
+async def test_a_checker_that_cannot_be_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = fake(tmp_path, "visudo", "")
+    (tmp_path / "bin/visudo").write_text("#!/no/such/interpreter\n")
+    assert await HostValidator(search_path=path).check(EMPTY, SUDOERS) == ()
+    assert "could not check" in caplog.text
+
+
+async def test_the_copy_is_private_and_gone_afterwards(tmp_path: Path) -> None:
+    script = (
+        f'stat -c %a "$3" "$(dirname "$3")" > {tmp_path}/modes; env > {tmp_path}/env; dirname "$3" > {tmp_path}/dir'
+    )
+    os.environ["LD_LIBRARY_PATH"] = "/usr/lib/nodeagent/lib"
+    try:
+        await HostValidator(search_path=fake(tmp_path, "visudo", script)).check(EMPTY, SUDOERS)
+    finally:
+        del os.environ["LD_LIBRARY_PATH"]
+    assert (tmp_path / "modes").read_text().split() == ["600", "700"]
+    assert not Path((tmp_path / "dir").read_text().strip()).exists()
+    assert "LD_LIBRARY_PATH" not in (tmp_path / "env").read_text()
