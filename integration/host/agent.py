@@ -15,6 +15,7 @@ from typing import Any
 
 from integration.host.errors import HostTimeout
 from integration.host.machine import Host
+from integration.host.snapshot import Entry
 
 UNIT = "nodeagent.service"
 NAME = "org.nodeagent.Agent1"
@@ -166,6 +167,13 @@ def outcomes(host: Host) -> list[tuple[str, str]]:
 def update_journal(host: Host, update_id: str) -> list[dict[str, str]]:
     """Everything that the journal has on one update, the oldest first, debug entries included."""
     return host.journal(match={"NODEAGENT_UPDATE_ID": update_id})
+
+
+def managed(host: Host) -> dict[str, Entry]:
+    """A snapshot of everywhere that a config may write to, without the desired config itself."""
+    found = host.snapshot(*(path for path in ("/etc", "/var/home", "/var/lib/kubelet") if host.exists(path)))
+    found.pop(DESIRED, None)
+    return found
 
 
 def unit_events(host: Host, *units: str, since: int = 0) -> list[str]:
