@@ -11,8 +11,10 @@ import asyncio
 import errno
 import os
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from typing import ParamSpec, TypeVar
 
 from nodeagent.core.tree import FileNode, LinkNode, Node
 from nodeagent.errors import AgentError, Retryable, Terminal
@@ -23,6 +25,9 @@ from nodeagent.host.paths import Parent, Walk, open_parent, split
 from nodeagent.host.selinux import Labels
 
 __all__ = ["CAPTURE_LIMIT", "DiskFiles", "HostFiles"]
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 
 CAPTURE_LIMIT = 64 << 20
 """Bytes. What is replaced must be kept whole for the revert, in memory and in the store; beyond this we refuse."""
@@ -280,25 +285,33 @@ def _sweep(parent: Parent) -> Iterator[str]:
 
 
 class HostFiles:
-    """Fulfils ``ports.Files``: the same in threads."""
+    """Fulfils ``ports.Files``: the same, one call after the other in a thread of its own.
+
+    A caller that is cancelled leaves a write that has begun to its end. What is asked for next, most likely the
+    revert, must come after it, whatever the disk makes of the order: hence one thread, and not any of a pool.
+    """
 
     def __init__(self, root: str = "/", *, disk: DiskFiles | None = None) -> None:
         self._disk = disk or DiskFiles(root)
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="files")
 
     async def capture(self, path: str) -> Node | None:
-        return await asyncio.to_thread(self._disk.capture, path)
+        return await self._call(self._disk.capture, path)
 
     async def install(self, path: str, node: Node) -> Sequence[str]:
-        return await asyncio.to_thread(self._disk.install, path, node)
+        return await self._call(self._disk.install, path, node)
 
     async def remove(self, path: str, made_dirs: Sequence[str]) -> None:
-        await asyncio.to_thread(self._disk.remove, path, made_dirs)
+        await self._call(self._disk.remove, path, made_dirs)
 
     async def differs(self, path: str, node: Node | None) -> str:
-        return await asyncio.to_thread(self._disk.differs, path, node)
+        return await self._call(self._disk.differs, path, node)
 
     async def missing_dirs(self, paths: Sequence[str]) -> Sequence[str]:
-        return await asyncio.to_thread(self._disk.missing_dirs, paths)
+        return await self._call(self._disk.missing_dirs, paths)
 
     async def sweep(self, paths: Iterable[str]) -> Sequence[str]:
-        return await asyncio.to_thread(self._disk.sweep, paths)
+        return await self._call(self._disk.sweep, paths)
+
+    async def _call(self, work: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, lambda: work(*args, **kwargs))

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 import stat
+import threading
+import time
 from pathlib import Path
 
 import pytest
 
 from nodeagent.core.tree import FileNode, LinkNode, Node
 from nodeagent.errors import AgentError, InvalidInput, Terminal
+from nodeagent.host import atomic
 from nodeagent.host.files import DiskFiles, HostFiles
 from nodeagent.host.selinux import Labels
 from tests.host.disk import needs_root, temps, tree
@@ -346,6 +350,30 @@ async def test_the_port_does_it_in_threads(tmp_path: Path) -> None:
     await files.remove("/a/x", made)
     assert await files.sweep(["/a/x"]) == []
     assert tree(tmp_path) == {}
+
+
+async def test_what_follows_a_cancelled_write_comes_after_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A deadline gives up on a slow disk; the revert must not be overtaken by the write that it takes back."""
+    begun = threading.Event()
+
+    def slow(fd: int) -> None:
+        begun.set()
+        time.sleep(0.2)
+        os.fsync(fd)
+
+    class SlowOs:
+        def __getattr__(self, name: str) -> object:
+            return slow if name == "fsync" and not begun.is_set() else getattr(os, name)
+
+    monkeypatch.setattr(atomic, "os", SlowOs())
+    files = HostFiles(disk=DiskFiles(str(tmp_path), labels=Labels(enabled=False)))
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.05):
+            await files.install("/x", file(b"late"))
+    await files.install("/x", file(b"reverted"))
+    assert begun.is_set()
+    await asyncio.sleep(0.3)
+    assert await files.differs("/x", file(b"reverted")) == ""
 
 
 async def test_an_unknown_user_reaches_the_caller(tmp_path: Path) -> None:
