@@ -1,0 +1,89 @@
+"""The daemon on the bus: ``org.nodeagent.Agent1``. Everybody may read; what changes something is polkit's decision."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from nodeagent import __version__
+from nodeagent.agent.api import Api
+from nodeagent.agent.report import Report
+from nodeagent.core.events import Event
+from nodeagent.core.status import Status
+from nodeagent.host.bus import Bus
+from nodeagent.host.bus_codec import Message
+from nodeagent.host.polkit import authorize, caller_name
+from nodeagent.host.service import Exporter, Interface, Method, Property
+
+__all__ = ["NAME", "PATH", "serve"]
+
+NAME = "org.nodeagent.Agent1"
+PATH = "/org/nodeagent/Agent1"
+MANAGER = f"{NAME}.Manager"
+STATUS = f"{NAME}.Status"
+ACTIONS = "org.nodeagent.agent1"
+
+
+class _Manager:
+    def __init__(self, bus: Bus, api: Api) -> None:
+        self._bus = bus
+        self._api = api
+        self._verifying = asyncio.Lock()  # reads every managed file: once at a time is enough
+
+    async def apply(self, message: Message) -> Sequence[Any]:
+        await authorize(self._bus, message, f"{ACTIONS}.apply")
+        return (await self._api.apply(message.body[0]),)
+
+    async def verify(self, message: Message) -> Sequence[Any]:
+        await authorize(self._bus, message, f"{ACTIONS}.verify")
+        async with self._verifying:
+            return (await self._api.verify(),)
+
+    async def history(self, message: Message) -> Sequence[Any]:
+        return (await self._api.history(message.body[0]),)
+
+    async def start_maintenance(self, message: Message) -> Sequence[Any]:
+        await authorize(self._bus, message, f"{ACTIONS}.maintenance")
+        await self._api.start_maintenance(await caller_name(self._bus, message), message.body[0])
+        return ()
+
+    async def stop_maintenance(self, message: Message) -> Sequence[Any]:
+        await authorize(self._bus, message, f"{ACTIONS}.maintenance")
+        await self._api.stop_maintenance()
+        return ()
+
+    async def reload(self, message: Message) -> Sequence[Any]:
+        await authorize(self._bus, message, f"{ACTIONS}.reload")
+        await self._api.reload()
+        return ()
+
+    def interface(self) -> Interface:
+        return Interface(
+            MANAGER,
+            methods={
+                # Options are for later; unknown ones are ignored, as D-Bus services of this field do.
+                "Apply": Method(self.apply, "sa{sv}", "s", ("config", "options", "digest")),
+                "Verify": Method(self.verify, "", "s", ("report",)),
+                "History": Method(self.history, "u", "s", ("limit", "updates")),
+                "StartMaintenance": Method(self.start_maintenance, "s", "", ("reason",)),
+                "StopMaintenance": Method(self.stop_maintenance),
+                "Reload": Method(self.reload),
+            },
+        )
+
+
+@asynccontextmanager
+async def serve(bus: Bus, api: Api, report: Report) -> AsyncIterator[None]:
+    """The name is ours inside, and every event is told as a change of the status."""
+    status = Interface(
+        STATUS, properties={"Status": Property("s", api.status), "Version": Property("s", lambda: __version__)}
+    )
+    async with Exporter(bus, NAME, PATH, [_Manager(bus, api).interface(), status]) as exporter:
+
+        def tell(_event: Event, _status: Status) -> None:
+            exporter.changed(STATUS, "Status")
+
+        report.add(tell)
+        yield
