@@ -1,0 +1,188 @@
+"""logind over D-Bus: the ``Power`` port.
+
+Facts this stands on (systemd's ``src/login/logind-dbus.c`` and ``org.freedesktop.login1(5)``)
+- Up to systemd 256, block inhibitors do not stop root unless the caller asks for it (``ROOT_CHECK_INHIBITORS``). Since
+  257 they do, root must say ``SKIP_INHIBITORS`` to override, and what root may ignore by default is ``block-weak``.
+  Unknown flags are an invalid argument; ``RebootWithFlags`` is missing before 246. So we look at the inhibitors
+  ourselves too, and fall back step by step.
+- ``Reboot`` warns users at best in the second it happens. ``ScheduleShutdown`` warns them at once and closes the host
+  to new logins, but no inhibitor stops it when its time comes. So we schedule for a little later than we mean, wait,
+  and then ask for the real reboot, which takes the scheduled one with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
+
+import psutil
+
+from nodeagent import log
+from nodeagent.core.ports import Inhibitor
+from nodeagent.errors import AgentError, Refused
+from nodeagent.host.bus import Bus
+from nodeagent.host.bus_errors import BusFault, BusRetryable, BusTerminal, BusUnreachable
+
+__all__ = ["Logind"]
+
+_NAME = "org.freedesktop.login1"
+_PATH = "/org/freedesktop/login1"
+_MANAGER = "org.freedesktop.login1.Manager"
+_SESSION = "org.freedesktop.login1.Session"
+
+_ROOT_CHECK_INHIBITORS = 1 << 0
+_SKIP_INHIBITORS = 1 << 4
+
+_BOOT_ID = "/proc/sys/kernel/random/boot_id"
+_SLACK = 60.0  # seconds by which the scheduled reboot, which only warns, is later than the real one
+_MAX_SESSIONS = 200  # enough to know that somebody is there
+_WALL_MAX = 1000  # characters; logind takes 4096
+
+
+class Logind:
+    def __init__(self, bus: Bus) -> None:
+        self._bus = bus
+        self._boot_id = _read_boot_id()  # it cannot change while we live
+
+    def boot_id(self) -> str:
+        return self._boot_id
+
+    # -- inhibitors -----------------------------------------------------------------------------------------------
+
+    async def blockers(self) -> Sequence[Inhibitor]:
+        try:
+            (inhibitors,) = await self._call("ListInhibitors")
+        except BusUnreachable:  # without logind nobody can inhibit anything
+            return ()
+        return [
+            Inhibitor(who, why, await asyncio.to_thread(_process, pid))
+            for what, who, why, mode, _uid, pid in inhibitors
+            if mode in ("block", "block-weak") and "shutdown" in what.split(":") and pid != os.getpid()
+        ]
+
+    def inhibit(self, why: str) -> AbstractAsyncContextManager[None]:
+        """Ends before ``reboot`` is called: it would block ours as well."""
+        return self._inhibit(why)
+
+    @asynccontextmanager
+    async def _inhibit(self, why: str) -> AsyncIterator[None]:
+        fd = -1
+        try:
+            fd = await self._bus.call_for_fd(
+                _NAME, _PATH, _MANAGER, "Inhibit", "ssss", ("shutdown", "nodeagent", why, "block")
+            )
+        except BusFault as error:
+            log.get(__name__).warning(
+                f"nothing keeps others from shutting down while we write: {error}", reason=error.reason
+            )
+        try:
+            yield
+        finally:
+            if fd >= 0:
+                os.close(fd)
+
+    # -- reboot ---------------------------------------------------------------------------------------------------
+
+    async def reboot(self, why: str, *, warn: float, force: bool) -> None:
+        if not force:
+            await self._refuse_if_blocked()
+        if warn > 0 and await self._anybody_there():
+            await self._warn(why, warn)
+        await self._ask(force)
+
+    async def _refuse_if_blocked(self) -> None:
+        if blockers := await self.blockers():
+            who = "; ".join(f"{b.who} ({b.process}): {b.why}" for b in blockers)
+            raise Refused(f"the reboot is blocked by {who}", reason="RebootBlocked")
+
+    async def _warn(self, why: str, seconds: float) -> None:
+        message = "".join(c for c in why if c.isprintable())[:_WALL_MAX]
+        at = int((time.time_ns() / 1e9 + seconds + _SLACK) * 1e6)
+        try:
+            await self._call("SetWallMessage", "sb", (message, True))
+            await self._call("ScheduleShutdown", "st", ("reboot", at))
+        except (BusTerminal, BusUnreachable) as error:  # a host that cannot warn is rebooted all the same
+            log.get(__name__).warning(f"users could not be warned of the reboot: {error}", reason=error.reason)
+            return
+        try:
+            await asyncio.sleep(seconds)
+        except asyncio.CancelledError:
+            await self._unschedule()
+            raise
+
+    async def _unschedule(self) -> None:
+        # If it fails, the host reboots within a minute; the record says Rebooting, so that is no surprise.
+        with contextlib.suppress(AgentError):
+            await self._call("CancelScheduledShutdown", timeout=2.0)
+
+    async def _ask(self, force: bool) -> None:
+        try:
+            await self._reboot_with_flags(_SKIP_INHIBITORS if force else _ROOT_CHECK_INHIBITORS)
+        except BusUnreachable:
+            # No logind here, as in small containers. This is what logind itself asks of systemd.
+            await self._bus.call(
+                "org.freedesktop.systemd1",
+                "/org/freedesktop/systemd1",
+                "org.freedesktop.systemd1.Manager",
+                "StartUnit",
+                "ss",
+                ("reboot.target", "replace-irreversibly"),
+            )
+        except BusFault as error:
+            await self._explain(error)
+
+    async def _reboot_with_flags(self, flags: int) -> None:
+        try:
+            await self._call("RebootWithFlags", "t", (flags,))
+        except BusTerminal as error:
+            if error.reason not in ("InvalidArgs", "UnknownMethod"):
+                raise
+            # A logind that knows no such flag lets root pass without one.
+            await self._call("Reboot", "b", (False,))
+
+    async def _explain(self, error: BusFault) -> None:
+        """Raises what a refused reboot means; returns if the host is going down already."""
+        if error.bus_error == "org.freedesktop.login1.BlockedByInhibitorLock":
+            await self._unschedule()
+            await self._refuse_if_blocked()  # says who
+            raise Refused("the reboot is blocked by an inhibitor", reason="RebootBlocked") from error
+        if error.bus_error == "org.freedesktop.login1.OperationInProgress":
+            if await self._bus.get(_NAME, _PATH, _MANAGER, "PreparingForShutdown"):
+                return
+            raise BusRetryable(error.message, reason="OperationInProgress") from error
+        raise error
+
+    async def _anybody_there(self) -> bool:
+        """Somebody is logged in; greeters and the managers of lingering users are nobody."""
+        try:
+            (sessions,) = await self._call("ListSessions")
+        except BusUnreachable:
+            return False
+        classes = await asyncio.gather(
+            *(self._bus.get(_NAME, session[4], _SESSION, "Class") for session in sessions[:_MAX_SESSIONS]),
+            return_exceptions=True,  # one that ended meanwhile
+        )
+        return any(isinstance(kind, str) and kind.startswith("user") for kind in classes)
+
+    async def _call(self, member: str, signature: str = "", body: Sequence[Any] = (), timeout: float = 25.0) -> Any:
+        return await self._bus.call(_NAME, _PATH, _MANAGER, member, signature, body, timeout=timeout)
+
+
+def _process(pid: int) -> str:
+    try:
+        return f"{psutil.Process(pid).name()}[{pid}]"
+    except psutil.Error:  # gone, or not ours to see
+        return f"pid {pid}"
+
+
+def _read_boot_id() -> str:
+    fd = os.open(_BOOT_ID, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        return os.read(fd, 64).decode().strip()
+    finally:
+        os.close(fd)

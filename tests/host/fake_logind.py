@@ -1,0 +1,79 @@
+"""A logind on the private bus, of an age that tests choose."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from dbus_next import Message, Variant
+
+from tests.host.fakes import DBusFault, FakePeer
+
+PATH = "/org/freedesktop/login1"
+
+
+class FakeLogind(FakePeer):
+    """``version`` decides which reboot calls and flags there are, and whether inhibitors stop root."""
+
+    def __init__(self, version: int = 257) -> None:
+        super().__init__("org.freedesktop.login1")
+        self.version = version
+        self.inhibitors: list[list[Any]] = []
+        self.sessions: dict[str, str] = {}  # id to class
+        self.held: list[int] = []  # our ends of the pipes
+        self.preparing = False
+        self.going_down: str = ""
+        self.on("ListInhibitors", lambda m: ("a(ssssuu)", (self.inhibitors,)))
+        self.on("Inhibit", self._inhibit)
+        self.on("ListSessions", self._list_sessions)
+        self.on("Get", self._get)
+        self.on("Reboot", lambda m: self._reboot(0))
+        if version >= 246:
+            self.on("RebootWithFlags", lambda m: self._reboot(m.body[0]))
+        for member in ("SetWallMessage", "ScheduleShutdown"):
+            self.on(member, lambda m: ("", ()))
+        self.on("CancelScheduledShutdown", lambda m: ("b", (True,)))
+
+    async def stop(self) -> None:
+        await super().stop()
+        for fd in self.held:
+            os.close(fd)
+
+    def still_held(self) -> bool:
+        """Whether the client has its end open: logind sees the pipe hang up."""
+        os.set_blocking(self.held[-1], False)
+        try:
+            return os.read(self.held[-1], 1) != b""
+        except BlockingIOError:
+            return True
+
+    async def _inhibit(self, message: Message) -> Any:
+        what, who, why, mode = message.body
+        assert (what, mode) == ("shutdown", "block")
+        self.inhibitors.append([what, who, why, mode, 0, os.getpid()])
+        ours, theirs = os.pipe()
+        self.held.append(ours)
+        await self.bus.send(Message.new_method_return(message, "h", [0], [theirs]))
+        os.close(theirs)
+
+    def _list_sessions(self, _message: Message) -> Any:
+        return "a(susso)", ([[s, 1000, "core", "", f"{PATH}/session/{s}"] for s in [*self.sessions, "gone"]],)
+
+    def _get(self, message: Message) -> Any:
+        if message.body[1] == "PreparingForShutdown":
+            return "v", (Variant("b", self.preparing),)
+        kind = self.sessions.get(message.path.rpartition("/")[2])
+        if kind is None:
+            raise DBusFault("org.freedesktop.DBus.Error.UnknownObject")
+        return "v", (Variant("s", kind),)
+
+    def _reboot(self, flags: int) -> Any:
+        if flags & ~(0b11111 if self.version >= 257 else 0b00011):
+            raise DBusFault("org.freedesktop.DBus.Error.InvalidArgs", "Invalid flags parameter")
+        if self.going_down:
+            raise DBusFault("org.freedesktop.login1.OperationInProgress", f"Action {self.going_down} in progress")
+        blocked = any("shutdown" in what and mode == "block" for what, _, _, mode, *_ in self.inhibitors)
+        if blocked and (flags & 1 or (self.version >= 257 and not flags & 16)):
+            raise DBusFault("org.freedesktop.login1.BlockedByInhibitorLock", "Operation denied")
+        self.going_down = "reboot"
+        return "", ()

@@ -1,0 +1,191 @@
+"""``Logind`` against logind of several ages."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from nodeagent.core.ports import Power
+from nodeagent.errors import Refused, Retryable
+from nodeagent.host.bus import Bus
+from nodeagent.host.logind import Logind
+from tests.host.conftest import PrivateBus
+from tests.host.fake_logind import FakeLogind
+from tests.host.fakes import DBusFault, FakePeer
+
+pytestmark = pytest.mark.usefixtures("no_leaked_fds")
+
+
+@pytest.fixture
+async def manager(private_bus: PrivateBus) -> AsyncIterator[FakeLogind]:
+    manager = FakeLogind()
+    await manager.start(private_bus.address)
+    yield manager
+    await manager.stop()
+
+
+@pytest.fixture
+def logind(bus: Bus, manager: FakeLogind) -> Logind:
+    return Logind(bus)
+
+
+async def test_boot_id(logind: Logind) -> None:
+    port: Power = logind
+    with open("/proc/sys/kernel/random/boot_id") as file:
+        assert port.boot_id() == file.read().strip()
+
+
+async def test_blockers_are_others_that_block_shutdown(logind: Logind, manager: FakeLogind) -> None:
+    manager.inhibitors = [
+        ["shutdown:sleep", "backup", "running", "block", 0, 1],
+        ["shutdown", "weak", "really", "block-weak", 0, 4194303],
+        ["shutdown", "delay", "", "delay", 0, 1],
+        ["sleep", "player", "", "block", 0, 1],
+        ["handle-power-key:idle", "desktop", "", "block", 0, 1],
+        ["shutdown", "nodeagent", "", "block", 0, os.getpid()],
+    ]
+    found = await logind.blockers()
+    assert [(b.who, b.why) for b in found] == [("backup", "running"), ("weak", "really")]
+    assert found[0].process.endswith("[1]")
+    assert found[1].process == "pid 4194303"
+
+
+async def test_inhibit_holds_and_lets_go(logind: Logind, manager: FakeLogind) -> None:
+    async with logind.inhibit("applying x"):
+        assert manager.calls == [("Inhibit", ["shutdown", "nodeagent", "applying x", "block"])]
+        assert manager.still_held()
+        assert not await logind.blockers()
+    assert not manager.still_held()
+
+
+async def test_inhibit_lets_go_of_a_failure(logind: Logind, manager: FakeLogind) -> None:
+    with pytest.raises(ZeroDivisionError):
+        async with logind.inhibit("x"):
+            raise ZeroDivisionError
+    assert not manager.still_held()
+
+
+async def test_inhibit_without_logind(bus: Bus, capsys: pytest.CaptureFixture[str]) -> None:
+    async with Logind(bus).inhibit("x"):
+        pass
+    assert "nothing keeps others from shutting down" in capsys.readouterr().err
+    assert await Logind(bus).blockers() == ()
+
+
+async def test_inhibit_that_is_denied(logind: Logind, manager: FakeLogind, capsys: pytest.CaptureFixture[str]) -> None:
+    def deny(_message: Any) -> None:
+        raise DBusFault("org.freedesktop.DBus.Error.AccessDenied", "no")
+
+    manager.on("Inhibit", deny)
+    async with logind.inhibit("x"):
+        pass
+    assert "AccessDenied" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("version", "force", "calls"),
+    [
+        (257, False, [("RebootWithFlags", [1])]),
+        (257, True, [("RebootWithFlags", [16])]),
+        (252, False, [("RebootWithFlags", [1])]),
+        (252, True, [("RebootWithFlags", [16]), ("Reboot", [False])]),
+        (239, False, [("RebootWithFlags", [1]), ("Reboot", [False])]),
+        (239, True, [("RebootWithFlags", [16]), ("Reboot", [False])]),
+    ],
+)
+async def test_reboot(bus: Bus, private_bus: PrivateBus, version: int, force: bool, calls: list[Any]) -> None:
+    manager = FakeLogind(version)
+    await manager.start(private_bus.address)
+    if force:
+        manager.inhibitors = [["shutdown", "backup", "running", "block", 0, 1]]
+    await Logind(bus).reboot("x", warn=10, force=force)
+    assert manager.going_down == "reboot"
+    assert [call for call in manager.calls if call[0].startswith("Reboot")] == calls
+    assert "ScheduleShutdown" not in manager.members()
+    await manager.stop()
+
+
+async def test_reboot_that_is_blocked(logind: Logind, manager: FakeLogind) -> None:
+    manager.inhibitors = [["shutdown", "backup", "running", "block", 0, 1]]
+    with pytest.raises(Refused, match="backup") as caught:
+        await logind.reboot("x", warn=0, force=False)
+    assert caught.value.reason == "RebootBlocked"
+    assert not manager.going_down
+
+
+@pytest.mark.parametrize("kind", ["user", "user-early"])
+async def test_users_are_warned_and_get_their_time(logind: Logind, manager: FakeLogind, kind: str) -> None:
+    manager.sessions = {"c1": "greeter", "3": kind}
+    began = time.clock_gettime(time.CLOCK_REALTIME)
+    await logind.reboot("nodeagent: applying\tx\n" + "y" * 5000, warn=0.2, force=False)
+    assert time.clock_gettime(time.CLOCK_REALTIME) - began >= 0.2
+    order = [m for m in manager.members() if m not in ("ListInhibitors", "ListSessions", "Get")]
+    assert order == ["SetWallMessage", "ScheduleShutdown", "RebootWithFlags"]
+    calls = dict(manager.calls)
+    message, enable = calls["SetWallMessage"]
+    assert message.startswith("nodeagent: applyingxyyy") and len(message) == 1000 and enable is True
+    action, at = calls["ScheduleShutdown"]
+    assert action == "reboot"
+    assert 0 < at / 1e6 - began < 120
+
+
+async def test_lingering_users_are_not_waited_for(logind: Logind, manager: FakeLogind) -> None:
+    manager.sessions = {"1": "manager", "c1": "greeter"}
+    await logind.reboot("x", warn=30, force=False)
+    assert "ScheduleShutdown" not in manager.members()
+
+
+async def test_a_blocker_that_comes_while_we_wait(logind: Logind, manager: FakeLogind) -> None:
+    manager.sessions = {"3": "user"}
+    task = asyncio.create_task(logind.reboot("x", warn=0.3, force=False))
+    while "ScheduleShutdown" not in manager.members():
+        await asyncio.sleep(0.01)
+    manager.inhibitors = [["shutdown", "backup", "running", "block", 0, 1]]
+    with pytest.raises(Refused, match="backup"):
+        await task
+    assert "CancelScheduledShutdown" in manager.members()
+
+
+async def test_stopped_while_users_have_their_time(logind: Logind, manager: FakeLogind) -> None:
+    manager.sessions = {"3": "user"}
+    task = asyncio.create_task(logind.reboot("x", warn=60, force=False))
+    while "ScheduleShutdown" not in manager.members():
+        await asyncio.sleep(0.01)
+    await asyncio.sleep(0.05)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert manager.members()[-1] == "CancelScheduledShutdown"
+    assert not manager.going_down
+
+
+async def test_a_host_that_cannot_warn(logind: Logind, manager: FakeLogind, capsys: pytest.CaptureFixture[str]) -> None:
+    manager.sessions = {"3": "user"}
+    del manager.handlers["ScheduleShutdown"]
+    await logind.reboot("x", warn=30, force=False)
+    assert manager.going_down
+    assert "could not be warned" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("preparing", [True, False])
+async def test_somebody_else_was_first(logind: Logind, manager: FakeLogind, preparing: bool) -> None:
+    manager.going_down = "poweroff" if preparing else "suspend"
+    manager.preparing = preparing
+    if preparing:
+        await logind.reboot("x", warn=0, force=False)
+        return
+    with pytest.raises(Retryable) as caught:
+        await logind.reboot("x", warn=0, force=False)
+    assert caught.value.reason == "OperationInProgress"
+
+
+async def test_reboot_without_logind(bus: Bus, private_bus: PrivateBus) -> None:
+    async with await FakePeer("org.freedesktop.systemd1").start(private_bus.address) as systemd:
+        systemd.on("StartUnit", lambda m: ("o", ("/org/freedesktop/systemd1/job/1",)))
+        await Logind(bus).reboot("x", warn=30, force=False)
+        assert systemd.calls == [("StartUnit", ["reboot.target", "replace-irreversibly"])]
