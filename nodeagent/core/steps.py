@@ -221,13 +221,10 @@ def write_steps(old: MachineConfig, new: MachineConfig) -> tuple[WriteStep, ...]
     """
     had, wants = expand(old), expand(new)
     before, after = _unit_steps(old, new)
-    paths: list[WriteStep] = []
-    for path in sorted({*had, *wants}):
-        if path not in wants:
-            paths.append(RemovePath(path))
-        elif had.get(path) != wants[path]:
-            paths.append(WritePath(path))
-    return (*before, *paths, *after, *_user_steps(old, new))
+    # Removals go first, the deepest at the beginning: a file may become a directory, or a directory a file.
+    removals = [RemovePath(path) for path in sorted(had.keys() - wants.keys(), reverse=True)]
+    writes = [WritePath(path) for path in sorted(wants) if had.get(path) != wants[path]]
+    return (*before, *removals, *writes, *after, *_user_steps(old, new))
 
 
 def act_steps(plan: Plan) -> tuple[ActStep, ...]:

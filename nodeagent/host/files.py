@@ -95,10 +95,11 @@ class DiskFiles:
             raise
 
     def missing_dirs(self, paths: Iterable[str]) -> list[str]:
-        """The directories that ``install`` would make, so that they can be on record before they are."""
+        """The directories that ``install`` would make, so that they can be on record before they are. A file where
+        one will be is taken for one that the same update removes first."""
         missing: set[str] = set()
         for path in paths:
-            with translated("look at", path), open_parent(self._root, path) as parent:
+            with translated("look at", path), open_parent(self._root, path, files_will_go=True) as parent:
                 steps = range(1, len(parent.missing) + 1)
                 missing.update(parent.walk.resolved(*parent.missing[:count]) for count in steps)
         return sorted(missing)

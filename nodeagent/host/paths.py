@@ -78,10 +78,13 @@ class Walk:
         while self.levels:
             self.pop()
 
-    def enter(self, parts: Sequence[str], make: Callable[[str], None] | None = None) -> list[str]:
+    def enter(
+        self, parts: Sequence[str], make: Callable[[str], None] | None = None, *, files_will_go: bool = False
+    ) -> list[str]:
         """Goes down ``parts``. A missing directory is made with ``make(name)``; without that, the walk ends there.
 
-        Returns the components that are missing. Raises ``NotADirectoryError`` and ``Terminal`` (``LinkRefused``).
+        Returns the components that are missing. Raises ``NotADirectoryError``, unless ``files_will_go``: then a file
+        in the way counts as missing. Raises ``Terminal`` (``LinkRefused``).
         """
         todo = deque(parts)
         while todo:
@@ -99,6 +102,10 @@ class Walk:
                     return [name, *todo]
                 make(name)
                 todo.appendleft(name)
+            except NotADirectoryError:
+                if not files_will_go:
+                    raise
+                return [name, *todo]
         return []
 
     def _step(self, name: str) -> list[str]:
@@ -158,12 +165,16 @@ class Parent:
 
 
 @contextmanager
-def open_parent(root: str, path: str, make: Callable[[Walk, str], None] | None = None) -> Iterator[Parent]:
-    """``make`` creates a directory of that name in ``walk.fd``, where one is missing."""
+def open_parent(
+    root: str, path: str, make: Callable[[Walk, str], None] | None = None, *, files_will_go: bool = False
+) -> Iterator[Parent]:
+    """``make`` creates a directory of that name in ``walk.fd``, where one is missing; for ``files_will_go`` see
+    ``Walk.enter``."""
     *parts, name = split(path)
     walk = Walk(path)
     try:
         walk.push(os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC), "")
-        yield Parent(walk, name, walk.enter(parts, None if make is None else lambda missing: make(walk, missing)))
+        made = None if make is None else lambda missing: make(walk, missing)
+        yield Parent(walk, name, walk.enter(parts, made, files_will_go=files_will_go))
     finally:
         walk.close()

@@ -46,7 +46,16 @@ ON = UnitEntry("x.service", "[Service]\n", enabled=True)
         (mc(A), mc(A), ()),
         (mc(), mc(B, A), (WritePath("/etc/a"), WritePath("/etc/b"))),
         (mc(A), mc(B), (RemovePath("/etc/a"), WritePath("/etc/b"))),
+        (mc(A), mc(FileEntry("/etc/a/b", b"")), (RemovePath("/etc/a"), WritePath("/etc/a/b"))),
+        (
+            mc(FileEntry("/etc/a/b", b""), FileEntry("/etc/a/c/d", b"")),
+            mc(A),
+            (RemovePath("/etc/a/c/d"), RemovePath("/etc/a/b"), WritePath("/etc/a")),
+        ),
         (mc(A), mc(FileEntry("/etc/a", b"1", mode=0o600)), (WritePath("/etc/a"),)),
+        # a directory that was ours becomes a file, and the reverse
+        (mc(FileEntry("/etc/a/b", b"")), mc(A), (RemovePath("/etc/a/b"), WritePath("/etc/a"))),
+        (mc(B), mc(FileEntry("/etc/b/a", b"")), (RemovePath("/etc/b"), WritePath("/etc/b/a"))),
         (mc(), mc(ON), (WritePath(UNIT), EnableUnit("x.service"))),
         # [Install] may have changed: the old links go while the old file says which they are
         (

@@ -84,6 +84,12 @@ class TestInstall:
         assert disk.missing_dirs(["/etc/a/b/x"]) == []
         assert {stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("etc/a", "etc/a/b")} == {0o700}
 
+    def test_takes_a_file_in_the_way_for_one_that_goes_first(self, disk: DiskFiles) -> None:
+        disk.install("/etc/a", file())
+        assert disk.missing_dirs(["/etc/a/b/x"]) == ["/etc/a", "/etc/a/b"]
+        disk.remove("/etc/a", [])
+        assert disk.install("/etc/a/b/x", file()) == ["/etc/a", "/etc/a/b"]
+
     @needs_root
     def test_gives_files_and_parents_to_the_user(self, disk: DiskFiles, tmp_path: Path) -> None:
         path = "/home/core/.ssh/authorized_keys.d/ignition"
