@@ -43,7 +43,7 @@ class Limits:
     verify_timeout: float = 300.0
     lease_retry: float = 15.0
     inhibitor_wait: float = 3600.0
-    inhibitor_retry: float = 10.0
+    inhibitor_retry: float = 2.0  # one short call to logind; whoever ends the wait sees it go on
     inhibitor_override: bool = True
     warn_users: float = 60.0
     reboot_grace: float = 600.0
