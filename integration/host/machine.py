@@ -162,9 +162,9 @@ class Host:
     def write(self, path: str, content: str | bytes, *, mode: int = 0o644, owner: str = "root") -> None:
         """Put a file in place by rename, with its parents, so that whoever watches it never sees half of it."""
         data = content.encode() if isinstance(content, str) else content
-        new = f"{path}.new"
-        self._execute(["install", "-D", f"--mode={mode:o}", f"--owner={owner}", "/dev/stdin", new], data)
-        self._execute(["mv", "--no-target-directory", new, path], b"")
+        # Not install(1) from /dev/stdin: a host that is off has no /dev.
+        script = 'mkdir -p "$(dirname "$1")" && cat >"$1.new" && chmod "$2" "$1.new" && chown "$3" "$1.new"'
+        self._execute(["sh", "-c", f'{script} && mv -T "$1.new" "$1"', "write", path, f"{mode:o}", owner], data)
 
     def snapshot(self, *paths: str) -> dict[str, snapshot.Entry]:
         """Every entry at and below `paths`, for snapshot.difference()."""
