@@ -1,0 +1,260 @@
+"""Reading a policy: what is accepted, and that everything wrong is said at once."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nodeagent.core.change import Change, ChangeKind, PolicySource
+from nodeagent.core.policy import DAEMON_RELOAD, DRAIN, NONE, REBOOT, clean_path, match, merge, reload, restart
+from nodeagent.core.policy_parse import parse_policy
+from nodeagent.domains import default_policy
+from nodeagent.errors import InvalidInput
+
+NONE_DICT = {"type": "None"}
+
+
+def parse(data: object) -> Any:
+    return parse_policy(json.dumps(data).encode())
+
+
+def problems(data: object) -> list[str]:
+    with pytest.raises(InvalidInput) as caught:
+        parse(data)
+    return [f"{p.path}: {p.message}" for p in caught.value.problems]
+
+
+def a_file(*actions: object, path: str = "/etc/x") -> dict[str, object]:
+    return {"files": [{"path": path, "actions": list(actions)}]}
+
+
+FULL = {
+    "files": [
+        {
+            "path": "/etc/x/",
+            "actions": [
+                {"type": "Drain"},
+                {"type": "DaemonReload"},
+                {"type": "Reload", "reload": {"serviceName": "a.service"}},
+                {"type": "Restart", "restart": {"serviceName": r"b-c:d\x2d_1.socket"}},
+            ],
+        }
+    ],
+    "units": [{"name": "foo.service", "actions": [{"type": "Reboot"}]}],
+    "sshkey": {"actions": [NONE_DICT]},
+}
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda body: body,
+        lambda body: {"nodeDisruptionPolicy": body},
+        lambda body: {
+            "apiVersion": "operator.openshift.io/v1",
+            "kind": "MachineConfiguration",
+            "metadata": {"name": "cluster"},
+            "spec": {"logLevel": "Normal", "nodeDisruptionPolicy": body, "managementState": "Managed"},
+            "status": {"observedGeneration": 3},
+        },
+    ],
+)
+def test_every_form(wrap: Any) -> None:
+    policy = parse(wrap(FULL))
+    assert policy.files["/etc/x"].actions == (
+        DRAIN,
+        DAEMON_RELOAD,
+        reload("a.service"),
+        restart(r"b-c:d\x2d_1.socket"),
+    )
+    assert policy.units["foo.service"].actions == (REBOOT,)
+    assert policy.sshkey.actions == (NONE,)
+    assert {e.source for e in (*policy.files.values(), *policy.units.values(), policy.sshkey)} == {PolicySource.USER}
+
+
+def test_yaml() -> None:
+    text = b"files:\n- path: /etc/x\n  actions:\n  - type: Restart\n    restart: {serviceName: a.service}\n"
+    assert parse_policy(text).files["/etc/x"].actions == (restart("a.service"),)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {},
+        {"files": None, "units": None, "sshkey": None},
+        {"files": [], "units": [], "sshkey": {"actions": []}},
+        {"apiVersion": "operator.openshift.io/v1", "kind": "MachineConfiguration", "spec": {}},
+        {"apiVersion": "operator.openshift.io/v1", "kind": "MachineConfiguration"},
+    ],
+)
+def test_nothing_said_is_as_built_in(data: object) -> None:
+    policy = parse(data)
+    assert (policy.files, policy.units, policy.sshkey) == ({}, {}, None)
+    assert merge(default_policy(), policy) == default_policy()
+
+
+def test_an_empty_list_of_a_file_is_its_own_entry() -> None:
+    assert parse(a_file()).files["/etc/x"].actions == ()
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (a_file({"type": "Special"}), "files[0].actions[0].type: Special is reserved for built-in entries"),
+        (a_file({"type": "reboot"}), "files[0].actions[0].type: must be one of None, Drain,"),
+        (a_file({}), "files[0].actions[0].type: is required"),
+        (a_file({"type": 3}), "files[0].actions[0].type: must be a string"),
+        (a_file("Reboot"), "files[0].actions[0]: must be an object"),
+        (a_file({"type": "Reload"}), "files[0].actions[0].reload: is required for this type"),
+        (a_file({"type": "Reload", "restart": {"serviceName": "a.service"}}), "restart: is not allowed for this type"),
+        (a_file({"type": "None", "reload": {"serviceName": "a.service"}}), "reload: is not allowed for this type"),
+        (a_file({"type": "Reload", "reload": {}}), "reload.serviceName: is required"),
+        (a_file({"type": "Reload", "reload": {"serviceName": "a"}}), "reload.serviceName: must be letters"),
+        (a_file({"type": "Reload", "reload": {"serviceName": ".service"}}), "reload.serviceName: must be letters"),
+        (a_file({"type": "Reload", "reload": {"serviceName": "a b.service"}}), "reload.serviceName: must be letters"),
+        (a_file({"type": "Reload", "reload": {"serviceName": "../a.service"}}), "reload.serviceName: must be letters"),
+        (a_file({"type": "Reload", "reload": {"serviceName": "a.service\n"}}), "reload.serviceName: must be letters"),
+        (a_file({"type": "Reload", "reload": {"serviceName": "a" * 248 + ".service"}}), "longer than 255"),
+        (a_file(NONE_DICT, {"type": "Drain"}), "files[0].actions: None can only stand alone"),
+        (a_file({"type": "Reboot"}, {"type": "Drain"}), "files[0].actions: Reboot can only stand alone"),
+        (a_file(*[{"type": "Drain"}] * 11), "files[0].actions: has 11 actions; at most 10"),
+        (a_file(NONE_DICT, path="etc/x"), "files[0].path: must be absolute"),
+        (a_file(NONE_DICT, path="/etc/../x"), "files[0].path: must not have"),
+        (a_file(NONE_DICT, path="/etc//x"), "files[0].path: must not have"),
+        (a_file(NONE_DICT, path="/"), "files[0].path: must name something below /"),
+        (a_file(NONE_DICT, path="/etc/x\ny"), "files[0].path: must not have control characters"),
+        (a_file(NONE_DICT, path="/" + "x" * 4096), "files[0].path: is longer than 4096 bytes"),
+        ({"files": [{"actions": [NONE_DICT]}]}, "files[0].path: is required"),
+        ({"files": [{"path": "/etc/x"}]}, "files[0].actions: is required"),
+        ({"files": [{"path": "/etc/x", "actions": "None"}]}, "files[0].actions: must be a list"),
+        ({"files": {}}, "files: must be a list"),
+        ({"files": [{"path": p, "actions": []} for p in ("/etc/x", "/etc/x/")]}, "files[1].path: '/etc/x' is there"),
+        ({"files": [{"path": f"/etc/{n}", "actions": []} for n in range(51)]}, "files: has 51 entries; at most 50"),
+        ({"units": [{"name": "foo", "actions": []}]}, "units[0].name: must be letters"),
+        ({"units": [{"name": "foo.service", "actions": [], "path": "/x"}]}, "units[0]: unknown key 'path'"),
+        ({"sshKey": {}}, ": unknown key 'sshKey'"),
+        ({"sshkey": {"actions": [{"type": "Frob"}]}}, "sshkey.actions[0].type: must be one of"),
+        ({"apiVersion": "v1", "kind": "ConfigMap", "spec": {}}, "apiVersion: must be operator.openshift.io/v1"),
+        ({"apiVersion": "operator.openshift.io/v1", "kind": "X"}, "kind: must be MachineConfiguration"),
+        ({"nodeDisruptionPolicy": {"file": []}}, "nodeDisruptionPolicy: unknown key 'file'"),
+        ([], ": must be an object"),
+    ],
+)
+def test_refused(data: object, expected: str) -> None:
+    assert any(expected in problem for problem in problems(data)), problems(data)
+
+
+def test_all_problems_at_once() -> None:
+    data = {
+        "files": [{"path": "x", "actions": [{"type": "Reload"}, {"type": "Frob"}]}],
+        "units": [{"name": "a", "actions": [NONE_DICT, NONE_DICT]}],
+        "sshkey": {"action": []},
+    }
+    assert [problem.split(":")[0] for problem in problems(data)] == [
+        "files[0].actions[0].reload",
+        "files[0].actions[1].type",
+        "files[0].path",
+        "sshkey",
+        "units[0].actions",
+        "units[0].name",
+    ]
+
+
+def test_not_a_document() -> None:
+    with pytest.raises(InvalidInput):
+        parse_policy(b"{")
+    with pytest.raises(InvalidInput):
+        parse_policy(b"files: [\n")
+
+
+json_values = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(-5, 5), st.text(max_size=5)),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3),
+        st.dictionaries(
+            st.sampled_from(["files", "units", "sshkey", "path", "name", "actions", "type", "reload", "serviceName"]),
+            inner,
+            max_size=4,
+        ),
+    ),
+    max_leaves=12,
+)
+
+
+@given(json_values)
+def test_any_data_gives_a_policy_or_a_typed_error(data: object) -> None:
+    try:
+        parse(data)
+    except InvalidInput as error:
+        assert error.message
+
+
+# --- matching
+
+
+@pytest.mark.parametrize(
+    ("path", "files", "expected"),
+    [
+        ("/etc/mco/test", ["/etc/example"], None),
+        ("/etc/mco/test1", ["/etc/mco/test1", "/etc/mco/test2"], "/etc/mco/test1"),
+        ("/etc/mco/f1/f2/example", ["/etc/mco/f1", "/etc/mco/f1/f2", "/etc/mco/f1/f2/f3"], "/etc/mco/f1/f2"),
+        ("/etc/mco/f1/f2/f3", ["/etc/mco/f1", "/etc/mco/f1/f2", "/etc/mco/f1/f2/f3"], "/etc/mco/f1/f2/f3"),
+        ("/etc/mco/f1/f2/f3", ["/etc/mco/f1/test", "/etc/mco/f1/f2/test", "/etc/mco/f1/f2/f3/f4"], None),
+        ("/etc/mcotest", ["/etc/mco"], None),
+        ("/etc/mco", ["/etc/mco/"], "/etc/mco"),
+        ("/etc/mco/a", ["/etc/mco/"], "/etc/mco"),
+        ("/etc", ["/etc/mco"], None),
+    ],
+)
+def test_longest_directory(path: str, files: list[str], expected: str | None) -> None:
+    policy = parse({"files": [{"path": key, "actions": []} for key in files]})
+    found = match(policy, Change("file", path, ChangeKind.MODIFIED))
+    assert (found.entry.key if found else None) == expected
+
+
+@given(st.lists(st.sampled_from(["a", "b", "c"]), min_size=1, max_size=5), st.data())
+def test_the_match_is_the_longest_of_all_that_match(parts: list[str], data: st.DataObject) -> None:
+    path = "/" + "/".join(parts)
+    keys = data.draw(
+        st.lists(
+            st.lists(st.sampled_from(["a", "b", "c"]), min_size=1, max_size=5).map(lambda p: "/" + "/".join(p)),
+            unique=True,
+        )
+    )
+    policy = parse({"files": [{"path": key, "actions": []} for key in keys]})
+    found = match(policy, Change("file", path, ChangeKind.MODIFIED))
+    candidates = [key for key in keys if path == key or path.startswith(f"{key}/")]
+    assert (found.entry.key if found else None) == max(candidates, key=len, default=None)
+
+
+def test_user_entries_replace_by_key() -> None:
+    user = parse(
+        {
+            "files": [
+                {"path": "/etc/containers/registries.d/", "actions": [NONE_DICT]},
+                {"path": "/etc/new", "actions": []},
+            ],
+            "units": [{"name": "iri-registry.service", "actions": []}],
+            "sshkey": {"actions": [{"type": "Reboot"}]},
+        }
+    )
+    merged = merge(default_policy(), user)
+    assert merged.files["/etc/containers/registries.d"].source is PolicySource.USER
+    assert merged.files["/etc/crio/policies"].source is PolicySource.DEFAULT
+    assert len(merged.files) == len(default_policy().files) + 1
+    assert merged.sshkey is not None
+    assert merged.sshkey.actions == (REBOOT,)
+    assert {entry.key for entry in merged.replaced} == {
+        "/etc/containers/registries.d",
+        "iri-registry.service",
+        "sshkey",
+    }
+
+
+def test_clean_path() -> None:
+    assert clean_path("/etc/x/") == clean_path("/etc/x") == "/etc/x"
+    assert clean_path("/") == "/"

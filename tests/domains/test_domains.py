@@ -1,0 +1,185 @@
+"""The built-in policy as a whole, and what each domain declares."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from nodeagent import domains
+from nodeagent.core.change import Action, PolicySource
+from nodeagent.core.domain import Checker, HttpHealth, SocketHealth, owns
+from nodeagent.core.machineconfig import FileEntry, UnitEntry
+from nodeagent.domains import DOMAINS, changed_contents, checker_of, default_policy, domain_of, health_of, validate
+from tests.core.configs import config
+
+# The table of the field (machine-config-operator, apihelpers), written out once more on purpose.
+FILES = {
+    "/var/lib/kubelet/config.json": ["None"],
+    "/etc/machine-config-daemon/no-reboot/containers-gpg.pub": ["Reload crio.service"],
+    "/etc/containers/policy.json": ["Reload crio.service"],
+    "/etc/containers/registries.conf": "special",
+    "/etc/containers/registries.d": ["Reload crio.service"],
+    "/etc/crio/policies": ["Reload crio.service"],
+    "/etc/nmstate/openshift": ["None"],
+    "/etc/pki/ca-trust/source/anchors/openshift-config-user-ca-bundle.crt": [
+        "Restart coreos-update-ca-trust.service",
+        "Restart crio.service",
+    ],
+    "/etc/kubernetes/credential-providers": ["Restart kubelet.service"],
+    "/etc/systemd/system/kubelet.service.d/40-kubelet-crio-image-credential-provider.conf": [
+        "DaemonReload",
+        "Restart kubelet.service",
+    ],
+    "/etc/iri-registry": ["Restart iri-registry.service"],
+    "/usr/local/bin/load-registry-image.sh": ["Restart iri-registry.service"],
+    "/etc/pki/ca-trust/source/anchors/iri-root-ca.crt": ["Restart coreos-update-ca-trust.service"],
+}
+
+
+def words(actions: tuple[Action, ...]) -> list[str]:
+    return [f"{action.type} {action.unit}".strip() for action in actions]
+
+
+def test_the_whole_default_policy() -> None:
+    policy = default_policy()
+    assert {key: "special" if e.rule else words(e.actions) for key, e in policy.files.items()} == FILES
+    assert {key: words(e.actions) for key, e in policy.units.items()} == {
+        "iri-registry.service": ["DaemonReload", "Restart iri-registry.service"]
+    }
+    assert policy.sshkey is not None
+    assert words(policy.sshkey.actions) == ["None"]
+    entries = [*policy.files.values(), *policy.units.values(), *policy.fields.values(), policy.sshkey]
+    assert {entry.source for entry in entries} == {PolicySource.DEFAULT}
+    assert all(bool(entry.rule) == bool(entry.summary) for entry in entries)
+
+
+def test_no_two_domains_claim_one_key() -> None:
+    for table in ("files", "units", "fields"):
+        keys = [key for domain in DOMAINS for key in getattr(domain, table)]
+        assert len(keys) == len(set(keys))
+    assert sum(bool(domain.sshkey) for domain in DOMAINS) == 1
+    assert len({domain.name for domain in DOMAINS}) == len(DOMAINS)
+
+
+def test_every_module_is_listed() -> None:
+    modules = {path.stem for path in Path(domains.__file__).parent.glob("*.py")} - {"__init__"}
+    assert len(modules) == len(DOMAINS)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "path", "expected"),
+    [
+        ("/etc/a", "/etc/a", True),
+        ("/etc/a", "/etc/a/b", False),
+        ("/etc/a/", "/etc/a/b/c", True),
+        ("/etc/a/", "/etc/ab", False),
+        ("/etc/a/*.conf", "/etc/a/x.conf", True),
+        ("/etc/a/*.conf", "/etc/a/x.conf.bak", False),
+        ("/etc/a/*.conf", "/etc/a/b/x.conf", False),
+        ("/etc/*.d/*.conf", "/etc/a.d/x.conf", True),
+        ("/etc/*.d/*.conf", "/etc/a/x.conf", False),
+    ],
+)
+def test_owns(pattern: str, path: str, expected: bool) -> None:
+    assert owns(pattern, path) is expected
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("/etc/containers/registries.conf", "registries"),
+        ("/etc/containers/registries.conf.d/10-x.conf", "registries"),
+        ("/etc/containers/registries.d/x.yaml", "signatures"),
+        ("/etc/pki/ca-trust/source/anchors/corp.pem", "ca-trust"),
+        ("/etc/ssh/sshd_config.d/10-x.conf", "sshd"),
+        ("/etc/sudoers.d/x", "sudoers"),
+        ("/etc/systemd/system/x.service.d/10.conf", "units"),
+        ("/etc/hosts", None),
+    ],
+)
+def test_domain_of(path: str, name: str | None) -> None:
+    domain = domain_of(path)
+    assert (domain.name if domain else None) == name
+
+
+@pytest.mark.parametrize(
+    ("path", "checker"),
+    [
+        ("/etc/ssh/sshd_config", Checker.SSHD),
+        ("/etc/ssh/ssh_config", None),
+        ("/etc/sudoers.d/x", Checker.VISUDO),
+        ("/etc/systemd/system/x.service", Checker.SYSTEMD_ANALYZE),
+        ("/etc/systemd/system/x@.service.d/10.conf", Checker.SYSTEMD_ANALYZE),
+        ("/etc/systemd/system/README", None),
+        ("/etc/systemd/system.conf", None),
+    ],
+)
+def test_checker_of(path: str, checker: Checker | None) -> None:
+    assert checker_of(path) is checker
+
+
+def test_health() -> None:
+    assert health_of("kubelet.service") == (HttpHealth("kubelet.service", "http://127.0.0.1:10248/healthz"),)
+    assert health_of("crio.service") == (SocketHealth("crio.service", "/run/crio/crio.sock"),)
+    assert health_of("chronyd.service") == ()
+
+
+# --- validation of what changes
+
+
+def test_changed_contents() -> None:
+    old = config(files={"/etc/a": b"1", "/etc/b": b"1", "/etc/gone": b"1"}, units={"u.service": "1", "v.service": "1"})
+    new = replace(
+        old,
+        files={
+            "/etc/a": FileEntry("/etc/a", b"1", mode=0o600),  # only the mode
+            "/etc/b": FileEntry("/etc/b", b"2"),
+            "/etc/new": FileEntry("/etc/new", b"1"),
+        },
+        units={
+            "u.service": UnitEntry("u.service", "1", dropins={"10.conf": "x"}),
+            "v.service": UnitEntry("v.service", mask=True),
+        },
+    )
+    assert changed_contents(old, new) == {
+        "/etc/b": b"2",
+        "/etc/new": b"1",
+        "/etc/systemd/system/u.service.d/10.conf": b"x",
+    }
+    assert changed_contents(new, new) == {}
+
+
+BAD = {
+    "/var/lib/kubelet/config.json": b"x",
+    "/etc/ostree/auth.json": b"x",
+    "/etc/containers/registries.conf": b"[[",
+    "/etc/containers/registries.conf.d/10-x.conf": b"[registries.search]\nregistries = ['a']\n",
+    "/etc/containers/policy.json": b"x",
+    "/etc/crio/policies/ns.json": b"x",
+    "/etc/pki/ca-trust/source/anchors/x.pem": b"x",
+    "/etc/systemd/system/x.service": b"x",
+    "/etc/systemd/system/x.service.d/10.conf": b"x",
+}
+
+
+@pytest.mark.parametrize("path", BAD)
+def test_a_bad_file_is_refused_with_its_path(path: str) -> None:
+    problems = validate(config(), config(files={path: BAD[path]}))
+    assert [problem.path for problem in problems] == [path]
+
+
+def test_all_findings_at_once() -> None:
+    problems = validate(config(), config(files=BAD, units={"u.service": "garbage"}))
+    assert {problem.path for problem in problems} == {*BAD, "/etc/systemd/system/u.service"}
+
+
+def test_what_stays_as_it_is_is_not_judged() -> None:
+    bad = config(files=BAD)
+    assert validate(bad, bad) == ()
+    assert validate(bad, config()) == ()
+
+
+def test_unknown_files_may_hold_anything() -> None:
+    assert validate(config(), config(files={"/etc/x": b"\xff\0"})) == ()
