@@ -43,8 +43,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _load(old_path: str, new_path: str, policy_path: str | None) -> tuple[MachineConfig, MachineConfig, Policy]:
-    from nodeagent.core.quickfiles import Cache
     from nodeagent.core.parse import parse
+    from nodeagent.core.quickfiles import Cache
 
     cache: Cache = {}
     errors = inputs.Errors()

@@ -435,7 +435,7 @@ def test_the_same_input_gives_the_same_bytes(changes: list[Change], random: Any)
 
     shuffled = changes.copy()
     random.shuffle(shuffled)
-    turned = replace(default_policy(), files=dict(reversed(default_policy().files.items())))
+    turned = replace(default_policy(), files=dict(reversed(list(default_policy().files.items()))))
     assert text(changes, default_policy()) == text(shuffled, turned)
 
 
