@@ -15,6 +15,13 @@ settings.register_profile("default", deadline=None, suppress_health_check=[Healt
 settings.load_profile("default")
 
 
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """pytest-asyncio asks for the thread's loop between tests; one that it has to make is closed by nobody."""
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    session.config.add_cleanup(loop.close)
+
+
 @pytest.fixture(autouse=True)
 def no_blocking_calls() -> Iterator[BlockBuster]:
     with blockbuster_ctx("nodeagent") as blockbuster:

@@ -28,6 +28,7 @@ from nodeagent.core.parse import parse
 from nodeagent.core.policy import Policy, merge
 from nodeagent.core.policy_parse import parse_policy
 from nodeagent.core.status import Status
+from nodeagent.core.tree import expand
 from nodeagent.domains import default_policy, health_of
 from nodeagent.errors import AgentError, InvalidInput
 from nodeagent.host import adopt, config_file
@@ -155,9 +156,15 @@ class Daemon:
         source = await asyncio.to_thread(adopt.current_config)
         if source is None:
             return None
-        for snapshot in await asyncio.to_thread(adopt.originals):
-            await self.store.keep_original(snapshot)
+        await self.store.keep_originals(await asyncio.to_thread(adopt.originals))
         return Desired(source, await asyncio.to_thread(parse, source.text))
+
+    async def sweep(self) -> None:
+        """Temporary files that a killed process left beside the paths it was writing."""
+        record = await self.store.load()
+        digests = {await self.store.current(), record.to_digest} - {""}
+        paths = {path for digest in digests for path in expand((await self._load(digest)).config)}
+        await self.ports.files.sweep(sorted({*paths, self.settings.desired_config}))
 
     async def first_status(self) -> Status:
         """What is known before anything happened: the record of the last life."""
@@ -208,6 +215,7 @@ async def run(settings: Settings, notifier: Notifier) -> None:
         try:
             daemon = Daemon(settings, store, bus, report)
             report.status = await daemon.first_status()
+            await daemon.sweep()
             report.add(to_journal)
             report.add(to_notify(notifier.status))
             async with serve(bus, daemon.api, report):

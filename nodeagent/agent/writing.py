@@ -65,17 +65,11 @@ async def _remember(ports: Ports, update: Update) -> Sequence[Snapshot]:
     return snapshots
 
 
-async def _keep_originals(ports: Ports, update: Update, snapshots: Sequence[Snapshot]) -> None:
-    """What was there before we managed a key comes back when the key leaves the config."""
-    for snapshot in snapshots:
-        if snapshot.key in update.record.fresh:
-            await ports.store.keep_original(snapshot)
-
-
 async def write(ports: Ports, update: Update) -> None:
     """All write steps, in order. Raises the adapter's error; the caller takes back what was written."""
     snapshots = await _remember(ports, update)
-    await _keep_originals(ports, update, snapshots)
+    # What was there before we managed a key comes back when the key leaves the config.
+    await ports.store.keep_originals([s for s in snapshots if s.key in update.record.fresh])
     tree = expand(update.new)
     paths = [step.path for step in update.writes if isinstance(step, WritePath)]
     await ports.store.add_made_dirs(await ports.files.missing_dirs(paths))

@@ -66,6 +66,10 @@ class Files(Protocol):
         """Removes the path, if it is there, and then those of ``made_dirs`` above it that are empty."""
         ...
 
+    async def sweep(self, paths: Sequence[str]) -> Sequence[str]:
+        """Removes what a killed process left half-written beside ``paths``, and returns what that was."""
+        ...
+
     async def differs(self, path: str, node: Node | None) -> str:
         """ "" if the path is exactly that, else what is wrong, in words and without content."""
         ...
@@ -244,8 +248,8 @@ class Store(Protocol):
         """In the order they were remembered."""
         ...
 
-    async def keep_original(self, snapshot: Snapshot) -> None:
-        """The state before we first managed this key, for the day when it leaves the config. The first one wins."""
+    async def keep_originals(self, snapshots: Sequence[Snapshot]) -> None:
+        """The state before we first managed these keys, for the day when they leave the config. The first one wins."""
         ...
 
     async def original(self, key: str) -> Snapshot | None: ...

@@ -88,11 +88,8 @@ class SqliteStore:
     async def remembered(self, update_id: str) -> Sequence[Snapshot]:
         return await self._call(Database.remembered, update_id)
 
-    async def keep_original(self, snapshot: Snapshot) -> None:
-        await self._call(Database.keep_originals, [snapshot])
-
     async def keep_originals(self, snapshots: Sequence[Snapshot]) -> None:
-        """Like ``keep_original`` for many, in one transaction: each costs several syncs."""
+        """In one transaction: each costs several syncs."""
         await self._call(Database.keep_originals, snapshots)
 
     async def original(self, key: str) -> Snapshot | None:

@@ -135,6 +135,9 @@ class FakeFiles:
                 self.world.dirs.discard(directory)
         self.world.tick()
 
+    async def sweep(self, paths: Sequence[str]) -> Sequence[str]:
+        return []
+
     async def differs(self, path: str, node: Node | None) -> str:
         return "" if self.world.disk.get(path) == node else "differs"
 
@@ -292,9 +295,10 @@ class FakeStore:
     async def remembered(self, update_id: str) -> Sequence[Snapshot]:
         return list(self.world.snapshots.get(update_id, []))
 
-    async def keep_original(self, snapshot: Snapshot) -> None:
+    async def keep_originals(self, snapshots: Sequence[Snapshot]) -> None:
         self.world.tick()
-        self.world.originals.setdefault(snapshot.key, snapshot)
+        for snapshot in snapshots:
+            self.world.originals.setdefault(snapshot.key, snapshot)
 
     async def original(self, key: str) -> Snapshot | None:
         return self.world.originals.get(key)

@@ -73,8 +73,8 @@ class TestContents:
 
     async def test_originals(self, store: SqliteStore) -> None:
         first = snapshots(1)
-        await store.keep_original(first[0])
-        await store.keep_original(replace(first[0], node=None))
+        await store.keep_originals(first[:1])
+        await store.keep_originals([replace(first[0], node=None)])
         await store.keep_originals(first)
         assert [await store.original(one.key) for one in first] == first
         await store.forget_originals([first[0].key, "path:/never/was"])
@@ -88,7 +88,7 @@ class TestContents:
     async def test_promote(self, store: SqliteStore) -> None:
         await store.put_config(config(1))
         await store.remember("u1", snapshots(1))
-        await store.keep_original(snapshots(1)[0])
+        await store.keep_originals(snapshots(1))
         await store.promote(record(1), config(1).digest, entry(1))
         assert await store.current() == config(1).digest
         assert await store.load() == record(1)
