@@ -21,7 +21,7 @@ from dbus_next.constants import MessageFlag, MessageType
 from dbus_next.message import Message as _Message
 from dbus_next.signature import SignatureTree, Variant
 
-__all__ = ["HEADER_SIZE", "Kind", "Message", "a_sv", "check_signature", "decode", "encode", "frame_size", "variant"]
+__all__ = ["HEADER_SIZE", "Kind", "Message", "a_sv", "complete_types", "decode", "encode", "frame_size", "variant"]
 
 HEADER_SIZE = 16
 """Bytes of the fixed part of a header, from which the size of the whole message follows."""
@@ -68,9 +68,10 @@ def a_sv(values: Mapping[str, tuple[str, Any]]) -> dict[str, Any]:
     return {key: Variant(signature, value) for key, (signature, value) in values.items()}
 
 
-def check_signature(signature: str) -> None:
-    """Raises an exception if it is none. For the declarations of our own interfaces, not for input."""
-    SignatureTree(signature)
+def complete_types(signature: str) -> list[str]:
+    """``sa{sv}`` is ``s`` and ``a{sv}``. Raises an exception if it is no signature; so for our own declarations, not
+    for input."""
+    return [kind.signature for kind in SignatureTree(signature).types]
 
 
 def frame_size(head: bytes | bytearray) -> int:

@@ -3,7 +3,7 @@
 Facts this stands on (systemd's ``src/login/logind-dbus.c`` and ``org.freedesktop.login1(5)``)
 - Up to systemd 256, block inhibitors do not stop root unless the caller asks for it (``ROOT_CHECK_INHIBITORS``). Since
   257 they do, root must say ``SKIP_INHIBITORS`` to override, and what root may ignore by default is ``block-weak``.
-  Unknown flags are an invalid argument; ``RebootWithFlags`` is missing before 246. So we look at the inhibitors
+  Unknown flags are an invalid argument; the oldest (239) have no ``RebootWithFlags``. So we look at the inhibitors
   ourselves too, and fall back step by step.
 - ``Reboot`` warns users at best in the second it happens. ``ScheduleShutdown`` warns them at once and closes the host
   to new logins, but no inhibitor stops it when its time comes. So we schedule for a little later than we mean, wait,

@@ -1,67 +1,54 @@
 """Our own service on the bus: declared interfaces, exported at one object.
 
-Each call runs as a task of its own, so a slow one (polkit asking for a password) never holds up another. An
-``AgentError`` becomes a D-Bus error with its reason; anything else is a bug, logged here and told without its text.
+Contract
+- Each call of a method runs as a task of its own, so a slow one (polkit asking for a password) never holds up another;
+  all are canceled when the service closes. Properties and introspection are answered at once: nobody who keeps methods
+  busy can keep others from the status.
+- An ``AgentError`` of a method becomes a D-Bus error with its reason. Anything else is a bug: the journal gets the
+  traceback, the caller learns no more than that.
+- The name is asked for again whenever the connection came back. Another owner at the start is ``Terminal``.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+import random
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self
-from xml.sax.saxutils import quoteattr
 
 from nodeagent import log
 from nodeagent.errors import AgentError, Terminal
 from nodeagent.host.bus import Bus
-from nodeagent.host.bus_codec import Message, check_signature, variant
+from nodeagent.host.bus_codec import Message, a_sv, variant
 from nodeagent.host.bus_errors import to_bus
 from nodeagent.host.bus_match import BUS_NAME, Match
+from nodeagent.host.interface import INTROSPECTABLE, PEER, PROPERTIES, Interface, Method, Property, document
 
 __all__ = ["Exporter", "Interface", "Method", "Property"]
-
-_PROPERTIES = "org.freedesktop.DBus.Properties"
-_INTROSPECTABLE = "org.freedesktop.DBus.Introspectable"
-_PEER = "org.freedesktop.DBus.Peer"
-
-_DO_NOT_QUEUE = 4  # RequestName flag
-_PRIMARY_OWNER, _ALREADY_OWNER = 1, 4  # RequestName replies
 
 MAX_CALLS = 64
 """Calls under way at once; more are refused, so that nobody fills the memory of a root process with questions."""
 
-LOOK_AGAIN = 1.0
-"""Seconds between losing the bus and asking for the name again."""
+MAX_CALLS_EACH = 8
+"""The same for one caller."""
+
+MAX_CALL = 32 << 20
+"""Bytes of one call. The system bus has the same limit, but an admin may have raised that."""
+
+_DO_NOT_QUEUE = 4  # RequestName flag
+_PRIMARY_OWNER, _ALREADY_OWNER = 1, 4  # RequestName replies
+
+_FIRST_PAUSE = 0.5  # seconds before the name is asked for again, doubled up to _LAST_PAUSE, and jittered
+_LAST_PAUSE = 30.0
 
 
-@dataclass(frozen=True, slots=True)
-class Method:
-    """``run`` gets the message (for its sender) and returns the values of ``gives``."""
+class _Fault(Exception):
+    """An answer in D-Bus' own words, for calls that are not a method of ours."""
 
-    run: Callable[[Message], Awaitable[Sequence[Any]]]
-    takes: str = ""
-    gives: str = ""
-    arguments: Sequence[str] = ()  # names of what it takes and gives, in that order
-
-
-@dataclass(frozen=True, slots=True)
-class Property:
-    signature: str
-    get: Callable[[], Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Interface:
-    name: str
-    methods: Mapping[str, Method] = field(default_factory=dict)
-    properties: Mapping[str, Property] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        for method in self.methods.values():
-            check_signature(method.takes + method.gives)
+    def __init__(self, name: str, text: str) -> None:
+        super().__init__(text)
+        self.name = f"org.freedesktop.DBus.Error.{name}"
 
 
 class Exporter:
@@ -72,159 +59,128 @@ class Exporter:
         self._name = name
         self._path = path
         self._interfaces = {interface.name: interface for interface in interfaces}
-        self._calls: set[asyncio.Task[None]] = set()
+        self._calls: dict[asyncio.Task[None], str] = {}
         self._keeper: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
         self._bus.serve(self._on_call)
-        await self._request_name()
-        self._keeper = asyncio.create_task(self._keep_name())
+        owned: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._keeper = asyncio.create_task(self._keep_name(owned), name=f"own {self._name}")
+        try:
+            await owned
+        except BaseException:
+            await self._close()
+            raise
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        await self._close()
+
+    def changed(self, interface: str, name: str) -> None:
+        """Tells everybody the new value of a property."""
+        prop = self._interfaces[interface].properties[name]
+        body: Sequence[Any] = (interface, a_sv({name: (prop.signature, prop.get())}), [])
+        self._bus.emit(self._path, PROPERTIES, "PropertiesChanged", "sa{sv}as", body)
+
+    async def _close(self) -> None:
         self._bus.serve(None)
         tasks = [task for task in (self._keeper, *self._calls) if task is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def changed(self, interface: str, name: str) -> None:
-        """Tells everybody the new value of a property."""
-        prop = self._interfaces[interface].properties[name]
-        body: Sequence[Any] = (interface, {name: variant(prop.signature, prop.get())}, [])
-        self._bus.emit(self._path, _PROPERTIES, "PropertiesChanged", "sa{sv}as", body)
+    # -- the name -------------------------------------------------------------------------------------------------
+
+    async def _keep_name(self, owned: asyncio.Future[None]) -> None:
+        """``owned`` gets the first result. After that a failure means that we try again."""
+        pause = _FIRST_PAUSE
+        while True:
+            try:
+                async with self._bus.signals(Match(BUS_NAME, "NameLost", sender=BUS_NAME, arg0=self._name)) as lost:
+                    await self._request_name()
+                    if not owned.done():
+                        owned.set_result(None)
+                    pause = _FIRST_PAUSE
+                    await lost.next()
+            except AgentError as error:
+                if not owned.done():
+                    owned.set_exception(error)
+                    return
+                log.get(__name__).warning(f"off the bus: {error}", reason=error.reason)
+            await asyncio.sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311
+            pause = min(pause * 2, _LAST_PAUSE)
 
     async def _request_name(self) -> None:
         (answer,) = await self._bus.call_bus("RequestName", "su", (self._name, _DO_NOT_QUEUE))
         if answer not in (_PRIMARY_OWNER, _ALREADY_OWNER):
             raise Terminal(f"{self._name} has another owner on the bus", reason="AlreadyRunning")
 
-    async def _keep_name(self) -> None:
-        """A bus daemon that was restarted forgot us: connect again, ask for the name again."""
-        while True:
-            try:
-                async with self._bus.signals(Match(BUS_NAME, "NameLost", sender=BUS_NAME, arg0=self._name)) as lost:
-                    await self._request_name()
-                    await lost.next()  # raises when the connection is gone
-            except AgentError as error:
-                log.get(__name__).warning(f"off the bus: {error}", reason=error.reason)
-            await asyncio.sleep(LOOK_AGAIN)
+    # -- calls ----------------------------------------------------------------------------------------------------
 
-    # Calls
-
-    def _on_call(self, message: Message) -> None:
-        if len(self._calls) >= MAX_CALLS:
-            self._refuse(message, "LimitsExceeded", f"more than {MAX_CALLS} calls at once")
-            return
-        task = asyncio.create_task(self._answer(message))
-        self._calls.add(task)
-        task.add_done_callback(self._calls.discard)
-
-    def _refuse(self, message: Message, name: str, text: str) -> None:
-        self._bus.reply(message, "s", (text,), error_name=f"org.freedesktop.DBus.Error.{name}")
-
-    async def _answer(self, message: Message) -> None:
+    def _on_call(self, call: Message) -> None:
         try:
-            if (found := self._find(message)) is None:
-                return
-            self._bus.reply(message, found.gives, await found.run(message))
-        except AgentError as error:
-            name, body = to_bus(error)
-            self._bus.reply(message, "ss", body, error_name=name)
-        except Exception:  # noqa: BLE001 - the last stop before the caller would wait for ever
-            log.get(__name__).exception(f"{message.member} failed")
-            self._refuse(message, "Failed", "internal error; see the journal")
+            if (answer := self._standard(call)) is None:
+                self._start(call)
+            else:
+                self._bus.reply(call, *answer)
+        except _Fault as fault:
+            self._bus.reply(call, "s", (str(fault),), error_name=fault.name)
+        except Exception:  # noqa: BLE001 - a property's getter, or a value that does not fit its signature
+            self._failed(call)
 
-    def _find(self, message: Message) -> Method | None:
-        if message.interface == _PEER:
-            methods: Mapping[str, Method] = {"Ping": Method(_nothing)}
-        elif message.path != self._path and message.interface != _INTROSPECTABLE:
-            self._refuse(message, "UnknownObject", f"no object at {message.path}")
+    def _standard(self, call: Message) -> tuple[str, Sequence[Any]] | None:
+        """The answer to what every object can do; None for a method of ours."""
+        if (call.interface, call.member, call.signature) == (PEER, "Ping", ""):
+            return "", ()
+        if (call.interface, call.member, call.signature) == (INTROSPECTABLE, "Introspect", ""):
+            return "s", (document(call.path, self._path, tuple(self._interfaces.values())),)
+        if call.path != self._path:
+            raise _Fault("UnknownObject", f"no object at {call.path}")
+        if call.interface != PROPERTIES:
             return None
-        elif message.interface == _INTROSPECTABLE:
-            methods = {"Introspect": Method(self._introspect, "", "s")}
-        elif message.interface == _PROPERTIES:
-            methods = {
-                "Get": Method(self._get, "ss", "v"),
-                "GetAll": Method(self._get_all, "s", "a{sv}"),
-                "Set": Method(_read_only, "ssv"),
-            }
-        elif message.interface in self._interfaces:
-            methods = self._interfaces[message.interface].methods
-        else:
-            self._refuse(message, "UnknownInterface", f"no interface {message.interface}")
-            return None
-        method = methods.get(message.member)
-        if method is None:
-            self._refuse(message, "UnknownMethod", f"no method {message.member}")
-        elif method.takes != message.signature:
-            self._refuse(message, "InvalidArgs", f"{message.member} takes ({method.takes}), not ({message.signature})")
-        else:
-            return method
-        return None
+        if (call.member, call.signature) == ("Get", "ss"):
+            prop = self._interface(call.body[0]).properties.get(call.body[1])
+            if prop is None:
+                raise _Fault("UnknownProperty", f"{call.body[0]} has no property {call.body[1]}")
+            return "v", (variant(prop.signature, prop.get()),)
+        if (call.member, call.signature) == ("GetAll", "s"):
+            properties = self._interface(call.body[0]).properties
+            return "a{sv}", (a_sv({name: (prop.signature, prop.get()) for name, prop in properties.items()}),)
+        if (call.member, call.signature) == ("Set", "ssv"):
+            raise _Fault("PropertyReadOnly", f"{call.body[1]} can only be read")
+        raise _Fault("UnknownMethod", f"no method {call.member} ({call.signature}) in {PROPERTIES}")
 
     def _interface(self, name: str) -> Interface:
-        with contextlib.suppress(KeyError):
-            return self._interfaces[name]
-        raise Terminal(f"no interface {name}", reason="UnknownInterface")
+        if name not in self._interfaces:
+            raise _Fault("UnknownInterface", f"no interface {name} at {self._path}")
+        return self._interfaces[name]
 
-    async def _get(self, message: Message) -> Sequence[Any]:
-        interface, name = message.body
-        prop = self._interface(interface).properties.get(name)
-        if prop is None:
-            raise Terminal(f"no property {name}", reason="UnknownProperty")
-        return (variant(prop.signature, prop.get()),)
+    def _start(self, call: Message) -> None:
+        method = self._interface(call.interface).methods.get(call.member)
+        if method is None:
+            raise _Fault("UnknownMethod", f"no method {call.member} in {call.interface}")
+        if call.signature != method.takes:
+            raise _Fault("InvalidArgs", f"{call.member} takes ({method.takes}), not ({call.signature})")
+        if call.size > MAX_CALL:
+            raise _Fault("LimitsExceeded", f"a call of {call.size} bytes, more than {MAX_CALL}")
+        if len(self._calls) >= MAX_CALLS or list(self._calls.values()).count(call.sender) >= MAX_CALLS_EACH:
+            raise _Fault("LimitsExceeded", "too many calls at once")
+        task = asyncio.create_task(self._run(method, call), name=f"{call.member} for {call.sender}")
+        self._calls[task] = call.sender
+        task.add_done_callback(self._calls.pop)
 
-    async def _get_all(self, message: Message) -> Sequence[Any]:
-        properties = self._interface(message.body[0]).properties
-        return ({name: variant(prop.signature, prop.get()) for name, prop in properties.items()},)
+    async def _run(self, method: Method, call: Message) -> None:
+        try:
+            self._bus.reply(call, method.gives, await method.run(call))
+        except AgentError as error:
+            name, body = to_bus(error)
+            self._bus.reply(call, "ss", body, error_name=name)
+        except Exception:  # noqa: BLE001 - the last stop before the caller would wait for ever
+            self._failed(call)
 
-    async def _introspect(self, message: Message) -> Sequence[Any]:
-        if message.path == self._path:
-            inside = "".join(_interface_xml(interface) for interface in self._interfaces.values())
-        elif self._path.startswith(message.path.rstrip("/") + "/"):
-            child = self._path[len(message.path.rstrip("/")) + 1 :].split("/")[0]
-            inside = f"<node name={quoteattr(child)}/>"
-        else:
-            inside = ""
-        return (f"<node>{inside}</node>",)
-
-
-async def _nothing(_message: Message) -> Sequence[Any]:
-    return ()
-
-
-async def _read_only(_message: Message) -> Sequence[Any]:
-    raise Terminal("all properties are read-only", reason="PropertyReadOnly")
-
-
-def _interface_xml(interface: Interface) -> str:
-    methods = "".join(_method_xml(name, method) for name, method in interface.methods.items())
-    properties = "".join(
-        f'<property name={quoteattr(name)} type={quoteattr(prop.signature)} access="read"/>'
-        for name, prop in interface.properties.items()
-    )
-    return f"<interface name={quoteattr(interface.name)}>{methods}{properties}</interface>"
-
-
-def _method_xml(name: str, method: Method) -> str:
-    kinds = [("in", kind) for kind in _split(method.takes)] + [("out", kind) for kind in _split(method.gives)]
-    names = [*method.arguments, *("" for _ in kinds)]
-    arguments = "".join(
-        f"<arg{f' name={quoteattr(called)}' if called else ''} type={quoteattr(kind)} direction={quoteattr(way)}/>"
-        for (way, kind), called in zip(kinds, names, strict=False)
-    )
-    return f"<method name={quoteattr(name)}>{arguments}</method>"
-
-
-def _split(signature: str) -> list[str]:
-    """Complete types of a signature."""
-    out, start, depth = [], 0, 0
-    for index, character in enumerate(signature):
-        depth += (character in "({") - (character in ")}")
-        if depth == 0 and character != "a":
-            out.append(signature[start : index + 1])
-            start = index + 1
-    return out
+    def _failed(self, call: Message) -> None:
+        log.get(__name__).exception(f"{call.interface}.{call.member} failed")
+        name, body = to_bus(AgentError(f"{call.member} failed inside the daemon", hint="the journal has the details"))
+        self._bus.reply(call, "ss", body, error_name=name)
