@@ -17,6 +17,7 @@ Every action names the changes that asked for it. The result does not depend on 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from operator import attrgetter
 from typing import Final
 
 from nodeagent.core.change import Action, ActionType, Change, Plan, PlannedChange, PolicySource
@@ -60,7 +61,8 @@ def make_plan(
 def plan_changes(
     changes: Iterable[Change], old: MachineConfig, new: MachineConfig, policy: Policy, from_name: str, to_name: str
 ) -> Plan:
-    planned = tuple(_planned(change, old, new, policy) for change in sorted(set(changes)))
+    ordered = sorted(set(changes), key=attrgetter("domain", "key", "kind"))
+    planned = tuple(_planned(change, old, new, policy) for change in ordered)
     return Plan(from_name, to_name, planned, combine([(p.change.id, p.actions) for p in planned]))
 
 
