@@ -45,6 +45,8 @@ def load(text: bytes, what: str) -> object:
         where = getattr(error, "position", None)
         place = "" if where is None else f"offset {where}: "
         raise InvalidInput(f"{what} is not valid YAML: {place}a character that YAML does not allow") from None
+    if not builder.documents:
+        raise InvalidInput(f"{what} is empty")
     builder.problems.check(what)
     return builder.root
 
@@ -67,12 +69,12 @@ class _Builder:
 
     def __init__(self, what: str) -> None:
         self.root: object = None
+        self.documents = 0
         self.problems = Problems()
         self._what = what
         self._open: list[dict[str, object] | list[object]] = []
         self._keys: list[str | None] = []  # for each open mapping the key that waits for its value
         self._paths: list[str] = []
-        self._documents = 0
         self._nodes = 0
 
     def feed(self, event: Any) -> None:
@@ -93,8 +95,8 @@ class _Builder:
             case yaml.AliasEvent():
                 self._refuse(event, "aliases are not read")
             case yaml.DocumentStartEvent():
-                self._documents += 1
-                if self._documents > 1:
+                self.documents += 1
+                if self.documents > 1:
                     self._refuse(event, "there is more than one document")
             case _:
                 pass
@@ -188,7 +190,7 @@ def _number(text: str) -> object:
     if _INTEGER.fullmatch(text):
         if len(text) > 80:
             return _Unusable("the integer does not fit into 64 bits")
-        return _integer(text.replace("_", "").lower())
+        return _integer(text)
     if _FRACTION.fullmatch(text):
         value = float(text.replace("_", ""))
         return value if value - value == 0 else _Unusable("the number is out of range")
@@ -198,11 +200,11 @@ def _number(text: str) -> object:
 
 
 def _integer(text: str) -> object:
-    digits = text.lstrip("+-")
+    digits = text.lstrip("+-").replace("_", "")
+    # 0644 is octal in YAML 1.1, which everybody writes for modes, and 0o644 in YAML 1.2.
+    octal = len(digits) > 1 and digits[0] == "0" and digits[1].isdigit()
     try:
-        # 0644 is octal in YAML 1.1, which everybody writes for modes, and 0o644 in YAML 1.2.
-        octal = len(digits) > 1 and digits[0] == "0" and digits[1].isdigit()
-        value = int(digits, 8) if octal else int(digits, 0)
+        value = int(digits, 8 if octal else 0)
     except ValueError:  # nothing but underscores after the prefix
         return text
     value = -value if text.startswith("-") else value
