@@ -80,78 +80,88 @@ def _answer(name: str, digest: str, result: Ending) -> dict[str, Any]:
 async def _apply_and_wait(
     client: Client, name: str, text: str, stack: ExitStack, *, silent: bool
 ) -> tuple[Ending, str]:
-    known = frozenset(entry["update_id"] for entry in await client.history(RECENT))
-    draw = show(stack, silent=silent)
-    digest = await client.apply(text)
-    return await _wait(client, name, known, draw), digest
-
-
-async def _wait(client: Client, name: str, known: frozenset[str], draw: Show) -> Ending:
-    """Until it ended, however often the daemon restarts meanwhile. A reboot of the host ends us, too: SIGTERM is
-    turned into an answer that says how to go on."""
+    """A reboot of the host ends us, too: SIGTERM is turned into an answer that says how to go on."""
     import asyncio
     import signal
 
+    seen = Seen(show(stack, silent=silent))
+    known = frozenset(entry["update_id"] for entry in await client.history(RECENT))
     told = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGTERM, told.set)
-    waiting = asyncio.ensure_future(_ending(client, name, known, draw))
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, told.set)
+    following = asyncio.ensure_future(seen.follow(client))
+    waiting = asyncio.ensure_future(_send_and_wait(client, name, text, known, seen))
     stopping = asyncio.ensure_future(told.wait())
+    tasks: set[asyncio.Future[Any]] = {following, waiting, stopping}
     try:
-        await asyncio.wait({waiting, stopping}, return_when=asyncio.FIRST_COMPLETED)
-        if not waiting.done():
-            raise Refused(
-                "stopped while the update goes on; the host may be rebooting",
-                reason="StillUnderWay",
-                hint="nodeagent status --watch shows how it goes on, also after the reboot",
-            )
-        return waiting.result()
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        if waiting.done():
+            return waiting.result()
+        if following.done():
+            following.result()  # it ends with an error only
+        raise Refused(
+            "stopped while the update goes on; the host may be rebooting",
+            reason="StillUnderWay",
+            hint=hint("StillUnderWay"),
+        )
     finally:
-        loop.remove_signal_handler(signal.SIGTERM)
-        for task in (waiting, stopping):
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(waiting, stopping, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
+        asyncio.get_running_loop().remove_signal_handler(signal.SIGTERM)
 
 
-async def _ending(client: Client, name: str, known: frozenset[str], draw: Show) -> Ending:
-    import asyncio
+async def _send_and_wait(client: Client, name: str, text: str, known: frozenset[str], seen: Seen) -> tuple[Ending, str]:
+    """Until it ended, however often the daemon restarts meanwhile."""
+    await seen.changed(None)  # subscribed: no step of a quick update is missed
+    digest = await client.apply(text)
+    seen.reset_quiet()
+    while True:
+        await seen.changed(TICK)
+        # Over is decided by the history, which is asked only while the daemon is at rest.
+        if seen.latest is None or not at_rest(seen.latest):
+            continue
+        try:
+            history = await client.history(RECENT)
+        except Unreachable:
+            continue
+        if (result := ending(name, seen.latest, history, known, seen.quiet())) is not None:
+            return result, digest
 
-    loop = asyncio.get_running_loop()
-    news = asyncio.Event()
-    latest: dict[str, Any] | None = None
-    changed = loop.time()
 
-    async def follow() -> None:
-        nonlocal latest, changed
+class Seen:
+    """The status as it is known here, and since when it has been so."""
+
+    def __init__(self, draw: Show) -> None:
+        import asyncio
+
+        self.latest: dict[str, Any] | None = None
+        self._draw = draw
+        self._news = asyncio.Event()
+        self._clock = asyncio.get_running_loop().time
+        self.reset_quiet()
+
+    async def follow(self, client: Client) -> None:
         async with aclosing(client.follow()) as statuses:
             async for status in statuses:
-                draw(status)
-                latest, changed = status, loop.time()
-                news.set()
+                self._draw(status)
+                self.latest = status
+                self.reset_quiet()
+                self._news.set()
 
-    following = asyncio.ensure_future(follow())
-    # Wakes us at the end of ``follow``, which comes only with an error.
-    following.add_done_callback(lambda _: news.set())
-    try:
-        while True:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(TICK):
-                    await news.wait()
-            news.clear()
-            if following.done():
-                following.result()
-            # Over is decided by the history, which is asked only while the daemon is at rest.
-            if latest is None or not at_rest(latest):
-                continue
-            try:
-                history = await client.history(RECENT)
-            except Unreachable:
-                continue
-            if (result := ending(name, latest, history, known, loop.time() - changed)) is not None:
-                return result
-    finally:
-        following.cancel()
-        await asyncio.gather(following, return_exceptions=True)
+    async def changed(self, within: float | None) -> None:
+        """Returns when there are news, or after ``within`` seconds."""
+        import asyncio
+
+        with suppress(TimeoutError):
+            async with asyncio.timeout(within):
+                await self._news.wait()
+        self._news.clear()
+
+    def reset_quiet(self) -> None:
+        self._since = self._clock()
+
+    def quiet(self) -> float:
+        return self._clock() - self._since
 
 
 def _tell(name: str, result: Ending) -> None:

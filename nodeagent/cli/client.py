@@ -77,30 +77,22 @@ class Client:
         return str(await self._get("Version"))
 
     async def follow(self) -> AsyncGenerator[dict[str, Any] | None, None]:
-        """The status now and at each change; None when the daemon went away. For ever: it may come back. Close it
-        (``contextlib.aclosing``), or the subscription stays."""
+        """The status now and at each change, subscribed before the first; None when the daemon went away. For ever: it
+        may come back. Close it (``contextlib.aclosing``), or the subscription stays."""
         import asyncio
 
         last: dict[str, Any] | None = {}
         while True:
             try:
-                async with asyncio.timeout(QUICK):
-                    now: dict[str, Any] | None = await self.status()
-            except (Unreachable, TimeoutError):
-                now = None
-            if now != last:
-                yield now
-                last = now
-            if now is None:
-                await asyncio.sleep(POLL)
-                continue
-            try:
-                async with aclosing(self._changes(now)) as changes:
+                async with aclosing(self._changes(last or {})) as changes:
                     async for changed in changes:
                         yield changed
                         last = changed
             except Unreachable:
-                pass  # the next round says so
+                if last is not None:
+                    yield None
+                last = None
+            await asyncio.sleep(POLL)
 
     async def _changes(self, known: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
         """Until the connection is lost, or the daemon stops to answer."""

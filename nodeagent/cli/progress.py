@@ -19,15 +19,25 @@ __all__ = ["QUIET", "Ending", "Show", "ending", "show"]
 QUIET = 3.0
 """Seconds without a change after which an idle daemon has nothing to do for our config."""
 
-REFUSALS = frozenset({"Refused", "LeaseHeld", "LeaseLost", "Drifted", "RebootNotAllowed", "RebootBlocked"})
-EXIT = {"done": 0, "done-after-fallback": 0, "unchanged": 0, "refused": 4}
+REFUSALS = {
+    "InvalidInput": 2,
+    "Unreconcilable": 3,
+    "NoDeployments": 3,
+    "Refused": 4,
+    "LeaseHeld": 4,
+    "LeaseLost": 4,
+    "Drifted": 4,
+    "RebootNotAllowed": 4,
+}
+"""Reasons for which an update did not even begin, and what a command exits with."""
 
 Show = Callable[[dict[str, Any] | None], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """``outcome``: done, done-after-fallback, reverted, degraded, refused as in the history, or unchanged."""
+    """``outcome``: done, done-after-fallback, reverted, degraded, refused as in the history; unchanged, or accepted if
+    nobody waited."""
 
     outcome: str
     reason: str = ""
@@ -38,7 +48,13 @@ class Ending:
 
     @property
     def exit_code(self) -> int:
-        return 4 if self.reason in REFUSALS else EXIT.get(self.outcome, 1)
+        match self.outcome:
+            case "done" | "done-after-fallback" | "unchanged" | "accepted":
+                return 0
+            case "refused":
+                return REFUSALS.get(self.reason, 4)
+            case _:
+                return 1
 
 
 def at_rest(status: dict[str, Any]) -> bool:

@@ -19,6 +19,7 @@ import logging
 from typing import Any
 
 from nodeagent.core.events import EventKind
+from nodeagent.core.hints import hint
 from nodeagent.log.journal import SOCKET, Journal, stderr_is_journal
 from nodeagent.log.lean import structlog
 from nodeagent.log.lines import Lines
@@ -73,8 +74,9 @@ def get(name: str) -> Logger:
 
 def event(kind: EventKind, message: str, *, priority: int | None = None, **fields: Any) -> None:
     """One event of the agent's life, with its MESSAGE_ID. ``priority`` where this one matters more or less than its
-    kind (a restart among file writes). Fields that are None or "" are left out."""
+    kind (a restart among file writes). Fields that are None or "" are left out; a reason brings its hint along."""
     known = MESSAGES[kind]
+    fields.setdefault("hint", hint(str(fields.get("reason") or "")))
     get("").log(known.priority if priority is None else priority, message, MESSAGE_ID=known.id, **fields)
 
 

@@ -233,7 +233,7 @@ def test_lines_for_people(capsys: pytest.CaptureFixture[str]) -> None:
     log.event(EventKind.STEP_STARTED, "unheard")
     _, word, rest = capsys.readouterr().err.split(maxsplit=2)
     assert word == "error"
-    assert rest == "crio.service does not start  reason=VerifyFailed  step='restart crio.service'\n"
+    assert rest.startswith("crio.service does not start  reason=VerifyFailed  step='restart crio.service'  hint=")
 
 
 def test_every_kind_has_an_id_of_its_own() -> None:

@@ -213,7 +213,9 @@ def test_when_it_is_over(
         (Ending("unchanged"), 0),
         (Ending("reverted", "VerifyFailed"), 1),
         (Ending("degraded", "RevertFailed"), 1),
+        (Ending("degraded", "RebootBlocked"), 1),
         (Ending("refused", "Drifted"), 4),
+        (Ending("refused", "Unreconcilable"), 3),
     ],
 )
 def test_exit_codes(result: Ending, code: int) -> None:

@@ -1,0 +1,57 @@
+"""Whoever invents a reason says what to do about it."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import nodeagent
+from nodeagent.core.hints import HINTS, hint
+from nodeagent.host import faults
+
+PACKAGE = Path(nodeagent.__file__).parent
+ROOMS = ("agent", "core", "domains", "host", "log")  # errors of cli carry their own hints
+POSITIONS = {"Next": 1, "_degraded": 2, "_failed": 2}
+"""Functions that take a reason by position."""
+
+
+def literals(tree: ast.AST) -> Iterator[ast.expr]:
+    for node in ast.walk(tree):
+        match node:
+            case ast.keyword(arg="reason", value=value):
+                yield value
+            case ast.Assign(targets=[ast.Name(id="default_reason")], value=value):
+                yield value
+            case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name), args=args) if name in POSITIONS:
+                yield from args[POSITIONS[name] : POSITIONS[name] + 1]
+
+
+def reasons() -> set[str]:
+    files = [
+        PACKAGE / "errors.py",
+        PACKAGE / "settings.py",
+        *(p for room in ROOMS for p in (PACKAGE / room).rglob("*.py")),
+    ]
+    trees = [ast.parse(path.read_text()) for path in files]
+    found = {value.value for tree in trees for value in literals(tree) if isinstance(value, ast.Constant)}
+    return {str(value) for value in found if value} | {*faults._TERMINAL.values(), *faults._RETRYABLE.values()}
+
+
+def test_every_reason_has_a_hint() -> None:
+    assert reasons() - set(HINTS) == set()
+
+
+def test_reasons_are_camel_case_and_hints_are_one_line() -> None:
+    for reason, text in HINTS.items():
+        assert re.fullmatch(r"[A-Z][A-Za-z]+", reason)
+        assert text == text.strip()
+        assert "\n" not in text
+        assert not text.endswith(".")
+        assert len(text) <= 110
+
+
+def test_there_is_an_answer_for_a_reason_of_a_newer_agent() -> None:
+    assert hint("SomethingNew") == "journalctl -u nodeagent shows the details"
+    assert hint("") == ""
