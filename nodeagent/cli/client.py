@@ -164,7 +164,7 @@ async def connect(address: str = "") -> AsyncIterator[Client]:
     from nodeagent.host.bus import Bus
 
     # A bus that is not there at once is not there: a person waits. Commands that outlive a restart ask again.
-    async with Bus(address, connect_for=1.0) as bus:
+    async with Bus(address, connect_for=0.0) as bus:
         yield Client(bus)
 
 
