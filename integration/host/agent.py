@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from integration.host.errors import HostTimeout
+from integration.host.errors import HostRingError, HostTimeout
 from integration.host.machine import Host
 from integration.host.snapshot import Entry
 
@@ -250,8 +250,14 @@ def wait_outcome(host: Host, name: str, timeout: float = REBOOT_TIMEOUT) -> dict
 
 
 def wait_daemon(host: Host, timeout: float = 20.0) -> None:
-    """Until it answers on the bus, e.g. after a restart."""
-    host.wait_for(lambda: status(host), "the daemon answers", timeout)
+    """Until it answers on the bus, e.g. after a restart. Fails at once if it ended by itself."""
+
+    def up() -> bool:
+        if host.unit(UNIT, "Result")["Result"] != "success":
+            raise HostRingError(f"the daemon failed\n{host.journal_tail()}")
+        return bool(status(host))
+
+    host.wait_for(up, "the daemon answers", timeout)
 
 
 def occurrences(host: Host, needles: Iterable[str]) -> list[str]:

@@ -13,7 +13,6 @@ unqualified-search-registries = ["registry.example.com"]
 
 [[registry]]
 location = "quay.example.com"
-mirror-by-digest-only = true
 
 [[registry.mirror]]
 location = "mirror.example.com"
