@@ -12,7 +12,7 @@ import json
 import re
 from typing import Final
 
-from nodeagent.core.problems import Problems, shown
+from nodeagent.core.problems import Problems, place, shown
 from nodeagent.errors import InvalidInput
 
 __all__ = [
@@ -140,33 +140,35 @@ def decode_json(text: bytes, what: str) -> object:
     return data
 
 
-def inspect(data: object, what: str, path: str = "", depth: int = 1) -> None:
+def inspect(data: object, what: str, trail: tuple[str, ...] = ()) -> None:
     """What the parser lets pass: repeated keys, depth, numbers, half characters. All of them with their path.
 
-    ``path`` and ``depth`` are those of ``data`` in the document.
+    ``trail`` are the keys that lead to ``data`` in the document.
     """
     problems = Problems()
-    todo: list[tuple[object, str, int]] = [(data, path, depth)]
-    while todo:
-        value, path, depth = todo.pop()
-        if isinstance(value, str):
-            if not value.isascii() and not _encodes(value):
-                problems.add(path, "half of a surrogate pair is not a character")
-        elif isinstance(value, _Unusable):
-            problems.add(path, value.why)
-        elif isinstance(value, dict | list):
-            if depth > MAX_DEPTH:
-                raise InvalidInput(f"{what} is nested deeper than {MAX_DEPTH} levels")
-            if isinstance(value, list):
-                todo.extend((item, f"{path}[{index}]", depth + 1) for index, item in enumerate(value))
-                continue
-            if isinstance(value, _Repeated):
-                problems.add(path, f"the key {shown(value.key)} is there twice")
-            for key, item in value.items():
-                if not key.isascii() and not _encodes(key):
-                    problems.add(path, f"half of a surrogate pair in the key {shown(key)}")
-                todo.append((item, f"{path}.{key}" if path else key, depth + 1))
+    _inspect(data, what, [*trail], problems)
     problems.check(what)
+
+
+def _inspect(value: object, what: str, trail: list[str | int], problems: Problems) -> None:
+    # Recursion as deep as the limit, and a path only for what is wrong: both grow with the input otherwise.
+    if isinstance(value, str):
+        if not value.isascii() and not _encodes(value):
+            problems.add(place(trail), "half of a surrogate pair is not a character")
+    elif isinstance(value, _Unusable):
+        problems.add(place(trail), value.why)
+    elif isinstance(value, dict | list):
+        if len(trail) >= MAX_DEPTH:
+            raise InvalidInput(f"{what} is nested deeper than {MAX_DEPTH} levels")
+        if isinstance(value, _Repeated):
+            problems.add(place(trail), f"the key {shown(value.key)} is there twice")
+        for key, item in value.items() if isinstance(value, dict) else enumerate(value):
+            if isinstance(key, str) and not key.isascii() and not _encodes(key):
+                problems.add(place(trail), f"half of a surrogate pair in the key {shown(key)}")
+                continue
+            trail.append(key)
+            _inspect(item, what, trail, problems)
+            trail.pop()
 
 
 def _encodes(text: str) -> bool:

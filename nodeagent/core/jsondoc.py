@@ -72,7 +72,7 @@ def read(text: bytes, cache: Cache) -> dict[str, object] | None:
         if len(files) > MAX_FILES:
             return None
         rest = _Rest()
-        data = rest.plain(document, "")
+        data = rest.plain(document, ())
     except (msgspec.MsgspecError, RecursionError, InvalidInput):
         return None
     # Without a backslash outside of the rest no escape can stand for a colon or hide one.
@@ -103,28 +103,28 @@ class _Rest:
         self.storage: dict[str, object] = {}
         self._weight = 0
 
-    def plain(self, part: msgspec.Struct, path: str) -> dict[str, object]:
+    def plain(self, part: msgspec.Struct, trail: tuple[str, ...]) -> dict[str, object]:
+        """``part`` without what it does not have; ``trail`` are the keys that lead to it."""
         data: dict[str, object] = {}
         for key in part.__struct_fields__:
             value: object = getattr(part, key)
             if value is _NONE:
                 continue
             self.colons += 1
-            place = f"{path}.{key}" if path else key
             if isinstance(value, msgspec.Raw):
-                data[key] = self._decode(bytes(value), place)
+                data[key] = self._decode(bytes(value), (*trail, key))
             elif isinstance(value, msgspec.Struct):
-                data[key] = self.plain(value, place)
+                data[key] = self.plain(value, (*trail, key))
         if isinstance(part, _Storage):
             self.storage = data
         return data
 
-    def _decode(self, text: bytes, path: str) -> object:
+    def _decode(self, text: bytes, trail: tuple[str, ...]) -> object:
         self.colons += text.count(b":")
         self.backslashes += text.count(b"\\")
         self._weight += weight(text)
         if self._weight > MAX_REST:
             raise InvalidInput("too many values for the fast way")
-        data = decode_json(text, path)
-        inspect(data, path, path, depth=path.count(".") + 2)
+        data = decode_json(text, "the document")
+        inspect(data, "the document", trail)
         return data

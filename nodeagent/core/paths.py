@@ -13,6 +13,7 @@ __all__ = ["MAX_NAME_BYTES", "MAX_PATH_BYTES", "SPECIAL_PATHS", "has_control", "
 
 MAX_PATH_BYTES: Final = 4095  # PATH_MAX without its NUL
 MAX_NAME_BYTES: Final = 255  # NAME_MAX
+MAX_LEVELS: Final = 64  # the file system knows no limit; looking at all parents of all paths needs one
 _SUFFIX_BYTES: Final = 16  # that an atomic write adds to a name for its temporary file
 _UNPRINTABLE: Final = frozenset({"Cc", "Cs", "Zl", "Zp"})
 
@@ -68,6 +69,8 @@ def path_problem(path: str) -> str | None:
         return "must not end with a slash" if names.index("") == len(names) - 1 else "must not hold //"
     if "." in names or ".." in names:
         return "must not hold . or .. as a name"
+    if len(names) > MAX_LEVELS:
+        return f"must not be deeper than {MAX_LEVELS} levels"
     if len(path.encode()) > MAX_PATH_BYTES - _SUFFIX_BYTES:
         return f"must not be longer than {MAX_PATH_BYTES - _SUFFIX_BYTES} bytes"
     if any(len(name.encode()) > MAX_NAME_BYTES for name in names):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterator, Mapping, Set
 
 from nodeagent.core.machineconfig import FileEntry
 from nodeagent.core.problems import Problems, shown
@@ -33,23 +33,20 @@ class Places:
         for path, claim in self._claims.items():
             if path in files:
                 self._problems.add(claim, f"{shown(path)} has two entries, the other is in {place}")
-        index: dict[str, int] = {}
-        for path in _with_ancestors(parents, self._claims):
-            if path in files:
-                index = index or _index(items)
-                self._problems.add(f"{place}[{index[path]}].path", f"{shown(path)} is the directory of other entries")
-            if path in self._claims and path not in self._directories:
-                self._problems.add(self._claims[path], f"{shown(path)} is the directory of other entries")
+        needed = {path.rpartition("/")[0] for path in self._claims} | parents
+        links = self._claims.keys() - self._directories
+        above = {path for start in needed for path in _upwards(start) if path in files or path in links}
+        index = _index(items) if above else {}
+        for path in sorted(above):
+            claim = self._claims[path] if path in links else f"{place}[{index[path]}].path"
+            self._problems.add(claim, f"{shown(path)} is the directory of other entries")
 
 
-def _with_ancestors(parents: Set[str], claims: Iterable[str]) -> set[str]:
-    found: set[str] = set()
-    for start in (*parents, *(path.rpartition("/")[0] for path in claims)):
-        path = start
-        while path and path not in found:
-            found.add(path)
-            path = path.rpartition("/")[0]
-    return found
+def _upwards(path: str) -> Iterator[str]:
+    """``path`` and the directories above it, without the root. A generator: all of them can be a lot of text."""
+    while path:
+        yield path
+        path = path.rpartition("/")[0]
 
 
 def _index(items: object) -> dict[str, int]:

@@ -7,11 +7,12 @@ one line) and never content, hashes or URLs, which can hold secrets.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Final
 
 from nodeagent.errors import InvalidInput, Problem
 
-__all__ = ["MAX_SHOWN", "Problems", "kind_of", "shown"]
+__all__ = ["MAX_SHOWN", "Problems", "kind_of", "place", "shown"]
 
 MAX_SHOWN: Final = 100  # more than a person reads; keeps an answer over D-Bus or in a terminal small
 MAX_KEPT: Final = 10_000  # of a hostile input; beyond it we only count
@@ -23,6 +24,18 @@ _DIGITS = re.compile(r"\d+")
 def shown(text: str) -> str:
     """``text`` quoted, escaped and cut, for use inside a message."""
     return repr(text if len(text) <= MAX_QUOTED else text[:MAX_QUOTED] + "…")
+
+
+def place(trail: Iterable[str | int]) -> str:
+    """The path of a value from the keys and indices that lead to it; long keys are cut."""
+    path = ""
+    for step in trail:
+        if isinstance(step, int):
+            path += f"[{step}]"
+        else:
+            key = step if len(step) <= MAX_QUOTED else step[:MAX_QUOTED] + "…"
+            path += f".{key}" if path else key
+    return path
 
 
 def kind_of(value: object) -> str:

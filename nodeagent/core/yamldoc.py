@@ -14,7 +14,7 @@ from typing import Any, Final
 import yaml
 
 from nodeagent.core.document import MAX_DEPTH, MAX_INT, MAX_NODES
-from nodeagent.core.problems import Problems, shown
+from nodeagent.core.problems import Problems, place, shown
 from nodeagent.errors import InvalidInput
 
 __all__ = ["MAX_SLOW_BYTES", "load"]
@@ -40,7 +40,7 @@ def load(text: bytes, what: str) -> object:
         for event in _events(text):
             builder.feed(event)
     except yaml.MarkedYAMLError as error:
-        raise InvalidInput(f"{what} is not valid YAML: {_place(error.problem_mark)}{error.problem}") from None
+        raise InvalidInput(f"{what} is not valid YAML: {_mark(error.problem_mark)}{error.problem}") from None
     except yaml.YAMLError as error:
         where = getattr(error, "position", None)
         place = "" if where is None else f"offset {where}: "
@@ -60,7 +60,7 @@ def _events(text: bytes) -> Iterator[Any]:
         parser.dispose()
 
 
-def _place(mark: Any) -> str:
+def _mark(mark: Any) -> str:
     return "" if mark is None else f"line {mark.line + 1} column {mark.column + 1}: "
 
 
@@ -74,7 +74,7 @@ class _Builder:
         self._what = what
         self._open: list[dict[str, object] | list[object]] = []
         self._keys: list[str | None] = []  # for each open mapping the key that waits for its value
-        self._paths: list[str] = []
+        self._trail: list[str | int] = []  # of each open collection, but the outermost, its key or index
         self._nodes = 0
 
     def feed(self, event: Any) -> None:
@@ -91,7 +91,7 @@ class _Builder:
             case yaml.MappingEndEvent() | yaml.SequenceEndEvent():
                 self._open.pop()
                 self._keys.pop()
-                self._paths.pop()
+                del self._trail[max(len(self._open) - 1, 0) :]
             case yaml.AliasEvent():
                 self._refuse(event, "aliases are not read")
             case yaml.DocumentStartEvent():
@@ -102,7 +102,7 @@ class _Builder:
                 pass
 
     def _refuse(self, event: Any, why: str) -> None:
-        raise InvalidInput(f"{self._what} is refused: {_place(event.start_mark)}{why}")
+        raise InvalidInput(f"{self._what} is refused: {_mark(event.start_mark)}{why}")
 
     def _node(self, event: Any) -> None:
         self._nodes += 1
@@ -113,26 +113,21 @@ class _Builder:
         if event.tag is not None:
             self._refuse(event, "tags are not read")
 
-    def _path(self) -> str:
-        """Where the next value goes."""
-        if not self._open:
-            return ""
-        parent, path = self._open[-1], self._paths[-1]
-        if isinstance(parent, list):
-            return f"{path}[{len(parent)}]"
-        key = self._keys[-1]
-        return path if key is None else f"{path}.{key}" if path else key
+    def _step(self) -> str | int:
+        """From the innermost collection to the next value in it."""
+        parent, key = self._open[-1], self._keys[-1]
+        return len(parent) if isinstance(parent, list) else key or ""
 
     def _begin(self, value: dict[str, object] | list[object], event: Any) -> None:
         if len(self._open) >= MAX_DEPTH:
             self._refuse(event, f"it is nested deeper than {MAX_DEPTH} levels")
         if self._open and isinstance(self._open[-1], dict) and self._keys[-1] is None:
             self._refuse(event, "a key must be a string")
-        path = self._path()
+        if self._open:
+            self._trail.append(self._step())
         self._put(value)
         self._open.append(value)
         self._keys.append(None)
-        self._paths.append(path)
 
     def _scalar(self, event: Any) -> None:
         plain = event.implicit[0]
@@ -142,13 +137,14 @@ class _Builder:
             if plain and event.value == "<<":
                 self._refuse(event, "merge keys are not read")
             if event.value in parent:
-                where = f"{_place(event.start_mark)}the key {shown(event.value)} is there twice"
-                self.problems.add(self._paths[-1], where)
+                where = f"{_mark(event.start_mark)}the key {shown(event.value)} is there twice"
+                self.problems.add(place(self._trail), where)
             self._keys[-1] = event.value
             return
         value = _resolve(event.value) if plain else event.value
         if isinstance(value, _Unusable):
-            self.problems.add(self._path(), f"{_place(event.start_mark)}{value}")
+            trail = [*self._trail, self._step()] if self._open else []
+            self.problems.add(place(trail), f"{_mark(event.start_mark)}{value}")
         self._put(value)
 
     def _put(self, value: object) -> None:

@@ -153,6 +153,19 @@ def test_plain_scalar(word: str) -> None:
     assert load(f"a: '{word}'\n".encode(), "x") == {"a": word}
 
 
+@pytest.mark.parametrize("parser", [b"", b"--- "], ids=["json", "yaml"])
+def test_long_keys_do_not_multiply(parser: bytes) -> None:
+    """The path of a value is as long as all keys above it; there must not be one for each value."""
+    text = b'{"%s": {"%s": [%s]}}' % (b"k" * 1000, b"l" * 1000, b",".join([b'{"m": 9e999}'] * 5000))
+    load(b"a: 1", "warm")
+    tracemalloc.start()
+    with pytest.raises(InvalidInput) as caught:
+        load(parser + text, "x")
+    assert tracemalloc.get_traced_memory()[1] < 10_000_000
+    tracemalloc.stop()
+    assert caught.value.problems[0].path == "k" * 100 + "…." + "l" * 100 + "…[0].m"
+
+
 def test_all_problems_of_a_document_come_together() -> None:
     with pytest.raises(InvalidInput) as caught:
         load(b'{"a": NaN, "b": {"c": 1, "c": 2}, "d": ["\\udc00"]}', "x")

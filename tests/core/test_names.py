@@ -58,6 +58,7 @@ BAD_PATHS = {
     "/etc/" + "n" * 256: "more than 255 bytes",
     "/etc/" + "é" * 128: "more than 255 bytes",
     "/" + "/".join(["d" * 200] * 25): "longer than",
+    "/d" * 65: "deeper than 64 levels",
     "/proc/sys/kernel/x": "kernel",
     "/sys": "kernel",
     "/dev/null": "kernel",
