@@ -106,7 +106,9 @@ class Logind:
         try:
             await self._call("SetWallMessage", "sb", (message, True))
             await self._call("ScheduleShutdown", "st", ("reboot", at))
-        except (BusTerminal, BusUnreachable) as error:  # a host that cannot warn is rebooted all the same
+        except BusFault as error:
+            # A host that cannot warn is rebooted all the same. Since 257, a blocker that we override is such a case:
+            # nobody may schedule past it.
             log.get(__name__).warning(f"users could not be warned of the reboot: {error}", reason=error.reason)
             return
         try:
@@ -123,18 +125,26 @@ class Logind:
     async def _ask(self, force: bool) -> None:
         try:
             await self._reboot_with_flags(_SKIP_INHIBITORS if force else _ROOT_CHECK_INHIBITORS)
-        except BusUnreachable:
-            # No logind here, as in small containers. This is what logind itself asks of systemd.
-            await self._bus.call(
-                "org.freedesktop.systemd1",
-                "/org/freedesktop/systemd1",
-                "org.freedesktop.systemd1.Manager",
-                "StartUnit",
-                "ss",
-                ("reboot.target", "replace-irreversibly"),
-            )
+        except BusUnreachable:  # no logind here, as in small containers
+            await self._start_target()
         except BusFault as error:
-            await self._explain(error)
+            # Since 257 polkit is asked even about root, and wants a password. The admin said in our settings what to
+            # do then, so we do not ask again.
+            if force and error.reason in ("AuthorizationRequired", "AccessDenied"):
+                await self._start_target()
+            else:
+                await self._explain(error)
+
+    async def _start_target(self) -> None:
+        """What logind itself asks of systemd, an ordinary shutdown, without a look at inhibitors."""
+        await self._bus.call(
+            "org.freedesktop.systemd1",
+            "/org/freedesktop/systemd1",
+            "org.freedesktop.systemd1.Manager",
+            "StartUnit",
+            "ss",
+            ("reboot.target", "replace-irreversibly"),
+        )
 
     async def _reboot_with_flags(self, flags: int) -> None:
         try:

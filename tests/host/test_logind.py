@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from dbus_next import Message
 
 from nodeagent.core.ports import Power
 from nodeagent.errors import Refused, Retryable
@@ -188,4 +189,20 @@ async def test_reboot_without_logind(bus: Bus, private_bus: PrivateBus) -> None:
     async with await FakePeer("org.freedesktop.systemd1").start(private_bus.address) as systemd:
         systemd.on("StartUnit", lambda m: ("o", ("/org/freedesktop/systemd1/job/1",)))
         await Logind(bus).reboot("x", warn=30, force=False)
+        assert systemd.calls == [("StartUnit", ["reboot.target", "replace-irreversibly"])]
+
+
+async def test_polkit_that_would_ask_root_for_a_password(
+    logind: Logind, manager: FakeLogind, private_bus: PrivateBus
+) -> None:
+    def ask(_message: Message) -> Any:
+        raise DBusFault("org.freedesktop.DBus.Error.InteractiveAuthorizationRequired", "Interactive authentication")
+
+    manager.on("RebootWithFlags", ask)
+    async with await FakePeer("org.freedesktop.systemd1").start(private_bus.address) as systemd:
+        systemd.on("StartUnit", lambda m: ("o", ("/org/freedesktop/systemd1/job/1",)))
+        with pytest.raises(Refused, match="Interactive authentication"):
+            await logind.reboot("x", warn=0, force=False)
+        assert systemd.calls == []
+        await logind.reboot("x", warn=0, force=True)
         assert systemd.calls == [("StartUnit", ["reboot.target", "replace-irreversibly"])]
