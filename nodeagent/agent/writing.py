@@ -23,6 +23,7 @@ from nodeagent.core.steps import (
     SetPassword,
     WritePath,
     WriteStep,
+    decides_enablement,
 )
 from nodeagent.core.tree import expand
 from nodeagent.errors import AgentError, Terminal
@@ -97,7 +98,9 @@ async def write(ports: Ports, update: Update) -> None:
                 case PresetUnit(unit):
                     await ports.units.preset(unit)
                 case RestoreUnit(unit):
-                    await _put(ports, await ports.store.original(f"unit:{unit}") or Snapshot(f"unit:{unit}"))
+                    # Without an original no config of ours ever decided about it.
+                    if (before := await ports.store.original(f"unit:{unit}")) is not None:
+                        await _put(ports, before)
                 case _:
                     assert_never(step)
             narrate(ports, update, EventKind.STEP_DONE, step=step, seconds=ports.clock.monotonic() - started)
@@ -159,7 +162,8 @@ async def _disable_if_enabled(ports: Ports, unit: str) -> None:
 
 def managed_keys(config: MachineConfig) -> set[str]:
     """Snapshot keys that have an original to come back to."""
-    return {f"path:{path}" for path in expand(config)} | {f"unit:{name}" for name in config.units}
+    units = {f"unit:{unit.name}" for unit in config.units.values() if decides_enablement(unit)}
+    return {f"path:{path}" for path in expand(config)} | units
 
 
 async def forget_originals(ports: Ports, update: Update) -> None:

@@ -30,6 +30,7 @@ __all__ = [
     "Step",
     "WritePath",
     "act_steps",
+    "decides_enablement",
     "describe",
     "step_from_pair",
     "step_id",
@@ -69,7 +70,7 @@ class PresetUnit:
 
 @dataclass(frozen=True, slots=True)
 class RestoreUnit:
-    """The unit left the config: enable or disable it as it was before we managed it."""
+    """The config no longer says whether the unit is enabled: make it as it was before one said so."""
 
     unit: str
 
@@ -185,6 +186,11 @@ def _enablement(unit: UnitEntry) -> WriteStep | None:
             return PresetUnit(unit.name) if unit.contents is not None else None
 
 
+def decides_enablement(unit: UnitEntry) -> bool:
+    """Whether this entry says that the unit is enabled or not. A bare drop-in does not, and a mask only covers it."""
+    return not unit.mask and (unit.enabled is not None or unit.contents is not None)
+
+
 def _unit_steps(old: MachineConfig, new: MachineConfig) -> tuple[list[WriteStep], list[WriteStep]]:
     """Steps before and after the paths are written."""
     before: list[WriteStep] = []
@@ -193,14 +199,15 @@ def _unit_steps(old: MachineConfig, new: MachineConfig) -> tuple[list[WriteStep]
         was, now = old.units.get(name), new.units.get(name)
         if was == now:
             continue
-        if was is not None and was.enabled and not was.mask:
+        # Of a preset too we do not know here what came of it.
+        if was is not None and decides_enablement(was) and was.enabled is not False:
             install_changes = now is None or now.mask or now.contents != was.contents
             if install_changes:
                 before.append(DisableUnit(name))
-        if now is None:
-            after.append(RestoreUnit(name))
-        elif (step := _enablement(now)) is not None:
+        if now is not None and (step := _enablement(now)) is not None:
             after.append(step)
+        elif was is not None and (now is None or not now.mask) and (was.mask or decides_enablement(was)):
+            after.append(RestoreUnit(name))
     return before, after
 
 

@@ -37,6 +37,9 @@ def mc(*entries: FileEntry | UnitEntry | UserEntry) -> MachineConfig:
 
 A, B = FileEntry("/etc/a", b"1"), FileEntry("/etc/b", b"1")
 UNIT = "/etc/systemd/system/x.service"
+DROPIN_PATH = "/etc/systemd/system/x.service.d/a.conf"
+DROPIN = UnitEntry("x.service", dropins={"a.conf": "[Unit]\n"})
+PRESET = UnitEntry("x.service", "[Unit]\n")
 ON = UnitEntry("x.service", "[Service]\n", enabled=True)
 
 
@@ -66,6 +69,17 @@ ON = UnitEntry("x.service", "[Service]\n", enabled=True)
         (mc(ON), mc(), (DisableUnit("x.service"), RemovePath(UNIT), RestoreUnit("x.service"))),
         (mc(ON), mc(UnitEntry("x.service", mask=True)), (DisableUnit("x.service"), WritePath(UNIT))),
         (mc(), mc(UnitEntry("x.service", enabled=False)), (DisableUnit("x.service"),)),
+        # what the preset made of the old one is gone with it
+        (
+            mc(PRESET),
+            mc(UnitEntry("x.service", "[Service]\n")),
+            (DisableUnit("x.service"), WritePath(UNIT), PresetUnit("x.service")),
+        ),
+        # a drop-in and a mask never said whether the unit is enabled; who stops saying it puts back what was
+        (mc(DROPIN), mc(), (RemovePath(DROPIN_PATH),)),
+        (mc(UnitEntry("x.service", mask=True)), mc(), (RemovePath(UNIT), RestoreUnit("x.service"))),
+        (mc(UnitEntry("x.service", enabled=True)), mc(DROPIN), (WritePath(DROPIN_PATH), RestoreUnit("x.service"))),
+        (mc(UnitEntry("x.service", enabled=False)), mc(), (RestoreUnit("x.service"),)),
         (mc(), mc(UnitEntry("x.service", "[Unit]\n")), (WritePath(UNIT), PresetUnit("x.service"))),
         (
             mc(),
