@@ -230,7 +230,7 @@ class Bus:
     async def _call(
         self, message: Message, timeout: float, connection: Connection | None = None, *, want_fds: int = 0
     ) -> Message:
-        what = f"{message.destination or self._address} {message.interface}.{message.member}"
+        what = f"{message.interface}.{message.member}"
         async with _deadline(timeout, what):
             reply = await (connection or await self._connected()).call(message)
         if reply.kind is Kind.ERROR:

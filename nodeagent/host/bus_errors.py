@@ -44,9 +44,11 @@ _FREEDESKTOP = "org.freedesktop.DBus.Error."
 
 
 class BusFault(AgentError):
-    """What the four kinds below share. ``bus_error`` is "" where the fault is ours (a timeout, a lost connection)."""
+    """What the four kinds below share: the error as it came over the bus, its name and its text. Both are "" where the
+    fault is ours (a timeout, a lost connection)."""
 
     bus_error: str = ""
+    bus_message: str = ""
 
 
 class BusUnreachable(BusFault, Unreachable):
@@ -100,7 +102,7 @@ def connection_lost(why: str) -> BusRetryable:
 
 
 def from_bus(name: str, body: Sequence[Any], what: str) -> AgentError:
-    """``what`` was asked, as ``destination interface.member``; it opens the message of a foreign error."""
+    """``what`` was asked, as ``interface.member``; it opens the message of a foreign error."""
     message = body[0] if body and isinstance(body[0], str) else ""
     if name.startswith(OWN_PREFIX):
         return _from_own(name.removeprefix(OWN_PREFIX), message, body[1] if len(body) > 1 else "")
@@ -109,7 +111,7 @@ def from_bus(name: str, body: Sequence[Any], what: str) -> AgentError:
     if short.startswith("Spawn."):  # the activation of the service failed
         kind, reason = BusUnreachable, "ServiceUnknown"
     error = kind(f"{what}: {message or name}", reason=reason)
-    error.bus_error = name
+    error.bus_error, error.bus_message = name, message
     return error
 
 

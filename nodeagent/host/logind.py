@@ -38,6 +38,9 @@ _SESSION = "org.freedesktop.login1.Session"
 _ROOT_CHECK_INHIBITORS = 1 << 0
 _SKIP_INHIBITORS = 1 << 4
 
+# 257 says the first, later ones the second.
+_BLOCKED = ("org.freedesktop.DBus.Error.AccessDenied", "org.freedesktop.login1.BlockedByInhibitorLock")
+
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _SLACK = 60.0  # seconds by which the scheduled reboot, which only warns, is later than the real one
 _MAX_SESSIONS = 200  # enough to know that somebody is there
@@ -157,10 +160,9 @@ class Logind:
 
     async def _explain(self, error: BusFault) -> None:
         """Raises what a refused reboot means; returns if the host is going down already."""
-        if error.bus_error == "org.freedesktop.login1.BlockedByInhibitorLock":
+        if error.bus_error in _BLOCKED:
             await self._unschedule()
             await self._refuse_if_blocked()  # says who
-            raise Refused("the reboot is blocked by an inhibitor", reason="RebootBlocked") from error
         if error.bus_error == "org.freedesktop.login1.OperationInProgress":
             if await self._bus.get(_NAME, _PATH, _MANAGER, "PreparingForShutdown"):
                 return

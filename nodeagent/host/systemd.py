@@ -40,6 +40,7 @@ _REASONS = {
     "org.freedesktop.DBus.Error.FileNotFound": "UnitNotFound",
     "System.Error.ENOENT": "UnitNotFound",
     "org.freedesktop.systemd1.UnitMasked": "UnitMasked",
+    "org.freedesktop.systemd1.UnitExists": "UnitExists",
     "org.freedesktop.systemd1.LoadFailed": "UnitInvalid",
     "org.freedesktop.systemd1.BadUnitSetting": "UnitInvalid",
     "org.freedesktop.systemd1.JobTypeNotApplicable": "JobNotApplicable",
@@ -252,7 +253,7 @@ class Systemd:
         except BusFault as error:
             if (reason := _REASONS.get(error.bus_error)) is None:
                 raise
-            raise UnitJobFailed(unit, "", f"{unit}: {error.message}", reason=reason) from error
+            raise UnitJobFailed(unit, "", f"{unit}: {error.bus_message or error.bus_error}", reason=reason) from error
 
 
 _HINTS = {

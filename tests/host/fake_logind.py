@@ -30,8 +30,8 @@ class FakeLogind(FakePeer):
         self.on("Reboot", lambda m: self._reboot(0))
         if version >= 246:
             self.on("RebootWithFlags", lambda m: self._reboot(m.body[0]))
-        for member in ("SetWallMessage", "ScheduleShutdown"):
-            self.on(member, lambda m: ("", ()))
+        self.on("SetWallMessage", lambda m: ("", ()))
+        self.on("ScheduleShutdown", self._schedule)
         self.on("CancelScheduledShutdown", lambda m: ("b", (True,)))
 
     async def stop(self) -> None:
@@ -56,6 +56,17 @@ class FakeLogind(FakePeer):
         await self.bus.send(Message.new_method_return(message, "h", [0], [theirs]))
         os.close(theirs)
 
+    @property
+    def _denial(self) -> str:
+        if self.version > 257:
+            return "org.freedesktop.login1.BlockedByInhibitorLock"
+        return "org.freedesktop.DBus.Error.AccessDenied"
+
+    def _schedule(self, _message: Message) -> Any:
+        if self.version >= 257 and any(mode == "block" for _, _, _, mode, *_ in self.inhibitors):
+            raise DBusFault(self._denial, "Access denied due to active block inhibitor")
+        return "", ()
+
     def _list_sessions(self, _message: Message) -> Any:
         return "a(susso)", ([[s, 1000, "core", "", f"{PATH}/session/{s}"] for s in [*self.sessions, "gone"]],)
 
@@ -74,6 +85,6 @@ class FakeLogind(FakePeer):
             raise DBusFault("org.freedesktop.login1.OperationInProgress", f"Action {self.going_down} in progress")
         blocked = any("shutdown" in what and mode == "block" for what, _, _, mode, *_ in self.inhibitors)
         if blocked and (flags & 1 or (self.version >= 257 and not flags & 16)):
-            raise DBusFault("org.freedesktop.login1.BlockedByInhibitorLock", "Operation denied")
+            raise DBusFault(self._denial, "Access denied due to active block inhibitor")
         self.going_down = "reboot"
         return "", ()

@@ -141,7 +141,9 @@ async def test_lingering_users_are_not_waited_for(logind: Logind, manager: FakeL
     assert "ScheduleShutdown" not in manager.members()
 
 
-async def test_a_blocker_that_comes_while_we_wait(logind: Logind, manager: FakeLogind) -> None:
+@pytest.mark.parametrize("version", [252, 257, 258])
+async def test_a_blocker_that_comes_while_we_wait(logind: Logind, manager: FakeLogind, version: int) -> None:
+    manager.version = version
     manager.sessions = {"3": "user"}
     task = asyncio.create_task(logind.reboot("x", warn=0.3, force=False))
     while "ScheduleShutdown" not in manager.members():
@@ -163,6 +165,16 @@ async def test_stopped_while_users_have_their_time(logind: Logind, manager: Fake
         await task
     assert manager.members()[-1] == "CancelScheduledShutdown"
     assert not manager.going_down
+
+
+async def test_force_reboots_past_a_blocker_though_it_cannot_warn(
+    logind: Logind, manager: FakeLogind, capsys: pytest.CaptureFixture[str]
+) -> None:
+    manager.sessions = {"3": "user"}
+    manager.inhibitors = [["shutdown", "backup", "running", "block", 0, 1]]
+    await logind.reboot("x", warn=30, force=True)
+    assert manager.going_down
+    assert "could not be warned" in capsys.readouterr().err
 
 
 async def test_a_host_that_cannot_warn(logind: Logind, manager: FakeLogind, capsys: pytest.CaptureFixture[str]) -> None:
