@@ -9,7 +9,7 @@ from typing import Any
 from nodeagent.cli.client import Client, ask
 from nodeagent.cli.output import printable
 from nodeagent.cli.progress import Ending, Show, at_rest, ending, show
-from nodeagent.cli.terminal import BAD, GOOD, WARN, duration, emit, paint
+from nodeagent.cli.terminal import BAD, GOOD, WARN, counted, duration, emit, paint
 from nodeagent.core.hints import hint
 from nodeagent.errors import InvalidInput, Refused, Unreachable
 
@@ -170,7 +170,7 @@ def _tell(name: str, result: Ending) -> None:
     why = printable(": ".join(part for part in (result.reason, result.message) if part))
     match result.outcome:
         case "done":
-            how = {0: ""}.get(result.reboots, f", with {result.reboots} reboot(s)")
+            how = f", with {counted(result.reboots, 'reboot')}" if result.reboots else ""
             avoided = "; a reboot was avoided" if result.reboot_avoided else ""
             print(paint(f"done: {name} is the current config{took}{how}{avoided}", GOOD))
         case "done-after-fallback":

@@ -71,7 +71,7 @@ def _looks() -> list[dict[str, Any]]:
     except InvalidInput as error:
         return [_look("settings", error.problems)]
     values = loaded.settings
-    looks = [_look(f"settings ({len(loaded.files)} files)")]
+    looks = [_look("settings")]
     if values.policy:
         optional = values.policy == settings.Settings().policy
         looks.append(_look_at(values.policy, "policy", optional=optional))

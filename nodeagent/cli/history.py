@@ -9,7 +9,7 @@ from typing import Any
 from nodeagent.cli import stopped
 from nodeagent.cli.client import ask
 from nodeagent.cli.output import printable
-from nodeagent.cli.terminal import BAD, GOOD, WARN, ago, clock, duration, emit, local_now, paint, table
+from nodeagent.cli.terminal import BAD, GOOD, WARN, ago, clock, counted, duration, emit, local_now, paint, table
 from nodeagent.errors import Unreachable
 
 __all__ = ["add_arguments", "run"]
@@ -64,10 +64,8 @@ def _show(updates: list[dict[str, Any]], totals: dict[str, int]) -> None:
         [_row(update, now) for update in updates],
         right=(6,),
     )
-    print(
-        f"\n{totals['updates']} updates, {totals['reboots']} reboots, "
-        + paint(f"{totals['reboots_avoided']} reboots avoided", GOOD)
-    )
+    avoided = paint(f"{counted(totals['reboots_avoided'], 'reboot')} avoided", GOOD)
+    print(f"\n{counted(totals['updates'], 'update')}, {counted(totals['reboots'], 'reboot')}, {avoided}")
 
 
 def _row(update: dict[str, Any], now: datetime) -> list[str]:

@@ -101,7 +101,7 @@ def _lines() -> Show:
     def line(status: dict[str, Any] | None) -> None:
         nonlocal last
         text = progress_line(status) if status else "the daemon was stopped or restarts; waiting for it"
-        if text != last:
+        if text != last and text != "Idle":  # before and after, which the command's last line says better
             now = local_now()
             print(f"{clock(now.isoformat(), now)}  {text}", flush=True)
         last = text

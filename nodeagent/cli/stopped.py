@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nodeagent.errors import AgentError, InvalidInput, Terminal, Unreachable
@@ -15,6 +14,8 @@ __all__ = ["history", "lease", "status"]
 
 
 def _store() -> AbstractContextManager[Reader]:
+    from pathlib import Path
+
     from nodeagent import settings
     from nodeagent.host.store_open import read_only_open
 

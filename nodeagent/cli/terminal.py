@@ -21,6 +21,7 @@ __all__ = [
     "WARN",
     "ago",
     "clock",
+    "counted",
     "duration",
     "emit",
     "local_now",
@@ -100,6 +101,10 @@ def ago(stamp: str, now: datetime) -> str:
         return ""
     seconds = (now - when).total_seconds()
     return "just now" if seconds < 1 else f"{duration(seconds)} ago"
+
+
+def counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def duration(seconds: float) -> str:

@@ -6,7 +6,7 @@ import argparse
 
 from nodeagent.cli.client import Client, ask
 from nodeagent.cli.output import printable
-from nodeagent.cli.terminal import BAD, GOOD, emit, paint, table
+from nodeagent.cli.terminal import BAD, GOOD, counted, emit, paint, table
 
 __all__ = ["add_arguments", "run"]
 
@@ -27,5 +27,7 @@ def run(args: argparse.Namespace) -> int:
             ["ENTRY", "WHAT IS WRONG"],
             [[printable(drift["entry"]), printable(drift["why"])] for drift in answer["drift"]],
         )
-        print(paint(f"\n{len(answer['drift'])} entries are not as {answer['config']} says", BAD))
+        print(
+            paint(f"\nthis host is not as {answer['config']} says: {counted(len(answer['drift']), 'difference')}", BAD)
+        )
     return 0 if answer["ok"] else 1

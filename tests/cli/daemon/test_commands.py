@@ -27,7 +27,7 @@ def test_history(cli: Cli, daemon: FakeDaemon) -> None:
         "03:00:00             12 min      3 min 10 s  worker-3  reverted  reload             2"
         "  VerifyLate: kubelet.service\n"
         "2026-11-20 23:00:00  4 h 12 min  12 s        worker-2  done      reload   0 (avoided)\n"
-        "\n2 updates, 2 reboots, 1 reboots avoided\n"
+        "\n2 updates, 2 reboots, 1 reboot avoided\n"
     )
     as_json = cli("history", "--json", "--limit", "1").json
     assert [update["update_id"] for update in as_json["updates"]] == ["u3"]
@@ -50,7 +50,9 @@ def test_verify(cli: Cli, daemon: FakeDaemon) -> None:
     daemon.answers["Verify"] = json.dumps({"schema": "nodeagent/verify/v1", "config": "w", "ok": False, "drift": drift})
     answer = cli("verify")
     assert answer.code == 1
-    assert answer.out == ("ENTRY        WHAT IS WRONG\nfile:/etc/a  content differs\n\n1 entries are not as w says\n")
+    assert answer.out == (
+        "ENTRY        WHAT IS WRONG\nfile:/etc/a  content differs\n\nthis host is not as w says: 1 difference\n"
+    )
     assert cli("verify", "--json").json["drift"] == drift
 
 
