@@ -2,20 +2,253 @@
 
 from __future__ import annotations
 
+import contextlib
+import inspect
+import io
 import re
 import sys
+import textwrap
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from nodeagent.core.phase import graph
+from msgspec import Struct
 
-DOCS = Path(__file__).parent
+from nodeagent.cli.main import main as cli
+from nodeagent.core import hints
+from nodeagent.core.change import Action
+from nodeagent.core.domain import RuleEntry, SocketHealth
+from nodeagent.core.phase import DEADLINE, DISRUPTIVE, Phase, graph
+from nodeagent.core.policy import SSHKEY
+from nodeagent.core.record import Record
+from nodeagent.core.resume import resume
+from nodeagent.domains import DOMAINS
+from nodeagent.log.messages import MESSAGES
+from nodeagent.settings import KNOBS, Settings, flatten
+
+ROOT = Path(__file__).resolve().parent.parent
+EXAMPLES = ROOT / "docs/examples"
+CATALOG = ROOT / "systemd/usr/lib/systemd/catalog/nodeagent.catalog"
+
+PHASES: Mapping[Phase, str] = {
+    Phase.IDLE: "Nothing is under way. The desired config is watched.",
+    Phase.STAGING: "Reserved for deployments of the operating system; this version never enters it.",
+    Phase.LEASING: "Takes the lease. Held by somebody else: waits and says who. Nothing was written yet.",
+    Phase.DRAINING: "Drains the node. Entered only where a cluster is; this version has none.",
+    Phase.WRITING: "Remembers what is there, then writes files, units, enablement and users.",
+    Phase.ACTING: "Runs the actions: daemon-reload, reloads, restarts.",
+    Phase.VERIFYING: "Watches the restarted units for the settle time, then compares the whole config with the host.",
+    Phase.REBOOTING: "Waits for inhibitors, warns users, asks logind for a reboot: planned, fallback, or to go back.",
+    Phase.REVERTING: "The new config is bad: puts back what was remembered, and runs the actions once more.",
+    Phase.RELEASING: "Forgets what is not needed any more and gives the lease back.",
+    Phase.DEGRADED: "A person has to look; the reason says at what. The host is as it is.",
+}
+PRIORITIES = {3: "err", 4: "warning", 5: "notice", 6: "info", 7: "debug"}
 
 
-def phases() -> str:
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+def code(text: str) -> str:
+    return f"`{text}`"
+
+
+def phase_graph() -> str:
     return f"```mermaid\n{graph()}\n```"
 
 
-PARTS = {"architecture.md": {"phases": phases}}
+def phases() -> str:
+    """What a restart of the daemon does in each phase is asked of ``resume``, with a record of that phase."""
+    rows = []
+    for phase in Phase:
+        limit = DEADLINE[phase]
+        record = Record(phase=phase, boot_id="this")
+        crash, boot = resume(record, "this").value, resume(record, "another").value
+        rows.append(
+            [
+                phase.value,
+                PHASES[phase],
+                duration(limit) if limit else "",
+                "yes" if phase in DISRUPTIVE else "",
+                crash if crash == boot else f"{crash}; after a reboot: {boot}",
+            ]
+        )
+    return table(["phase", "what happens", "at most", "lease", "found at the start of the daemon"], rows)
+
+
+def duration(seconds: float) -> str:
+    return f"{seconds / 3600:g} h" if seconds >= 3600 else f"{seconds / 60:g} min"
+
+
+# The disruption policy
+
+
+def entry(actions: tuple[Action, ...] | RuleEntry) -> str:
+    if isinstance(actions, RuleEntry):
+        return f"{actions.summary} (a rule decides)"
+    return ", ".join(f"{action.type} {action.unit}".strip() for action in actions)
+
+
+def policy() -> str:
+    rows: list[list[str]] = []
+    for domain in DOMAINS:
+        rows += [[domain.title, f"path {code(key)}", entry(actions)] for key, actions in domain.files.items()]
+        rows += [[domain.title, f"unit {code(key)}", entry(actions)] for key, actions in domain.units.items()]
+        rows += [[domain.title, f"field {code(key)}", entry(rule)] for key, rule in domain.fields.items()]
+        if domain.sshkey:
+            rows.append([domain.title, f"{code(SSHKEY)} (every change to a user)", entry(domain.sshkey)])
+    rows.append(["everything else", "unlisted", "Drain, Reboot"])
+    return table(["area", "entry", "actions"], rows)
+
+
+def checks() -> str:
+    rows = []
+    for domain in DOMAINS:
+        paths = dict.fromkeys([*domain.validate, *domain.checkers])
+        how = {path: ["its own parser"] * (path in domain.validate) for path in paths}
+        for path, checker in domain.checkers.items():
+            how[path].append(f"{code(checker)} of the host")
+        groups: dict[str, list[str]] = {}
+        for path, ways in how.items():
+            groups.setdefault(" and ".join(ways), []).append(path)
+        rows += [[domain.title, shortened(found), way] for way, found in groups.items()]
+    return table(["area", "paths", "checked with"], rows)
+
+
+def shortened(paths: Sequence[str]) -> str:
+    if len(paths) > 4:  # one for each type of unit
+        return f"{code(paths[0])}, the other types of unit, {code(paths[-1])}"
+    return ", ".join(code(path) for path in paths)
+
+
+def health() -> str:
+    rows = [
+        [
+            code(check.unit),
+            f"accepts connections on {code(check.path)}"
+            if isinstance(check, SocketHealth)
+            else f"{code(check.url)} answers with 200",
+        ]
+        for domain in DOMAINS
+        for check in domain.health
+    ]
+    return table(["unit", "is well if it"], rows)
+
+
+# Output of the command line
+
+
+def ran(*words: str) -> str:
+    """What a command prints into a pipe, as a code block. Paths are those of docs/examples."""
+    printed = io.StringIO()
+    places = [str(EXAMPLES / word) if (EXAMPLES / word).is_file() else word for word in words]
+    with contextlib.redirect_stdout(printed):
+        status = cli(places)
+    if status != 0:
+        raise SystemExit(f"nodeagent {' '.join(words)}: exit status {status}")
+    return indented(f"$ nodeagent {' '.join(words)}\n{printed.getvalue()}")
+
+
+def indented(text: str) -> str:
+    return textwrap.indent(text.rstrip(), "    ")
+
+
+def plan() -> str:
+    return ran("plan", "--from", "worker-1.yaml", "--to", "worker-2.yaml")
+
+
+def plan_with_policy() -> str:
+    return ran("plan", "--from", "worker-1.yaml", "--to", "worker-2.yaml", "--policy", "policy.yaml")
+
+
+def explain() -> str:
+    return ran("explain", "--policy", "policy.yaml", "/etc/containers/registries.conf")
+
+
+def example_policy() -> str:
+    return indented((EXAMPLES / "policy.yaml").read_text())
+
+
+# Operations
+
+
+def settings() -> str:
+    values = flatten(Settings())
+    about = {**explained(Settings, "")}
+    for name, kind in get_type_hints(Settings).items():
+        if isinstance(kind, type) and issubclass(kind, Struct):
+            about |= explained(kind, f"{name}.")
+    rows = [[code(key), shown(values[key]), bounds(kind), about[key]] for key, kind in KNOBS.items()]
+    return table(["setting", "default", "allowed", "what, and why this default"], rows)
+
+
+def explained(struct: type[Struct], prefix: str) -> dict[str, str]:
+    """The paragraphs of the docstring that begin with a name in double backquotes."""
+    found: dict[str, str] = {}
+    for paragraph in inspect.cleandoc(struct.__doc__ or "").split("\n\n"):
+        if named := re.match(r"``(\w+)``: (.*)", paragraph, re.DOTALL):
+            text = re.sub(r"``(.+?)``", r"`\1`", " ".join(named.group(2).split()))
+            found[prefix + named.group(1)] = text[0].upper() + text[1:]
+    return found
+
+
+def shown(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:g}" if isinstance(value, float | int) else code(str(value) or '""')
+
+
+def bounds(kind: Any) -> str:
+    if kind is bool:
+        return "true, false"
+    if get_origin(kind) is Literal:
+        return ", ".join(get_args(kind))
+    base, meta = get_args(kind)
+    if base is float:
+        return f"{meta.ge} to {meta.le} s"
+    return {r"^/[^\x00-\x1f]*$": "a path", r"^(/[^\x00-\x1f]*)?$": 'a path, or ""'}.get(meta.pattern, "a host name")
+
+
+def reasons() -> str:
+    """The groups are the comments in the source of ``HINTS``."""
+    groups: dict[str, list[str]] = {}
+    title = ""
+    for line in inspect.getsource(hints).splitlines():
+        if comment := re.fullmatch(r" {8}# (.+)", line):
+            title = comment.group(1)
+        elif (key := re.match(r' {8}"(\w+)":', line)) and key.group(1) in hints.HINTS:
+            groups.setdefault(title, []).append(key.group(1))
+    parts = []
+    for name, words in groups.items():
+        parts.append(f"### {name}\n")
+        parts.append(table(["reason", "what to do"], [[code(word), hints.HINTS[word]] for word in words]) + "\n")
+    return "\n".join(parts).rstrip()
+
+
+def messages() -> str:
+    subjects = dict(re.findall(r"^-- ([0-9a-f]{32})\nSubject: (.+)$", CATALOG.read_text(), re.MULTILINE))
+    rows = [
+        [re.sub(r"@NODEAGENT_(\w+)@", r"*\1*", subjects[message.id]), PRIORITIES[message.priority], code(message.id)]
+        for message in MESSAGES.values()
+    ]
+    return table(["entry", "priority", "MESSAGE_ID"], rows)
+
+
+PARTS: Mapping[str, Mapping[str, Callable[[], str]]] = {
+    "README.md": {"plan": plan},
+    "docs/architecture.md": {"phases": phase_graph},
+    "docs/disruption-policy.md": {
+        "policy": policy,
+        "example-policy": example_policy,
+        "explain": explain,
+        "example-plan": plan_with_policy,
+        "checks": checks,
+        "health": health,
+    },
+    "docs/operations.md": {"settings": settings, "phases": phases, "reasons": reasons, "messages": messages},
+}
 
 
 def render(text: str, name: str, content: str) -> str:
@@ -29,7 +262,7 @@ def render(text: str, name: str, content: str) -> str:
 def main(arguments: list[str]) -> int:
     stale = []
     for file, parts in PARTS.items():
-        path = DOCS / file
+        path = ROOT / file
         before = after = path.read_text()
         for name, make in parts.items():
             after = render(after, name, make())
@@ -37,7 +270,7 @@ def main(arguments: list[str]) -> int:
             stale.append(file)
             if "--check" not in arguments:
                 path.write_text(after)
-    print(f"docs: {'stale: ' + ', '.join(stale) if stale else 'up to date'}")
+    sys.stdout.write(f"docs: {'stale: ' + ', '.join(stale) if stale else 'up to date'}\n")
     return 1 if stale and "--check" in arguments else 0
 
 
