@@ -22,6 +22,7 @@ __all__ = ["MAX_FILE_BYTES", "ContentError", "decode", "decode_base64", "decode_
 MAX_FILE_BYTES: Final = 16 * 1024 * 1024  # of one file after gunzip; what a whole document may have before it
 _MAX_MEMBERS: Final = 1024  # of one gzip stream; writers make one, or one for each 64 KiB
 _CHUNK: Final = 64 * 1024
+_MAX_HEADER: Final = 1024  # characters; real ones have some 50
 
 _WORD = r"[!#$%&'*+\-.0-9A-Z^_`a-z{|}~]"
 _KIND = r"(?:[xX]-|text|image|audio|video|application|message|multipart)"
@@ -30,9 +31,9 @@ _HEADER = re.compile(
     r"(?P<base64>;base64)?,"
 )
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,20}(?=:)")
-_URL_CHARS: Final = frozenset(range(0x21, 0x7F)) - frozenset(b'<>#"{}|\\^[]`')
-_PLAIN_CHARS: Final = bytes(_URL_CHARS - frozenset(b"=:"))
-_BASE64_CHARS: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=")
+_URL_CHARS: Final = bytes(set(range(0x21, 0x7F)) - set(b'<>#"{}|\\^[]`'))
+_PLAIN_CHARS: Final = _URL_CHARS.translate(None, b"=:")
+_BASE64_CHARS: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/="
 
 
 class ContentError(ValueError):
@@ -50,9 +51,9 @@ def split(source: str) -> tuple[bool, int]:
     """Whether the data of ``source`` is in base64, and where it starts. Raises ``ContentError``."""
     comma = source.find(",")
     header = source[: comma + 1]
-    if comma >= 0 and '"' not in header:
+    if 0 <= comma < _MAX_HEADER and '"' not in header:
         return _is_base64(header), comma + 1
-    match = _HEADER.match(source)  # a quoted parameter may hold a comma
+    match = _HEADER.match(source[:_MAX_HEADER])  # a quoted parameter may hold a comma
     if match is None:
         raise ContentError(_why_no_header(source))
     return match["base64"] is not None, match.end()
@@ -68,7 +69,7 @@ def _is_base64(header: str) -> bool:
 
 def _why_no_header(source: str) -> str:
     if source.startswith("data:"):
-        return "the media type or the parameters of the data URL are malformed, or its comma is missing"
+        return "the media type or the parameters of the data URL are malformed or too long, or its comma is missing"
     scheme = _SCHEME.match(source)
     if scheme is None:
         return "must be a data: URL"
@@ -84,12 +85,18 @@ def decode_base64(data: str) -> bytes:
 
 
 def _why_no_base64(data: str) -> str:
-    for offset, char in enumerate(data):
-        if char not in _BASE64_CHARS:
-            return f"bad base64: character {offset + 1} of the data is not in the alphabet"
+    if offset := _first_other(data, _BASE64_CHARS):
+        return f"bad base64: character {offset} of the data is not in the alphabet"
     if len(data) % 4:
         return f"bad base64: {len(data)} characters are not a multiple of 4"
     return "bad base64: misplaced padding"
+
+
+def _first_other(data: str, chars: bytes) -> int:
+    """The place, from 1, of the first character that is not among ``chars``; 0 if there is none."""
+    raw = data.encode()
+    other = raw.translate(None, chars)
+    return raw.index(other[0]) + 1 if other else 0
 
 
 def decode_percent(data: str) -> tuple[bytes, int]:
@@ -101,8 +108,7 @@ def decode_percent(data: str) -> tuple[bytes, int]:
     escapes = special.count(b"=")
     colons = len(special) - escapes
     if colons and special.translate(None, b"=:"):
-        offset = next(index for index, char in enumerate(data, 1) if ord(char) not in _URL_CHARS)
-        raise ContentError(f"character {offset} of the data must be percent-encoded")
+        raise ContentError(f"character {_first_other(data, _URL_CHARS)} of the data must be percent-encoded")
     decoded = binascii.a2b_qp(quoted)
     if len(decoded) != len(quoted) - 2 * escapes:  # what is no escape stays as it is
         raise ContentError("a % in the data is not followed by two hexadecimal digits")

@@ -8,15 +8,21 @@ kernel takes the last.
 from __future__ import annotations
 
 import re
+from typing import Final
 
 from nodeagent.core.paths import has_control
 
-__all__ = ["entry_problem", "split"]
+__all__ = ["MAX_LENGTH", "entry_problem", "split"]
+
+MAX_LENGTH: Final = 4096  # the most that the kernel of any architecture reads; it cuts off the rest and says nothing
 
 _TOKEN = re.compile(r'(?:[^\s"]|"[^"]*")+')
 
 
 def entry_problem(entry: str) -> str | None:
+    """What keeps ``entry`` from being a list of tokens; None if nothing does."""
+    if len(entry) > MAX_LENGTH:
+        return f"must not be longer than {MAX_LENGTH} characters"
     if entry.count('"') % 2:
         return "has a double quote without its partner"
     if has_control(entry.replace("\n", " ").replace("\t", " ")):

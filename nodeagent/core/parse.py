@@ -91,6 +91,8 @@ def _kernel_arguments(spec: Fields) -> tuple[str, ...]:
             spec.bad(f"kernelArguments[{index}]", problem)
         else:
             tokens.extend(kargs.split(entry))
+    if sum(map(len, tokens)) + len(tokens) > kargs.MAX_LENGTH:
+        spec.bad("kernelArguments", f"must not be longer than {kargs.MAX_LENGTH} characters together")
     return tuple(tokens)
 
 

@@ -34,11 +34,11 @@ class Places:
             if path in files:
                 self._problems.add(claim, f"{shown(path)} has two entries, the other is in {place}")
         needed = {path.rpartition("/")[0] for path in self._claims} | parents
-        links = self._claims.keys() - self._directories
-        above = {path for start in needed for path in _upwards(start) if path in files or path in links}
+        solid = self._claims.keys() - self._directories
+        above = {path for start in needed for path in _upwards(start) if path in files or path in solid}
         index = _index(items) if above else {}
         for path in sorted(above):
-            claim = self._claims[path] if path in links else f"{place}[{index[path]}].path"
+            claim = self._claims[path] if path in solid else f"{place}[{index[path]}].path"
             self._problems.add(claim, f"{shown(path)} is the directory of other entries")
 
 

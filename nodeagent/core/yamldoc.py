@@ -19,7 +19,7 @@ from nodeagent.errors import InvalidInput
 
 __all__ = ["MAX_SLOW_BYTES", "load"]
 
-MAX_SLOW_BYTES: Final = 2 * 1024 * 1024  # for the parser written in Python, which takes a minute for 16 MiB
+MAX_SLOW_BYTES: Final = 512 * 1024  # for the parser written in Python, which is ten times as slow
 _Loader: Any = getattr(yaml, "CSafeLoader", None)
 
 _NULLS: Final = frozenset({"", "~", "null", "Null", "NULL"})

@@ -59,6 +59,7 @@ BAD = {
     "data:;charset,a": "malformed",
     'data:text/plain;note="a,b': "malformed",
     "data:te xt/plain,a": "malformed",
+    "data:text/plain" + ";a=b" * 256 + ",a": "too long",
     "data:;base64,aGk": "3 characters are not a multiple of 4",
     "data:;base64,a": "not a multiple of 4",
     "data:;base64,aG=k": "misplaced padding",
