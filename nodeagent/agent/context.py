@@ -94,10 +94,11 @@ def narrate(
     reason: str = "",
     step: Step | None = None,
     seconds: float | None = None,
+    record: Record | None = None,
     **fields: object,
 ) -> None:
-    """One event, with everything that the update under way adds to it."""
-    record = update.record if update else Record()
+    """One event, with everything that the update under way adds to it; without one, what is in ``record``."""
+    record = update.record if update else record or Record()
     ports.reporter.emit(
         Event(
             kind,

@@ -52,6 +52,7 @@ class Loop:
         self._wake = asyncio.Event()
         self._retry_rejected = False
         self._refused = ""
+        self._wanted = ""  # name of the config that was looked at last, for people
         self._delays = delays(RETRY_FIRST, RETRY_CAP)
 
     def look_again(self, *, retry_rejected: bool = False) -> None:
@@ -124,7 +125,9 @@ class Loop:
 
     async def _next_update(self, record: Record) -> Update | None:
         self.executor.newer.clear()
+        self._wanted = ""
         desired = await self._desired()
+        self._wanted = desired.config.name if desired else ""
         current = await self.ports.store.current()
         half_way = _half_way(record)
         if desired is None:
@@ -134,7 +137,7 @@ class Loop:
             return None
         if desired.source.digest == current and not half_way:
             if record.phase is Phase.DEGRADED:  # somebody took the refused config back
-                await self._save(Record(), Phase.IDLE)
+                await self._save(Record(to_name=self._wanted), Phase.IDLE)
             return None
         update = await self._prepare(record, desired, current, half_way=half_way)
         await self.ports.store.put_config(desired.source)
@@ -180,17 +183,18 @@ class Loop:
         if f"{error.reason} {text}" == self._refused:
             return
         self._refused = f"{error.reason} {text}"
+        refused = replace(record, to_name=self._wanted, since=self.ports.clock.now(), phase=Phase.DEGRADED)
         if record.phase is Phase.IDLE or not record.update_id:
-            await self._save(replace(record, update_id=""), Phase.DEGRADED, error.reason, text)
-        narrate(self.ports, None, EventKind.REFUSED, text, reason=error.reason)
+            boot_id = self.ports.power.boot_id()
+            refused = replace(refused, update_id="", boot_id=boot_id, reason=error.reason, message=text)
+            await self.ports.store.save(refused)
+        narrate(self.ports, None, EventKind.REFUSED, text, reason=error.reason, record=refused)
 
-    async def _save(self, record: Record, phase: Phase, reason: str = "", message: str = "") -> None:
+    async def _save(self, record: Record, phase: Phase) -> None:
         now, boot_id = self.ports.clock.now(), self.ports.power.boot_id()
-        record = replace(record, phase=phase, since=now, boot_id=boot_id, reason=reason, message=message)
+        record = replace(record, phase=phase, since=now, boot_id=boot_id)
         await self.ports.store.save(record)
-        narrate(
-            self.ports, None, EventKind.DEGRADED if phase is Phase.DEGRADED else EventKind.PHASE, message, reason=reason
-        )
+        narrate(self.ports, None, EventKind.PHASE, record=record)
 
 
 def _half_way(record: Record) -> bool:

@@ -49,7 +49,8 @@ def fold(status: Status, event: Event) -> Status:
     if event.kind is EventKind.UPDATE_DONE:
         return replace(named, current=named.desired, step=None)
     if event.kind is EventKind.REFUSED:
-        return replace(named, phase=Phase.DEGRADED, reason=event.reason, message=event.message, step=None)
+        since = event.since or status.since
+        return replace(named, phase=Phase.DEGRADED, since=since, reason=event.reason, message=event.message, step=None)
     if event.kind in _WITH_STEP:
         return replace(named, phase=event.phase, update_id=event.update_id, step=event.step)
     return replace(

@@ -250,6 +250,8 @@ async def test_drift_is_refused_and_nothing_is_touched() -> None:
     await it.settle()
     assert (it.phase, it.record.reason, it.actions()) == (Phase.DEGRADED, "Drifted", [])
     assert "/etc/quiet/q" in it.record.message
+    told = [(event.kind, event.desired, event.phase) for event in it.world.events[-1:]]
+    assert told == [(EventKind.REFUSED, "b", Phase.DEGRADED)], "once, and it says what was refused"
     it.world.disk["/etc/quiet/q"] = FileNode(b"1")
     await it.settle()
     assert it.phase is Phase.IDLE
