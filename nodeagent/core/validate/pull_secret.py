@@ -32,7 +32,8 @@ def check(content: bytes) -> Iterator[str]:
     helped = set(helpers) if isinstance(helpers, dict) else set()
     for registry, entry in auths.items():
         if problem := _entry_problem(entry, helped=registry in helped or bool(data.get("credsStore"))):
-            yield f"auths: registry {_name(registry)}: {problem}"
+            # Not "auths: ...": what follows that word is hidden wherever it is shown.
+            yield f"registry {_name(registry)}: {problem}"
 
 
 def _name(registry: str) -> str:
