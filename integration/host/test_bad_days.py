@@ -279,19 +279,6 @@ def test_two_daemons_at_once(node: Host) -> None:
     assert node.unit(agent.UNIT, "NRestarts")["NRestarts"] == "0"
 
 
-# The clock
-
-
-def test_the_clock_jumps(slow_node: Host) -> None:
-    host = slow_node
-    if host.run(["date", "--set=@1700000000"], check=False).returncode != 0:
-        pytest.skip("a container may not set the clock; the arithmetic is covered by the tests of the agent")
-    agent.apply(host, reloadable("one"))
-    restarting(host)
-    host.run(["date", "--set=@1900000000"])
-    assert_done_without_reboot(host, "one", starts=2)
-
-
 # The desired config
 
 
