@@ -304,3 +304,10 @@ def make_package(path: Path, files: dict[str, str]) -> Path:
             member.size = len(text)
             tar.addfile(member, io.BytesIO(text.encode()))
     return path
+
+
+def test_a_guest_cannot_set_the_clock_of_the_machine(host: Host) -> None:
+    """Asks for the time that it is, so that nothing happens if this fails."""
+    refused = host.run(["sh", "-c", 'date --set="@$(date +%s)"'], check=False)
+    assert refused.returncode != 0
+    assert "Operation not permitted" in refused.stderr

@@ -9,6 +9,8 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+import completion
+
 from bundle import bytecode, dependencies
 from bundle.elf import Elf
 from bundle.errors import BuildError
@@ -47,6 +49,10 @@ def assemble(source: Path, lock: InterpreterLock, interpreter: Path, packages: P
     launcher.write_text(LAUNCHER.format(home=HOME, packages=dependencies.on_host(lock)))
     if (source / "systemd" / "usr").is_dir():
         shutil.copytree(source / "systemd" / "usr", target / "usr", dirs_exist_ok=True, symlinks=True)
+    completion.write(target)
+    manual = target / "usr" / "share" / "man" / "man8"
+    manual.mkdir(parents=True)
+    shutil.copyfile(source / "packaging" / "man" / "nodeagent.8", manual / "nodeagent.8")
     licenses = target / "usr" / "share" / "licenses" / "nodeagent"
     licenses.mkdir(parents=True)
     shutil.copyfile(source / "LICENSE", licenses / "LICENSE")
