@@ -256,7 +256,7 @@ def render(text: str, name: str, content: str) -> str:
     pattern = re.compile(re.escape(begin) + r".*?" + re.escape(end), re.DOTALL)
     if not pattern.search(text):
         raise SystemExit(f"no place for {name}")
-    return pattern.sub(lambda _: f"{begin}\n{content}\n{end}", text)
+    return pattern.sub(lambda _: f"{begin}\n\n{content}\n\n{end}", text)  # Markdown wants the empty lines
 
 
 def main(arguments: list[str]) -> int:
