@@ -93,7 +93,7 @@ def measure(name: str, runs: int) -> dict[str, object]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="import time and size of each dependency")
-    parser.add_argument("--runs", type=int, default=25)
+    parser.add_argument("--runs", type=int, default=9)
     args = parser.parse_args()
     asyncio = min(times_of(AFTER, "", args.runs))
     packages = {name: measure(name, args.runs) for name in IMPORTS}
