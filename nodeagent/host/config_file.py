@@ -39,15 +39,24 @@ def _read(path: str) -> bytes | None:
         if error.errno == errno.ELOOP:
             raise InvalidInput(f"{path} is a link", reason="UnsafeConfig") from error
         raise Terminal(f"{path}: {error.strerror}", reason="ConfigUnreadable") from error
-    with os.fdopen(fd, "rb") as file:
-        found = os.fstat(fd)
-        if not stat.S_ISREG(found.st_mode):
-            raise InvalidInput(f"{path} is not a regular file", reason="UnsafeConfig")
-        if found.st_uid not in (0, os.geteuid()) or found.st_mode & 0o022:
-            raise InvalidInput(f"{path} can be written by others than root", reason="UnsafeConfig")
-        if found.st_size > MAX_BYTES:
-            raise InvalidInput(f"{path} has {found.st_size} bytes, more than {MAX_BYTES}", reason="TooLarge")
-        return file.read(MAX_BYTES + 1)
+    try:
+        _refuse_unsafe(path, os.fstat(fd))
+        # Not before: a directory cannot be made a file object.
+        with os.fdopen(fd, "rb", closefd=False) as file:
+            return file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise Terminal(f"{path}: {error.strerror}", reason="ConfigUnreadable") from error
+    finally:
+        os.close(fd)
+
+
+def _refuse_unsafe(path: str, found: os.stat_result) -> None:
+    if not stat.S_ISREG(found.st_mode):
+        raise InvalidInput(f"{path} is not a regular file", reason="UnsafeConfig")
+    if found.st_uid not in (0, os.geteuid()) or found.st_mode & 0o022:
+        raise InvalidInput(f"{path} can be written by others than root", reason="UnsafeConfig")
+    if found.st_size > MAX_BYTES:
+        raise InvalidInput(f"{path} has {found.st_size} bytes, more than {MAX_BYTES}", reason="TooLarge")
 
 
 async def watch(path: str, changed: Callable[[], None]) -> None:
