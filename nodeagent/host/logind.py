@@ -60,8 +60,10 @@ class Logind:
     async def blockers(self) -> Sequence[Inhibitor]:
         try:
             (inhibitors,) = await self._call("ListInhibitors")
-        except BusUnreachable:  # without logind nobody can inhibit anything
-            return ()
+        except BusFault as error:
+            if _no_logind(error):  # then nobody can inhibit anything
+                return ()
+            raise
         return [
             Inhibitor(who, why, await asyncio.to_thread(_process, pid))
             for what, who, why, mode, _uid, pid in inhibitors
@@ -128,12 +130,10 @@ class Logind:
     async def _ask(self, force: bool) -> None:
         try:
             await self._reboot_with_flags(_SKIP_INHIBITORS if force else _ROOT_CHECK_INHIBITORS)
-        except BusUnreachable:  # no logind here, as in small containers
-            await self._start_target()
         except BusFault as error:
             # Since 257 polkit is asked even about root, and wants a password. The admin said in our settings what to
             # do then, so we do not ask again.
-            if force and error.reason in ("AuthorizationRequired", "AccessDenied"):
+            if _no_logind(error) or (force and error.reason in ("AuthorizationRequired", "AccessDenied")):
                 await self._start_target()
             else:
                 await self._explain(error)
@@ -173,8 +173,10 @@ class Logind:
         """Somebody is logged in; greeters and the managers of lingering users are nobody."""
         try:
             (sessions,) = await self._call("ListSessions")
-        except BusUnreachable:
-            return False
+        except BusFault as error:
+            if _no_logind(error):
+                return False
+            raise
         classes = await asyncio.gather(
             *(self._bus.get(_NAME, session[4], _SESSION, "Class") for session in sessions[:_MAX_SESSIONS]),
             return_exceptions=True,  # one that ended meanwhile
@@ -198,3 +200,10 @@ def _read_boot_id() -> str:
         return os.read(fd, 64).decode().strip()
     finally:
         os.close(fd)
+
+
+def _no_logind(error: BusFault) -> bool:
+    """There is none, as in small containers, or systemd could not start it: then the error is one of systemd's."""
+    return isinstance(error, BusUnreachable) or error.bus_error.startswith(
+        ("org.freedesktop.systemd1.", "System.Error.")
+    )

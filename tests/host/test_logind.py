@@ -204,6 +204,22 @@ async def test_reboot_without_logind(bus: Bus, private_bus: PrivateBus) -> None:
         assert systemd.calls == [("StartUnit", ["reboot.target", "replace-irreversibly"])]
 
 
+@pytest.mark.parametrize("name", ["System.Error.EEXIST", "org.freedesktop.systemd1.UnitMasked"])
+async def test_reboot_with_a_logind_that_systemd_cannot_start(
+    logind: Logind, manager: FakeLogind, private_bus: PrivateBus, name: str
+) -> None:
+    def fail(_message: Message) -> Any:
+        raise DBusFault(name, "Unit dbus-org.freedesktop.login1.service is masked.")
+
+    for member in ("ListInhibitors", "ListSessions", "RebootWithFlags"):
+        manager.on(member, fail)
+    assert await logind.blockers() == ()
+    async with await FakePeer("org.freedesktop.systemd1").start(private_bus.address) as systemd:
+        systemd.on("StartUnit", lambda m: ("o", ("/org/freedesktop/systemd1/job/1",)))
+        await logind.reboot("x", warn=30, force=False)
+        assert systemd.calls == [("StartUnit", ["reboot.target", "replace-irreversibly"])]
+
+
 async def test_polkit_that_would_ask_root_for_a_password(
     logind: Logind, manager: FakeLogind, private_bus: PrivateBus
 ) -> None:
