@@ -124,10 +124,10 @@ async def _put(ports: Ports, snapshot: Snapshot) -> None:
                 await ports.units.disable(name)
         case _:
             # An account that had no password before stays locked: an empty hash would let anybody in.
-            if snapshot.text:
-                await ports.users.set_password_hash(name, snapshot.text)
-            else:
+            if not snapshot.text:
                 await ports.users.lock(name)
+            elif await ports.users.password_hash(name) != snapshot.text:
+                await ports.users.set_password_hash(name, snapshot.text)
 
 
 async def restore(ports: Ports, update: Update) -> None:

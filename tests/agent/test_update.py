@@ -10,8 +10,9 @@ from nodeagent.core.events import EventKind
 from nodeagent.core.machineconfig import UnitEntry
 from nodeagent.core.phase import Phase
 from nodeagent.core.ports import Holder, Inhibitor
-from nodeagent.core.tree import FileNode
-from tests.agent.fakes import FakeUnit, World
+from nodeagent.core.tree import FileNode, expand
+from nodeagent.errors import Terminal
+from tests.agent.fakes import FakeUnit, FakeUsers, World
 from tests.agent.harness import Host, config
 
 pytestmark = pytest.mark.looptime
@@ -300,6 +301,22 @@ async def test_a_user_that_leaves_is_locked_and_keeps_no_keys() -> None:
     await it.settle()
     assert it.world.passwords["core"] == "!$6$hash"
     assert not it.world.disk
+
+
+async def test_a_password_that_cannot_be_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Going back must not need what has just failed: the old hash is still there."""
+    old = config("a", {"/etc/quiet/q": "1"}, keys=["ssh-ed25519 AAAA me"], password="$6$a")
+    it = await started(old)
+
+    async def fail(_self: FakeUsers, _user: str, _value: str) -> None:
+        raise Terminal("chpasswd was killed", reason="PasswordNotSet")
+
+    monkeypatch.setattr(FakeUsers, "set_password_hash", fail)
+    it.want(config("b", {"/etc/quiet/q": "2"}, keys=["ssh-ed25519 AAAA me"], password="$6$b"))
+    await it.settle()
+    assert (it.record.reason, it.world.history[-1].reason) == ("Reverted", "PasswordNotSet")
+    assert it.world.passwords["core"] == "$6$a"
+    assert it.world.disk == expand(old)
 
 
 WEB = config("web", {"/etc/app/x": "1", "/etc/quiet/q": "1", "/etc/web/x": "1"})
