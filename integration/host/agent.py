@@ -26,7 +26,7 @@ SETTINGS = "/etc/nodeagent/config.d/50-ring.yaml"
 STORE = "/var/lib/nodeagent/state.db"
 
 FAST: Mapping[str, Any] = {
-    "actions": {"timeout": 8, "settle": 1, "daemon_reload_timeout": 20},
+    "actions": {"timeout": 8, "settle": 0.3, "daemon_reload_timeout": 20},
     "reboot": {"warn_users": 0, "inhibitor_wait": 20, "grace": 30},
     "verify": {"timeout": 20},
     "lease": {"retry": 1},

@@ -61,12 +61,13 @@ ExecStart=/usr/libexec/stand-in %n run
 WantedBy=multi-user.target
 """
 
-# Restarting it takes two seconds: time for a test to do something in the middle of an update.
-SLOW = """\
+# Restarting it lasts for as long as the file HOLD is there: a test does something in the middle of an update.
+HOLD = "/run/hold"
+SLOW = f"""\
 [Service]
 Type=oneshot
 RemainAfterExit=yes
 Environment=WATCH=/etc/slow.conf
-ExecStartPre=/bin/sleep 2
+ExecStartPre=/bin/sh -c 'while [ -e {HOLD} ]; do sleep 0.05; done'
 ExecStart=/usr/libexec/stand-in %n once
 """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from integration.host import agent, events
 from integration.host.agent import FileSpec, machine_config, outcomes, unit_events, wait_done, wait_phase
-from integration.host.configs import MIRRORED, POLICY_JSON, REGISTRIES, SIGNED, SLOW, SSH_KEY
+from integration.host.configs import HOLD, MIRRORED, POLICY_JSON, REGISTRIES, SIGNED, SLOW, SSH_KEY
 from integration.host.conftest import HostMaker
 from integration.host.snapshot import difference
 
@@ -77,9 +77,12 @@ def test_what_cannot_be_adopted_stops_the_agent_and_nothing_else(make_node: Host
 def test_a_newer_config_waits_until_what_was_begun_is_finished(make_node: HostMaker) -> None:
     policy = agent.policy(files={"/etc/slow.conf": ["Restart slow.service"]})
     host = make_node(files={agent.POLICY: policy, "/etc/systemd/system/slow.service": SLOW})
+    host.write(HOLD, "")
     agent.apply(host, machine_config("one", files={"/etc/slow.conf": "one"}))
     wait_phase(host, "Acting")
     agent.apply(host, machine_config("two", files={"/etc/slow.conf": "two"}))
+    assert host.read_text("/etc/slow.conf") == "one"
+    host.run(["rm", HOLD])
     wait_done(host, "two")
     assert outcomes(host) == [("one", "done"), ("two", "done")]
     digests = [event.digest for event in host.events("slow.service")]

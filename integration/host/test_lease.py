@@ -54,13 +54,18 @@ def test_an_update_waits_for_the_maintenance_through_restarts_and_reboots(node: 
 
 
 def test_maintenance_is_refused_in_the_middle_of_an_update(node: Host) -> None:
-    node.write("/etc/systemd/system/crio.service.d/slow.conf", "[Service]\nExecReload=/bin/sleep 2\n")
+    node.write(
+        "/etc/systemd/system/crio.service.d/slow.conf",
+        "[Service]\nExecReload=/bin/sh -c 'while [ -e /run/hold ]; do sleep 0.05; done'\n",
+    )
     node.run(["systemctl", "daemon-reload"])
+    node.write("/run/hold", "")
     agent.apply(node, machine_config("busy", files={POLICY_JSON: SIGNED}))
     agent.wait_phase(node, "Acting")
     refused = node.run(START, check=False)
     assert refused.returncode == 4
     assert "LeaseHeld" in refused.stderr
     assert "busy" in refused.stderr
+    node.run(["rm", "/run/hold"])
     wait_done(node, "busy")
     node.run(START)
