@@ -202,8 +202,10 @@ def _read_boot_id() -> str:
         os.close(fd)
 
 
+# What systemd answers with for a unit that it could not load or start: names of its own, and errno in two spellings.
+_OF_SYSTEMD = ("org.freedesktop.systemd1.", "System.Error.", "org.freedesktop.DBus.Error.File")
+
+
 def _no_logind(error: BusFault) -> bool:
-    """There is none, as in small containers, or systemd could not start it: then the error is one of systemd's."""
-    return isinstance(error, BusUnreachable) or error.bus_error.startswith(
-        ("org.freedesktop.systemd1.", "System.Error.")
-    )
+    """There is none, as in small containers, or systemd could not start it, for one because it is masked."""
+    return isinstance(error, BusUnreachable) or error.bus_error.startswith(_OF_SYSTEMD)

@@ -204,7 +204,9 @@ async def test_reboot_without_logind(bus: Bus, private_bus: PrivateBus) -> None:
         assert systemd.calls == [("StartUnit", ["reboot.target", "replace-irreversibly"])]
 
 
-@pytest.mark.parametrize("name", ["System.Error.EEXIST", "org.freedesktop.systemd1.UnitMasked"])
+@pytest.mark.parametrize(
+    "name", ["System.Error.EEXIST", "org.freedesktop.DBus.Error.FileExists", "org.freedesktop.systemd1.UnitMasked"]
+)
 async def test_reboot_with_a_logind_that_systemd_cannot_start(
     logind: Logind, manager: FakeLogind, private_bus: PrivateBus, name: str
 ) -> None:
