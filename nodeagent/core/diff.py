@@ -13,7 +13,7 @@ from typing import TypeVar
 from nodeagent.core.change import Change, ChangeKind
 from nodeagent.core.machineconfig import MachineConfig, UserEntry
 
-__all__ = ["diff"]
+__all__ = ["diff", "differing"]
 
 Entry = TypeVar("Entry")
 
@@ -40,14 +40,18 @@ def diff(old: MachineConfig, new: MachineConfig) -> tuple[Change, ...]:
     return tuple(sorted(changes, key=attrgetter("domain", "key")))
 
 
+def differing(old: Mapping[str, Entry], new: Mapping[str, Entry]) -> list[str]:
+    """The keys of ``new`` whose entry is not the one of ``old``."""
+    # Most entries are the same object on both sides: the parser shares them. Only the others need a look inside.
+    others = [
+        key for key, before, entry in zip(new, map(old.get, new), new.values(), strict=True) if before is not entry
+    ]
+    return [key for key in others if old.get(key) != new[key]]
+
+
 def _entries(domain: str, old: Mapping[str, Entry], new: Mapping[str, Entry]) -> Iterator[Change]:
-    # Most entries are the same object on both sides: the parser shares them.
-    for key, entry in [pair for pair in new.items() if old.get(pair[0]) is not pair[1]]:
-        before = old.get(key)
-        if before is None:
-            yield Change(domain, key, ChangeKind.ADDED)
-        elif before != entry:
-            yield Change(domain, key, ChangeKind.MODIFIED)
+    for key in differing(old, new):
+        yield Change(domain, key, ChangeKind.MODIFIED if key in old else ChangeKind.ADDED)
     for key in old.keys() - new.keys():
         yield Change(domain, key, ChangeKind.REMOVED)
 

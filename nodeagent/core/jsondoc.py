@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from nodeagent.core.document import decode_json, inspect, weight
+from nodeagent.core.document import MAX_BYTES, decode_json, inspect, weight
 from nodeagent.core.jsonfile import JsonFile
 from nodeagent.core.quickfiles import Cache, read_usual
 from nodeagent.errors import InvalidInput
@@ -66,14 +66,13 @@ _DECODER: Final = msgspec.json.Decoder(_Document)
 
 def read(text: bytes, cache: Cache) -> dict[str, object] | None:
     """The document as ``document.load`` gives it, but with ``QuickFiles`` for its files; None: use that instead."""
-    colons = text.count(b":")
-    if colons > MAX_COLONS:
+    if len(text) > MAX_BYTES or (colons := text.count(b":")) > MAX_COLONS:
         return None
     try:
         document = _DECODER.decode(text)
         rest = _Rest()
         data = rest.plain(document, ())
-    except (msgspec.MsgspecError, RecursionError, InvalidInput):
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError, InvalidInput):
         return None
     # Without a backslash outside of the rest no escape can stand for a colon or hide one.
     if not _has_exactly(text, b"\\", rest.backslashes):

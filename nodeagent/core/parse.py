@@ -10,7 +10,7 @@ import re
 from typing import Final
 
 from nodeagent.core import jsondoc, kargs
-from nodeagent.core.document import check_text, is_json, load
+from nodeagent.core.document import is_json, load
 from nodeagent.core.fields import Fields
 from nodeagent.core.ignition import read_ignition
 from nodeagent.core.machineconfig import MachineConfig
@@ -36,7 +36,6 @@ def parse(text: bytes, what: str = "the MachineConfig", *, cache: Cache | None =
     One ``cache`` for the two configs of a comparison makes them share the files that are the same in both, which
     saves decoding and comparing them. It changes no result.
     """
-    text = check_text(text, what)
     document = jsondoc.read(text, {} if cache is None else cache) if is_json(text) else None
     return parse_document(load(text, what) if document is None else document, what)
 

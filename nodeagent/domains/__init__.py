@@ -11,6 +11,7 @@ from functools import cache
 from typing import Final, TypeVar
 
 from nodeagent.core.change import Action
+from nodeagent.core.diff import differing
 from nodeagent.core.domain import Checker, Domain, Health, RuleEntry, owns
 from nodeagent.core.machineconfig import MachineConfig
 from nodeagent.core.policy import SSHKEY, Entry, Policy
@@ -99,7 +100,8 @@ def health_of(unit: str) -> tuple[Health, ...]:
 
 def changed_contents(old: MachineConfig, new: MachineConfig) -> dict[str, bytes]:
     """Path to new content of every file, unit and drop-in whose content is not that of ``old``."""
-    files, units = _changed(old.files, new.files), _changed(old.units, new.units)
+    files = {path: new.files[path] for path in differing(old.files, new.files)}
+    units = {name: new.units[name] for name in differing(old.units, new.units)}
     had = expand(MachineConfig("", _same_keys(old.files, files), _same_keys(old.units, units)))
     changed: dict[str, bytes] = {}
     for path, node in expand(MachineConfig("", files, units)).items():
@@ -107,12 +109,6 @@ def changed_contents(old: MachineConfig, new: MachineConfig) -> dict[str, bytes]
         if isinstance(node, FileNode) and (not isinstance(was, FileNode) or was.content != node.content):
             changed[path] = node.content
     return changed
-
-
-def _changed(old: Mapping[str, Value], new: Mapping[str, Value]) -> dict[str, Value]:
-    # Most entries are the same object on both sides, and only those that are not need a look inside.
-    other = [(key, entry) for key, entry in new.items() if old.get(key) is not entry]
-    return {key: entry for key, entry in other if entry != old.get(key)}
 
 
 def _same_keys(entries: Mapping[str, Value], keys: Iterable[str]) -> dict[str, Value]:
