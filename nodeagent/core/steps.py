@@ -187,8 +187,18 @@ def _enablement(unit: UnitEntry) -> WriteStep | None:
 
 
 def decides_enablement(unit: UnitEntry) -> bool:
-    """Whether this entry says that the unit is enabled or not. A bare drop-in does not, and a mask only covers it."""
-    return not unit.mask and (unit.enabled is not None or unit.contents is not None)
+    """Whether this entry says that the unit is enabled or not. A bare drop-in does not; a mask disables, so that what
+    is on the disk does not depend on the config before."""
+    return unit.mask or unit.enabled is not None or unit.contents is not None
+
+
+def _disables_first(was: UnitEntry | None, now: UnitEntry | None) -> bool:
+    """Links go while the old unit file still says which they are. Of a preset we do not know here what came of it."""
+    if now is not None and now.mask:
+        return was is None or not was.mask
+    if was is None or was.mask or was.enabled is False or not decides_enablement(was):
+        return False
+    return now is None or now.contents != was.contents
 
 
 def _unit_steps(old: MachineConfig, new: MachineConfig) -> tuple[list[WriteStep], list[WriteStep]]:
@@ -199,14 +209,12 @@ def _unit_steps(old: MachineConfig, new: MachineConfig) -> tuple[list[WriteStep]
         was, now = old.units.get(name), new.units.get(name)
         if was == now:
             continue
-        # Of a preset too we do not know here what came of it.
-        if was is not None and decides_enablement(was) and was.enabled is not False:
-            install_changes = now is None or now.mask or now.contents != was.contents
-            if install_changes:
-                before.append(DisableUnit(name))
-        if now is not None and (step := _enablement(now)) is not None:
-            after.append(step)
-        elif was is not None and (now is None or not now.mask) and (was.mask or decides_enablement(was)):
+        if _disables_first(was, now):
+            before.append(DisableUnit(name))
+        if now is not None and decides_enablement(now):
+            if (step := _enablement(now)) is not None:
+                after.append(step)
+        elif was is not None and decides_enablement(was):
             after.append(RestoreUnit(name))
     return before, after
 

@@ -37,6 +37,7 @@ def mc(*entries: FileEntry | UnitEntry | UserEntry) -> MachineConfig:
 
 A, B = FileEntry("/etc/a", b"1"), FileEntry("/etc/b", b"1")
 UNIT = "/etc/systemd/system/x.service"
+RESTORE = RestoreUnit("x.service")
 DROPIN_PATH = "/etc/systemd/system/x.service.d/a.conf"
 DROPIN = UnitEntry("x.service", dropins={"a.conf": "[Unit]\n"})
 PRESET = UnitEntry("x.service", "[Unit]\n")
@@ -75,8 +76,10 @@ ON = UnitEntry("x.service", "[Service]\n", enabled=True)
             mc(UnitEntry("x.service", "[Service]\n")),
             (DisableUnit("x.service"), WritePath(UNIT), PresetUnit("x.service")),
         ),
-        # a drop-in and a mask never said whether the unit is enabled; who stops saying it puts back what was
+        (mc(), mc(UnitEntry("x.service", mask=True)), (DisableUnit("x.service"), WritePath(UNIT))),
+        # a drop-in never said whether the unit is enabled; who stops saying it puts back what was
         (mc(DROPIN), mc(), (RemovePath(DROPIN_PATH),)),
+        (mc(UnitEntry("x.service", mask=True)), mc(DROPIN), (RemovePath(UNIT), WritePath(DROPIN_PATH), RESTORE)),
         (mc(UnitEntry("x.service", mask=True)), mc(), (RemovePath(UNIT), RestoreUnit("x.service"))),
         (mc(UnitEntry("x.service", enabled=True)), mc(DROPIN), (WritePath(DROPIN_PATH), RestoreUnit("x.service"))),
         (mc(UnitEntry("x.service", enabled=False)), mc(), (RestoreUnit("x.service"),)),
