@@ -16,7 +16,6 @@ from pathlib import Path
 from nodeagent import __version__, log
 from nodeagent.agent.api import Api
 from nodeagent.agent.context import Limits, Ports
-from nodeagent.agent.executor import Executor
 from nodeagent.agent.loop import Loop
 from nodeagent.agent.preflight import Desired, Preflight
 from nodeagent.agent.report import Report, ReportedLease
@@ -91,10 +90,9 @@ class Daemon:
             reporter=report,
         )
         self.report = report
-        self.executor = Executor(self.ports, limits(settings))
         self.loop = Loop(
             self.ports,
-            self.executor,
+            limits(settings),
             self._preflight(),
             desired=self._desired,
             load=self._load,
@@ -114,7 +112,7 @@ class Daemon:
     def _preflight(self) -> Preflight:
         return Preflight(
             self.ports,
-            self.executor.limits,
+            limits(self.settings),
             (HostValidator(),),
             self._policy,
             repair_drift=self.settings.on_drift == "repair",
@@ -131,7 +129,7 @@ class Daemon:
                 raise InvalidInput(f"{name} changes with a restart only", reason="RestartNeeded")
         self.settings = settings
         log.setup(settings.log.level)
-        self.executor.limits = limits(settings)
+        self.loop.executor.limits = limits(settings)
         self.loop.preflight = self._preflight()
 
     async def _policy(self) -> Policy:

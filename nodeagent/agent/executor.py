@@ -38,10 +38,13 @@ class Outcome(Enum):
 
 
 class Executor:
-    def __init__(self, ports: Ports, limits: Limits) -> None:
+    """``superseded`` says whether there is a newer desired config than the update's; ``look`` makes us ask."""
+
+    def __init__(self, ports: Ports, limits: Limits, superseded: Callable[[Update], Awaitable[bool]]) -> None:
         self.ports = ports
         self.limits = limits
-        self.newer = asyncio.Event()  # set by the loop: the desired config changed meanwhile
+        self.look = asyncio.Event()  # set by the loop: the desired config may have changed meanwhile
+        self._superseded = superseded
         self._work: dict[Phase, Callable[[Update], Awaitable[Next]]] = {
             Phase.LEASING: self._leasing,
             Phase.DRAINING: self._draining,
@@ -103,7 +106,8 @@ class Executor:
 
     async def _leasing(self, update: Update) -> Next:
         told = ""
-        while not self.newer.is_set():
+        while not (self.look.is_set() and await self._superseded(update)):
+            self.look.clear()
             try:
                 await self.ports.lease.acquire(HOLDER, update.record.update_id, f"update to {update.record.to_name}")
                 return Next(Phase.DRAINING if update.plan.drain and self.ports.node else Phase.WRITING)
@@ -113,7 +117,7 @@ class Executor:
                     told = str(error)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self.limits.lease_retry):
-                    await self.newer.wait()
+                    await self.look.wait()
         return Next(Phase.IDLE, SUPERSEDED, "a newer desired config is there; nothing was changed yet")
 
     async def _draining(self, update: Update) -> Next:

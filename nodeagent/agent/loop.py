@@ -9,7 +9,7 @@ import contextlib
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
-from nodeagent.agent.context import Ports, Update, narrate
+from nodeagent.agent.context import Limits, Ports, Update, narrate
 from nodeagent.agent.executor import Executor, Outcome
 from nodeagent.agent.preflight import Desired, Preflight
 from nodeagent.core import resume as resuming
@@ -34,7 +34,7 @@ class Loop:
     def __init__(
         self,
         ports: Ports,
-        executor: Executor,
+        limits: Limits,
         preflight: Preflight,
         *,
         desired: Callable[[], Awaitable[Desired | None]],
@@ -43,7 +43,7 @@ class Loop:
         chance: Callable[[], float],
     ) -> None:
         self.ports = ports
-        self.executor = executor
+        self.executor = Executor(ports, limits, self._superseded)
         self.preflight = preflight
         self._desired = desired
         self._load = load
@@ -60,7 +60,7 @@ class Loop:
         if it failed before."""
         self._retry_rejected = self._retry_rejected or retry_rejected
         self._delays = delays(RETRY_FIRST, RETRY_CAP)
-        self.executor.newer.set()
+        self.executor.look.set()
         self._wake.set()
 
     async def run(self) -> None:
@@ -124,7 +124,7 @@ class Loop:
         return 0.0 if outcome in (Outcome.ABANDONED, Outcome.DONE) else None
 
     async def _next_update(self, record: Record) -> Update | None:
-        self.executor.newer.clear()
+        self.executor.look.clear()
         self._wanted = ""
         desired = await self._desired()
         self._wanted = desired.config.name if desired else ""
@@ -154,6 +154,14 @@ class Loop:
         narrate(self.ports, update, EventKind.UPDATE_STARTED, actions, writes=len(update.writes))
         narrate(self.ports, update, EventKind.PHASE)
         return update
+
+    async def _superseded(self, update: Update) -> bool:
+        """Whether something else is desired by now. What cannot be read is something else, too."""
+        try:
+            desired = await self._desired()
+        except AgentError:
+            return True
+        return desired is None or desired.source.digest != update.record.to_digest
 
     async def check(self, desired: Desired) -> None:
         """Raises what an update to this config would be refused with. Changes nothing on the host."""

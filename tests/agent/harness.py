@@ -8,7 +8,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from nodeagent.agent.context import Limits, Ports
-from nodeagent.agent.executor import Executor
 from nodeagent.agent.loop import Loop
 from nodeagent.agent.preflight import Desired, Preflight
 from nodeagent.core.machineconfig import ConfigSource, FileEntry, MachineConfig, UnitEntry, UserEntry
@@ -89,10 +88,9 @@ class Host:
             FakeReporter(world),
         )
         preflight = Preflight(ports, self.limits, (), self._policy, self.repair_drift)
-        executor = Executor(ports, self.limits)
         self.loop = Loop(
             ports,
-            executor,
+            self.limits,
             preflight,
             desired=self._desired,
             load=self._load,
