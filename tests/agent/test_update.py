@@ -211,6 +211,22 @@ async def test_a_newer_config_takes_over_before_anything_is_written() -> None:
     assert [entry.to_name for entry in it.world.history] == ["a", "c"]
 
 
+async def test_looking_again_at_the_same_config_does_not_start_over() -> None:
+    it = await started()
+    it.world.holder = Holder("alice", "maintenance", "disk swap", "now")
+    it.want(B)
+    task = asyncio.create_task(it.settle())
+    await asyncio.sleep(5)
+    first = it.record.update_id
+    for _ in range(3):
+        it.want(B)
+        await asyncio.sleep(5)
+    assert it.record.update_id == first
+    it.world.holder = None
+    await task
+    assert it.world.history[-1].update_id == first
+
+
 async def test_a_newer_config_in_the_middle_waits_for_the_end() -> None:
     it = await started()
     it.want(B)
