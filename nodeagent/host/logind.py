@@ -43,6 +43,7 @@ _BLOCKED = ("org.freedesktop.DBus.Error.AccessDenied", "org.freedesktop.login1.B
 
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _SLACK = 60.0  # seconds by which the scheduled reboot, which only warns, is later than the real one
+_INHIBIT_TIMEOUT = 5.0  # seconds; a logind that lost its bus answers nobody, and we can do without
 _MAX_SESSIONS = 200  # enough to know that somebody is there
 _WALL_MAX = 1000  # characters; logind takes 4096
 
@@ -79,7 +80,13 @@ class Logind:
         fd = -1
         try:
             fd = await self._bus.call_for_fd(
-                _NAME, _PATH, _MANAGER, "Inhibit", "ssss", ("shutdown", "nodeagent", why, "block")
+                _NAME,
+                _PATH,
+                _MANAGER,
+                "Inhibit",
+                "ssss",
+                ("shutdown", "nodeagent", why, "block"),
+                timeout=_INHIBIT_TIMEOUT,
             )
         except BusFault as error:
             log.get(__name__).warning(
