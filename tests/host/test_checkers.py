@@ -35,6 +35,25 @@ def fake(directory: Path, name: str, script: str) -> str:
     return str(program.parent)
 
 
+# --- accounts
+
+
+async def test_owners_that_this_host_lacks(tmp_path: Path) -> None:
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc/passwd").write_text("core:x:1000:1000::/home/core:/bin/sh\n")
+    (tmp_path / "etc/group").write_text("wheel:x:10:\n")
+    good = [FileEntry("/etc/a", b"", user="core", group="wheel"), FileEntry("/etc/b", b"", user=77, group=88)]
+    kept = FileEntry("/etc/kept", b"", user="gone")
+    bad = [FileEntry("/etc/c", b"", user="coer"), FileEntry("/etc/d", b"", user="core", group="whele")]
+    old = MachineConfig("old", files={kept.path: kept})
+    new = MachineConfig("new", files={entry.path: entry for entry in (*good, kept, *bad)})
+    found = await HostValidator(root=tmp_path).check(old, new)
+    assert [(problem.path, problem.message) for problem in found] == [
+        ("/etc/c", "this host has no user 'coer'"),
+        ("/etc/d", "this host has no group 'whele'"),
+    ]
+
+
 # --- systemd-analyze
 
 needs_systemd = pytest.mark.skipif(

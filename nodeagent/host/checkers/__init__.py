@@ -21,7 +21,7 @@ from nodeagent.core.domain import Checker
 from nodeagent.core.machineconfig import MachineConfig
 from nodeagent.domains import changed_contents, checker_of
 from nodeagent.errors import Problem
-from nodeagent.host.checkers import sshd, sudoers, units
+from nodeagent.host.checkers import owners, sshd, sudoers, units
 from nodeagent.host.checkers.job import DEADLINE, CheckerLate, Job
 
 __all__ = ["HostValidator"]
@@ -51,7 +51,7 @@ class HostValidator:
         for path, content in changed_contents(old, new).items():
             if (checker := checker_of(path)) is not None:
                 wanted.setdefault(checker, {})[path] = content
-        found: list[Problem] = []
+        found = [*await asyncio.to_thread(owners.unknown, self.root, old, new)]
         for checker, changed in wanted.items():
             found += await self._one(checker, changed, old, new)
         return tuple(sorted(set(found)))
