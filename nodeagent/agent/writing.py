@@ -32,6 +32,7 @@ __all__ = ["forget_originals", "managed_keys", "restore", "write"]
 
 # What systemctl is-enabled calls a unit that starts by itself; everything else is put back by disabling.
 ENABLED_STATES = frozenset({"enabled", "enabled-runtime"})
+NOT_A_FILE = "NotAFile"
 
 
 def _key(step: WriteStep) -> str:
@@ -44,11 +45,18 @@ def _key(step: WriteStep) -> str:
             return f"password:{user}"
 
 
-async def _snapshot(ports: Ports, key: str) -> Snapshot:
+async def _snapshot(ports: Ports, key: str, leaving: Sequence[str]) -> Snapshot:
+    """``leaving`` are the paths that this update removes."""
     kind, _, name = key.partition(":")
     match kind:
         case "path":
-            return Snapshot(key, node=await ports.files.capture(name))
+            try:
+                return Snapshot(key, node=await ports.files.capture(name))
+            except AgentError as error:
+                # A directory that goes with the last file in it, and makes room for one of its name.
+                if error.reason != NOT_A_FILE or not any(path.startswith(f"{name}/") for path in leaving):
+                    raise
+                return Snapshot(key)
         case "unit":
             return Snapshot(key, text=(await ports.units.state(name)).file)
         case _:
@@ -61,7 +69,8 @@ async def _remember(ports: Ports, update: Update) -> Sequence[Snapshot]:
     if known or not update.writes:
         return known  # a second look would see what we wrote before we were killed
     keys = list(dict.fromkeys(_key(step) for step in update.writes))
-    snapshots = [await _snapshot(ports, key) for key in keys]
+    leaving = [step.path for step in update.writes if isinstance(step, RemovePath)]
+    snapshots = [await _snapshot(ports, key, leaving) for key in keys]
     await ports.store.remember(operation, snapshots)
     return snapshots
 
@@ -143,9 +152,18 @@ async def restore(ports: Ports, update: Update) -> None:
     for unit in units:
         await _attempt(failed, _disable_if_enabled(ports, unit.key.partition(":")[2]))
     for snapshot in [*others, *units]:
-        await _attempt(failed, _put(ports, snapshot))
+        await _attempt(failed, _put_back(ports, snapshot))
     if failed:
         raise Terminal("; ".join(str(error) for error in failed), reason="RevertFailed") from failed[0]
+
+
+async def _put_back(ports: Ports, snapshot: Snapshot) -> None:
+    try:
+        await _put(ports, snapshot)
+    except AgentError as error:
+        # A directory where no file was before: we never make one in the place of a file, so it is not ours.
+        if error.reason != NOT_A_FILE or snapshot.node is not None:
+            raise
 
 
 async def _attempt(failed: list[AgentError], work: Awaitable[None]) -> None:
