@@ -48,7 +48,7 @@ def print_error(error: AgentError, *, as_json: bool) -> None:
     lines = [f"nodeagent: {data['reason']}: {data['message']}"]
     problems = data["errors"]
     # One problem usually is the message.
-    if len(problems) > 1 or any(problem["message"] not in data["message"] for problem in problems):
+    if len(problems) > 1 or any(text not in data["message"] for problem in problems for text in problem.values()):
         lines += [f"  {p['path']}: {p['message']}" if p["path"] else f"  {p['message']}" for p in problems]
     lines += [f"hint: {hint}" for hint in error.hint.splitlines()]
     print("\n".join(map(printable, lines)), file=sys.stderr)
