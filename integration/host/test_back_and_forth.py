@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import HealthCheck, Phase, example, given, seed, settings
 from hypothesis import strategies as st
 
 from integration.host import agent
@@ -19,7 +19,7 @@ from integration.host.conftest import HostMaker
 from integration.host.machine import Host
 from integration.host.snapshot import Entry, difference
 
-EXAMPLES = 8
+EXAMPLES = 6
 # Some are there before we come: of the OS, with their own modes and owners, and a link. Some are below others.
 SHIPPED = {"/etc/ring/shipped": 0o640, "/etc/ring/shipped.d/tight": 0o600}
 PATHS = (
@@ -99,10 +99,14 @@ def test_there_and_back_again(make_node: HostMaker) -> None:
     @seed(20_000)
     @settings(
         max_examples=EXAMPLES,
-        phases=[Phase.generate],  # shrinking would take minutes, and the example is small enough
+        phases=[Phase.explicit, Phase.generate],  # shrinking would take minutes, and the example is small enough
         deadline=None,
         database=None,
         suppress_health_check=list(HealthCheck),
+    )
+    @example(
+        {"files": {"/etc/ring/a": FileSpec("a file")}, "units": {}, "keys": None},
+        {"files": {"/etc/ring/a/b/c": FileSpec("a directory")}, "units": {}, "keys": None},
     )
     @given(configs(), configs())
     def there_and_back(a: dict[str, Any], b: dict[str, Any]) -> None:

@@ -82,8 +82,8 @@ def test_an_update_is_told_in_few_lines_with_fields(make_node: HostMaker) -> Non
     assert host.journal(match={"UNIT": "crio.service", "JOB_TYPE": "restart", "JOB_RESULT": "done"})
 
     explained = host.run(["journalctl", "--catalog", "--no-pager", f"NODEAGENT_UPDATE_ID={newest['update_id']}"]).stdout
-    assert "-- Subject: Update to told is done" in explained
-    assert "-- Defined-By: nodeagent" in explained
+    assert "Subject: Update to told is done" in explained
+    assert "Defined-By: nodeagent" in explained
     ids = {entry["MESSAGE_ID"] for entry in host.journal(agent.UNIT) if "NODEAGENT_PHASE" in entry}
     for ident in ids:
         assert host.run(["journalctl", "--dump-catalog", ident]).stdout.startswith(f"-- {ident}"), ident
