@@ -75,5 +75,6 @@ def _users(candidates: Sequence[Candidate], desired: MachineConfig) -> dict[str,
             if candidate.has(f"password:{CORE_USER}") or gone_anyway:
                 password = user.password_hash
     if keys is None and password is None:
-        return {}
+        # A desired user without keys and password has nothing that the host could lack.
+        return {CORE_USER: wanted} if wanted == UserEntry(CORE_USER) else {}
     return {CORE_USER: UserEntry(CORE_USER, keys or (), password)}

@@ -41,3 +41,10 @@ def test_a_password_that_must_go_is_kept_in_sight_even_if_it_drifted() -> None:
     old = MachineConfig("a", users={"core": UserEntry("core", ("k",), "$6$x")})
     drifted = Candidate(old, {"password:core", "sshkey:core"})
     assert effective(old, [drifted], MachineConfig("b")).users == old.users
+
+
+def test_a_user_with_nothing_is_there_from_the_start() -> None:
+    """Or the first start of a host whose config has one would look like keys being taken away."""
+    bare = {"core": UserEntry("core")}
+    desired = MachineConfig("b", users=bare)
+    assert effective(MachineConfig(""), [Candidate(desired, set())], desired).users == bare
