@@ -11,9 +11,10 @@ import contextlib
 import itertools
 import json
 import random
+import re
 import sqlite3
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,7 +27,7 @@ from integration.host.conftest import HostMaker
 from integration.host.machine import Host
 from integration.host.snapshot import Snapshot, difference
 
-PLACE = "/run/killpoint"
+PLACE = "var/lib/killpoint"
 DROPIN = "/etc/systemd/system/nodeagent.service.d/50-killpoint.conf"
 STARTED_BY_US = """\
 [Service]
@@ -41,7 +42,6 @@ NO_LIMIT = {
 }
 
 CA_BUNDLE = "/etc/pki/ca-trust/source/anchors/openshift-config-user-ca-bundle.crt"
-POLICY_JSON = "/etc/containers/policy.json"
 SETTINGS = {"actions": {"timeout": 10, "settle": 0.1}}
 POLICY = agent.policy(
     files={"/etc/reloadable.conf": ["Reload reloadable.service"], "/etc/quiet": ["None"]},
@@ -56,8 +56,25 @@ ExecStart=/usr/libexec/stand-in %n run
 [Install]
 WantedBy=multi-user.target
 """
-SEED = 20240229
+STORE_CALLS = {
+    *("save", "remember", "keep_originals", "add_made_dirs", "promote", "forget_originals"),
+    *("take_lease", "drop_lease"),
+}
+# What a test writes itself; the copy that chpasswd keeps; and the files with its pid that make up its lock, which stay
+# when it is killed along with the daemon and which shadow-utils know for stale.
+IGNORED = re.compile(rf"{agent.DESIRED}|/etc/shadow-|/etc/\.pwd\.lock|/etc/(passwd|shadow)\.(lock|\d+)")
+PARTS = 4  # tests of their own, to run side by side
 RUNS = 50
+CUTS = 6
+SEED = 20240229
+
+
+@dataclass(frozen=True)
+class Point:
+    """Where the daemon can be ended, as killpoint.py counts and calls it."""
+
+    number: int
+    name: str
 
 
 @dataclass(frozen=True)
@@ -70,9 +87,7 @@ class Config:
     def files(self) -> dict[str, str]:
         return {
             f"/etc/quiet/{self.letter}": f"only in {self.letter}",  # so the other one is removed
-            "/etc/quiet/both": self.letter,
             "/etc/reloadable.conf": f"reloadable {self.letter}",
-            POLICY_JSON: '{"default": [{"type": "insecureAcceptAnything"}]}' + "\n" * (self.letter == "b"),
             CA_BUNDLE: f"# bundle {self.letter}\n{CERTIFICATE}",
         }
 
@@ -82,18 +97,16 @@ class Config:
         mode = {"a": 0o644, "b": 0o600}[self.letter]
         return agent.machine_config(
             self.letter,
-            files={path: FileSpec(text, mode if "quiet" in path else 0o644) for path, text in self.files.items()},
+            files={path: FileSpec(text, mode) for path, text in self.files.items()},
             units={"extra.service": UnitSpec(EXTRA.format(letter=self.letter), enabled=self.letter == "b")},
             keys=[f"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI{key} core"],
             password_hash=f"$6$salt${self.letter}",
         )
 
-    def digests(self, host: Host) -> dict[str, str]:
+    def digests(self) -> dict[str, str]:
         """What each unit has to have seen when it was acted on last."""
-        registries = host.read("/etc/containers/registries.conf")
         files = {path: text.encode() for path, text in self.files.items()}
         return {
-            "crio.service": events.digest(registries, files[POLICY_JSON]),
             "coreos-update-ca-trust.service": events.digest(files[CA_BUNDLE]),
             "reloadable.service": events.digest(files["/etc/reloadable.conf"]),
             "extra.service": events.digest(files[f"/etc/quiet/{self.letter}"]),
@@ -104,86 +117,127 @@ A, B = Config("a"), Config("b")
 
 
 class Updates:
-    """Goes from config to config on one host, and proves after each that nothing shows of what was done to it."""
+    """Goes from config to config on one host, and proves after each that nothing shows of what was done to it.
+
+    It looks from outside at the host's disk: a command in the host takes as long as a step of the update.
+    """
 
     def __init__(self, host: Host) -> None:
         self.host = host
+        self.place = host.root / PLACE
+        self.entries = 0  # of the history
         self.known: dict[str, Snapshot] = {}
-        self.points: dict[str, list[tuple[int, str]]] = {}
+        self.points: dict[str, list[Point]] = {}
         self.seconds = 0.0
-        agent.apply(host, A.text)
-        agent.wait_done(host, "a")
+        self.go(A)
         for config in (B, A):
             started = time.monotonic()
             self.go(config)
             self.seconds = time.monotonic() - started
             self.known[config.letter] = self.snapshot()
-            if host.exists(f"{PLACE}/points"):
-                self.points[config.letter] = self.listed()
-
-    def listed(self) -> list[tuple[int, str]]:
-        lines = [line.split(" ", 1) for line in self.host.read_text(f"{PLACE}/points").splitlines()]
-        return [(int(number), name) for number, name in lines]
+            if self.place.exists():
+                lines = [line.split(" ", 1) for line in (self.place / "points").read_text().splitlines()]
+                self.points[config.letter] = [Point(int(number), name) for number, name in lines]
 
     def snapshot(self) -> Snapshot:
         entries = self.host.snapshot("/etc", "/var/home/core")
-        # Copies by chpasswd of what it replaced, the one before last after a kill; and what the test itself writes.
-        for path in ("/etc/shadow-", "/etc/.pwd.lock", agent.DESIRED):
-            entries.pop(path, None)
-        return entries
+        return {path: entry for path, entry in entries.items() if not IGNORED.fullmatch(path)}
+
+    def events(self) -> list[events.UnitEvent]:
+        return events.parse((self.host.root / events.EVENTS.lstrip("/")).read_text())
 
     def store(self, query: str) -> list[Any]:
-        """Read from outside, as another process of the host could."""
+        """Read as by another process of the host. Raises sqlite3.OperationalError after a write was cut short."""
         path = self.host.root / agent.STORE.lstrip("/")
         with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=5)) as store:
             return [json.loads(row[0]) for row in store.execute(query)]
 
     def start(self, config: Config) -> None:
-        agent.write_desired(self.host, config.text)
+        desired = self.host.root / agent.DESIRED.lstrip("/")
+        new = desired.with_suffix(".new")
+        new.touch(0o600)
+        new.write_text(config.text)
+        new.rename(desired)
+        self.entries += 1
 
     def finish(self, config: Config) -> None:
-        agent.wait_done(self.host, config.letter)
+        def over() -> bool:
+            try:
+                (record,) = self.store("SELECT json FROM record")
+                history = self.store("SELECT json FROM history ORDER BY seq DESC LIMIT 1")
+            except sqlite3.OperationalError:
+                return False
+            assert record["phase"] != "Degraded", record
+            return bool(record["phase"] == "Idle" and history and history[0]["to_name"] == config.letter)
+
+        self.host.wait_for(over, f"{config.letter} is the current config", agent.DONE_TIMEOUT, every=0.02)
 
     def go(self, config: Config) -> None:
         self.start(config)
         self.finish(config)
 
-    def kill_at(self, config: Config, number: int) -> None:
-        """One update, in which the daemon is killed at that point."""
-        self.host.write(f"{PLACE}/at", f"{number} kill")
-        self.go(config)
-        assert not self.host.exists(f"{PLACE}/at"), "the point was not reached"
+    def disturbed(self, config: Config, how: Callable[[], None], what: str, *, same_boot: bool = True) -> None:
+        """One update to `config` with `how` done to it, which may wait; and all that has to be so afterwards."""
+        before, boot_id = len(self.events()), self.host.boot_id
+        try:
+            self.start(config)
+            how()
+            self.finish(config)
+            self.check(config, before, rebooted=not same_boot)
+            if same_boot:
+                assert self.host.boot_id == boot_id, "a needless reboot"
+        except Exception as error:
+            error.add_note(f"on the way to {config.letter}: {what}")
+            raise
 
-    def cut_at(self, config: Config, number: int) -> None:
+    def kill_at(self, config: Config, point: Point | None) -> None:
+        """One update, in which the daemon is killed at that point, if any."""
+        if point is not None:
+            (self.place / "at").write_text(f"{point.number} kill")
+        self.disturbed(config, lambda: None, f"killed at {point}")
+        assert not (self.place / "at").exists(), f"{point} was not reached"
+
+    def kill_after(self, config: Config, seconds: float) -> None:
+        def kill() -> None:
+            time.sleep(seconds)
+            self.host.kill(agent.UNIT)
+
+        self.disturbed(config, kill, f"killed after {seconds:.3f} s of {self.seconds:.3f} s")
+
+    def cut_at(self, config: Config, point: Point) -> None:
         """One update, in which the host loses its power at that point."""
-        self.host.write(f"{PLACE}/at", f"{number} stop")
-        self.start(config)
-        self.host.wait_for(lambda: self.host.exists(f"{PLACE}/reached"), "the point is reached")
-        self.host.power_cut()
-        self.finish(config)
+        reached = self.place / "reached"
+        (self.place / "at").write_text(f"{point.number} stop")
 
-    def check(self, config: Config, entries: int, *, events_before: int, same_boot: str = "") -> None:
-        """All that has to be so after an update, whatever happened in the middle of it."""
+        def cut() -> None:
+            self.host.wait_for(reached.exists, f"{point} is reached")
+            self.host.power_off()
+            reached.unlink()
+            self.host.boot()
+
+        self.disturbed(config, cut, f"the power was cut at {point}", same_boot=False)
+
+    def check(self, config: Config, before: int, *, rebooted: bool) -> None:
         host = self.host
         changed = difference(self.known[config.letter], self.snapshot())
         assert not changed, f"the host is not as after an undisturbed update: {changed}"
-        noted = host.events()[events_before:]
-        for unit, digest in config.digests(host).items():
+        noted = self.events()[before:]
+        for unit, digest in config.digests().items():
+            if rebooted and unit == "extra.service" and config is A:
+                continue  # disabled there, so nothing starts it at boot
             seen = [event.digest for event in noted if event.unit == unit and event.event != "stop"]
             assert seen, f"{unit}: the action did not run"
             assert seen[-1] == digest, f"{unit} runs with old content"
-        assert f"core:$6$salt${config.letter}:" in host.read_text("/etc/shadow")
+        assert any(event.unit == "crio.service" and event.event == "start" for event in noted)
+        assert f"core:$6$salt${config.letter}:" in (host.root / "etc/shadow").read_text()
         assert host.unit("extra.service", "NeedDaemonReload")["NeedDaemonReload"] == "no"
         (record,) = self.store("SELECT json FROM record")
         assert (record["phase"], record["update_id"]) == ("Idle", "")
-        assert agent.status(host)["lease"] is None
-        history = self.store("SELECT json FROM history ORDER BY seq")
-        assert len(history) == entries, "each update is in the history once"
-        assert (history[-1]["outcome"], history[-1]["to_name"]) == ("done", config.letter)
+        assert self.store("SELECT json FROM lease") == []
         assert self.store("SELECT '\"' || key || '\"' FROM snapshots") == []
-        if same_boot:
-            assert host.boot_id == same_boot, "a needless reboot"
-            assert history[-1]["reboots"] == 0
+        history = self.store("SELECT json FROM history ORDER BY seq")
+        assert len(history) == self.entries, "each update is in the history once"
+        assert (history[-1]["outcome"], history[-1]["to_name"]) == ("done", config.letter)
 
 
 @pytest.fixture
@@ -191,21 +245,22 @@ def killpoint_node(make_node: HostMaker) -> Host:
     return make_node(settings=SETTINGS, files={agent.POLICY: POLICY, DROPIN: STARTED_BY_US + AT_ONCE, **NO_LIMIT})
 
 
-def steps(points: Sequence[tuple[int, str]]) -> list[tuple[int, str]]:
-    return [(number, name) for number, name in points if name.startswith(("step-", "phase ", "update-"))]
+def steps(points: Sequence[Point]) -> list[Point]:
+    """Before and after every step, and each phase."""
+    return [point for point in points if point.name.startswith(("step-", "phase ", "update-"))]
 
 
-def calls(points: Sequence[tuple[int, str]]) -> list[tuple[int, str]]:
-    return [(number, name) for number, name in points if name.startswith(("before ", "after "))]
+def notes(points: Sequence[Point]) -> list[Point]:
+    """Before every write of the store, which is where something was done and not yet noted."""
+    return [point for point in points if point.name.startswith("before ") and point.name.split()[1] in STORE_CALLS]
 
 
 def test_the_plan_is_worth_it(killpoint_node: Host) -> None:
     """At least eight steps, of every kind, in both directions: what the other tests kill at."""
     updates = Updates(killpoint_node)
     for letter, other in (("b", "a"), ("a", "b")):
-        names = [name for _, name in updates.points[letter]]
+        names = [point.name for point in updates.points[letter]]
         done = [name.removeprefix("step-done ") for name in names if name.startswith("step-done")]
-        assert len(done) >= 8
         for step in (
             *(f"write {path}" for path in Config(letter).files),
             f"remove /etc/quiet/{other}",
@@ -219,71 +274,41 @@ def test_the_plan_is_worth_it(killpoint_node: Host) -> None:
         ):
             assert step in done
             assert names.index(f"step-started {step}") < names.index(f"step-done {step}")
+    assert {point.name.split()[1] for point in notes(updates.points["a"])} == STORE_CALLS
 
 
-def test_killed_before_and_after_every_step(killpoint_node: Host) -> None:
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("part", range(PARTS))
+def test_killed_before_and_after_every_step(killpoint_node: Host, part: int) -> None:
     updates = Updates(killpoint_node)
-    host, boot_id = killpoint_node, killpoint_node.boot_id
-    entries = 3
-    # Every step and phase on the way to B; on the way back every call, which includes "done, but not yet noted".
-    for there, back in itertools.zip_longest(steps(updates.points["b"]), calls(updates.points["a"])):
-        for config, point in ((B, there), (A, back)):
-            entries += 1
-            before = len(host.events())
-            try:
-                if point is None:
-                    updates.go(config)
-                else:
-                    updates.kill_at(config, point[0])
-                updates.check(config, entries, events_before=before, same_boot=boot_id)
-            except Exception as error:
-                error.add_note(f"on the way to {config.letter}, killed at {point}")
-                raise
+    # Steps and phases on the way to B; on the way back what is noted in the store.
+    there, back = steps(updates.points["b"])[part::PARTS], notes(updates.points["a"])[part::PARTS]
+    assert len(there) >= len(back) >= 4
+    for one, other in itertools.zip_longest(there, back):
+        updates.kill_at(B, one)
+        updates.kill_at(A, other)
 
 
-def test_killed_at_random_times(make_node: HostMaker) -> None:
-    host = make_node(settings=SETTINGS, files={agent.POLICY: POLICY, DROPIN: AT_ONCE, **NO_LIMIT})
-    updates = Updates(host)
-    chance = random.Random(SEED)
-    restarts = 0
-    for run in range(RUNS):
-        config = (B, A)[run % 2]
-        before, delay = len(host.events()), chance.uniform(0, updates.seconds)
-        try:
-            updates.start(config)
-            time.sleep(delay)
-            host.kill(agent.UNIT)
-            updates.finish(config)
-            updates.check(config, 4 + run, events_before=before, same_boot=host.boots[0].boot_id)
-        except Exception as error:
-            error.add_note(f"run {run} to {config.letter}, killed after {delay:.3f} s of {updates.seconds:.3f} s")
-            raise
-        restarts += 1
-    assert int(host.unit(agent.UNIT, "NRestarts")["NRestarts"]) == restarts
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("part", range(2))
+def test_killed_at_random_times(make_node: HostMaker, part: int) -> None:
+    updates = Updates(make_node(settings=SETTINGS, files={agent.POLICY: POLICY, DROPIN: AT_ONCE, **NO_LIMIT}))
+    chance = random.Random(SEED + part)
+    for run in range(RUNS // 2):
+        updates.kill_after((B, A)[run % 2], chance.uniform(0, updates.seconds))
+    assert int(updates.host.unit(agent.UNIT, "NRestarts")["NRestarts"]) == RUNS // 2
 
 
+@pytest.mark.timeout(300)
 def test_the_power_is_cut(killpoint_node: Host) -> None:
     updates = Updates(killpoint_node)
-    host = killpoint_node
-    entries = 3
-    kinds = [name for _, name in updates.points["b"]]
-    points = {config.letter: sample(updates.points[config.letter], 8, seed) for seed, config in enumerate((B, A))}
-    assert kinds
-    for config, number, name in itertools.chain.from_iterable(
-        ((B, *there), (A, *back)) for there, back in zip(points["b"], points["a"], strict=True)
-    ):
-        entries += 1
-        before = len(host.events())
-        try:
-            updates.cut_at(config, number)
-            updates.check(config, entries, events_before=before)
-        except Exception as error:
-            error.add_note(f"on the way to {config.letter}, the power was cut at {number} {name}")
-            raise
-    assert host.reboots == 0, "power cuts are no reason to reboot"
+    for there, back in zip(sample(updates.points["b"], 0), sample(updates.points["a"], 1), strict=True):
+        updates.cut_at(B, there)
+        updates.cut_at(A, back)
+    assert killpoint_node.reboots == 0, "power cuts are no reason to reboot"
 
 
-def sample(points: Sequence[tuple[int, str]], count: int, offset: int) -> list[tuple[int, str]]:
-    """Evenly over the whole update; with another `offset` others."""
-    stride = len(points) / count
-    return [points[int((index + 0.25 + offset / 2) * stride)] for index in range(count)]
+def sample(points: Sequence[Point], offset: int) -> list[Point]:
+    """CUTS points, evenly over the whole update; others with another `offset`."""
+    stride = len(points) / CUTS
+    return [points[int((index + 0.25 + offset / 2) * stride)] for index in range(CUTS)]

@@ -1,11 +1,11 @@
 """Runs the installed daemon and ends it at a point that a test names: no hook in the agent is needed for that.
 
 Started by the bundle's own interpreter instead of /usr/bin/nodeagent (a drop-in of the test changes ExecStart). Every
-event of an update and every call that changes the host or the store is a point, counted from the start of the update;
-/run/killpoint/points lists those of the present update as lines `NUMBER NAME`. /run/killpoint/at holds `NUMBER HOW`:
+event of an update and every call that changes the host or the store is a point, counted from the start of the update.
+In /var/lib/killpoint, `points` lists those of the present update as lines `NUMBER NAME`, and `at` holds `NUMBER HOW`:
 
     kill    SIGKILL at that point, as the OOM killer would
-    stop    nothing moves any more, and /run/killpoint/reached appears: for a test that cuts the power then
+    stop    nothing moves any more, and `reached` appears: for a test that cuts the power then
 
 The file is removed first, so that it counts once. A name is `EVENT STEP`, or `before` or `after` and the call.
 """
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 HOME = Path("/usr/lib/nodeagent")
-PLACE = Path("/run/killpoint")
+PLACE = Path("/var/lib/killpoint")
 AT, POINTS, REACHED = PLACE / "at", PLACE / "points", PLACE / "reached"
 
 EVENTS = {"phase", "step-started", "step-done", "step-skipped", "step-failed", "update-started", "update-done"}
