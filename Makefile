@@ -7,6 +7,8 @@ SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# Hosts at a time: they mostly wait, so one more than most machines have cores.
+HOSTS ?= 3
 STAMP := $(VENV)/.stamp
 PYTEST := $(BIN)/pytest
 SUDO_NOTE = $(if $(filter 0,$(shell id -u)),,(not root: the rings that boot hosts will say what is missing))
@@ -27,16 +29,16 @@ demo: venv ## one change, planned and applied on a real systemd host made on the
 
 test: venv ## rings 1 and 2: pure, protocols, and a real systemd host in a container
 	@echo "== ring 1: pure and protocol tests"
-	@$(PYTEST) -q tests
+	@$(PYTEST) -q -n 2 tests
 	@echo "== ring 2: the package, and real systemd hosts $(SUDO_NOTE)"
-	@$(PYTEST) -q integration
+	@$(PYTEST) -q -n $(HOSTS) --dist loadgroup integration
 	@echo "make test: all rings passed"
 
 unit: venv ## ring 1 only, in seconds
-	@$(PYTEST) -q tests
+	@$(PYTEST) -q -n 2 tests
 
 host: venv ## ring 2 only
-	@$(PYTEST) -q integration
+	@$(PYTEST) -q -n $(HOSTS) --dist loadgroup integration
 
 check: venv ## ruff, mypy --strict, import contract, dead code
 	@$(BIN)/ruff format --check .
