@@ -17,8 +17,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from integration.host import machine
-from integration.host.certificate import CERTIFICATE
+from integration.host import agent, machine
+from integration.host.configs import ANCHOR, CERTIFICATE, MIRRORED, REGISTRIES
 from integration.host.errors import HostRingError, Unavailable
 from integration.host.image import Image, base_image
 from integration.host.machine import Host
@@ -28,20 +28,7 @@ PROJECT = Path(__file__).resolve().parent.parent
 BUILD_TIMEOUT = 900.0  # seconds; the first build on a machine fetches 150 MB
 UPDATE_TIMEOUT = 60.0
 
-CA_BUNDLE = "/etc/pki/ca-trust/source/anchors/openshift-config-user-ca-bundle.crt"
 CONFIGS = "/root"
-
-REGISTRIES = """\
-unqualified-search-registries = ["registry.example.com"]
-
-[[registry]]
-prefix = "registry.example.com"
-location = "registry.example.com"
-
-[[registry.mirror]]
-location = "mirror.example.com"
-pull-from-mirror = "digest-only"
-"""
 
 # The agent's own settings, to be quick: by default it watches a restarted unit for ten seconds.
 SETTINGS = "actions: {settle: 2}\nreboot: {warn_users: 0}\n"
@@ -147,7 +134,7 @@ def prepare(story: Story) -> Image:
     machine.sweep()
     story.say("   nodeagent's package: its own interpreter, libraries and units in one tar (make package)")
     package(story)
-    (tarball,) = (PROJECT / "dist").glob("nodeagent-*.tar.gz")
+    tarball = max((PROJECT / "dist").glob("nodeagent-*.tar.gz"), key=lambda path: path.stat().st_mtime)
     return installed_image(image, tarball)
 
 
@@ -163,7 +150,7 @@ def package(story: Story) -> None:
 
 def boot(host: Host, story: Story) -> Node:
     host.write("/etc/nodeagent/config.d/50-demo.yaml", SETTINGS)
-    host.write("/etc/nodeagent/policy.yaml", POLICY)
+    host.write(agent.POLICY, POLICY)
     started = time.monotonic()
     host.boot()
     version = host.run(["systemctl", "--version"]).stdout.split()[1]
@@ -175,9 +162,9 @@ def boot(host: Host, story: Story) -> Node:
 
 def configs(node: Node) -> None:
     """What the cluster wants, in three versions that differ in one thing each."""
-    base = {"/etc/containers/registries.conf": node.host.read_text("/etc/containers/registries.conf")}
+    base = {REGISTRIES: node.host.read_text(REGISTRIES)}
     base |= {"/etc/flaky/mode": "ok\n"}
-    trusted = base | {"/etc/containers/registries.conf": REGISTRIES, CA_BUNDLE: CERTIFICATE}
+    trusted = base | {REGISTRIES: MIRRORED, ANCHOR: CERTIFICATE}
     # The stand-in service reads this file: it does not start any more until the host was rebooted.
     broken = trusted | {"/etc/flaky/mode": "fail until-reboot\n"}
     for name, files in (("worker-1", base), ("worker-2", trusted), ("worker-3", broken)):
@@ -199,8 +186,9 @@ def change(node: Node) -> None:
     boot_id, starts = node.host.boot_id, node.starts("crio.service")
     node.show("nodeagent", "apply", "--wait", f"{CONFIGS}/worker-2.yaml")
     node.show("nodeagent", "status")
-    story.expect("the new content is in place", node.host.read_text("/etc/containers/registries.conf") == REGISTRIES)
-    story.expect("crio.service was restarted exactly once", node.starts("crio.service") == starts + 1)
+    story.expect("the new content is in place", node.host.read_text(REGISTRIES) == MIRRORED)
+    once = node.starts("crio.service") == starts + 1
+    story.expect("crio.service was restarted once, though both files ask for something", once)
     story.expect("the host was not rebooted", node.host.boots[-1].boot_id == boot_id)
     story.expect("worker-2 is the current config", node.in_force("worker-2"), node.ask("status"))
 
@@ -209,7 +197,9 @@ def failure(node: Node) -> None:
     story, host = node.story, node.host
     story.chapter("A change whose restart fails")
     story.say("   flaky.service will not start with this config until the host was rebooted.")
-    node.show("nodeagent", "plan", "--from", f"{CONFIGS}/worker-2.yaml", "--to", f"{CONFIGS}/worker-3.yaml")
+    story.say("   This host's own policy says what a change of its file asks for, so the plan is told of it:")
+    configs = ["--from", f"{CONFIGS}/worker-2.yaml", "--to", f"{CONFIGS}/worker-3.yaml"]
+    node.show("nodeagent", "plan", *configs, "--policy", agent.POLICY)
     first = host.boot_id
     # Not with --wait: the host goes down under it.
     with host.rebooting(timeout=UPDATE_TIMEOUT):
@@ -217,7 +207,7 @@ def failure(node: Node) -> None:
     story.say(f"   The host rebooted: boot {first[:8]} became boot {host.boot_id[:8]}.")
     host.wait_for(lambda: node.in_force("worker-3"), "worker-3 is in force", timeout=UPDATE_TIMEOUT)
     messages = [f"{entry['PRIORITY']}  {entry['MESSAGE']}" for entry in failure_entries(host)]
-    story.say("   What the agent wrote into the journal (with its priority):")
+    story.say("   The journal of that update, in both boots, with its priorities:")
     story.output("\n".join(messages))
     node.show("nodeagent", "status")
     story.expect("there was one reboot and not a second one", host.reboots == 1, host.reboots)

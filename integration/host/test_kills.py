@@ -22,7 +22,7 @@ import pytest
 
 from integration.host import agent, events
 from integration.host.agent import FileSpec, UnitSpec
-from integration.host.certificate import CERTIFICATE
+from integration.host.configs import ANCHOR, CERTIFICATE
 from integration.host.conftest import HostMaker
 from integration.host.machine import Host
 from integration.host.snapshot import Snapshot, difference
@@ -41,7 +41,6 @@ NO_LIMIT = {
     for unit in ("crio", "reloadable", "coreos-update-ca-trust", "extra")
 }
 
-CA_BUNDLE = "/etc/pki/ca-trust/source/anchors/openshift-config-user-ca-bundle.crt"
 SETTINGS = {"actions": {"timeout": 10, "settle": 0.1}}
 POLICY = agent.policy(
     files={"/etc/reloadable.conf": ["Reload reloadable.service"], "/etc/quiet": ["None"]},
@@ -88,7 +87,7 @@ class Config:
         return {
             f"/etc/quiet/{self.letter}": f"only in {self.letter}",  # so the other one is removed
             "/etc/reloadable.conf": f"reloadable {self.letter}",
-            CA_BUNDLE: f"# bundle {self.letter}\n{CERTIFICATE}",
+            ANCHOR: f"# bundle {self.letter}\n{CERTIFICATE}",
         }
 
     @property
@@ -107,7 +106,7 @@ class Config:
         """What each unit has to have seen when it was acted on last."""
         files = {path: text.encode() for path, text in self.files.items()}
         return {
-            "coreos-update-ca-trust.service": events.digest(files[CA_BUNDLE]),
+            "coreos-update-ca-trust.service": events.digest(files[ANCHOR]),
             "reloadable.service": events.digest(files["/etc/reloadable.conf"]),
             "extra.service": events.digest(files[f"/etc/quiet/{self.letter}"]),
         }
