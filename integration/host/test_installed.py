@@ -15,10 +15,10 @@ from integration.host.conftest import finish
 from integration.host.image import Image
 from integration.host.machine import Host
 
-EXPOSURE = 5.0  # of systemd-analyze security: 10 is everything, and managing files of all users costs some
-WATCHED = 4.0  # seconds of doing nothing
+EXPOSURE = 3.2  # of systemd-analyze security, from 0 to 10: 3.0 with systemd 257, and each version weighs anew
+WATCHED = 3.0  # seconds of doing nothing
 IDLE = 0.02  # of one processor
-RSS_MB = 90
+RSS_MB = 60  # measured: 37
 
 
 @pytest.fixture(scope="module")
@@ -108,9 +108,6 @@ def test_it_may_little(up: Host) -> None:
 def test_it_costs_nothing_while_nothing_happens(up: Host) -> None:
     time.sleep(1)  # start-up is over
 
-    def spent() -> float:
-        return int(up.unit(agent.UNIT, "CPUUsageNSec")["CPUUsageNSec"]) / 1e9
-
     main = up.unit(agent.UNIT, "MainPID")["MainPID"]
 
     def ticks() -> int:
@@ -124,7 +121,6 @@ def test_it_costs_nothing_while_nothing_happens(up: Host) -> None:
     rss = int(about["VmRSS"].split()[0]) / 1024
     assert used <= IDLE
     assert rss <= RSS_MB
-    print(f"idle: {used:.2%} of a processor, {rss:.0f} MB")
 
 
 def test_the_manual_and_the_completion_are_there(up: Host) -> None:
