@@ -172,4 +172,5 @@ async def watch_units(
             raise VerifyFailed(
                 f"{look.why or 'units'} after {limits.verify_timeout:.0f} s", reason="VerifyLate", curable=True
             )
-        await asyncio.sleep(min(LOOK_AGAIN, max(limits.settle, 0.01)))
+        left = LOOK_AGAIN if first is None else limits.settle - (clock() - since)
+        await asyncio.sleep(min(LOOK_AGAIN, max(left, 0.05)))
