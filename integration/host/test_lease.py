@@ -23,7 +23,7 @@ def test_an_update_waits_for_the_maintenance_through_restarts_and_reboots(node: 
     node.run(START)
     assert maintenance(node)["active"] is True
     again = node.run(START, check=False)
-    assert again.returncode in (0, 4), again.stderr
+    assert again.returncode == 0, "once more by the same person is no conflict"
     before = agent.managed(node)
     agent.apply(node, machine_config("patient", files={POLICY_JSON: SIGNED}))
 
