@@ -51,7 +51,8 @@ async def act(ports: Ports, limits: Limits, update: Update, steps: tuple[ActStep
         if isinstance(step, RestartUnit | ReloadUnit) and await ports.health.check(step.unit) == "":
             # What was unwell before is not held against the new config.
             update.record = replace(update.record, well=update.record.well | {step.unit})
-            await ports.store.save(update.record)
+        # A store that takes nothing more stops us here. After the action it would have it done again at every start.
+        await ports.store.save(update.record)
         try:
             await _do(ports, limits, step)
         except AgentError as error:

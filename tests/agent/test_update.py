@@ -10,9 +10,10 @@ from nodeagent.core.events import EventKind
 from nodeagent.core.machineconfig import UnitEntry
 from nodeagent.core.phase import Phase
 from nodeagent.core.ports import Holder, Inhibitor
+from nodeagent.core.record import Record
 from nodeagent.core.tree import FileNode, expand
 from nodeagent.errors import Terminal
-from tests.agent.fakes import FakeUnit, FakeUsers, World
+from tests.agent.fakes import FakeStore, FakeUnit, FakeUsers, World
 from tests.agent.harness import Host, config
 
 pytestmark = pytest.mark.looptime
@@ -333,6 +334,29 @@ async def test_a_password_that_cannot_be_set(monkeypatch: pytest.MonkeyPatch) ->
     assert (it.record.reason, it.world.history[-1].reason) == ("Reverted", "PasswordNotSet")
     assert it.world.passwords["core"] == "$6$a"
     assert it.world.disk == expand(old)
+
+
+async def test_a_store_that_fills_in_the_middle(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What cannot be noted must not be done again at every start of the daemon."""
+    it = await started()
+    save = FakeStore.save
+
+    async def full(self: FakeStore, record: Record) -> None:
+        if it.actions():
+            raise Terminal("no space left", reason="NoSpace")
+        await save(self, record)
+
+    monkeypatch.setattr(FakeStore, "save", full)
+    it.want(B)
+    for _ in range(5):
+        with pytest.raises(Terminal, match="no space left"):
+            await it._live()
+    assert it.actions() == ["restart app.service"]
+    monkeypatch.setattr(FakeStore, "save", save)
+    await it.settle()
+    assert it.phase is Phase.IDLE
+    assert it.actions() == ["restart app.service"] * 2
+    assert it.world.history[-1].outcome == "done"
 
 
 WEB = config("web", {"/etc/app/x": "1", "/etc/quiet/q": "1", "/etc/web/x": "1"})
