@@ -119,29 +119,57 @@ def test_a_file_that_cannot_be_written(node: Host, break_it: Callable[[Host], No
     assert agent.unit_events(node, since=noted) == []
 
 
+def small_state(host: Host) -> None:
+    """Give the agent a filesystem of its own for its state, which a test can fill."""
+    host.run(["systemctl", "stop", agent.UNIT])
+    host.run(["cp", "-a", "/var/lib/nodeagent", "/root/state"])
+    host.mount_tmpfs("/var/lib/nodeagent", "1m")
+    host.run(["cp", "-a", "/root/state/.", "/var/lib/nodeagent"])
+    host.run(["chmod", "700", "/var/lib/nodeagent"])
+    host.write(f"/etc/systemd/system/{agent.UNIT}.d/10-soon.conf", "[Service]\nRestartSec=200ms\n")
+    host.run(["systemctl", "daemon-reload"])
+    host.run(["systemctl", "start", agent.UNIT])
+    agent.wait_daemon(host)
+
+
+def told(host: Host, reason: str) -> bool:
+    return any(entry.get("NODEAGENT_REASON") == reason for entry in host.journal(agent.UNIT))
+
+
 def test_a_full_state_directory(node: Host) -> None:
     agent.apply(node, reloadable("one"))
     agent.wait_done(node, "one")
-    node.run(["systemctl", "stop", agent.UNIT])
-    node.run(["cp", "-a", "/var/lib/nodeagent", "/root/state"])
-    node.mount_tmpfs("/var/lib/nodeagent", "1m")
-    node.run(["cp", "-a", "/root/state/.", "/var/lib/nodeagent"])
-    node.run(["chmod", "700", "/var/lib/nodeagent"])
-    node.run(["systemctl", "start", agent.UNIT])
-    agent.wait_daemon(node)
+    small_state(node)
     node.fill_disk("/var/lib/nodeagent/ballast")
     noted = len(node.events())
     agent.write_desired(node, reloadable("two"))
-    node.wait_for(
-        lambda: any(entry.get("NODEAGENT_REASON") == "NoSpace" for entry in node.journal(agent.UNIT)),
-        "the journal names the reason",
-    )
+    node.wait_for(lambda: told(node, "NoSpace"), "the journal names the reason")
     assert node.read_text(RELOADABLE) == "one", "what cannot be remembered is not begun"
     assert agent.unit_events(node, since=noted) == []
     node.run(["rm", "/var/lib/nodeagent/ballast"])
     agent.wait_done(node, "two")
     assert agent.outcomes(node)[-1] == ("two", "done")
     assert node.reboots == 0
+
+
+def test_the_state_directory_fills_in_the_middle(slow_node: Host) -> None:
+    """What cannot be noted must not be done again and again."""
+    host = slow_node
+    agent.apply(host, reloadable("one"))
+    agent.wait_done(host, "one")
+    small_state(host)
+    noted = len(host.events())
+    agent.write_desired(host, reloadable("two"))
+    restarting(host)
+    host.fill_disk("/var/lib/nodeagent/ballast")
+    host.wait_for(lambda: int(host.unit(agent.UNIT, "NRestarts")["NRestarts"]) >= 3, "the daemon tries again")
+    assert told(host, "NoSpace")
+    assert agent.unit_events(host, since=noted).count("reloadable.service start") == 1
+    host.run(["rm", "/var/lib/nodeagent/ballast"])
+    agent.wait_done(host, "two")
+    assert agent.outcomes(host)[-1] == ("two", "done")
+    assert agent.unit_events(host, since=noted).count("reloadable.service start") <= 2
+    assert host.reboots == 0
 
 
 # Services that the agent talks to
@@ -244,10 +272,7 @@ def test_a_store_that_cannot_be_read(node: Host, damage: Callable[[Path], None],
     node.run(["systemctl", "start", agent.UNIT], check=False)
     node.run(["systemctl", "reset-failed", agent.UNIT], check=False)
     agent.write_desired(node, reloadable("two"))
-    node.wait_for(
-        lambda: any(entry.get("NODEAGENT_REASON") == reason for entry in node.journal(agent.UNIT)),
-        "the journal names the reason",
-    )
+    node.wait_for(lambda: told(node, reason), "the journal names the reason")
     asked = node.run(["nodeagent", "status"], check=False)
     assert asked.returncode != 0
     assert reason in asked.stdout + asked.stderr
