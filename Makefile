@@ -13,7 +13,7 @@ STAMP := $(VENV)/.stamp
 PYTEST := $(BIN)/pytest
 SUDO_NOTE = $(if $(filter 0,$(shell id -u)),,(not root: the rings that boot hosts will say what is missing))
 
-.PHONY: help venv demo test check format unit host package wheel bench docs clean
+.PHONY: help venv demo test versions check format unit host package wheel bench docs clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
@@ -39,6 +39,9 @@ unit: venv ## ring 1 only, in seconds
 
 host: venv ## ring 2 only
 	@$(PYTEST) -q -n $(HOSTS) --dist loadgroup integration
+
+versions: venv ## ring 1 on every other supported Python of this machine
+	@packaging/versions.sh $(VENV)
 
 check: venv ## ruff, mypy --strict, import contract, dead code
 	@$(BIN)/ruff format --check .

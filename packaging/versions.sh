@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# Ring 1 on every supported Python that this machine has besides the one of the development environment.
+# Usage: versions.sh VENV. The environments are kept in VENV/versions.
+set -euo pipefail
+venv=$1
+is() { [ "$("$1" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null)" = "$2" ]; }
+
+find_python() {
+    local candidate
+    for candidate in "python$1" "/usr/bin/python$1" "${PYENV_ROOT:-$HOME/.pyenv}/versions/$1".*/bin/python; do
+        if is "$candidate" "$1"; then
+            echo "$candidate"
+            return
+        fi
+    done
+}
+
+for version in 3.11 3.12 3.13 3.14; do
+    if is "$venv/bin/python" "$version"; then
+        continue
+    fi
+    python=$(find_python "$version")
+    if [ -z "$python" ]; then
+        echo "== Python $version is not on this machine"
+        continue
+    fi
+    echo "== ring 1 on $("$python" -V)"
+    UV_PROJECT_ENVIRONMENT=$venv/versions/$version "$venv/bin/uv" sync --frozen --all-groups --quiet --python "$python"
+    "$venv/versions/$version/bin/pytest" -q -n 2 tests
+done
+echo "make versions: passed on all that are here"
