@@ -71,3 +71,14 @@ Environment=WATCH=/etc/slow.conf
 ExecStartPre=/bin/sh -c 'while [ -e {HOLD} ]; do sleep 0.05; done'
 ExecStart=/usr/libexec/stand-in %n once
 """
+
+# Has killpoint.py start the daemon, and systemd start it again at once.
+KILLPOINTS = "/var/lib/killpoint"
+KILLABLE = {
+    "/etc/systemd/system/nodeagent.service.d/50-killpoint.conf": """\
+[Service]
+ExecStart=
+ExecStart=/usr/lib/nodeagent/bin/python3 -BIS /usr/libexec/killpoint.py
+RestartSec=10ms
+"""
+}

@@ -6,10 +6,13 @@ reboot is one of the container.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
 
 from integration.host import agent
 from integration.host.agent import FileSpec, UnitSpec
+from integration.host.configs import KILLABLE, KILLPOINTS
 from integration.host.conftest import HostMaker
 from integration.host.machine import Host
 from integration.host.snapshot import difference
@@ -30,10 +33,10 @@ PATIENT = {"actions": {"timeout": 8, "settle": 4}, "verify": {"timeout": 10}}  #
 GOOD = agent.machine_config("good", files={MODE: "ok"})
 
 
-def started(make_node: HostMaker, settings: dict[str, object], config: str = GOOD) -> Host:
+def started(make_node: HostMaker, settings: dict[str, object], files: Mapping[str, str] | None = None) -> Host:
     """A host on which `good` is the current config."""
-    host = make_node(settings={**QUICK, **settings}, files={agent.POLICY: POLICY})
-    agent.apply(host, config)
+    host = make_node(settings={**QUICK, **settings}, files={agent.POLICY: POLICY, **(files or {})})
+    agent.apply(host, GOOD)
     agent.wait_done(host, "good")
     return host
 
@@ -163,6 +166,25 @@ def test_a_reload_that_fails(make_node: HostMaker) -> None:
     assert agent.outcomes(host) == [("good", "done"), ("new", "done-after-fallback")]
     assert host.reboots == 1
     assert host.is_active("reloadable.service")
+
+
+@pytest.mark.parametrize("mode", ["fail until-reboot", "fail"], ids=["a reboot cures it", "a reboot does not cure it"])
+def test_killed_on_the_way(make_node: HostMaker, mode: str) -> None:
+    """A daemon that dies while it falls back or reverts does not do so twice."""
+    host = started(make_node, {}, files=KILLABLE)
+    points = ["step-failed restart flaky.service", "phase Rebooting"]
+    if mode == "fail":
+        points += ["phase Reverting", "phase Verifying"]
+    for number, point in enumerate(points, 1):
+        name = f"bad-{number}"
+        host.write(f"{KILLPOINTS}/at", f"kill {point}")
+        apply_and_reboot(host, flaky(name, f"{mode}{' ' * number}"))
+        entry = agent.wait_outcome(host, name)
+        assert not host.exists(f"{KILLPOINTS}/at"), f"{point} was not reached"
+        assert host.reboots == number, f"killed at {point}"
+        assert entry["reboots"] == 1
+        assert entry["outcome"] == ("reverted" if mode == "fail" else "done-after-fallback")
+        assert host.is_active("flaky.service")
 
 
 def test_a_revert_restores_everything(make_node: HostMaker) -> None:

@@ -22,18 +22,13 @@ import pytest
 
 from integration.host import agent, events
 from integration.host.agent import FileSpec, UnitSpec
-from integration.host.configs import ANCHOR, CERTIFICATE
+from integration.host.configs import ANCHOR, CERTIFICATE, KILLABLE, KILLPOINTS
 from integration.host.conftest import HostMaker
 from integration.host.machine import Host
 from integration.host.snapshot import Snapshot, difference
 
-PLACE = "var/lib/killpoint"
-DROPIN = "/etc/systemd/system/nodeagent.service.d/50-killpoint.conf"
-STARTED_BY_US = """\
-[Service]
-ExecStart=
-ExecStart=/usr/lib/nodeagent/bin/python3 -BIS /usr/libexec/killpoint.py
-"""
+PLACE = KILLPOINTS.lstrip("/")
+DROPIN = "/etc/systemd/system/nodeagent.service.d/50-at-once.conf"
 AT_ONCE = "[Service]\nRestartSec=10ms\n"
 # The services are restarted far more often than on any real host.
 NO_LIMIT = {
@@ -192,7 +187,7 @@ class Updates:
     def kill_at(self, config: Config, point: Point | None) -> None:
         """One update, in which the daemon is killed at that point, if any."""
         if point is not None:
-            (self.place / "at").write_text(f"{point.number} kill")
+            (self.place / "at").write_text(f"kill {point.number}")
         self.disturbed(config, lambda: None, f"killed at {point}")
         assert not (self.place / "at").exists(), f"{point} was not reached"
 
@@ -206,7 +201,7 @@ class Updates:
     def cut_at(self, config: Config, point: Point) -> None:
         """One update, in which the host loses its power at that point."""
         reached = self.place / "reached"
-        (self.place / "at").write_text(f"{point.number} stop")
+        (self.place / "at").write_text(f"stop {point.number}")
 
         def cut() -> None:
             self.host.wait_for(reached.exists, f"{point} is reached")
@@ -241,7 +236,7 @@ class Updates:
 
 @pytest.fixture
 def killpoint_node(make_node: HostMaker) -> Host:
-    return make_node(settings=SETTINGS, files={agent.POLICY: POLICY, DROPIN: STARTED_BY_US + AT_ONCE, **NO_LIMIT})
+    return make_node(settings=SETTINGS, files={agent.POLICY: POLICY, **KILLABLE, **NO_LIMIT})
 
 
 def steps(points: Sequence[Point]) -> list[Point]:

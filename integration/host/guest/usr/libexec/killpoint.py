@@ -2,7 +2,8 @@
 
 Started by the bundle's own interpreter instead of /usr/bin/nodeagent (a drop-in of the test changes ExecStart). Every
 event of an update and every call that changes the host or the store is a point, counted from the start of the update.
-In /var/lib/killpoint, `points` lists those of the present update as lines `NUMBER NAME`, and `at` holds `NUMBER HOW`:
+In /var/lib/killpoint, `points` lists those of the present update as lines `NUMBER NAME`, and `at` holds `HOW POINT`,
+the point by its number or its name:
 
     kill    SIGKILL at that point, as the OOM killer would
     stop    nothing moves any more, and `reached` appears: for a test that cuts the power then
@@ -46,8 +47,8 @@ def point(name: str) -> None:
         points.write(f"{_count} {name}\n")
     if not AT.exists():
         return
-    number, how = AT.read_text().split()
-    if int(number) != _count:
+    how, wanted = AT.read_text().split(" ", 1)
+    if wanted not in (str(_count), name):
         return
     AT.unlink()
     if how == "kill":
