@@ -219,15 +219,13 @@ async def run(settings: Settings, notifier: Notifier) -> None:
             async with serve(bus, daemon.api, report):
                 report.emit(Event(EventKind.STARTED, report.status.phase, __version__))
                 notifier.ready()
-                await _until(stop, daemon.loop.run(), _watchdog(notifier), _watch(daemon))
+                watched = [path for path in (settings.desired_config, settings.policy) if path]
+                watches = [config_file.watch(path, daemon.loop.look_again) for path in watched]
+                await _until(stop, daemon.loop.run(), _watchdog(notifier), *watches)
                 notifier.stopping()
                 report.emit(Event(EventKind.STOPPED, report.status.phase))
         finally:
             await store.close()
-
-
-async def _watch(daemon: Daemon) -> None:
-    await config_file.watch(daemon.settings.desired_config, daemon.loop.look_again)
 
 
 async def _until(stop: asyncio.Event, *work: Coroutine[None, None, None]) -> None:

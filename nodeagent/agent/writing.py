@@ -75,6 +75,16 @@ async def _remember(ports: Ports, update: Update) -> Sequence[Snapshot]:
     return snapshots
 
 
+async def _original(ports: Ports, path: str) -> Snapshot:
+    """What comes back when a path leaves the config. An entry that was there when we first looked has no original of
+    ours; on an ostree host the OS keeps its own version of /etc in /usr/etc."""
+    key = f"path:{path}"
+    if (known := await ports.store.original(key)) is not None:
+        return known
+    shipped = await ports.files.capture(f"/usr{path}") if path.startswith("/etc/") else None
+    return Snapshot(key, node=shipped)
+
+
 async def write(ports: Ports, update: Update) -> None:
     """All write steps, in order. Raises the adapter's error; the caller takes back what was written."""
     snapshots = await _remember(ports, update)
@@ -94,8 +104,7 @@ async def write(ports: Ports, update: Update) -> None:
                 case WritePath(path):
                     await ports.files.install(path, tree[path])
                 case RemovePath(path):
-                    original = await ports.store.original(f"path:{path}")
-                    await _put(ports, original or Snapshot(f"path:{path}"))
+                    await _put(ports, await _original(ports, path))
                 case SetPassword(user):
                     await ports.users.set_password_hash(user, update.new.users[user].password_hash or "!")
                 case LockUser(user):

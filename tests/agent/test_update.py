@@ -169,6 +169,17 @@ def _fields(limits: object) -> dict[str, object]:
     return {name: getattr(limits, name) for name in limits.__dataclass_fields__}  # type: ignore[attr-defined]
 
 
+async def test_what_the_os_ships_comes_back_even_if_it_was_never_ours_to_change() -> None:
+    """An ostree host: the entry matched at the first start, so there was nothing to remember."""
+    it = host()
+    it.world.disk["/etc/quiet/q"] = it.world.disk["/usr/etc/quiet/q"] = FileNode(b"1")
+    it.want(config("a", {"/etc/quiet/q": "1"}))
+    await it.settle()
+    it.want(config("none"))
+    await it.settle()
+    assert it.world.disk["/etc/quiet/q"] == FileNode(b"1")
+
+
 async def test_no_space_leaves_the_old_state_whole() -> None:
     it = await started()
     before = dict(it.world.disk)
