@@ -7,8 +7,8 @@ SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# Hosts at a time: they mostly wait, so one more than most machines have cores.
-HOSTS ?= 3
+# Hosts at a time: they mostly wait, so twice as many as cores.
+HOSTS ?= 4
 STAMP := $(VENV)/.stamp
 PYTEST := $(BIN)/pytest
 SUDO_NOTE = $(if $(filter 0,$(shell id -u)),,(not root: the rings that boot hosts will say what is missing))
@@ -31,14 +31,14 @@ test: venv ## rings 1 and 2: pure, protocols, and a real systemd host in a conta
 	@echo "== ring 1: pure and protocol tests"
 	@$(PYTEST) -q -n 2 tests
 	@echo "== ring 2: the package, and real systemd hosts $(SUDO_NOTE)"
-	@$(PYTEST) -q -n $(HOSTS) --dist loadgroup integration
+	@$(PYTEST) -q -n $(HOSTS) integration
 	@echo "make test: all rings passed"
 
 unit: venv ## ring 1 only, in seconds
 	@$(PYTEST) -q -n 2 tests
 
 host: venv ## ring 2 only
-	@$(PYTEST) -q -n $(HOSTS) --dist loadgroup integration
+	@$(PYTEST) -q -n $(HOSTS) integration
 
 versions: venv ## ring 1 on every other supported Python of this machine
 	@packaging/versions.sh $(VENV)

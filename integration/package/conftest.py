@@ -6,6 +6,7 @@ skipped with the reason; with CI set in the environment that is a failure.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
@@ -72,10 +73,18 @@ def run_build(source: Path, out: Path, **environment: str) -> str:
 
 @pytest.fixture(scope="session")
 def package(tmp_path_factory: pytest.TempPathFactory) -> Package:
-    base = tmp_path_factory.mktemp("package")
-    source = copy_sources(base / "source")
-    run_build(source, base / "dist")
-    (tar,) = (base / "dist").glob("nodeagent-*.tar.gz")
-    with tarfile.open(tar) as archive:
-        archive.extractall(base / "tree", filter="tar")
-    return Package(source, base / "dist", tar, base / "dist" / "nodeagent.raw", base / "tree")
+    """One build for all workers of a run."""
+    base = tmp_path_factory.getbasetemp()
+    base = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "package"
+    base.mkdir(exist_ok=True)
+    source, out, tree = base / "source", base / "dist", base / "tree"
+    with (base / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not tree.exists():
+            shutil.rmtree(source, ignore_errors=True)
+            run_build(copy_sources(source), out)
+            with tarfile.open(next(out.glob("nodeagent-*.tar.gz"))) as archive:
+                archive.extractall(base / "unpacked", filter="tar")
+            (base / "unpacked").rename(tree)
+    (tar,) = out.glob("nodeagent-*.tar.gz")
+    return Package(source, out, tar, out / "nodeagent.raw", tree)

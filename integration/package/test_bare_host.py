@@ -17,8 +17,6 @@ import pytest
 
 from integration.package.conftest import Package, cannot
 
-pytestmark = pytest.mark.xdist_group("package")  # one build for all of them
-
 HOME = Path("/usr/lib/nodeagent")
 TIMEOUT = 30.0  # seconds
 # What glibc consists of for us; where this machine has it is asked from its loader's cache.

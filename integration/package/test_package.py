@@ -18,8 +18,6 @@ import pytest
 
 from integration.package.conftest import EPOCH, Package, cannot, run_build
 
-pytestmark = pytest.mark.xdist_group("package")  # one build for all of them
-
 HOME = "usr/lib/nodeagent"
 TOP = {"usr"}
 # As `matchpathcon` of Fedora's targeted policy has them; without bin_t an enforcing host refuses to start the agent.

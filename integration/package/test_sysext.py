@@ -8,13 +8,9 @@ import subprocess
 import tomllib
 from pathlib import Path
 
-import pytest
-
 from integration.host.errors import Unavailable
 from integration.host.image import base_image
 from integration.package.conftest import Package, cannot
-
-pytestmark = pytest.mark.xdist_group("package")  # one build for all of them
 
 TIMEOUT = 60.0  # seconds
 # In a mount namespace of its own: all of it is gone with the shell. The overlay is shared because systemd-sysext
