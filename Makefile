@@ -31,14 +31,14 @@ test: venv ## rings 1 and 2: pure, protocols, and a real systemd host in a conta
 	@echo "== ring 1: pure and protocol tests"
 	@$(PYTEST) -q -n 2 tests
 	@echo "== ring 2: the package, and real systemd hosts $(SUDO_NOTE)"
-	@$(PYTEST) -q -n $(HOSTS) integration
+	@$(PYTEST) -q -n $(HOSTS) --dist worksteal integration
 	@echo "make test: all rings passed"
 
 unit: venv ## ring 1 only, in seconds
 	@$(PYTEST) -q -n 2 tests
 
 host: venv ## ring 2 only
-	@$(PYTEST) -q -n $(HOSTS) integration
+	@$(PYTEST) -q -n $(HOSTS) --dist worksteal integration
 
 versions: venv ## ring 1 on every other supported Python of this machine
 	@packaging/versions.sh $(VENV)

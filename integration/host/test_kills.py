@@ -59,6 +59,7 @@ STORE_CALLS = {
 IGNORED = re.compile(rf"{agent.DESIRED}|/etc/shadow-|/etc/\.pwd\.lock|/etc/(passwd|shadow)\.(lock|\d+)")
 PARTS = 3  # tests of their own, to run side by side
 RUNS = 50
+RANDOM_PARTS = 5  # so that workers can share them
 CUTS = 5
 SEED = 20240229
 
@@ -285,13 +286,13 @@ def test_killed_before_and_after_every_step(killpoint_node: Host, part: int) -> 
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("part", range(2))
+@pytest.mark.parametrize("part", range(RANDOM_PARTS))
 def test_killed_at_random_times(make_node: HostMaker, part: int) -> None:
     updates = Updates(make_node(settings=SETTINGS, files={agent.POLICY: POLICY, DROPIN: AT_ONCE, **NO_LIMIT}))
     chance = random.Random(SEED + part)
-    for run in range(RUNS // 2):
+    for run in range(RUNS // RANDOM_PARTS):
         updates.kill_after((B, A)[run % 2], chance.uniform(0, updates.seconds))
-    assert int(updates.host.unit(agent.UNIT, "NRestarts")["NRestarts"]) == RUNS // 2
+    assert int(updates.host.unit(agent.UNIT, "NRestarts")["NRestarts"]) == RUNS // RANDOM_PARTS
 
 
 @pytest.mark.timeout(300)
