@@ -23,11 +23,15 @@ from nodeagent.core.phase import DEADLINE, Phase
 from nodeagent.core.record import Record, advance
 from nodeagent.core.resume import MAX_REBOOT_TRIES
 from nodeagent.core.steps import Reboot
-from nodeagent.errors import AgentError, Refused
+from nodeagent.errors import AgentError, Refused, Retryable
 
 __all__ = ["Executor", "Outcome"]
 
 SUPERSEDED = "Superseded"
+
+PHASE_TRIES = 3
+PHASE_PAUSE = 2.0
+"""How often a phase that met a passing fault is done, and the seconds between two tries."""
 
 
 class Outcome(Enum):
@@ -74,7 +78,7 @@ class Executor:
         limit = asyncio.timeout(DEADLINE[phase])
         try:
             async with limit:
-                return await self._work[phase](update)
+                return await self._patiently(phase, update)
         except TimeoutError:
             if not limit.expired():
                 raise
@@ -82,6 +86,16 @@ class Executor:
         except AgentError as error:
             curable = isinstance(error, acting.ActionFailed) or getattr(error, "curable", False)
             return self._failed(update, str(error), error.reason, curable=curable)
+
+    async def _patiently(self, phase: Phase, update: Update) -> Next:
+        """A passing fault (the bus was restarted under us) is no reason to revert: every phase may be done again."""
+        for _ in range(PHASE_TRIES - 1):
+            try:
+                return await self._work[phase](update)
+            except Retryable as error:
+                narrate(self.ports, update, EventKind.WARNING, f"trying again: {error}", reason=error.reason)
+                await asyncio.sleep(PHASE_PAUSE)
+        return await self._work[phase](update)
 
     async def enter(self, update: Update, to: Next) -> None:
         """Marker before effect: the record is on the disk before the phase starts."""

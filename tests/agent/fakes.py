@@ -16,7 +16,7 @@ from nodeagent.core.machineconfig import ConfigSource
 from nodeagent.core.ports import HistoryEntry, Holder, Inhibitor, Snapshot, UnitState
 from nodeagent.core.record import Record, record_from_dict, record_to_dict
 from nodeagent.core.tree import Node
-from nodeagent.errors import AgentError, Refused, Terminal
+from nodeagent.errors import AgentError, Refused, Retryable, Terminal
 
 
 class Killed(BaseException):
@@ -59,6 +59,7 @@ class World:
 
     desired: bytes | None = None
     full: bool = False
+    bus_faults: int = 0  # so many questions about a unit are lost with the bus
     unwell: str = ""  # what the health check of web.service says
     blockers: list[Inhibitor] = field(default_factory=list)
     reboot_ignored: bool = False
@@ -159,6 +160,9 @@ class FakeUnits:
         return self.world.units[name]
 
     async def state(self, unit: str) -> UnitState:
+        if self.world.bus_faults:
+            self.world.bus_faults -= 1
+            raise Retryable("connection to the bus was lost", reason="BusConnectionLost")
         u = self._unit(unit)
         now = asyncio.get_running_loop().time()
         if u.died_at is not None and now >= u.died_at:

@@ -391,3 +391,26 @@ async def test_what_was_unwell_before_is_not_held_against_the_new_config() -> No
     it.want(WEB)
     await it.settle()
     assert (it.phase, it.actions()) == (Phase.IDLE, ["reload web.service"])
+
+
+async def lose_the_bus(faults: int) -> Host:
+    it = await started()
+    it.want(B)
+    task = asyncio.create_task(it.settle())
+    while it.phase is not Phase.VERIFYING:
+        await asyncio.sleep(0.1)
+    it.world.bus_faults = faults
+    await task
+    return it
+
+
+async def test_a_bus_that_drops_for_a_moment_reverts_nothing() -> None:
+    it = await lose_the_bus(2)
+    assert (it.phase, it.actions()) == (Phase.IDLE, ["restart app.service"])
+    assert it.world.disk["/etc/app/x"] == FileNode(b"2")
+
+
+async def test_a_bus_that_stays_away_is_not_asked_for_ever() -> None:
+    it = await lose_the_bus(3)
+    assert it.record.reason == "Reverted"
+    assert it.record.revert_reason == "BusConnectionLost"
