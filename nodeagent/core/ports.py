@@ -6,11 +6,12 @@ is not. Every method that waits on somebody else takes a deadline in seconds or 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
+from nodeagent.core.deployment import Deployment, OsTarget, StageProgress
 from nodeagent.core.events import Event
 from nodeagent.core.machineconfig import ConfigSource, MachineConfig
 from nodeagent.core.record import Record
@@ -19,6 +20,7 @@ from nodeagent.errors import Problem
 
 __all__ = [
     "Clock",
+    "Deployments",
     "Files",
     "HealthChecks",
     "HistoryEntry",
@@ -154,6 +156,52 @@ class Power(Protocol):
 
         Returns when the reboot was accepted. ``force`` overrides blockers.
         """
+        ...
+
+
+class Deployments(Protocol):
+    """The OS deployments of this host, and the daemon that makes them. None on a host that is not image-based."""
+
+    async def list(self) -> Sequence[Deployment]:
+        """In boot order, read anew: the first is what boots next (a staged one only if it is not locked then)."""
+        ...
+
+    async def guard(self, target: OsTarget) -> None:
+        """Before staging, and cheap: ``Refused`` if another driver updates this host (``OtherDriver``) or there is too
+        little room (``NoSpace``, ``BootFull``); ``Unreconcilable`` (``BootcHost``, ``NoDeployments``) if we cannot."""
+        ...
+
+    async def stage(
+        self, target: OsTarget, *, credentials: bytes | None, replace: str, tell: Callable[[StageProgress], None]
+    ) -> Deployment:
+        """Leaves a staged and locked deployment that has all of ``target``, and returns it. Returns at once if there
+        is one. Cancelling it cancels the transaction.
+
+        ``credentials`` is the text of a pull secret, None for that of the host. ``replace`` is the id of a staged
+        deployment that is ours; any other one is ``Refused`` (``StagedByOther``), never overwritten.
+
+        Raises ``Retryable`` (``RegistryUnreachable``, ``TransactionStuck``, ...), ``Terminal`` (``ImageNotFound``,
+        ``Unauthorized``, ``SignatureInvalid``, ``NoSpace``, ``StageIncomplete``) and ``Refused`` (``TransactionBusy``:
+        somebody else's transaction, for longer than we wait).
+        """
+        ...
+
+    async def unlock(self, deployment: str) -> None:
+        """The staged deployment with this id will be finalized at the next shutdown, and systemd is ready to do it.
+        Does nothing if it is unlocked. ``Refused`` (``StagedLost``) if another one, or none, is staged."""
+        ...
+
+    async def discard(self) -> None:
+        """Removes what is staged or pending. The booted and the rollback deployment stay."""
+        ...
+
+    async def rollback(self) -> None:
+        """The deployment that was booted before the present one boots next. ``Terminal`` (``NoRollback``) if there is
+        none. Does nothing if the first in boot order is not the booted one and not staged."""
+        ...
+
+    async def finalize_failure(self) -> str:
+        """What went wrong when the last shutdown finalized a deployment, "" if nothing did."""
         ...
 
 

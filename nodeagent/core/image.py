@@ -1,0 +1,124 @@
+"""What ``osImageURL`` may name: a container image pinned by digest, or a commit in an ostree remote.
+
+A tag or a branch alone is not enough: what they mean changes, so nobody could verify after the boot that the host runs
+what was asked for. The forms of container refspecs are those of ostree-ext (``ostree-unverified-registry:`` and so on);
+a reference without one is as in a machine-config-operator config.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from nodeagent.errors import InvalidInput
+
+__all__ = ["ContainerImage", "OsImage", "OstreeCommit", "image_to_text", "parse_image"]
+
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+_CHECKSUM = re.compile(r"[0-9a-f]{64}")
+_REFERENCE = re.compile(r"[A-Za-z0-9][-A-Za-z0-9._:/\[\]]*")
+_REMOTE = re.compile(r"[A-Za-z0-9_][-A-Za-z0-9._]*")
+_BRANCH = re.compile(r"[A-Za-z0-9_][-A-Za-z0-9._]*(/[A-Za-z0-9_][-A-Za-z0-9._]*)*")
+
+UNVERIFIED = "ostree-unverified-registry:"
+_TRANSPORTS = ("ostree-unverified-image:docker://", "ostree-image-signed:docker://", UNVERIFIED, "docker://")
+_REMOTES = ("ostree-remote-registry:", "ostree-remote-image:")
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerImage:
+    """``scheme`` is the part of the refspec before the reference; ``name`` is the reference without tag and digest."""
+
+    scheme: str
+    name: str
+    digest: str
+
+    @property
+    def refspec(self) -> str:
+        """As rpm-ostree takes it."""
+        return f"{self.scheme}{self.name}@{self.digest}"
+
+
+@dataclass(frozen=True, slots=True)
+class OstreeCommit:
+    """A commit of a branch of a remote that is configured on the host."""
+
+    remote: str
+    branch: str
+    checksum: str
+
+    @property
+    def refspec(self) -> str:
+        return f"{self.remote}:{self.branch}"
+
+
+OsImage = ContainerImage | OstreeCommit
+
+
+def parse_image(text: str) -> OsImage:
+    """Raises ``InvalidInput``: with reason ``ImageNotPinned`` where only the digest is missing."""
+    if text.startswith("ostree://"):
+        return _commit(text)
+    scheme, rest = _split_scheme(text)
+    name, at, digest = rest.partition("@")
+    if not _REFERENCE.fullmatch(name):
+        raise InvalidInput(f"osImageURL: {text!r} is not an image reference", reason="ImageInvalid")
+    if not at:
+        raise _not_pinned(text, "@sha256:...")
+    if not _DIGEST.fullmatch(digest):
+        raise InvalidInput(f"osImageURL: {digest!r} is not a sha256 digest", reason="ImageInvalid")
+    return ContainerImage(UNVERIFIED if scheme in ("", "docker://") else scheme, _without_tag(name), digest)
+
+
+def _split_scheme(text: str) -> tuple[str, str]:
+    for scheme in _TRANSPORTS:
+        if text.startswith(scheme):
+            return scheme, text[len(scheme) :]
+    for scheme in _REMOTES:
+        if text.startswith(scheme):
+            remote, colon, rest = text[len(scheme) :].partition(":")
+            rest = rest.removeprefix("docker://") if scheme == "ostree-remote-image:" else rest
+            docker = "docker://" if scheme == "ostree-remote-image:" else ""
+            if colon and _REMOTE.fullmatch(remote):
+                return f"{scheme}{remote}:{docker}", rest
+    if "://" in text or text.startswith("ostree-"):
+        raise InvalidInput(
+            f"osImageURL: {text!r} has a form that we do not know",
+            reason="ImageInvalid",
+            hint="REFERENCE@sha256:..., ostree-image-signed:docker://REFERENCE@sha256:... or ostree://REMOTE/BRANCH@...",
+        )
+    return "", text
+
+
+def _without_tag(name: str) -> str:
+    head, slash, last = name.rpartition("/")
+    return f"{head}{slash}{last.partition(':')[0]}"
+
+
+def _commit(text: str) -> OstreeCommit:
+    remote, _, rest = text.removeprefix("ostree://").partition("/")
+    branch, at, checksum = rest.partition("@")
+    if not (_REMOTE.fullmatch(remote) and _BRANCH.fullmatch(branch)):
+        raise InvalidInput(f"osImageURL: {text!r} is not ostree://REMOTE/BRANCH@CHECKSUM", reason="ImageInvalid")
+    if not at:
+        raise _not_pinned(text, "@CHECKSUM")
+    if not _CHECKSUM.fullmatch(checksum):
+        raise InvalidInput(f"osImageURL: {checksum!r} is not the checksum of a commit", reason="ImageInvalid")
+    return OstreeCommit(remote, branch, checksum)
+
+
+def _not_pinned(text: str, form: str) -> InvalidInput:
+    return InvalidInput(
+        f"osImageURL: {text!r} does not say which content it means",
+        reason="ImageNotPinned",
+        hint=f"append {form}: what a tag or a branch points at changes, and nothing could be verified",
+    )
+
+
+def image_to_text(image: OsImage) -> str:
+    """The other way round: ``parse_image`` of it gives the same image."""
+    match image:
+        case ContainerImage():
+            return image.refspec
+        case OstreeCommit(remote, branch, checksum):
+            return f"ostree://{remote}/{branch}@{checksum}"

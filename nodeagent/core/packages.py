@@ -1,0 +1,47 @@
+"""Which packages an extension or a kernel type means. The names are those of the machine-config-operator on RHCOS."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from nodeagent.core.machineconfig import MachineConfig
+
+__all__ = ["EXTENSIONS", "KERNELS", "packages_of", "replaced_of"]
+
+EXTENSIONS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "two-node-ha": ("pacemaker", "pcs", "fence-agents-all"),
+        "ipsec": ("NetworkManager-libreswan", "libreswan"),
+        "usbguard": ("usbguard",),
+        "kerberos": ("krb5-workstation", "libkadm5"),
+        "kernel-devel": ("kernel-devel", "kernel-headers"),
+        "sandboxed-containers": ("kata-containers",),
+        "sysstat": ("sysstat",),
+    }
+)
+"""An extension that is not listed is a package of its own name: FCOS has no list, and a host says itself what it
+cannot find."""
+
+_PARTS = ("core", "modules", "modules-core", "modules-extra")
+
+KERNELS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "default": (),
+        "realtime": ("kernel-rt-core", "kernel-rt-modules", "kernel-rt-modules-extra", "kernel-rt-kvm"),
+        "64k-pages": tuple(f"kernel-64k-{part}" for part in _PARTS),
+    }
+)
+
+BASE_KERNEL = ("kernel", *(f"kernel-{part}" for part in _PARTS))
+
+
+def packages_of(config: MachineConfig) -> frozenset[str]:
+    """Everything to be layered on the image."""
+    extensions = [package for name in config.extensions for package in EXTENSIONS.get(name, (name,))]
+    return frozenset((*extensions, *KERNELS.get(config.kernel_type, ())))
+
+
+def replaced_of(config: MachineConfig) -> frozenset[str]:
+    """Packages of the image that have to make room for another kernel."""
+    return frozenset() if config.kernel_type == "default" else frozenset(BASE_KERNEL)
