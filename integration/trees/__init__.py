@@ -1,0 +1,1 @@
+"""Operating systems as ostree commits, laid out as Fedora CoreOS and RHCOS are, to deploy on test hosts."""

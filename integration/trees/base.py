@@ -1,0 +1,100 @@
+"""The root filesystem that trees are made from: the image of `integration.host` and what an ostree system needs.
+
+Two flavours. `CONTAINER` has no kernel (its `vmlinuz` and `initramfs.img` are placeholders of a few bytes) and is what
+`integration.ostreehost` boots; `MACHINE` has a real kernel and an initramfs with ostree in it, for virtual machines.
+Both have ostree's own boot units, and Python with GObject introspection for the stand-in of rpm-ostreed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+from collections.abc import Iterator
+from pathlib import Path
+
+from integration.host import process
+from integration.host.image import Image, base_image, derived_image
+from integration.host.tools import Say
+
+APT_TIMEOUT = 600.0
+DRACUT_TIMEOUT = 600.0
+
+PACKAGES = ("ostree", "ostree-boot", "gir1.2-ostree-1.0", "python3", "python3-gi")
+KERNEL_PACKAGES = ("linux-image-amd64", "dracut")
+# What a virtual machine's disk and console need; a kernel's own idea of the hardware would be that of this machine.
+DRIVERS = "virtio_blk virtio_pci virtio_net virtio_console virtio_scsi virtio_rng ext4 xfs sd_mod ahci overlay erofs"
+CHROOT_ENV = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8", "DEBIAN_FRONTEND": "noninteractive"}
+
+
+class Flavour(enum.Enum):
+    CONTAINER = "container"
+    MACHINE = "machine"
+
+
+def base(flavour: Flavour, say: Say) -> Image:
+    """The root of a flavour, cached. Raises Unavailable where none can be made."""
+    source = Path(__file__).read_bytes() + flavour.value.encode()
+
+    def change(root: Path) -> None:
+        say(f"installing ostree{' and a kernel' if flavour is Flavour.MACHINE else ''} for the {flavour.value} tree")
+        install(root, PACKAGES + (KERNEL_PACKAGES if flavour is Flavour.MACHINE else ()))
+        if flavour is Flavour.MACHINE:
+            say("making its initramfs")
+            _make_initramfs(root)
+
+    return derived_image(base_image(say), f"tree-{flavour.value}", source, change)
+
+
+def install(root: Path, packages: tuple[str, ...]) -> None:
+    """Install packages of Debian into a root, from the mirrors that it was made from."""
+    resolv = root / "etc/resolv.conf"
+    kept = resolv.read_bytes()
+    resolv.write_bytes(Path("/etc/resolv.conf").read_bytes())
+    try:
+        with chrooted(root):
+            inside(root, "apt-get", "update", "-q")
+            inside(root, "apt-get", "install", "-qy", "--no-install-recommends", *packages)
+            inside(root, "apt-get", "clean")
+    finally:
+        resolv.write_bytes(kept)
+
+
+def kernel(root: Path) -> str | None:
+    """Version of the one kernel in a root, None without one."""
+    found = [path.name for path in (root / "usr/lib/modules").glob("*") if (path / "kernel").is_dir()]
+    return found[0] if found else None
+
+
+@contextlib.contextmanager
+def chrooted(root: Path) -> Iterator[None]:
+    """Have /proc, /sys and /dev in a root for as long as programs run in it."""
+    mounted: list[Path] = []
+    try:
+        for name, argv in (
+            ("proc", ["-t", "proc", "proc"]),
+            ("sys", ["-t", "sysfs", "-o", "ro", "sysfs"]),
+            ("dev", ["--bind", "/dev"]),
+        ):
+            process.run(["mount", *argv, str(root / name)], timeout=10)
+            mounted.append(root / name)
+        yield
+    finally:
+        for path in reversed(mounted):
+            process.run(["umount", "--lazy", str(path)], timeout=10)
+
+
+def inside(root: Path, *argv: str, timeout: float = APT_TIMEOUT) -> None:
+    process.run(["chroot", str(root), *argv], timeout=timeout, env=CHROOT_ENV)
+
+
+def _make_initramfs(root: Path) -> None:
+    version = kernel(root)
+    assert version is not None, "a kernel was just installed"
+    with chrooted(root):
+        inside(
+            root,
+            *("dracut", "--no-hostonly", "--force", "--add", "ostree", "--add-drivers", DRIVERS),
+            *("--kver", version, f"/usr/lib/modules/{version}/initramfs.img"),
+            timeout=DRACUT_TIMEOUT,
+        )
+    (root / f"boot/vmlinuz-{version}").rename(root / f"usr/lib/modules/{version}/vmlinuz")

@@ -1,0 +1,103 @@
+"""Turns a root filesystem into one that ostree deploys, as rpm-ostree's compose does for Fedora CoreOS and RHCOS.
+
+/etc is at usr/etc; /var, /boot and the mount points are empty; what is changed at run time is a link into /var or
+/sysroot; tmpfiles.d makes at boot all directories and links that the packages brought in /var. Kernel and initramfs are
+in usr/lib/modules/VERSION; a root without a kernel gets placeholders, because ostree deploys none without.
+"""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+from integration.host import overlay
+from integration.trees.base import kernel
+
+PLACEHOLDER_KERNEL = "6.0.0-placeholder"
+AUTOVAR = "usr/lib/tmpfiles.d/00-autovar.conf"
+LINKS = {
+    "home": "var/home",
+    "root": "var/roothome",
+    "opt": "var/opt",
+    "srv": "var/srv",
+    "mnt": "var/mnt",
+    "media": "run/media",
+    "ostree": "sysroot/ostree",
+    "usr/local": "../var/usrlocal",
+}
+MOUNT_POINTS = {"boot": 0o755, "run": 0o755, "dev": 0o755, "proc": 0o755, "sys": 0o755, "sysroot": 0o755, "tmp": 0o1777}
+TMPFILES = """\
+d /var/home 0755 root root -
+d /var/home/core 0700 core core -
+d /var/roothome 0700 root root -
+d /var/opt 0755 root root -
+d /var/srv 0755 root root -
+d /var/mnt 0755 root root -
+d /run/media 0755 root root -
+d /var/usrlocal 0755 root root -
+"""
+# Of the package manager, which an image has no use for at run time, and of the machine that made the image.
+NOT_KEPT = ("lib/dpkg", "lib/apt", "cache/apt", "cache/debconf", "cache/ldconfig", "home", "tmp", "lib/systemd/catalog")
+
+
+def convert(root: Path, version: str) -> None:
+    """Give `root`, writable and with nothing mounted below it, ostree's layout."""
+    (root / AUTOVAR).write_text(TMPFILES + _tmpfiles_of(root / "var", root))
+    (root / "etc/.updated").unlink(missing_ok=True)
+    _write_release(root, version)
+    _place_kernel(root)
+    for name in ("var", *MOUNT_POINTS, *LINKS):
+        _remove(root / name)
+    (root / "var").mkdir(mode=0o755)
+    for name, mode in MOUNT_POINTS.items():
+        (root / name).mkdir()
+        (root / name).chmod(mode)
+    for name, target in LINKS.items():
+        (root / name).symlink_to(target)
+    (root / "etc").rename(root / "usr/etc")
+
+
+def _tmpfiles_of(var: Path, root: Path) -> str:
+    """Lines for the directories and links below /var; regular files there are caches and made again."""
+    users, groups = _names(root / "etc/passwd"), _names(root / "etc/group")
+    lines = []
+    for path in sorted(var.rglob("*")):
+        name = path.relative_to(var)
+        if any(name.is_relative_to(skipped) for skipped in NOT_KEPT):
+            continue
+        about = path.lstat()
+        if path.is_symlink():
+            lines.append(f"L /var/{name} - - - - {path.readlink()}\n")
+        elif path.is_dir():
+            mode = stat.S_IMODE(about.st_mode)
+            lines.append(f"d /var/{name} {mode:04o} {users[about.st_uid]} {groups[about.st_gid]} -\n")
+    return "".join(lines)
+
+
+def _names(table: Path) -> dict[int, str]:
+    rows = [line.split(":") for line in table.read_text().splitlines()]
+    return {int(row[2]): row[0] for row in rows}
+
+
+def _write_release(root: Path, version: str) -> None:
+    path = root / "usr/lib/os-release"
+    kept = [line for line in path.read_text().splitlines() if line.split("=")[0] not in ("PRETTY_NAME", "VERSION")]
+    path.write_text(
+        "\n".join([f'PRETTY_NAME="Test host {version}"', f'VERSION="{version}"', f"OSTREE_VERSION='{version}'", *kept])
+        + "\n"
+    )
+
+
+def _place_kernel(root: Path) -> None:
+    if kernel(root) is None:
+        modules = root / "usr/lib/modules" / PLACEHOLDER_KERNEL
+        modules.mkdir(parents=True)
+        (modules / "vmlinuz").write_text("no kernel: this tree is booted in a container\n")
+        (modules / "initramfs.img").write_text("no initramfs: this tree is booted in a container\n")
+
+
+def _remove(path: Path) -> None:
+    if path.is_symlink() or path.is_file():
+        path.unlink()
+    elif path.is_dir():
+        overlay.remove_tree(path)

@@ -1,0 +1,55 @@
+"""Runs the tree's own ostree, so that its version is the guest's everywhere, whatever this machine has or has not."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+from integration.host import overlay, process
+from integration.host.image import Image, cache_directory
+from integration.trees.base import CHROOT_ENV
+
+TIMEOUT = 300.0
+
+
+class Toolbox:
+    """A root with ostree in it and some directories of this machine at the same paths as here."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def run(self, *argv: str, check: bool = True, timeout: float = TIMEOUT) -> subprocess.CompletedProcess[bytes]:
+        """Run a program of the tree. Raises CommandFailed."""
+        # Not in our PID namespace: libostree looks at PID 1 to see whether it has a mount namespace of its own, and
+        # where this machine is a container it may not look there.
+        enter = ["unshare", "--pid", "--fork", "--kill-child", f"--mount-proc={self._root}/proc", "chroot"]
+        return process.run([*enter, str(self._root), *argv], timeout=timeout, check=check, env=CHROOT_ENV, shown=argv)
+
+    def said(self, *argv: str) -> str:
+        return self.run(*argv).stdout.decode().strip()
+
+
+@contextlib.contextmanager
+def toolbox(image: Image, *directories: Path) -> Iterator[Toolbox]:
+    """Have a toolbox that sees `directories`. Hard links work within each, not between two of them."""
+    with scratch(image) as root:
+        for directory in directories:
+            target = root / directory.relative_to("/")
+            target.mkdir(parents=True, exist_ok=True)
+            process.run(["mount", "--bind", str(directory), str(target)], timeout=10)
+        yield Toolbox(root)
+
+
+@contextlib.contextmanager
+def scratch(image: Image) -> Iterator[Path]:
+    """A writable view of an image that is thrown away."""
+    directory = cache_directory() / "scratch" / secrets.token_hex(6)
+    try:
+        overlay.mount(image.paths, directory / "upper", directory / "root")
+        yield directory / "root"
+    finally:
+        overlay.unmount_below(directory)
+        overlay.remove_tree(directory)
