@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import os
 from collections.abc import AsyncIterator, Iterator
 
 import psutil
@@ -45,8 +46,16 @@ async def no_leaked_tasks() -> AsyncIterator[None]:
 
 @pytest.fixture(autouse=True)
 def no_leaked_children() -> Iterator[None]:
-    before = {child.pid for child in psutil.Process().children(recursive=True)}
+    before = {child.pid for child in _descendants()}
     yield
-    left = [c for c in psutil.Process().children(recursive=True) if c.pid not in before and c.is_running()]
+    left = [c for c in _descendants() if c.pid not in before and c.is_running()]
     zombies = [c for c in left if c.status() == psutil.STATUS_ZOMBIE]
     assert not left, f"children left behind: {left} (zombies: {zombies})"
+
+
+def _descendants() -> list[psutil.Process]:
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return []  # none, as nearly always: psutil would look at every process of the machine to say so
+    return psutil.Process().children(recursive=True)

@@ -22,22 +22,13 @@ from pathlib import Path
 from typing import Final
 
 IMPORTS: Final = {
-    "dbus-next": "import dbus_next.message, dbus_next.signature, dbus_next._private.unmarshaller",
+    "dbus-next": "with without_init('dbus_next'):\n import dbus_next.errors, dbus_next._private.unmarshaller",
     "msgspec": "import msgspec",
     "PyYAML": "import yaml",
-    "structlog": "from nodeagent.log.lean import structlog",  # as the daemon does: without rich
-    "psutil": "import psutil",
-    "asyncinotify": "import asyncinotify",
+    "structlog": "with without_init('structlog'):\n import structlog._base",
     "rich": "import rich.console, rich.table, rich.text, rich.live, rich.progress",
 }
-AFTER: Final = "import asyncio"
-# nodeagent.log itself is there before the clock starts; only structlog is loaded again.
-BEFORE: Final = {
-    "structlog": (
-        "import asyncio, nodeagent.log; [sys.modules.pop(m) for m in list(sys.modules) "
-        "if m.split('.')[0] == 'structlog' or m == 'nodeagent.log.lean']"
-    )
-}
+AFTER: Final = "import asyncio; from nodeagent.lean import without_init"
 PROGRAM: Final = """
 import sys, time
 {before}
@@ -79,7 +70,7 @@ def times_of(statement: str, before: str, runs: int) -> list[float]:
 
 
 def measure(name: str, runs: int) -> dict[str, object]:
-    times = times_of(IMPORTS[name], BEFORE.get(name, AFTER), runs)
+    times = times_of(IMPORTS[name], AFTER, runs)
     everything = needed(name, {})
     return {
         "version": distribution(name).version,
@@ -95,7 +86,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="import time and size of each dependency")
     parser.add_argument("--runs", type=int, default=9)
     args = parser.parse_args()
-    asyncio = min(times_of(AFTER, "", args.runs))
+    asyncio = min(times_of("import asyncio", "", args.runs))
     packages = {name: measure(name, args.runs) for name in IMPORTS}
     report = {
         "schema": "nodeagent/bench-imports/v1",

@@ -86,7 +86,7 @@ names = [info.name for info in pkgutil.walk_packages(nodeagent.__path__, 'nodeag
 names.remove('nodeagent.__main__')
 for name in names:
     importlib.import_module(name)
-import asyncinotify, msgspec, psutil, structlog, yaml
+import dbus_next, msgspec, structlog, yaml
 import rich.console, rich.live, rich.progress, rich.table
 assert yaml.CSafeLoader and yaml.CSafeDumper
 print(len(names))

@@ -16,10 +16,14 @@ from enum import IntEnum
 from io import BytesIO
 from typing import Any
 
-from dbus_next._private.unmarshaller import Unmarshaller
-from dbus_next.constants import MessageFlag, MessageType
-from dbus_next.message import Message as _Message
-from dbus_next.signature import SignatureTree, Variant
+from nodeagent.lean import without_init
+
+with without_init("dbus_next"):
+    import dbus_next.errors  # noqa: F401 - its modules import each other; begun here, that works out
+    from dbus_next._private.unmarshaller import Unmarshaller
+    from dbus_next.constants import MessageFlag, MessageType
+    from dbus_next.message import Message as _Message
+    from dbus_next.signature import SignatureTree, Variant
 
 __all__ = ["HEADER_SIZE", "Kind", "Message", "a_sv", "complete_types", "decode", "encode", "frame_size", "variant"]
 

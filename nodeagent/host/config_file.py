@@ -9,9 +9,8 @@ import stat
 from collections.abc import Callable
 from pathlib import Path
 
-from asyncinotify import Inotify, Mask
-
 from nodeagent.errors import InvalidInput, Terminal
+from nodeagent.host.inotify import GONE, OVERFLOW, Watch
 
 __all__ = ["MAX_BYTES", "read", "watch"]
 
@@ -21,7 +20,6 @@ MAX_BYTES = 32 * 1024 * 1024
 SETTLE = 0.2
 """Seconds after a change until it is told: editors write in several steps."""
 
-EVENTS = Mask.CLOSE_WRITE | Mask.MOVED_TO | Mask.MOVED_FROM | Mask.DELETE | Mask.ONLYDIR
 NO_WATCH_POLL = 30.0  # seconds between looks where the directory cannot be watched
 
 
@@ -64,16 +62,32 @@ async def watch(path: str, changed: Callable[[], None]) -> None:
     directory, name = Path(path).parent, Path(path).name
     while True:
         try:
-            with Inotify() as inotify:
-                inotify.add_watch(directory, EVENTS)
+            with Watch(str(directory)) as entries:
                 changed()  # it may have changed before we watched
-                async for event in inotify:
-                    if event.mask & (Mask.IGNORED | Mask.DELETE_SELF):
-                        break
-                    if event.name is not None and event.name.name == name:
-                        await asyncio.sleep(SETTLE)
-                        changed()
+                while await _happened(entries, name):
+                    await asyncio.sleep(SETTLE)
+                    changed()
         except OSError:
             # No such directory yet, or no inotify instances left: look now and then instead.
             changed()
         await asyncio.sleep(NO_WATCH_POLL)
+
+
+async def _happened(entries: Watch, name: str) -> bool:
+    """Waits for a change of the entry ``name``; False if the directory is gone."""
+    while True:
+        await _readable(entries)
+        seen = list(entries.read())
+        if any(mask & GONE for mask, _name in seen):
+            return False
+        if any(mask & OVERFLOW or changed == name for mask, changed in seen):
+            return True
+
+
+async def _readable(entries: Watch) -> None:
+    loop, ready = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(entries.fileno(), ready.set)
+    try:
+        await ready.wait()
+    finally:
+        loop.remove_reader(entries.fileno())

@@ -20,8 +20,6 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
-import psutil
-
 from nodeagent import log
 from nodeagent.core.ports import Inhibitor
 from nodeagent.errors import AgentError, Refused
@@ -51,7 +49,7 @@ _WALL_MAX = 1000  # characters; logind takes 4096
 class Logind:
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
-        self._boot_id = _read_boot_id()  # it cannot change while we live
+        self._boot_id = _read_line(_BOOT_ID)  # it cannot change while we live
 
     def boot_id(self) -> str:
         return self._boot_id
@@ -196,15 +194,16 @@ class Logind:
 
 def _process(pid: int) -> str:
     try:
-        return f"{psutil.Process(pid).name()}[{pid}]"
-    except psutil.Error:  # gone, or not ours to see
+        return f"{_read_line(f'/proc/{pid}/comm')}[{pid}]"
+    except OSError:  # gone, or not ours to see
         return f"pid {pid}"
 
 
-def _read_boot_id() -> str:
-    fd = os.open(_BOOT_ID, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+def _read_line(path: str) -> str:
+    """Of a file in /proc, which blocks nobody."""
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
-        return os.read(fd, 64).decode().strip()
+        return os.read(fd, 64).decode(errors="replace").strip()
     finally:
         os.close(fd)
 

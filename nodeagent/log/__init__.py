@@ -21,10 +21,9 @@ from typing import Any
 from nodeagent.core.events import EventKind
 from nodeagent.core.hints import hint
 from nodeagent.log.journal import SOCKET, Journal, stderr_is_journal
-from nodeagent.log.lean import structlog
 from nodeagent.log.lines import Lines
 from nodeagent.log.messages import DEBUG, ERROR, INFO, MESSAGES, NOTICE, WARNING
-from nodeagent.log.pipeline import Logger, Sink, processors
+from nodeagent.log.pipeline import PROCESSORS, Logger, Sink, Switch
 
 __all__ = ["DEBUG", "ERROR", "INFO", "NOTICE", "WARNING", "Logger", "close", "event", "get", "setup"]
 
@@ -47,14 +46,7 @@ def setup(level: str = "info", *, journal: str | None = None) -> None:
 def _install(sink: Sink, threshold: int) -> None:
     close()
     sink.threshold = threshold
-    structlog.configure(
-        processors=processors(), wrapper_class=Logger, logger_factory=lambda *_: sink, cache_logger_on_first_use=False
-    )
-    global _sink
-    _sink = sink
-
-
-_sink: Sink | None = None
+    _switch.sink = sink
 
 
 class _Foreign(logging.Handler):
@@ -68,8 +60,7 @@ class _Foreign(logging.Handler):
 
 def get(name: str) -> Logger:
     """A logger for one module; works before ``setup`` too, since it looks up the sink at each use."""
-    logger: Logger = structlog.get_logger(source=name)
-    return logger
+    return Logger(_switch, PROCESSORS, {"source": name})
 
 
 def event(kind: EventKind, message: str, *, priority: int | None = None, **fields: Any) -> None:
@@ -82,8 +73,7 @@ def event(kind: EventKind, message: str, *, priority: int | None = None, **field
 
 def close() -> None:
     """Closes the sink's socket. What is logged afterwards goes nowhere until the next ``setup``."""
-    if _sink is not None:
-        _sink.close()
+    _switch.sink.close()
 
 
-_install(Lines(), WARNING)
+_switch = Switch(Lines())

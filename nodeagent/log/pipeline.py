@@ -1,23 +1,29 @@
-"""From a call in the code to an entry for a sink: where it came from, what it must not say, in what shape."""
+"""From a call in the code to an entry for a sink: where it came from, what it must not say, in what shape.
+
+Of structlog this is the bound logger and its chain of processors; its configuration would bring the rest of it along.
+"""
 
 from __future__ import annotations
 
 import json
 import sys
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from nodeagent.core.redact import redact_value
+from nodeagent.lean import without_init
 from nodeagent.log.journal import SYSTEMD
-from nodeagent.log.lean import structlog
 from nodeagent.log.messages import DEBUG, ERROR, INFO, NOTICE, WARNING
+
+with without_init("structlog"):
+    from structlog._base import BoundLoggerBase
 
 if TYPE_CHECKING:
     from structlog.typing import EventDict, Processor
 
-__all__ = ["Logger", "Sink", "processors"]
+__all__ = ["PROCESSORS", "Logger", "Sink", "Switch"]
 
 IDENTIFIER = "nodeagent"
 
@@ -33,11 +39,25 @@ class Sink(Protocol):
     def close(self) -> None: ...
 
 
-class Logger(structlog.BoundLoggerBase):
+class Switch:
+    """A sink that hands on to the one of the moment, so that a logger may be older than the choice of its sink."""
+
+    def __init__(self, sink: Sink) -> None:
+        self.sink = sink
+
+    @property
+    def threshold(self) -> int:
+        return self.sink.threshold
+
+    def send(self, entry: Mapping[str, object]) -> None:
+        self.sink.send(entry)
+
+
+class Logger(BoundLoggerBase):
     """structlog's bound logger with syslog's priorities, among them the notice that structlog has not."""
 
     def log(self, priority: int, message: str, *args: object, **fields: Any) -> None:
-        sink: Sink = self._logger
+        sink: Switch = self._logger
         if priority > sink.threshold:
             return
         try:
@@ -122,7 +142,5 @@ def flatten(_logger: Any, _method: str, entry: EventDict) -> tuple[tuple[EventDi
     return (entry,), {}
 
 
-def processors() -> list[Processor]:
-    # Redaction comes after everything that could still bring in text.
-    steps: list[Any] = [add_origin, add_exception, add_identity, drop_empty, hide_secrets, flatten]
-    return steps
+# Redaction comes after everything that could still bring in text.
+PROCESSORS: Sequence[Processor] = (add_origin, add_exception, add_identity, drop_empty, hide_secrets, flatten)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -39,3 +41,58 @@ async def test_what_is_no_config(tmp_path: Path, make: Callable[[Path], object],
     with pytest.raises(InvalidInput) as caught:
         await config_file.read(str(path))
     assert caught.value.reason == reason
+
+
+@asynccontextmanager
+async def watching(path: Path) -> AsyncIterator[asyncio.Queue[None]]:
+    told: asyncio.Queue[None] = asyncio.Queue()
+    task = asyncio.create_task(config_file.watch(str(path), lambda: told.put_nowait(None)))
+    try:
+        await asyncio.wait_for(told.get(), 5)  # the first look
+        yield told
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def _replace(path: Path) -> None:
+    path.with_name(".new").write_text("2")
+    path.with_name(".new").rename(path)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [lambda path: path.write_text("2"), _replace, Path.unlink, lambda path: path.rename(path.with_name("old"))],
+    ids=["written", "replaced", "removed", "moved away"],
+)
+async def test_a_change_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[Path], object]
+) -> None:
+    monkeypatch.setattr(config_file, "SETTLE", 0.01)
+    path = tmp_path / "machineconfig.yaml"
+    path.write_text("1")
+    async with watching(path) as told:
+        (tmp_path / "machineconfig.yaml.swp").write_text("an editor's")
+        await asyncio.sleep(0.05)
+        assert told.empty(), "of another file"
+        change(path)
+        await asyncio.wait_for(told.get(), 5)
+
+
+async def test_the_directory_comes_and_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Looked at now and then while there is none, and watched again when there is one."""
+    monkeypatch.setattr(config_file, "SETTLE", 0.01)
+    monkeypatch.setattr(config_file, "NO_WATCH_POLL", 0.05)
+    path = tmp_path / "etc" / "machineconfig.yaml"
+    async with watching(path) as told:
+        for _ in range(2):
+            path.parent.mkdir()
+            await asyncio.sleep(0.2)
+            while not told.empty():
+                told.get_nowait()
+            await asyncio.sleep(0.15)
+            assert told.empty(), "it is watched, and no longer looked at"
+            path.write_text("1")
+            await asyncio.wait_for(told.get(), 5)
+            path.unlink()
+            path.parent.rmdir()

@@ -209,7 +209,7 @@ def test_watch_on_a_terminal_draws(daemon: FakeDaemon) -> None:
         os.close(master)
 
 
-HEAVY = ("rich", "yaml", "structlog", "psutil", "msgspec", "nodeagent.agent", "nodeagent.log", "nodeagent.settings")
+HEAVY = ("rich", "yaml", "structlog", "msgspec", "nodeagent.agent", "nodeagent.log", "nodeagent.settings")
 
 
 def test_status_imports_nothing_that_it_does_not_need(daemon: FakeDaemon) -> None:
