@@ -24,6 +24,7 @@ from integration.host import cgroup
 from integration.host.errors import HostGone, HostRingError, HostTimeout
 
 REBOOTED = 133  # exit status of nspawn --keep-unit after a reboot of the guest (EXIT_FORCE_RESTART in systemd)
+OPTIONS = ("--register=no", "--keep-unit", "--private-network", "--notify-ready=yes", "--console=pipe")
 STOP_TIMEOUT = 10.0
 BOOT_ID = "proc/sys/kernel/random/boot_id"
 LAUNCH = Path(__file__).with_name("launch.py")
@@ -177,10 +178,7 @@ class Container:
             [
                 *(sys.executable, "-I", "-S", str(LAUNCH), str(self.cgroup), str(os.getpid())),
                 *scope,
-                *("systemd-nspawn", f"--machine={self.name}", f"--directory={self._root}"),
-                *("--register=no", "--keep-unit", "--private-network", "--notify-ready=yes", "--console=pipe"),
-                *self._extra,
-                "--boot",
+                *self._command(["systemd-nspawn", f"--machine={self.name}", *OPTIONS, *self._extra]),
             ],
             stdin=subprocess.DEVNULL,
             stdout=console,
@@ -188,6 +186,10 @@ class Container:
             # Without the first, nspawn picks the v1 hierarchy of a machine that has one, and a guest of today hangs.
             env={**os.environ, "SYSTEMD_NSPAWN_UNIFIED_HIERARCHY": "1", "NOTIFY_SOCKET": str(self._notify)},
         )
+
+    def _command(self, nspawn: list[str]) -> list[str]:
+        """The command line that boots the guest, from one of nspawn that lacks the root and what to run there."""
+        return [*nspawn, f"--directory={self._root}", "--boot"]
 
     def _heard(self, message: str, after_reboot: bool) -> None:
         fields = dict(line.split("=", 1) for line in message.splitlines() if "=" in line)

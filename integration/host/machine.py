@@ -56,6 +56,12 @@ class Host:
         self.directory.mkdir(parents=True)
         self._lock = (self.directory / "lock").open("w")
         fcntl.flock(self._lock, fcntl.LOCK_EX)
+        binds = [f"--bind-ro={source}:{target}" for target, source in (read_only or {}).items()]
+        self.container = self._install(image, disk, binds)
+        _open_hosts.add(self)
+
+    def _install(self, image: Image, disk: str | None, binds: Sequence[str]) -> Container:
+        """Make the files of the host, as `self.root`, and the container that boots them."""
         self.root = self.directory / "root"
         store = self.directory / "disk"
         if disk is not None:
@@ -65,9 +71,11 @@ class Host:
         # Newer than /usr of every layer, or each boot starts with the work that follows an OS update.
         for stamp in ("etc/.updated", "var/.updated"):
             (self.root / stamp).write_text("")
-        binds = [f"--bind-ro={source}:{target}" for target, source in (read_only or {}).items()]
-        self.container = Container(self.name, self.root, self.directory, binds)
-        _open_hosts.add(self)
+        return Container(self.name, self.root, self.directory, binds)
+
+    def _enter_files(self) -> list[str]:
+        """What runs a command on the files of the host while it is off."""
+        return ["chroot", str(self.root)]
 
     def __enter__(self) -> Self:
         return self
@@ -302,7 +310,7 @@ class Host:
             less = ["setpriv", "--bounding-set=-sys_time,-sys_module,-sys_rawio", "--"]
             enter = [*less, "nsenter", f"--target={self.container.leader}", "-m", "-p", "-u", "-i", "-n", "-C", "--"]
         else:
-            enter = ["chroot", str(self.root)]
+            enter = self._enter_files()
         become = ["runuser", f"--user={user}", "--"] if user is not None else []
         try:
             return process.run(

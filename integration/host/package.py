@@ -23,12 +23,14 @@ def installed_image(image: Image, tarball: Path) -> Image:
     """`image` with the package installed and its units enabled, cached by the content of the package."""
     digest = hashlib.sha256(tarball.read_bytes()).digest()
 
-    def install(root: Path) -> None:
-        units = _unpack(root, tarball)
-        for command in (*_before_start(), ["systemctl", "enable", *units]):
-            process.run(["chroot", str(root), *command], timeout=TIMEOUT)
+    return derived_image(image, "package", digest, lambda root: install_into(root, tarball))
 
-    return derived_image(image, "package", digest, install)
+
+def install_into(root: Path, tarball: Path) -> None:
+    """Install the package into the root of an image and enable its units."""
+    units = _unpack(root, tarball)
+    for command in (*_before_start(), ["systemctl", "enable", *units]):
+        process.run(["chroot", str(root), *command], timeout=TIMEOUT)
 
 
 def install(host: Host, tarball: Path) -> None:
