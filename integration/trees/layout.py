@@ -2,7 +2,8 @@
 
 /etc is at usr/etc; /var, /boot and the mount points are empty; what is changed at run time is a link into /var or
 /sysroot; tmpfiles.d makes at boot all directories and links that the packages brought in /var. Kernel and initramfs are
-in usr/lib/modules/VERSION; a root without a kernel gets placeholders, because ostree deploys none without.
+in usr/lib/modules/VERSION; a root without a kernel gets placeholders, because ostree deploys none without. They differ
+from one version of the tree to another, so that each update needs room in /boot.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from integration.host import overlay
 from integration.trees.base import kernel
 
 PLACEHOLDER_KERNEL = "6.0.0-placeholder"
+PLACEHOLDERS = {"vmlinuz": 64 << 10, "initramfs.img": 256 << 10}  # bytes
 AUTOVAR = "usr/lib/tmpfiles.d/00-autovar.conf"
 LINKS = {
     "home": "var/home",
@@ -42,10 +44,11 @@ NOT_KEPT = ("lib/dpkg", "lib/apt", "cache/apt", "cache/debconf", "cache/ldconfig
 
 def convert(root: Path, version: str) -> None:
     """Give `root`, writable and with nothing mounted below it, ostree's layout."""
+    _drop_tmpfiles_of_links(root)
     (root / AUTOVAR).write_text(TMPFILES + _tmpfiles_of(root / "var", root))
     (root / "etc/.updated").unlink(missing_ok=True)
     _write_release(root, version)
-    _place_kernel(root)
+    _place_kernel(root, version)
     for name in ("var", *MOUNT_POINTS, *LINKS):
         _remove(root / name)
     (root / "var").mkdir(mode=0o755)
@@ -55,6 +58,15 @@ def convert(root: Path, version: str) -> None:
     for name, target in LINKS.items():
         (root / name).symlink_to(target)
     (root / "etc").rename(root / "usr/etc")
+
+
+def _drop_tmpfiles_of_links(root: Path) -> None:
+    """systemd's own lines want directories where links are."""
+    for path in (root / "usr/lib/tmpfiles.d").glob("*.conf"):
+        lines = path.read_text().splitlines(keepends=True)
+        kept = [line for line in lines if (line.split()[1:2] or [""])[0].strip("/") not in LINKS]
+        if kept != lines:
+            path.write_text("".join(kept))
 
 
 def _tmpfiles_of(var: Path, root: Path) -> str:
@@ -88,12 +100,12 @@ def _write_release(root: Path, version: str) -> None:
     )
 
 
-def _place_kernel(root: Path) -> None:
+def _place_kernel(root: Path, version: str) -> None:
     if kernel(root) is None:
         modules = root / "usr/lib/modules" / PLACEHOLDER_KERNEL
         modules.mkdir(parents=True)
-        (modules / "vmlinuz").write_text("no kernel: this tree is booted in a container\n")
-        (modules / "initramfs.img").write_text("no initramfs: this tree is booted in a container\n")
+        for name, size in PLACEHOLDERS.items():
+            (modules / name).write_bytes(f"{name} of {version}, never booted\n".encode().ljust(size, b"\0"))
 
 
 def _remove(path: Path) -> None:

@@ -39,7 +39,7 @@ def toolbox(image: Image, *directories: Path) -> Iterator[Toolbox]:
         for directory in directories:
             target = root / directory.relative_to("/")
             target.mkdir(parents=True, exist_ok=True)
-            process.run(["mount", "--bind", str(directory), str(target)], timeout=10)
+            process.run(["mount", "--rbind", str(directory), str(target)], timeout=10)
         yield Toolbox(root)
 
 
