@@ -1,0 +1,91 @@
+"""One server program on loopback: started, paused and continued by signals, killed, and never left behind."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+from integration.host.errors import HostRingError
+
+STOP_TIMEOUT: Final = 15.0
+TAIL: Final = 3000
+
+
+class ServerFailed(HostRingError):
+    """It ended by itself or is not ready in time; the message has the end of its log."""
+
+
+def free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        port: int = sock.getsockname()[1]
+        return port
+
+
+class Server:
+    def __init__(self, name: str, argv: Sequence[str], log: Path, ready: Callable[[], bool]) -> None:
+        self.name = name
+        self.log = log
+        self._argv = argv
+        self._ready = ready
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None, f"{self.name} runs"
+        return self._process.pid
+
+    def start(self) -> None:
+        with self.log.open("ab") as log:
+            # The parent-death signal: a pytest that is killed cannot stop what it started.
+            self._process = subprocess.Popen(
+                ["setpriv", "--pdeathsig", "KILL", *self._argv],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def wait_ready(self, timeout: float) -> None:
+        deadline = time.monotonic() + timeout
+        while not self._ready():
+            if self._process is None or self._process.poll() is not None:
+                raise ServerFailed(f"{self.name} ended by itself: {self._tail()}")
+            if time.monotonic() > deadline:
+                raise ServerFailed(f"{self.name} is not ready after {timeout:g} s: {self._tail()}")
+            time.sleep(0.1)
+
+    def pause(self) -> None:
+        """Connections stay open and nothing answers: what a client sees of a hung server or a cut network."""
+        assert self._process is not None, f"{self.name} runs"
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        if self._process is not None:
+            self._process.send_signal(signal.SIGCONT)
+
+    def stop(self) -> None:
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self._end(signal.SIGKILL)
+
+    def _end(self, number: signal.Signals) -> None:
+        if self._process is None:
+            return
+        self._process.send_signal(number)
+        self._process.send_signal(signal.SIGCONT)
+        try:
+            self._process.wait(STOP_TIMEOUT)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process = None
+
+    def _tail(self) -> str:
+        return self.log.read_text(errors="replace")[-TAIL:]

@@ -1,0 +1,231 @@
+"""The node lease of medik8s as data: who holds it, whether we may take it, and what to write.
+
+The object is a ``coordination.k8s.io/v1`` Lease ``node-<node>``, which others (node-maintenance-operator, node-
+healthcheck-operator) judge by their wall clock: held while ``renewTime <= now <= renewTime + duration``. We write
+times that they accept and are stricter when we read: a lease of somebody else is free for us only when it has expired
+by the server's time *and* has not changed for its whole duration on our own steady clock, so that neither clock alone
+can give two holders. A ``renewTime`` in the future is held, not free, and one without an end is held until a person
+removes it.
+
+Deleting and making it again starts ``leaseTransitions`` anew, so (uid, transitions, identity) is what a holding is
+known by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from enum import StrEnum
+from typing import Any
+
+from nodeagent.core.kubetime import ServerClock, micro_time, parse_time
+
+__all__ = [
+    "Claim",
+    "LeaseToken",
+    "NodeLease",
+    "Seen",
+    "Standing",
+    "judge",
+    "new_lease",
+    "read_lease",
+    "renewal",
+    "take_over",
+    "why_lost",
+]
+
+PREFIX = "nodeagent.org/"
+Object = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Who wants the lease for what. ``instance`` tells two hosts apart that call themselves by the same node name."""
+
+    holder: str
+    operation: str
+    reason: str
+    instance: str
+
+    @property
+    def identity(self) -> str:
+        return f"{self.holder}/{self.operation}"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeLease:
+    """The object as far as it matters. ``duration`` is in seconds, None if there is none."""
+
+    uid: str
+    version: str
+    identity: str
+    duration: float | None = None
+    acquired: str = ""
+    renewed: str = ""
+    transitions: int = 0
+    elected: bool = False  # coordinated leader election decides about it (KEP-4355): not ours to take
+    deleting: bool = False
+    notes: Mapping[str, str] = field(default_factory=dict)  # our annotations, without their prefix
+
+    @property
+    def expires(self) -> float | None:
+        """Seconds since the epoch by the server's clock; None if it does not expire."""
+        renewed = parse_time(self.renewed)
+        return None if renewed is None or self.duration is None else renewed + self.duration
+
+    def is_of(self, claim: Claim) -> bool:
+        return self.identity == claim.identity and self.notes.get("instance") == claim.instance
+
+
+def read_lease(data: Mapping[str, Any]) -> NodeLease:
+    """Takes whatever an API server answers; fields that are missing or null are the same."""
+    meta, spec = data.get("metadata") or {}, data.get("spec") or {}
+    duration = spec.get("leaseDurationSeconds")
+    annotations = meta.get("annotations") or {}
+    return NodeLease(
+        uid=meta.get("uid") or "",
+        version=meta.get("resourceVersion") or "",
+        identity=spec.get("holderIdentity") or "",
+        duration=float(duration) if duration is not None else None,
+        acquired=spec.get("acquireTime") or "",
+        renewed=spec.get("renewTime") or "",
+        transitions=spec.get("leaseTransitions") or 0,
+        elected=bool(spec.get("strategy")),
+        deleting=bool(meta.get("deletionTimestamp")),
+        notes={k.removeprefix(PREFIX): v for k, v in annotations.items() if k.startswith(PREFIX)},
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """Since when, on our steady clock, the object has not changed. Any change, also of an annotation, starts it
+    anew."""
+
+    version: str
+    since: float
+
+    @classmethod
+    def again(cls, before: Seen | None, lease: NodeLease | None, steady: float) -> Seen | None:
+        if lease is None:
+            return None
+        version = f"{lease.uid}/{lease.version}"
+        return before if before is not None and before.version == version else cls(version, steady)
+
+
+class Standing(StrEnum):
+    FREE = "free"  # nobody's: make it, or take it where it has no holder
+    OURS = "ours"
+    EXPIRED = "expired"  # somebody else's, and over by both clocks
+    HELD = "held"
+    FRESH = "expired, but it changed not long ago"
+    AHEAD = "held, by a clock that is ahead of the API server's"
+    ENDLESS = "held without an end"
+    ELECTED = "decided by coordinated leader election"
+    DELETING = "about to be deleted"
+
+
+def judge(lease: NodeLease | None, seen: Seen | None, claim: Claim, server: ServerClock, steady: float) -> Standing:
+    """Raises ``Uncertain`` if no answer has told the server's time."""
+    if lease is None:
+        return Standing.FREE
+    if lease.deleting:
+        return Standing.DELETING
+    if lease.elected:
+        return Standing.ELECTED
+    if lease.identity == "":
+        return Standing.FREE
+    if lease.is_of(claim):
+        return Standing.OURS
+    renewed, expires = parse_time(lease.renewed), lease.expires
+    if renewed is None or expires is None or lease.duration is None:
+        return Standing.ENDLESS
+    if renewed > server.latest(steady):
+        return Standing.AHEAD
+    if expires >= server.earliest(steady):
+        return Standing.HELD
+    if seen is None or steady - seen.since <= lease.duration:
+        return Standing.FRESH
+    return Standing.EXPIRED
+
+
+def new_lease(claim: Claim, name: str, node: str, node_uid: str, duration: float, now: float) -> Object:
+    spec = {**_times(duration, now), "acquireTime": micro_time(now), "leaseTransitions": 0}
+    meta = {"name": name, "annotations": _notes(claim), "ownerReferences": _owner(node, node_uid)}
+    return {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": meta,
+        "spec": {**spec, "holderIdentity": claim.identity},
+    }
+
+
+def take_over(lease: NodeLease, claim: Claim, node: str, node_uid: str, duration: float, now: float) -> Object:
+    """A merge patch that fails if the lease changed meanwhile."""
+    spec = {**_times(duration, now), "acquireTime": micro_time(now), "leaseTransitions": lease.transitions + 1}
+    meta = {
+        "resourceVersion": lease.version,
+        "annotations": _notes(claim),
+        "ownerReferences": _owner(node, node_uid),
+    }
+    return {"metadata": meta, "spec": {**spec, "holderIdentity": claim.identity}}
+
+
+def renewal(lease: NodeLease, duration: float, now: float) -> Object:
+    """A merge patch that fails if the lease changed meanwhile. What was noted when it was taken stays."""
+    return {"metadata": {"resourceVersion": lease.version}, "spec": _times(duration, now)}
+
+
+def _times(duration: float, now: float) -> Object:
+    return {"leaseDurationSeconds": max(1, round(duration)), "renewTime": micro_time(now)}
+
+
+def _notes(claim: Claim) -> dict[str, str]:
+    notes = {
+        "requester": claim.holder,
+        "operation": claim.operation,
+        "reason": claim.reason,
+        "instance": claim.instance,
+    }
+    return {PREFIX + key: value for key, value in notes.items()}
+
+
+def _owner(node: str, uid: str) -> list[Object]:
+    """With it the lease goes when the Node goes."""
+    return [{"apiVersion": "v1", "kind": "Node", "name": node, "uid": uid}]
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseToken:
+    """What we remember of a holding, also through a reboot. ``lost`` says how it ended if that was not our doing: this
+    operation does not get the lease again, because whoever took it away meant that."""
+
+    claim: Claim
+    uid: str
+    transitions: int
+    boot_id: str
+    rebooting: bool = False
+    lost: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> LeaseToken:
+        """Raises ``TypeError`` or ``KeyError`` on anything else."""
+        return cls(**{**data, "claim": Claim(**data["claim"])})
+
+    def ended(self, why: str) -> LeaseToken:
+        return replace(self, lost=why)
+
+
+def why_lost(token: LeaseToken, lease: NodeLease | None) -> str:
+    """ "" if ``lease`` still is the holding that ``token`` remembers, else what happened, in words."""
+    if token.lost:
+        return token.lost
+    if lease is None or lease.deleting:
+        return "it was deleted"
+    if not lease.is_of(token.claim):
+        return f"{lease.identity} took it" if lease.identity else "its holder was removed"
+    if (lease.uid, lease.transitions) != (token.uid, token.transitions):
+        return "it was taken or made anew meanwhile"
+    return ""

@@ -1,0 +1,203 @@
+"""Calls to the API server: JSON in, JSON out, every one with a deadline, and only what is safe is repeated.
+
+Objects stay plain dictionaries, so that fields we do not know survive; changes are JSON merge patches (RFC 7386),
+which carry ``metadata.resourceVersion`` where a lost update would matter. Reads are repeated a few times with jitter;
+writes only when the server said that it did not look at them (429), because a write without an answer may have been
+done: ``NoAnswer`` and ``ServerFault`` of a write mean "read it and see". Credentials that were rotated are read again
+without a restart. Every answer's ``Date`` feeds ``server_clock``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Final, Self
+from urllib.parse import urlencode
+
+from nodeagent import __version__
+from nodeagent.core.backoff import delays, jittered
+from nodeagent.core.kubetime import ServerClock, http_date
+from nodeagent.core.ports import Clock
+from nodeagent.kube.credentials import Access, Identity
+from nodeagent.kube.errors import KubeFault, NoAnswer, ServerFault, Throttled, Unauthorized, from_answer
+
+if TYPE_CHECKING:
+    from kubernetes.aio.client.rest import RESTClientObject
+
+__all__ = ["KubeClient", "Object"]
+
+Object = dict[str, Any]
+
+ATTEMPTS: Final = 3
+FIRST_PAUSE: Final = 0.5  # seconds; doubled for each further attempt
+MAX_PAUSE: Final = 10.0  # of a Retry-After as well: a longer one is for the caller, who knows what else there is to do
+CHECK_EVERY: Final = 10.0  # seconds between looks at the files of the credentials
+CHUNK: Final = 500  # objects in one answer of a list, as kubectl asks
+MERGE: Final = "application/merge-patch+json"
+JSON: Final = "application/json"
+
+
+class KubeClient:
+    """Use as ``async with``. ``timeout`` is that of one attempt, in seconds."""
+
+    def __init__(self, access: Access, clock: Clock, *, timeout: float = 10.0) -> None:
+        self.server_clock = ServerClock()
+        self.requests = 0  # sent in this process: the steady state is measured with it
+        self._access = access
+        self._clock = clock
+        self._timeout = timeout
+        self._identity: Identity | None = None
+        self._rest: RESTClientObject | None = None
+        self._checked = 0.0
+        self._doubted = False
+        self._opening = asyncio.Lock()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """The client may be used again afterwards."""
+        rest, self._rest, self._identity = self._rest, None, None
+        if rest is not None:
+            await rest.close()
+
+    async def get(self, path: str, **query: str) -> Object:
+        """A quorum read: never from a cache, unless ``query`` asks for a resourceVersion."""
+        return await self._call("GET", path, query, None)
+
+    async def items(self, path: str, **query: str) -> list[Object]:
+        """All objects of a list, in chunks."""
+        found: list[Object] = []
+        token = ""
+        while True:
+            more = {"continue": token} if token else {}
+            answer = await self._call("GET", path, {"limit": str(CHUNK), **query, **more}, None)
+            found += answer.get("items") or ()
+            token = (answer.get("metadata") or {}).get("continue") or ""
+            if not token:
+                return found
+
+    async def create(self, path: str, body: Object, *, throttled: int = ATTEMPTS) -> Object:
+        """``throttled`` is how often a 429 is met before it is raised; 1 for evictions, where it has a meaning."""
+        return await self._call("POST", path, {}, body, attempts=throttled)
+
+    async def patch(self, path: str, body: Object) -> Object:
+        return await self._call("PATCH", path, {}, body, kind=MERGE)
+
+    async def delete(self, path: str, *, uid: str, resource_version: str = "") -> None:
+        """Only that object: another one of the same name gives ``Conflict``."""
+        conditions = {"uid": uid, **({"resourceVersion": resource_version} if resource_version else {})}
+        options = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": conditions}
+        await self._call("DELETE", path, {}, options)
+
+    async def _call(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str],
+        body: Object | None,
+        *,
+        kind: str = JSON,
+        attempts: int = ATTEMPTS,
+    ) -> Object:
+        url = f"{path}?{urlencode(query)}" if query else path
+        pauses = delays(FIRST_PAUSE, MAX_PAUSE)
+        reread = False
+        while True:
+            attempts -= 1
+            try:
+                return await self._once(method, url, body, kind)
+            except Unauthorized:
+                # A token may have been rotated since we last looked, so once is not yet a verdict.
+                if reread:
+                    raise
+                reread = True
+                attempts += 1
+                await self.close()
+            except (NoAnswer, ServerFault, Throttled) as fault:
+                pause = _pause(fault, next(pauses)) if method == "GET" or isinstance(fault, Throttled) else None
+                if attempts <= 0 or pause is None:
+                    raise
+                await asyncio.sleep(pause)
+
+    async def _once(self, method: str, url: str, body: Object | None, kind: str) -> Object:
+        what = f"{method} {url.partition('?')[0]}"
+        async with self._reaching(what):
+            rest, identity = await self._connection()
+            headers = {"Accept": JSON, "Content-Type": kind, "User-Agent": f"nodeagent/{__version__}"}
+            for setting in (await identity.configuration.auth_settings()).values():
+                if setting["value"]:
+                    headers[setting["key"]] = setting["value"]
+            self.requests += 1
+            async with asyncio.timeout(self._timeout):
+                sent = self._clock.monotonic()
+                response = await rest.request(method, identity.host + url, headers=headers, body=body)
+                received = self._clock.monotonic()
+                text = await response.read()
+        date = http_date(response.headers.get("Date", ""))
+        if date is not None:
+            self.server_clock = self.server_clock.told(date, sent, received)
+        answer = _decoded(text)
+        if response.status >= 300:
+            raise from_answer(response.status, answer or {}, what, response.headers.get("Retry-After", ""))
+        if answer is None:
+            raise ServerFault(f"{what}: the answer is no JSON object; is that address an API server's?")
+        return answer
+
+    @asynccontextmanager
+    async def _reaching(self, what: str) -> AsyncIterator[None]:
+        from aiohttp import ClientError
+
+        try:
+            yield
+        except TimeoutError:
+            raise NoAnswer(f"{what}: no answer in {self._timeout:g} s") from None
+        except (ClientError, OSError) as error:
+            # A certificate that has expired, or an authority that signs no more, looks like this as well.
+            self._doubted = True
+            raise NoAnswer(f"{what}: {error or type(error).__name__}") from error
+
+    async def _connection(self) -> tuple[RESTClientObject, Identity]:
+        async with self._opening:
+            now = self._clock.monotonic()
+            if self._doubted:
+                self._doubted = False
+                await self.close()
+            if self._identity is not None and now - self._checked >= CHECK_EVERY:
+                self._checked = now
+                if await asyncio.to_thread(self._identity.changed):
+                    await self.close()
+            if self._rest is None or self._identity is None:
+                # Reading and parsing certificates blocks, and so does the first import of the library.
+                self._rest, self._identity = await asyncio.to_thread(_connect, self._access)
+                self._checked = now
+            return self._rest, self._identity
+
+
+def _connect(access: Access) -> tuple[RESTClientObject, Identity]:
+    from kubernetes.aio.client.rest import RESTClientObject
+
+    identity = access.load()
+    return RESTClientObject(identity.configuration), identity
+
+
+def _pause(fault: KubeFault, usual: float) -> float | None:
+    """Seconds before the next attempt; None if the server wants more than we wait here."""
+    if fault.retry_after is not None and fault.retry_after > MAX_PAUSE:
+        return None
+    return jittered(max(usual, fault.retry_after or 0.0), random.random())  # noqa: S311 - spreads load, no secret
+
+
+def _decoded(text: bytes) -> Object | None:
+    """None for what is no JSON object: a proxy on the way answers in HTML."""
+    try:
+        answer = json.loads(text)
+    except ValueError:
+        return None
+    return answer if isinstance(answer, dict) else None

@@ -1,0 +1,298 @@
+"""The node lease on an API server: the right to disrupt this node, shared with medik8s' operators.
+
+Fulfils ``ports.Lease``; what it says and what may be written is decided in ``core/lease.py``. Beyond the port:
+``check`` can demand that enough time is left (and renews if there is not), ``keep`` renews in the background,
+``before_reboot`` makes the lease last through the boot. The holding is remembered in a ``TokenStore`` before anybody
+relies on it, so a restart or a reboot finds it again; nothing but ``release`` gives it back.
+
+A write without an answer is looked up: if the lease is ours by then, it was done. A holding that was deleted, taken or
+cleared by somebody is lost for its operation: acquiring it again under the same operation is refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable
+from dataclasses import dataclass, replace
+from typing import Final, Protocol
+
+from nodeagent.core.backoff import jittered
+from nodeagent.core.kubetime import Uncertain, micro_time
+from nodeagent.core.lease import (
+    Claim,
+    LeaseToken,
+    NodeLease,
+    Seen,
+    Standing,
+    judge,
+    new_lease,
+    read_lease,
+    renewal,
+    take_over,
+    why_lost,
+)
+from nodeagent.core.ports import Clock, Holder
+from nodeagent.errors import AgentError, Refused, Retryable, Terminal, Unreachable
+from nodeagent.kube.client import KubeClient, Object
+from nodeagent.kube.errors import AlreadyExists, Conflict, NoAnswer, NotFound, ServerFault
+
+__all__ = ["KubeLease", "LeaseSettings", "TokenStore"]
+
+SLACK: Final = 60.0
+"""Seconds at the end of what we wrote in which we do not count it as ours: others judge it by clocks of their own."""
+
+WRITES: Final = 3  # tries where the lease changes between our reading and our writing
+RENEWALS: Final = 4  # in the time that a lease lasts
+
+
+class TokenStore(Protocol):
+    """Durable when the call returns."""
+
+    async def load(self) -> LeaseToken | None: ...
+
+    async def save(self, token: LeaseToken | None) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseSettings:
+    """``duration`` is what the lease lasts without a renewal, in seconds: as long as an agent that died keeps others
+    from acting on its node, and as long as an API server may be away in the middle of an update."""
+
+    node: str
+    instance: str
+    namespace: str = "medik8s-leases"
+    duration: float = 600.0
+
+
+class KubeLease:
+    backend = "kubernetes"
+
+    def __init__(
+        self, client: KubeClient, settings: LeaseSettings, store: TokenStore, clock: Clock, boot_id: str
+    ) -> None:
+        self.lost = asyncio.Event()  # set when a holding turns out to be lost: stop what cannot be undone at once
+        self._client = client
+        self._settings = settings
+        self._store = store
+        self._clock = clock
+        self._boot_id = boot_id
+        self._leases = f"/apis/coordination.k8s.io/v1/namespaces/{settings.namespace}/leases"
+        self._name = f"node-{settings.node}".lower()
+        self._seen: Seen | None = None
+        self._valid_until = 0.0  # on the steady clock, of what this process wrote
+        self._writing = asyncio.Lock()  # a renewal in the background must not meet a release
+
+    # --- the port
+
+    async def acquire(self, holder: str, operation: str, reason: str) -> None:
+        claim = Claim(holder, operation, reason, self._settings.instance)
+        async with self._writing:
+            for _ in range(WRITES):
+                try:
+                    return await self._acquire(claim)
+                except Conflict:  # somebody else was faster, or changed something: look again
+                    continue
+        raise Retryable(f"the lease {self._name} changes faster than it can be read", reason="LeaseContended")
+
+    async def check(self, operation: str, *, need: float = 0.0, offline: bool = False) -> None:
+        """``need`` is the longest that the next step takes, in seconds. With ``offline``, time that is left is enough
+        if the API server does not answer: for steps after which the node is better off than in the middle."""
+        async with self._writing:
+            token = await self._holding(operation)
+            try:
+                lease = await self._still_ours(token)
+                if self._left() < need:
+                    await self._renew(token, lease, max(self._settings.duration, need + SLACK))
+            except (Unreachable, Retryable) as fault:
+                if self._left() <= 0:
+                    raise Refused(f"the lease ran out: {fault.message}", reason="LeaseExpired") from fault
+                if not offline or self._left() < need:
+                    raise
+
+    async def release(self, operation: str) -> None:
+        async with self._writing:
+            token = await self._store.load()
+            if token is None or token.claim.operation != operation:
+                return
+            for _ in range(WRITES):
+                lease = await self._read()
+                if lease is None or why_lost(token, lease):
+                    break
+                try:
+                    await self._client.delete(
+                        f"{self._leases}/{self._name}", uid=lease.uid, resource_version=lease.version
+                    )
+                    break
+                except NotFound:
+                    break
+                except Conflict:
+                    continue
+            else:
+                raise Retryable(f"the lease {self._name} changes faster than it can be read", reason="LeaseContended")
+            await self._forget(token)
+
+    async def holder(self) -> Holder | None:
+        lease = await self._read()
+        if lease is None or not lease.identity:
+            return None
+        if self._judge(lease, Claim("", "", "", "")) is Standing.EXPIRED:
+            return None
+        expires = lease.expires
+        return Holder(
+            name=lease.notes.get("requester") or lease.identity,
+            operation=lease.notes.get("operation", ""),
+            reason=lease.notes.get("reason", ""),
+            since=lease.acquired,
+            expires=micro_time(expires) if expires is not None else "",
+        )
+
+    # --- beyond the port
+
+    async def before_reboot(self, operation: str, cover: float) -> None:
+        """Makes the lease last for ``cover`` seconds from now, the longest time from here to a healthy node, and notes
+        that the next boot is ours. Raises what ``check`` raises."""
+        async with self._writing:
+            token = await self._holding(operation)
+            lease = await self._still_ours(token)
+            await self._renew(token, lease, cover + SLACK)
+            await self._store.save(replace(token, rebooting=True))
+
+    async def found(self) -> LeaseToken | None:
+        """What a start finds: the holding that is remembered. Its ``boot_id`` differs after a reboot, which was planned
+        if ``rebooting`` is set. ``acquire`` with its operation goes on with it."""
+        return await self._store.load()
+
+    async def keep(self) -> None:
+        """Renews what is held until cancelled. Faults are left to ``check``, which sees them when they matter."""
+        while True:
+            await asyncio.sleep(jittered(self._settings.duration / RENEWALS * 0.8, random.random()))  # noqa: S311
+            async with self._writing:
+                token = await self._store.load()
+                if token is None or token.lost or self._left() >= self._settings.duration:
+                    continue
+                try:
+                    await self._renew(token, await self._still_ours(token), self._settings.duration)
+                except AgentError:
+                    continue
+
+    # --- how
+
+    async def _acquire(self, claim: Claim) -> None:
+        lease = await self._read()
+        token = await self._store.load()
+        mine = token if token is not None and token.claim.operation == claim.operation else None
+        if mine is not None:
+            await self._not_lost(mine, lease)
+        standing = self._judge(lease, claim)
+        if standing is Standing.OURS and lease is not None:
+            await self._renew(None, lease, self._settings.duration)
+        elif standing is Standing.FREE or standing is Standing.EXPIRED:
+            lease = await self._take(claim, lease)
+        else:
+            raise Refused(_describe(lease, standing), reason="LeaseHeld")
+        held = LeaseToken(mine.claim if mine else claim, lease.uid, lease.transitions, self._boot_id)
+        await self._store.save(held)
+        self.lost.clear()
+
+    async def _take(self, claim: Claim, lease: NodeLease | None) -> NodeLease:
+        name, duration = self._settings.node, self._settings.duration
+        try:
+            uid = (await self._client.get(f"/api/v1/nodes/{name}"))["metadata"]["uid"]
+        except NotFound:
+            raise Refused(f"there is no Node {name} in the cluster", reason="NodeUnknown") from None
+        if lease is None:
+            body = new_lease(claim, self._name, name, uid, duration, self._now())
+            try:
+                return await self._write(self._client.create(self._leases, body), claim, body, duration)
+            except NotFound as error:
+                raise Terminal(error.message, reason="LeaseNamespaceMissing") from None
+        body = take_over(lease, claim, name, uid, duration, self._now())
+        return await self._write(self._client.patch(f"{self._leases}/{self._name}", body), claim, body, duration)
+
+    async def _renew(self, token: LeaseToken | None, lease: NodeLease, duration: float) -> None:
+        for attempt in range(1, WRITES + 1):
+            body = renewal(lease, duration, self._now())
+            path = f"{self._leases}/{self._name}"
+            try:
+                await self._write(self._client.patch(path, body), None, body, duration)
+            except Conflict:
+                # Whoever changed it may have annotated it only. Without a token the caller looks again.
+                if token is None or attempt == WRITES:
+                    raise
+                lease = await self._still_ours(token)
+            else:
+                return
+
+    async def _write(self, request: Awaitable[Object], claim: Claim | None, body: Object, duration: float) -> NodeLease:
+        started = self._clock.monotonic()
+        try:
+            lease = read_lease(await request)
+        except (NoAnswer, ServerFault, AlreadyExists) as fault:
+            # It may have been done all the same, also by the first of two tries. The time that we wrote is our mark.
+            found = await self._read()
+            ours = found is not None and found.renewed == body["spec"]["renewTime"]
+            if found is None or not ours or (claim is not None and not found.is_of(claim)):
+                raise fault from None
+            lease = found
+        self._valid_until = started + duration - SLACK
+        return lease
+
+    async def _read(self) -> NodeLease | None:
+        try:
+            lease = read_lease(await self._client.get(f"{self._leases}/{self._name}"))
+        except NotFound:
+            lease = None
+        self._seen = Seen.again(self._seen, lease, self._clock.monotonic())
+        return lease
+
+    def _judge(self, lease: NodeLease | None, claim: Claim) -> Standing:
+        try:
+            return judge(lease, self._seen, claim, self._client.server_clock, self._clock.monotonic())
+        except Uncertain:
+            raise Retryable("the API server does not tell its time (no Date header)", reason="KubeNoDate") from None
+
+    def _now(self) -> float:
+        """What to write as the present: by the server's clock, and never ahead of it."""
+        return self._client.server_clock.earliest(self._clock.monotonic())
+
+    def _left(self) -> float:
+        return self._valid_until - self._clock.monotonic()
+
+    async def _holding(self, operation: str) -> LeaseToken:
+        token = await self._store.load()
+        if token is None or token.claim.operation != operation:
+            raise Refused("the lease is not held for this operation", reason="LeaseLost")
+        return token
+
+    async def _still_ours(self, token: LeaseToken) -> NodeLease:
+        lease = await self._read()
+        await self._not_lost(token, lease)
+        assert lease is not None
+        return lease
+
+    async def _not_lost(self, token: LeaseToken, lease: NodeLease | None) -> None:
+        why = why_lost(token, lease)
+        if why:
+            if not token.lost:
+                await self._store.save(token.ended(why))
+            self._valid_until = 0.0
+            self.lost.set()
+            raise Refused(f"the lease was lost: {why}", reason="LeaseLost")
+
+    async def _forget(self, token: LeaseToken) -> None:
+        """What was lost stays remembered until the next operation: it must not be taken again."""
+        self._valid_until = 0.0
+        if not token.lost:
+            await self._store.save(None)
+
+
+def _describe(lease: NodeLease | None, standing: Standing) -> str:
+    assert lease is not None
+    expires = lease.expires
+    who = lease.identity or "nobody"
+    reason = f" ({lease.notes['reason']})" if lease.notes.get("reason") else ""
+    since = f", since {lease.acquired}" if lease.acquired else ""
+    until = f", until {micro_time(expires)} at most" if expires is not None else ""
+    state = "" if standing is Standing.HELD else f"; {standing}"
+    return f"{who}{reason} holds the node lease{since}{until}{state}"
