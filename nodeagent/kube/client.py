@@ -49,8 +49,7 @@ class KubeClient:
         self._access = access
         self._clock = clock
         self._timeout = timeout
-        self._identity: Identity | None = None
-        self._rest: RESTClientObject | None = None
+        self._connected: tuple[RESTClientObject, Identity] | None = None
         self._checked = 0.0
         self._doubted = False
         self._opening = asyncio.Lock()
@@ -63,9 +62,9 @@ class KubeClient:
 
     async def close(self) -> None:
         """The client may be used again afterwards."""
-        rest, self._rest, self._identity = self._rest, None, None
-        if rest is not None:
-            await rest.close()
+        connected, self._connected = self._connected, None
+        if connected is not None:
+            await connected[0].close()
 
     async def get(self, path: str, **query: str) -> Object:
         """A quorum read: never from a cache, unless ``query`` asks for a resourceVersion."""
@@ -169,15 +168,16 @@ class KubeClient:
             if self._doubted:
                 self._doubted = False
                 await self.close()
-            if self._identity is not None and now - self._checked >= CHECK_EVERY:
+            if self._connected is not None and now - self._checked >= CHECK_EVERY:
                 self._checked = now
-                if await asyncio.to_thread(self._identity.changed):
+                if await asyncio.to_thread(self._connected[1].changed):
                     await self.close()
-            if self._rest is None or self._identity is None:
+            connected = self._connected
+            if connected is None:
                 # Reading and parsing certificates blocks, and so does the first import of the library.
-                self._rest, self._identity = await asyncio.to_thread(_connect, self._access)
+                connected = self._connected = await asyncio.to_thread(_connect, self._access)
                 self._checked = now
-            return self._rest, self._identity
+            return connected
 
 
 def _connect(access: Access) -> tuple[RESTClientObject, Identity]:
