@@ -1,0 +1,82 @@
+"""Fixtures of the stand-in's own tests: one template for the run, a fresh sandbox for each test that asks."""
+
+from __future__ import annotations
+
+import itertools
+import secrets
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from integration.host import overlay, process
+from integration.host.conftest import say as say  # noqa: PLC0414 - the fixture, for here as well
+from integration.host.conftest import unavailable
+from integration.host.errors import Unavailable
+from integration.host.image import cache_directory
+from integration.rpmostreed.sandbox import box, template
+from integration.rpmostreed.sandbox.box import Box
+from integration.rpmostreed.sandbox.template import Template
+from integration.trees.base import Flavour, base
+from integration.trees.tools import Toolbox, scratch
+
+HERE = Path(__file__).parent
+BoxMaker = Callable[..., Box]
+_numbers = itertools.count()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.is_relative_to(HERE):
+            item.add_marker(pytest.mark.host)
+
+
+@pytest.fixture(scope="session")
+def root(say: Callable[[str], None]) -> Iterator[Path]:
+    """A Debian with ostree in which the stand-in is installed."""
+    try:
+        image = base(Flavour.CONTAINER, say)
+    except Unavailable as error:
+        unavailable(error)
+    with scratch(image) as directory:
+        box.prepare(directory)
+        yield directory
+    image.close()
+
+
+@pytest.fixture(scope="session")
+def workshop() -> Iterator[Path]:
+    """A directory on the disk of the cache; removed with everything in it, immutable or not."""
+    directory = cache_directory() / "scratch" / f"rpmostreed-{secrets.token_hex(4)}"
+    directory.mkdir(parents=True)
+    yield directory
+    overlay.unmount_below(directory)
+    overlay.remove_tree(directory)
+
+
+@pytest.fixture(scope="session")
+def system(root: Path, workshop: Path) -> Template:
+    """The system that every sandbox starts from."""
+    inside = root / workshop.relative_to("/")
+    inside.mkdir(parents=True)
+    process.run(["mount", "--bind", str(workshop), str(inside)], timeout=10)
+    return template.build(workshop / "template", root, Toolbox(root))
+
+
+@pytest.fixture
+def make_box(root: Path, system: Template, workshop: Path) -> Iterator[BoxMaker]:
+    """Makes sandboxes with settings of the stand-in: make_box(like=2022, idle_spread=0)."""
+    boxes: list[Box] = []
+
+    def make(**settings: str | int) -> Box:
+        boxes.append(Box(root, system, workshop / f"box-{next(_numbers)}", **settings))
+        return boxes[-1]
+
+    yield make
+    for one in boxes:
+        one.close()
+
+
+@pytest.fixture
+def sandbox(make_box: BoxMaker) -> Box:
+    return make_box()

@@ -1,0 +1,1 @@
+"""The program. Standard library and GObject introspection only: nothing of this repository outside this folder."""
