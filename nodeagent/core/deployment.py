@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nodeagent.core.image import ContainerImage, OsImage, OstreeCommit, image_to_text, parse_image
+from nodeagent.core.kargs import merged
 from nodeagent.core.machineconfig import MachineConfig
 from nodeagent.core.packages import packages_of, replaced_of
 
@@ -109,11 +110,8 @@ def unmet(target: OsTarget, deployment: Deployment) -> Mapping[str, str]:
     wrong: dict[str, str] = {}
     if target.image is not None and (why := _other_image(target.image, deployment)):
         wrong["osImageURL"] = why
-    has, wants = Counter(deployment.kernel_arguments), Counter(target.kernel_arguments)
-    lacking = [f"lacks {token}" for token in wants if has[token] < wants[token]]
-    extra = [f"still has {token}" for token in target.without_kernel_arguments if has[token]]
-    if lacking or extra:
-        wrong["kernelArguments"] = ", ".join([*lacking, *extra])
+    if why := _other_kernel_arguments(target, deployment.kernel_arguments):
+        wrong["kernelArguments"] = why
     missing = [f"lacks {name}" for name in sorted(target.packages - deployment.packages)]
     left = [f"still has {name}" for name in sorted(target.without_packages & deployment.packages)]
     if missing or left:
@@ -126,10 +124,22 @@ def unmet(target: OsTarget, deployment: Deployment) -> Mapping[str, str]:
 def _other_image(image: OsImage, deployment: Deployment) -> str:
     match image:
         case ContainerImage():
-            found = deployment.digest or deployment.base or deployment.checksum
-            return "" if deployment.digest == image.digest else f"is {found}"
+            # The daemon goes on without the digest if it cannot read an image's metadata; a pinned origin has it too.
+            digest = deployment.digest or deployment.image.rpartition("@")[2]
+            return "" if digest == image.digest else f"is {digest or deployment.base or deployment.checksum}"
         case OstreeCommit():
             return "" if image.checksum in (deployment.base, deployment.checksum) else f"is {deployment.checksum}"
+
+
+def _other_kernel_arguments(target: OsTarget, tokens: Sequence[str]) -> str:
+    shall = merged(tokens, target.kernel_arguments, target.without_kernel_arguments)
+    lacking = Counter(shall) - Counter(tokens)
+    extra = set(target.without_kernel_arguments) - set(shall)
+    words = [f"lacks {token}" for token in lacking]
+    words += [f"still has {token}" for token in target.without_kernel_arguments if token in extra and token in tokens]
+    if not words and shall != merged(tokens, (), ()):
+        words = ["has the values of a key in another order"]
+    return ", ".join(words)
 
 
 def booted(deployments: Sequence[Deployment]) -> Deployment | None:

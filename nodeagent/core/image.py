@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from nodeagent.errors import InvalidInput
 
-__all__ = ["ContainerImage", "OsImage", "OstreeCommit", "image_to_text", "parse_image"]
+__all__ = ["ContainerImage", "OsImage", "OstreeCommit", "content_id", "image_to_text", "parse_image"]
 
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _CHECKSUM = re.compile(r"[0-9a-f]{64}")
@@ -53,6 +53,15 @@ class OstreeCommit:
 
 
 OsImage = ContainerImage | OstreeCommit
+
+
+def content_id(image: OsImage) -> str:
+    """Digest or checksum: what the image is, wherever it comes from."""
+    match image:
+        case ContainerImage():
+            return image.digest
+        case OstreeCommit():
+            return image.checksum
 
 
 def parse_image(text: str) -> OsImage:

@@ -8,11 +8,13 @@ kernel takes the last.
 from __future__ import annotations
 
 import re
+from collections import Counter
+from collections.abc import Sequence
 from typing import Final
 
 from nodeagent.core.paths import has_control
 
-__all__ = ["MAX_LENGTH", "entry_problem", "split"]
+__all__ = ["MAX_LENGTH", "entry_problem", "merged", "split"]
 
 MAX_LENGTH: Final = 4096  # the most that the kernel of any architecture reads; it cuts off the rest and says nothing
 
@@ -35,3 +37,41 @@ def entry_problem(entry: str) -> str | None:
 def split(entry: str) -> list[str]:
     """The tokens of one entry that ``entry_problem`` found nothing wrong with."""
     return _TOKEN.findall(entry)
+
+
+def merged(existing: Sequence[str], wanted: Sequence[str], without: Sequence[str]) -> tuple[str, ...]:
+    """The tokens of a host that shall have ``wanted``, in that order as far as keys repeat, and not ``without``.
+
+    What the host has and nobody speaks of stays where it is. What is lacking is appended; a key whose values are there
+    in another order than wanted is written anew at the end. Merging again changes nothing. ``ostree=`` is left out: it
+    names the deployment, and libostree writes it.
+    """
+    gone = set(without) - set(wanted)
+    kept = [token for token in existing if token not in gone and _key(token) != "ostree"]
+    for key in dict.fromkeys(map(_key, wanted)):
+        ours = [token for token in wanted if _key(token) == key]
+        if not _appendable(ours, [token for token in kept if token in ours]):
+            kept = [token for token in kept if token not in ours]
+    have = Counter(kept)
+    lacking = []
+    for token in wanted:
+        have[token] -= 1
+        if have[token] < 0:
+            lacking.append(token)
+    return (*kept, *lacking)
+
+
+def _appendable(ours: Sequence[str], there: Sequence[str]) -> bool:
+    """Whether appending those of ``ours`` that are not ``there`` leaves them all in order."""
+    matched = 0
+    rest = []
+    for token in there:
+        if matched < len(ours) and token == ours[matched]:
+            matched += 1
+        else:
+            rest.append(token)
+    return not set(rest) & set(ours[matched:])
+
+
+def _key(token: str) -> str:
+    return token.partition("=")[0]

@@ -120,6 +120,10 @@ class Systemd:
     async def reload(self, unit: str, deadline: float) -> None:
         await self._run("ReloadUnit", unit, deadline)
 
+    async def start(self, unit: str, deadline: float) -> None:
+        """Done at once if it is active."""
+        await self._run("StartUnit", unit, deadline)
+
     async def restart(self, unit: str, deadline: float) -> None:
         await self._run("RestartUnit", unit, deadline)
 

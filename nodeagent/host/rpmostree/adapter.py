@@ -1,0 +1,205 @@
+"""The ``Deployments`` port over rpm-ostreed, as it is on hosts from 2022 to 2026.
+
+What a call achieved is read from the deployments, never from what the daemon said about it: a transaction may succeed
+without having staged anything, and may have staged before it failed. ``FinalizeDeployment`` is not used anywhere,
+because it reboots the host; see ``finalization``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from nodeagent.core.deployment import Deployment, OsTarget, StageProgress, unmet
+from nodeagent.errors import AgentError, Refused, Retryable, Terminal
+from nodeagent.host.bus import Bus
+from nodeagent.host.bus_errors import BusUnreachable
+from nodeagent.host.rpmostree.begin import begin
+from nodeagent.host.rpmostree.credentials import Credentials
+from nodeagent.host.rpmostree.failures import SAME_REFS, failure
+from nodeagent.host.rpmostree.finalization import Finalization
+from nodeagent.host.rpmostree.guards import Guards, Services
+from nodeagent.host.rpmostree.mark import Mark
+from nodeagent.host.rpmostree.request import CLEANUP, ROLLBACK, Request, next_request
+from nodeagent.host.rpmostree.session import SERVICE, Session, State, visit
+from nodeagent.host.rpmostree.staged import StagedState
+from nodeagent.host.rpmostree.timing import Timing
+from nodeagent.host.rpmostree.transaction import End, Outcome, follow
+
+__all__ = ["MIN_FREE", "RpmOstree", "detect"]
+
+MIN_FREE = 2 << 30
+"""Bytes in /sysroot below which nothing is staged. An image of RHCOS with its layers shared is about this much new."""
+
+_REQUESTS = 5  # for one target: clean up, image, kernel arguments, and two that a race may cost
+_LOST = 2  # transactions that a daemon may take with it when it dies, before that is the answer
+
+
+async def detect(
+    services: Services,
+    *,
+    make_bus: Callable[[], Bus] = Bus,
+    root: Path = Path("/"),
+    min_free: int = MIN_FREE,
+    timing: Timing | None = None,
+) -> RpmOstree | None:
+    """None on a host that was not booted from an ostree deployment. Removes what a killed agent left in /run."""
+    if not await asyncio.to_thread((root / "run/ostree-booted").exists):
+        return None
+    driver = RpmOstree(services, make_bus=make_bus, root=root, min_free=min_free, timing=timing)
+    await driver.sweep()
+    return driver
+
+
+class RpmOstree:
+    """``services`` is systemd; ``make_bus`` makes connections to the system bus, one for each visit. ``root`` is for
+    tests. ``min_free``: bytes that have to be free in /sysroot before anything is staged."""
+
+    def __init__(
+        self,
+        services: Services,
+        *,
+        make_bus: Callable[[], Bus] = Bus,
+        root: Path = Path("/"),
+        min_free: int = MIN_FREE,
+        timing: Timing | None = None,
+    ) -> None:
+        self._services = services
+        self._make_bus = make_bus
+        self._timing = timing or Timing()
+        self._staged = StagedState(root)
+        self._credentials = Credentials(root)
+        self._mark = Mark(root)
+        self._guards = Guards(services, root, min_free)
+        self._finalization = Finalization(services, self._staged, make_bus, root, self._timing)
+
+    async def sweep(self) -> None:
+        await asyncio.to_thread(self._credentials.sweep)
+
+    async def list(self) -> Sequence[Deployment]:
+        async with self._visit() as session:
+            return (await session.read()).deployments
+
+    async def guard(self, target: OsTarget) -> None:
+        async with self._visit() as session:
+            await self._guards.check(session, target)
+
+    async def stage(
+        self, target: OsTarget, *, credentials: bytes | None, replace: str, tell: Callable[[StageProgress], None]
+    ) -> Deployment:
+        ours = {replace} - {""}
+        last: Request | None = None
+        lost = 0
+        async with self._credentials.provided(credentials):
+            for _ in range(_REQUESTS):
+                async with self._visit() as session:
+                    state = await session.read()
+                    if (staged := state.staged) and not unmet(target, staged):
+                        return await self._locked(session, staged)
+                    await self._refuse_foreign(state, ours)
+                    request = next_request(target, state.booted, state.first)
+                    if request is None or request == last:
+                        raise _incomplete(target, state)
+                    others = {d.id for d in state.deployments} - ours
+                    await asyncio.to_thread(self._mark.put, target, state.booted, others)
+                    outcome = await self._run(session, state, request, tell)
+                if outcome.end is End.LOST:
+                    lost += 1
+                    if lost > _LOST:
+                        message = f"rpm-ostree ended in the middle, {lost} times: cannot {request.doing}"
+                        raise Retryable(message, reason="TransactionLost")
+                elif outcome.success:
+                    last = request
+                elif SAME_REFS not in outcome.text:
+                    raise failure(outcome.text, request.doing)
+        raise Terminal(f"no end in sight after {_REQUESTS} transactions: cannot stage", reason="StageIncomplete")
+
+    async def unlock(self, deployment: str) -> None:
+        await self._finalization.unlock(deployment)
+
+    async def discard(self) -> None:
+        async with self._visit() as session:
+            state = await session.read()
+            if state.first.booted:
+                return
+            await self._complete(session, state, CLEANUP)
+            after = await session.read()
+            if not after.first.booted:
+                raise Terminal(f"cannot {CLEANUP.doing}: {after.first.id} is still there", reason="DiscardFailed")
+
+    async def rollback(self) -> None:
+        """A staged deployment stands in the way and is nobody's to remove but its owner's: ``Refused``
+        (``StagedByOther``); ``discard`` first if it is ours."""
+        async with self._visit() as session:
+            state = await session.read()
+            if state.staged is not None:
+                message = f"cannot roll back while {state.staged.id} is staged"
+                raise Refused(message, reason="StagedByOther", hint="remove it first: rpm-ostree cleanup -p")
+            if not state.first.booted:
+                return
+            await self._complete(session, state, ROLLBACK)
+            if (await session.read()).first.booted:
+                raise Terminal("cannot roll back: the same deployment would boot again", reason="NoRollback")
+
+    async def finalize_failure(self) -> str:
+        return await self._finalization.failure()
+
+    # -- parts ----------------------------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def _visit(self) -> AsyncIterator[Session]:
+        try:
+            async with visit(self._make_bus, self._timing, self._staged.locks) as session:
+                yield session
+        except BusUnreachable as error:
+            # The bus says the same of a daemon that is not installed and of one that does not start.
+            if error.reason == "ServiceUnknown" and (absent := await self._guards.absent()):
+                raise absent from error
+            raise
+
+    async def _refuse_foreign(self, state: State, ours: set[str]) -> None:
+        """The daemon would make the new deployment from it, and throw it away."""
+        first = state.first
+        if first.booted or first.id in ours:
+            return
+        if first.staged and await asyncio.to_thread(self._mark.owns, first):
+            ours.add(first.id)
+            return
+        what = first.version or first.digest or first.checksum
+        message = f"{first.id} ({what}) is {'staged' if first.staged else 'what boots next'}, and not by us"
+        raise Refused(message, reason="StagedByOther", hint="find out whose it is, or remove it: rpm-ostree cleanup -p")
+
+    async def _locked(self, session: Session, staged: Deployment) -> Deployment:
+        if staged.locked is not False:
+            return staged
+        await asyncio.to_thread(self._staged.set_legacy)
+        return next((d for d in (await session.read()).deployments if d.id == staged.id), staged)
+
+    async def _complete(self, session: Session, state: State, request: Request) -> None:
+        outcome = await self._run(session, state, request, lambda _progress: None)
+        if outcome.end is End.FINISHED and not outcome.success:
+            raise failure(outcome.text, request.doing)
+
+    async def _run(
+        self, session: Session, state: State, request: Request, tell: Callable[[StageProgress], None]
+    ) -> Outcome:
+        address = await begin(session, state.os_path, request, self._timing, tell)
+        outcome = await follow(address, self._timing, tell)
+        if not outcome.stalled or outcome.success:
+            return outcome
+        message = f"rpm-ostree gave no sign for {self._timing.stall:g} s: cannot {request.doing}"
+        if outcome.end is End.STUCK:
+            message += "; it did not answer to being cancelled, so it was restarted"
+            try:
+                await self._services.restart(SERVICE, self._timing.restart)
+            except AgentError as error:
+                message += f", which failed: {error.message}"
+        raise Retryable(message, reason="TransactionStuck")
+
+
+def _incomplete(target: OsTarget, state: State) -> Terminal:
+    wrong = ", ".join(f"{domain} {what}" for domain, what in unmet(target, state.first).items())
+    message = f"rpm-ostree says that it is done, and yet of what boots next: {wrong or 'nothing is staged'}"
+    return Terminal(message, reason="StageIncomplete")

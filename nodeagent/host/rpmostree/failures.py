@@ -1,0 +1,91 @@
+"""What the text of a failed transaction means. rpm-ostreed has one error for everything, so only the words are left.
+
+The wordings come from the programs underneath, whose messages pass through unchanged
+- containers/image (in skopeo, "failed to invoke method OpenImage: ..."): manifest unknown, unauthorized, requested
+  access to the resource is denied, StatusCode and "invalid status code from registry", A signature was required,
+  is rejected by policy; Go's net and tls packages below it: dial tcp, no such host, i/o timeout, x509
+- ostree-ext: refusing usage (of a policy that accepts anything), and its own "Creating importer" around all those
+- libostree: min-free-space, GPG verification enabled but no signatures found, none are in trusted keyring, Can't check
+  signature, No such branch, Server returned HTTP; libcurl below it: Couldn't resolve host, Timeout was reached
+- rpm-ostree and libdnf: Packages not found, Could not depsolve
+
+The first that fits counts; the order is from the exact to the general.
+"""
+
+from __future__ import annotations
+
+import re
+
+from nodeagent.errors import AgentError, Refused, Retryable, Terminal
+
+__all__ = ["SAME_REFS", "failure", "one_line"]
+
+SAME_REFS = "Old and new refs are equal"
+"""A rebase to the refspec that the first deployment has already. Somebody staged it between our look and our call."""
+
+_MAX_TEXT = 600  # characters; a failed script of a package prints pages
+_USERINFO = re.compile(r"(?<=://)[^/@\s]+@")
+
+_TABLE: tuple[tuple[type[AgentError], str, str], ...] = (
+    (
+        Terminal,
+        "NoSpace",
+        r"min-free-space-(percent|size)|no space left on device|disk quota exceeded|\bENOSPC\b",
+    ),
+    (
+        Terminal,
+        "SignatureInvalid",
+        r"signature was required, but no signature exists|signature verification failed|invalid signature|bad signature"
+        r"|is rejected by policy|source image rejected|refusing usage|no signatures found|none are in trusted keyring"
+        r"|can't check signature|public key not found|signature.*(expired|revoked)|no valid signatures",
+    ),
+    (
+        Terminal,
+        "Unauthorized",
+        r"\bunauthorized\b|access to the resource is denied|authentication required|invalid username/password"
+        r"|\b(401|403) \((unauthorized|forbidden)\)|server returned (http|status) (401|403)|\bdenied: ",
+    ),
+    (
+        Terminal,
+        "ImageNotFound",
+        r"manifest unknown|name unknown|name_unknown|manifest_unknown|not known to registry|\b404 \(not found\)"
+        r"|server returned (http|status) 404|no such branch|no such metadata object|refspec '.*' not found"
+        r"|remote \"?.*\"? not found|no such ref",
+    ),
+    (
+        Terminal,
+        "PackageUnavailable",
+        r"packages? not found|no package matches|could not depsolve|package \".*\" not found|multiple packages match"
+        r"|nothing provides|is already provided by",
+    ),
+    (
+        Retryable,
+        "RegistryUnreachable",
+        r"no such host|connection refused|connection reset|i/o timeout|tls handshake timeout|network is unreachable"
+        r"|no route to host|(couldn't|could not) resolve|couldn't connect to server|could not connect"
+        r"|timeout was reached|timed out|unexpected eof|unexpected end of file|temporary failure in name resolution"
+        r"|server misbehaving|context deadline exceeded|toomanyrequests|too many requests|\bx509: |broken pipe"
+        r"|\b(429|500|502|503|504) \(|server returned (http|status) (429|5\d\d)|cannot update repo"
+        r"|failed to download|\[(6|7|16|18|28|35|52|55|56|92)\] |finishpipe|skopeo proxy (exited|unexpectedly)",
+    ),
+    (Retryable, "TransactionCancelled", r"operation was cancelled|client disconnected before calling start"),
+    (Retryable, "ShuttingDown", r"reboot initiated, cannot start new transaction"),
+    (Refused, "StagedByOther", r"staged deployment \(remove with cleanup -p\)"),
+    (Terminal, "NoRollback", r"no rollback deployment found"),
+)
+_COMPILED = tuple((kind, reason, re.compile(pattern, re.IGNORECASE)) for kind, reason, pattern in _TABLE)
+
+
+def failure(text: str, doing: str) -> AgentError:
+    """``doing`` opens the message, as in "cannot <doing>: ...". What nobody knows is ``Terminal`` ``StageFailed``."""
+    message = f"cannot {doing}: {one_line(text) or 'rpm-ostree did not say why'}"
+    for kind, reason, pattern in _COMPILED:
+        if pattern.search(text):
+            return kind(message, reason=reason)
+    return Terminal(message, reason="StageFailed")
+
+
+def one_line(text: str) -> str:
+    """Short, and without the password that a URL may hold."""
+    text = _USERINFO.sub("", " ".join(text.split()))
+    return text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}..."

@@ -1,0 +1,72 @@
+"""A command outside of our sandbox: a transient unit, which systemd makes, runs and forgets.
+
+For the few programs that need what our own unit gives away on purpose, such as a writable /sysroot. The unit is a
+oneshot, so its job ends with the command; it is kept after a failure for as long as it takes to read how it failed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Sequence
+
+from nodeagent.errors import Terminal
+from nodeagent.host.bus import Bus, Match, Signals
+from nodeagent.host.bus_codec import variant
+from nodeagent.host.bus_errors import BusFault
+
+__all__ = ["run_unit"]
+
+_NAME = "org.freedesktop.systemd1"
+_PATH = "/org/freedesktop/systemd1"
+_MANAGER = "org.freedesktop.systemd1.Manager"
+_SERVICE = "org.freedesktop.systemd1.Service"
+_GRACE = 10.0  # seconds after its own limit in which systemd ends the unit
+_MICROSECONDS = 1_000_000
+
+
+async def run_unit(bus: Bus, command: Sequence[str], description: str, deadline: float) -> None:
+    """Returns when ``command`` (absolute path and arguments) ended well. ``Terminal`` (``CommandFailed``) with its exit
+    status otherwise; ``deadline`` in seconds, after which systemd ends it."""
+    name = f"nodeagent-run-{secrets.token_hex(4)}.service"
+    properties = [
+        ["Description", variant("s", description)],
+        ["Type", variant("s", "oneshot")],
+        ["ExecStart", variant("a(sasb)", [[command[0], list(command), False]])],
+        ["TimeoutStartUSec", variant("t", int(deadline * _MICROSECONDS))],
+    ]
+    async with bus.signals(Match(_MANAGER, "JobRemoved", sender=_NAME, path=_PATH)) as removed:
+        try:
+            await removed.call(_NAME, _PATH, _MANAGER, "Subscribe")
+        except BusFault as error:
+            if error.bus_error != "org.freedesktop.systemd1.AlreadySubscribed":
+                raise
+        (job,) = await removed.call(
+            _NAME, _PATH, _MANAGER, "StartTransientUnit", "ssa(sv)a(sa(sv))", (name, "fail", properties, [])
+        )
+        result = await _result(removed, str(job), deadline + _GRACE)
+        if result != "done":
+            raise await _failure(removed, name, command, result)
+
+
+async def _result(removed: Signals, job: str, timeout: float) -> str:
+    try:
+        async with asyncio.timeout(timeout):
+            return str((await removed.first(lambda body: body[1] == job))[3])
+    except TimeoutError:
+        return "timeout"
+
+
+async def _failure(removed: Signals, name: str, command: Sequence[str], result: str) -> Terminal:
+    status = ""
+    try:
+        (path,) = await removed.call(_NAME, _PATH, _MANAGER, "GetUnit", "s", (name,))
+        (code,) = await removed.call(
+            _NAME, path, "org.freedesktop.DBus.Properties", "Get", "ss", (_SERVICE, "ExecMainStatus")
+        )
+        status = f", exit status {code}"
+        await removed.call(_NAME, _PATH, _MANAGER, "ResetFailedUnit", "s", (name,))
+    except BusFault:
+        pass  # it is forgotten already; the result has to do
+    message = f"{' '.join(command)}: {result}{status}; see journalctl -u {name}"
+    return Terminal(message, reason="CommandFailed")
