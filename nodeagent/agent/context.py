@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
+from nodeagent.agent.deployments import Os
 from nodeagent.core.change import Plan
+from nodeagent.core.deployment import OsTarget, target_from_dict
 from nodeagent.core.events import Event, EventKind, StepProgress
 from nodeagent.core.machineconfig import MachineConfig
 from nodeagent.core.phase import Phase
@@ -27,6 +29,7 @@ class Ports:
     health: HealthChecks
     power: Power
     lease: Lease
+    os: Os | None  # None: no deployments here, so nothing can change the OS
     node: NodePort | None  # None: no cluster, so nothing to drain
     clock: Clock
     reporter: Reporter
@@ -80,6 +83,11 @@ class Update:
     def count(self) -> int:
         return len(self.writes) + len(self.acts)
 
+    @property
+    def target(self) -> OsTarget | None:
+        """None: this update leaves the OS as it is."""
+        return target_from_dict(self.record.os_target) if self.record.os_target is not None else None
+
     def progress(self, step: Step) -> StepProgress:
         percent = round(100 * max(0, self.index - 1) / self.count) if self.count else 100
         return StepProgress(describe(step), min(self.index, self.count), self.count, percent)
@@ -95,6 +103,7 @@ def narrate(
     step: Step | None = None,
     seconds: float | None = None,
     record: Record | None = None,
+    progress: StepProgress | None = None,
     **fields: object,
 ) -> None:
     """One event, with everything that the update under way adds to it; without one, what is in ``record``."""
@@ -110,7 +119,7 @@ def narrate(
             desired=record.to_name,
             boot_id=ports.power.boot_id(),
             since=record.since,
-            step=update.progress(step) if update and step else None,
+            step=update.progress(step) if update and step else progress,
             step_id=step_id(step) if step else "",
             seconds=seconds,
             fields=fields,

@@ -85,6 +85,7 @@ class Daemon:
             health=HostHealth(health_of),
             power=Logind(bus),
             lease=self.lease,
+            os=None,
             node=None,  # comes with the cluster
             clock=clock,
             reporter=report,

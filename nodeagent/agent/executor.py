@@ -13,17 +13,18 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from enum import Enum
 
-from nodeagent.agent import acting, verify, writing
+from nodeagent.agent import acting, bootcheck, booting, staging, verify, writing
 from nodeagent.agent.context import HOLDER, Limits, Next, Ports, Update, narrate
+from nodeagent.agent.deployments import discard_ours
 from nodeagent.agent.rebooting import reboot
 from nodeagent.core.events import EventKind
 from nodeagent.core.failure import Answer, after_failure
 from nodeagent.core.history import entry_of, seconds_between
 from nodeagent.core.phase import DEADLINE, Phase
-from nodeagent.core.record import Record, advance
+from nodeagent.core.record import Record, advance, at_rest
 from nodeagent.core.resume import MAX_REBOOT_TRIES
 from nodeagent.core.steps import Reboot
-from nodeagent.errors import AgentError, Refused, Retryable
+from nodeagent.errors import AgentError, Refused, Retryable, Terminal
 
 __all__ = ["Executor", "Outcome"]
 
@@ -37,6 +38,7 @@ PHASE_PAUSE = 2.0
 class Outcome(Enum):
     DONE = "done"
     ABANDONED = "abandoned"  # nothing was written; there is a newer desired config
+    PUT_OFF = "put off"  # nothing was touched; the same may succeed later
     REBOOTING = "rebooting"
     DEGRADED = "degraded"
 
@@ -50,6 +52,7 @@ class Executor:
         self.look = asyncio.Event()  # set by the loop: the desired config may have changed meanwhile
         self._superseded = superseded
         self._work: dict[Phase, Callable[[Update], Awaitable[Next]]] = {
+            Phase.STAGING: self._staging,
             Phase.LEASING: self._leasing,
             Phase.DRAINING: self._draining,
             Phase.WRITING: self._writing,
@@ -66,7 +69,7 @@ class Executor:
                 case Phase.IDLE:
                     return Outcome.ABANDONED if update.record.reason == SUPERSEDED else Outcome.DONE
                 case Phase.DEGRADED:
-                    return Outcome.DEGRADED
+                    return Outcome.DEGRADED if update.record.rejected == update.record.to_digest else Outcome.PUT_OFF
                 case Phase.REBOOTING:
                     if (blocked := await self._rebooting(update)) is None:
                         return Outcome.REBOOTING
@@ -89,7 +92,8 @@ class Executor:
 
     async def _patiently(self, phase: Phase, update: Update) -> Next:
         """A passing fault (the bus was restarted under us) is no reason to revert: every phase may be done again."""
-        for _ in range(PHASE_TRIES - 1):
+        tries = 1 if phase is Phase.STAGING else PHASE_TRIES  # a registry needs longer pauses, and has them there
+        for _ in range(tries - 1):
             try:
                 return await self._work[phase](update)
             except Retryable as error:
@@ -101,8 +105,10 @@ class Executor:
         """Marker before effect: the record is on the disk before the phase starts."""
         now, boot_id = self.ports.clock.now(), self.ports.power.boot_id()
         record = advance(update.record, to.phase, now=now, boot_id=boot_id, reason=to.reason, message=to.message)
+        if to.phase is Phase.WRITING and not record.wrote_boot:
+            record = replace(record, wrote_boot=boot_id)
         if to.phase is Phase.IDLE:
-            record = Record(since=now, boot_id=boot_id, reason=to.reason, message=to.message)
+            record = _rest(record)
         await (to.save or self.ports.store.save)(record)
         if to.phase is Phase.IDLE and to.reason != SUPERSEDED:
             self._tell_done(update)
@@ -118,10 +124,32 @@ class Executor:
 
     # Phases, in the order of an update.
 
+    async def _staging(self, update: Update) -> Next:
+        os, target, record = self.ports.os, update.target, update.record
+        if os is None or target is None:
+            raise Terminal("the deployments of this host cannot be reached any more", reason="NoDeployments")
+        if not await staging.stage(
+            self.ports, self.limits, update, os, target, look=self.look, newer=lambda: self._newer(update)
+        ):
+            return await self._abandon(update)
+        if record.acted:
+            return Next(Phase.REBOOTING, "Planned", f"rebooting into {record.to_name}")
+        return Next(Phase.LEASING)
+
+    async def _newer(self, update: Update) -> bool:
+        if not self.look.is_set():
+            return False
+        self.look.clear()
+        return await self._superseded(update)
+
+    async def _abandon(self, update: Update) -> Next:
+        if self.ports.os is not None:
+            await discard_ours(self.ports.os, update.record)
+        return Next(Phase.IDLE, SUPERSEDED, "a newer desired config is there; nothing was changed yet")
+
     async def _leasing(self, update: Update) -> Next:
         told = ""
-        while not (self.look.is_set() and await self._superseded(update)):
-            self.look.clear()
+        while not await self._newer(update):
             try:
                 await self.ports.lease.acquire(HOLDER, update.record.update_id, f"update to {update.record.to_name}")
                 return Next(Phase.DRAINING if update.plan.drain and self.ports.node else Phase.WRITING)
@@ -132,7 +160,7 @@ class Executor:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self.limits.lease_retry):
                     await self.look.wait()
-        return Next(Phase.IDLE, SUPERSEDED, "a newer desired config is there; nothing was changed yet")
+        return await self._abandon(update)
 
     async def _draining(self, update: Update) -> Next:
         assert self.ports.node is not None
@@ -148,11 +176,17 @@ class Executor:
         update.index = len(update.writes)
         await acting.act(self.ports, self.limits, update, acting.unit_steps(update))
         if _reboots(update):
+            await bootcheck.look_before(self.ports, update)
             return Next(Phase.REBOOTING, "Planned", f"rebooting into {update.record.to_name}")
         return Next(Phase.VERIFYING)
 
     async def _verifying(self, update: Update) -> Next:
-        record = update.record
+        record, os, target = update.record, self.ports.os, update.target
+        if os is not None and target is not None:
+            if record.reverting:
+                await booting.still_old(self.ports, self.limits, update, os)
+            elif (again := await booting.after_boot(self.ports, self.limits, update, os, target)) is not None:
+                return again
         await verify.watch_units(
             self.ports,
             self.limits,
@@ -161,11 +195,18 @@ class Executor:
             skipped=record.skipped,
             well=record.well,
         )
+        if _reboots(update) and record.reboots:
+            await bootcheck.watch_boot(self.ports, self.limits, update)
         now = self.ports.clock.now()
         if record.reverting:
             entry = entry_of(record, update.plan, now, "reverted", record.revert_reason, record.rejected_why)
             return Next(Phase.RELEASING, save=lambda after: self.ports.store.close_update(after, entry))
-        if wrong := await verify.mismatches(self.ports, update.new):
+        wrong = await verify.mismatches(self.ports, update.new)
+        if wrong and target is not None and (again := await booting.after_merge(self.ports, update)) is not None:
+            return again
+        if target is not None:
+            wrong |= await verify.os_mismatches(self.ports, update.new)
+        if wrong:
             some = "; ".join(f"{entry}: {why}" for entry, why in sorted(wrong.items())[:5])
             raise verify.VerifyFailed(f"{len(wrong)} not as desired: {some}")
         entry = entry_of(
@@ -183,13 +224,31 @@ class Executor:
         try:
             await reboot(self.ports, self.limits, update)
         except AgentError as error:
+            if error.reason == "StagedLost":
+                return self._stage_again(update, str(error))
             return self._degraded(update, str(error), error.reason)
         return None
 
+    def _stage_again(self, update: Update, why: str) -> Next:
+        try:
+            return booting.stage_again(self.ports, update, why)
+        except verify.VerifyFailed as error:
+            return self._failed(update, str(error), error.reason, curable=False)
+
     async def _reverting(self, update: Update) -> Next:
         narrate(self.ports, update, EventKind.REVERTING, update.record.rejected_why, reason=update.record.revert_reason)
+        os, target = self.ports.os, update.target
+        if os is not None and target is not None:
+            reboot_first = await booting.back_to_old(self.ports, self.limits, update, os)
+            if reboot_first is not None:
+                return reboot_first
         await writing.restore(self.ports, update)
-        if not update.record.acted:
+        record = update.record = replace(update.record, restored=True)
+        if record.os_target is not None:
+            # Whatever started in this boot may have read what was just taken back.
+            stale = bool(record.writes) and record.wrote_boot != self.ports.power.boot_id()
+            return Next(Phase.REBOOTING, "Reverting") if stale else Next(Phase.VERIFYING)
+        if not record.acted:
             return Next(Phase.VERIFYING)
         if _reboots(update):
             # What the new config needed a reboot for, the old one needs it for as well, if it came so far.
@@ -210,6 +269,8 @@ class Executor:
 
     def _failed(self, update: Update, message: str, reason: str, *, curable: bool) -> Next:
         record = update.record
+        if record.phase is Phase.STAGING and not record.acted:
+            return self._put_off(message, reason)
         if record.phase in (Phase.LEASING, Phase.DRAINING, Phase.RELEASING):
             return self._degraded(update, message, reason)
         answer = after_failure(
@@ -237,12 +298,36 @@ class Executor:
             case Answer.DEGRADE:
                 return self._degraded(update, message, reason)
 
+    def _put_off(self, message: str, reason: str) -> Next:
+        """Nothing was touched: no history, nothing is rejected, and the record says only what is still staged."""
+
+        async def save(after: Record) -> None:
+            await self.ports.store.save(
+                replace(
+                    at_rest(after),
+                    phase=after.phase,
+                    since=after.since,
+                    boot_id=after.boot_id,
+                    reason=reason,
+                    message=message,
+                    to_name=after.to_name,
+                )
+            )
+
+        return Next(Phase.DEGRADED, reason, message, save=save)
+
     def _degraded(self, update: Update, message: str, reason: str) -> Next:
         """The lease is kept where something was written: nobody should disrupt a node in this state unseen."""
         record = update.record
         update.record = replace(record, rejected=record.to_digest, rejected_why=message)
         entry = entry_of(record, update.plan, self.ports.clock.now(), "degraded", reason, message)
         return Next(Phase.DEGRADED, reason, message, save=lambda after: self.ports.store.close_update(after, entry))
+
+
+def _rest(record: Record) -> Record:
+    """The record of a host with nothing under way."""
+    rest = Record(since=record.since, boot_id=record.boot_id, reason=record.reason, message=record.message)
+    return replace(rest, avoided=record.avoided)
 
 
 def _reboots(update: Update) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 from nodeagent.agent.context import Limits, Ports, Update, narrate
+from nodeagent.agent.deployments import discard_ours, ours
 from nodeagent.agent.executor import Executor, Outcome
 from nodeagent.agent.preflight import Desired, Preflight
 from nodeagent.core import resume as resuming
@@ -17,15 +18,21 @@ from nodeagent.core.backoff import delays, jittered
 from nodeagent.core.events import EventKind
 from nodeagent.core.phase import Phase
 from nodeagent.core.plan_json import plan_from_dict
-from nodeagent.core.record import Record, advance
+from nodeagent.core.record import Record, advance, at_rest
 from nodeagent.core.resume import Decision
-from nodeagent.errors import AgentError, InvalidInput, Unreconcilable
+from nodeagent.errors import AgentError, InvalidInput, Refused, Unreconcilable
 
 __all__ = ["Loop"]
 
 RETRY_FIRST = 30.0
 RETRY_CAP = 3600.0
-"""Seconds between two looks at a desired config that was refused for a reason that may pass."""
+"""Seconds between two looks at a desired config that was refused, or not staged, for a reason that may pass."""
+
+_AFTER_BOOT = {
+    Decision.VERIFY: Phase.VERIFYING,
+    Decision.REVERT: Phase.REVERTING,
+    Decision.STAGE: Phase.STAGING,
+}
 
 
 class Loop:
@@ -51,14 +58,16 @@ class Loop:
         self._chance = chance
         self._wake = asyncio.Event()
         self._retry_rejected = False
+        self._avoid = ""  # digest of the config that a person wants to get away from
         self._refused = ""
         self._wanted = ""  # name of the config that was looked at last, for people
         self._delays = delays(RETRY_FIRST, RETRY_CAP)
 
-    def look_again(self, *, retry_rejected: bool = False) -> None:
+    def look_again(self, *, retry_rejected: bool = False, avoid: str = "") -> None:
         """The desired config may have changed. ``retry_rejected``: a person asked for it, so try it once more even
-        if it failed before."""
+        if it failed before. ``avoid``: digest of a config that does not come back before a person asks for it."""
         self._retry_rejected = self._retry_rejected or retry_rejected
+        self._avoid = avoid or self._avoid
         self._delays = delays(RETRY_FIRST, RETRY_CAP)
         self.executor.look.set()
         self._wake.set()
@@ -86,20 +95,21 @@ class Loop:
         match decision:
             case Decision.START_OVER:
                 await self.ports.lease.release(record.update_id)
-                await self._save(Record(rejected=record.rejected, rejected_why=record.rejected_why), Phase.IDLE)
+                rest = replace(at_rest(record), rejected=record.rejected, rejected_why=record.rejected_why)
+                await self._save(rest, Phase.IDLE)
                 return
-            case Decision.VERIFY if rebooted:
-                update.record = replace(record, reboots=record.reboots + 1)
-                if record.phase is not Phase.VERIFYING:
-                    update.record = advance(
-                        update.record, Phase.VERIFYING, now=self.ports.clock.now(), boot_id=self.ports.power.boot_id()
-                    )
-                else:
-                    update.record = replace(update.record, boot_id=self.ports.power.boot_id())
-                await self.ports.store.save(update.record)
+            case Decision.VERIFY | Decision.REVERT | Decision.STAGE if rebooted:
+                await self._enter_after_boot(update, _AFTER_BOOT[decision])
             case _:
                 pass  # the executor goes on from the phase that is in the record
         await self._run(update)
+
+    async def _enter_after_boot(self, update: Update, phase: Phase) -> None:
+        now, boot_id = self.ports.clock.now(), self.ports.power.boot_id()
+        record = replace(update.record, reboots=update.record.reboots + 1)
+        same = record.phase is phase
+        update.record = replace(record, boot_id=boot_id) if same else advance(record, phase, now=now, boot_id=boot_id)
+        await self.ports.store.save(update.record)
 
     async def _rebuild(self, record: Record) -> Update:
         desired = await self._load(record.to_digest)
@@ -116,12 +126,17 @@ class Loop:
             await self._refuse(record, error)
             if isinstance(error, InvalidInput | Unreconcilable):
                 return None  # the same input gives the same answer
-            return jittered(next(self._delays), self._chance())
+            return self._delay()
         self._refused = ""
         if update is None:
             return None
         outcome = await self._run(update)
+        if outcome is Outcome.PUT_OFF:
+            return self._delay()
         return 0.0 if outcome in (Outcome.ABANDONED, Outcome.DONE) else None
+
+    def _delay(self) -> float:
+        return jittered(next(self._delays), self._chance())
 
     async def _next_update(self, record: Record) -> Update | None:
         self.executor.look.clear()
@@ -136,24 +151,57 @@ class Loop:
         if desired.source.digest == record.rejected and not retry:
             return None
         if desired.source.digest == current and not half_way:
+            record = await self._tidy(record)
             if record.phase is Phase.DEGRADED:  # somebody took the refused config back
-                await self._save(Record(to_name=self._wanted), Phase.IDLE)
+                await self._save(replace(at_rest(record), to_name=self._wanted), Phase.IDLE)
             return None
+        avoided = self._avoid or record.avoided
+        if desired.source.digest == avoided:
+            if not retry:
+                raise Refused(
+                    f"{desired.config.name} was rolled back by a person, and comes back by one only",
+                    reason="RolledBack",
+                )
+            avoided = ""
         update = await self._prepare(record, desired, current, half_way=half_way)
         await self.ports.store.put_config(desired.source)
         if half_way:
             await self.ports.lease.release(record.update_id)
+        staged = await self._leftover(record, update)
         update.record = advance(
-            replace(update.record, phase=record.phase),
-            Phase.LEASING,
+            replace(update.record, phase=record.phase, avoided=avoided, staged=staged),
+            Phase.LEASING if update.target is None else Phase.STAGING,
             now=self.ports.clock.now(),
             boot_id=self.ports.power.boot_id(),
         )
         await self.ports.store.save(update.record)
+        self._avoid = ""
         actions = ", ".join(f"{a.type} {a.unit}".strip() for a in update.plan.actions) or "nothing"
         narrate(self.ports, update, EventKind.UPDATE_STARTED, actions, writes=len(update.writes))
         narrate(self.ports, update, EventKind.PHASE)
         return update
+
+    async def _leftover(self, record: Record, update: Update) -> str:
+        """Id of what an abandoned update of ours left staged, if this one may build on it."""
+        if self.ports.os is None:
+            return ""
+        if update.target is not None:
+            return await ours(self.ports.os, record)
+        await discard_ours(self.ports.os, record)
+        return ""
+
+    async def _tidy(self, record: Record) -> Record:
+        """Nothing stays staged that nobody wants any more. What cannot be discarded now is with the next look."""
+        if self.ports.os is None or (record.os_target is None and not record.staged):
+            return record
+        try:
+            await discard_ours(self.ports.os, record)
+        except AgentError as error:
+            narrate(self.ports, None, EventKind.WARNING, str(error), reason=error.reason, record=record)
+            return record
+        record = replace(record, os_target=None, staged="", staged_boot="")
+        await self.ports.store.save(record)
+        return record
 
     async def _superseded(self, update: Update) -> bool:
         """Whether something else is desired by now. What cannot be read is something else, too."""
@@ -192,7 +240,7 @@ class Loop:
             return
         self._refused = f"{error.reason} {text}"
         refused = replace(record, to_name=self._wanted, since=self.ports.clock.now(), phase=Phase.DEGRADED)
-        if record.phase is Phase.IDLE or not record.update_id:
+        if not _half_way(record):  # or the next look would not know that the disk holds parts of two configs
             boot_id = self.ports.power.boot_id()
             refused = replace(refused, update_id="", boot_id=boot_id, reason=error.reason, message=text)
             await self.ports.store.save(refused)

@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 
 from nodeagent.agent.acting import missing_units
 from nodeagent.agent.context import Limits, Ports, Update
-from nodeagent.agent.verify import mismatches
+from nodeagent.agent.verify import in_force, mismatches, os_mismatches
 from nodeagent.agent.writing import managed_keys
-from nodeagent.core.change import Plan
-from nodeagent.core.effective import Candidate, effective
+from nodeagent.core.change import ActionType, Plan
+from nodeagent.core.deployment import OS_DOMAINS, OsTarget, target_between, target_to_dict
 from nodeagent.core.machineconfig import ConfigSource, MachineConfig
 from nodeagent.core.plan import make_plan
 from nodeagent.core.plan_json import plan_to_dict
@@ -25,9 +25,7 @@ from nodeagent.core.tree import expand
 from nodeagent.domains import validate
 from nodeagent.errors import InvalidInput, Problem, Refused, Unreconcilable
 
-__all__ = ["OS_DOMAINS", "Desired", "Preflight", "in_force"]
-
-OS_DOMAINS = frozenset({"osImageURL", "kernelArguments", "kernelType", "extensions", "baseOSExtensionsContainerImage"})
+__all__ = ["Desired", "Preflight"]
 
 NO_CONFIG = MachineConfig("")
 
@@ -66,8 +64,9 @@ class Preflight:
             from_name=known[0].config.name if known else "",
             to_name=desired.config.name,
         )
-        self._check_plan(plan)
-        update = self._update(desired, known, old, plan)
+        target = await self._target(old, desired.config, plan)
+        self._check_reboot(plan)
+        update = self._update(desired, known, old, plan, target)
         problems = (*validate(old, desired.config), *await missing_units(self.ports, update, desired.config))
         for validator in self.validators:
             problems += tuple(await validator.check(old, desired.config))
@@ -95,26 +94,44 @@ class Preflight:
 
     async def _drift(self, base: MachineConfig, new: MachineConfig) -> tuple[Problem, ...]:
         """What differs from the current config and is not what the new one wants anyway."""
-        wrong = await mismatches(self.ports, base)
+        wrong = {**await mismatches(self.ports, base), **await os_mismatches(self.ports, base)}
         if not wrong:
             return ()
-        still = await mismatches(self.ports, new)
+        still = {**await mismatches(self.ports, new), **await os_mismatches(self.ports, new)}
         named = {entry for entry in wrong if entry in still or not _has(new, entry)}
         return tuple(Problem(entry, wrong[entry]) for entry in sorted(named))
 
-    def _check_plan(self, plan: Plan) -> None:
-        os_changes = [p.change.id for p in plan.changes if p.change.domain in OS_DOMAINS]
-        if os_changes:
+    async def _target(self, old: MachineConfig, new: MachineConfig, plan: Plan) -> OsTarget | None:
+        """What the update asks of the OS. Raises what ``Deployments.guard`` does, and ``InvalidInput`` for an image
+        that nobody could verify; one that does not change is not looked at."""
+        changes = [p for p in plan.changes if p.change.domain in OS_DOMAINS]
+        problems = [Problem(p.change.id, "changes") for p in changes]
+        if changes and self.ports.os is None:
             raise Unreconcilable(
-                "this agent changes files, units and users; it has no driver for the operating system",
+                "this host has no deployments of an operating system: it is not booted from an image",
                 reason="NoDeployments",
-                problems=[Problem(ident, "changes") for ident in os_changes],
+                problems=problems,
             )
+        target = target_between(old, new)
+        if self.ports.os is not None and target is not None:
+            await self.ports.os.guard(target)
+        elif any(action.type is ActionType.REBOOT for p in changes for action in p.actions):
+            # Only the place where packages come from changes, and we do not install from there.
+            raise Unreconcilable(
+                "extensions come from the repositories of the host; another extensions image alone changes nothing",
+                reason="ExtensionsImageUnused",
+                problems=problems,
+            )
+        return target
+
+    def _check_reboot(self, plan: Plan) -> None:
         if plan.reboot and not self.limits.may_reboot:
             why = next(", ".join(a.because) for a in plan.actions if a.type == "Reboot")
             raise Refused(f"a reboot is needed for {why}", reason="RebootNotAllowed", hint="see reboot.allow")
 
-    def _update(self, desired: Desired, known: Sequence[Desired], old: MachineConfig, plan: Plan) -> Update:
+    def _update(
+        self, desired: Desired, known: Sequence[Desired], old: MachineConfig, plan: Plan, target: OsTarget | None
+    ) -> Update:
         record = Record(
             update_id=uuid.uuid4().hex,
             started=self.ports.clock.now(),
@@ -125,6 +142,7 @@ class Preflight:
             plan=plan_to_dict(plan),
             writes=tuple(step_to_pair(step) for step in write_steps(old, desired.config)),
             fresh=tuple(sorted(managed_keys(desired.config) - managed_keys(old))),
+            os_target=target_to_dict(target) if target is not None else None,
         )
         return Update(record, desired.config, plan)
 
@@ -136,13 +154,7 @@ def _has(config: MachineConfig, entry: str) -> bool:
             return key in config.files
         case "unit":
             return key in config.units
-        case _:
+        case "sshkey" | "password":
             return bool(config.users) and (domain != "sshkey" or bool(expand(MachineConfig("", users=config.users))))
-
-
-async def in_force(
-    ports: Ports, base: MachineConfig, candidates: Sequence[MachineConfig], new: MachineConfig
-) -> MachineConfig:
-    """Asks the disk which entries of which config it holds."""
-    found = [Candidate(config, (await mismatches(ports, config)).keys()) for config in candidates]
-    return effective(base, found, new)
+        case _:
+            return True  # fields of the OS: each config has them all

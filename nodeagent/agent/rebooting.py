@@ -1,10 +1,12 @@
-"""Rebooting the host, last and alone: other people's block inhibitors first, then logind, then we wait to die."""
+"""Rebooting the host, last and alone: other people's block inhibitors first, then what is staged is unlocked, then
+logind, then we wait to die."""
 
 from __future__ import annotations
 
 import asyncio
 
 from nodeagent.agent.context import Limits, Ports, Update, narrate
+from nodeagent.core.deployment import unmet
 from nodeagent.core.events import EventKind
 from nodeagent.errors import Refused
 
@@ -13,9 +15,14 @@ __all__ = ["reboot"]
 
 async def reboot(ports: Ports, limits: Limits, update: Update) -> None:
     """Returns when logind accepted the reboot. Raises ``Refused`` with reason ``RebootBlocked`` if somebody blocks
-    it for longer than the settings allow, and they do not let us override it."""
+    it for longer than the settings allow, and they do not let us override it; with ``StagedLost`` if what we staged
+    is not there any more."""
     force = await _wait_for_blockers(ports, limits, update)
     await ports.lease.check(update.record.update_id)
+    target, record = update.target, update.record
+    if ports.os is not None and target is not None and not record.reverting and unmet(target, await ports.os.booted()):
+        # As late as possible: whoever reboots this host before us must not finalize what nobody has verified files for.
+        await ports.os.unlock(record.staged)
     why = update.record.fallback or f"applying {update.record.to_name}"
     await ports.power.reboot(f"nodeagent: {why}", warn=limits.warn_users, force=force)
 

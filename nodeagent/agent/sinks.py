@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from nodeagent import log
 from nodeagent.agent.report import Sink
+from nodeagent.core.deployment import Deployment
 from nodeagent.core.events import Event, EventKind
 from nodeagent.core.status import Status, line
 
@@ -32,6 +33,10 @@ def sentence(event: Event, status: Status) -> str:
             return f"{step}: not needed, {event.message}"
         case EventKind.STEP_FAILED:
             return f"{step} failed: {event.message}"
+        case EventKind.STAGING:
+            return f"staging: {step}{_parts(event)}"
+        case EventKind.DEPLOYMENTS:
+            return "deployments, in boot order: " + "; ".join(map(_deployment, status.deployments))
         case EventKind.FALLBACK:
             return f"falling back to a reboot: {event.message}"
         case EventKind.REVERTING:
@@ -53,8 +58,20 @@ def sentence(event: Event, status: Status) -> str:
             return event.message
 
 
+def _parts(event: Event) -> str:
+    return f" ({event.step.index}/{event.step.count})" if event.step is not None and event.step.count else ""
+
+
+def _deployment(found: Deployment) -> str:
+    name = found.version or found.digest or found.checksum
+    marks = [word for word, is_so in (("booted", found.booted), ("staged", found.staged)) if is_so]
+    return f"{name} ({', '.join(marks)})" if marks else name
+
+
 def _priority(event: Event) -> int | None:
-    """Steps that an admin notices count more than the writes around them."""
+    """Steps that an admin notices count more than the writes around them; progress is a line for every tenth."""
+    if event.kind is EventKind.STAGING and event.fields.get("often"):
+        return log.DEBUG
     step = event.step.name if event.step else ""
     if event.kind is EventKind.STEP_DONE and step.startswith(_ACTS):
         return log.INFO
@@ -78,7 +95,11 @@ def to_journal(event: Event, status: Status) -> None:
         percent=step.percent if step else None,
         step_id=event.step_id,
         seconds=round(event.seconds, 3) if event.seconds is not None else None,
-        **{name: value for name, value in event.fields.items() if isinstance(value, str | int | float)},
+        **{
+            name: value
+            for name, value in event.fields.items()
+            if isinstance(value, str | int | float) and not isinstance(value, bool)
+        },
     )
 
 

@@ -12,13 +12,15 @@ from dataclasses import dataclass
 from enum import Enum
 
 from nodeagent.agent.context import Limits, Ports
+from nodeagent.core.effective import Candidate, effective
 from nodeagent.core.machineconfig import CORE_USER, MachineConfig, UnitEntry
 from nodeagent.core.ports import UnitState
+from nodeagent.core.standing import asks_of_os, mismatches_of, os_in_force
 from nodeagent.core.steps import ActStep, ReloadUnit, RestartUnit, step_id
 from nodeagent.core.tree import expand
 from nodeagent.errors import AgentError
 
-__all__ = ["VerifyFailed", "mismatches", "watch_units"]
+__all__ = ["VerifyFailed", "in_force", "mismatches", "os_mismatches", "watch_units"]
 
 LOOK_AGAIN = 1.0
 """Seconds between two looks at units that settle; only for the settle time of one update."""
@@ -38,7 +40,8 @@ class VerifyFailed(AgentError):
 
 
 async def mismatches(ports: Ports, config: MachineConfig) -> dict[str, str]:
-    """Entry id (``file:/etc/x``, ``unit:x.service``, ``sshkey:core``, ``password:core``) to what is wrong with it."""
+    """Entry id (``file:/etc/x``, ``unit:x.service``, ``sshkey:core``, ``password:core``) to what is wrong with it. The
+    OS is not among them: see ``os_mismatches``."""
     owner = _owners(config)
     wrong: dict[str, str] = {}
     for path, node in expand(config).items():
@@ -56,6 +59,23 @@ async def mismatches(ports: Ports, config: MachineConfig) -> dict[str, str]:
     ):
         wrong[f"password:{CORE_USER}"] = "has another password hash"
     return wrong
+
+
+async def os_mismatches(ports: Ports, config: MachineConfig) -> dict[str, str]:
+    """Entry id (``osImageURL:osImageURL``, ...) to what the booted deployment does not have of it."""
+    if ports.os is None or not asks_of_os(config):
+        return {}
+    return dict(mismatches_of(config, await ports.os.booted()))
+
+
+async def in_force(
+    ports: Ports, base: MachineConfig, candidates: Sequence[MachineConfig], new: MachineConfig
+) -> MachineConfig:
+    """Asks the host which entries of which config it has. The first of ``candidates`` is the current config."""
+    found = [Candidate(config, (await mismatches(ports, config)).keys()) for config in candidates]
+    if ports.os is not None and any(map(asks_of_os, candidates)):
+        base = os_in_force(base, candidates, new, await ports.os.booted())
+    return effective(base, found, new)
 
 
 def _owners(config: MachineConfig) -> dict[str, str]:

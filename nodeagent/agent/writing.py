@@ -66,8 +66,9 @@ async def _snapshot(ports: Ports, key: str, leaving: Sequence[str]) -> Snapshot:
 async def _remember(ports: Ports, update: Update) -> Sequence[Snapshot]:
     operation = update.record.update_id
     known = await ports.store.remembered(operation)
-    if known or not update.writes:
-        return known  # a second look would see what we wrote before we were killed
+    if known or not update.writes or update.record.merged:
+        # A second look would see what we wrote before we were killed, and the new deployment is not what we go back to.
+        return known
     keys = list(dict.fromkeys(_key(step) for step in update.writes))
     leaving = [step.path for step in update.writes if isinstance(step, RemovePath)]
     snapshots = [await _snapshot(ports, key, leaving) for key in keys]

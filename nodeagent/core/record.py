@@ -13,7 +13,15 @@ from typing import Any
 from nodeagent.core.phase import NEXT, Phase
 from nodeagent.errors import AgentError
 
-__all__ = ["RECORD_VERSION", "IllegalTransition", "Record", "advance", "record_from_dict", "record_to_dict"]
+__all__ = [
+    "RECORD_VERSION",
+    "IllegalTransition",
+    "Record",
+    "advance",
+    "at_rest",
+    "record_from_dict",
+    "record_to_dict",
+]
 
 RECORD_VERSION = 1
 
@@ -44,6 +52,7 @@ class Record:
     done: frozenset[str] = frozenset()  # ids of the act steps that are done
     skipped: frozenset[str] = frozenset()  # ids of act steps that had nothing to act on
     well: frozenset[str] = frozenset()  # units that passed their own health check before we touched them
+    unwell: frozenset[str] = frozenset()  # units that had failed before we touched anything
 
     boot_id: str = ""  # of the boot in which this phase was entered
     reboots: int = 0  # that we saw since the writing was done, planned or not
@@ -52,8 +61,19 @@ class Record:
     revert_reason: str = ""
     tries: int = 0  # of the present phase
 
+    os_target: Mapping[str, Any] | None = None  # what the update asks of the OS, see core.deployment
+    os_from: str = ""  # id of the deployment that was booted when we staged
+    staged: str = ""  # id of a deployment that we staged; until the next update if that one was abandoned
+    staged_boot: str = ""  # the boot in which that was
+    misses: int = 0  # how often what we staged was gone, or did not boot, for no reason that we know
+    wrote_boot: str = ""  # the boot in which the first byte was written: services of later ones may have read it
+    merged: bool = False  # what the merge of /etc took back was written again, once
+    restored: bool = False  # of a revert: files, units and users are as before
+    rolled_back: bool = False  # of a revert: the old deployment was put first in the boot order
+
     rejected: str = ""  # digest of a desired config that failed here and is not tried again by itself
     rejected_why: str = ""
+    avoided: str = ""  # digest of a config that a person rolled back from; applied again by a person only
 
 
 def advance(record: Record, to: Phase, *, now: str, boot_id: str, reason: str = "", message: str = "") -> Record:
@@ -63,12 +83,20 @@ def advance(record: Record, to: Phase, *, now: str, boot_id: str, reason: str = 
     return replace(record, phase=to, since=now, boot_id=boot_id, reason=reason, message=message, tries=0)
 
 
+def at_rest(record: Record) -> Record:
+    """What outlives an update: who was rolled back from, and what may still be staged and is ours to discard."""
+    return Record(
+        avoided=record.avoided, os_target=record.os_target, staged=record.staged, staged_boot=record.staged_boot
+    )
+
+
 def record_to_dict(record: Record) -> dict[str, Any]:
     out: dict[str, Any] = {name: getattr(record, name) for name in Record.__dataclass_fields__}
     out["phase"] = str(record.phase)
     out["done"] = sorted(record.done)
     out["skipped"] = sorted(record.skipped)
     out["well"] = sorted(record.well)
+    out["unwell"] = sorted(record.unwell)
     out["writes"] = [list(pair) for pair in record.writes]
     out["fresh"] = list(record.fresh)
     return {"version": RECORD_VERSION, **out}
@@ -90,7 +118,7 @@ def record_from_dict(data: Mapping[str, Any]) -> Record:
         match name:
             case "phase":
                 value = Phase(value)
-            case "done" | "skipped" | "well":
+            case "done" | "skipped" | "well" | "unwell":
                 if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
                     raise ValueError(f"{name} is not a list of strings")
                 value = frozenset(value)
@@ -98,9 +126,9 @@ def record_from_dict(data: Mapping[str, Any]) -> Record:
                 value = tuple((str(kind), str(argument)) for kind, argument in value)
             case "fresh":
                 value = tuple(str(key) for key in value)
-            case "plan":
+            case "plan" | "os_target":
                 if value is not None and not isinstance(value, Mapping):
-                    raise ValueError("plan is not an object")
+                    raise ValueError(f"{name} is not an object")
             case _:
                 if type(value) is not type(getattr(defaults, name)):
                     raise ValueError(f"{name} has the wrong type")

@@ -19,6 +19,7 @@ MAX_REBOOT_TRIES = 3
 
 class Decision(StrEnum):
     IDLE = "idle"  # nothing under way
+    STAGE = "stage"  # again: the files are written, and what was staged is lost
     START_OVER = "start over"  # nothing was written: forget the update, look at the desired config again
     WRITE = "write"  # go on writing; every write is idempotent
     ACT = "act"  # same boot: do the actions that are not done
@@ -35,15 +36,20 @@ def resume(record: Record, boot_id: str) -> Decision:
     match record.phase:
         case Phase.IDLE:
             return Decision.IDLE
+        case Phase.STAGING if record.acted:
+            return Decision.STAGE
         case Phase.STAGING | Phase.LEASING | Phase.DRAINING:
             return Decision.START_OVER
         case Phase.WRITING:
             return Decision.WRITE
         case Phase.ACTING:
-            # All files were on the disk before this boot, so every service has started with them.
-            return Decision.VERIFY if rebooted else Decision.ACT
+            # All files were on the disk before this boot, so every service has started with them. Not so the OS: a
+            # deployment that we did not unlock is not the one that booted.
+            return Decision.VERIFY if rebooted and record.os_target is None else Decision.ACT
         case Phase.VERIFYING:
             return Decision.VERIFY
+        case Phase.REBOOTING if rebooted and record.reverting and not record.restored:
+            return Decision.REVERT
         case Phase.REBOOTING if rebooted:
             return Decision.VERIFY
         case Phase.REBOOTING:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from nodeagent.core.deployment import Deployment
 from nodeagent.core.events import Event, EventKind, StepProgress
 from nodeagent.core.phase import Phase
 from nodeagent.core.ports import Holder
@@ -16,7 +17,15 @@ SCHEMA = "nodeagent/status/v1"
 
 # Kinds that say something but do not change where we are.
 _PASSING = frozenset({EventKind.WARNING, EventKind.LEASE, EventKind.STARTED, EventKind.STOPPED})
-_WITH_STEP = frozenset({EventKind.STEP_STARTED, EventKind.STEP_DONE, EventKind.STEP_SKIPPED, EventKind.STEP_FAILED})
+_WITH_STEP = frozenset(
+    {
+        EventKind.STEP_STARTED,
+        EventKind.STEP_DONE,
+        EventKind.STEP_SKIPPED,
+        EventKind.STEP_FAILED,
+        EventKind.STAGING,
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +41,15 @@ class Status:
     step: StepProgress | None = None
     backend: str = "local"
     lease: Holder | None = None
+    deployments: Sequence[Deployment] = ()
 
 
 def fold(status: Status, event: Event) -> Status:
     """The next status. An event that has no update keeps the names of the last one."""
     if event.kind is EventKind.LEASE:
         return replace(status, lease=event.fields.get("holder"))
+    if event.kind is EventKind.DEPLOYMENTS:
+        return replace(status, deployments=tuple(event.fields.get("deployments", ())))
     named = replace(
         status,
         current=event.current or status.current,
@@ -68,7 +80,9 @@ def line(status: Status) -> str:
     """For ``STATUS=``: what ``systemctl status`` shows in one line."""
     parts = [str(status.phase)]
     if status.step is not None:
-        parts.append(f"{status.step.name} ({status.step.index}/{status.step.count})")
+        parts.append(
+            f"{status.step.name} ({status.step.index}/{status.step.count})" if status.step.count else status.step.name
+        )
     if status.reason:
         parts.append(status.reason)
     if status.message:
@@ -79,7 +93,7 @@ def line(status: Status) -> str:
 
 
 def status_to_dict(status: Status, *, daemon: str) -> dict[str, Any]:
-    """The contract's object. ``deployments``, ``drain`` and ``fence`` are null until their parts exist here."""
+    """The contract's object. ``drain`` and ``fence`` are null until their parts exist here."""
     step: Mapping[str, Any] | None = None
     if status.step is not None:
         step = {
@@ -109,7 +123,17 @@ def status_to_dict(status: Status, *, daemon: str) -> dict[str, Any]:
         "boot_id": status.boot_id,
         "update_id": status.update_id,
         "step": step,
-        "deployments": [],
+        "deployments": [
+            {
+                "checksum": found.checksum,
+                "version": found.version,
+                "booted": found.booted,
+                "staged": found.staged,
+                "locked": found.locked,
+                "digest": found.digest,
+            }
+            for found in status.deployments
+        ],
         "lease": lease,
         "drain": None,
         "fence": None,

@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Final
 
 from nodeagent.core.domain import Domain
+from nodeagent.core.machineconfig import MachineConfig
 from nodeagent.core.policy import NONE
 from nodeagent.core.validate import pull_secret
 
-__all__ = ["DOMAIN"]
+__all__ = ["DOMAIN", "credentials_of"]
 
 KUBELET_AUTH: Final = "/var/lib/kubelet/config.json"
+OSTREE_AUTH: Final = "/etc/ostree/auth.json"
 
 DOMAIN: Final = Domain(
     name="pull-secret",
@@ -18,6 +20,15 @@ DOMAIN: Final = Domain(
     files={KUBELET_AUTH: (NONE,)},
     validate={
         KUBELET_AUTH: pull_secret.check,
-        "/etc/ostree/auth.json": pull_secret.check,  # the same format, read by rpm-ostree
+        OSTREE_AUTH: pull_secret.check,  # the same format, read by rpm-ostree
     },
 )
+
+
+def credentials_of(config: MachineConfig) -> bytes | None:
+    """The credentials with which this config expects its image to be pulled; None if it brings none. Those for the OS
+    come before those for pods."""
+    for path in (OSTREE_AUTH, KUBELET_AUTH):
+        if path in config.files:
+            return config.files[path].content
+    return None

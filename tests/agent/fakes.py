@@ -7,11 +7,13 @@ a new process would.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 
+from nodeagent.core.deployment import Deployment, OsTarget, StageProgress, booted, staged, unmet
 from nodeagent.core.events import Event
+from nodeagent.core.image import ContainerImage, OstreeCommit
 from nodeagent.core.machineconfig import ConfigSource
 from nodeagent.core.ports import HistoryEntry, Holder, Inhibitor, Snapshot, UnitState
 from nodeagent.core.record import Record, record_from_dict, record_to_dict
@@ -40,6 +42,19 @@ class FakeUnit:
 
 
 @dataclass
+class Etc:
+    """What belongs to one deployment and no other: its /etc, with the password file and the links of units in it."""
+
+    files: dict[str, Node] = field(default_factory=dict)
+    passwords: dict[str, str] = field(default_factory=dict)
+    enabled: dict[str, str] = field(default_factory=dict)
+
+
+def of_deployment(path: str) -> bool:
+    return path.startswith(("/etc/", "/usr/"))
+
+
+@dataclass
 class World:
     disk: dict[str, Node] = field(default_factory=dict)
     dirs: set[str] = field(default_factory=lambda: {"/", "/etc"})
@@ -51,11 +66,28 @@ class World:
     record: dict[str, object] = field(default_factory=lambda: record_to_dict(Record()))
     configs: dict[str, ConfigSource] = field(default_factory=dict)
     current: str = ""
+    previous: str = ""
     snapshots: dict[str, list[Snapshot]] = field(default_factory=dict)
     originals: dict[str, Snapshot] = field(default_factory=dict)
     made: list[str] = field(default_factory=list)
     history: list[HistoryEntry] = field(default_factory=list)
     holder: Holder | None = None
+
+    deployments: list[Deployment] = field(default_factory=list)  # boot order; empty: not an image-based host
+    etcs: dict[str, Etc] = field(default_factory=dict)  # of the deployments that are not booted, by id
+    shipped: dict[str, dict[str, Node]] = field(default_factory=dict)  # image digest to its own /etc
+    serial: int = 0
+    stage_seconds: float = 0.0
+    stage_errors: list[AgentError] = field(default_factory=list)  # one for each of the next stagings
+    guard_error: AgentError | None = None
+    os_errors: int = 0  # so many questions about deployments are lost
+    finalization_fails: str = ""
+    finalize_failure: str = ""
+    boot_menu: str = ""  # a person chooses this deployment at the next boot
+    forget_staged: bool = False  # finalization does not happen, and nobody knows why
+    wrong_kernel_arguments: bool = False
+    staged_with_lease: list[str] = field(default_factory=list)  # who held the lease while something was staged
+    credentials: list[bytes | None] = field(default_factory=list)
 
     desired: bytes | None = None
     full: bool = False
@@ -75,9 +107,64 @@ class World:
         if self.calls == self.fuse:
             raise Killed
 
+    def shut_down(self) -> None:
+        """An orderly one: what is staged and unlocked is finalized, then the host boots."""
+        found = staged(self.deployments)
+        self.finalize_failure = ""
+        if found is None or found.locked or self.forget_staged:
+            pass
+        elif self.finalization_fails:
+            self.finalize_failure, self.finalization_fails = self.finalization_fails, ""
+        else:
+            self._merge(found)
+            self._drop_staged()
+            rest = [d for d in self.deployments if d.booted]
+            self.deployments = [replace(found, staged=False, locked=None), *rest]
+        failure = self.finalize_failure
+        self.power_cut()
+        self.finalize_failure = failure
+
+    def _merge(self, new: Deployment) -> None:
+        """What is not as the old image ships it goes along; a file equal to the old default counts as unchanged."""
+        old = booted(self.deployments)
+        assert old is not None
+        was, ships = self.shipped.get(old.digest, {}), self.shipped.get(new.digest, {})
+        here = {path: node for path, node in self.disk.items() if path.startswith("/etc/")}
+        merged = {path: node for path, node in here.items() if was.get(path) != node}
+        merged |= {
+            path: node for path, node in ships.items() if path not in merged and (path in here or path not in was)
+        }
+        usr = {f"/usr{path}": node for path, node in ships.items()}
+        links = {name: unit.file for name, unit in self.units.items()}
+        self.etcs[new.id] = Etc(merged | usr, dict(self.passwords), links)
+
+    def _drop_staged(self) -> None:
+        self.deployments = [d for d in self.deployments if not d.staged]
+
+    def _boot_into(self, chosen: Deployment) -> None:
+        old = booted(self.deployments)
+        assert old is not None
+        if chosen.id != old.id:
+            mine = {path: node for path, node in self.disk.items() if of_deployment(path)}
+            links = {name: unit.file for name, unit in self.units.items()}
+            self.etcs[old.id] = Etc(mine, dict(self.passwords), links)
+            etc = self.etcs.pop(chosen.id)
+            for path in mine:
+                del self.disk[path]
+            self.disk.update(etc.files)
+            self.passwords = dict(etc.passwords)
+            for name, unit in self.units.items():
+                unit.file = etc.enabled.get(name, "disabled")
+        self.deployments = [replace(d, booted=d.id == chosen.id) for d in self.deployments]
+
     def power_cut(self) -> None:
-        """A new boot: every service starts with what is on the disk."""
+        """A new boot: every service starts with what is on the disk. What was staged was in memory."""
         self.boot += 1
+        self.finalize_failure = ""
+        if self.deployments:
+            self._drop_staged()
+            menu, self.boot_menu = self.boot_menu, ""
+            self._boot_into(next((d for d in self.deployments if d.id == menu), self.deployments[0]))
         for unit in self.units.values():
             if unit.load == "loaded" and unit.file == "enabled":
                 unit.read = dict(self.disk)
@@ -264,10 +351,105 @@ class FakePower:
         if self.world.reboot_ignored:
             return
         self.world.done.append(f"{self.world.boot}:reboot")
-        self.world.power_cut()
+        self.world.shut_down()
         assert self.world.rebooting is not None
         self.world.rebooting.set()
         await asyncio.Event().wait()  # the host goes down under us
+
+
+class FakeDeployments:
+    """rpm-ostree and the boot loader, as far as a client of ours can tell."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+
+    async def list(self) -> Sequence[Deployment]:
+        if self.world.os_errors:
+            self.world.os_errors -= 1
+            raise Retryable("rpm-ostreed does not answer", reason="BusTimeout")
+        return list(self.world.deployments)
+
+    async def guard(self, target: OsTarget) -> None:
+        if self.world.guard_error is not None:
+            raise self.world.guard_error
+
+    async def stage(
+        self, target: OsTarget, *, credentials: bytes | None, replace: str, tell: Callable[[StageProgress], None]
+    ) -> Deployment:
+        world = self.world
+        world.tick()
+        world.credentials.append(credentials)
+        if (there := staged(world.deployments)) is not None:
+            if not unmet(target, there) and there.locked:
+                return there
+            if there.id != replace:
+                raise Refused(f"{there.id} is staged, and not by us", reason="StagedByOther")
+        if world.stage_errors:
+            raise world.stage_errors.pop(0)
+        for part in range(20):
+            if world.holder is not None:
+                world.staged_with_lease.append(world.holder.name)
+            tell(StageProgress("Importing layers", part, 20))
+            await asyncio.sleep(world.stage_seconds / 20)
+        new = self._make(target)
+        world._drop_staged()
+        world.deployments.insert(0, new)
+        world.tick()
+        return new
+
+    def _make(self, target: OsTarget) -> Deployment:
+        world = self.world
+        base = booted(world.deployments)
+        assert base is not None
+        world.serial += 1
+        digest, checksum = base.digest, base.checksum
+        match target.image:
+            case ContainerImage():
+                digest = checksum = target.image.digest
+            case OstreeCommit():
+                checksum = target.image.checksum
+            case None:
+                pass
+        kept = [k for k in base.kernel_arguments if k not in target.without_kernel_arguments]
+        added = [] if world.wrong_kernel_arguments else [k for k in target.kernel_arguments if k not in kept]
+        return Deployment(
+            f"os-{checksum[-4:]}.{world.serial}",
+            checksum,
+            "os",
+            digest=digest,
+            packages=(base.packages - target.without_packages) | target.packages,
+            removed=(base.removed - target.without_removed) | target.removed,
+            kernel_arguments=(*kept, *added),
+            staged=True,
+            locked=True,
+        )
+
+    async def unlock(self, deployment: str) -> None:
+        self.world.tick()
+        there = staged(self.world.deployments)
+        if there is None or there.id != deployment:
+            raise Refused(f"{deployment} is not staged any more", reason="StagedLost")
+        self.world.deployments[0] = replace(there, locked=False)
+        self.world.tick()
+
+    async def discard(self) -> None:
+        self.world.tick()
+        at = next(i for i, d in enumerate(self.world.deployments) if d.booted)
+        del self.world.deployments[:at]
+        self.world.tick()
+
+    async def rollback(self) -> None:
+        self.world.tick()
+        order = self.world.deployments
+        assert not order[0].staged, "rpm-ostree refuses that"
+        if order[0].booted:
+            if len(order) < 2:
+                raise Terminal("there is no other deployment", reason="NoRollback")
+            order[0], order[1] = order[1], order[0]
+        self.world.tick()
+
+    async def finalize_failure(self) -> str:
+        return self.world.finalize_failure
 
 
 class FakeStore:
@@ -290,6 +472,9 @@ class FakeStore:
 
     async def current(self) -> str:
         return self.world.current
+
+    async def previous(self) -> str:
+        return self.world.previous
 
     async def remember(self, update_id: str, snapshots: Sequence[Snapshot]) -> None:
         self.world.tick()
@@ -321,6 +506,8 @@ class FakeStore:
 
     async def promote(self, record: Record, current: str, entry: HistoryEntry) -> None:
         self.world.tick()
+        if current != self.world.current:
+            self.world.previous = self.world.current
         self.world.current = current
         self._close(record, entry)
         self.world.tick()

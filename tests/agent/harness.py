@@ -6,8 +6,10 @@ import asyncio
 import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 from nodeagent.agent.context import Limits, Ports
+from nodeagent.agent.deployments import Os
 from nodeagent.agent.loop import Loop
 from nodeagent.agent.preflight import Desired, Preflight
 from nodeagent.core.machineconfig import ConfigSource, FileEntry, MachineConfig, UnitEntry, UserEntry
@@ -16,6 +18,7 @@ from nodeagent.core.policy import DAEMON_RELOAD, NONE, Entry, Policy, reload, re
 from nodeagent.core.record import Record, record_from_dict
 from tests.agent.fakes import (
     FakeClock,
+    FakeDeployments,
     FakeFiles,
     FakeHealth,
     FakeLease,
@@ -83,6 +86,7 @@ class Host:
             FakeHealth(world),
             FakePower(world),
             FakeLease(world),
+            Os(FakeDeployments(world), FakeReporter(world)) if world.deployments else None,
             None,
             FakeClock(world),
             FakeReporter(world),
@@ -150,6 +154,7 @@ def config(
     units: Iterable[UnitEntry] = (),
     keys: Iterable[str] = (),
     password: str | None = None,
+    **os: Any,
 ) -> MachineConfig:
     user = {"core": UserEntry("core", tuple(keys), password)} if keys or password else {}
     return MachineConfig(
@@ -157,4 +162,5 @@ def config(
         files={path: FileEntry(path, text.encode()) for path, text in (files or {}).items()},
         units={unit.name: unit for unit in units},
         users=user,
+        **os,
     )

@@ -1,0 +1,96 @@
+"""Which deployment came up after the reboot, why, and what that means for the update.
+
+Only one answer is good. Of the others, a failed finalization and a boot that somebody chose differently are known
+reasons, and trying again would give the same; whatever else kept the new deployment from booting (a power cut before
+the finalization takes the staged state with it) is answered by staging again, a few times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from nodeagent.agent.context import Limits, Next, Ports, Update
+from nodeagent.agent.deployments import Os, Where, discard_ours, where
+from nodeagent.agent.verify import VerifyFailed, in_force
+from nodeagent.core.deployment import OsTarget, unmet
+from nodeagent.core.phase import Phase
+from nodeagent.core.steps import step_from_pair, step_to_pair, write_steps
+from nodeagent.errors import Terminal
+
+__all__ = ["MAX_MISSES", "after_boot", "after_merge", "back_to_old", "stage_again", "still_old"]
+
+MAX_MISSES = 2
+"""How often what we staged may be lost without a reason that we know. A third time there is one that we do not see."""
+
+
+async def after_boot(ports: Ports, limits: Limits, update: Update, os: Os, target: OsTarget) -> Next | None:
+    """None when the booted deployment is what was asked for. Raises ``VerifyFailed`` for what another try would not
+    cure."""
+    booted = await os.booted_within(ports.clock, limits.verify_timeout)
+    if not (wrong := unmet(target, booted)):
+        return None
+    if booted.id == update.record.staged:
+        raise VerifyFailed(f"the new deployment {_said(wrong)}", reason="DeploymentWrong")
+    if why := await os.finalize_failure():
+        raise VerifyFailed(f"the new deployment was not finalized: {why}", reason="FinalizeFailed")
+    if any(d.id == update.record.staged and not d.staged for d in await os.list()):
+        raise VerifyFailed(
+            f"{update.record.staged} is in the boot order, but {booted.id} was booted", reason="OldDeploymentBooted"
+        )
+    return stage_again(ports, update, f"{booted.id} booted, and the staged deployment is gone")
+
+
+def stage_again(ports: Ports, update: Update, why: str) -> Next:
+    """Back to staging with the files in place. A staged deployment does not survive a boot that we did not ask for:
+    that is no miss. Raises ``VerifyFailed`` when it is enough."""
+    record = update.record
+    expected = record.phase is Phase.REBOOTING and record.staged_boot != ports.power.boot_id()
+    if not expected:
+        if record.misses >= MAX_MISSES:
+            raise VerifyFailed(f"{why}; staged {record.misses + 1} times", reason="StagedLost")
+        update.record = replace(record, misses=record.misses + 1)
+    return Next(Phase.STAGING, "StagedLost", why)
+
+
+def _said(wrong: Mapping[str, str]) -> str:
+    return "; ".join(f"{domain} {why}" for domain, why in sorted(wrong.items()))
+
+
+async def after_merge(ports: Ports, update: Update) -> Next | None:
+    """What the merge of /etc took back, once. A file that is equal to the default of the old deployment counts as
+    never changed there, and becomes the default of the new one: only then can anybody see that it has to be written.
+    Services have started without it by now, hence another reboot."""
+    if update.record.merged:
+        return None
+    lost = write_steps(await in_force(ports, update.new, [update.new], update.new), update.new)
+    if not lost:
+        return None
+    pairs = dict.fromkeys((*update.record.writes, *map(step_to_pair, lost)))
+    update.record = replace(update.record, merged=True, writes=tuple(pairs))
+    update.writes = tuple(step_from_pair(*pair) for pair in pairs)
+    return Next(Phase.WRITING, "Merged", f"{len(lost)} entries came out of the merge of /etc as the OS ships them")
+
+
+async def back_to_old(ports: Ports, limits: Limits, update: Update, os: Os) -> Next | None:
+    """None when the old deployment is booted and will boot again: the files that are to be restored are in its /etc,
+    nowhere else. Otherwise a reboot into it; ``Terminal`` when that did not help."""
+    record = update.record
+    booted = await os.booted_within(ports.clock, limits.verify_timeout)
+    match where(record, booted):
+        case Where.OLD:
+            await discard_ours(os, record)
+            return None
+        case Where.NEW if not record.rolled_back:
+            await os.rollback()
+            update.record = replace(record, rolled_back=True)
+            return Next(Phase.REBOOTING, "Reverting", f"rebooting into {record.os_from}")
+        case _:
+            raise Terminal(f"{record.os_from} should be booted, but {booted.id} is", reason="RollbackFailed")
+
+
+async def still_old(ports: Ports, limits: Limits, update: Update, os: Os) -> None:
+    """After a revert. Raises ``Terminal`` with reason ``RollbackFailed``."""
+    booted = await os.booted_within(ports.clock, limits.verify_timeout)
+    if where(update.record, booted) is not Where.OLD:
+        raise Terminal(f"{update.record.os_from} should be booted, but {booted.id} is", reason="RollbackFailed")

@@ -1,0 +1,134 @@
+"""The deployments of the host as the phases use them: told when they change, the booted one remembered, and what is
+ours among them.
+
+What we staged is known by its id, which is saved when the staging is over. If we were killed just before that, it is
+known by being exactly what we were asked to stage: the target was saved first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Sequence
+from enum import Enum
+
+from nodeagent.core.deployment import (
+    Deployment,
+    OsTarget,
+    StageProgress,
+    booted,
+    target_from_dict,
+    unmet,
+)
+from nodeagent.core.events import Event, EventKind
+from nodeagent.core.phase import Phase
+from nodeagent.core.ports import Clock, Deployments, Reporter
+from nodeagent.core.record import Record
+from nodeagent.errors import AgentError, Retryable, Terminal, Unreachable
+
+__all__ = ["Os", "Where", "discard_ours", "ours", "where"]
+
+ASK_AGAIN = 5.0
+"""Seconds until the daemon behind the deployments is asked once more; it may still be starting after a boot."""
+
+
+class Where(Enum):
+    OLD = "old"  # the deployment that was booted when the update began
+    NEW = "new"
+    OTHER = "other"  # somebody chose a third one
+
+
+class Os:
+    """The port, with every change of the boot order told. Raises what ``Deployments`` does."""
+
+    def __init__(self, port: Deployments, reporter: Reporter) -> None:
+        self._port = port
+        self._reporter = reporter
+        self._booted: Deployment | None = None
+        self._told: tuple[Deployment, ...] | None = None
+
+    async def list(self) -> Sequence[Deployment]:
+        found = tuple(await self._port.list())
+        if found != self._told:
+            self._told = found
+            self._reporter.emit(Event(EventKind.DEPLOYMENTS, Phase.IDLE, fields={"deployments": found}))
+        return found
+
+    async def booted(self) -> Deployment:
+        """Asked once: it cannot change while this process lives, and asking may start a daemon of many megabytes."""
+        if self._booted is None:
+            self._booted = booted(await self.list())
+        if self._booted is None:
+            raise Terminal("none of the deployments is the booted one", reason="NoBootedDeployment")
+        return self._booted
+
+    async def booted_within(self, clock: Clock, seconds: float) -> Deployment:
+        """For right after a boot: who does not answer yet is asked again until ``seconds`` have passed."""
+        give_up = clock.monotonic() + seconds
+        while True:
+            try:
+                return await self.booted()
+            except (Retryable, Unreachable):
+                if clock.monotonic() >= give_up:
+                    raise
+            await asyncio.sleep(ASK_AGAIN)
+
+    async def guard(self, target: OsTarget) -> None:
+        await self._port.guard(target)
+
+    async def stage(
+        self, target: OsTarget, *, credentials: bytes | None, replace: str, tell: Callable[[StageProgress], None]
+    ) -> Deployment:
+        try:
+            return await self._port.stage(target, credentials=credentials, replace=replace, tell=tell)
+        finally:
+            await self.tell()
+
+    async def unlock(self, deployment: str) -> None:
+        await self._port.unlock(deployment)
+        await self.tell()
+
+    async def discard(self) -> None:
+        await self._port.discard()
+        await self.tell()
+
+    async def rollback(self) -> None:
+        await self._port.rollback()
+        await self.tell()
+
+    async def finalize_failure(self) -> str:
+        return await self._port.finalize_failure()
+
+    async def tell(self) -> None:
+        """For those who watch; that it cannot be asked just now is told by whoever needs the answer."""
+        with contextlib.suppress(AgentError):
+            await self.list()
+
+
+async def ours(os: Os, record: Record) -> str:
+    """Id of a deployment that is staged or pending and was staged by us; "" if there is none."""
+    if not record.staged and record.os_target is None:
+        return ""
+    target = target_from_dict(record.os_target) if record.os_target is not None else None
+    for deployment in await os.list():
+        if deployment.booted:
+            break
+        if deployment.id == record.staged or (target is not None and not unmet(target, deployment)):
+            return deployment.id
+    return ""
+
+
+async def discard_ours(os: Os, record: Record) -> None:
+    """What somebody else staged stays."""
+    if await ours(os, record):
+        await os.discard()
+
+
+def where(record: Record, deployment: Deployment) -> Where:
+    """Which side of the update in ``record`` this boot is on."""
+    if deployment.id == record.os_from:
+        return Where.OLD
+    if deployment.id == record.staged:
+        return Where.NEW
+    new = record.os_target is not None and not unmet(target_from_dict(record.os_target), deployment)
+    return Where.NEW if new else Where.OTHER

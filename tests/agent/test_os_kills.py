@@ -1,0 +1,132 @@
+"""An OS update killed at every single point, in the same boot or with the power cut.
+
+Whatever happens: the right deployment boots in the end, its /etc holds the right config, services started with that,
+nothing is left staged, the lease is free, and the host was not rebooted more often than it had to be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from nodeagent.core.deployment import staged
+from nodeagent.core.machineconfig import MachineConfig, UnitEntry
+from nodeagent.core.phase import Phase
+from nodeagent.core.tree import expand
+from tests.agent.fakes import Killed
+from tests.agent.harness import Host
+from tests.agent.oshost import A_DIGEST, B_DIGEST, FILES, KARGS, NEW, OLD, at_old, bad_on, booted_digest, managed, on
+
+pytestmark = pytest.mark.looptime
+
+UNIT = UnitEntry("app.service", "[Service]\nExecStart=/bin/true\n", enabled=True)
+BUSY = on(
+    "b", "busy", {"/etc/app/x": "2", "/etc/app/y": "2"}, units=[UNIT], password="$6$x", kernel_arguments=("nosmt",)
+)
+CASES = {"image and files": NEW, "kernel arguments only": KARGS, "all at once": BUSY}
+
+
+async def kill_at(host: Host, fuse: int, *, power: bool) -> None:
+    host.world.calls = 0
+    host.world.fuse = fuse
+    try:
+        for _ in range(6):  # lives: a reboot that the agent asked for is not the end of the story
+            if await host._live():
+                break
+    except Killed:
+        if power:
+            host.world.power_cut()
+    host.world.fuse = -1
+
+
+def assert_at(host: Host, wanted: MachineConfig, *others: MachineConfig) -> None:
+    world = host.world
+    assert managed(world, wanted, *others) == {**expand(wanted)}
+    assert host.configs[world.current].name == wanted.name
+    assert world.holder is None
+    assert world.snapshots == {}
+    assert staged(world.deployments) is None
+    assert wanted.os_image_url.endswith(booted_digest(world))
+    arguments = next(d for d in world.deployments if d.booted).kernel_arguments
+    assert len(arguments) == len(set(arguments)), "a retry left a duplicate"
+    assert set(arguments) == {"root=LABEL=root", "quiet", *wanted.kernel_arguments}
+    for path, node in expand(wanted).items():
+        if path.startswith("/etc/app/"):
+            assert world.units["app.service"].read.get(path) == node, f"app.service runs with an old {path}"
+
+
+async def undisturbed(new: MachineConfig) -> int:
+    host = await at_old()
+    host.want(new)
+    await host.settle()
+    assert_at(host, new, OLD)
+    assert host.phase is Phase.IDLE
+    assert host.actions() == ["reboot"]
+    assert host.world.history[-1].reboots == 1
+    return host.world.calls
+
+
+@pytest.mark.parametrize("power", [False, True], ids=["kill -9", "power cut"])
+@pytest.mark.parametrize("new", CASES.values(), ids=CASES.keys())
+async def test_killed_at_every_point(new: MachineConfig, power: bool) -> None:
+    total = await undisturbed(new)
+    assert total > 15
+    for fuse in range(1, total + 1):
+        host = await at_old()
+        host.want(new)
+        await kill_at(host, fuse, power=power)
+        await host.settle()
+        assert host.phase is Phase.IDLE, f"fuse {fuse}: {host.record}"
+        assert_at(host, new, OLD)
+        assert host.actions().count("reboot") <= 1, f"needless reboot after a kill at call {fuse}"
+        assert [entry.outcome for entry in host.world.history if entry.to_name == new.name] == ["done"]
+
+
+def bad(host: Host) -> None:
+    bad_on(host.world, B_DIGEST)
+
+
+def unfinalized(host: Host) -> None:
+    host.world.finalization_fails = "no space left in /boot"
+
+
+PLAIN = on("a", "plain", FILES, units=[UNIT])
+SAME_FILES = on("b", "same files", FILES, units=[UNIT])
+
+
+@pytest.mark.parametrize("power", [False, True], ids=["kill -9", "power cut"])
+@pytest.mark.parametrize(
+    ("trouble", "old", "new", "reboots"),
+    [
+        (bad, OLD, BUSY, 3),
+        (bad, PLAIN, SAME_FILES, 2),
+        (unfinalized, OLD, BUSY, 2),
+        (unfinalized, PLAIN, SAME_FILES, 1),
+    ],
+    ids=["bad with files", "bad without files", "not finalized", "not finalized, no files"],
+)
+async def test_killed_at_every_point_of_a_way_back(
+    trouble: Callable[[Host], None], old: MachineConfig, new: MachineConfig, reboots: int, power: bool
+) -> None:
+    async def prepared() -> Host:
+        host = await at_old(old)
+        trouble(host)
+        host.want(new)
+        return host
+
+    whole = await prepared()
+    await whole.settle()
+    assert whole.record.reason == "Reverted"
+    assert whole.actions().count("reboot") == reboots
+    for fuse in range(1, whole.world.calls + 1):
+        host = await prepared()
+        await kill_at(host, fuse, power=power)
+        await host.settle(lives=20)
+        if trouble is unfinalized and host.phase is Phase.IDLE:
+            continue  # the cut came before the finalization that would have failed, or instead of it
+        assert (host.phase, host.record.reason) == (Phase.DEGRADED, "Reverted"), f"fuse {fuse}: {host.record}"
+        assert_at(host, old, new)
+        assert booted_digest(host.world) == A_DIGEST
+        assert host.world.passwords["core"] == "!"
+        assert host.actions().count("reboot") <= reboots, f"fuse {fuse}"
