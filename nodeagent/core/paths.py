@@ -7,14 +7,25 @@ take the ground from under the agent that makes it. Everything is decided on the
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Sequence
 from typing import Final
 
-__all__ = ["MAX_NAME_BYTES", "MAX_PATH_BYTES", "SPECIAL_PATHS", "has_control", "managed_path_problem", "path_problem"]
+__all__ = [
+    "MAX_NAME_BYTES",
+    "MAX_PATH_BYTES",
+    "has_control",
+    "managed_directories",
+    "managed_path_problem",
+    "path_problem",
+]
 
 MAX_PATH_BYTES: Final = 4095  # PATH_MAX without its NUL
 MAX_NAME_BYTES: Final = 255  # NAME_MAX
 MAX_LEVELS: Final = 64  # the file system knows no limit; looking at all parents of all paths needs one
+_SHORT_NAME: Final = 60  # characters, of which each has at most 4 bytes
+_LONGEST_SHORT: Final = "x" * 4 * _SHORT_NAME
 _SUFFIX_BYTES: Final = 16  # that an atomic write adds to a name for its temporary file
+_NO_NAMES: Final = frozenset({"", ".", ".."})
 _UNPRINTABLE: Final = frozenset({"Cc", "Cs", "Zl", "Zp"})
 
 _READ_ONLY: Final = "is on the read-only part of an immutable host"
@@ -47,8 +58,6 @@ _TREES: Final[dict[str, str | None]] = {
     "/etc/machine-config-daemon-force": _FORCE,
     "/run/machine-config-daemon-force": _FORCE,
 }
-SPECIAL_PATHS: Final = frozenset(_TREES)
-"""Paths that a look at their directory alone does not decide."""
 
 
 def has_control(text: str) -> bool:
@@ -89,3 +98,25 @@ def managed_path_problem(path: str) -> str | None:
             return _TREES[place]
         place = place.rpartition("/")[0]
     return None
+
+
+def managed_directories(paths: Sequence[str]) -> Sequence[str]:
+    """The directory of each of ``paths``. Raises ``ValueError`` if ``managed_path_problem`` finds something in any.
+
+    Most of thousands of files share a few directories, and their names can be looked at together.
+    """
+    if not paths:
+        return ()
+    directories, slashes, names = zip(*[path.rpartition("/") for path in paths], strict=True)
+    usual = (
+        "" not in slashes
+        and max(map(len, names)) <= _SHORT_NAME
+        and "".join(names).isprintable()
+        and _NO_NAMES.isdisjoint(names)
+        and _TREES.keys().isdisjoint(paths)
+    )
+    # Then each path is as good as the same with the longest such name.
+    samples = [f"{directory}/{_LONGEST_SHORT}" for directory in set(directories)] if usual else paths
+    if any(map(managed_path_problem, samples)) and any(map(managed_path_problem, paths)):
+        raise ValueError("a path that cannot be managed")
+    return directories

@@ -1,29 +1,37 @@
 """The short way from ``JsonFile`` to ``FileEntry``, for entries in the usual form.
 
-It may leave any entry to the long way (``files``) but must never take one that the long way refuses, and both must
-build the same entry. This loop runs for every file of a config and is most of the time of a plan: it is written for
-speed, in one pass, without calls for what is usual, and decodes nothing that an earlier config had as well.
+It may leave any entry to the long way (``files``), or the whole list, but must never take what the long way refuses,
+and both must build the same entries. This is most of the time of a plan, and written for speed: what an earlier config
+had as well is not read again, and paths and contents are checked and decoded for all entries together.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Final
+from itertools import chain, repeat
+
+import msgspec
 
 from nodeagent.core.dataurl import ContentError, decode_base64, decode_percent, split
 from nodeagent.core.jsonfile import JsonFile, JsonOwner
 from nodeagent.core.machineconfig import MAX_ID, MAX_MODE, FileEntry
-from nodeagent.core.paths import SPECIAL_PATHS, managed_path_problem
+from nodeagent.core.paths import managed_directories
 
-__all__ = ["Cache", "QuickFiles", "read_usual"]
+__all__ = ["Cache", "Known", "QuickFiles", "read_usual"]
 
-Cache = dict[str, tuple[JsonFile, FileEntry, str, int]]
-"""Entries by path that an earlier config was found to have, with their directory and their colons. The two configs of
-a plan differ in few files."""
 
-# Longest path and name that need no look at their bytes: a character has at most 4.
-_SHORT_PATH: Final = 1000
-_SHORT_NAME: Final = 60
+class Known(msgspec.Struct, gc=False):
+    """An entry that is in order, its directory, and how many colons its text has if it has no key twice."""
+
+    item: JsonFile
+    entry: FileEntry
+    directory: str
+    colons: int
+
+
+Cache = dict[str, Known]
+"""By path, what earlier configs had. The two configs of a plan differ in few files."""
 
 
 @dataclass(slots=True)
@@ -40,88 +48,116 @@ class QuickFiles:
     colons: int = 0
 
 
-def read_usual(items: list[JsonFile], cache: Cache) -> QuickFiles:
+def read_usual(items: list[JsonFile], cache: Cache) -> QuickFiles | None:
+    """None if something is wrong that is looked for in all entries together."""
+    if len({item.path for item in items}) < len(items):
+        return None
     quick = QuickFiles(items)
     files, parents, colons = quick.files, quick.parents, 0
-    headers: dict[str, tuple[bool, int]] = {}
+    reader = _Reader()
     for index, item in enumerate(items):
         known = cache.get(item.path)
-        if known is None or known[0] != item:
-            known = _usual(item, parents, headers)
-            if known is None:
-                quick.rest.append(index)
-                colons += _colons(item.plain())
-                continue
-            cache[item.path] = known
-        _, entry, parent, count = known
-        colons += count
-        path = entry.path
-        if path in files:
+        if known is not None and known.item == item:
+            files[item.path] = known.entry
+            parents.add(known.directory)
+            colons += known.colons
+        elif not reader.take(item):
             quick.rest.append(index)
-            continue
-        files[path] = entry
-        parents.add(parent)
+            colons += _colons(item.plain())
+    try:
+        for known in reader.read():
+            path = known.item.path
+            cache[path] = known
+            files[path] = known.entry
+            parents.add(known.directory)
+            colons += known.colons
+    except ValueError:
+        return None
     quick.colons = colons
     return quick
 
 
-def _usual(
-    item: JsonFile, parents: set[str], headers: dict[str, tuple[bool, int]]
-) -> tuple[JsonFile, FileEntry, str, int] | None:
-    """None for whatever is not plainly in order. ``headers`` are those of data URLs seen: base64 or not, colons."""
-    path, contents, mode, user, group = item.path, item.contents, item.mode, item.user, item.group
-    parent, _, name = path.rpartition("/")
-    if not 0 < len(name) <= _SHORT_NAME or len(path) > _SHORT_PATH or not name.isprintable():
-        return None
-    if (parent not in parents or path in SPECIAL_PATHS or name in (".", "..")) and managed_path_problem(path):
-        return None
-    colons = 1 + path.count(":")
-    if mode is None:
-        mode = 0o644
-    elif 0 <= mode <= MAX_MODE:
-        colons += 1
-    else:
-        return None
-    if item.overwrite is not None:
-        colons += 1
-    uid = gid = 0
-    if user is not None:
-        uid, count = _owner(user)
-        colons += count
-    if group is not None:
-        gid, count = _owner(group)
-        colons += count
-    if uid < 0 or gid < 0:
-        return None
-    content = b""
-    if contents is not None:
-        if contents.compression:
-            return None
-        colons += 1 + (contents.compression is not None)
-        if contents.verification is not None:
-            if contents.verification.hash is not None:
-                return None
+class _Taken(msgspec.Struct, gc=False):
+    """An entry in the usual form, but for its path and its content."""
+
+    item: JsonFile
+    mode: int
+    user: int
+    group: int
+    colons: int
+
+
+class _Batch:
+    """Entries with their contents in the same encoding, and the ``data`` of their URLs."""
+
+    def __init__(self) -> None:
+        self.taken: list[_Taken] = []
+        self.data: list[str] = []
+
+    def known(self, contents: Iterable[bytes]) -> Iterator[Known]:
+        """Raises ``ValueError`` for a bad path."""
+        directories = managed_directories([taken.item.path for taken in self.taken])
+        for taken, directory, content in zip(self.taken, directories, contents, strict=False):
+            item = taken.item
+            entry = FileEntry(item.path, content, taken.mode, taken.user, taken.group, item.overwrite is not False)
+            yield Known(item, entry, directory, taken.colons)
+
+
+class _Reader:
+    def __init__(self) -> None:
+        self._empty, self._base64, self._percent = _Batch(), _Batch(), _Batch()
+        self._headers: dict[str, tuple[_Batch, int]] = {}  # of data URLs: where they belong, and their colons
+
+    def take(self, item: JsonFile) -> bool:
+        """Whether ``item`` is in the usual form. Paths and contents are for ``read``."""
+        mode, contents, user, group = item.mode, item.contents, item.user, item.group
+        colons = 1 + item.path.count(":") + (item.overwrite is not None)
+        if mode is None:
+            mode = 0o644
+        elif 0 <= mode <= MAX_MODE:
             colons += 1
-        source = contents.source
-        if source is not None:
-            colons += 1
-        if source:
-            try:
-                start = source.find(",") + 1
-                header = source[:start]
-                if header not in headers:
-                    is_base64, start = split(source)
-                    headers[source[:start]] = is_base64, source.count(":", 0, start)
-                is_base64, count = headers[source[:start]]
-                colons += count
-                if is_base64:
-                    content = decode_base64(source[start:])
-                else:
-                    content, count = decode_percent(source[start:])
-                    colons += count
-            except ContentError:
-                return None
-    return item, FileEntry(path, content, mode, uid, gid, item.overwrite is not False), parent, colons
+        else:
+            return False
+        uid = gid = 0
+        if user is not None:
+            uid, count = _owner(user)
+            colons += count
+        if group is not None:
+            gid, count = _owner(group)
+            colons += count
+        if uid < 0 or gid < 0:
+            return False
+        batch = self._empty
+        if contents is not None:
+            source, verification = contents.source, contents.verification
+            if contents.compression or (verification is not None and verification.hash is not None):
+                return False
+            colons += 1 + (source is not None) + (contents.compression is not None) + (verification is not None)
+            if source:
+                header, comma, data = source.partition(",")
+                if not comma or (header not in self._headers and not self._know(header)):
+                    return False
+                batch, count = self._headers[header]
+                batch.data.append(data)
+                colons += count + (data.count(":") if ":" in data else 0)
+        batch.taken.append(_Taken(item, mode, uid, gid, colons))
+        return True
+
+    def _know(self, header: str) -> bool:
+        try:
+            is_base64, _ = split(f"{header},")
+        except ContentError:
+            return False
+        self._headers[header] = self._base64 if is_base64 else self._percent, header.count(":")
+        return True
+
+    def read(self) -> Iterator[Known]:
+        """All that was taken. Raises ``ValueError`` if the path or the data of any is bad."""
+        return chain(
+            self._empty.known(repeat(b"")),
+            self._base64.known(decode_base64(self._base64.data)),
+            self._percent.known(decode_percent(self._percent.data)),
+        )
 
 
 def _owner(owner: JsonOwner) -> tuple[int, int]:
