@@ -8,6 +8,7 @@ from __future__ import annotations
 import http.client
 import json
 import ssl
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote, urlencode
@@ -31,7 +32,15 @@ class Api:
         self._context = ssl.create_default_context(cafile=str(ca))
         self._context.load_cert_chain(certificate, key)
 
-    def request(self, method: str, path: str, body: Object | None = None, *, kind: str = JSON, **query: str) -> Object:
+    def request(
+        self,
+        method: str,
+        path: str,
+        body: Object | None = None,
+        *,
+        kind: str = JSON,
+        query: Mapping[str, str] | None = None,
+    ) -> Object:
         """The answer as JSON, or `{"text": ...}` if it is none. Raises ApiError, OSError."""
         url = f"{quote(path)}?{urlencode(query)}" if query else quote(path)
         connection = http.client.HTTPSConnection("127.0.0.1", self._port, context=self._context, timeout=TIMEOUT)
@@ -51,7 +60,7 @@ class Api:
         return answer
 
     def get(self, path: str, **query: str) -> Object:
-        return self.request("GET", path, **query)
+        return self.request("GET", path, query=query)
 
     def find(self, path: str) -> Object | None:
         try:
@@ -68,4 +77,4 @@ class Api:
         return self.request("PATCH", path, body, kind=MERGE)
 
     def delete(self, path: str, **query: str) -> Object:
-        return self.request("DELETE", path, **query)
+        return self.request("DELETE", path, query=query)

@@ -1,0 +1,236 @@
+"""Who holds a node lease and who may take it: a table, and a world in which there are never two holders."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nodeagent.core.kubetime import ServerClock, micro_time
+from nodeagent.core.lease import (
+    Claim,
+    LeaseToken,
+    NodeLease,
+    Seen,
+    Standing,
+    judge,
+    new_lease,
+    read_lease,
+    renewal,
+    take_over,
+    why_lost,
+)
+
+NOW = 1_800_000_000.0  # by the server
+STEADY = 500.0
+SERVER = ServerClock(NOW - STEADY - 0.1, NOW - STEADY + 0.1, STEADY)
+ME = Claim("nodeagent", "op-1", "update to rendered-2", "host-a")
+NMO = NodeLease("u1", "7", "node-maintenance", 3600.0, micro_time(NOW - 60), micro_time(NOW - 60), 2)
+OURS = NodeLease("u1", "7", ME.identity, 600.0, micro_time(NOW), micro_time(NOW), notes={"instance": "host-a"})
+LONG_AGO = Seen("u1/7", 0.0)
+
+
+def old(lease: NodeLease, age: float) -> NodeLease:
+    return replace(lease, renewed=micro_time(NOW - age))
+
+
+@pytest.mark.parametrize(
+    ("lease", "seen", "standing"),
+    [
+        (None, None, Standing.FREE),
+        (NMO, LONG_AGO, Standing.HELD),
+        (replace(NMO, identity=""), LONG_AGO, Standing.FREE),
+        (old(NMO, 3599.0), LONG_AGO, Standing.HELD),
+        # Over by the server's clock, but in our own it lives for its whole duration after the last change.
+        (old(replace(NMO, duration=60.0), 61.0), Seen("u1/7", STEADY - 5), Standing.FRESH),
+        (old(replace(NMO, duration=60.0), 61.0), None, Standing.FRESH),
+        (old(replace(NMO, duration=60.0), 61.0), Seen("u1/7", STEADY - 61), Standing.EXPIRED),
+        (old(replace(NMO, duration=60.0), 60.0), LONG_AGO, Standing.HELD),
+        # medik8s reads a renewTime in the future as free; for us it is a holder with a fast clock.
+        (old(NMO, -120.0), LONG_AGO, Standing.AHEAD),
+        (replace(NMO, duration=None), LONG_AGO, Standing.ENDLESS),
+        (replace(NMO, renewed=""), LONG_AGO, Standing.ENDLESS),
+        (replace(NMO, renewed="tomorrow"), LONG_AGO, Standing.ENDLESS),
+        (replace(NMO, elected=True, identity=""), LONG_AGO, Standing.ELECTED),
+        (replace(NMO, deleting=True, identity=""), LONG_AGO, Standing.DELETING),
+        (OURS, LONG_AGO, Standing.OURS),
+        (old(OURS, 9999.0), LONG_AGO, Standing.OURS),
+        (replace(OURS, notes={"instance": "host-b"}), LONG_AGO, Standing.HELD),
+        (replace(OURS, notes={}), LONG_AGO, Standing.HELD),
+        (replace(OURS, identity="nodeagent/op-2"), LONG_AGO, Standing.HELD),
+    ],
+)
+def test_judge(lease: NodeLease | None, seen: Seen | None, standing: Standing) -> None:
+    assert judge(lease, seen, ME, SERVER, STEADY) is standing
+
+
+def test_any_change_starts_the_waiting_anew() -> None:
+    first = Seen.again(None, NMO, 10.0)
+    assert first == Seen("u1/7", 10.0)
+    assert Seen.again(first, NMO, 99.0) == first
+    assert Seen.again(first, replace(NMO, version="8"), 99.0) == Seen("u1/8", 99.0)
+    assert Seen.again(first, replace(NMO, uid="u2"), 99.0) == Seen("u2/7", 99.0)
+    assert Seen.again(first, None, 99.0) is None
+
+
+def test_a_new_lease_is_one_that_medik8s_reads() -> None:
+    body = new_lease(ME, "node-n1", "n1", "node-uid", 600.0, NOW)
+    assert body["spec"] == {
+        "holderIdentity": "nodeagent/op-1",
+        "leaseDurationSeconds": 600,
+        "acquireTime": "2027-01-15T08:00:00.000000Z",
+        "renewTime": "2027-01-15T08:00:00.000000Z",
+        "leaseTransitions": 0,
+    }
+    owner = {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "node-uid"}
+    assert body["metadata"]["ownerReferences"] == [owner]
+    lease = read_lease({**body, "metadata": {**body["metadata"], "uid": "u", "resourceVersion": "1"}})
+    assert lease.is_of(ME)
+    assert lease.notes["reason"] == "update to rendered-2"
+    assert lease.expires == NOW + 600
+
+
+def test_taking_over_counts_and_fails_if_the_lease_moved() -> None:
+    patch = take_over(NMO, ME, "n1", "node-uid", 600.0, NOW)
+    assert patch["metadata"]["resourceVersion"] == "7"
+    assert patch["spec"]["leaseTransitions"] == 3
+    assert patch["spec"]["acquireTime"] == patch["spec"]["renewTime"] == micro_time(NOW)
+
+
+def test_a_renewal_touches_nothing_but_the_times() -> None:
+    assert renewal(OURS, 600.4, NOW) == {
+        "metadata": {"resourceVersion": "7"},
+        "spec": {"leaseDurationSeconds": 600, "renewTime": micro_time(NOW)},
+    }
+    assert renewal(OURS, 0.1, NOW)["spec"]["leaseDurationSeconds"] == 1, "zero is invalid for the API server"
+
+
+@pytest.mark.parametrize("data", [{}, {"metadata": None, "spec": None}, {"spec": {"holderIdentity": None}}])
+def test_missing_and_null_are_the_same(data: dict[str, Any]) -> None:
+    assert read_lease(data) == NodeLease("", "", "")
+
+
+TOKEN = LeaseToken(ME, "u1", 2, "boot-1")
+HELD = replace(OURS, transitions=2)
+
+
+@pytest.mark.parametrize(
+    ("lease", "why"),
+    [
+        (HELD, ""),
+        (replace(HELD, version="99", renewed=""), ""),
+        (None, "it was deleted"),
+        (replace(HELD, deleting=True), "it was deleted"),
+        (NMO, "node-maintenance took it"),
+        (replace(HELD, identity=""), "its holder was removed"),
+        (replace(HELD, transitions=3), "it was taken or made anew meanwhile"),
+        (replace(HELD, uid="u2"), "it was taken or made anew meanwhile"),
+        (replace(HELD, notes={"instance": "host-b"}), "nodeagent/op-1 took it"),
+    ],
+)
+def test_why_lost(lease: NodeLease | None, why: str) -> None:
+    assert why_lost(TOKEN, lease) == why
+    assert why_lost(TOKEN.ended("it was deleted"), lease) == "it was deleted", "what is lost stays lost"
+
+
+def test_a_token_survives_its_store() -> None:
+    token = replace(TOKEN, rebooting=True, lost="x")
+    assert LeaseToken.from_dict(token.to_dict()) == token
+    with pytest.raises((TypeError, KeyError)):
+        LeaseToken.from_dict({"uid": "u"})
+
+
+# --- never two holders
+
+DURATION = 100.0
+SLACK = 10.0
+
+
+@dataclass
+class Agent:
+    """What kube/lease.py does with these decisions, without a network. ``ahead`` is the start of its steady clock."""
+
+    name: str
+    ahead: float
+    seen: Seen | None = None
+    valid_until: float = 0.0
+
+    @property
+    def claim(self) -> Claim:
+        return Claim("nodeagent", "op", "", self.name)
+
+    def holds(self, now: float) -> bool:
+        return self.valid_until > now + self.ahead
+
+
+@dataclass
+class World:
+    """``skew`` is what the clock of a foreign holder is ahead of the server's."""
+
+    agents: list[Agent]
+    skew: float
+    now: float = NOW
+    lease: NodeLease | None = None
+    foreign_until: float = 0.0
+    made: int = 0
+    log: list[str] = field(default_factory=list)
+
+    def apply(self, what: str, number: float) -> None:
+        match what:
+            case "wait":
+                self.now += number
+            case "foreign" if self.lease is None or self._expired_for_foreign():
+                self._write("node-maintenance", "", number, self.now + self.skew)
+                self.foreign_until = self.now + number
+            case "foreign" if self.lease is not None and self.lease.identity == "node-maintenance":
+                self._write("node-maintenance", "", number, self.now + self.skew)
+                self.foreign_until = self.now + number
+            case "one" | "two":
+                self._acquire(self.agents[what == "two"])
+            case _:
+                pass
+
+    def _expired_for_foreign(self) -> bool:
+        """A well-behaved one with a right clock: what nodeagent wrote counts for it in full."""
+        assert self.lease is not None
+        return self.lease.expires is not None and self.lease.expires < self.now
+
+    def _acquire(self, agent: Agent) -> None:
+        steady = self.now + agent.ahead
+        server = ServerClock(-agent.ahead - 0.5, -agent.ahead + 0.5, steady)
+        agent.seen = Seen.again(agent.seen, self.lease, steady)
+        if judge(self.lease, agent.seen, agent.claim, server, steady) in (
+            Standing.FREE,
+            Standing.EXPIRED,
+            Standing.OURS,
+        ):
+            self._write(agent.claim.identity, agent.name, DURATION, server.earliest(steady))
+            agent.valid_until = steady + DURATION - SLACK
+
+    def _write(self, identity: str, instance: str, duration: float, renewed: float) -> None:
+        self.made += 1
+        notes = {"instance": instance} if instance else {}
+        self.lease = NodeLease("u", str(self.made), identity, duration, "", micro_time(renewed), notes=notes)
+
+
+STEPS = st.lists(
+    st.tuples(st.sampled_from(["wait", "one", "two", "foreign"]), st.floats(1.0, 200.0)), min_size=5, max_size=80
+)
+
+
+@given(
+    steps=STEPS,
+    ahead=st.tuples(st.floats(-NOW, 1e6), st.floats(-NOW, 1e6)),
+    skew=st.floats(-300.0, 300.0),
+)
+def test_there_are_never_two_holders(steps: list[tuple[str, float]], ahead: tuple[float, float], skew: float) -> None:
+    world = World([Agent("a", ahead[0]), Agent("b", ahead[1])], skew)
+    for step in steps:
+        world.apply(*step)
+        holders = [agent.name for agent in world.agents if agent.holds(world.now)]
+        if world.foreign_until > world.now + SLACK:
+            holders.append("node-maintenance")
+        assert len(holders) <= 1, f"{holders} after {step}"
