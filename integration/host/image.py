@@ -61,11 +61,11 @@ def cache_directory() -> Path:
 def base_image(say: Say) -> Image:
     """The operating system with the stand-in units of `guest/`. Raises Unavailable where no host can be booted."""
     tools.ensure(say, build=False)
-    key = _digest(Path(recipe.__file__).read_bytes(), recipe.architecture().encode())
-    system = _layer("system", key, lambda path: _build_system(path, say))
-    guest = _layer(
+    key = digest(Path(recipe.__file__).read_bytes(), recipe.architecture().encode())
+    system = layer("system", key, lambda path: _build_system(path, say))
+    guest = layer(
         "guest",
-        _digest(key.encode(), _tree_digest(GUEST_TREE), " ".join(GUEST_UNITS).encode()),
+        digest(key.encode(), tree_digest(GUEST_TREE), " ".join(GUEST_UNITS).encode()),
         lambda path: overlay.fill([system.path], path, _install_guest),
     )
     return Image((system, guest))
@@ -73,8 +73,8 @@ def base_image(say: Say) -> Image:
 
 def derived_image(image: Image, kind: str, source: bytes, change: Callable[[Path], None]) -> Image:
     """`image` with one more layer, made by `change` on the merged root unless there is one made from this `source`."""
-    key = _digest(source, *(path.name.encode() for path in image.paths))
-    return Image((*image.layers, _layer(kind, key, lambda path: overlay.fill(image.paths, path, change))))
+    key = digest(source, *(path.name.encode() for path in image.paths))
+    return Image((*image.layers, layer(kind, key, lambda path: overlay.fill(image.paths, path, change))))
 
 
 def _build_system(path: Path, say: Say) -> None:
@@ -100,7 +100,8 @@ def _install_guest(root: Path) -> None:
     run(["chroot", str(root), "systemctl", "enable", *GUEST_UNITS], timeout=30)
 
 
-def _layer(kind: str, key: str, build: Callable[[Path], None]) -> Layer:
+def layer(kind: str, key: str, build: Callable[[Path], None]) -> Layer:
+    """The directory `kind-key` of the cache, made by `build` (which gets a name that does not exist) if it is not there."""
     cache = cache_directory()
     cache.mkdir(parents=True, exist_ok=True)
     path = cache / f"{kind}-{key}"
@@ -145,14 +146,15 @@ def _prune(cache: Path, kind: str, keep: Path) -> None:
             overlay.remove_tree(path)
 
 
-def _digest(*parts: bytes) -> str:
-    digest = hashlib.sha256()
+def digest(*parts: bytes) -> str:
+    """The name in the cache of what is made from `parts`."""
+    total = hashlib.sha256()
     for part in parts:
-        digest.update(len(part).to_bytes(8) + part)
-    return digest.hexdigest()[:16]
+        total.update(len(part).to_bytes(8) + part)
+    return total.hexdigest()[:16]
 
 
-def _tree_digest(tree: Path) -> bytes:
+def tree_digest(tree: Path) -> bytes:
     digest = hashlib.sha256()
     for path in sorted(tree.rglob("*")):
         digest.update(f"{path.relative_to(tree)}\0{path.lstat().st_mode & 0o170100:o}\0".encode())
