@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["Access", "Identity"]
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-EXEC_TIMEOUT: Final = 30.0
+PLUGIN_TIMEOUT: Final = 30.0
 """Seconds for a credential plugin. The library gives it none, and one that asks for a password would wait for ever."""
 
 Stamp = tuple[int, int, int]  # inode, size, nanoseconds: a rename over the file changes the first, a rewrite the others
@@ -78,7 +78,7 @@ class Access:
     def _kubeconfig(self, configuration: Configuration) -> set[str]:
         from kubernetes.aio.config import load_kube_config
 
-        files = {self.kubeconfig, *_token_files(Path(self.kubeconfig), self.context)}
+        user = _user(Path(self.kubeconfig), self.context)
         loading = load_kube_config(
             config_file=self.kubeconfig,
             context=self.context or None,
@@ -86,9 +86,12 @@ class Access:
             persist_config=False,
             temp_file_path=self.private,
         )
-        # The library's function is a coroutine that blocks on files: it gets a loop of its own, in this thread.
-        asyncio.run(asyncio.wait_for(loading, EXEC_TIMEOUT))
-        return files
+        if user.keys() & {"exec", "auth-provider"}:
+            asyncio.run(asyncio.wait_for(loading, PLUGIN_TIMEOUT))  # in this thread, which has no loop
+        else:
+            _run_to_end(loading)
+        token = user.get("tokenFile")
+        return {self.kubeconfig, *([str(Path(self.kubeconfig).parent / token)] if token else ())}
 
     def _in_cluster(self, configuration: Configuration) -> set[str]:
         from kubernetes.aio.config.incluster_config import InClusterConfigLoader
@@ -99,15 +102,28 @@ class Access:
         return {str(token), str(ca)}
 
 
-def _token_files(kubeconfig: Path, context: str) -> set[str]:
-    """Token files of the user that the context names. The library reads them and does not say which it read."""
+def _user(kubeconfig: Path, context: str) -> Mapping[str, Any]:
+    """The user that the context names. The library reads it as well, and does not say which files it read."""
     import yaml
 
-    document: Any = yaml.safe_load(kubeconfig.read_bytes())
+    try:
+        document: Any = yaml.safe_load(kubeconfig.read_bytes())
+    except yaml.YAMLError:
+        raise ValueError("not YAML") from None
     wanted = context or document["current-context"]
-    users = {c["context"].get("user") for c in document.get("contexts") or () if c["name"] == wanted}
-    named = [u["user"].get("tokenFile") for u in document.get("users") or () if u["name"] in users and u.get("user")]
-    return {str(kubeconfig.parent / path) for path in named if path}
+    names = {c["context"].get("user") for c in document["contexts"] if c["name"] == wanted}
+    users = [u["user"] for u in document.get("users") or () if u["name"] in names]
+    return users[0] or {} if users else {}
+
+
+def _run_to_end(coroutine: Coroutine[Any, Any, object]) -> None:
+    """Runs a coroutine that has nothing to wait for, without a loop that its reading of files would block."""
+    try:
+        coroutine.send(None)
+    except StopIteration:
+        return
+    coroutine.close()
+    raise ValueError("credentials that need a helper program")
 
 
 def _stamp(path: str) -> Stamp | None:

@@ -1,0 +1,246 @@
+"""The transport: what is sent, what is repeated, what becomes of each fault, and credentials that are rotated."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nodeagent.errors import Refused, Retryable, Terminal, Unreachable
+from nodeagent.kube import client as module
+from nodeagent.kube.client import KubeClient
+from nodeagent.kube.credentials import Access
+from nodeagent.kube.errors import (
+    AlreadyExists,
+    Conflict,
+    Forbidden,
+    Gone,
+    KubeFault,
+    NoAnswer,
+    NotFound,
+    Rejected,
+    ServerFault,
+    Throttled,
+    Unauthorized,
+)
+from tests.kube.server import CUT, HANG, Answer, Server, serving
+
+SECRET = "very-secret-token"
+
+
+class Clock:
+    ahead = 0.0
+
+    def now(self) -> str:
+        return "2026-01-01T00:00:00.000Z"
+
+    def monotonic(self) -> float:
+        return time.monotonic() + self.ahead
+
+
+@pytest.fixture(autouse=True)
+def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "FIRST_PAUSE", 0.01)
+
+
+def kubeconfig(directory: Path, server: str, **user: Any) -> Path:
+    path = directory / "kubeconfig"
+    document = {
+        "current-context": "c",
+        "clusters": [{"name": "k", "cluster": {"server": server}}],
+        "users": [{"name": "u", "user": user}],
+        "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
+    }
+    path.write_text(json.dumps(document))
+    return path
+
+
+@pytest.fixture
+def connect(tmp_path: Path) -> Callable[..., KubeClient]:
+    def make(server: Server, clock: Clock | None = None, **user: Any) -> KubeClient:
+        path = kubeconfig(tmp_path, f"http://127.0.0.1:{server.port}", **(user or {"token": SECRET}))
+        return KubeClient(Access(str(path), private=str(tmp_path)), clock or Clock(), timeout=0.5)
+
+    return make
+
+
+Connect = Callable[..., KubeClient]
+
+
+async def test_what_is_sent(connect: Connect) -> None:
+    async with serving(Answer(body={"kind": "Node"})) as server, connect(server) as kube:
+        assert await kube.get("/api/v1/nodes/n1", resourceVersion="0") == {"kind": "Node"}
+        await kube.create("/api/v1/things", {"a": 1})
+        await kube.patch("/api/v1/things/x", {"a": 2})
+        await kube.delete("/api/v1/things/x", uid="u", resource_version="7")
+    get, create, patch, delete = server.requests
+    assert (get.method, get.target) == ("GET", "/api/v1/nodes/n1?resourceVersion=0")
+    assert get.headers["authorization"] == f"Bearer {SECRET}"
+    assert get.headers["user-agent"].startswith("nodeagent/")
+    assert (create.method, create.body) == ("POST", {"a": 1})
+    assert (patch.headers["content-type"], patch.body) == ("application/merge-patch+json", {"a": 2})
+    assert delete.body["preconditions"] == {"uid": "u", "resourceVersion": "7"}
+    assert kube.requests == 4
+
+
+async def test_a_list_comes_in_chunks(connect: Connect) -> None:
+    pages = [
+        Answer(body={"metadata": {"continue": "more"}, "items": [{"n": 1}]}),
+        Answer(body={"metadata": {}, "items": [{"n": 2}]}),
+    ]
+    async with serving(*pages) as server, connect(server) as kube:
+        assert await kube.items("/api/v1/pods", fieldSelector="spec.nodeName=n1") == [{"n": 1}, {"n": 2}]
+    assert server.requests[1].target == "/api/v1/pods?limit=500&fieldSelector=spec.nodeName%3Dn1&continue=more"
+
+
+@pytest.mark.parametrize(
+    ("status", "said", "kind", "family"),
+    [
+        (400, "", Rejected, Terminal),
+        (401, "", Unauthorized, Unreachable),
+        (403, "", Forbidden, Refused),
+        (404, "", NotFound, Terminal),
+        (409, "Conflict", Conflict, Retryable),
+        (409, "AlreadyExists", AlreadyExists, Retryable),
+        (410, "Expired", Gone, Retryable),
+        (422, "Invalid", Rejected, Terminal),
+        (429, "", Throttled, Retryable),
+        (500, "", ServerFault, Retryable),
+        (504, "", ServerFault, Retryable),
+    ],
+)
+async def test_each_status_is_one_kind(
+    connect: Connect, status: int, said: str, kind: type[KubeFault], family: type[Exception]
+) -> None:
+    body = {"kind": "Status", "reason": said, "message": "because of that"}
+    async with serving(Answer(status, body)) as server, connect(server) as kube:
+        with pytest.raises(kind, match="GET /x: because of that") as caught:
+            await kube.get("/x")
+    assert type(caught.value) is kind
+    assert isinstance(caught.value, family)
+    assert caught.value.status == status
+    assert SECRET not in caught.value.message
+
+
+async def test_reads_are_repeated_and_writes_are_not(connect: Connect) -> None:
+    async with serving(Answer(503), CUT, Answer(body={"n": 1})) as server, connect(server) as kube:
+        assert await kube.get("/x") == {"n": 1}
+        assert len(server.requests) == 3
+    for fault, kind in ((Answer(503), ServerFault), (CUT, NoAnswer), (HANG, NoAnswer)):
+        async with serving(fault, Answer()) as server, connect(server) as kube:
+            with pytest.raises(kind):
+                await kube.patch("/x", {})
+            assert len(server.requests) == 1, "it may have been done"
+
+
+async def test_reads_end_some_day(connect: Connect) -> None:
+    async with serving(Answer(500)) as server, connect(server) as kube:
+        with pytest.raises(ServerFault):
+            await kube.get("/x")
+        assert len(server.requests) == 3
+
+
+async def test_a_throttled_write_was_not_looked_at(connect: Connect) -> None:
+    async with serving(Answer(429, headers={"Retry-After": "0"}), Answer()) as server, connect(server) as kube:
+        await kube.create("/x", {})
+        assert len(server.requests) == 2
+    async with serving(Answer(429, headers={"Retry-After": "7"})) as server, connect(server) as kube:
+        with pytest.raises(Throttled) as caught:
+            await kube.create("/x", {}, throttled=1)
+        assert (caught.value.retry_after, len(server.requests)) == (7.0, 1)
+
+
+async def test_who_is_told_to_wait_long_is_told_at_once(connect: Connect) -> None:
+    async with serving(Answer(429, headers={"Retry-After": "60"})) as server, connect(server) as kube:
+        with pytest.raises(Throttled):
+            await kube.get("/x")
+        assert len(server.requests) == 1
+
+
+async def test_an_answer_that_is_no_object_is_no_success(connect: Connect) -> None:
+    for text in ("<html>welcome to the hotel</html>", "[]", ""):
+        async with serving(Answer(200, text)) as server, connect(server) as kube:
+            with pytest.raises(ServerFault, match="no JSON object"):
+                await kube.patch("/x", {})
+
+
+async def test_nobody_there(connect: Connect) -> None:
+    async with serving(Answer()) as server:
+        kube = connect(server)
+    async with kube:
+        with pytest.raises(NoAnswer) as caught:
+            await kube.get("/x")
+    assert caught.value.reason == "KubeUnreachable"
+
+
+async def test_the_clock_of_the_server(connect: Connect) -> None:
+    async with serving(Answer()) as server, connect(server) as kube:
+        await kube.get("/x")
+        assert kube.server_clock.earliest(time.monotonic()) == pytest.approx(1795251600.0, abs=0.5)
+    async with serving(Answer(headers={"Date": "soon"})) as server, connect(server) as kube:
+        await kube.get("/x")
+        assert kube.server_clock.at is None
+
+
+async def test_a_token_that_was_rotated_is_read_again(connect: Connect, tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("first")
+    clock = Clock()
+    async with serving(Answer()) as server, connect(server, clock, tokenFile="token") as kube:
+        server.answer = lambda r: Answer(200 if r.headers["authorization"] == f"Bearer {token.read_text()}" else 401)
+        await kube.get("/x")
+        token.write_text("second-one")
+        await kube.get("/x")
+        assert [r.headers["authorization"] for r in server.requests] == [
+            "Bearer first",
+            "Bearer first",  # not looked at in the first seconds: the 401 says it
+            "Bearer second-one",
+        ]
+        token.write_text("third-token")
+        clock.ahead = 11.0
+        await kube.get("/x")
+        assert server.requests[-1].headers["authorization"] == "Bearer third-token"
+        assert len(server.requests) == 4, "seen before it was refused"
+
+
+async def test_a_token_that_stays_bad_is_tried_twice(connect: Connect) -> None:
+    async with serving(Answer(401)) as server, connect(server) as kube:
+        with pytest.raises(Unauthorized):
+            await kube.get("/x")
+        assert len(server.requests) == 2
+
+
+def test_the_service_account_of_a_pod(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("pod-token")
+    (tmp_path / "ca.crt").write_text("not looked at: nobody connects")
+    environ = {"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "443"}
+    identity = Access(environ=environ, service_account=tmp_path).load()
+    assert identity.host == "https://[fd00::1]:443"
+    assert "pod-token" not in repr(identity)
+    assert not identity.changed()
+    (tmp_path / "token").write_text("another")
+    assert identity.changed()
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", "clusters: 7", '{"current-context": "x", "contexts": []}', f"token: [{SECRET}"]
+)
+async def test_a_broken_kubeconfig_is_named_and_not_quoted(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "kubeconfig"
+    path.write_text(text)
+    async with KubeClient(Access(str(path), private=str(tmp_path)), Clock()) as kube:
+        with pytest.raises(Terminal) as caught:
+            await kube.get("/x")
+    assert caught.value.reason == "KubeconfigInvalid"
+    assert str(path) in caught.value.message
+    assert SECRET not in caught.value.message
+
+
+async def test_no_kubeconfig(tmp_path: Path) -> None:
+    async with KubeClient(Access(str(tmp_path / "none")), Clock()) as kube:
+        with pytest.raises(Terminal, match="No such file"):
+            await kube.get("/x")
