@@ -22,10 +22,7 @@ __all__ = [
 MAX_PATH_BYTES: Final = 4095  # PATH_MAX without its NUL
 MAX_NAME_BYTES: Final = 255  # NAME_MAX
 MAX_LEVELS: Final = 64  # the file system knows no limit; looking at all parents of all paths needs one
-_SHORT_NAME: Final = 60  # characters, of which each has at most 4 bytes
-_LONGEST_SHORT: Final = "x" * 4 * _SHORT_NAME
 _SUFFIX_BYTES: Final = 16  # that an atomic write adds to a name for its temporary file
-_NO_NAMES: Final = frozenset({"", ".", ".."})
 _UNPRINTABLE: Final = frozenset({"Cc", "Cs", "Zl", "Zp"})
 
 _READ_ONLY: Final = "is on the read-only part of an immutable host"
@@ -105,18 +102,19 @@ def managed_directories(paths: Sequence[str]) -> Sequence[str]:
 
     Most of thousands of files share a few directories, and their names can be looked at together.
     """
-    if not paths:
-        return ()
-    directories, slashes, names = zip(*[path.rpartition("/") for path in paths], strict=True)
+    directories = [path.rpartition("/")[0] for path in paths]
+    text = "".join(paths)
+    lines = "/\n".join([*paths, ""])  # so that a name is always between two slashes
     usual = (
-        "" not in slashes
-        and max(map(len, names)) <= _SHORT_NAME
-        and "".join(names).isprintable()
-        and _NO_NAMES.isdisjoint(names)
+        text.isascii()
+        and text.isprintable()
+        and {path[:1] for path in paths} <= {"/"}
+        and not any(part in lines for part in ("//", "/./", "/../"))
+        and max(map(len, paths), default=0) <= MAX_NAME_BYTES
         and _TREES.keys().isdisjoint(paths)
     )
-    # Then each path is as good as the same with the longest such name.
-    samples = [f"{directory}/{_LONGEST_SHORT}" for directory in set(directories)] if usual else paths
-    if any(map(managed_path_problem, samples)) and any(map(managed_path_problem, paths)):
+    # Then a path is as good as any other in its directory.
+    samples = [f"{directory}/x" for directory in set(directories)] if usual else paths
+    if any(map(managed_path_problem, samples)):
         raise ValueError("a path that cannot be managed")
     return directories

@@ -50,8 +50,6 @@ class QuickFiles:
 
 def read_usual(items: list[JsonFile], cache: Cache) -> QuickFiles | None:
     """None if something is wrong that is looked for in all entries together."""
-    if len({item.path for item in items}) < len(items):
-        return None
     quick = QuickFiles(items)
     files, parents, colons = quick.files, quick.parents, 0
     reader = _Reader()
@@ -73,6 +71,8 @@ def read_usual(items: list[JsonFile], cache: Cache) -> QuickFiles | None:
             colons += known.colons
     except ValueError:
         return None
+    if len(files) + len(quick.rest) < len(items) or any(items[index].path in files for index in quick.rest):
+        return None  # two entries for one path
     quick.colons = colons
     return quick
 

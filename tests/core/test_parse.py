@@ -211,6 +211,7 @@ WRONG_FILES: dict[str, tuple[Any, str, str]] = {
     "no path": ({}, ".path", "must not be empty"),
     "path of a wrong type": ({"path": 1}, ".path", "must be a string, is an integer"),
     "relative path": ({"path": "etc/a"}, ".path", "must be an absolute path"),
+    "name alone": ({"path": "a"}, ".path", "must be an absolute path"),
     "path with ..": ({"path": "/etc/../a"}, ".path", "must not hold . or .."),
     "path with NUL": ({"path": "/etc/a\0"}, ".path", "control characters"),
     "path of ours": ({"path": "/var/lib/nodeagent/state.db"}, ".path", "nodeagent's own"),
@@ -233,6 +234,7 @@ WRONG_FILES: dict[str, tuple[Any, str, str]] = {
     "contents as string": ({"path": "/a", "contents": "a"}, ".contents", "must be an object"),
     "contents as list": ({"path": "/a", "contents": [A]}, ".contents", "must be an object, is a list"),
     "remote source": ({"path": "/a", "contents": {"source": "http://x/y"}}, ".contents.source", "nothing is fetched"),
+    "source without a comma": ({"path": "/a", "contents": {"source": "data:"}}, ".contents.source", "comma is missing"),
     "bad base64": ({"path": "/a", "contents": {"source": "data:;base64,a"}}, ".contents.source", "bad base64"),
     "bad percent": ({"path": "/a", "contents": {"source": "data:,%z"}}, ".contents.source", "hexadecimal"),
     "xz": (
@@ -269,7 +271,7 @@ WRONG_FILES: dict[str, tuple[Any, str, str]] = {
 @pytest.mark.parametrize("case", WRONG_FILES)
 def test_file_is_refused(case: str) -> None:
     entry, path, message = WRONG_FILES[case]
-    found = [p for p in problems(with_files(file("/etc/good"), entry)) if p.path == f"{FILES}[1]{path}"]
+    found = [p for p in problems(with_files(file("/etc/good"), file("/good"), entry)) if p.path == f"{FILES}[2]{path}"]
     assert any(message in problem.message for problem in found)
 
 
@@ -351,6 +353,10 @@ COLLISIONS: dict[str, tuple[Doc, list[str]]] = {
         {"storage": {"files": [file("/etc/systemd/system/a.service.d")]},
          "systemd": {"units": [{"name": "a.service", "dropins": [{"name": "b.conf", "contents": "[Unit]"}]}]}},
         [f"{FILES}[0].path"],
+    ),
+    "two files, the first in an unusual form": (
+        {"storage": {"files": [{"path": "/etc/a", "contents": packed(b"a")}, file("/etc/b"), file("/etc/a")]}},
+        [f"{FILES}[2].path"],
     ),
     "a file appended to twice": (
         {"storage": {"files": [{"path": "/etc/a", "append": [A]}, {"path": "/etc/a", "append": [A]}]}},
