@@ -1,25 +1,29 @@
 """nodeagent on a test host: what to give it, what to ask it, and what to wait for.
 
-Configs are built as JSON text, because that is what both `nodeagent apply` and the watched file take. The status is
-read from D-Bus with busctl: a poll must cost the host less than what it watches.
+Configs are built as JSON text, because that is what both `nodeagent apply` and the watched file take. What every test
+does is asked for over the host's bus, as `nodeagent apply` and `nodeagent history` do: a poll must cost less than what
+it watches.
 """
 
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from integration.host.errors import HostRingError, HostTimeout
+from integration.host import bus
+from integration.host.errors import CommandFailed, HostRingError, HostTimeout
 from integration.host.machine import Host
 from integration.host.snapshot import Entry
 
 UNIT = "nodeagent.service"
 NAME = "org.nodeagent.Agent1"
 PATH = "/org/nodeagent/Agent1"
+MANAGER = f"{NAME}.Manager"
 DESIRED = "/etc/nodeagent/machineconfig.yaml"
 POLICY = "/etc/nodeagent/policy.yaml"
 SETTINGS = "/etc/nodeagent/config.d/50-ring.yaml"
@@ -35,6 +39,7 @@ FAST: Mapping[str, Any] = {
 
 DONE_TIMEOUT = 40.0  # seconds for an update without a reboot, on a busy machine
 REBOOT_TIMEOUT = 60.0
+RECENT = 1000  # entries of the history: all
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,14 +153,14 @@ def settings(host: Host, changes: Mapping[str, Any] | None = None) -> None:
 
 def status(host: Host) -> dict[str, Any]:
     """What the daemon says. Raises CommandFailed while there is none."""
-    get = ["busctl", "--json=short", "get-property", NAME, PATH, f"{NAME}.Status", "Status"]
-    answer: dict[str, Any] = json.loads(json.loads(host.run(get).stdout)["data"])
+    answer: dict[str, Any] = json.loads(bus.get(host, NAME, PATH, f"{NAME}.Status", "Status"))
     return answer
 
 
 def history(host: Host) -> list[dict[str, Any]]:
-    """The newest first."""
-    updates: list[dict[str, Any]] = json.loads(host.run(["nodeagent", "history", "--json"]).stdout)["updates"]
+    """The newest first. Raises CommandFailed while there is no daemon."""
+    answer = json.loads(bus.ask(host, NAME, PATH, MANAGER, "History", "u", (RECENT,))[0])
+    updates: list[dict[str, Any]] = answer["updates"]
     return updates
 
 
@@ -185,7 +190,13 @@ def unit_events(host: Host, *units: str, since: int = 0) -> list[str]:
 # Changing
 
 
-def apply(
+def apply(host: Host, config: str) -> None:
+    """Make `config` the desired one; returns when it was accepted. Raises CommandFailed if it is refused."""
+    with contextlib.closing(bus.Connection(host.container.leader)) as connection:
+        connection.call(NAME, PATH, MANAGER, "Apply", "sa{sv}", (config, {}), timeout=DONE_TIMEOUT)
+
+
+def apply_command(
     host: Host,
     config: str,
     *options: str,
@@ -253,9 +264,12 @@ def wait_daemon(host: Host, timeout: float = 20.0) -> None:
     """Until it answers on the bus, e.g. after a restart. Fails at once if it ended by itself."""
 
     def up() -> bool:
-        if host.unit(UNIT, "Result")["Result"] != "success":
-            raise HostRingError(f"the daemon failed\n{host.journal_tail()}")
-        return bool(status(host))
+        try:
+            return bool(status(host))
+        except CommandFailed:
+            if host.unit(UNIT, "Result")["Result"] != "success":
+                raise HostRingError(f"the daemon failed\n{host.journal_tail()}") from None
+            raise
 
     host.wait_for(up, "the daemon answers", timeout)
 

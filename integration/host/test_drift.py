@@ -57,7 +57,7 @@ def test_drift_is_found_and_an_update_is_refused(make_node: HostMaker) -> None:
     assert all(entry in shown for entry in ENTRIES)
     assert "by hand" not in shown, "what is in a file is nobody's business"
 
-    refused = agent.apply(host, config("next", "x"), "--json", check=False)
+    refused = agent.apply_command(host, config("next", "x"), "--json", check=False)
     assert refused.returncode == 4
     error = json.loads(refused.stderr)
     assert error["reason"] == "Drifted"

@@ -96,7 +96,7 @@ def test_no_secret_is_told_anywhere(make_node: HostMaker) -> None:
         files={agent.POLICY: policy},
         settings={"log": {"level": "debug"}, "reboot": {"allow": False}, "on_failure": "revert"},
     )
-    said = [agent.apply(host, config("secret"), "--wait").stdout]
+    said = [agent.apply_command(host, config("secret"), "--wait").stdout]
     wait_done(host, "secret")
     assert host.read_text(PULL_SECRET) == pull_secret()
     assert PASSWORD_HASH in host.read_text("/etc/shadow")
@@ -128,6 +128,6 @@ def test_no_secret_is_told_anywhere(make_node: HostMaker) -> None:
 
 
 def said_of(host: Host, text: str, *options: str) -> list[str]:
-    done = agent.apply(host, text, *options, check=False)
+    done = agent.apply_command(host, text, *options, check=False)
     assert done.returncode != 0, done.stdout
     return [done.stdout, done.stderr]

@@ -101,7 +101,7 @@ def test_people_who_are_logged_in_are_warned(make_node: HostMaker) -> None:
 
 def test_a_reboot_that_is_not_allowed_is_refused_before_anything_is_written(make_node: HostMaker) -> None:
     host = make_node(settings={"reboot": {"allow": False}})
-    refused = agent.apply(host, machine_config("rebooted", files={UNLISTED: "x"}), check=False)
+    refused = agent.apply_command(host, machine_config("rebooted", files={UNLISTED: "x"}), check=False)
     assert (refused.returncode, host.exists(UNLISTED)) == (4, False)
     assert "RebootNotAllowed" in refused.stderr
     assert UNLISTED in refused.stderr

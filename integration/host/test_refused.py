@@ -53,14 +53,14 @@ def test_what_a_checker_or_a_rule_refuses_touches_nothing(make_node: HostMaker) 
     before, events = agent.managed(host), host.events()
     for name, (parts, named, exit_status) in BAD.items():
         config = machine_config(name, **{"keys": [SSH_KEY], **parts})
-        done = agent.apply(host, config, "--json", check=False)
+        done = agent.apply_command(host, config, "--json", check=False)
         assert done.returncode == exit_status, (name, done.stdout, done.stderr)
         error = json.loads(done.stderr)
         assert error["schema"] == "nodeagent/error/v1"
         assert any(named in f"{each['path']}: {each['message']}" for each in error["errors"]), (name, error)
         assert SECRET not in done.stderr
         assert difference(before, agent.managed(host)) == [], name
-    as_text = agent.apply(host, machine_config("os-image", **BAD["os-image"][0]), check=False)
+    as_text = agent.apply_command(host, machine_config("os-image", **BAD["os-image"][0]), check=False)
     assert as_text.returncode == 3
     assert re.search(r"\Anodeagent: NoDeployments: .*\n.*osImageURL.*\nhint: .*\n\Z", as_text.stderr), as_text.stderr
     assert (host.events(), host.reboots) == (events, 0)
@@ -89,7 +89,7 @@ def test_a_bad_desired_config_degrades_until_it_is_taken_back(make_node: HostMak
 
 def test_a_policy_that_names_a_missing_unit_is_refused(make_node: HostMaker) -> None:
     host = make_node(files={agent.POLICY: agent.policy(files={"/etc/app": ["Restart typing-error.service"]})})
-    done = agent.apply(host, machine_config("app", files={"/etc/app": "x"}), check=False)
+    done = agent.apply_command(host, machine_config("app", files={"/etc/app": "x"}), check=False)
     assert done.returncode == 2
     assert "typing-error.service" in done.stderr
     assert not host.exists("/etc/app")
@@ -104,7 +104,7 @@ def test_all_that_is_wrong_is_said_at_once(make_node: HostMaker) -> None:
     files = broken["spec"]["config"]["storage"]["files"]
     files[0]["mode"] = 0o1777
     files.append({"path": "/etc/b", "contents": {"source": "data:;base64,%%%"}})
-    done = agent.apply(host, json.dumps(broken), "--json", check=False)
+    done = agent.apply_command(host, json.dumps(broken), "--json", check=False)
     assert done.returncode == 2
     paths = {error["path"] for error in json.loads(done.stderr)["errors"]}
     assert {path.split(".")[3] for path in paths} == {"files[0]", "files[1]", "files[2]"}
