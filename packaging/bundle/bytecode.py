@@ -18,3 +18,9 @@ def compile_tree(python: Path, folder: Path, on_host: str) -> None:
     command: list[str | Path] = [python, "-S", "-m", "compileall", "-q", "-f", "--invalidation-mode", "unchecked-hash"]
     command += ["-s", folder, "-p", on_host, folder]
     tools.run(command, timeout=COMPILE_TIMEOUT, env={"PYTHONHASHSEED": "0"})
+
+
+def compile_dataclasses(python: Path, site: Path) -> None:
+    """Add to the nodeagent in `site` what its dataclasses generate at a start (`nodeagent/ahead.py`)."""
+    command: list[str | Path] = [python, "-BPS", "-m", "nodeagent.ahead", site / "nodeagent" / "ahead.marshal"]
+    tools.run(command, timeout=COMPILE_TIMEOUT, env={"PYTHONHASHSEED": "0", "PYTHONPATH": str(site)})
