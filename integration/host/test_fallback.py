@@ -41,6 +41,9 @@ def started(make_node: HostMaker, settings: dict[str, object], files: Mapping[st
     return host
 
 
+LIMITED = {"/etc/systemd/system/flaky.service.d/50-limit.conf": "[Unit]\nStartLimitIntervalSec=1h\nStartLimitBurst=2\n"}
+
+
 def flaky(name: str, mode: str) -> str:
     return agent.machine_config(name, files={MODE: mode})
 
@@ -64,6 +67,18 @@ def assert_calm(host: Host, reboots: int) -> None:
     assert host.reboots == reboots + 1
     assert agent.status(host)["phase"] == at_rest
     assert agent.history(host) == before
+
+
+def test_a_unit_at_its_start_limit_is_cured_without_a_reboot(make_node: HostMaker) -> None:
+    host = make_node(settings=QUICK, files={agent.POLICY: POLICY, **LIMITED})
+    host.write(MODE, "fail")
+    for _ in range(3):
+        host.run(["systemctl", "restart", "flaky.service"], check=False)
+    assert host.unit("flaky.service", "Result")["Result"] == "start-limit-hit"
+    agent.apply(host, GOOD)
+    agent.wait_done(host, "good")
+    assert host.is_active("flaky.service")
+    assert host.reboots == 0
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,8 @@ Facts this stands on (systemd's ``org.freedesktop.systemd1(5)`` and ``src/core``
   the job that lives on, so waiting for that path is right in both cases.
 - ``Reload`` (daemon-reload) answers when it is finished. A manager that re-executes meanwhile loses the answer, so the
   ``Reloading`` signals count as well.
+- A unit that was started too often refuses every start until its interval is over or ``ResetFailedUnit`` forgets the
+  starts; that also resets ``NRestarts``. An admin's plan is no crash loop, so we let it be forgotten first.
 """
 
 from __future__ import annotations
@@ -174,6 +176,8 @@ class Systemd:
                     job = await self._pending_job(removed, unit) if attempt else ""
                     if attempt and not job and verb == "RestartUnit" and await self._came_up_anew(unit, before):
                         return
+                    if not job and verb in ("StartUnit", "RestartUnit"):
+                        await self._forget_failures(unit, removed)
                     if not job:
                         (job,) = await self._ask(verb, unit, "ss", (unit, "replace"), removed, max(until - _now(), 0))
                     await self._wait(removed, unit, job, until, deadline)
@@ -182,6 +186,12 @@ class Systemd:
                     raise
             else:
                 return
+
+    async def _forget_failures(self, unit: str, removed: Signals) -> None:
+        try:
+            await self._ask("ResetFailedUnit", unit, "s", (unit,), removed)
+        except UnitJobFailed:
+            return  # the job will say what is wrong with the unit
 
     async def _wait(self, removed: Signals, unit: str, job: str, until: float, deadline: float) -> None:
         number = int(job.rpartition("/")[2])

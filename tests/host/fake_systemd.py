@@ -36,14 +36,20 @@ class FakeSystemd(FakePeer):
             "RemainAfterExit": Variant("b", False),
             "Job": Variant("(uo)", [0, "/"]),
         }
+        self.units: dict[str, dict[str, Any]] = {}  # properties of single units, where they differ
+        self.paths: dict[str, str] = {}
+        self.transient: list[tuple[str, list[str]]] = []
         self.job_script: Callable[[int, str], Any] = lambda job, unit: self.finish(job, unit, "done")
         self.on("Subscribe", self._subscribe)
-        for verb in ("RestartUnit", "ReloadUnit"):
+        for verb in ("StartUnit", "RestartUnit", "ReloadUnit"):
             self.on(verb, self._queue)
         self.on("CancelJob", self._cancel)
         self.on("GetJob", self._get_job)
         self.on("LoadUnit", self._load)
-        self.on("Get", lambda m: ("v", (self.properties[m.body[1]],)))
+        self.on("GetUnit", self._load)
+        self.on("Get", self._get)
+        self.on("StartTransientUnit", self._transient)
+        self.on("ResetFailedUnit", self._reset_failed)
         self.on("GetUnitFileState", self._file_state)
         for verb in ("EnableUnitFiles", "PresetUnitFiles"):
             self.on(verb, lambda m: ("ba(sss)", (True, [])))
@@ -98,7 +104,28 @@ class FakeSystemd(FakePeer):
     def _load(self, message: Message) -> Any:
         # systemd's own escaping; the client must not redo it
         escaped = "".join(c if c.isalnum() else f"_{ord(c):02x}" for c in message.body[0])
+        self.paths[f"{PATH}/unit/{escaped}"] = message.body[0]
         return "o", (f"{PATH}/unit/{escaped}",)
+
+    def _get(self, message: Message) -> Any:
+        properties = self.properties | self.units.get(self.paths.get(message.path, ""), {})
+        return "v", (properties[message.body[1]],)
+
+    async def _transient(self, message: Message) -> Any:
+        unit, mode, properties, _ = message.body
+        assert mode == "fail"
+        self.transient.append((unit, dict(properties)["ExecStart"].value[0][1]))
+        job, self.next_job = self.next_job, self.next_job + 1
+        self.jobs[job] = unit
+        returned = self.job_script(job, unit)
+        if asyncio.iscoroutine(returned):
+            await returned
+        return "o", (f"{PATH}/job/{job}",)
+
+    def _reset_failed(self, message: Message) -> Any:
+        if message.body[0] == "none.service":
+            raise DBusFault("org.freedesktop.systemd1.NoSuchUnit", f"Unit {message.body[0]} not loaded.")
+        return "", ()
 
     def _file_state(self, message: Message) -> Any:
         state = self.files.get(message.body[0])

@@ -50,6 +50,16 @@ async def test_a_job_that_is_over_before_the_answer(systemd: Systemd, manager: F
     assert manager.members().count({"reload": "ReloadUnit", "restart": "RestartUnit"}[verb]) == 2
 
 
+@pytest.mark.parametrize(("verb", "resets"), [("restart", True), ("start", True), ("reload", False)])
+async def test_earlier_failures_are_forgotten_first(
+    systemd: Systemd, manager: FakeSystemd, verb: str, resets: bool
+) -> None:
+    """Or a unit at its own start limit would refuse the start that is to cure it."""
+    await getattr(systemd, verb)("a.service", 5)
+    asked = [member for member in manager.members() if member.endswith("Unit") and member != "LoadUnit"]
+    assert asked == ["ResetFailedUnit"] * resets + [f"{verb.capitalize()}Unit"]
+
+
 async def test_a_job_that_takes_a_while(systemd: Systemd, manager: FakeSystemd) -> None:
     async def later(job: int, unit: str) -> None:
         await manager.finish(job - 50, "other.service", "failed")
