@@ -8,6 +8,7 @@ The same commit gives the same bytes; an unchanged tree is not built again.
 from __future__ import annotations
 
 import argparse
+import fcntl
 import hashlib
 import os
 import shutil
@@ -15,7 +16,9 @@ import sys
 import tempfile
 import time
 import tomllib
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from bundle import cache, dependencies, images, interpreter, lock, tools, tree
@@ -24,6 +27,7 @@ from bundle.errors import BuildError
 SOURCE = Path(__file__).resolve().parent.parent
 INPUTS = ("nodeagent", "systemd", "packaging", "LICENSE", "pyproject.toml", "uv.lock")
 CHECKSUMS = "SHA256SUMS"
+SCRATCH = ".build-"
 
 
 def main(arguments: list[str]) -> int:
@@ -53,8 +57,8 @@ def build(out: Path, *, force: bool = False) -> None:
     python = interpreter.build(locked)
     packages = dependencies.build(SOURCE, locked, python)
     out.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".build-", dir=out) as scratch:
-        root, results = Path(scratch, "root"), Path(scratch, "results")
+    with _scratch(out) as scratch:
+        root, results = scratch / "root", scratch / "results"
         root.mkdir()
         results.mkdir()
         tree.assemble(SOURCE, locked, python, packages, root)
@@ -75,6 +79,28 @@ def build(out: Path, *, force: bool = False) -> None:
     for name in sums:
         tools.say(f"{out / name} ({(out / name).stat().st_size / 1e6:.1f} MB)")
     tools.say(f"done in {time.monotonic() - begun:.1f} s")
+
+
+@contextmanager
+def _scratch(out: Path) -> Iterator[Path]:
+    """A folder in `out` for this build alone. What builds that were killed left there is removed."""
+    with ExitStack() as stack:
+        with ExitStack() as begin:  # one build at a time looks for what is left and makes what it locks
+            _lock(begin, out)
+            for left in out.glob(f"{SCRATCH}*"):
+                with ExitStack() as old, suppress(BlockingIOError):
+                    _lock(old, left, fcntl.LOCK_NB)
+                    shutil.rmtree(left)
+            scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=SCRATCH, dir=out)))
+            _lock(stack, scratch)
+        yield scratch
+
+
+def _lock(stack: ExitStack, folder: Path, flags: int = 0) -> None:
+    """Until `stack` is left, or the process ends in whatever way."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    stack.callback(os.close, descriptor)
+    fcntl.flock(descriptor, fcntl.LOCK_EX | flags)
 
 
 def source_date_epoch() -> int:

@@ -46,6 +46,33 @@ def test_same_sources_give_the_same_bytes(package: Package, tmp_path: Path) -> N
     assert sums(tmp_path / "dist") == sums(package.out)
 
 
+def test_what_a_killed_build_left_is_removed_and_nothing_else(package: Package, tmp_path: Path) -> None:
+    program = f"""
+import sys
+sys.path.insert(0, {str(package.source / "packaging")!r})
+import build, pathlib
+with build._scratch(pathlib.Path(sys.argv[1])) as scratch:
+    print(scratch.name, flush=True)
+    sys.stdin.read()
+"""
+    argv = [sys.executable, "-c", program, str(tmp_path)]
+    with (
+        subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as killed,
+        subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as alive,
+    ):
+        assert killed.stdout is not None
+        assert alive.stdout is not None
+        left, other = killed.stdout.readline().strip(), alive.stdout.readline().strip()
+        killed.kill()
+        killed.wait()
+        assert {path.name for path in tmp_path.iterdir()} == {left, other}
+        done = subprocess.run(argv, input="", capture_output=True, text=True, timeout=60, check=True)
+        assert done.stdout.strip() not in ("", left, other)
+        assert [path.name for path in tmp_path.iterdir()] == [other]
+        alive.communicate("")
+    assert not list(tmp_path.iterdir())
+
+
 def test_unchanged_sources_are_not_built_again(package: Package) -> None:
     before = package.raw.stat().st_mtime_ns
     assert "nothing changed" in run_build(package.source, package.out)
