@@ -1,29 +1,40 @@
 """Fixtures of ostree hosts: the trees once, a fresh host for every test that asks for one.
 
-`ostree_host` is a host with A booted and nothing of nodeagent in it; the fixtures of `integration.host` that build the
-package and keep logs serve here as well.
+`ostree_host` has A booted and nothing of nodeagent in it. `ostree_node` has A with nodeagent's package and the stand-in
+of rpm-ostreed, the agent up and at rest, and a registry from which `publish` makes it able to pull another tree:
+
+    def test_an_update(ostree_node: OstreeHost, publish: Publish) -> None:
+        image = publish(B)
+        agent.apply(ostree_node, agent.machine_config("b", osImageURL=image.by_digest))
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import fcntl
+import secrets
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from integration.host import machine
+from integration.host import agent, machine, overlay
 from integration.host.conftest import finish, package, pytest_runtest_makereport, say, unavailable
 from integration.host.errors import Unavailable
 from integration.ostreehost.machine import OstreeHost
+from integration.trees import parts
 from integration.trees.base import Flavour
 from integration.trees.forest import Commit, Forest
+from integration.trees.registry import Published, Registry
 from integration.trees.tree import A, B, Tree
 
 __all__ = ["package", "pytest_runtest_makereport", "say"]
 
 HERE = Path(__file__).parent
+REGISTRY = "/run/registry"  # in a node
+IMAGE = "quay.io/example/os"
 OstreeHostMaker = Callable[..., OstreeHost]
+Publish = Callable[[Tree], Published]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -73,3 +84,63 @@ def commit_a(forest: Forest) -> Commit:
 @pytest.fixture(scope="session")
 def commit_b(forest: Forest) -> Commit:
     return forest.commit(B)
+
+
+@pytest.fixture(scope="session")
+def node_tree(package: Path) -> Callable[[Tree], Tree]:
+    """A tree with nodeagent's package and the stand-in of rpm-ostreed in it."""
+    installed = (parts.package(package), parts.stand_in({"REGISTRY": REGISTRY}))
+    return lambda tree: tree.having(*installed)
+
+
+@pytest.fixture(scope="session")
+def registry(forest: Forest) -> Iterator[Registry]:
+    """Empty at first; nodes see it."""
+    directory = machine.hosts_directory() / f"na-registry-{secrets.token_hex(4)}"
+    directory.mkdir(parents=True)
+    # What a killed run leaves is swept like its hosts.
+    with (directory / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield Registry(directory, forest)
+        overlay.remove_tree(directory)
+
+
+@pytest.fixture(scope="session")
+def publish(forest: Forest, registry: Registry, node_tree: Callable[[Tree], Tree]) -> Publish:
+    """Makes the image of a tree, with nodeagent in it, that nodes can update to; its tag is the version."""
+    return lambda tree: registry.publish(forest.commit(node_tree(tree)), IMAGE, tree.version)
+
+
+@pytest.fixture
+def make_ostree_node(
+    make_ostree_host: OstreeHostMaker, node_tree: Callable[[Tree], Tree], registry: Registry
+) -> OstreeHostMaker:
+    """Makes hosts with nodeagent and the stand-in, the agent up and at rest unless `boot` is false.
+
+    `settings` go over agent.FAST; `files` (path to text) are there before the first boot; the rest goes to OstreeHost.
+    """
+
+    def make(
+        tree: Tree = A,
+        *,
+        settings: Mapping[str, Any] | None = None,
+        files: Mapping[str, str] | None = None,
+        boot: bool = True,
+        **options: Any,
+    ) -> OstreeHost:
+        host = make_ostree_host(node_tree(tree), read_only={REGISTRY: registry.folder}, **options)
+        agent.settings(host, settings)
+        for path, text in (files or {}).items():
+            host.write(path, text)
+        if boot:
+            host.boot()
+            agent.wait_daemon(host)
+        return host
+
+    return make
+
+
+@pytest.fixture
+def ostree_node(make_ostree_node: OstreeHostMaker) -> OstreeHost:
+    """A host with A, nodeagent and the stand-in, the agent up and at rest."""
+    return make_ostree_node()

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from integration.ostreehost.conftest import OstreeHostMaker
+from integration.host import agent
+from integration.ostreehost.conftest import REGISTRY, OstreeHostMaker, Publish
 from integration.ostreehost.machine import BOOT_COMPLETE, FINALIZE, STAGED, OstreeHost
 from integration.trees.forest import Commit, Forest
-from integration.trees.tree import BAD, BAD_UNIT, CONTENT, DEFAULTS, NEW_UNIT, A
+from integration.trees.tree import BAD, BAD_UNIT, CONTENT, DEFAULTS, NEW_UNIT, A, B
 
 
 def reboot(host: OstreeHost) -> None:
@@ -195,3 +196,12 @@ def test_nothing_is_left_of_a_closed_host(forest: Forest, commit_a: Commit) -> N
     host.close()
     assert not host.directory.exists()
     assert host.name not in Path("/proc/self/mountinfo").read_text()
+
+
+def test_a_node_has_the_agent_and_an_rpm_ostreed(ostree_node: OstreeHost, publish: Publish) -> None:
+    assert agent.status(ostree_node)["phase"] == "Idle"
+    service = "org.projectatomic.rpmostree1"
+    get = ["busctl", "get-property", service, "/org/projectatomic/rpmostree1/Sysroot", f"{service}.Sysroot", "Booted"]
+    assert ostree_node.run(get).stdout == 'o "/org/projectatomic/rpmostree1/fedora_coreos"\n'
+    image = publish(B)
+    assert image.digest in ostree_node.run(["sh", "-c", f"cat {REGISTRY}/images/*"]).stdout

@@ -1,0 +1,59 @@
+"""A container registry for the stand-in of rpm-ostreed, with trees as images: a folder that a host sees.
+
+The folder's format and the program that writes it are the stand-in's (`integration.rpmostreed.standin.publish`). Its
+repository takes the objects from the trees' by hard link, so it has to be in the same cache directory, and it is
+complete: it can be copied to another machine.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from integration.host.image import cache_directory
+from integration.trees.forest import Commit, Forest
+
+SOURCES = Path(__file__).parents[2]
+PUBLISH = ("python3", "-m", "integration.rpmostreed.standin.publish")
+CHUNKS = 4  # layers of an image, and one more
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    name: str
+    tag: str
+    digest: str
+    commit: Commit
+
+    @property
+    def by_digest(self) -> str:
+        """As in a MachineConfig's osImageURL."""
+        return f"{self.name}@{self.digest}"
+
+
+class Registry:
+    """Safe to read for any number of hosts while something is published."""
+
+    def __init__(self, folder: Path, forest: Forest) -> None:
+        """`folder` is made where it is missing. It must be below the cache directory."""
+        self.folder = folder
+        self._forest = forest
+        (folder / "images").mkdir(parents=True, exist_ok=True)
+        repo = folder / "repo"
+        if not (repo / "config").exists():
+            with forest.toolbox(folder) as tools:
+                tools.run("ostree", "init", f"--repo={repo}", "--mode=bare")
+                tools.run("ostree", "config", f"--repo={repo}", "set", "core.fsync", "false")
+
+    def publish(self, commit: Commit, name: str, tag: str, *options: str, chunks: int = CHUNKS) -> Published:
+        """Make an image of a commit and give it a tag, which it takes from any other image of that name.
+
+        `options` are of the publishing program: `--user`, `--password`, `--signature`, `--custom`.
+        """
+        with self._forest.toolbox(cache_directory(), SOURCES) as tools:
+            digest = tools.said(
+                *("env", f"PYTHONPATH={SOURCES}", "PYTHONDONTWRITEBYTECODE=1", *PUBLISH),
+                *(f"--registry={self.folder}", f"--from={self._forest.repo}", f"--commit={commit.checksum}"),
+                *(f"--name={name}", f"--tag={tag}", f"--chunks={chunks}", *options),
+            )
+        return Published(name, tag, digest, commit)
