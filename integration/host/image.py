@@ -101,7 +101,7 @@ def _install_guest(root: Path) -> None:
 
 
 def layer(kind: str, key: str, build: Callable[[Path], None]) -> Layer:
-    """The directory `kind-key` of the cache, made by `build` (which gets a name that does not exist) if it is not there."""
+    """The directory `kind-key` of the cache, made if need be by `build`, which gets a name that does not exist."""
     cache = cache_directory()
     cache.mkdir(parents=True, exist_ok=True)
     path = cache / f"{kind}-{key}"
