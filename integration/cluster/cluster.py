@@ -25,6 +25,7 @@ HERE: Final = Path(__file__).parent
 READY_TIMEOUT: Final = 90.0
 ADMINS: Final = "system:masters"
 LEASES: Final = "medik8s-leases"
+LEASE_PATH: Final = f"/apis/coordination.k8s.io/v1/namespaces/{LEASES}/leases"
 ISSUER: Final = "https://kubernetes.default.svc"
 
 
@@ -74,8 +75,11 @@ class Cluster:
         self.etcd.wait_ready(READY_TIMEOUT)
         self.apiserver.start()
         self.apiserver.wait_ready(READY_TIMEOUT)
-        for path in sorted((HERE / "crds").glob("*.yaml")):
-            self._define(yaml.safe_load(path.read_text()))
+        definitions = [yaml.safe_load(path.read_text()) for path in sorted((HERE / "crds").glob("*.yaml"))]
+        for definition in definitions:
+            self.admin.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition)
+        for definition in definitions:
+            self._wait_served(definition)
         self.admin.create("/api/v1/namespaces", {"metadata": {"name": LEASES}})
 
     def restart_apiserver(self) -> None:
@@ -138,15 +142,19 @@ class Cluster:
         except (OSError, ApiError):
             return False
 
-    def _define(self, definition: dict[str, Any]) -> None:
-        path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-        self.admin.create(path, definition)
+    def _wait_served(self, definition: dict[str, Any]) -> None:
         spec = definition["spec"]
-        served = f"/apis/{spec['group']}/{spec['versions'][0]['name']}/{spec['names']['plural']}"
+        path = f"/apis/{spec['group']}/{spec['versions'][0]['name']}/{spec['names']['plural']}"
         deadline = time.monotonic() + READY_TIMEOUT
-        while self.admin.find(served) is None:
-            assert time.monotonic() < deadline, f"{served} is not served"
-            time.sleep(0.05)
+        while True:
+            try:
+                self.admin.get(path)
+            except ApiError as error:  # 404 at first, then 429 while its storage is made
+                assert error.status in (404, 429), error
+                assert time.monotonic() < deadline, f"{path} is not served"
+                time.sleep(0.05)
+            else:
+                return
 
 
 def _healthy(port: int) -> bool:

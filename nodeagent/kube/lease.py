@@ -39,9 +39,6 @@ from nodeagent.kube.errors import AlreadyExists, Conflict, NoAnswer, NotFound, S
 
 __all__ = ["KubeLease", "LeaseSettings", "TokenStore"]
 
-SLACK: Final = 60.0
-"""Seconds at the end of what we wrote in which we do not count it as ours: others judge it by clocks of their own."""
-
 WRITES: Final = 3  # tries where the lease changes between our reading and our writing
 RENEWALS: Final = 4  # in the time that a lease lasts
 
@@ -63,6 +60,8 @@ class LeaseSettings:
     instance: str
     namespace: str = "medik8s-leases"
     duration: float = 600.0
+    slack: float = 60.0
+    """Seconds at the end of what we wrote that we do not count as ours: others judge it by clocks of their own."""
 
 
 class KubeLease:
@@ -103,7 +102,7 @@ class KubeLease:
             try:
                 lease = await self._still_ours(token)
                 if self._left() < need:
-                    await self._renew(token, lease, max(self._settings.duration, need + SLACK))
+                    await self._renew(token, lease, max(self._settings.duration, need + self._settings.slack))
             except (Unreachable, Retryable) as fault:
                 if self._left() <= 0:
                     raise Refused(f"the lease ran out: {fault.message}", reason="LeaseExpired") from fault
@@ -155,7 +154,7 @@ class KubeLease:
         async with self._writing:
             token = await self._holding(operation)
             lease = await self._still_ours(token)
-            await self._renew(token, lease, cover + SLACK)
+            await self._renew(token, lease, cover + self._settings.slack)
             await self._store.save(replace(token, rebooting=True))
 
     async def found(self) -> LeaseToken | None:
@@ -235,7 +234,7 @@ class KubeLease:
             if found is None or not ours or (claim is not None and not found.is_of(claim)):
                 raise fault from None
             lease = found
-        self._valid_until = started + duration - SLACK
+        self._valid_until = started + duration - self._settings.slack
         return lease
 
     async def _read(self) -> NodeLease | None:

@@ -1,0 +1,116 @@
+"""nodeagent's lease as the daemon would have it, many times in one process, and the others that it meets."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+from integration.cluster.api import ApiError, Object
+from integration.cluster.cluster import ADMINS, LEASE_PATH, LEASES, Cluster
+from nodeagent.core.lease import LeaseToken
+from nodeagent.host.clock import SystemClock
+from nodeagent.kube.client import KubeClient
+from nodeagent.kube.credentials import Access
+from nodeagent.kube.lease import KubeLease, LeaseSettings
+
+NMO: Final = "node-maintenance"
+
+
+@dataclass
+class Memory:
+    """The token as the store would keep it: through the same form, so that nothing but data survives."""
+
+    data: dict[str, Any] | None = None
+
+    async def load(self) -> LeaseToken | None:
+        return None if self.data is None else LeaseToken.from_dict(self.data)
+
+    async def save(self, token: LeaseToken | None) -> None:
+        self.data = None if token is None else token.to_dict()
+
+
+@dataclass
+class Agent:
+    """One agent of `node`. `restarted` is the next process on the same host, with another boot id after a reboot."""
+
+    client: KubeClient
+    settings: LeaseSettings
+    memory: Memory = field(default_factory=Memory)
+    boot_id: str = "boot-1"
+
+    def __post_init__(self) -> None:
+        self.lease = KubeLease(self.client, self.settings, self.memory, SystemClock(), self.boot_id)
+
+    def restarted(self, boot_id: str = "boot-1") -> Agent:
+        return Agent(self.client, self.settings, self.memory, boot_id)
+
+
+def client_of(cluster: Cluster, user: str = "nodeagent", *, admin: bool = True, timeout: float = 5.0) -> KubeClient:
+    kubeconfig = cluster.kubeconfig(user, [ADMINS] if admin else [])
+    return client_at(cluster, kubeconfig, timeout=timeout)
+
+
+def client_at(cluster: Cluster, kubeconfig: Path, *, timeout: float = 5.0) -> KubeClient:
+    private = cluster.directory / "private"
+    private.mkdir(mode=0o700, exist_ok=True)
+    return KubeClient(Access(str(kubeconfig), private=str(private)), SystemClock(), timeout=timeout)
+
+
+def lease_of(cluster: Cluster, node: str) -> Object | None:
+    return cluster.admin.find(f"{LEASE_PATH}/node-{node}")
+
+
+def foreign(
+    cluster: Cluster, node: str, *, duration: int | None = 3600, ahead: float = 0.0, holder: str = NMO
+) -> Object:
+    """Another program takes the lease, free or not, as one whose clock is `ahead` seconds ahead would write it."""
+    now = (datetime.fromtimestamp(time.time(), UTC) + timedelta(seconds=ahead)).strftime("%Y-%m-%dT%H:%M:%S.%fZ")  # noqa: TID251
+    spec = {"holderIdentity": holder, "leaseDurationSeconds": duration, "acquireTime": now, "renewTime": now}
+    before = lease_of(cluster, node)
+    if before is None:
+        body: Object = {"metadata": {"name": f"node-{node}"}, "spec": {**spec, "leaseTransitions": 0}}
+        return cluster.admin.create(LEASE_PATH, body)
+    more = {"leaseTransitions": before["spec"]["leaseTransitions"] + 1}
+    return cluster.admin.patch(f"{LEASE_PATH}/node-{node}", {"spec": {**spec, **more}})
+
+
+def written(cluster: Cluster, node: str) -> Iterator[dict[str, Any]]:
+    """What the audit log has of this node's lease: every write that the API server accepted, oldest first."""
+    for event in cluster.audit():
+        what = event.get("objectRef") or {}
+        if what.get("namespace") != LEASES or event["verb"] not in ("create", "update", "patch", "delete"):
+            continue
+        answer = event.get("responseObject") or {}
+        name = what.get("name") or (answer.get("metadata") or {}).get("name")
+        if name == f"node-{node}" and event["responseStatus"]["code"] < 300:
+            yield event
+
+
+def seconds(text: str) -> float:
+    return datetime.fromisoformat(text).timestamp()
+
+
+def taken_too_early(cluster: Cluster, node: str) -> list[str]:
+    """Every time somebody got the lease while another one held it, and every time that was written ahead of the
+    server's clock. The API server's own log says so, not the agents."""
+    found, holder, until = [], "", 0.0
+    for event in written(cluster, node):
+        at = seconds(event["stageTimestamp"])
+        if event["verb"] == "delete":
+            holder, until = "", 0.0
+            continue
+        spec = event["responseObject"]["spec"]
+        now = spec["holderIdentity"]
+        if holder not in ("", now) and at <= until:
+            found.append(f"{now} took it from {holder} {until - at:.3f} s too early")
+        if seconds(spec["renewTime"]) > at:
+            found.append(f"{now} wrote {spec['renewTime']} at {event['stageTimestamp']}")
+        holder, until = now, seconds(spec["renewTime"]) + spec["leaseDurationSeconds"]
+    return found
+
+
+__all__ = ["NMO", "Agent", "ApiError", "Memory", "client_at", "client_of", "foreign", "lease_of", "taken_too_early"]

@@ -1,0 +1,19 @@
+"""The control plane of the tests is the real thing: what the other tests rely on, seen once without nodeagent."""
+
+from __future__ import annotations
+
+import pytest
+
+from integration.cluster.api import ApiError
+from integration.cluster.cluster import Cluster
+
+
+def test_it_judges_as_a_real_one(cluster: Cluster, node: str) -> None:
+    nobody = cluster.api("somebody")
+    with pytest.raises(ApiError) as caught:
+        nobody.get(f"/api/v1/nodes/{node}")
+    assert caught.value.status == 403
+    kubelet = cluster.api(f"system:node:{node}", ["system:nodes"])
+    assert kubelet.get(f"/api/v1/nodes/{node}")["metadata"]["name"] == node
+    with pytest.raises(ApiError, match="lease"):
+        kubelet.create(LEASE_PATH, {"metadata": {"name": f"node-{node}"}})
