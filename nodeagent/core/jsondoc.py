@@ -22,6 +22,7 @@ __all__ = ["read"]
 MAX_COLONS: Final = 400_000  # a file of a rendered config has eight
 MAX_REST: Final = 400_000  # values outside of the files
 
+_PIECE: Final = 64 * 1024  # of a text: stays in the cache of the processor
 _NONE: Final = msgspec.Raw()
 
 
@@ -85,8 +86,9 @@ def read(text: bytes, cache: Cache) -> dict[str, object] | None:
 
 
 def _colons(text: bytes) -> int:
-    """The same as ``text.count(b":")``, which looks at every byte by itself where this skips to the next colon."""
-    return len(text) - len(text.replace(b":", b""))
+    """The same as ``text.count(b":")``, which looks at every byte where this skips to the next colon."""
+    pieces = (text[start : start + _PIECE] for start in range(0, len(text), _PIECE))
+    return sum(len(piece) - len(piece.replace(b":", b"")) for piece in pieces)
 
 
 def _has_exactly(text: bytes, byte: bytes, count: int) -> bool:

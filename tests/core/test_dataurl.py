@@ -109,6 +109,23 @@ def test_percent_is_decoded_as_urllib_does(data: str) -> None:
             decode_percent([data])
 
 
+@given(st.lists(st.text(st.sampled_from("a%=:4 \n\0é") | st.sampled_from("a4"), max_size=8), max_size=70))
+@example(["%", "41"])
+@example(["%4", "%%41", "a"])
+@example(["a b", "c"])
+@example(["=", "", "%41"])
+@example(["a"] * 64 + ["%"])
+def test_many_texts_are_decoded_as_each_alone(texts: list[str]) -> None:
+    def attempt(several: list[str]) -> list[bytes] | None:
+        try:
+            return decode_percent(several)
+        except ContentError:
+            return None
+
+    alone = [attempt([data]) for data in texts]
+    assert attempt(texts) == (None if None in alone else [content for (content,) in filter(None, alone)])
+
+
 @given(st.binary())
 def test_every_encoding_gives_the_bytes_back(data: bytes) -> None:
     assert decode("data:," + quote(data)) == data
