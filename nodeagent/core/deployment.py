@@ -125,7 +125,7 @@ def _other_image(image: OsImage, deployment: Deployment) -> str:
     match image:
         case ContainerImage():
             # The daemon goes on without the digest if it cannot read an image's metadata; a pinned origin has it too.
-            digest = deployment.digest or deployment.image.rpartition("@")[2]
+            digest = deployment.digest or deployment.image.partition("@")[2]
             return "" if digest == image.digest else f"is {digest or deployment.base or deployment.checksum}"
         case OstreeCommit():
             return "" if image.checksum in (deployment.base, deployment.checksum) else f"is {deployment.checksum}"

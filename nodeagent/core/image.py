@@ -16,7 +16,10 @@ __all__ = ["ContainerImage", "OsImage", "OstreeCommit", "content_id", "image_to_
 
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _CHECKSUM = re.compile(r"[0-9a-f]{64}")
-_REFERENCE = re.compile(r"[A-Za-z0-9][-A-Za-z0-9._:/\[\]]*")
+# The grammar of containers' references (github.com/distribution/reference): host and port, path, tag.
+_HOST = r"(\[[0-9A-Fa-f:]+\]|[A-Za-z0-9]([-A-Za-z0-9.]*[A-Za-z0-9])?)(:[0-9]+)?"
+_PART = r"[a-z0-9]+((\.|__?|-+)[a-z0-9]+)*"
+_REFERENCE = re.compile(rf"({_HOST}/)?{_PART}(/{_PART})*(:[A-Za-z0-9_][-A-Za-z0-9._]{{0,127}})?")
 _REMOTE = re.compile(r"[A-Za-z0-9_][-A-Za-z0-9._]*")
 _BRANCH = re.compile(r"[A-Za-z0-9_][-A-Za-z0-9._]*(/[A-Za-z0-9_][-A-Za-z0-9._]*)*")
 
