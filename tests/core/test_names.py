@@ -50,6 +50,7 @@ BAD_PATHS = {
     "/etc/../a": ". or ..",
     "/etc/..": ". or ..",
     "/etc/./a": ". or ..",
+    "/etc/.": ". or ..",
     "/etc/a\0b": "control characters",
     "/etc/a\nb": "control characters",
     "/etc/a\x7f": "control characters",
