@@ -208,6 +208,8 @@ def bounds(kind: Any) -> str:
     base, meta = get_args(kind)
     if base is float:
         return f"{meta.ge} to {meta.le} s"
+    if base is int:
+        return f"{meta.ge} to {meta.le} MiB"
     return {r"^/[^\x00-\x1f]*$": "a path", r"^(/[^\x00-\x1f]*)?$": 'a path, or ""'}.get(meta.pattern, "a host name")
 
 

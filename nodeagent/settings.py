@@ -31,6 +31,7 @@ __all__ = [
     "LeaseSettings",
     "Loaded",
     "Log",
+    "OsSettings",
     "RebootSettings",
     "Settings",
     "Value",
@@ -112,6 +113,25 @@ class LeaseSettings(Struct, frozen=True, forbid_unknown_fields=True):
     retry: Annotated[float, Meta(ge=1, le=600)] = 15
 
 
+class OsSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """Updates of the operating system, on hosts that have deployments.
+
+    ``free_space``: MiB that must be free in /sysroot before anything is staged. 2048: about what an image of RHCOS with
+    most of its layers shared is new; libostree keeps 3 % of the disk beside that.
+
+    ``busy_wait``: seconds to wait for somebody else's transaction of rpm-ostree before we say whose it is and try again
+    later. 1800: an interactive upgrade takes minutes.
+
+    ``no_progress``: seconds without any sign of life after which a transaction of ours is cancelled, and rpm-ostreed
+    restarted if that does not end it. 1800: of a container image only the begin and end of each layer are told, and
+    one of a gigabyte takes seventeen minutes through a megabyte a second.
+    """
+
+    free_space: Annotated[int, Meta(ge=0, le=1024 * 1024)] = 2048
+    busy_wait: Annotated[float, Meta(ge=0, le=86400)] = 1800
+    no_progress: Annotated[float, Meta(ge=60, le=10800)] = 1800
+
+
 class Log(Struct, frozen=True, forbid_unknown_fields=True):
     """``level``: the least important messages that are written. info: about ten lines for each update."""
 
@@ -148,6 +168,7 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     reboot: RebootSettings = RebootSettings()
     verify: Verify = Verify()
     lease: LeaseSettings = LeaseSettings()
+    os: OsSettings = OsSettings()
     log: Log = Log()
 
 
@@ -320,6 +341,8 @@ def _expected(kind: Any) -> str:
     base, meta = get_args(kind)
     if base is float:
         return f"must be a number of seconds from {meta.ge} to {meta.le}"
+    if base is int:
+        return f"must be a whole number of MiB from {meta.ge} to {meta.le}"
     return (
         "must be a node name: lower case letters, digits, - and ." if kind is NodeName else "must be an absolute path"
     )

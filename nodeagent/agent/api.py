@@ -11,7 +11,7 @@ from nodeagent.agent.context import Ports
 from nodeagent.agent.loop import Loop
 from nodeagent.agent.preflight import Desired
 from nodeagent.agent.report import Report
-from nodeagent.agent.verify import mismatches
+from nodeagent.agent.verify import mismatches, os_mismatches
 from nodeagent.core.phase import Phase
 from nodeagent.core.status import status_to_dict
 from nodeagent.core.tree import FileNode
@@ -62,13 +62,27 @@ class Api:
         self._loop.look_again(retry_rejected=True)
         return desired.source.digest
 
+    async def rollback(self) -> str:
+        """Makes the config that was current before the desired one, and returns its name: an ordinary update. The
+        present one does not come back by itself, whoever writes it to the desired file."""
+        if self._report.status.phase not in (Phase.IDLE, Phase.DEGRADED):
+            raise Refused(f"an update is under way ({self._report.status.phase})", reason="UpdateUnderWay")
+        current, digest = await self._ports.store.current(), await self._ports.store.previous()
+        if not digest:
+            raise Refused("there is no config before the current one", reason="NoPrevious")
+        previous = await self._load(digest)
+        await self._loop.check(previous)
+        await self._ports.files.install(self._desired_path, FileNode(previous.source.text, 0o600))
+        self._loop.look_again(retry_rejected=True, avoid=current)
+        return previous.config.name
+
     async def verify(self) -> str:
         """Drift: what of the current config the host does not have."""
         digest = await self._ports.store.current()
         if not digest:
             raise Refused("there is no current config yet", reason="NoCurrentConfig")
         current = await self._load(digest)
-        wrong = await mismatches(self._ports, current.config)
+        wrong = {**await mismatches(self._ports, current.config), **await os_mismatches(self._ports, current.config)}
         answer: dict[str, Any] = {
             "schema": "nodeagent/verify/v1",
             "config": current.config.name,

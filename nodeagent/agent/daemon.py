@@ -16,6 +16,7 @@ from pathlib import Path
 from nodeagent import __version__, log
 from nodeagent.agent.api import Api
 from nodeagent.agent.context import Limits, Ports
+from nodeagent.agent.deployments import Os
 from nodeagent.agent.loop import Loop
 from nodeagent.agent.preflight import Desired, Preflight
 from nodeagent.agent.report import Report, ReportedLease
@@ -26,6 +27,7 @@ from nodeagent.core.machineconfig import ConfigSource
 from nodeagent.core.parse import parse
 from nodeagent.core.policy import Policy, merge
 from nodeagent.core.policy_parse import parse_policy
+from nodeagent.core.ports import Deployments
 from nodeagent.core.status import Status
 from nodeagent.core.tree import expand
 from nodeagent.domains import default_policy, health_of
@@ -39,6 +41,8 @@ from nodeagent.host.health import HostHealth
 from nodeagent.host.lease import LocalLease
 from nodeagent.host.logind import Logind
 from nodeagent.host.notify import Notifier, watchdog_interval
+from nodeagent.host.rpmostree import adapter
+from nodeagent.host.rpmostree.timing import Timing
 from nodeagent.host.store import SqliteStore
 from nodeagent.host.systemd import Systemd
 from nodeagent.host.users import HostUsers
@@ -69,10 +73,18 @@ async def parse_desired(text: bytes) -> Desired:
     return Desired(ConfigSource(config.name, hashlib.sha256(text).hexdigest(), text), config)
 
 
-class Daemon:
-    """Everything that lives as long as the process. ``load_settings`` is called again on a reload."""
+async def deployments(settings: Settings, services: Systemd) -> Deployments | None:
+    """None on a host that was not booted from a deployment."""
+    timing = Timing(busy=settings.os.busy_wait, stall=settings.os.no_progress)
+    return await adapter.detect(services, min_free=settings.os.free_space << 20, timing=timing)
 
-    def __init__(self, settings: Settings, store: SqliteStore, bus: Bus, report: Report) -> None:
+
+class Daemon:
+    """Everything that lives as long as the process. ``os`` is None on a host without deployments."""
+
+    def __init__(
+        self, settings: Settings, store: SqliteStore, units: Systemd, power: Logind, os: Os | None, report: Report
+    ) -> None:
         self.settings = settings
         self.store = store
         clock = SystemClock()
@@ -80,17 +92,18 @@ class Daemon:
         self.ports = Ports(
             store=store,
             files=HostFiles(),
-            units=Systemd(bus),
+            units=units,
             users=HostUsers(),
             health=HostHealth(health_of),
-            power=Logind(bus),
+            power=power,
             lease=self.lease,
-            os=None,
+            os=os,
             node=None,  # comes with the cluster
             clock=clock,
             reporter=report,
         )
         self.report = report
+        self._units = units
         self.loop = Loop(
             self.ports,
             limits(settings),
@@ -128,6 +141,8 @@ class Daemon:
         for name in ("desired_config", "state_dir"):
             if getattr(settings, name) != getattr(self.settings, name):
                 raise InvalidInput(f"{name} changes with a restart only", reason="RestartNeeded")
+        if self.ports.os is not None and (port := await deployments(settings, self._units)) is not None:
+            self.ports.os.use(port)
         self.settings = settings
         log.setup(settings.log.level)
         self.loop.executor.limits = limits(settings)
@@ -212,7 +227,10 @@ async def run(settings: Settings, notifier: Notifier) -> None:
         store = SqliteStore(Path(settings.state_dir) / "state.db")
         await store.open()
         try:
-            daemon = Daemon(settings, store, bus, report)
+            units = Systemd(bus)
+            port = await deployments(settings, units)
+            os = Os(port, report) if port is not None else None
+            daemon = Daemon(settings, store, units, Logind(bus), os, report)
             report.status = await daemon.first_status()
             await daemon.sweep()
             report.add(to_journal)
@@ -222,7 +240,9 @@ async def run(settings: Settings, notifier: Notifier) -> None:
                 notifier.ready()
                 watched = [path for path in (settings.desired_config, settings.policy) if path]
                 watches = [config_file.watch(path, daemon.loop.look_again) for path in watched]
-                await _until(stop, daemon.loop.run(), _watchdog(notifier), *watches)
+                # Not before we are ready: the other side may have to be started first.
+                shown = [os.tell()] if os is not None else []
+                await _until(stop, daemon.loop.run(), _watchdog(notifier), *watches, *shown)
                 notifier.stopping()
                 report.emit(Event(EventKind.STOPPED, report.status.phase))
         finally:

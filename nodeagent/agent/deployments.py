@@ -47,6 +47,10 @@ class Os:
         self._booted: Deployment | None = None
         self._told: tuple[Deployment, ...] | None = None
 
+    def use(self, port: Deployments) -> None:
+        """From the next call on: the settings of the old one have changed."""
+        self._port = port
+
     async def list(self) -> Sequence[Deployment]:
         found = tuple(await self._port.list())
         if found != self._told:

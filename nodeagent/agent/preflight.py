@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from nodeagent.agent.acting import missing_units
 from nodeagent.agent.context import Limits, Ports, Update
-from nodeagent.agent.verify import in_force, mismatches, os_mismatches
+from nodeagent.agent.verify import in_force, mismatches, os_mismatches, with_os
 from nodeagent.agent.writing import managed_keys
 from nodeagent.core.change import ActionType, Plan
 from nodeagent.core.deployment import OS_DOMAINS, OsTarget, target_between, target_to_dict
@@ -82,7 +82,7 @@ class Preflight:
         if not (dirty or first):
             drift = await self._drift(base, new)
             if not drift:
-                return base
+                return await with_os(self.ports, base, [*known, new], new)
             if not self.repair_drift:
                 raise Refused(
                     f"{len(drift)} managed entries were changed by somebody else",

@@ -36,6 +36,10 @@ class _Manager:
         await authorize(self._bus, message, f"{ACTIONS}.apply")
         return (await self._api.apply(message.body[0]),)
 
+    async def rollback(self, message: Message) -> Sequence[Any]:
+        await authorize(self._bus, message, f"{ACTIONS}.rollback")
+        return (await self._api.rollback(),)
+
     async def verify(self, message: Message) -> Sequence[Any]:
         await authorize(self._bus, message, f"{ACTIONS}.verify")
         async with self._verifying:
@@ -65,6 +69,7 @@ class _Manager:
             methods={
                 # Options are for later; unknown ones are ignored, as D-Bus services of this field do.
                 "Apply": Method(self.apply, "sa{sv}", "s", ("config", "options", "digest")),
+                "Rollback": Method(self.rollback, "a{sv}", "s", ("options", "config")),
                 "Verify": Method(self.verify, "", "s", ("report",)),
                 "History": Method(self.history, "u", "s", ("limit", "updates")),
                 "StartMaintenance": Method(self.start_maintenance, "s", "", ("reason",)),

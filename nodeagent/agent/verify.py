@@ -20,7 +20,7 @@ from nodeagent.core.steps import ActStep, ReloadUnit, RestartUnit, step_id
 from nodeagent.core.tree import expand
 from nodeagent.errors import AgentError
 
-__all__ = ["VerifyFailed", "in_force", "mismatches", "os_mismatches", "watch_units"]
+__all__ = ["VerifyFailed", "in_force", "mismatches", "os_mismatches", "watch_units", "with_os"]
 
 LOOK_AGAIN = 1.0
 """Seconds between two looks at units that settle; only for the settle time of one update."""
@@ -73,9 +73,16 @@ async def in_force(
 ) -> MachineConfig:
     """Asks the host which entries of which config it has. The first of ``candidates`` is the current config."""
     found = [Candidate(config, (await mismatches(ports, config)).keys()) for config in candidates]
-    if ports.os is not None and any(map(asks_of_os, candidates)):
-        base = os_in_force(base, candidates, new, await ports.os.booted())
-    return effective(base, found, new)
+    return effective(await with_os(ports, base, candidates, new), found, new)
+
+
+async def with_os(
+    ports: Ports, base: MachineConfig, candidates: Sequence[MachineConfig], new: MachineConfig
+) -> MachineConfig:
+    """``base`` with what is booted, whoever has brought it there."""
+    if ports.os is None or not any(map(asks_of_os, candidates)):
+        return base
+    return os_in_force(base, candidates, new, await ports.os.booted())
 
 
 def _owners(config: MachineConfig) -> dict[str, str]:

@@ -57,6 +57,10 @@ class Client:
         """Makes ``text`` the desired config. Returns its digest; the update goes on without us."""
         return str(await self._call("Apply", "sa{sv}", (text, {}), THOROUGH))
 
+    async def rollback(self) -> str:
+        """Makes the config before the current one the desired one. Returns its name; the update goes on without us."""
+        return str(await self._call("Rollback", "a{sv}", ({},), THOROUGH))
+
     async def verify(self) -> dict[str, Any]:
         return _object(await self._call("Verify", timeout=THOROUGH))
 

@@ -35,6 +35,7 @@ COMMANDS: Final = (
     Command("plan", "what an update from one config to another would do"),
     Command("explain", "which policy entry decides about a path or unit, and why"),
     Command("apply", "make a MachineConfig the desired one"),
+    Command("rollback", "go back to the config before the current one, OS included"),
     Command("status", "where the agent stands, who is in the way, and what to do"),
     Command("history", "how updates ended, how long they took, and which reboots were avoided"),
     Command("verify", "what on this host is not as its current config says"),

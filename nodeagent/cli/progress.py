@@ -23,11 +23,19 @@ REFUSALS = {
     "InvalidInput": 2,
     "Unreconcilable": 3,
     "NoDeployments": 3,
+    "BootcHost": 3,
+    "ExtensionsImageUnused": 3,
+    "ImageInvalid": 2,
+    "ImageNotPinned": 2,
     "Refused": 4,
     "LeaseHeld": 4,
     "LeaseLost": 4,
     "Drifted": 4,
     "RebootNotAllowed": 4,
+    "RolledBack": 4,
+    "OtherDriver": 4,
+    "StagedByOther": 4,
+    "TransactionBusy": 4,
 }
 """Reasons for which an update did not even begin, and what a command exits with."""
 

@@ -287,6 +287,10 @@ class Store(Protocol):
         """Digest of the current config, "" if there never was one."""
         ...
 
+    async def previous(self) -> str:
+        """Digest of the config that was current before; "" if there was only one. Kept as long as it is the one."""
+        ...
+
     async def remember(self, update_id: str, snapshots: Sequence[Snapshot]) -> None:
         """Keeps what is not kept yet for this update. What was remembered first wins: a second look, after a crash,
         would see our own writes."""

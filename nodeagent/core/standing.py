@@ -71,12 +71,14 @@ def _image_url(candidates: Sequence[MachineConfig], new: MachineConfig, deployme
 
 
 def _kernel_arguments(candidates: Sequence[MachineConfig], deployment: Deployment) -> tuple[str, ...]:
-    has = set(deployment.kernel_arguments)
-    there = dict.fromkeys(token for config in candidates for token in config.kernel_arguments if token in has)
+    known = dict.fromkeys(token for config in candidates for token in config.kernel_arguments)
     for config in candidates:
-        if set(config.kernel_arguments) == set(there):
-            return config.kernel_arguments
-    return tuple(there)
+        wants = config.kernel_arguments
+        others = tuple(token for token in known if token not in wants)
+        if not unmet(OsTarget(kernel_arguments=wants, without_kernel_arguments=others), deployment):
+            return wants
+    # In the order of the host: of a repeated key the last one counts, so another order is a difference.
+    return tuple(token for token in deployment.kernel_arguments if token in known)
 
 
 def _kernel_type(candidates: Sequence[MachineConfig], new: MachineConfig, deployment: Deployment) -> str:

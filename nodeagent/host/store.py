@@ -82,6 +82,9 @@ class SqliteStore:
     async def current(self) -> str:
         return await self._call(Database.current)
 
+    async def previous(self) -> str:
+        return await self._call(Database.previous)
+
     async def remember(self, update_id: str, snapshots: Sequence[Snapshot]) -> None:
         await self._call(Database.remember, update_id, snapshots)
 

@@ -53,8 +53,14 @@ class Reader:
             return record_from_row(*row)
 
     def current(self) -> str:
+        return self._meta("current")
+
+    def previous(self) -> str:
+        return self._meta("previous")
+
+    def _meta(self, key: str) -> str:
         with self._guard():
-            row = self._db.execute("SELECT value FROM meta WHERE key = 'current'").fetchone()
+            row = self._db.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
             return str(row[0]) if row else ""
 
     def get_config(self, digest: str) -> ConfigSource:
@@ -147,6 +153,11 @@ class Database(Reader):
         with self._writing():
             self._save(record)
             if current is not None:
+                self._db.execute(
+                    "INSERT OR REPLACE INTO meta (key, value)"
+                    " SELECT 'previous', value FROM meta WHERE key = 'current' AND value <> ?",
+                    (current,),
+                )
                 self._db.execute("REPLACE INTO meta (key, value) VALUES ('current', ?)", (current,))
             self._db.execute("INSERT INTO history (json) VALUES (?)", (to_json(entry),))
             self._db.execute(
@@ -181,10 +192,10 @@ class Database(Reader):
         self._db.execute("REPLACE INTO record (id, json, sum) VALUES (1, ?, ?)", record_to_row(record))
 
     def _collect_configs(self, record: Record) -> None:
-        (current,) = self._db.execute("SELECT value FROM meta WHERE key = 'current'").fetchone() or ("",)
-        kept = (current, record.from_digest, record.to_digest, record.rejected, _SPARE_CONFIGS)
+        kept = (record.from_digest, record.to_digest, record.rejected, _SPARE_CONFIGS)
         self._db.execute(
-            "DELETE FROM configs WHERE digest NOT IN (?, ?, ?, ?)"
+            "DELETE FROM configs WHERE digest NOT IN (?, ?, ?)"
+            " AND digest NOT IN (SELECT value FROM meta WHERE key IN ('current', 'previous'))"
             " AND seq NOT IN (SELECT seq FROM configs ORDER BY seq DESC LIMIT ?)",
             kept,
         )

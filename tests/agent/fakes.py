@@ -83,8 +83,8 @@ class World:
     os_errors: int = 0  # so many questions about deployments are lost
     finalization_fails: str = ""
     finalize_failure: str = ""
-    boot_menu: str = ""  # a person chooses this deployment at the next boot
-    forget_staged: bool = False  # finalization does not happen, and nobody knows why
+    boot_menu: dict[int, str] = field(default_factory=dict)  # a person chooses this deployment at that boot
+    forget_staged: int = 0  # so many finalizations do not happen, and nobody knows why
     wrong_kernel_arguments: bool = False
     staged_with_lease: list[str] = field(default_factory=list)  # who held the lease while something was staged
     credentials: list[bytes | None] = field(default_factory=list)
@@ -111,8 +111,10 @@ class World:
         """An orderly one: what is staged and unlocked is finalized, then the host boots."""
         found = staged(self.deployments)
         self.finalize_failure = ""
-        if found is None or found.locked or self.forget_staged:
+        if found is None or found.locked:
             pass
+        elif self.forget_staged:
+            self.forget_staged -= 1
         elif self.finalization_fails:
             self.finalize_failure, self.finalization_fails = self.finalization_fails, ""
         else:
@@ -163,7 +165,7 @@ class World:
         self.finalize_failure = ""
         if self.deployments:
             self._drop_staged()
-            menu, self.boot_menu = self.boot_menu, ""
+            menu = self.boot_menu.get(self.boot, "")
             self._boot_into(next((d for d in self.deployments if d.id == menu), self.deployments[0]))
         for unit in self.units.values():
             if unit.load == "loaded" and unit.file == "enabled":

@@ -16,6 +16,7 @@ from nodeagent.core.machineconfig import ConfigSource, FileEntry, MachineConfig,
 from nodeagent.core.phase import Phase
 from nodeagent.core.policy import DAEMON_RELOAD, NONE, Entry, Policy, reload, restart
 from nodeagent.core.record import Record, record_from_dict
+from nodeagent.domains import default_policy
 from tests.agent.fakes import (
     FakeClock,
     FakeDeployments,
@@ -40,6 +41,7 @@ POLICY = Policy(
     },
     units={"app.service": Entry("app.service", (DAEMON_RELOAD, restart("app.service")))},
     sshkey=Entry("sshkey", (NONE,)),
+    fields=default_policy().fields,
 )
 
 LIMITS = Limits(action_timeout=30, settle=5, verify_timeout=60, inhibitor_wait=120, reboot_grace=60, warn_users=0)

@@ -96,6 +96,18 @@ class TestContents:
         assert await store.remembered("u1") == []
         assert await store.original(snapshots(1)[0].key) == snapshots(1)[0]
 
+    async def test_the_config_before_is_kept_however_many_come_and_fail(self, store: SqliteStore) -> None:
+        assert await store.previous() == ""
+        for number in (1, 2):
+            await store.put_config(config(number))
+            await store.promote(record(number), config(number).digest, entry(number))
+        for number in range(10, 20):
+            await store.put_config(config(number))
+            await store.close_update(record(number), entry(number))
+        await store.promote(record(2), config(2).digest, entry(2))
+        assert (await store.current(), await store.previous()) == (config(2).digest, config(1).digest)
+        assert await store.get_config(config(1).digest) == config(1)
+
     async def test_closing_without_success_leaves_the_current_config(self, store: SqliteStore) -> None:
         for number in (1, 2):
             await store.put_config(config(number))

@@ -77,7 +77,7 @@ class FakeDaemon:
     def start(self) -> None:
         async def begin() -> None:
             peer = FakePeer(NAME)
-            for member in ("Apply", "Verify", "History", "StartMaintenance", "StopMaintenance", "Reload"):
+            for member in ("Apply", "Rollback", "Verify", "History", "StartMaintenance", "StopMaintenance", "Reload"):
                 peer.on(member, self._method)
             peer.on("Get", self._get)
             self._peer = await peer.start(self.address)

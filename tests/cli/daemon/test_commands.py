@@ -56,6 +56,31 @@ def test_verify(cli: Cli, daemon: FakeDaemon) -> None:
     assert cli("verify", "--json").json["drift"] == drift
 
 
+def test_rollback(cli: Cli, daemon: FakeDaemon) -> None:
+    daemon.answers["Rollback"] = "worker-1"
+    assert cli("rollback").out == "going back to worker-1; nodeagent status --watch follows the update\n"
+    assert daemon.calls == [("Rollback", [{}])]
+    answer = cli("rollback", "--json").json
+    assert (answer["schema"], answer["config"], answer["outcome"]) == ("nodeagent/rollback/v1", "worker-1", "accepted")
+    daemon.answers["Rollback"] = Refused("there is no config before the current one", reason="NoPrevious")
+    assert cli("rollback").code == 4
+
+
+def test_rollback_follows_the_update(cli: Cli, daemon: FakeDaemon) -> None:
+    def go_back(_options: object) -> str:
+        def rest() -> None:
+            daemon.history.insert(0, entry("u9", "worker-1", reboots=1, reboot_avoided=False))
+            daemon.change(phase="Idle", current="worker-1", desired="worker-1")
+
+        daemon.later((0.1, lambda: daemon.change(phase="Staging", desired="worker-1")), (0.3, rest))
+        return "worker-1"
+
+    daemon.answers["Rollback"] = go_back
+    answer = cli("rollback", "--wait")
+    assert answer.code == 0
+    assert answer.out.splitlines()[-1] == "done: worker-1 is the current config in 12 s, with 1 reboot"
+
+
 def test_maintenance(cli: Cli, daemon: FakeDaemon) -> None:
     assert cli("maintenance", "status").out == "no maintenance is under way\n"
     lease = {

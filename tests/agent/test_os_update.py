@@ -1,0 +1,613 @@
+"""Updates of the OS over the host in memory: when it is staged, what is refused, and where each failure leads."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+
+from nodeagent.core.deployment import staged
+from nodeagent.core.events import EventKind
+from nodeagent.core.machineconfig import UnitEntry
+from nodeagent.core.phase import Phase
+from nodeagent.core.ports import Holder
+from nodeagent.core.tree import FileNode, expand
+from nodeagent.errors import Refused, Retryable, Terminal, Unreconcilable
+from tests.agent.fakes import FakeLease, FakeStore, FakeUnit, Killed
+from tests.agent.harness import Host, config
+from tests.agent.oshost import (
+    A_DIGEST,
+    B_DIGEST,
+    C_DIGEST,
+    FILES,
+    FIRST,
+    KARGS,
+    NEW,
+    OLD,
+    at_old,
+    bad_on,
+    booted_digest,
+    managed,
+    on,
+    os_host,
+)
+
+pytestmark = pytest.mark.looptime
+
+
+def kinds(host: Host, kind: EventKind) -> list[str]:
+    return [event.reason or event.message for event in host.world.events if event.kind is kind]
+
+
+def phases(host: Host) -> list[str]:
+    return [str(event.phase) for event in host.world.events if event.kind is EventKind.PHASE]
+
+
+async def until(host: Host, phase: Phase) -> None:
+    while host.phase is not phase:
+        await asyncio.sleep(0.2)
+
+
+# The way there
+
+
+async def test_staged_before_the_lease_and_rebooted_once() -> None:
+    host = await at_old()
+    host.want(NEW)
+    await host.settle()
+    assert phases(host) == ["Staging", "Leasing", "Writing", "Acting", "Rebooting", "Releasing", "Idle"]
+    assert host.world.staged_with_lease == []
+    assert host.actions() == ["reboot"]
+    assert booted_digest(host.world) == B_DIGEST
+    assert managed(host.world, OLD, NEW) == expand(NEW)
+    assert host.world.disk["/etc/os"] == FileNode(b"b"), "what the OS ships came with it"
+    entry = host.world.history[-1]
+    assert (entry.outcome, entry.disruption, entry.reboots) == ("done", "reboot", 1)
+
+
+async def test_there_and_back_again() -> None:
+    host = await at_old()
+    for wanted, digest in ((NEW, B_DIGEST), (OLD, A_DIGEST), (NEW, B_DIGEST)):
+        host.want(wanted)
+        await host.settle()
+        assert host.phase is Phase.IDLE
+        assert booted_digest(host.world) == digest
+        assert managed(host.world, OLD, NEW) == expand(wanted)
+    assert host.actions() == ["reboot"] * 3
+
+
+async def test_kernel_arguments_come_and_go_and_the_hosts_own_stay() -> None:
+    host = await at_old()
+    host.want(KARGS)
+    await host.settle()
+    host.want(on("b", "fewer", kernel_arguments=("nosmt",)))
+    await host.settle()
+    assert host.world.deployments[0].kernel_arguments == ("root=LABEL=root", "quiet", "nosmt")
+    assert booted_digest(host.world) == B_DIGEST
+    assert host.actions() == ["reboot"] * 2
+
+
+async def test_extensions_and_another_kernel() -> None:
+    host = await at_old()
+    host.want(on("a", "rt", extensions=("usbguard",), kernel_type="realtime"))
+    await host.settle()
+    assert {"usbguard", "kernel-rt-core"} <= host.world.deployments[0].packages
+    assert "kernel-core" in host.world.deployments[0].removed
+    host.want(OLD)
+    await host.settle()
+    assert (host.phase, host.world.deployments[0].packages) == (Phase.IDLE, frozenset())
+    assert host.world.deployments[0].removed == frozenset()
+
+
+async def test_the_pull_secret_of_the_new_config_is_used() -> None:
+    host = await at_old()
+    pods, image = ('{"auths": {"%s.example": {"auth": "dTpw"}}}' % name for name in ("pods", "image"))  # noqa: UP031
+    host.want(on("b", "new", {"/var/lib/kubelet/config.json": pods}))
+    await host.settle()
+    host.want(on("c", "newer", {"/var/lib/kubelet/config.json": pods, "/etc/ostree/auth.json": image}))
+    await host.settle()
+    host.want(OLD)
+    await host.settle()
+    assert host.world.credentials == [pods.encode(), image.encode(), None]
+
+
+async def test_progress_is_told_and_worth_a_line_only_for_each_tenth() -> None:
+    host = await at_old()
+    host.world.stage_seconds = 400
+    host.want(NEW)
+    await host.settle()
+    told = [event for event in host.world.events if event.kind is EventKind.STAGING]
+    assert len(told) == 20
+    lines = [event.step for event in told if not event.fields["often"]]
+    assert [(step.index, step.count, step.percent) for step in lines if step] == [
+        (part, 20, part * 5) for part in range(0, 20, 2)
+    ]
+
+
+async def test_a_first_start_stages_only_what_the_host_has_not() -> None:
+    host = os_host()
+    host.want(on("a", "first", {}, kernel_arguments=("quiet",)))
+    await host.settle()
+    assert (host.phase, host.actions()) == (Phase.IDLE, [])
+    host = os_host()
+    host.want(on("b", "first"))
+    await host.settle()
+    assert (host.phase, host.actions(), booted_digest(host.world)) == (Phase.IDLE, ["reboot"], B_DIGEST)
+
+
+async def test_what_the_merge_of_etc_takes_back_is_written_again() -> None:
+    """The file is as the old image ships it, so nobody can see there that somebody wants it so."""
+    old, new = on("a", "old", {"/etc/chrony": "a"}), on("b", "new", {"/etc/chrony": "a"})
+    host = await at_old(old)
+    host.want(new)
+    await host.settle()
+    assert host.phase is Phase.IDLE, host.record
+    assert host.world.disk["/etc/chrony"] == FileNode(b"a")
+    assert host.actions() == ["reboot", "reboot"]
+    assert (host.world.history[-1].outcome, host.world.history[-1].reboots) == ("done", 2)
+
+
+# Refused, waiting, given up
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        Refused("zincati", reason="OtherDriver"),
+        Unreconcilable("bootc", reason="BootcHost"),
+        Refused("2 GiB", reason="NoSpace"),
+    ],
+)
+async def test_a_guard_says_no_before_anything_is_touched(error: Refused) -> None:
+    host = await at_old()
+    host.world.guard_error = error
+    host.want(NEW)
+    await host.settle()
+    assert (host.phase, host.record.reason) == (Phase.DEGRADED, error.reason)
+    assert host.world.credentials == []
+    host.world.guard_error = None
+    await host.settle()
+    assert host.phase is Phase.IDLE
+
+
+async def test_an_image_must_be_pinned_only_if_it_changes() -> None:
+    tag = "quay.example/os:latest"
+    host = os_host()
+    host.want(config("tagged", os_image_url=tag))
+    await host.settle()
+    assert (host.phase, host.actions()) == (Phase.IDLE, [])
+    host.want(config("tagged too", {"/etc/quiet/q": "1"}, os_image_url=tag))
+    await host.settle()
+    assert host.phase is Phase.IDLE
+    host.want(config("other tag", {}, os_image_url="quay.example/os:newest"))
+    await host.settle()
+    assert (host.phase, host.record.reason) == (Phase.DEGRADED, "ImageNotPinned")
+
+
+async def test_an_extensions_image_alone_changes_nothing() -> None:
+    host = await at_old(on("a", "old", extensions_image="x@1"))
+    host.want(on("a", "unused", extensions_image="x@2"))
+    await host.settle()
+    assert (host.phase, host.actions()) == (Phase.IDLE, [])
+    host.want(on("a", "used", extensions=("usbguard",), extensions_image="x@2"))
+    await host.settle()
+    host.want(on("a", "other", extensions=("usbguard",), extensions_image="x@3"))
+    await host.settle()
+    assert (host.phase, host.record.reason) == (Phase.DEGRADED, "ExtensionsImageUnused")
+
+
+async def test_without_deployments_the_os_is_nobodys_business() -> None:
+    host = os_host()
+    host.world.deployments = []
+    host.want(OLD)
+    await host.settle()
+    assert host.phase is Phase.IDLE
+    host.want(NEW)
+    await host.settle()
+    assert (host.phase, host.record.reason) == (Phase.DEGRADED, "NoDeployments")
+    assert managed(host.world, OLD, NEW) == expand(OLD)
+
+
+async def test_nothing_is_staged_under_the_hands_of_somebody_else() -> None:
+    host = await at_old()
+    host.world.holder = Holder("alice", "maintenance", "disk swap", "now")
+    host.want(NEW)
+    task = asyncio.create_task(host.settle())
+    await asyncio.sleep(100)
+    assert (host.phase, host.world.credentials) == (Phase.STAGING, [])
+    assert kinds(host, EventKind.WAITING) == ["LeaseHeld"]
+    host.world.holder = None
+    await task
+    assert (host.phase, booted_digest(host.world)) == (Phase.IDLE, B_DIGEST)
+
+
+async def test_staging_stops_when_somebody_takes_the_lease() -> None:
+    host = await at_old()
+    host.world.stage_seconds = 1000
+    host.want(NEW)
+    task = asyncio.create_task(host.settle())
+    await until(host, Phase.STAGING)
+    await asyncio.sleep(50)
+    host.world.holder = Holder("alice", "maintenance", "disk swap", "now")
+    await asyncio.sleep(500)
+    assert host.phase is Phase.STAGING
+    assert host.world.staged_with_lease == []
+    assert staged(host.world.deployments) is None
+    host.world.holder = None
+    await task
+    assert booted_digest(host.world) == B_DIGEST
+
+
+async def test_somebody_elses_staged_deployment_is_never_overwritten() -> None:
+    host = await at_old()
+    foreign = replace(FIRST, id="os-ffff.9", digest=C_DIGEST, checksum="f", booted=False, staged=True, locked=False)
+    host.world.deployments.insert(0, foreign)
+    host.want(NEW)
+    await host.settle()
+    assert (host.phase, host.record.reason) == (Phase.DEGRADED, "StagedByOther")
+    assert staged(host.world.deployments) == foreign
+    assert managed(host.world, OLD, NEW) == expand(OLD)
+    assert host.world.history[-1].to_name == "old", "nothing was touched, so there is nothing to remember"
+    del host.world.deployments[0]
+    await host.settle()
+    assert (host.phase, booted_digest(host.world)) == (Phase.IDLE, B_DIGEST)
+
+
+async def test_a_newer_config_ends_the_staging() -> None:
+    host = await at_old()
+    host.world.stage_seconds = 1000
+    host.want(NEW)
+    task = asyncio.create_task(host.settle())
+    await until(host, Phase.STAGING)
+    await asyncio.sleep(100)
+    host.world.stage_seconds = 1
+    host.want(on("c", "newest", FILES))
+    await asyncio.sleep(100)
+    await task
+    assert booted_digest(host.world) == C_DIGEST
+    assert [entry.to_name for entry in host.world.history] == ["old", "newest"]
+
+
+async def test_looking_at_the_same_config_again_does_not_stage_it_again() -> None:
+    host = await at_old()
+    host.world.stage_seconds = 100
+    host.want(NEW)
+    task = asyncio.create_task(host.settle())
+    await until(host, Phase.STAGING)
+    for _ in range(5):
+        await asyncio.sleep(10)
+        host.want(NEW)
+    await task
+    assert len(host.world.credentials) == 1
+
+
+async def test_what_we_staged_is_discarded_when_nobody_wants_it_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    host = await at_old()
+
+    async def refuse(_self: FakeLease, _holder: str, _operation: str, _reason: str) -> None:
+        raise Refused("bob holds the lease: cables", reason="LeaseHeld")
+
+    monkeypatch.setattr(FakeLease, "acquire", refuse)
+    host.want(NEW)
+    task = asyncio.create_task(host.settle())
+    await until(host, Phase.LEASING)
+    assert staged(host.world.deployments) is not None
+    host.want(OLD)
+    await task
+    assert staged(host.world.deployments) is None
+    assert (host.phase, host.actions()) == (Phase.IDLE, [])
+
+
+async def killed_while_staging() -> Host:
+    """Staged, and dead before we knew its id."""
+    host = await at_old()
+    host.want(NEW)
+    while staged(host.world.deployments) is None:
+        host.world.calls, host.world.fuse = 0, host.world.fuse + 1 if host.world.fuse > 0 else 1
+        with pytest.raises(Killed):
+            await host._live()
+    host.world.fuse = -1
+    assert host.record.staged == ""
+    return host
+
+
+@pytest.mark.parametrize("then", [OLD, on("a", "files only", {"/etc/app/x": "3"}), on("c", "newest")])
+async def test_what_a_killed_agent_staged_is_ours_to_replace(then: object) -> None:
+    host = await killed_while_staging()
+    host.want(then)  # type: ignore[arg-type]
+    await host.settle()
+    assert host.phase is Phase.IDLE, host.record
+    assert staged(host.world.deployments) is None
+    assert host.record.staged == ""
+    assert booted_digest(host.world) in (A_DIGEST, C_DIGEST)
+
+
+# Failures
+
+
+async def test_a_network_that_comes_back_costs_a_pause() -> None:
+    host = await at_old()
+    host.world.stage_errors = [Retryable("no route", reason="RegistryUnreachable") for _ in range(3)]
+    host.want(NEW)
+    began = asyncio.get_running_loop().time()
+    await host.settle()
+    assert asyncio.get_running_loop().time() - began >= 30 + 60 + 120
+    assert (host.phase, booted_digest(host.world)) == (Phase.IDLE, B_DIGEST)
+    assert kinds(host, EventKind.WARNING) == ["RegistryUnreachable"] * 3
+
+
+@pytest.mark.parametrize(
+    "errors",
+    [
+        [Terminal("manifest unknown", reason="ImageNotFound")],
+        [Refused("dnf", reason="TransactionBusy")],
+        [Retryable("no route", reason="RegistryUnreachable") for _ in range(5)],
+    ],
+    ids=["terminal", "busy", "network"],
+)
+async def test_what_cannot_be_staged_is_tried_again_later(errors: list[Terminal]) -> None:
+    host = await at_old()
+    reason = errors[0].reason
+    host.world.stage_errors = list(errors)
+    host.want(NEW)
+    loop = host.build()
+    host.world.rebooting = asyncio.Event()
+    delay = await loop.turn()
+    assert delay is not None
+    assert 30 <= delay <= 36
+    assert (host.phase, host.record.reason, host.record.rejected) == (Phase.DEGRADED, reason, "")
+    assert host.record.update_id == "", "not half-way"
+    assert (host.world.holder, host.actions()) == (None, [])
+    assert managed(host.world, OLD, NEW) == expand(OLD)
+    await host.settle()
+    assert (host.phase, booted_digest(host.world)) == (Phase.IDLE, B_DIGEST)
+
+
+async def test_a_staging_without_end_is_given_up() -> None:
+    host = await at_old()
+    host.world.stage_seconds = 100 * 3600
+    host.want(NEW)
+    loop = host.build()
+    host.world.rebooting = asyncio.Event()
+    assert await loop.turn() is not None
+    assert (host.phase, host.record.reason) == (Phase.DEGRADED, "PhaseLate")
+
+
+async def test_an_unfinalized_deployment_is_told_and_not_tried_again() -> None:
+    host = await at_old()
+    host.world.finalization_fails = "error: No space left on device"
+    host.want(NEW)
+    await host.settle()
+    assert (host.phase, host.record.reason, host.record.revert_reason) == (Phase.DEGRADED, "Reverted", "FinalizeFailed")
+    assert "No space left on device" in host.record.message
+    assert host.actions() == ["reboot", "reboot"]
+    assert managed(host.world, OLD, NEW) == expand(OLD)
+    assert host.world.units["app.service"].read["/etc/app/x"] == FileNode(b"1")
+    await host.settle()
+    assert host.actions() == ["reboot", "reboot"]
+
+
+async def test_a_boot_that_somebody_chose_is_no_loop() -> None:
+    host = await at_old()
+    host.world.boot_menu[2] = FIRST.id
+    host.want(NEW)
+    await host.settle()
+    assert (host.phase, host.record.revert_reason) == (Phase.DEGRADED, "OldDeploymentBooted")
+    assert host.actions().count("reboot") == 2
+    assert managed(host.world, OLD, NEW) == expand(OLD)
+    assert [d.id for d in host.world.deployments] == [FIRST.id], "it would boot next time"
+
+
+async def test_lost_for_no_reason_is_staged_again_but_not_for_ever() -> None:
+    host = await at_old()
+    host.world.forget_staged = 99
+    host.want(NEW)
+    await host.settle()
+    assert (host.phase, host.record.revert_reason) == (Phase.DEGRADED, "StagedLost")
+    assert len(host.world.credentials) == 3
+    assert host.actions().count("reboot") == 4, "three times there, once because files were restored"
+    assert managed(host.world, OLD, NEW) == expand(OLD)
+
+
+async def test_lost_once_is_staged_again_with_the_lease() -> None:
+    host = await at_old()
+    host.world.forget_staged = 1
+    host.want(NEW)
+    await host.settle()
+    assert (host.phase, booted_digest(host.world)) == (Phase.IDLE, B_DIGEST)
+    assert host.actions() == ["reboot", "reboot"]
+    assert set(host.world.staged_with_lease) == {"nodeagent"}
+
+
+async def test_removed_by_hand_before_the_reboot() -> None:
+    host = await at_old()
+    save = FakeStore.save
+    removed: list[str] = []
+
+    async def cleanup(self: FakeStore, record: object) -> None:
+        await save(self, record)  # type: ignore[arg-type]
+        if host.phase is Phase.ACTING and len(removed) < 1:
+            removed.append("rpm-ostree cleanup -p")
+            host.world._drop_staged()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(FakeStore, "save", cleanup)
+        host.want(NEW)
+        await host.settle()
+    assert removed
+    assert (host.phase, booted_digest(host.world)) == (Phase.IDLE, B_DIGEST)
+    assert host.actions() == ["reboot"]
+
+
+MORE = on("b", "more", {**FILES, "/etc/app/y": "2"})
+
+
+async def test_a_failure_before_the_reboot_leaves_nothing_staged() -> None:
+    host = await at_old()
+    host.world.full = True
+    host.want(MORE)
+    await host.settle()
+    assert (host.phase, host.record.revert_reason, host.actions()) == (Phase.DEGRADED, "NoSpace", [])
+    assert staged(host.world.deployments) is None
+    assert managed(host.world, OLD, MORE) == expand(OLD)
+
+
+UNIT = UnitEntry("app.service", "[Service]\nExecStart=/bin/true\n", enabled=True)
+BAD = on("b", "bad", {"/etc/app/x": "2"}, units=[UNIT])
+
+
+async def test_a_bad_deployment_is_rolled_back_and_the_old_etc_restored() -> None:
+    host = await at_old()
+    bad_on(host.world, B_DIGEST)
+    host.want(BAD)
+    await host.settle()
+    assert (host.phase, host.record.reason, host.record.revert_reason) == (Phase.DEGRADED, "Reverted", "UnitUnhealthy")
+    assert booted_digest(host.world) == A_DIGEST
+    assert managed(host.world, OLD, BAD) == expand(OLD)
+    assert host.actions() == ["reboot", "reboot", "reboot"]
+    assert host.world.units["app.service"].read["/etc/app/x"] == FileNode(b"1")
+    assert host.world.units["app.service"].active == "active"
+    assert host.world.holder is None
+    assert (host.world.history[-1].outcome, host.world.history[-1].reboots) == ("reverted", 3)
+    await host.settle()
+    assert len(host.actions()) == 3
+
+
+async def test_degraded_as_set_stays_where_it_is() -> None:
+    host = await at_old()
+    host.limits = replace(host.limits, revert=False)
+    bad_on(host.world, B_DIGEST)
+    host.want(BAD)
+    await host.settle()
+    assert (host.phase, host.record.reason, host.actions()) == (Phase.DEGRADED, "UnitUnhealthy", ["reboot"])
+    assert booted_digest(host.world) == B_DIGEST
+    assert host.world.holder is not None
+    host.want(OLD)  # a person goes back
+    await host.settle()
+    assert (host.phase, booted_digest(host.world)) == (Phase.IDLE, A_DIGEST)
+    assert managed(host.world, OLD, BAD) == expand(OLD)
+    assert host.world.holder is None
+
+
+async def test_what_had_failed_before_is_not_held_against_the_new_os() -> None:
+    host = await at_old()
+    host.world.units["app.service"] = FakeUnit(active="failed", bad_until_boot=99)
+    host.want(BAD)
+    await host.settle()
+    assert (host.phase, booted_digest(host.world)) == (Phase.IDLE, B_DIGEST)
+
+
+async def test_a_rollback_that_does_not_boot_is_no_loop() -> None:
+    host = await at_old()
+    bad_on(host.world, B_DIGEST)
+    host.world.boot_menu[3] = "os-bbbb.1"
+    host.want(BAD)
+    await host.settle()
+    assert (host.phase, host.record.reason) == (Phase.DEGRADED, "RollbackFailed")
+    assert host.actions().count("reboot") == 2
+    assert host.world.holder is not None
+
+
+async def test_not_what_was_asked_for_is_rolled_back() -> None:
+    host = await at_old()
+    host.world.wrong_kernel_arguments = True
+    host.want(on("b", "new", FILES, kernel_arguments=("nosmt",)))
+    await host.settle()
+    assert (host.record.reason, host.record.revert_reason) == ("Reverted", "DeploymentWrong")
+    assert (booted_digest(host.world), host.actions()) == (A_DIGEST, ["reboot", "reboot"])
+
+
+async def test_rpm_ostreed_may_be_slow_after_the_boot() -> None:
+    host = await at_old()
+    host.want(NEW)
+    task = asyncio.create_task(host.settle())
+    while host.world.boot == 1:
+        await asyncio.sleep(0.1)
+    host.world.os_errors = 5
+    await task
+    assert (host.phase, host.actions()) == (Phase.IDLE, ["reboot"])
+
+
+async def test_files_alone_do_not_wait_for_rpm_ostreed_to_verify() -> None:
+    host = await at_old(on("a", "old"))
+    host.want(on("a", "files", {"/etc/app/x": "2"}))
+    task = asyncio.create_task(host.settle())
+    await until(host, Phase.VERIFYING)
+    host.world.os_errors = 10_000
+    await task
+    assert (host.phase, host.actions()) == (Phase.IDLE, ["restart app.service"])
+
+
+# Somebody else's hands
+
+
+async def test_rolled_back_by_hand_is_drift() -> None:
+    host = await at_old()
+    host.want(NEW)
+    await host.settle()
+    host.world.deployments.reverse()
+    host.world.power_cut()
+    host.want(on("c", "newest", {"/etc/app/x": "2", "/etc/app/y": "2"}))
+    await host.settle()
+    assert (host.phase, host.record.reason) == (Phase.DEGRADED, "Drifted")
+    assert "osImageURL" in host.record.message
+    host.want(on("a", "as it is", {"/etc/app/x": "2", "/etc/app/y": "2"}))
+    await host.settle()
+    assert (host.phase, host.world.history[-1].disruption) == (Phase.IDLE, "none")
+
+
+async def test_a_refusal_while_reverted_outlives_the_daemon() -> None:
+    host = await at_old()
+    host.world.full = True
+    host.want(MORE)
+    await host.settle()
+    host.world.full = False
+    rejected = host.record.rejected
+    host.world.guard_error = Refused("zincati", reason="OtherDriver")
+    host.want(on("c", "newest"))
+    await host.settle()
+    assert (host.phase, host.record.reason, host.record.rejected) == (Phase.DEGRADED, "OtherDriver", rejected)
+
+
+async def test_rollback_goes_back_and_stays_there() -> None:
+    host = await at_old()
+    host.want(NEW)
+    await host.settle()
+    new = host.world.current
+    host.want(OLD)
+    assert host.loop is not None
+    host.loop.look_again(avoid=new)
+    # As the daemon does it: one process, which also remembers what to avoid.
+    loop = host.loop
+    host.world.rebooting = asyncio.Event()
+    task = asyncio.create_task(loop.turn())
+    await host.world.rebooting.wait()
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    await host.settle()
+    assert (host.phase, booted_digest(host.world)) == (Phase.IDLE, A_DIGEST)
+    assert (host.world.previous, host.record.avoided) == (new, new)
+    host.want(NEW)  # something writes it there again
+    await host.settle()
+    assert (host.phase, host.record.reason, booted_digest(host.world)) == (Phase.DEGRADED, "RolledBack", A_DIGEST)
+    asked = host.build()
+    asked.look_again(retry_rejected=True)  # a person does
+    host.world.rebooting = asyncio.Event()
+    task = asyncio.create_task(asked.turn())
+    await host.world.rebooting.wait()
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    await host.settle()
+    assert (host.phase, booted_digest(host.world), host.record.avoided) == (Phase.IDLE, B_DIGEST, "")
+
+
+async def test_deployments_are_told_when_they_change() -> None:
+    host = await at_old()
+    host.want(NEW)
+    await host.settle()
+    orders = [event.fields["deployments"] for event in host.world.events if event.kind is EventKind.DEPLOYMENTS]
+    assert all(before != after for before, after in pairwise(orders))
+    assert [d.digest for d in orders[-1]] == [B_DIGEST, A_DIGEST]
+    assert any(d.staged and d.locked for order in orders for d in order)
