@@ -87,6 +87,11 @@ class Cluster:
         self.apiserver.start()
         self.apiserver.wait_ready(READY_TIMEOUT)
 
+    def resume(self) -> None:
+        """Whatever was paused goes on."""
+        self.etcd.resume()
+        self.apiserver.resume()
+
     def close(self) -> None:
         self.apiserver.kill()
         self.etcd.kill()

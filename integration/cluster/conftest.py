@@ -52,8 +52,7 @@ def control_plane(binaries: Binaries, tmp_path_factory: pytest.TempPathFactory) 
 def cluster(control_plane: Cluster) -> Iterator[Cluster]:
     """The control plane, and it goes on whatever the test did to it."""
     yield control_plane
-    control_plane.etcd.resume()
-    control_plane.apiserver.resume()
+    control_plane.resume()
 
 
 @pytest.fixture

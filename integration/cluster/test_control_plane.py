@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from integration.cluster.api import ApiError
-from integration.cluster.cluster import Cluster
+from integration.cluster.cluster import LEASE_PATH, Cluster
 
 
 def test_it_judges_as_a_real_one(cluster: Cluster, node: str) -> None:

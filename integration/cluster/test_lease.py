@@ -34,6 +34,9 @@ WHY = "update to rendered-2"
 async def client(cluster: Cluster) -> AsyncIterator[KubeClient]:
     async with client_of(cluster, timeout=2.0) as made:
         yield made
+    # A connection that was given up says goodbye for up to 30 s (asyncio's TLS); to a server that answers, at once.
+    cluster.resume()
+    await asyncio.sleep(0.3)
 
 
 @pytest.fixture
@@ -187,6 +190,8 @@ async def test_a_stolen_lease_is_lost_for_good(cluster: Cluster, node: str, agen
     await refused(agent.lease.before_reboot(OP, 900), "LeaseLost")
     await agent.lease.release(OP)
     assert lease_of(cluster, node) == thief, "what belongs to another one is not deleted"
+    (early,) = taken_too_early(cluster, node)
+    assert early.startswith(f"{NMO} took it from nodeagent/{OP}")
 
     cluster.admin.delete(f"{LEASE_PATH}/node-{node}")
     await refused(agent.restarted().lease.acquire("nodeagent", OP, WHY), "LeaseLost")
