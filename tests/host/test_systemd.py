@@ -105,7 +105,7 @@ async def test_a_late_job_that_is_done_while_we_cancel_it_is_done(systemd: Syste
 
     manager.job_script = never
     manager.on("CancelJob", done_now)
-    await systemd.restart("a.service", 0.1)
+    await systemd.restart("a.service", 0.5)
 
 
 async def test_a_signal_that_never_came(
