@@ -19,16 +19,15 @@ from typing import Any
 import pytest
 
 from integration.host import agent, machine, overlay
-from integration.host.conftest import finish, package, pytest_runtest_makereport, say, unavailable
-from integration.host.errors import Unavailable
+from integration.host.conftest import finish, package, pytest_runtest_makereport, say
 from integration.ostreehost.machine import OstreeHost
 from integration.trees import parts
-from integration.trees.base import Flavour
+from integration.trees.conftest import forest
 from integration.trees.forest import Commit, Forest
 from integration.trees.registry import Published, Registry
 from integration.trees.tree import A, B, Tree
 
-__all__ = ["package", "pytest_runtest_makereport", "say"]
+__all__ = ["forest", "package", "pytest_runtest_makereport", "say"]
 
 HERE = Path(__file__).parent
 REGISTRY = "/run/registry"  # in a node
@@ -41,17 +40,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.is_relative_to(HERE):
             item.add_marker(pytest.mark.host)
-
-
-@pytest.fixture(scope="session")
-def forest(say: Callable[[str], None]) -> Iterator[Forest]:
-    try:
-        grown = Forest(Flavour.CONTAINER, say)
-    except Unavailable as error:
-        unavailable(error)
-    machine.sweep()
-    yield grown
-    grown.close()
 
 
 @pytest.fixture

@@ -14,14 +14,14 @@ import hashlib
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from integration.host import process
-from integration.host.image import UNUSED_DAYS, Image, cache_directory
+from integration.host.image import UNUSED_DAYS, cache_directory, derived_image
 from integration.host.tools import Say
-from integration.trees import layout, tree
+from integration.trees import delta, layout, tree
 from integration.trees.base import Flavour, base, install
 from integration.trees.tools import Toolbox, scratch, toolbox
 from integration.trees.tree import Tree
@@ -42,14 +42,16 @@ class Forest:
     def __init__(self, flavour: Flavour, say: Say) -> None:
         """Raises Unavailable where no trees can be made."""
         self.flavour = flavour
-        self.image: Image = base(flavour, say)
+        self.image = base(flavour, say)
+        self._converted = derived_image(
+            self.image, f"ostree-{flavour.value}", Path(layout.__file__).read_bytes(), layout.convert
+        )
         self.repo = cache_directory() / f"trees-{flavour.value}" / "repo"
         self._say = say
 
     def commit(self, wanted: Tree) -> Commit:
         """The commit of a tree, made now unless it was made before."""
-        ref = f"{REF}/{self.flavour.value}/{self._key(wanted)}"
-        head = self.repo / "refs/heads" / ref
+        ref, head = self._ref(wanted.key())
         with self._locked():
             if not head.exists():
                 self._make(wanted, ref)
@@ -64,34 +66,52 @@ class Forest:
             yield tools
 
     def close(self) -> None:
-        self.image.close()
+        self._converted.close()
 
-    def _key(self, wanted: Tree) -> str:
-        parts = [wanted.key(), Path(layout.__file__).read_bytes(), *(path.name.encode() for path in self.image.paths)]
-        return hashlib.sha256(b"\0".join(parts)).hexdigest()[:16]
+    def _ref(self, wanted: bytes) -> tuple[str, Path]:
+        sources = [Path(delta.__file__).read_bytes(), Path(__file__).read_bytes()]
+        parts = [wanted, *sources, *(path.name.encode() for path in self._converted.paths)]
+        key = hashlib.sha256(b"\0".join(parts)).hexdigest()[:16]
+        ref = f"{REF}/{self.flavour.value}/{key}"
+        return ref, self.repo / "refs/heads" / ref
 
     def _make(self, wanted: Tree, ref: str) -> None:
         started = time.monotonic()
-        with scratch(self.image) as root:
-            populate(root, wanted)
-            layout.convert(root, wanted.version)
-            with self.toolbox(root, self.repo) as tools:
-                if not (self.repo / "config").exists():
-                    tools.run("ostree", f"--repo={self.repo}", "init", "--mode=bare")
-                    # The cache may be lost with the machine's power; waiting for the disk would be most of the time.
-                    tools.run("ostree", f"--repo={self.repo}", "config", "set", "core.fsync", "false")
-                tools.run(
-                    *(
-                        "ostree",
-                        f"--repo={self.repo}",
-                        "commit",
-                        f"--branch={ref}",
-                        f"--tree=dir={root}",
-                        "--no-xattrs",
-                    ),
-                    *("--bootable", f"--add-metadata-string=version={wanted.version}", f"--subject={wanted.version}"),
-                )
+        about = ("--bootable", f"--add-metadata-string=version={wanted.version}", f"--subject={wanted.version}")
+        if wanted.packages:
+            with scratch(self.image) as root:
+                populate(root, wanted)
+                layout.convert(root)
+                layout.finish(root, wanted.version)
+                self._write(ref, root, *about)
+        else:
+            self._make_variant(wanted, ref, about)
         self._say(f"committed the {self.flavour.value} tree {wanted.version} in {time.monotonic() - started:.1f} s")
+
+    def _make_variant(self, wanted: Tree, ref: str, about: Sequence[str]) -> None:
+        plain, plain_head = self._ref(b"plain")
+        with scratch(self._converted) as root, scratch(self._converted) as untouched:
+            if not plain_head.exists():
+                self._write(plain, untouched)
+            os.utime(plain_head)
+            with layout.etc_in_place(root):
+                populate(root, wanted)
+            layout.finish(root, wanted.version)
+            changes = root.with_name("delta")
+            if delta.extract(untouched, root, changes):
+                self._write(ref, changes, f"--base={plain}", *about)
+            else:
+                self._write(ref, root, *about)
+
+    def _write(self, ref: str, directory: Path, *options: str) -> None:
+        with self.toolbox(directory, self.repo) as tools:
+            if not (self.repo / "config").exists():
+                tools.run("ostree", f"--repo={self.repo}", "init", "--mode=bare")
+                # The cache may be lost with the machine's power; waiting for the disk would be most of the time.
+                tools.run("ostree", f"--repo={self.repo}", "config", "set", "core.fsync", "false")
+            # No xattrs: they would be those of the overlay, and file capabilities are of no use to any test.
+            commit = ("commit", f"--branch={ref}", f"--tree=dir={directory}", "--no-xattrs", *options)
+            tools.run("ostree", f"--repo={self.repo}", *commit)
 
     def _forget(self, keep: Path) -> None:
         oldest = time.time() - UNUSED_DAYS * 86400  # noqa: TID251 - compared with file times

@@ -8,15 +8,18 @@ from one version of the tree to another, so that each update needs room in /boot
 
 from __future__ import annotations
 
+import contextlib
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 
-from integration.host import overlay
+from integration.host import overlay, process
 from integration.trees.base import kernel
 
 PLACEHOLDER_KERNEL = "6.0.0-placeholder"
 PLACEHOLDERS = {"vmlinuz": 64 << 10, "initramfs.img": 256 << 10}  # bytes
 AUTOVAR = "usr/lib/tmpfiles.d/00-autovar.conf"
+ADDED_VAR = "usr/lib/tmpfiles.d/01-autovar-added.conf"
 LINKS = {
     "home": "var/home",
     "root": "var/roothome",
@@ -42,13 +45,11 @@ d /var/usrlocal 0755 root root -
 NOT_KEPT = ("lib/dpkg", "lib/apt", "cache/apt", "cache/debconf", "cache/ldconfig", "home", "tmp", "lib/systemd/catalog")
 
 
-def convert(root: Path, version: str) -> None:
+def convert(root: Path) -> None:
     """Give `root`, writable and with nothing mounted below it, ostree's layout."""
     _drop_tmpfiles_of_links(root)
-    (root / AUTOVAR).write_text(TMPFILES + _tmpfiles_of(root / "var", root))
+    (root / AUTOVAR).write_text(TMPFILES + _tmpfiles_of(root / "var", root / "etc"))
     (root / "etc/.updated").unlink(missing_ok=True)
-    _write_release(root, version)
-    _place_kernel(root, version)
     for name in ("var", *MOUNT_POINTS, *LINKS):
         _remove(root / name)
     (root / "var").mkdir(mode=0o755)
@@ -60,6 +61,33 @@ def convert(root: Path, version: str) -> None:
     (root / "etc").rename(root / "usr/etc")
 
 
+@contextlib.contextmanager
+def etc_in_place(root: Path) -> Iterator[None]:
+    """Have the /etc of a converted root where programs look for it."""
+    etc = root / "etc"
+    etc.mkdir()
+    try:
+        process.run(["mount", "--bind", str(root / "usr/etc"), str(etc)], timeout=10)
+        try:
+            yield
+        finally:
+            process.run(["umount", str(etc)], timeout=10)
+    finally:
+        etc.rmdir()
+
+
+def finish(root: Path, version: str) -> None:
+    """Make a converted root, to which things were added since, one version of the operating system."""
+    known = {line.split()[1] for line in (root / AUTOVAR).read_text().splitlines()}
+    lines = _tmpfiles_of(root / "var", root / "usr/etc").splitlines(keepends=True)
+    if added := [line for line in lines if line.split()[1] not in known]:
+        (root / ADDED_VAR).write_text("".join(added))
+    for path in (root / "var").iterdir():
+        _remove(path)
+    _write_release(root, version)
+    _place_kernel(root, version)
+
+
 def _drop_tmpfiles_of_links(root: Path) -> None:
     """systemd's own lines want directories where links are."""
     for path in (root / "usr/lib/tmpfiles.d").glob("*.conf"):
@@ -69,9 +97,9 @@ def _drop_tmpfiles_of_links(root: Path) -> None:
             path.write_text("".join(kept))
 
 
-def _tmpfiles_of(var: Path, root: Path) -> str:
+def _tmpfiles_of(var: Path, etc: Path) -> str:
     """Lines for the directories and links below /var; regular files there are caches and made again."""
-    users, groups = _names(root / "etc/passwd"), _names(root / "etc/group")
+    users, groups = _names(etc / "passwd"), _names(etc / "group")
     lines = []
     for path in sorted(var.rglob("*")):
         name = path.relative_to(var)

@@ -35,7 +35,7 @@ class Part:
 
     name: str
     digest: bytes  # of all that the result depends on
-    install: Callable[[Path], None]  # gets the merged root, not yet in ostree's layout: /etc is /etc
+    install: Callable[[Path], None]  # gets the root with /etc at its place and what packages had in /var gone
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,35 @@
+"""The trees of containers, for the tests of all rings that need root and a Debian mirror as well."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from integration.host import machine
+from integration.host.conftest import say, unavailable
+from integration.host.errors import Unavailable
+from integration.trees.base import Flavour
+from integration.trees.forest import Forest
+
+__all__ = ["say"]
+
+HERE = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.is_relative_to(HERE):
+            item.add_marker(pytest.mark.host)
+
+
+@pytest.fixture(scope="session")
+def forest(say: Callable[[str], None]) -> Iterator[Forest]:
+    try:
+        grown = Forest(Flavour.CONTAINER, say)
+    except Unavailable as error:
+        unavailable(error)
+    machine.sweep()
+    yield grown
+    grown.close()
