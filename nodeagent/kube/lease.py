@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
@@ -41,6 +42,8 @@ __all__ = ["KubeLease", "LeaseSettings", "TokenStore"]
 
 WRITES: Final = 3  # tries where the lease changes between our reading and our writing
 RENEWALS: Final = 4  # in the time that a lease lasts
+RECENT: Final = 2.0
+"""Seconds for which ``holder`` goes by what was just read: it is asked after every other call."""
 
 
 class TokenStore(Protocol):
@@ -79,6 +82,8 @@ class KubeLease:
         self._leases = f"/apis/coordination.k8s.io/v1/namespaces/{settings.namespace}/leases"
         self._name = f"node-{settings.node}".lower()
         self._seen: Seen | None = None
+        self._last: NodeLease | None = None
+        self._looked = float("-inf")  # on the steady clock, when we last saw what is in _last
         self._valid_until = 0.0  # on the steady clock, of what this process wrote
         self._writing = asyncio.Lock()  # a renewal in the background must not meet a release
 
@@ -90,9 +95,9 @@ class KubeLease:
             for _ in range(WRITES):
                 try:
                     return await self._acquire(claim)
-                except Conflict:  # somebody else was faster, or changed something: look again
+                except (Conflict, NotFound):  # somebody else was faster, or changed something: look again
                     continue
-        raise Retryable(f"the lease {self._name} changes faster than it can be read", reason="LeaseContended")
+        raise self._contended()
 
     async def check(self, operation: str, *, need: float = 0.0, offline: bool = False) -> None:
         """``need`` is the longest that the next step takes, in seconds. With ``offline``, time that is left is enough
@@ -112,27 +117,25 @@ class KubeLease:
     async def release(self, operation: str) -> None:
         async with self._writing:
             token = await self._store.load()
-            if token is None or token.claim.operation != operation:
+            if token is not None and token.claim.operation != operation:
                 return
             for _ in range(WRITES):
                 lease = await self._read()
-                if lease is None or why_lost(token, lease):
+                if lease is None or not self._is_held(token, lease, operation):
                     break
-                try:
-                    await self._client.delete(
-                        f"{self._leases}/{self._name}", uid=lease.uid, resource_version=lease.version
-                    )
+                with suppress(Conflict):
+                    await self._delete(lease)
                     break
-                except NotFound:
-                    break
-                except Conflict:
-                    continue
             else:
-                raise Retryable(f"the lease {self._name} changes faster than it can be read", reason="LeaseContended")
-            await self._forget(token)
+                raise self._contended()
+            if token is not None and not token.lost:  # what was lost stays remembered: it must not be taken again
+                await self._store.save(None)
+            self._valid_until = 0.0
 
     async def holder(self) -> Holder | None:
-        lease = await self._read()
+        if self._clock.monotonic() - self._looked > RECENT:
+            await self._read()
+        lease = self._last
         if lease is None or not lease.identity:
             return None
         if self._judge(lease, Claim("", "", "", "")) is Standing.EXPIRED:
@@ -168,8 +171,8 @@ class KubeLease:
             await asyncio.sleep(jittered(self._settings.duration / RENEWALS * 0.8, random.random()))  # noqa: S311
             async with self._writing:
                 token = await self._store.load()
-                if token is None or token.lost or self._left() >= self._settings.duration:
-                    continue
+                if token is None or token.lost or self._left() > self._settings.duration:
+                    continue  # the last: written to last through a reboot, which a renewal would shorten
                 try:
                     await self._renew(token, await self._still_ours(token), self._settings.duration)
                 except AgentError:
@@ -215,7 +218,7 @@ class KubeLease:
             path = f"{self._leases}/{self._name}"
             try:
                 await self._write(self._client.patch(path, body), None, body, duration)
-            except Conflict:
+            except (Conflict, NotFound):
                 # Whoever changed it may have annotated it only. Without a token the caller looks again.
                 if token is None or attempt == WRITES:
                     raise
@@ -235,6 +238,7 @@ class KubeLease:
                 raise fault from None
             lease = found
         self._valid_until = started + duration - self._settings.slack
+        self._last, self._looked = lease, self._clock.monotonic()
         return lease
 
     async def _read(self) -> NodeLease | None:
@@ -242,6 +246,7 @@ class KubeLease:
             lease = read_lease(await self._client.get(f"{self._leases}/{self._name}"))
         except NotFound:
             lease = None
+        self._last, self._looked = lease, self._clock.monotonic()
         self._seen = Seen.again(self._seen, lease, self._clock.monotonic())
         return lease
 
@@ -279,11 +284,19 @@ class KubeLease:
             self.lost.set()
             raise Refused(f"the lease was lost: {why}", reason="LeaseLost")
 
-    async def _forget(self, token: LeaseToken) -> None:
-        """What was lost stays remembered until the next operation: it must not be taken again."""
-        self._valid_until = 0.0
-        if not token.lost:
-            await self._store.save(None)
+    def _is_held(self, token: LeaseToken | None, lease: NodeLease, operation: str) -> bool:
+        if token is not None:
+            return why_lost(token, lease) == ""
+        # A write that we gave up waiting for, and that was done after all: nobody else would give it back.
+        return (lease.notes.get("operation"), lease.notes.get("instance")) == (operation, self._settings.instance)
+
+    async def _delete(self, lease: NodeLease) -> None:
+        with suppress(NotFound):
+            await self._client.delete(f"{self._leases}/{self._name}", uid=lease.uid, resource_version=lease.version)
+        self._last = None
+
+    def _contended(self) -> Retryable:
+        return Retryable(f"the lease {self._name} changes faster than it can be read", reason="LeaseContended")
 
 
 def _describe(lease: NodeLease | None, standing: Standing) -> str:

@@ -12,7 +12,7 @@ from nodeagent.core.hints import HINTS, hint
 from nodeagent.host import faults
 
 PACKAGE = Path(nodeagent.__file__).parent
-ROOMS = ("agent", "core", "domains", "host", "log")  # errors of cli carry their own hints
+ROOMS = ("agent", "core", "domains", "host", "kube", "log")  # errors of cli carry their own hints
 POSITIONS = {"Next": 1, "_degraded": 2, "_failed": 2}
 """Functions that take a reason by position."""
 

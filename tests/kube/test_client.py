@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from nodeagent.errors import Refused, Retryable, Terminal, Unreachable
-from nodeagent.kube import client as module
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.credentials import Access
 from nodeagent.kube.errors import (
@@ -42,11 +41,6 @@ class Clock:
         return time.monotonic() + self.ahead
 
 
-@pytest.fixture(autouse=True)
-def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "FIRST_PAUSE", 0.01)
-
-
 def kubeconfig(directory: Path, server: str, **user: Any) -> Path:
     path = directory / "kubeconfig"
     document = {
@@ -63,7 +57,7 @@ def kubeconfig(directory: Path, server: str, **user: Any) -> Path:
 def connect(tmp_path: Path) -> Callable[..., KubeClient]:
     def make(server: Server, clock: Clock | None = None, **user: Any) -> KubeClient:
         path = kubeconfig(tmp_path, f"http://127.0.0.1:{server.port}", **(user or {"token": SECRET}))
-        return KubeClient(Access(str(path), private=str(tmp_path)), clock or Clock(), timeout=0.5)
+        return KubeClient(Access(str(path), private=str(tmp_path)), clock or Clock(), timeout=1.0)
 
     return make
 

@@ -1,0 +1,239 @@
+"""What no real API server does on request: writes that are done and never answered, in each place where one can be."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nodeagent.core.lease import LeaseToken
+from nodeagent.errors import Refused, Retryable, Unreachable
+from nodeagent.kube.client import KubeClient
+from nodeagent.kube.credentials import Access
+from nodeagent.kube.lease import KubeLease, LeaseSettings
+from tests.kube.server import CUT, Answer, Request, serving
+from tests.kube.test_client import kubeconfig
+
+LEASE = "/apis/coordination.k8s.io/v1/namespaces/medik8s-leases/leases"
+NODE = {"metadata": {"name": "n1", "uid": "node-uid"}}
+
+
+@dataclass
+class Clock:
+    ahead: float = 0.0
+
+    def now(self) -> str:
+        return ""
+
+    def monotonic(self) -> float:
+        return time.monotonic() + self.ahead
+
+
+@dataclass
+class Memory:
+    token: LeaseToken | None = None
+
+    async def load(self) -> LeaseToken | None:
+        return self.token
+
+    async def save(self, token: LeaseToken | None) -> None:
+        self.token = token
+
+
+@dataclass
+class Leases:
+    """One lease as an API server keeps it. ``after`` is called when a write was done, and may change the
+    answer; ``before`` says whether the connection goes before anything is done."""
+
+    lease: dict[str, Any] | None = None
+    writes: int = 0
+    after: Callable[[Request, Answer], Any] = lambda _, answer: answer
+    before: Callable[[Request], Any] = lambda _: None
+    log: list[str] = field(default_factory=list)
+
+    def answer(self, request: Request) -> Any:
+        if request.target.startswith("/api/v1/nodes/"):
+            return Answer(body=NODE)
+        if self.before(request):
+            return CUT
+        self.log.append(request.method)
+        match request.method:
+            case "GET":
+                return Answer(body=self.lease) if self.lease else Answer(404, {"message": "not found"})
+            case "POST" if self.lease:
+                return Answer(409, {"reason": "AlreadyExists", "message": "exists"})
+            case "POST":
+                self.lease = request.body
+                self.lease["metadata"]["uid"] = f"uid-{self.writes}"
+            case "PATCH" if self.lease is None:
+                return Answer(404, {"message": "not found"})
+            case "PATCH":
+                assert self.lease is not None
+                if request.body["metadata"]["resourceVersion"] != self.lease["metadata"]["resourceVersion"]:
+                    return Answer(409, {"reason": "Conflict", "message": "modified"})
+                for part in ("metadata", "spec"):
+                    self.lease[part].update(request.body.get(part, {}))
+            case "DELETE":
+                assert self.lease is not None
+                wanted = request.body["preconditions"]
+                if wanted["resourceVersion"] != self.lease["metadata"]["resourceVersion"]:
+                    return Answer(409, {"reason": "Conflict", "message": "modified"})
+                self.lease = None
+        self.touch()
+        return self.after(request, Answer(body=self.lease or {"kind": "Status"}))
+
+    def touch(self) -> None:
+        self.writes += 1
+        if self.lease is not None:
+            self.lease["metadata"]["resourceVersion"] = str(self.writes)
+
+
+@dataclass
+class Scene:
+    leases: Leases
+    memory: Memory
+    lease: KubeLease
+    client: KubeClient
+    clock: Clock
+
+
+@asynccontextmanager
+async def scene(directory: Path) -> AsyncIterator[Scene]:
+    leases, memory, clock = Leases(), Memory(), Clock()
+    async with serving(None) as server:
+        server.answer = leases.answer
+        path = kubeconfig(directory, f"http://127.0.0.1:{server.port}", token="t")
+        async with KubeClient(Access(str(path), private=str(directory)), clock, timeout=2.0) as client:
+            lease = KubeLease(client, LeaseSettings("n1", "host-a"), memory, clock, "boot-1")
+            yield Scene(leases, memory, lease, client, clock)
+
+
+def lose(method: str) -> Callable[[Request, Answer], Any]:
+    """The answer to the first write with this method is lost."""
+    left = [method]
+
+    def after(request: Request, answer: Answer) -> Any:
+        if request.method in left:
+            left.clear()
+            return CUT
+        return answer
+
+    return after
+
+
+async def test_a_lease_that_was_made_and_not_answered_is_ours(tmp_path: Path) -> None:
+    async with scene(tmp_path) as s:
+        s.leases.after = lose("POST")
+        await s.lease.acquire("nodeagent", "op", "why")
+        assert s.leases.log == ["GET", "POST", "GET"]
+        await s.lease.check("op", need=300)
+        assert s.leases.log.count("PATCH") == 0, "its time counts from before the write"
+
+
+async def test_a_renewal_that_was_done_and_not_answered_counts(tmp_path: Path) -> None:
+    async with scene(tmp_path) as s:
+        await s.lease.acquire("nodeagent", "op", "why")
+        s.leases.after = lose("PATCH")
+        await s.lease.before_reboot("op", 1800)
+        assert s.memory.token is not None
+        assert s.memory.token.rebooting
+        await s.lease.check("op", need=1700)
+        assert s.leases.log.count("PATCH") == 1
+
+
+async def test_a_write_that_was_not_done_does_not_count(tmp_path: Path) -> None:
+    async with scene(tmp_path) as s:
+        s.leases.before = lambda request: request.method == "POST"
+        with pytest.raises((Unreachable, Retryable)):
+            await s.lease.acquire("nodeagent", "op", "why")
+        assert s.memory.token is None
+
+
+async def test_a_write_that_was_done_much_later_is_given_back(tmp_path: Path) -> None:
+    async with scene(tmp_path) as s:
+        await s.lease.acquire("nodeagent", "op", "why")
+        s.memory.token = None  # as if we had given up before it was there
+        await s.lease.release("another")
+        assert s.leases.lease is not None
+        await s.lease.release("op")
+        assert s.leases.lease is None
+
+
+async def test_a_release_that_was_done_and_not_answered(tmp_path: Path) -> None:
+    async with scene(tmp_path) as s:
+        await s.lease.acquire("nodeagent", "op", "why")
+        s.leases.after = lose("DELETE")
+        with pytest.raises(Unreachable):
+            await s.lease.release("op")
+        await s.lease.release("op")
+        assert s.memory.token is None
+
+
+async def test_a_release_meets_a_change(tmp_path: Path) -> None:
+    async with scene(tmp_path) as s:
+        await s.lease.acquire("nodeagent", "op", "why")
+        touched: list[str] = []
+
+        def before(request: Request) -> None:
+            if request.method == "DELETE" and not touched:
+                touched.append(request.method)
+                s.leases.touch()
+
+        s.leases.before = before
+        await s.lease.release("op")
+        assert s.leases.lease is None
+        assert s.leases.log.count("DELETE") == 2
+
+
+async def test_a_lease_that_never_stands_still(tmp_path: Path) -> None:
+    async with scene(tmp_path) as s:
+        await s.lease.acquire("nodeagent", "op", "why")
+        s.leases.before = lambda request: s.leases.touch() if request.method != "GET" else None
+        for attempt in (s.lease.acquire("nodeagent", "op", "why"), s.lease.release("op")):
+            with pytest.raises(Retryable) as caught:
+                await attempt
+            assert caught.value.reason == "LeaseContended"
+        assert s.memory.token is not None
+
+
+async def test_it_goes_while_it_is_renewed(tmp_path: Path) -> None:
+    async with scene(tmp_path) as s:
+        await s.lease.acquire("nodeagent", "op", "why")
+
+        def before(request: Request) -> None:
+            if request.method == "PATCH":
+                s.leases.lease = None
+
+        s.leases.before = before
+        with pytest.raises(Refused) as caught:
+            await s.lease.check("op", need=3000)
+        assert caught.value.reason == "LeaseLost"
+
+
+async def test_a_long_suspend_is_noticed(tmp_path: Path) -> None:
+    async with scene(tmp_path) as s:
+        await s.lease.acquire("nodeagent", "op", "why")
+        s.clock.ahead = 10_000.0
+        before = s.leases.log.count("PATCH")
+        await s.lease.check("op")
+        assert s.leases.log.count("PATCH") == before + 1, "nobody took it, and it is renewed before anything is done"
+
+
+async def test_who_asks_twice_is_answered_from_memory(tmp_path: Path) -> None:
+    async with scene(tmp_path) as s:
+        await s.lease.acquire("nodeagent", "op", "why")
+        asked = s.client.requests
+        holder = await s.lease.holder()
+        assert holder is not None
+        assert holder.operation == "op"
+        assert s.client.requests == asked
+        await s.lease.release("op")
+        assert await s.lease.holder() is None
+        s.clock.ahead = 3.0
+        assert await s.lease.holder() is None
+        assert s.client.requests == asked + 3, "read and deleted; read again"
