@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from integration.host import overlay, process
-from integration.host.conftest import say as say  # noqa: PLC0414 - the fixture, for here as well
+from integration.host.conftest import say as say
 from integration.host.conftest import unavailable
 from integration.host.errors import Unavailable
 from integration.host.image import cache_directory
@@ -21,6 +21,7 @@ from integration.trees.base import Flavour, base
 from integration.trees.tools import Toolbox, scratch
 
 HERE = Path(__file__).parent
+WORKSHOP_SIZE = "512m"
 BoxMaker = Callable[..., Box]
 _numbers = itertools.count()
 
@@ -46,9 +47,9 @@ def root(say: Callable[[str], None]) -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def workshop() -> Iterator[Path]:
-    """A directory on the disk of the cache; removed with everything in it, immutable or not."""
+    """A directory in memory: every commit of libostree syncs the whole file system, and a disk has other users."""
     directory = cache_directory() / "scratch" / f"rpmostreed-{secrets.token_hex(4)}"
-    directory.mkdir(parents=True)
+    overlay.mount_tmpfs(directory, WORKSHOP_SIZE)
     yield directory
     overlay.unmount_below(directory)
     overlay.remove_tree(directory)

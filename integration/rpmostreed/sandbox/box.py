@@ -18,7 +18,7 @@ from integration.rpmostreed import install
 from integration.rpmostreed.sandbox.template import Template
 
 HERE = Path(__file__).parent
-GUEST = "usr/lib/rpmostreed-sandbox"
+GUEST = f"{install.PROGRAM}/integration/rpmostreed/sandbox"
 NAME = "org.projectatomic.rpmostree1"
 SYSROOT = "/org/projectatomic/rpmostree1/Sysroot"
 OS = "/org/projectatomic/rpmostree1/tiny"
@@ -32,7 +32,7 @@ class SandboxError(Exception):
 def prepare(root: Path) -> None:
     """Give a Debian root the stand-in and what runs beside it in the sandbox."""
     install.install_into(root)
-    for name in ("guest.py", "wire.py"):
+    for name in ("__init__.py", "guest.py", "wire.py"):
         target = root / GUEST / name
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(HERE / name, target)
@@ -62,11 +62,11 @@ class Box:
                     str(HERE / "enter.py"),
                 ),
                 *map(str, arguments),
-                *("/usr/bin/python3", "-B", f"/{GUEST}/guest.py"),
+                *("/usr/bin/python3", "-BP", "-m", "integration.rpmostreed.sandbox.guest"),
             ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8"},
+            env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8", "PYTHONPATH": f"/{install.PROGRAM}"},
             text=True,
             bufsize=1,
         )
@@ -104,9 +104,16 @@ class Box:
             raise SandboxError(f"{argv}: {status}: {err}")
         return str(out) + str(err)
 
+    def background(self, program: str) -> str:
+        """Run Python until the sandbox ends; returns the first line that it prints."""
+        return str(self.ask("background", program=program))
+
     def read(self, path: str) -> str | None:
         text = self.ask("read", path=path)
         return None if text is None else str(text)
+
+    def exists(self, path: str) -> bool:
+        return bool(self.ask("run", argv=["test", "-e", path], environment={})[0] == 0)
 
     def write(self, path: str, text: str) -> None:
         self.ask("write", path=path, text=text)
@@ -189,7 +196,8 @@ class Client(Connection):
         return self.result(path, "org.freedesktop.DBus.Properties.Get", f"('{NAME}.{interface}', '{name}')")
 
     def deployments(self) -> list[dict[str, Any]]:
-        self.result(SYSROOT, "Sysroot.Reload")
+        # One that just died or is leaving gets the call and answers nothing: that is for the caller to bear.
+        self.box.wait_until(lambda: "value" in self.call(SYSROOT, "Sysroot.Reload"))
         return list(self.property(SYSROOT, "Sysroot", "Deployments"))
 
     def bus(self, method: str, body: str) -> dict[str, Any]:
@@ -199,11 +207,17 @@ class Client(Connection):
     def subscribe(self) -> None:
         self.bus("AddMatch", f"(\"type='signal',sender='{NAME}'\",)")
 
-    def transact(self, member: str, body: str, timeout: float = 20.0) -> Peer:
-        """Call a method of the OS that makes a transaction, start it, and wait for its end."""
+    def transact(self, member: str, body: str, timeout: float = 20.0, *, leave: bool = True) -> Peer:
+        """Call a method of the OS that makes a transaction, start it, and wait for its end.
+
+        Without `leave` the peer stays connected, and the transaction with it.
+        """
         peer = self.peer(self.result(OS, f"OS.{member}", body))
         peer.start()
         peer.finished(timeout)
+        if leave:
+            peer.close()
+            self.result(SYSROOT, "Sysroot.Reload")  # answered after the daemon saw the peer leave
         return peer
 
     def peer(self, address: str) -> Peer:

@@ -13,7 +13,9 @@ from pathlib import Path
 STATEROOT = "ostree/deploy/tiny"
 
 
-def main(root: Path, sysroot: Path, registry: Path, scratch: Path, *command: str) -> None:
+def main(*arguments: str) -> None:
+    root, sysroot, registry, scratch = map(Path, arguments[:4])
+    command = arguments[4:]
     booted = min((sysroot / STATEROOT / "deploy").glob("*.0"))
     target = scratch / "root"
     target.mkdir(exist_ok=True)
@@ -42,4 +44,4 @@ def _mount(*arguments: str | Path) -> None:
 
 
 if __name__ == "__main__":
-    main(*map(Path, sys.argv[1:5]), *sys.argv[5:])
+    main(*sys.argv[1:])

@@ -12,10 +12,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent))
+from integration.rpmostreed.sandbox.wire import BUS, Wire
 
-from wire import BUS, Wire  # type: ignore[import-not-found]  # noqa: E402 - a script of the sandbox, no package
-
+MODULE = "integration.rpmostreed.sandbox.guest"
 BUS_ADDRESS = "unix:path=/run/bus"
 CONFIG = """<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-BUS Bus Configuration 1.0//EN"
  "http://www.freedesktop.org/standards/dbus/1.0/busconfig.dtd">
@@ -53,14 +52,14 @@ class Guest:
         stub.parent.mkdir()
         stub.write_text(SYSTEMCTL)
         stub.chmod(0o755)
-        log = Path("/run/daemon.log").open("wb")
-        subprocess.Popen(
-            ["dbus-daemon", "--config-file=/run/bus.conf", "--nofork", "--nopidfile"],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            env={"PATH": "/run/bin:/usr/bin:/usr/sbin", "DBUS_SYSTEM_BUS_ADDRESS": BUS_ADDRESS, **environment},
-        )
+        with Path("/run/daemon.log").open("wb") as log:
+            subprocess.Popen(
+                ["dbus-daemon", "--config-file=/run/bus.conf", "--nofork", "--nopidfile"],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={"PATH": "/run/bin:/usr/bin:/usr/sbin", "DBUS_SYSTEM_BUS_ADDRESS": BUS_ADDRESS, **environment},
+            )
 
     def do_connect(self, address: str | None = None) -> int:
         identifier = len(self._wires)
@@ -100,7 +99,17 @@ class Guest:
 
     def do_as(self, uid: int, **call: Any) -> Any:
         done = subprocess.run(
-            ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", sys.executable, __file__, "--once"],
+            [
+                "setpriv",
+                f"--reuid={uid}",
+                f"--regid={uid}",
+                "--clear-groups",
+                sys.executable,
+                "-P",
+                "-m",
+                MODULE,
+                "--once",
+            ],
             input=json.dumps(call),
             capture_output=True,
             text=True,
@@ -113,6 +122,11 @@ class Guest:
     def do_run(self, argv: list[str], environment: dict[str, str]) -> list[Any]:
         done = subprocess.run(argv, capture_output=True, text=True, check=False, env={**os.environ, **environment})
         return [done.returncode, done.stdout, done.stderr]
+
+    def do_background(self, program: str) -> str:
+        child = subprocess.Popen([sys.executable, "-B", "-c", program], stdout=subprocess.PIPE, text=True)
+        assert child.stdout is not None
+        return child.stdout.readline().strip()
 
     def do_read(self, path: str) -> str | None:
         return Path(path).read_text() if Path(path).exists() else None

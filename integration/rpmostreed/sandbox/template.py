@@ -20,6 +20,7 @@ LINKS = {"bin": "usr/bin", "sbin": "usr/sbin", "lib": "usr/lib", "lib64": "usr/l
 DIRECTORIES = ("boot", "dev", "proc", "run", "sys", "sysroot", "tmp", "var", "registry")
 ETC = ("passwd", "group", "nsswitch.conf", "ld.so.cache")
 CONTENT_FILES = 24
+CHUNKS = 7  # and one layer more, with the commit itself
 PUBLISH = ("env", f"PYTHONPATH=/{install.PROGRAM}", "python3", "-m", "integration.rpmostreed.standin.publish")
 
 
@@ -41,18 +42,19 @@ def build(directory: Path, root: Path, tools: Toolbox) -> Template:
     for index, version in enumerate(("old", "1", "2", "3")):
         tree = directory / "trees" / version
         _write_tree(tree, version, root)
-        parent = f"--parent={commits[previous]}" if (previous := {"2": "1", "3": "2"}.get(version, "")) else ""
+        previous = {"2": "1", "3": "2"}.get(version)
+        branch = "os/old" if version == "old" else BRANCH
         commits[version] = tools.said(
             *("ostree", "commit", f"--repo={repo}", f"--tree=dir={tree}", "--canonical-permissions"),
-            *(f"--branch={'os/old' if version == 'old' else BRANCH}", f"--timestamp=@{1_700_000_000 + index * 86400}"),
+            *(f"--branch={branch}", f"--bind-ref={BRANCH}", f"--timestamp=@{1_700_000_000 + index * 86400}"),
             *(f"--add-metadata-string=version={version}", "--add-metadata-string=ostree.bootable=true"),
-            *([parent] if parent else []),
+            *([f"--parent={commits[previous]}"] if previous else []),
         )
     _deploy(tools, sysroot, repo, commits["1"])
     digests = {
         version: tools.said(
             *(*PUBLISH, f"--registry={registry}", f"--from={repo}", f"--commit={commits[version]}"),
-            *(f"--name={IMAGE}", f"--tag={version}", "--chunks=4"),
+            *(f"--name={IMAGE}", f"--tag={version}", f"--chunks={CHUNKS}"),
         )
         for version in ("2", "3")
     }
@@ -70,9 +72,9 @@ def _write_tree(tree: Path, version: str, root: Path) -> None:
         f"usr/lib/modules/{KERNEL}/initramfs.img": f"initramfs {version}\n",
         "usr/etc/from-the-os": f"{version}\n",
         "usr/share/rpmostreed-standin/packages/bash": "bash\n",
-        # A third of the content is new in each version, so that images share layers.
+        # Little is new in each version, so that images share layers.
         **{
-            f"usr/share/content/{index}": f"{index} {version if index % 3 == 0 else ''}\n" * 50
+            f"usr/share/content/{index}": f"{index} {version if index == 0 else ''}\n" * 50
             for index in range(CONTENT_FILES)
         },
     }

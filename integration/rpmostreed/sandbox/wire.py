@@ -11,7 +11,7 @@ import threading
 import time
 from typing import Any
 
-from gi.repository import Gio, GLib
+from integration.rpmostreed.standin.gir import Gio, GLib
 
 HEADER = 16
 BUS = ("org.freedesktop.DBus", "/org/freedesktop/DBus", "org.freedesktop.DBus")

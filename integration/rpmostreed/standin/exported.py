@@ -7,6 +7,7 @@ Being on the bus socket, it has no order towards anything on a transaction's pee
 from __future__ import annotations
 
 import threading
+import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -56,6 +57,9 @@ class Exported:
     def set(self, name: str, value: Any) -> None:
         """From any thread."""
         with self._lock:
+            if not self._connections:
+                self._properties[name] = value  # nobody can have seen the one before
+                return
             first = not self._before
             self._before.setdefault(name, self._properties[name])
             self._properties[name] = value
@@ -84,7 +88,11 @@ class Exported:
 
     def _call(self, *arguments: Any) -> None:
         *_, method, parameters, invocation = arguments
-        self._handler(method, parameters, invocation)
+        try:
+            self._handler(method, parameters, invocation)
+        except Exception as error:  # a caller must not wait for ever for a bug of ours
+            traceback.print_exc()
+            invocation.return_dbus_error("org.freedesktop.DBus.Error.Failed", f"bug of the stand-in: {error!r}")
 
     def _get(self, *arguments: Any) -> Any:
         return self.property(arguments[4])

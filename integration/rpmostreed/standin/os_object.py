@@ -224,7 +224,7 @@ class OsObject:
             target = self._daemon.sysroot.get_merge_deployment(self.name)
         if target is None:
             raise Failed(f"No deployments found for os {self.name}")
-        invocation.return_value(GLib.Variant("(@a{sv})", (boot_config(target),)))
+        invocation.return_value(GLib.Variant.new_tuple(boot_config(target)))
 
     def _Search(self, parameters: Any, invocation: Any) -> None:  # noqa: N802
         if not parameters.unpack()[0]:

@@ -14,6 +14,7 @@ class Profile:
 
     year: int
     constant_peer_path: bool  # since 2023-02; before it every transaction had an abstract socket of its own
+    leaves_socket_file: bool  # GLib's server removes its socket when it stops, but not in all releases
     legacy_lock_file: bool  # the lock is /run/ostree/staged-deployment-locked instead of a key of the staged state
     first_title: str | None  # before the worker runs; None reaches clients as "" and error texts as "(null)"
     layers: Literal["messages", "tasks", "counted tasks"]  # how the pull of each layer is shown
@@ -25,6 +26,7 @@ PROFILES = {
     2022: Profile(
         year=2022,
         constant_peer_path=False,
+        leaves_socket_file=False,
         legacy_lock_file=True,
         first_title=None,
         layers="messages",
@@ -34,6 +36,7 @@ PROFILES = {
     2024: Profile(
         year=2024,
         constant_peer_path=True,
+        leaves_socket_file=True,
         legacy_lock_file=True,
         first_title="new-deployment",
         layers="tasks",
@@ -43,6 +46,7 @@ PROFILES = {
     2026: Profile(
         year=2026,
         constant_peer_path=True,
+        leaves_socket_file=False,
         legacy_lock_file=False,
         first_title="new-deployment",
         layers="counted tasks",

@@ -4,8 +4,8 @@
         --name quay.io/example/os --tag stable [--chunks 5] [--custom REV ...] \\
         [--user U --password P] [--signature good]
 
-Prints the digest. The files of the commit are spread over `chunks` layers by their checksums, so that two versions of a
-system share the chunks in which nothing changed; the complete commit is one more layer.
+Prints the digest. The files of the commit are spread over `chunks` layers by their paths, so that two versions of
+a system share the chunks in which nothing changed; the complete commit is one more layer.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import argparse
 import hashlib
 import json
 import sys
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -105,7 +106,7 @@ def _chunks(repo: Any, commit: str, count: int) -> list[dict[str, Any]]:
     _, root, _ = repo.read_commit(commit, None)
     pieces: list[list[_Found]] = [[] for _ in range(count)]
     for found in _files(root, ""):
-        pieces[int(found.checksum[:8], 16) % count].append(found)
+        pieces[zlib.crc32(found.path.encode()) % count].append(found)
     layers = []
     for index, piece in enumerate(pieces):
         if not piece:

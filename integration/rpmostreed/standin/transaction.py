@@ -7,6 +7,7 @@ then. Before Start it lives as long as its caller's bus name. After Start nothin
 from __future__ import annotations
 
 import os
+import socket
 import threading
 import traceback
 from collections.abc import Callable
@@ -269,6 +270,8 @@ class Transaction:
             GLib.source_remove(self._force_close)
         self._unlock()
         self._server.stop()
+        if self._host.settings.profile.leaves_socket_file:
+            _leave_socket_file()
         for connection in self._peers.connections:
             self._peers.unexport(connection)
             connection.close(None, None)
@@ -283,3 +286,9 @@ class Transaction:
         if self._watch is not None:
             Gio.bus_unwatch_name(self._watch)
             self._watch = None
+
+
+def _leave_socket_file() -> None:
+    """One that nobody listens on: connecting is refused, and its being there proves nothing."""
+    with socket.socket(socket.AF_UNIX) as stale:
+        stale.bind(PEER_PATH)
