@@ -108,7 +108,8 @@ class Executor:
         if to.phase is Phase.WRITING and not record.wrote_boot:
             record = replace(record, wrote_boot=boot_id)
         if to.phase is Phase.IDLE:
-            record = _rest(record)
+            rest = at_rest(record) if to.reason == SUPERSEDED else Record(avoided=record.avoided)
+            record = replace(rest, since=now, boot_id=boot_id, reason=to.reason, message=to.message)
         await (to.save or self.ports.store.save)(record)
         if to.phase is Phase.IDLE and to.reason != SUPERSEDED:
             self._tell_done(update)
@@ -143,8 +144,12 @@ class Executor:
         return await self._superseded(update)
 
     async def _abandon(self, update: Update) -> Next:
-        if self.ports.os is not None:
-            await discard_ours(self.ports.os, update.record)
+        if self.ports.os is not None and update.target is not None:
+            try:
+                await discard_ours(self.ports.os, update.record)
+                update.record = replace(update.record, os_target=None, staged="", staged_boot="")
+            except AgentError as error:  # the record at rest keeps what is ours; the loop discards it later
+                narrate(self.ports, update, EventKind.WARNING, str(error), reason=error.reason)
         return Next(Phase.IDLE, SUPERSEDED, "a newer desired config is there; nothing was changed yet")
 
     async def _leasing(self, update: Update) -> Next:
@@ -322,12 +327,6 @@ class Executor:
         update.record = replace(record, rejected=record.to_digest, rejected_why=message)
         entry = entry_of(record, update.plan, self.ports.clock.now(), "degraded", reason, message)
         return Next(Phase.DEGRADED, reason, message, save=lambda after: self.ports.store.close_update(after, entry))
-
-
-def _rest(record: Record) -> Record:
-    """The record of a host with nothing under way."""
-    rest = Record(since=record.since, boot_id=record.boot_id, reason=record.reason, message=record.message)
-    return replace(rest, avoided=record.avoided)
 
 
 def _reboots(update: Update) -> bool:

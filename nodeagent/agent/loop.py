@@ -95,8 +95,7 @@ class Loop:
         match decision:
             case Decision.START_OVER:
                 await self.ports.lease.release(record.update_id)
-                rest = replace(at_rest(record), rejected=record.rejected, rejected_why=record.rejected_why)
-                await self._save(rest, Phase.IDLE)
+                await self._save(at_rest(record), Phase.IDLE)
                 return
             case Decision.VERIFY | Decision.REVERT | Decision.STAGE if rebooted:
                 await self._enter_after_boot(update, _AFTER_BOOT[decision])
@@ -153,7 +152,9 @@ class Loop:
         if desired.source.digest == current and not half_way:
             record = await self._tidy(record)
             if record.phase is Phase.DEGRADED:  # somebody took the refused config back
-                await self._save(replace(at_rest(record), to_name=self._wanted), Phase.IDLE)
+                await self._save(
+                    replace(at_rest(record), to_name=self._wanted, rejected="", rejected_why=""), Phase.IDLE
+                )
             return None
         avoided = self._avoid or record.avoided
         if desired.source.digest == avoided:
@@ -168,6 +169,8 @@ class Loop:
         if half_way:
             await self.ports.lease.release(record.update_id)
         staged = await self._leftover(record, update)
+        if record.rejected != update.record.to_digest:  # until this one has failed, that is the one that did
+            update.record = replace(update.record, rejected=record.rejected, rejected_why=record.rejected_why)
         update.record = advance(
             replace(update.record, phase=record.phase, avoided=avoided, staged=staged),
             Phase.LEASING if update.target is None else Phase.STAGING,

@@ -12,7 +12,7 @@ from nodeagent.agent.context import Limits, Ports, Update
 from nodeagent.agent.verify import in_force, mismatches, os_mismatches, with_os
 from nodeagent.agent.writing import managed_keys
 from nodeagent.core.change import ActionType, Plan
-from nodeagent.core.deployment import OS_DOMAINS, OsTarget, target_between, target_to_dict
+from nodeagent.core.deployment import OS_DOMAINS, OsTarget, target_between, target_to_dict, unmet
 from nodeagent.core.machineconfig import ConfigSource, MachineConfig
 from nodeagent.core.plan import make_plan
 from nodeagent.core.plan_json import plan_to_dict
@@ -114,6 +114,8 @@ class Preflight:
             )
         target = target_between(old, new)
         if self.ports.os is not None and target is not None:
+            if not unmet(target, await self.ports.os.booted()):
+                return None  # the config speaks of less than before, and the host has all of it
             await self.ports.os.guard(target)
         elif any(action.type is ActionType.REBOOT for p in changes for action in p.actions):
             # Only the place where packages come from changes, and we do not install from there.

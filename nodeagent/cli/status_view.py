@@ -59,6 +59,8 @@ def _style(phase: str, reason: str) -> str:
 
 
 def _step(step: dict[str, Any], *, bar: bool) -> str:
+    if not step["count"]:  # a task without parts that could be counted
+        return printable(step["name"])
     counted = f"{step['index']}/{step['count']} ({step['percent']} %)"
     if not bar:
         return f"{printable(step['name'])}, {counted}"
@@ -82,14 +84,15 @@ def _lease(lease: dict[str, Any], now: datetime) -> str:
 
 def _deployment(deployment: dict[str, Any]) -> str:
     marks = [mark for mark in ("booted", "staged", "locked") if deployment[mark]]
-    return f"{deployment['version']} {deployment['checksum'][:12]}" + (f" ({', '.join(marks)})" if marks else "")
+    name = " ".join(part for part in (deployment["version"], deployment["checksum"][:12]) if part)
+    return printable(name) + (f" ({', '.join(marks)})" if marks else "")
 
 
 def progress_line(status: dict[str, Any]) -> str:
     """For logs and pipes: what changed, in one line."""
     parts = [status["phase"]]
     if step := status["step"]:
-        parts.append(f"{step['index']}/{step['count']} {step['name']}")
+        parts.append(f"{step['index']}/{step['count']} {step['name']}" if step["count"] else step["name"])
     if status["reason"]:
         parts.append(status["reason"])
     if status["message"]:

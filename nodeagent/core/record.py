@@ -84,9 +84,15 @@ def advance(record: Record, to: Phase, *, now: str, boot_id: str, reason: str = 
 
 
 def at_rest(record: Record) -> Record:
-    """What outlives an update: who was rolled back from, and what may still be staged and is ours to discard."""
+    """What outlives an update that touched nothing: configs that are not tried by themselves, and what may still be
+    staged and is ours to discard."""
     return Record(
-        avoided=record.avoided, os_target=record.os_target, staged=record.staged, staged_boot=record.staged_boot
+        rejected=record.rejected,
+        rejected_why=record.rejected_why,
+        avoided=record.avoided,
+        os_target=record.os_target,
+        staged=record.staged,
+        staged_boot=record.staged_boot,
     )
 
 

@@ -84,6 +84,7 @@ class World:
     finalization_fails: str = ""
     finalize_failure: str = ""
     boot_menu: dict[int, str] = field(default_factory=dict)  # a person chooses this deployment at that boot
+    tampers: dict[str, Node] = field(default_factory=dict)  # what somebody writes to the disk at each boot
     forget_staged: int = 0  # so many finalizations do not happen, and nobody knows why
     wrong_kernel_arguments: bool = False
     staged_with_lease: list[str] = field(default_factory=list)  # who held the lease while something was staged
@@ -99,6 +100,7 @@ class World:
     events: list[Event] = field(default_factory=list)
     fuse: int = -1  # the port call at which we die; -1: never
     calls: int = 0
+    killed_before: str = ""  # the phase that the record must not come to
     rebooting: asyncio.Event | None = None
 
     def tick(self) -> None:
@@ -167,6 +169,7 @@ class World:
             self._drop_staged()
             menu = self.boot_menu.get(self.boot, "")
             self._boot_into(next((d for d in self.deployments if d.id == menu), self.deployments[0]))
+        self.disk.update(self.tampers)
         for unit in self.units.values():
             if unit.load == "loaded" and unit.file == "enabled":
                 unit.read = dict(self.disk)
@@ -463,6 +466,8 @@ class FakeStore:
 
     async def save(self, record: Record) -> None:
         self.world.tick()
+        if record.phase == self.world.killed_before:
+            raise Killed
         self.world.record = record_to_dict(record)
         self.world.tick()
 

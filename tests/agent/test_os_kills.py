@@ -6,9 +6,13 @@ nothing is left staged, the lease is free, and the host was not rebooted more of
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Coroutine
 
+import looptime
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from nodeagent.core.deployment import staged
 from nodeagent.core.machineconfig import MachineConfig, UnitEntry
@@ -27,9 +31,11 @@ BUSY = on(
 CASES = {"image and files": NEW, "kernel arguments only": KARGS, "all at once": BUSY}
 
 
-async def kill_at(host: Host, fuse: int, *, power: bool) -> None:
+async def kill_at(host: Host, fuse: int, *, power: bool, before: Phase | None = None) -> None:
+    """At that call, or when the record is about to say ``before``."""
     host.world.calls = 0
     host.world.fuse = fuse
+    host.world.killed_before = str(before) if before else ""
     try:
         for _ in range(6):  # lives: a reboot that the agent asked for is not the end of the story
             if await host._live():
@@ -38,6 +44,7 @@ async def kill_at(host: Host, fuse: int, *, power: bool) -> None:
         if power:
             host.world.power_cut()
     host.world.fuse = -1
+    host.world.killed_before = ""
 
 
 def assert_at(host: Host, wanted: MachineConfig, *others: MachineConfig) -> None:
@@ -130,3 +137,46 @@ async def test_killed_at_every_point_of_a_way_back(
         assert booted_digest(host.world) == A_DIGEST
         assert host.world.passwords["core"] == "!"
         assert host.actions().count("reboot") <= reboots, f"fuse {fuse}"
+
+
+@settings(max_examples=40)
+@given(kills=st.lists(st.tuples(st.integers(1, 45), st.booleans()), max_size=8))
+def test_killed_again_and_again(kills: list[tuple[int, bool]]) -> None:
+    """Any number of kills, two power cuts: a third may be the one too many between the unlock and the finalization."""
+
+    async def story() -> None:
+        host = await at_old()
+        host.want(BUSY)
+        cuts = 0
+        for fuse, power in kills:
+            cuts += power
+            await kill_at(host, fuse, power=power and cuts <= 2)
+        await host.settle()
+        assert host.phase is Phase.IDLE, host.record
+        assert_at(host, BUSY, OLD)
+        assert host.actions().count("reboot") <= 3
+        assert set(host.world.staged_with_lease) <= {"nodeagent"}
+
+    run(story())
+
+
+async def test_cuts_before_the_unlock_are_no_reason_to_give_up() -> None:
+    """What was staged does not survive a boot that nobody asked for: that is expected, and counts for nothing."""
+    host = await at_old()
+    host.want(BUSY)
+    for _ in range(5):
+        await kill_at(host, 10_000, power=False, before=Phase.REBOOTING)
+        assert host.record.phase is Phase.ACTING
+        host.world.power_cut()
+    await host.settle()
+    assert (host.phase, host.record.reason) == (Phase.IDLE, "")
+    assert_at(host, BUSY, OLD)
+
+
+def run(story: Coroutine[None, None, None]) -> None:
+    loop = looptime.new_event_loop()
+    try:
+        loop.run_until_complete(story)
+    finally:
+        loop.close()
+        asyncio.set_event_loop(None)

@@ -149,6 +149,16 @@ async def test_what_the_merge_of_etc_takes_back_is_written_again() -> None:
     assert (host.world.history[-1].outcome, host.world.history[-1].reboots) == ("done", 2)
 
 
+async def test_what_is_never_as_configured_is_written_again_only_once() -> None:
+    host = await at_old()
+    host.world.tampers["/etc/app/y"] = FileNode(b"mine")
+    host.want(NEW)
+    await host.settle()
+    assert (host.record.reason, host.record.revert_reason) == ("Reverted", "VerifyFailed")
+    assert host.actions() == ["reboot"] * 4, "there, again, back, and once more because files were restored"
+    assert booted_digest(host.world) == A_DIGEST
+
+
 # Refused, waiting, given up
 
 

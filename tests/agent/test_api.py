@@ -1,0 +1,93 @@
+"""What the daemon does for others, over the host in memory."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from nodeagent.agent.api import Api
+from nodeagent.agent.preflight import Desired
+from nodeagent.agent.report import Report
+from nodeagent.core.phase import Phase
+from nodeagent.core.status import Status
+from nodeagent.core.tree import FileNode
+from nodeagent.errors import Refused
+from tests.agent.harness import Host, config
+from tests.agent.oshost import NEW, at_old
+
+pytestmark = pytest.mark.looptime
+
+DESIRED = "/etc/nodeagent/machineconfig.yaml"
+
+
+def api(host: Host, phase: Phase = Phase.IDLE) -> Api:
+    loop = host.build()
+
+    async def nothing(*_: object) -> None: ...
+
+    async def parse(_: bytes) -> Desired:
+        raise AssertionError
+
+    return Api(
+        loop.ports,
+        loop,
+        Report(Status(phase=phase)),
+        desired_path=DESIRED,
+        parse=parse,
+        load=host._load,
+        reload=nothing,
+    )
+
+
+async def test_rollback_writes_the_config_before_and_avoids_the_present_one() -> None:
+    host = await at_old()
+    old = host.world.current
+    host.want(NEW)
+    await host.settle()
+    new = host.world.current
+    asked = api(host)
+    assert await asked.rollback() == "old"
+    assert host.world.disk[DESIRED] == FileNode(b"", 0o600)
+    host.wanted = old  # which is what that file says now
+    assert host.loop is not None
+    assert host.loop._avoid == new
+
+
+async def test_rollback_is_refused_without_a_config_before_and_in_an_update() -> None:
+    host = await at_old()
+    with pytest.raises(Refused, match="no config before") as no_previous:
+        await api(host).rollback()
+    assert no_previous.value.reason == "NoPrevious"
+    with pytest.raises(Refused) as under_way:
+        await api(host, Phase.STAGING).rollback()
+    assert under_way.value.reason == "UpdateUnderWay"
+    assert DESIRED not in host.world.disk
+
+
+async def test_rollback_to_what_would_be_refused_changes_nothing() -> None:
+    host = await at_old()
+    host.want(NEW)
+    await host.settle()
+    host.world.guard_error = Refused("zincati", reason="OtherDriver")
+    with pytest.raises(Refused, match="zincati"):
+        await api(host).rollback()
+    assert DESIRED not in host.world.disk
+
+
+async def test_verify_tells_drift_of_the_os_too() -> None:
+    host = await at_old()
+    assert json.loads(await api(host).verify())["ok"]
+    host.want(NEW)
+    await host.settle()
+    host.world.deployments.reverse()
+    host.world.power_cut()
+    drift = json.loads(await api(host).verify())["drift"]
+    assert [one["entry"] for one in drift] == ["osImageURL:osImageURL"]
+
+
+async def test_a_config_without_an_os_is_verified_without_asking_for_one() -> None:
+    host = await at_old(config("plain", {"/etc/quiet/q": "1"}))
+    asked = api(host)
+    host.world.os_errors = 100
+    assert json.loads(await asked.verify())["ok"]
