@@ -24,7 +24,7 @@ from integration.ostreehost.machine import OstreeHost
 from integration.trees import parts
 from integration.trees.conftest import forest
 from integration.trees.forest import Commit, Forest
-from integration.trees.registry import Published, Registry
+from integration.trees.registry import Published, Pulled, Registry
 from integration.trees.tree import A, B, Tree
 
 __all__ = ["forest", "package", "pytest_runtest_makereport", "say"]
@@ -44,11 +44,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture
 def make_ostree_host(request: pytest.FixtureRequest, forest: Forest) -> Iterator[OstreeHostMaker]:
-    """Makes hosts, off, with a tree deployed (A if none is given) and any arguments of OstreeHost."""
+    """Makes hosts, off, with a tree or an image deployed (A if none is given) and any arguments of OstreeHost."""
     hosts: list[OstreeHost] = []
 
-    def make(tree: Tree = A, **options: Any) -> OstreeHost:
-        hosts.append(OstreeHost(forest, forest.commit(tree), **options))
+    def make(source: Tree | Pulled = A, **options: Any) -> OstreeHost:
+        made = forest.commit(source) if isinstance(source, Tree) else source
+        hosts.append(OstreeHost(forest, made, **options))
         return hosts[-1]
 
     yield make
@@ -96,14 +97,21 @@ def registry(forest: Forest) -> Iterator[Registry]:
 @pytest.fixture(scope="session")
 def publish(forest: Forest, registry: Registry, node_tree: Callable[[Tree], Tree]) -> Publish:
     """Makes the image of a tree, with nodeagent in it, that nodes can update to; its tag is the version."""
-    return lambda tree: registry.publish(forest.commit(node_tree(tree)), IMAGE, tree.version)
+    published: dict[bytes, Published] = {}
+
+    def once(tree: Tree) -> Published:
+        if tree.key() not in published:
+            published[tree.key()] = registry.publish(forest.commit(node_tree(tree)), IMAGE, tree.version)
+        return published[tree.key()]
+
+    return once
 
 
 @pytest.fixture
-def make_ostree_node(
-    make_ostree_host: OstreeHostMaker, node_tree: Callable[[Tree], Tree], registry: Registry
-) -> OstreeHostMaker:
+def make_ostree_node(make_ostree_host: OstreeHostMaker, publish: Publish, registry: Registry) -> OstreeHostMaker:
     """Makes hosts with nodeagent and the stand-in, the agent up and at rest unless `boot` is false.
+
+    They are installed from the image of the tree, which is what `publish(tree)` says.
 
     `settings` go over agent.FAST; `files` (path to text) are there before the first boot; the rest goes to OstreeHost.
     """
@@ -116,7 +124,8 @@ def make_ostree_node(
         boot: bool = True,
         **options: Any,
     ) -> OstreeHost:
-        host = make_ostree_host(node_tree(tree), read_only={REGISTRY: registry.folder}, **options)
+        source = registry.pulled(publish(tree))
+        host = make_ostree_host(source, read_only={REGISTRY: registry.folder}, **options)
         agent.settings(host, settings)
         for path, text in (files or {}).items():
             host.write(path, text)

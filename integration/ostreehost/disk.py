@@ -14,32 +14,46 @@ from pathlib import Path
 
 from integration.host import overlay
 from integration.trees.forest import Commit, Forest
+from integration.trees.registry import Pulled
 
 OSNAME = "fedora-coreos"
 SIZE = "2g"  # at most; memory is taken for what is written, 200 MB for a first deployment
+UNCHECKED = ("--disable-fsync", "--disable-verify-bindings")
 KARGS = ("root=LABEL=root", "rw", "quiet")
 
 
 def install(
-    disk: Path, forest: Forest, commit: Commit, kargs: Sequence[str], size: str, boot_size: str | None = None
+    disk: Path, forest: Forest, source: Commit | Pulled, kargs: Sequence[str], size: str, boot_size: str | None = None
 ) -> None:
-    """Make `disk`, mount a filesystem of `size` there and one of `boot_size` at its /boot, and deploy `commit`."""
+    """Make `disk`, mount a filesystem of `size` there and one of `boot_size` at its /boot, and deploy `source`.
+
+    From a Pulled image the deployment is what an installer makes of it: of that image, and with its layers in the
+    repository. From a Commit it is of that commit.
+    """
     overlay.mount_tmpfs(disk, size)
     if boot_size is not None:
         overlay.mount_tmpfs(disk / "boot", boot_size)
     repo = disk / "ostree/repo"
-    with forest.toolbox(disk, forest.repo) as tools:
+    # All refs of the image, which is alone in its repository; just the commit out of those of all trees.
+    # Those refs are not the ones that the commits were made for, as in any repository with images.
+    fetched = (str(source.repo),) if isinstance(source, Pulled) else (str(forest.repo), source.checksum)
+    with forest.toolbox(disk, Path(fetched[0])) as tools:
         tools.run("ostree", "admin", "init-fs", "--modern", str(disk))
         tools.run("ostree", "config", f"--repo={repo}", "set", "sysroot.readonly", "true")
         # No bootloader is there to be told of a new entry, and the memory needs no sync.
         tools.run("ostree", "config", f"--repo={repo}", "set", "sysroot.bootloader", "none")
         tools.run("ostree", "admin", f"--sysroot={disk}", "os-init", OSNAME)
-        tools.run("ostree", f"--repo={repo}", "pull-local", "--disable-fsync", str(forest.repo), commit.checksum)
+        tools.run("ostree", f"--repo={repo}", "pull-local", *UNCHECKED, *fetched)
+        origin = []
+        if isinstance(source, Pulled):
+            (disk / "origin").write_text(source.origin)
+            origin = [f"--origin-file={disk / 'origin'}"]
         tools.run(
-            *("ostree", "admin", f"--sysroot={disk}", "deploy", f"--os={OSNAME}"),
+            *("ostree", "admin", f"--sysroot={disk}", "deploy", f"--os={OSNAME}", *origin),
             *(f"--karg={argument}" for argument in kargs),
-            commit.checksum,
+            source.checksum,
         )
+    (disk / "origin").unlink(missing_ok=True)
     etc = next((disk / "ostree/deploy" / OSNAME / "deploy").glob("*.0")) / "etc"
     (etc / "machine-id").write_text(uuid.uuid4().hex + "\n")
 

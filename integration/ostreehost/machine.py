@@ -27,6 +27,7 @@ from integration.host.machine import Host
 from integration.ostreehost import bls, disk
 from integration.ostreehost.container import OstreeContainer
 from integration.trees.forest import Commit, Forest
+from integration.trees.registry import Pulled
 
 FINALIZE = "ostree-finalize-staged.service"
 BOOT_COMPLETE = "ostree-boot-complete.service"
@@ -51,23 +52,23 @@ class OstreeHost(Host):
     def __init__(
         self,
         forest: Forest,
-        commit: Commit,
+        source: Commit | Pulled,
         *,
         kargs: Sequence[str] = disk.KARGS,
         size: str = disk.SIZE,
         boot_size: str | None = None,
         read_only: Mapping[str, Path] | None = None,
     ) -> None:
-        """A disk of `size` on which `commit` is deployed with the kernel arguments `kargs` and boots.
+        """A disk of `size` on which `source` is deployed with the kernel arguments `kargs` and boots.
 
         `boot_size` makes /boot a filesystem of its own. Both sizes are as in mount(8), such as "64m".
         """
-        self._forest, self._commit, self._kargs, self._boot_size = forest, commit, kargs, boot_size
+        self._forest, self._source, self._kargs, self._boot_size = forest, source, kargs, boot_size
         super().__init__(forest.image, disk=size, read_only=read_only)
 
     def _install(self, image: Image, size: str | None, binds: Sequence[str]) -> Container:
         self.root = self.directory / "disk"
-        disk.install(self.root, self._forest, self._commit, self._kargs, size or disk.SIZE, self._boot_size)
+        disk.install(self.root, self._forest, self._source, self._kargs, size or disk.SIZE, self._boot_size)
         self._container = OstreeContainer(self.name, self.root, self.directory, binds)
         return self._container
 

@@ -201,7 +201,9 @@ def test_nothing_is_left_of_a_closed_host(forest: Forest, commit_a: Commit) -> N
 def test_a_node_has_the_agent_and_an_rpm_ostreed(ostree_node: OstreeHost, publish: Publish) -> None:
     assert agent.status(ostree_node)["phase"] == "Idle"
     service = "org.projectatomic.rpmostree1"
-    get = ["busctl", "get-property", service, "/org/projectatomic/rpmostree1/Sysroot", f"{service}.Sysroot", "Booted"]
-    assert ostree_node.run(get).stdout == 'o "/org/projectatomic/rpmostree1/fedora_coreos"\n'
-    image = publish(B)
-    assert image.digest in ostree_node.run(["sh", "-c", f"cat {REGISTRY}/images/*"]).stdout
+    get = ["busctl", "get-property", service, "/org/projectatomic/rpmostree1/Sysroot", f"{service}.Sysroot"]
+    assert ostree_node.run([*get, "Booted"]).stdout == 'o "/org/projectatomic/rpmostree1/fedora_coreos"\n'
+    assert (
+        f'"container-image-reference-digest" s "{publish(A).digest}"' in ostree_node.run([*get, "Deployments"]).stdout
+    )
+    assert publish(B).digest in ostree_node.run(["sh", "-c", f"cat {REGISTRY}/images/*"]).stdout

@@ -12,9 +12,12 @@ from pathlib import Path
 
 from integration.host.image import cache_directory
 from integration.trees.forest import Commit, Forest
+from integration.trees.tools import Toolbox
 
 SOURCES = Path(__file__).parents[2]
-PUBLISH = ("python3", "-m", "integration.rpmostreed.standin.publish")
+PYTHON = ("env", f"PYTHONPATH={SOURCES}", "PYTHONDONTWRITEBYTECODE=1", "python3", "-m")
+PUBLISH = (*PYTHON, "integration.rpmostreed.standin.publish")
+PULL = (*PYTHON, "integration.trees.pull_image")
 CHUNKS = 4  # layers of an image, and one more
 
 
@@ -31,6 +34,15 @@ class Published:
         return f"{self.name}@{self.digest}"
 
 
+@dataclass(frozen=True, slots=True)
+class Pulled:
+    """An image in a repository that holds nothing else, to install a host from."""
+
+    repo: Path
+    checksum: str  # of the commit that its layers were merged to
+    origin: str  # the content of a deployment's origin file
+
+
 class Registry:
     """Safe to read for any number of hosts while something is published."""
 
@@ -42,8 +54,7 @@ class Registry:
         repo = folder / "repo"
         if not (repo / "config").exists():
             with forest.toolbox(folder) as tools:
-                tools.run("ostree", "init", f"--repo={repo}", "--mode=bare")
-                tools.run("ostree", "config", f"--repo={repo}", "set", "core.fsync", "false")
+                _make_repo(tools, repo)
 
     def publish(self, commit: Commit, name: str, tag: str, *options: str, chunks: int = CHUNKS) -> Published:
         """Make an image of a commit and give it a tag, which it takes from any other image of that name.
@@ -52,8 +63,23 @@ class Registry:
         """
         with self._forest.toolbox(cache_directory(), SOURCES) as tools:
             digest = tools.said(
-                *("env", f"PYTHONPATH={SOURCES}", "PYTHONDONTWRITEBYTECODE=1", *PUBLISH),
-                *(f"--registry={self.folder}", f"--from={self._forest.repo}", f"--commit={commit.checksum}"),
+                *(*PUBLISH, f"--registry={self.folder}", f"--from={self._forest.repo}", f"--commit={commit.checksum}"),
                 *(f"--name={name}", f"--tag={tag}", f"--chunks={chunks}", *options),
             )
         return Published(name, tag, digest, commit)
+
+    def pulled(self, image: Published) -> Pulled:
+        """The image as the stand-in pulls it, made once."""
+        reference = f"ostree-unverified-registry:{image.by_digest}"
+        repo = self.folder / "pulled" / image.digest.removeprefix("sha256:")
+        with self._forest.toolbox(cache_directory(), SOURCES) as tools:
+            if not (repo / "config").exists():
+                repo.mkdir(parents=True)
+                _make_repo(tools, repo)
+            checksum = tools.said(*PULL, str(self.folder), str(repo), reference)
+        return Pulled(repo, checksum, f"[origin]\ncontainer-image-reference={reference}\n")
+
+
+def _make_repo(tools: Toolbox, repo: Path) -> None:
+    tools.run("ostree", "init", f"--repo={repo}", "--mode=bare")
+    tools.run("ostree", "config", f"--repo={repo}", "set", "core.fsync", "false")
