@@ -38,16 +38,24 @@ def mount_tmpfs(target: Path, size: str) -> None:
 
 def unmount_below(directory: Path) -> None:
     """Unmount everything at or below `directory`, the last mounted first."""
-    prefix = str(directory.resolve())
+    empty = 0
+    # The kernel's list can lack a line while other hosts mount and unmount: believe it when it says so twice.
+    while empty < 2:
+        empty = 0 if _unmount_listed(str(directory.resolve())) else empty + 1
+
+
+def _unmount_listed(prefix: str) -> bool:
+    """Whether any was listed."""
     with Path("/proc/self/mountinfo").open(encoding="utf-8") as table:
         points = [line.split()[4].encode().decode("unicode_escape") for line in table]
-    for point in reversed(points):
-        if point == prefix or point.startswith(prefix + "/"):
-            try:
-                process.run(["umount", point], timeout=10)
-            except CommandFailed:
-                # Somebody looks into it, say a shell of the developer: detach now, vanish when they leave.
-                process.run(["umount", "--lazy", point], timeout=10)
+    ours = [point for point in reversed(points) if point == prefix or point.startswith(prefix + "/")]
+    for point in ours:
+        try:
+            process.run(["umount", point], timeout=10)
+        except CommandFailed:
+            # Somebody looks into it, say a shell of the developer: detach now, vanish when they leave.
+            process.run(["umount", "--lazy", point], timeout=10)
+    return bool(ours)
 
 
 def remove_tree(directory: Path) -> None:
