@@ -114,7 +114,8 @@ def source_date_epoch() -> int:
 
 
 def _inputs(epoch: int) -> str:
-    parts: list[bytes | str] = [str(epoch)]
+    # All that is not locked: two versions of the program that makes the image make two images.
+    parts: list[bytes | str] = [str(epoch), tools.run([tools.require("sqfstar"), "-version"], timeout=10)]
     for name in INPUTS:
         top = SOURCE / name
         for path in sorted([top, *top.rglob("*")]):

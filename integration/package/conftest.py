@@ -17,6 +17,8 @@ from typing import NamedTuple, NoReturn
 
 import pytest
 
+from integration.host.image import cache_directory
+
 HERE = Path(__file__).parent
 SOURCE = HERE.parent.parent
 INPUTS = ("nodeagent", "systemd", "packaging", "LICENSE", "README.md", "pyproject.toml", "uv.lock")
@@ -73,7 +75,9 @@ def run_build(source: Path, out: Path, **environment: str) -> str:
 
 @pytest.fixture(scope="session")
 def package(tmp_path_factory: pytest.TempPathFactory) -> Package:
-    """One build for all workers of a run."""
+    """One build for all workers of a run, shared with the host ring: it is made again when anything changed."""
+    built = cache_directory() / "dist"
+    built.mkdir(parents=True, exist_ok=True)
     base = tmp_path_factory.getbasetemp()
     base = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "package"
     base.mkdir(exist_ok=True)
@@ -82,7 +86,15 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Package:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not tree.exists():
             shutil.rmtree(source, ignore_errors=True)
-            run_build(copy_sources(source), out)
+            shutil.rmtree(out, ignore_errors=True)
+            copy_sources(source)
+            with (built / "lock").open("w") as others:
+                fcntl.flock(others, fcntl.LOCK_EX)
+                run_build(source, built)
+                out.mkdir()
+                listed = (built / "SHA256SUMS").read_text().splitlines()
+                for name in (*(line.split("  ", 1)[1] for line in listed), "SHA256SUMS", ".inputs"):
+                    shutil.copy2(built / name, out)
             with tarfile.open(next(out.glob("nodeagent-*.tar.gz"))) as archive:
                 archive.extractall(base / "unpacked", filter="tar")
             (base / "unpacked").rename(tree)
