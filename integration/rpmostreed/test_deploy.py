@@ -61,11 +61,20 @@ def test_how_layers_are_shown(make_box: BoxMaker, year: int, first: str | None) 
         assert tasks[0].startswith(first)
 
 
-SERVE = (
-    "import http.server, os; os.chdir('/registry/repo');"
-    "server = http.server.ThreadingHTTPServer(('127.0.0.1', 0), http.server.SimpleHTTPRequestHandler);"
-    "print(server.server_port, flush=True); server.serve_forever()"
-)
+# libostree tells of progress once a second: the pull has to take longer.
+SERVE = """
+import http.server, os, time
+os.chdir("/registry/repo")
+class Slow(http.server.SimpleHTTPRequestHandler):
+    def do_GET(self):
+        time.sleep(0.1)
+        super().do_GET()
+    def log_message(self, *_):
+        pass
+server = http.server.HTTPServer(("127.0.0.1", 0), Slow)
+print(server.server_port, flush=True)
+server.serve_forever()
+"""
 
 
 def test_no_bytes_for_images_and_bytes_for_ostree(sandbox: Box) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 from integration.rpmostreed.sandbox.wire import BUS, Wire
 
 MODULE = "integration.rpmostreed.sandbox.guest"
+SERVICE = Path("/usr/share/dbus-1/system-services/org.projectatomic.rpmostree1.service")
 BUS_ADDRESS = "unix:path=/run/bus"
 CONFIG = """<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-BUS Bus Configuration 1.0//EN"
  "http://www.freedesktop.org/standards/dbus/1.0/busconfig.dtd">
@@ -22,7 +23,7 @@ CONFIG = """<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-BUS Bus Configurat
   <type>session</type>
   <listen>unix:path=/run/bus</listen>
   <auth>EXTERNAL</auth>
-  <servicedir>/usr/share/dbus-1/system-services</servicedir>
+  <servicedir>/run/services</servicedir>
   <policy context="default">
     <allow user="*"/><allow own="*"/><allow send_type="method_call"/><allow send_type="signal"/>
     <allow send_requested_reply="true" send_type="method_return"/>
@@ -48,6 +49,9 @@ class Guest:
     def do_bus(self, environment: dict[str, str]) -> None:
         """Start the bus. What it activates gets its environment and writes to /run/daemon.log."""
         Path("/run/bus.conf").write_text(CONFIG)
+        services = Path("/run/services")
+        services.mkdir()
+        (services / SERVICE.name).symlink_to(SERVICE)  # and not polkit's: tests answer for it
         stub = Path("/run/bin/systemctl")
         stub.parent.mkdir()
         stub.write_text(SYSTEMCTL)
