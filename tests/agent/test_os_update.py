@@ -15,7 +15,7 @@ from nodeagent.core.phase import Phase
 from nodeagent.core.ports import Holder
 from nodeagent.core.tree import FileNode, expand
 from nodeagent.errors import Refused, Retryable, Terminal, Unreconcilable
-from tests.agent.fakes import FakeLease, FakeStore, FakeUnit, Killed
+from tests.agent.fakes import FakeDeployments, FakeLease, FakeStore, FakeUnit, Killed
 from tests.agent.harness import Host, config
 from tests.agent.oshost import (
     A_DIGEST,
@@ -147,6 +147,7 @@ async def test_what_the_merge_of_etc_takes_back_is_written_again() -> None:
     assert host.world.disk["/etc/chrony"] == FileNode(b"a")
     assert host.actions() == ["reboot", "reboot"]
     assert (host.world.history[-1].outcome, host.world.history[-1].reboots) == ("done", 2)
+    assert len(host.world.credentials) == 1, "staged once: the second reboot is for the files only"
 
 
 async def test_what_is_never_as_configured_is_written_again_only_once() -> None:
@@ -310,6 +311,34 @@ async def test_what_we_staged_is_discarded_when_nobody_wants_it_any_more(monkeyp
     assert (host.phase, host.actions()) == (Phase.IDLE, [])
 
 
+async def test_what_cannot_be_discarded_now_is_discarded_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    host = await at_old()
+    host.world.stage_seconds = 0
+    discard = FakeDeployments.discard
+    failures = [Retryable("rpm-ostreed left", reason="TransactionLost")] * 2
+
+    async def fail(self: FakeDeployments) -> None:
+        if failures:
+            raise failures.pop()
+        await discard(self)
+
+    async def refuse(_self: FakeLease, _holder: str, _operation: str, _reason: str) -> None:
+        raise Refused("bob holds the lease: cables", reason="LeaseHeld")
+
+    monkeypatch.setattr(FakeDeployments, "discard", fail)
+    monkeypatch.setattr(FakeLease, "acquire", refuse)
+    host.want(NEW)
+    task = asyncio.create_task(host.settle())
+    await until(host, Phase.LEASING)
+    host.want(OLD)
+    await task
+    assert (host.phase, host.record.reason) == (Phase.IDLE, "Superseded")
+    assert staged(host.world.deployments) is not None
+    await host.settle()
+    assert staged(host.world.deployments) is None
+    assert host.record.os_target is None
+
+
 async def killed_while_staging() -> Host:
     """Staged, and dead before we knew its id."""
     host = await at_old()
@@ -429,6 +458,7 @@ async def test_lost_once_is_staged_again_with_the_lease() -> None:
     assert (host.phase, booted_digest(host.world)) == (Phase.IDLE, B_DIGEST)
     assert host.actions() == ["reboot", "reboot"]
     assert set(host.world.staged_with_lease) == {"nodeagent"}
+    assert phases(host).count("Writing") == 1
 
 
 async def test_removed_by_hand_before_the_reboot() -> None:
@@ -485,6 +515,18 @@ async def test_a_bad_deployment_is_rolled_back_and_the_old_etc_restored() -> Non
     assert len(host.actions()) == 3
 
 
+async def test_a_merge_to_be_mended_does_not_hide_a_bad_deployment() -> None:
+    """What fails in the new deployment is not how it was before, though files are written there once more."""
+    files = {"/etc/chrony": "a", "/etc/app/x": "1"}
+    host = await at_old(on("a", "old", files, units=[UNIT]))
+    bad_on(host.world, B_DIGEST)
+    host.want(on("b", "bad", files, units=[UNIT]))
+    await host.settle()
+    assert (host.record.reason, host.record.revert_reason) == ("Reverted", "UnitUnhealthy")
+    assert booted_digest(host.world) == A_DIGEST
+    assert host.world.disk["/etc/chrony"] == FileNode(b"a")
+
+
 async def test_degraded_as_set_stays_where_it_is() -> None:
     host = await at_old()
     host.limits = replace(host.limits, revert=False)
@@ -520,6 +562,17 @@ async def test_a_rollback_that_does_not_boot_is_no_loop() -> None:
     assert host.world.holder is not None
 
 
+async def test_the_new_deployment_boots_again_after_the_files_were_restored() -> None:
+    host = await at_old()
+    bad_on(host.world, B_DIGEST)
+    host.world.boot_menu[4] = "os-bbbb.1"
+    host.want(BAD)
+    await host.settle()
+    assert (host.phase, host.record.reason) == (Phase.DEGRADED, "RollbackFailed")
+    assert host.actions().count("reboot") == 3
+    assert host.world.holder is not None
+
+
 async def test_not_what_was_asked_for_is_rolled_back() -> None:
     host = await at_old()
     host.world.wrong_kernel_arguments = True
@@ -527,6 +580,17 @@ async def test_not_what_was_asked_for_is_rolled_back() -> None:
     await host.settle()
     assert (host.record.reason, host.record.revert_reason) == ("Reverted", "DeploymentWrong")
     assert (booted_digest(host.world), host.actions()) == (A_DIGEST, ["reboot", "reboot"])
+
+
+async def test_another_image_that_came_along_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The target is a difference: the image that stays is not in it, and must be the right one all the same."""
+    host = await at_old()
+    make = FakeDeployments._make
+    monkeypatch.setattr(FakeDeployments, "_make", lambda self, target: replace(make(self, target), digest=C_DIGEST))
+    host.want(KARGS)
+    await host.settle()
+    assert (host.record.reason, host.record.revert_reason) == ("Reverted", "VerifyFailed")
+    assert booted_digest(host.world) == A_DIGEST
 
 
 async def test_rpm_ostreed_may_be_slow_after_the_boot() -> None:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeagent.core.phase import Phase
-from nodeagent.core.record import RECORD_VERSION, Record, record_from_dict, record_to_dict
+from nodeagent.core.record import RECORD_VERSION, Record, at_rest, record_from_dict, record_to_dict
 
 text = st.text(max_size=8)
 records = st.builds(
@@ -29,6 +29,16 @@ records = st.builds(
     fallback=text,
     reverting=st.booleans(),
     tries=st.integers(0, 5),
+    unwell=st.frozensets(text, max_size=3),
+    os_target=st.none() | st.dictionaries(text, text, max_size=2),
+    os_from=text,
+    staged=text,
+    misses=st.integers(0, 5),
+    merged=st.booleans(),
+    restored=st.booleans(),
+    rolled_back=st.booleans(),
+    rejected=text,
+    avoided=text,
 )
 
 
@@ -39,6 +49,14 @@ def test_round_trip_through_json(record: Record) -> None:
 
 def test_an_unknown_key_of_a_newer_agent_is_dropped() -> None:
     assert record_from_dict({**record_to_dict(Record()), "later": 1}) == Record()
+
+
+@given(records)
+def test_a_record_at_rest_has_nothing_under_way(record: Record) -> None:
+    rest = at_rest(record)
+    assert (rest.phase, rest.update_id, rest.acted, rest.reverting) == (Phase.IDLE, "", False, False)
+    assert (rest.staged, rest.os_target) == (record.staged, record.os_target), "ours to discard"
+    assert (rest.rejected, rest.avoided) == (record.rejected, record.avoided), "not tried by itself"
 
 
 @pytest.mark.parametrize(
@@ -52,6 +70,8 @@ def test_an_unknown_key_of_a_newer_agent_is_dropped() -> None:
         {"reboots": "2"},
         {"acted": 1},
         {"plan": []},
+        {"os_target": []},
+        {"unwell": "abc"},
         {"writes": [["WritePath"]]},
     ],
 )

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from nodeagent.core.phase import Phase
 from nodeagent.core.record import Record
@@ -27,6 +31,48 @@ TABLE = {
 def test_table(phase: Phase) -> None:
     record = Record(phase=phase, boot_id="one")
     assert (resume(record, "one"), resume(record, "two")) == TABLE[phase]
+
+
+def test_staging_with_the_files_written_is_done_again() -> None:
+    record = Record(phase=Phase.STAGING, boot_id="one", acted=True)
+    assert {resume(record, "one"), resume(record, "two")} == {Decision.STAGE}
+
+
+def test_a_boot_in_acting_does_not_bring_another_os() -> None:
+    record = Record(phase=Phase.ACTING, boot_id="one", acted=True, os_target={"image": ""})
+    assert {resume(record, "one"), resume(record, "two")} == {Decision.ACT}
+
+
+def test_the_way_back_goes_on_in_the_old_deployment() -> None:
+    record = Record(phase=Phase.REBOOTING, boot_id="one", reverting=True)
+    assert (resume(record, "one"), resume(record, "two")) == (Decision.REBOOT_AGAIN, Decision.REVERT)
+    assert resume(replace(record, restored=True), "two") is Decision.VERIFY
+
+
+records = st.builds(
+    Record,
+    phase=st.sampled_from(Phase),
+    boot_id=st.sampled_from(["one", "two"]),
+    acted=st.booleans(),
+    reverting=st.booleans(),
+    restored=st.booleans(),
+    rolled_back=st.booleans(),
+    merged=st.booleans(),
+    tries=st.integers(0, 4),
+    os_target=st.none() | st.just({"image": ""}),
+)
+
+
+@given(records)
+def test_nothing_that_was_written_is_forgotten(record: Record) -> None:
+    """Whoever has written something goes on, forward or back; and who goes back never turns round."""
+    decision = resume(record, "one")
+    wrote = record.phase in (Phase.WRITING, Phase.ACTING, Phase.VERIFYING, Phase.REBOOTING, Phase.REVERTING)
+    if wrote or (record.phase is Phase.STAGING and record.acted):
+        assert decision not in (Decision.IDLE, Decision.START_OVER)
+    if record.phase is Phase.REBOOTING and record.reverting:
+        assert decision in (Decision.REVERT, Decision.VERIFY, Decision.REBOOT_AGAIN, Decision.REBOOT_FAILED)
+        assert decision is not Decision.VERIFY or record.restored
 
 
 def test_a_reboot_that_never_comes_is_not_asked_for_for_ever() -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 
+from nodeagent.core.deployment import Deployment
 from nodeagent.core.events import Event, EventKind, StepProgress
 from nodeagent.core.phase import Phase
 from nodeagent.core.ports import Holder
@@ -49,6 +50,28 @@ def test_the_lease_is_shown_without_moving_the_phase() -> None:
     shown = status_to_dict(status, daemon="running")
     assert shown["phase"] == "Leasing"
     assert shown["lease"]["holder"] == "alice"
+
+
+def test_deployments_and_how_far_the_next_one_is() -> None:
+    order = (
+        Deployment("a.1", "c1", "os", version="2", staged=True, locked=True),
+        Deployment("a.0", "c0", "os", booted=True),
+    )
+    staging = StepProgress("Importing layers", 3, 51, 5)
+    status = run(
+        Event(EventKind.PHASE, Phase.STAGING, update_id="u"),
+        Event(EventKind.STAGING, Phase.STAGING, update_id="u", step=staging),
+        Event(EventKind.DEPLOYMENTS, Phase.IDLE, fields={"deployments": order}),
+    )
+    assert line(status) == "Staging: Importing layers (3/51)"
+    shown = status_to_dict(status, daemon="running")
+    assert (shown["phase"], shown["step"]["percent"]) == ("Staging", 5)
+    assert shown["deployments"] == [
+        {"checksum": "c1", "version": "2", "booted": False, "staged": True, "locked": True, "digest": ""},
+        {"checksum": "c0", "version": "", "booted": True, "staged": False, "locked": None, "digest": ""},
+    ]
+    uncounted = Event(EventKind.STAGING, Phase.STAGING, step=StepProgress("Staging deployment", 0, 0, 0))
+    assert line(fold(status, uncounted)) == "Staging: Staging deployment"
 
 
 def test_the_contract_has_all_its_keys() -> None:
