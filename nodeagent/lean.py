@@ -18,12 +18,15 @@ __all__ = ["without_init"]
 
 @contextmanager
 def without_init(package: str) -> Iterator[None]:
-    """Inside, modules of the top-level ``package`` are imported without its ``__init__``.
+    """Inside, modules of ``package`` are imported without its ``__init__``. If it is in another package, that one is
+    imported already, whole or not.
 
     Whoever imports the package afterwards gets it whole, with the same modules. Nothing happens if somebody did before,
     or if it is not installed: the import inside then says so.
     """
-    spec = None if package in sys.modules else PathFinder.find_spec(package)
+    parent = sys.modules.get(package.rpartition(".")[0])
+    path = None if parent is None else list(parent.__path__)
+    spec = None if package in sys.modules else PathFinder.find_spec(package, path)
     if spec is None:
         yield
         return

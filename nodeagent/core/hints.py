@@ -156,6 +156,7 @@ HINTS: Mapping[str, str] = MappingProxyType(
         "AuthorizationRequired": "run it as root (sudo), or on a terminal where polkit can ask for a password",
         "UnexpectedReply": "two versions do not fit together; nodeagent version, then restart nodeagent",
         # The cluster
+        "ClientMissing": "install it beside nodeagent: pip install nodeagent[cluster]; the package has it",
         "KubeconfigInvalid": "look at the file that is named with kubectl --kubeconfig FILE config view",
         "KubeUnreachable": "kubectl --kubeconfig FILE get --raw /readyz from this host; the agent tries again by itself",
         "KubeUnauthorized": "the token or certificate of the agent is not accepted; renew it, no restart is needed",

@@ -14,18 +14,17 @@ import json
 import random
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Any, Final, Self
 from urllib.parse import urlencode
 
 from nodeagent import __version__
 from nodeagent.core.backoff import delays, jittered
 from nodeagent.core.kubetime import ServerClock, http_date
 from nodeagent.core.ports import Clock
+from nodeagent.errors import AgentError
 from nodeagent.kube.credentials import Access, Identity
 from nodeagent.kube.errors import KubeFault, NoAnswer, ServerFault, Throttled, Unauthorized, from_answer
-
-if TYPE_CHECKING:
-    from kubernetes.aio.client.rest import RESTClientObject
+from nodeagent.kube.library import load
 
 __all__ = ["KubeClient", "Object"]
 
@@ -49,7 +48,7 @@ class KubeClient:
         self._access = access
         self._clock = clock
         self._timeout = timeout
-        self._connected: tuple[RESTClientObject, Identity] | None = None
+        self._connected: tuple[Any, Identity] | None = None
         self._checked = 0.0
         self._doubted = False
         self._opening = asyncio.Lock()
@@ -151,18 +150,18 @@ class KubeClient:
 
     @asynccontextmanager
     async def _reaching(self, what: str) -> AsyncIterator[None]:
-        from aiohttp import ClientError
-
         try:
             yield
         except TimeoutError:
             raise NoAnswer(f"{what}: no answer in {self._timeout:g} s") from None
-        except (ClientError, OSError) as error:
+        except AgentError:  # the credentials could not be read
+            raise
+        except (load().ClientError, OSError) as error:
             # A certificate that has expired, or an authority that signs no more, looks like this as well.
             self._doubted = True
-            raise NoAnswer(f"{what}: {error or type(error).__name__}") from error
+            raise NoAnswer(f"{what}: {str(error) or type(error).__name__}") from error
 
-    async def _connection(self) -> tuple[RESTClientObject, Identity]:
+    async def _connection(self) -> tuple[Any, Identity]:
         async with self._opening:
             now = self._clock.monotonic()
             if self._doubted:
@@ -180,11 +179,9 @@ class KubeClient:
             return connected
 
 
-def _connect(access: Access) -> tuple[RESTClientObject, Identity]:
-    from kubernetes.aio.client.rest import RESTClientObject
-
+def _connect(access: Access) -> tuple[Any, Identity]:
     identity = access.load()
-    return RESTClientObject(identity.configuration), identity
+    return load().RESTClientObject(identity.configuration), identity
 
 
 def _pause(fault: KubeFault, usual: float) -> float | None:

@@ -12,12 +12,10 @@ import os
 from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from nodeagent.errors import Terminal
-
-if TYPE_CHECKING:
-    from kubernetes.aio.client import Configuration
+from nodeagent.kube.library import load
 
 __all__ = ["Access", "Identity"]
 
@@ -33,7 +31,7 @@ class Identity:
     """One reading of the credentials. ``configuration`` is the library's and holds secrets: never shown."""
 
     host: str
-    configuration: Configuration = field(repr=False)
+    configuration: Any = field(repr=False)
     stamps: Mapping[str, Stamp | None] = field(repr=False)
 
     def changed(self) -> bool:
@@ -53,20 +51,17 @@ class Access:
 
     def load(self) -> Identity:
         """Raises ``Terminal`` with reason ``KubeconfigInvalid``; never with a token or a key in the message."""
-        # Imported here: 80 MB of files and a second of a small CPU, for hosts in a cluster only.
-        from kubernetes.aio.client import Configuration
-        from kubernetes.aio.config import ConfigException
-
-        configuration = Configuration()
+        library = load()
+        configuration = library.Configuration()
         # netrc files and proxies of the environment are for people at a shell; a kubeconfig says proxy-url if it
         # means it.
         configuration.client_session_kwargs = {"trust_env": False}
         configuration.retries = None  # which call may be repeated is decided where it is known what it does
         try:
             files = self._kubeconfig(configuration) if self.kubeconfig else self._in_cluster(configuration)
-        except (ConfigException, OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        except (library.ConfigException, OSError, ValueError, TypeError, KeyError, AttributeError) as error:
             # What a parser quotes may be the secret it stumbled over.
-            words = str(error) if isinstance(error, ConfigException | OSError) else type(error).__name__
+            words = str(error) if isinstance(error, (library.ConfigException, OSError)) else type(error).__name__
             raise Terminal(f"{self.kubeconfig or self.service_account}: {words}", reason="KubeconfigInvalid") from None
         for path in (configuration.ssl_ca_cert, configuration.cert_file, configuration.key_file):
             if path:
@@ -75,11 +70,9 @@ class Access:
         # well.
         return Identity(configuration.host, configuration, {path: _stamp(path) for path in sorted(files)})
 
-    def _kubeconfig(self, configuration: Configuration) -> set[str]:
-        from kubernetes.aio.config import load_kube_config
-
+    def _kubeconfig(self, configuration: Any) -> set[str]:
         user = _user(Path(self.kubeconfig), self.context)
-        loading = load_kube_config(
+        loading = load().load_kube_config(
             config_file=self.kubeconfig,
             context=self.context or None,
             client_configuration=configuration,
@@ -93,11 +86,9 @@ class Access:
         token = user.get("tokenFile")
         return {self.kubeconfig, *([str(Path(self.kubeconfig).parent / token)] if token else ())}
 
-    def _in_cluster(self, configuration: Configuration) -> set[str]:
-        from kubernetes.aio.config.incluster_config import InClusterConfigLoader
-
+    def _in_cluster(self, configuration: Any) -> set[str]:
         token, ca = self.service_account / "token", self.service_account / "ca.crt"
-        loader = InClusterConfigLoader(str(token), str(ca), try_refresh_token=False, environ=self.environ)
+        loader = load().InClusterConfigLoader(str(token), str(ca), try_refresh_token=False, environ=self.environ)
         loader.load_and_set(configuration)
         return {str(token), str(ca)}
 

@@ -12,7 +12,24 @@ from bundle.lock import InterpreterLock
 EXPORT_TIMEOUT = 60.0  # seconds
 
 # rich imports these only to colour source code and to show Markdown, and nodeagent does neither: 10 MB on every node.
-NOT_SHIPPED = ("pygments", "markdown-it-py", "mdurl")
+OF_RICH = ("pygments", "markdown-it-py", "mdurl")
+# What the client for Kubernetes asks for beyond the parts that nodeagent/kube/library.py imports: 20 MB.
+OF_KUBERNETES = (
+    *("annotated-types", "certifi", "charset-normalizer", "durationpy", "oauthlib", "pydantic", "pydantic-core"),
+    *("python-dateutil", "requests", "requests-oauthlib", "six", "typing-inspection", "tzdata", "urllib3"),
+    "websocket-client",
+)
+NOT_SHIPPED = OF_RICH + OF_KUBERNETES
+
+# And what is left of the client itself without the models of every object that Kubernetes has: 1 MB of 76.
+KUBERNETES = "kubernetes"
+SHIPPED_OF_KUBERNETES = (
+    *("__init__.py", "aio/__init__.py", "aio/client/*.py", "aio/config/*.py"),
+    *("aio/utils/__init__.py", "aio/utils/retry.py", "aio/utils/_retry_base.py"),
+)
+
+# Needs libstdc++, which a bare host has not; the package does the same in Python where it is missing.
+NOT_FOR_BARE_HOSTS = ("frozenlist/_frozenlist.*.so",)
 
 # What wheels carry for people who build or check against them, and what pip wants for an uninstallation.
 UNUSED = ("*.pyi", "*.pyx", "*.pxd", "*.c", "*.h", "py.typed", "RECORD", "INSTALLER", "REQUESTED", "direct_url.json")
@@ -46,6 +63,16 @@ def _make(requirements: str, lock: InterpreterLock, interpreter: Path, target: P
     for path in sorted(target.rglob("*"), reverse=True):
         if path.is_dir() and path.name in UNUSED_FOLDERS:
             shutil.rmtree(path)
-        elif path.is_file() and any(path.match(each) for each in UNUSED):
+        elif path.is_file() and any(path.match(each) for each in UNUSED + NOT_FOR_BARE_HOSTS):
             path.unlink()
+    _trim(target / KUBERNETES)
     bytecode.compile_tree(interpreter / "bin" / "python3", target, on_host(lock))
+
+
+def _trim(client: Path) -> None:
+    shipped = {path for each in SHIPPED_OF_KUBERNETES for path in client.glob(each)}
+    for path in sorted(client.rglob("*"), reverse=True):
+        if path.is_file() and path not in shipped:
+            path.unlink()
+        elif path.is_dir() and not any(path.iterdir()):
+            path.rmdir()

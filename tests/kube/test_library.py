@@ -1,0 +1,34 @@
+"""What is imported of the official client is what the package ships, and others find it whole."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+PACKAGING = Path(__file__).parents[2] / "packaging"
+PROGRAM = """\
+import sys
+from importlib.metadata import distribution, packages_distributions
+from pathlib import Path
+from nodeagent.kube import library
+found = library.load()
+assert library.load() is found
+tops = {name.split(".")[0] for name in sys.modules}
+sys.path.append(sys.argv[1])
+from bundle.dependencies import OF_KUBERNETES, SHIPPED_OF_KUBERNETES
+root = Path(sys.modules["kubernetes.aio.client"].__file__).parents[2]
+shipped = {str(path) for each in SHIPPED_OF_KUBERNETES for path in root.glob(each)}
+ours = {m.__file__ for name, m in sys.modules.items() if name.startswith("kubernetes.")}
+assert ours <= shipped, ours - shipped
+left_out = set(OF_KUBERNETES)
+dragged = {d for top, ds in packages_distributions().items() if top in tops for d in ds if d in left_out}
+assert not dragged, dragged
+import kubernetes.aio
+assert kubernetes.aio.client.ApiClient.__module__ == "kubernetes.aio.client.api_client"
+assert kubernetes.aio.client.Configuration is found.Configuration
+"""
+
+
+def test_what_is_imported_is_what_is_shipped() -> None:
+    subprocess.run([sys.executable, "-c", PROGRAM, PACKAGING], check=True, timeout=60)
