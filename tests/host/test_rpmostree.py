@@ -358,6 +358,20 @@ async def test_waits_for_another_transaction_and_says_whose(os: RpmOstree, daemo
     assert "Start" not in theirs.calls
 
 
+async def test_what_somebody_staged_while_we_waited_stays(os: RpmOstree, daemon: FakeRpmOstree) -> None:
+    theirs = await FakeTransaction(daemon.root / "run/txn.sock", daemon.work).listen()
+    daemon.transactions.append(theirs)
+    daemon._current = theirs
+
+    def end() -> None:
+        daemon.stage(checksum=B, container_image_reference="theirs", container_image_reference_digest="x")
+        theirs.over.set()
+
+    asyncio.get_running_loop().call_later(0.2, end)
+    assert (await fails(os, Refused)).reason == "StagedByOther"
+    assert not daemon.requests
+
+
 async def test_another_program_that_holds_the_lock_for_too_long(os: RpmOstree, daemon: FakeRpmOstree) -> None:
     def busy(message: Any) -> Any:
         raise DBusFault(BUSY, "System transaction in progress")

@@ -16,7 +16,7 @@ from nodeagent.core.deployment import Deployment, OsTarget, StageProgress, unmet
 from nodeagent.errors import AgentError, Refused, Retryable, Terminal
 from nodeagent.host.bus import Bus
 from nodeagent.host.bus_errors import BusUnreachable
-from nodeagent.host.rpmostree.begin import begin
+from nodeagent.host.rpmostree.begin import Patience, begin
 from nodeagent.host.rpmostree.credentials import Credentials
 from nodeagent.host.rpmostree.failures import SAME_REFS, failure
 from nodeagent.host.rpmostree.finalization import Finalization
@@ -90,10 +90,11 @@ class RpmOstree:
         self, target: OsTarget, *, credentials: bytes | None, replace: str, tell: Callable[[StageProgress], None]
     ) -> Deployment:
         ours = {replace} - {""}
+        patience = Patience(self._timing, tell)
         last: Request | None = None
-        lost = 0
+        asked = lost = 0
         async with self._credentials.provided(credentials):
-            for _ in range(_REQUESTS):
+            while asked < _REQUESTS:
                 async with self._visit() as session:
                     state = await session.read()
                     if (staged := state.staged) and not unmet(target, staged):
@@ -104,7 +105,10 @@ class RpmOstree:
                         raise _incomplete(target, state)
                     others = {d.id for d in state.deployments} - ours
                     await asyncio.to_thread(self._mark.put, target, state.booted, others)
-                    outcome = await self._run(session, state, request, tell)
+                    outcome = await self._run(session, state, request, patience, tell)
+                if outcome is None:
+                    continue
+                asked += 1
                 if outcome.end is End.LOST:
                     lost += 1
                     if lost > _LOST:
@@ -120,28 +124,16 @@ class RpmOstree:
         await self._finalization.unlock(deployment)
 
     async def discard(self) -> None:
-        async with self._visit() as session:
-            state = await session.read()
-            if state.first.booted:
-                return
-            await self._complete(session, state, CLEANUP)
-            after = await session.read()
-            if not after.first.booted:
-                raise Terminal(f"cannot {CLEANUP.doing}: {after.first.id} is still there", reason="DiscardFailed")
+        done = await self._until(CLEANUP, lambda state: state.first.booted)
+        if not done.first.booted:
+            raise Terminal(f"cannot {CLEANUP.doing}: {done.first.id} is still there", reason="DiscardFailed")
 
     async def rollback(self) -> None:
         """A staged deployment stands in the way and is nobody's to remove but its owner's: ``Refused``
         (``StagedByOther``); ``discard`` first if it is ours."""
-        async with self._visit() as session:
-            state = await session.read()
-            if state.staged is not None:
-                message = f"cannot roll back while {state.staged.id} is staged"
-                raise Refused(message, reason="StagedByOther", hint="remove it first: rpm-ostree cleanup -p")
-            if not state.first.booted:
-                return
-            await self._complete(session, state, ROLLBACK)
-            if (await session.read()).first.booted:
-                raise Terminal("cannot roll back: the same deployment would boot again", reason="NoRollback")
+        done = await self._until(ROLLBACK, _rolled_back)
+        if done.first.booted:
+            raise Terminal("cannot roll back: the same deployment would boot again", reason="NoRollback")
 
     async def finalize_failure(self) -> str:
         return await self._finalization.failure()
@@ -177,15 +169,30 @@ class RpmOstree:
         await asyncio.to_thread(self._staged.set_legacy)
         return next((d for d in (await session.read()).deployments if d.id == staged.id), staged)
 
-    async def _complete(self, session: Session, state: State, request: Request) -> None:
-        outcome = await self._run(session, state, request, lambda _progress: None)
-        if outcome.end is End.FINISHED and not outcome.success:
-            raise failure(outcome.text, request.doing)
+    async def _until(self, request: Request, done: Callable[[State], bool]) -> State:
+        """Asks once, if it is not so already. The state afterwards: it decides, also if the daemon was lost."""
+        patience = Patience(self._timing, lambda _progress: None)
+        async with self._visit() as session:
+            while not done(state := await session.read()):
+                outcome = await self._run(session, state, request, patience, lambda _progress: None)
+                if outcome is None:
+                    continue
+                if outcome.end is End.FINISHED and not outcome.success:
+                    raise failure(outcome.text, request.doing)
+                return await session.read()
+            return state
 
     async def _run(
-        self, session: Session, state: State, request: Request, tell: Callable[[StageProgress], None]
-    ) -> Outcome:
-        address = await begin(session, state.os_path, request, self._timing, tell)
+        self,
+        session: Session,
+        state: State,
+        request: Request,
+        patience: Patience,
+        tell: Callable[[StageProgress], None],
+    ) -> Outcome | None:
+        """None if somebody else's transaction was in the way, and we waited."""
+        if not (address := await begin(session, state.os_path, request, patience)):
+            return None
         outcome = await follow(address, self._timing, tell)
         if not outcome.stalled or outcome.success:
             return outcome
@@ -197,6 +204,13 @@ class RpmOstree:
             except AgentError as error:
                 message += f", which failed: {error.message}"
         raise Retryable(message, reason="TransactionStuck")
+
+
+def _rolled_back(state: State) -> bool:
+    if state.staged is not None:
+        message = f"cannot roll back while {state.staged.id} is staged"
+        raise Refused(message, reason="StagedByOther", hint="remove it first: rpm-ostree cleanup -p")
+    return not state.first.booted
 
 
 def _incomplete(target: OsTarget, state: State) -> Terminal:

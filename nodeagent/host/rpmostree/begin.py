@@ -21,35 +21,45 @@ from nodeagent.host.rpmostree.session import Session
 from nodeagent.host.rpmostree.timing import Timing
 from nodeagent.host.rpmostree.transaction import cancel, describe
 
-__all__ = ["begin"]
+__all__ = ["Patience", "begin"]
 
 _BUSY_CODE = ".Code26"
 _BUSY_TEXTS = ("Transaction in progress", "System transaction in progress")
 _DBUS = "org.freedesktop.DBus."
 
 
-async def begin(
-    session: Session, os_path: str, request: Request, timing: Timing, tell: Callable[[StageProgress], None]
-) -> str:
-    """Address of the transaction. ``Refused`` (``TransactionBusy``) if others need longer than we wait."""
-    loop = asyncio.get_running_loop()
-    until = loop.time() + timing.busy
-    pause = timing.busy_pause
-    while True:
-        try:
-            return await session.ask(os_path, request.member, request.signature, request.body)
-        except BusFault as error:
-            if not error.bus_error or error.bus_error.startswith(_DBUS):
-                raise
-            if not _is_busy(error):
-                raise failure(error.bus_message, request.doing) from error
-            who = await _who(session, error.bus_message, timing)
-            if loop.time() + pause > until:
-                message = f"cannot {request.doing}: still busy after {timing.busy:g} s: {who}"
-                raise Refused(message, reason="TransactionBusy") from error
-        tell(StageProgress(f"Waiting for {who}"))
-        await asyncio.sleep(pause * random.uniform(0.75, 1.25))  # noqa: S311 - so that two who wait do not meet
-        pause = min(2 * pause, timing.busy_pause_max)
+class Patience:
+    """How long one operation waits for others altogether, and whom it tells."""
+
+    def __init__(self, timing: Timing, tell: Callable[[StageProgress], None]) -> None:
+        self.timing = timing
+        self._tell = tell
+        self._until = asyncio.get_running_loop().time() + timing.busy
+        self._pause = timing.busy_pause
+
+    async def wait(self, who: str, doing: str) -> None:
+        """``Refused`` (``TransactionBusy``) if others need longer than we wait."""
+        if asyncio.get_running_loop().time() + self._pause > self._until:
+            message = f"cannot {doing}: still busy after {self.timing.busy:g} s: {who}"
+            raise Refused(message, reason="TransactionBusy")
+        self._tell(StageProgress(f"Waiting for {who}"))
+        await asyncio.sleep(self._pause * random.uniform(0.75, 1.25))  # noqa: S311 - so that two who wait do not meet
+        self._pause = min(2 * self._pause, self.timing.busy_pause_max)
+
+
+async def begin(session: Session, os_path: str, request: Request, patience: Patience) -> str:
+    """Address of the transaction. "" if there was another one, and we waited: what it left behind is to be looked at
+    before anything is asked again, for the daemon would throw it away."""
+    try:
+        return await session.ask(os_path, request.member, request.signature, request.body)
+    except BusFault as error:
+        if not error.bus_error or error.bus_error.startswith(_DBUS):
+            raise
+        if not _is_busy(error):
+            raise failure(error.bus_message, request.doing) from error
+        who = await _who(session, error.bus_message, patience.timing)
+    await patience.wait(who, request.doing)
+    return ""
 
 
 def _is_busy(error: BusFault) -> bool:
