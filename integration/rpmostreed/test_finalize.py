@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
-from integration.rpmostreed.conftest import BoxMaker
 from integration.rpmostreed.sandbox.box import OS, SYSROOT, Box, Client
 from integration.rpmostreed.sandbox.template import BRANCH, CHUNKS, IMAGE
 
@@ -42,21 +39,6 @@ def test_the_lock_is_inside_the_staged_state_and_not_shown(sandbox: Box) -> None
     before = entries(sandbox)
     shut_down(sandbox)
     assert entries(sandbox) == before, "locked: not finalized, and no error either"
-
-
-@pytest.mark.parametrize("year", [2022, 2024])
-def test_the_lock_was_a_file_and_shown(make_box: BoxMaker, year: int) -> None:
-    sandbox = make_box(like=year)
-    client = sandbox.client()
-    client.transact("Upgrade", f"({LOCKED},)")
-    assert client.deployments()[0]["finalization-locked"] is True
-    assert sandbox.read(LEGACY_LOCK) == ""
-    # Locked again over a staged one: libostree takes the file away with the old one. Hosts had this.
-    client.transact("KernelArgs", f"('', ['a=b'], @as [], @as [], {LOCKED})")
-    assert "finalization-locked" not in client.deployments()[0]
-    logind(sandbox, NOBODY)
-    peer = client.transact("FinalizeDeployment", "({'allow-missing-checksum': <true>},)")
-    assert peer.finished() == (False, "Staged deployment already unlocked")
 
 
 def test_nothing_of_boot_is_touched_before_shutdown(sandbox: Box) -> None:

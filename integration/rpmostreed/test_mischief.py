@@ -7,7 +7,6 @@ import json
 
 import pytest
 
-from integration.rpmostreed.conftest import BoxMaker
 from integration.rpmostreed.sandbox.box import NAME, OS, SYSROOT, Box, Client, Peer
 from integration.rpmostreed.sandbox.template import IMAGE
 
@@ -158,19 +157,6 @@ def test_an_answer_that_never_comes(sandbox: Box) -> None:
     client.property(SYSROOT, "Sysroot", "Booted")
     assert client.call(SYSROOT, "Sysroot.Reload", timeout=0.5) == {"timeout": True}
     assert client.result(SYSROOT, "Sysroot.Reload") == []
-
-
-PREFIXES = {
-    2022: "Failed to invoke skopeo proxy method OpenImage: remote error: ",
-    2024: "Creating importer: Failed to invoke skopeo proxy method OpenImage: remote error: ",
-    2026: OPEN_IMAGE,
-}
-
-
-@pytest.mark.parametrize("year", sorted(PREFIXES))
-def test_an_image_that_nobody_published(make_box: BoxMaker, year: int) -> None:
-    peer = make_box(like=year).client().transact("Rebase", f"(@a{{sv}} {{}}, '{REFERENCE}:nope', @as [])")
-    assert peer.finished() == (False, f"{PREFIXES[year]}reading manifest nope in {IMAGE}: manifest unknown")
 
 
 def publish(sandbox: Box, name: str, *options: str) -> None:

@@ -15,38 +15,6 @@ REBASE = f"(@a{{sv}} {{}}, 'ostree-unverified-registry:{IMAGE}:2', @as [])"
 UPGRADE = "(@a{sv} {},)"
 
 
-@pytest.mark.parametrize(("year", "left"), [(2024, "socket"), (2026, None)])
-def test_the_address_is_always_the_same_and_the_file_proves_nothing(
-    make_box: BoxMaker, year: int, left: str | None
-) -> None:
-    sandbox = make_box(like=year)
-    client = sandbox.client()
-    first = client.result(OS, "OS.Cleanup", CLEANUP)
-    peer = client.peer(first)
-    peer.start()
-    peer.finished()
-    peer.close()
-    client.deployments()  # after this the transaction is gone
-    assert first == ADDRESS
-    with pytest.raises(SandboxError, match="refused" if left else "No such file"):
-        client.peer(ADDRESS)
-    assert client.result(OS, "OS.Cleanup", CLEANUP) == ADDRESS
-    assert sandbox.run("stat", "-c", "%F %a", "/run/rpm-ostree-transaction.sock").split() == ["socket", "666"]
-
-
-def test_before_2023_each_transaction_had_a_socket_of_its_own(make_box: BoxMaker) -> None:
-    client = make_box(like=2022).client()
-    first = client.result(OS, "OS.Cleanup", CLEANUP)
-    peer = client.peer(first)
-    peer.start()
-    peer.finished()
-    peer.close()
-    client.deployments()
-    second = client.result(OS, "OS.Cleanup", CLEANUP)
-    assert first != second
-    assert first.startswith(("unix:abstract=/tmp/", "unix:path=/tmp/"))
-
-
 def test_signals_come_on_the_peer_only_and_without_a_sender(sandbox: Box) -> None:
     client = sandbox.client()
     client.subscribe()
@@ -147,22 +115,6 @@ def test_a_client_that_lives_and_never_starts_blocks_everybody(sandbox: Box) -> 
         assert busy["message"] == (
             "Transaction in progress: new-deployment\n You can cancel the current transaction with `rpm-ostree cancel`"
         )
-
-
-@pytest.mark.parametrize("year", [2022, 2024, 2026])
-def test_the_title_before_and_after_start(make_box: BoxMaker, year: int) -> None:
-    client = make_box(like=year).client()
-    address = client.result(OS, "OS.Rebase", REBASE)
-    busy = client.call(OS, "OS.Upgrade", UPGRADE)["message"]
-    assert ("(null)" if year == 2022 else "new-deployment") in busy
-    peer = client.peer(address)
-    assert peer.properties() == {
-        "Title": "" if year == 2022 else "new-deployment",
-        "InitiatingClientDescription": f"caller {client.name}",
-    }
-    peer.start()
-    peer.finished()
-    assert peer.properties()["Title"] == "rebase"
 
 
 def test_the_title_is_the_command_line_and_the_client_is_described(sandbox: Box) -> None:

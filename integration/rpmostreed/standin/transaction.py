@@ -130,13 +130,13 @@ class Transaction:
     # -- setting up
 
     def _listen(self) -> Any:
-        constant = self._host.settings.profile.constant_peer_path
+        constant, guid = self._host.settings.profile.constant_peer_path, Gio.dbus_generate_guid()
         if constant:
             Path(PEER_PATH).unlink(missing_ok=True)
         server = Gio.DBusServer.new_sync(
-            f"unix:path={PEER_PATH}" if constant else "unix:tmpdir=/tmp",
+            f"unix:path={PEER_PATH}" if constant else f"unix:abstract=/tmp/dbus-{guid[:10]}",
             Gio.DBusServerFlags.NONE,
-            Gio.dbus_generate_guid(),
+            guid,
             None,
             None,
         )
