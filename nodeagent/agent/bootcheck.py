@@ -1,8 +1,9 @@
 """Units after a planned reboot: what ran before it has to run after it.
 
 A plan with a reboot restarts nothing by itself, so there are no steps whose units could be watched. Instead all units
-that the config enables, or whose files it changed, are looked at before and after. Only a failure counts, and only one
-that is new: a unit whose condition is not met, or that takes long, is no reason to go back to another OS.
+that the config enables, or whose files it changed, are looked at before and after. What counts is a failure that is
+new, and a unit that ran and does not come up any more. One that takes long, or is new and does not start because its
+condition is not met, is no reason to go back to another OS.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from dataclasses import replace
 from nodeagent.agent.context import Limits, Ports, Update
 from nodeagent.agent.verify import VerifyFailed
 from nodeagent.core.ports import UnitState
+from nodeagent.core.record import Record
 
 __all__ = ["look_before", "watch_boot"]
 
@@ -20,10 +22,16 @@ LOOK_AGAIN = 2.0
 """Seconds between two looks; each asks systemd about some dozens of units."""
 
 
+RUNS = ("active", "reloading", "refreshing")
+
+
 def _units(update: Update) -> list[str]:
     named = {action.unit for planned in update.plan.changes for action in planned.actions if action.unit}
-    enabled = {unit.name for unit in update.new.units.values() if unit.enabled and not unit.mask}
-    return sorted((named | enabled) - update.record.unwell)
+    return sorted((named | _enabled(update)) - update.record.unwell)
+
+
+def _enabled(update: Update) -> set[str]:
+    return {unit.name for unit in update.new.units.values() if unit.enabled and not unit.mask}
 
 
 def _failed(state: UnitState) -> str:
@@ -39,26 +47,31 @@ async def look_before(ports: Ports, update: Update) -> None:
     written: what fails there may fail because of them."""
     if update.record.wrote_boot != ports.power.boot_id():
         return
-    well, unwell = set(), set()
+    well, ran, unwell = set(), set(), set()
     for unit in _units(update):
-        if _failed(await ports.units.state(unit)):
+        state = await ports.units.state(unit)
+        if _failed(state):
             unwell.add(unit)
-        elif await ports.health.check(unit) == "":
+            continue
+        if await ports.health.check(unit) == "":
             well.add(unit)
+        if state.active in RUNS and state.type != "oneshot" and unit in _enabled(update):
+            ran.add(unit)
     record = update.record
-    update.record = replace(record, well=record.well | well, unwell=record.unwell | unwell)
+    update.record = replace(record, well=record.well | well, ran=record.ran | ran, unwell=record.unwell | unwell)
 
 
 async def watch_boot(ports: Ports, limits: Limits, update: Update) -> None:
-    """Returns when nothing that was well has failed for the settle time, or is only slow. Raises ``VerifyFailed`` for
-    what is still failed when the time for verification is over."""
+    """Returns when the boot is over and nothing has been wrong for the settle time, or something is only slow. Raises
+    ``VerifyFailed`` for what is still wrong when the time for verification is over."""
     units = _units(update)
     if not units:
         return
     clock = ports.clock.monotonic
     give_up, good_since = clock() + limits.verify_timeout, None
     while True:
-        bad, waiting = await _look(ports, units, update.record.well)
+        bad, waiting = await _look(ports, units, update.record)
+        waiting = waiting or not await ports.units.boot_finished()
         now = clock()
         if bad or waiting:
             good_since = None
@@ -73,8 +86,8 @@ async def watch_boot(ports: Ports, limits: Limits, update: Update) -> None:
         await asyncio.sleep(LOOK_AGAIN)
 
 
-async def _look(ports: Ports, units: list[str], well: frozenset[str]) -> tuple[list[str], bool]:
-    """What has failed, and whether something is still starting."""
+async def _look(ports: Ports, units: list[str], before: Record) -> tuple[list[str], bool]:
+    """What is wrong, and whether something is still starting."""
     bad: list[str] = []
     waiting = False
     for unit in units:
@@ -83,6 +96,8 @@ async def _look(ports: Ports, units: list[str], well: frozenset[str]) -> tuple[l
             bad.append(why)
         elif state.active == "activating":
             waiting = True
-        elif unit in well and (why := await ports.health.check(unit) or ""):
+        elif unit in before.ran and state.active not in RUNS:
+            bad.append(f"{unit} ran before the reboot and is {state.active}")
+        elif unit in before.well and (why := await ports.health.check(unit) or ""):
             bad.append(f"{unit}: {why}")
     return bad, waiting

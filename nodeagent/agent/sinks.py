@@ -84,7 +84,7 @@ def to_journal(event: Event, status: Status) -> None:
         event.kind,
         sentence(event, status),
         priority=_priority(event),
-        phase=str(event.phase),
+        phase=str(status.phase if event.kind is EventKind.DEPLOYMENTS else event.phase),
         reason=event.reason,
         update_id=event.update_id,
         current=event.current,

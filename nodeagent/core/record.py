@@ -52,6 +52,7 @@ class Record:
     done: frozenset[str] = frozenset()  # ids of the act steps that are done
     skipped: frozenset[str] = frozenset()  # ids of act steps that had nothing to act on
     well: frozenset[str] = frozenset()  # units that passed their own health check before we touched them
+    ran: frozenset[str] = frozenset()  # enabled units that ran before a planned reboot
     unwell: frozenset[str] = frozenset()  # units that had failed before we touched anything
 
     boot_id: str = ""  # of the boot in which this phase was entered
@@ -102,6 +103,7 @@ def record_to_dict(record: Record) -> dict[str, Any]:
     out["done"] = sorted(record.done)
     out["skipped"] = sorted(record.skipped)
     out["well"] = sorted(record.well)
+    out["ran"] = sorted(record.ran)
     out["unwell"] = sorted(record.unwell)
     out["writes"] = [list(pair) for pair in record.writes]
     out["fresh"] = list(record.fresh)
@@ -124,7 +126,7 @@ def record_from_dict(data: Mapping[str, Any]) -> Record:
         match name:
             case "phase":
                 value = Phase(value)
-            case "done" | "skipped" | "well" | "unwell":
+            case "done" | "skipped" | "well" | "ran" | "unwell":
                 if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
                     raise ValueError(f"{name} is not a list of strings")
                 value = frozenset(value)

@@ -90,6 +90,9 @@ class Systemd:
             )
         return UnitState(unit, load, active, sub, kind, result, invocation.hex(), restarts, file, remain)
 
+    async def boot_finished(self) -> bool:
+        return await self._bus.get(_NAME, _PATH, _MANAGER, "SystemState") not in ("initializing", "starting")
+
     async def _file_state(self, unit: str) -> str:
         try:
             return str((await self._ask("GetUnitFileState", unit, "s", (unit,)))[0])

@@ -93,6 +93,7 @@ class World:
     desired: bytes | None = None
     full: bool = False
     bus_faults: int = 0  # so many questions about a unit are lost with the bus
+    booting_until: float = 0.0  # on the clock of the loop: units are started until then
     unwell: str = ""  # what the health check of web.service says
     blockers: list[Inhibitor] = field(default_factory=list)
     reboot_ignored: bool = False
@@ -260,6 +261,9 @@ class FakeUnits:
         if u.died_at is not None and now >= u.died_at:
             u.active, u.died_at = "failed", None
         return UnitState(unit, u.load, u.active, "running", u.type, "success", str(u.invocation), u.restarts, u.file)
+
+    async def boot_finished(self) -> bool:
+        return asyncio.get_running_loop().time() >= self.world.booting_until
 
     async def daemon_reload(self, deadline: float) -> None:
         self.world.tick()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 
 import looptime
 import pytest
@@ -18,9 +19,10 @@ from nodeagent.core.deployment import staged
 from nodeagent.core.machineconfig import MachineConfig, UnitEntry
 from nodeagent.core.phase import Phase
 from nodeagent.core.tree import expand
+from tests.agent import oshost
 from tests.agent.fakes import Killed
 from tests.agent.harness import Host
-from tests.agent.oshost import A_DIGEST, B_DIGEST, FILES, KARGS, NEW, OLD, at_old, bad_on, booted_digest, managed, on
+from tests.agent.oshost import A_DIGEST, B_DIGEST, FILES, KARGS, NEW, OLD, bad_on, booted_digest, managed, on
 
 pytestmark = pytest.mark.looptime
 
@@ -29,6 +31,13 @@ BUSY = on(
     "b", "busy", {"/etc/app/x": "2", "/etc/app/y": "2"}, units=[UNIT], password="$6$x", kernel_arguments=("nosmt",)
 )
 CASES = {"image and files": NEW, "kernel arguments only": KARGS, "all at once": BUSY}
+
+
+async def at_old(first: MachineConfig = OLD) -> Host:
+    """With less patience than in earnest: each second that a loop of the tests skips costs some cycles of it."""
+    host = await oshost.at_old(first)
+    host.limits = replace(host.limits, verify_timeout=4, settle=2)
+    return host
 
 
 async def kill_at(host: Host, fuse: int, *, power: bool, before: Phase | None = None) -> None:

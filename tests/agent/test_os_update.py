@@ -234,6 +234,18 @@ async def test_nothing_is_staged_under_the_hands_of_somebody_else() -> None:
     assert (host.phase, booted_digest(host.world)) == (Phase.IDLE, B_DIGEST)
 
 
+async def test_a_newer_config_takes_over_while_somebody_else_works_here() -> None:
+    host = await at_old()
+    host.world.holder = Holder("alice", "maintenance", "disk swap", "now")
+    host.want(NEW)
+    task = asyncio.create_task(host.settle())
+    await until(host, Phase.STAGING)
+    host.want(OLD)
+    await asyncio.sleep(1)
+    assert task.done()
+    assert (host.phase, host.world.credentials) == (Phase.IDLE, [])
+
+
 async def test_staging_stops_when_somebody_takes_the_lease() -> None:
     host = await at_old()
     host.world.stage_seconds = 1000
@@ -461,6 +473,24 @@ async def test_lost_once_is_staged_again_with_the_lease() -> None:
     assert phases(host).count("Writing") == 1
 
 
+async def test_nothing_is_staged_again_without_the_lease(monkeypatch: pytest.MonkeyPatch) -> None:
+    host = await at_old()
+    check = FakeLease.check
+
+    async def lost(self: FakeLease, operation: str) -> None:
+        if self.world.boot > 1:
+            raise Refused("the lease is not ours any more", reason="LeaseLost")
+        await check(self, operation)
+
+    monkeypatch.setattr(FakeLease, "check", lost)
+    host.world.forget_staged = 1
+    host.want(NEW)
+    await host.settle()
+    assert len(host.world.credentials) == 1
+    assert host.record.revert_reason == "LeaseLost"
+    assert managed(host.world, OLD, NEW) == expand(OLD)
+
+
 async def test_removed_by_hand_before_the_reboot() -> None:
     host = await at_old()
     save = FakeStore.save
@@ -546,6 +576,58 @@ async def test_degraded_as_set_stays_where_it_is() -> None:
 async def test_what_had_failed_before_is_not_held_against_the_new_os() -> None:
     host = await at_old()
     host.world.units["app.service"] = FakeUnit(active="failed", bad_until_boot=99)
+    host.want(BAD)
+    await host.settle()
+    assert (host.phase, booted_digest(host.world)) == (Phase.IDLE, B_DIGEST)
+
+
+async def test_a_unit_that_ran_has_to_run_again() -> None:
+    host = await at_old()
+
+    class Missing(FakeUnit):
+        @property
+        def active(self) -> str:
+            return "inactive" if booted_digest(host.world) == B_DIGEST else "active"
+
+        @active.setter
+        def active(self, value: str) -> None: ...
+
+    host.world.units["app.service"] = Missing()
+    host.want(BAD)
+    await host.settle()
+    assert (host.record.reason, host.record.revert_reason) == ("Reverted", "UnitUnhealthy")
+    assert "app.service ran before the reboot and is inactive" in host.record.message
+
+
+async def test_a_new_unit_whose_condition_is_not_met_is_no_reason_to_go_back() -> None:
+    host = await at_old()
+    host.want(on("b", "new", FILES, units=[UnitEntry("new.service", "[Service]\n", enabled=True)]))
+    task = asyncio.create_task(host.settle())
+    while host.world.boot == 1:
+        await asyncio.sleep(0.1)
+    host.world.units["new.service"].active = "inactive"
+    await task
+    assert host.phase is Phase.IDLE
+
+
+async def test_nothing_is_promoted_before_the_boot_is_over() -> None:
+    host = await at_old()
+    host.want(BAD)
+    task = asyncio.create_task(host.settle())
+    while host.world.boot == 1:
+        await asyncio.sleep(0.1)
+    now = asyncio.get_running_loop().time()
+    host.world.booting_until = now + 40
+    await asyncio.sleep(30)
+    assert host.phase is Phase.VERIFYING
+    host.world.units["app.service"].active = "failed"
+    await task
+    assert (host.record.reason, host.record.revert_reason) == ("Reverted", "UnitUnhealthy")
+
+
+async def test_a_boot_that_never_ends_is_not_held_against_the_new_os() -> None:
+    host = await at_old()
+    host.world.booting_until = 1e9
     host.want(BAD)
     await host.settle()
     assert (host.phase, booted_digest(host.world)) == (Phase.IDLE, B_DIGEST)

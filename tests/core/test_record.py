@@ -29,6 +29,7 @@ records = st.builds(
     fallback=text,
     reverting=st.booleans(),
     tries=st.integers(0, 5),
+    ran=st.frozensets(text, max_size=3),
     unwell=st.frozensets(text, max_size=3),
     os_target=st.none() | st.dictionaries(text, text, max_size=2),
     os_from=text,

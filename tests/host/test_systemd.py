@@ -34,6 +34,15 @@ def systemd(bus: Bus, manager: FakeSystemd) -> Systemd:
     return Systemd(bus)
 
 
+@pytest.mark.parametrize(
+    ("state", "finished"),
+    [("initializing", False), ("starting", False), ("running", True), ("degraded", True), ("maintenance", True)],
+)
+async def test_when_the_boot_is_over(systemd: Systemd, manager: FakeSystemd, state: str, finished: bool) -> None:
+    manager.properties["SystemState"] = Variant("s", state)
+    assert await systemd.boot_finished() is finished
+
+
 async def never(_job: int, _unit: str) -> None:
     return
 
