@@ -22,7 +22,7 @@ from integration.host import agent, machine, overlay
 from integration.host.conftest import finish, package, pytest_runtest_makereport, say
 from integration.ostreehost.machine import OstreeHost
 from integration.trees import parts
-from integration.trees.conftest import forest
+from integration.trees.conftest import FIRST_TIMEOUT, forest
 from integration.trees.forest import Commit, Forest
 from integration.trees.registry import Published, Pulled, Registry
 from integration.trees.tree import A, B, Tree
@@ -40,6 +40,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.is_relative_to(HERE):
             item.add_marker(pytest.mark.host)
+            item.add_marker(pytest.mark.timeout(FIRST_TIMEOUT))
 
 
 @pytest.fixture

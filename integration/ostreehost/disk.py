@@ -31,13 +31,15 @@ def install(
     repository. From a Commit it is of that commit.
     """
     overlay.mount_tmpfs(disk, size)
+    seen = [disk]
     if boot_size is not None:
         overlay.mount_tmpfs(disk / "boot", boot_size)
+        seen.append(disk / "boot")
     repo = disk / "ostree/repo"
     # All refs of the image, which is alone in its repository; just the commit out of those of all trees.
     # Those refs are not the ones that the commits were made for, as in any repository with images.
     fetched = (str(source.repo),) if isinstance(source, Pulled) else (str(forest.repo), source.checksum)
-    with forest.toolbox(disk, Path(fetched[0])) as tools:
+    with forest.toolbox(*seen, Path(fetched[0])) as tools:
         tools.run("ostree", "admin", "init-fs", "--modern", str(disk))
         tools.run("ostree", "config", f"--repo={repo}", "set", "sysroot.readonly", "true")
         # No bootloader is there to be told of a new entry, and the memory needs no sync.

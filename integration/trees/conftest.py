@@ -16,12 +16,14 @@ from integration.trees.forest import Forest
 __all__ = ["say"]
 
 HERE = Path(__file__).parent
+FIRST_TIMEOUT = 600  # seconds: whoever is first makes images and trees
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.is_relative_to(HERE):
             item.add_marker(pytest.mark.host)
+            item.add_marker(pytest.mark.timeout(FIRST_TIMEOUT))
 
 
 @pytest.fixture(scope="session")

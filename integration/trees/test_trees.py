@@ -127,12 +127,14 @@ def _has(tools: Toolbox, folder: Path, commit: Commit) -> bool:
     return tools.run("ostree", f"--repo={folder / 'repo'}", "show", commit.checksum, check=False).returncode == 0
 
 
-def test_nothing_is_left_mounted(forest: Forest) -> None:
-    before = Path("/proc/self/mountinfo").read_text().count("/scratch/")
+def test_nothing_is_left_of_a_tree_that_cannot_be_made(forest: Forest) -> None:
+    roots: list[Path] = []
+
+    def install(root: Path) -> None:
+        roots.append(root)
+        raise ValueError("as asked")
+
     with pytest.raises(ValueError, match="as asked"):
-        forest.commit(Tree("fails", parts=(Part("fails", b"", _fail),)))
-    assert Path("/proc/self/mountinfo").read_text().count("/scratch/") <= before
-
-
-def _fail(root: Path) -> None:
-    raise ValueError("as asked")
+        forest.commit(Tree("fails", parts=(Part("fails", b"", install),)))
+    assert not roots[0].parent.exists()
+    assert str(roots[0]) not in Path("/proc/self/mountinfo").read_text()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import secrets
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from integration.host import overlay, process
@@ -15,18 +15,33 @@ from integration.trees.base import CHROOT_ENV
 TIMEOUT = 300.0
 
 
+# In a mount namespace of its own, so that no other process of this machine has these mounts, or keeps them busy; and
+# not in our PID namespace: libostree looks at PID 1 to see whether it has a mount namespace of its own, and where
+# this machine is a container it may not look there.
+UNSHARE = ("unshare", "--mount", "--propagation=private", "--pid", "--fork", "--kill-child")
+ENTER = """\
+set -e
+root=$1 directories=$2
+shift 2
+mount -t proc proc "$root/proc"
+while [ "$directories" -gt 0 ]; do
+    mount --bind "$1" "$root$1"
+    shift
+    directories=$((directories - 1))
+done
+exec chroot "$root" "$@"
+"""
+
+
 class Toolbox:
     """A root with ostree in it and some directories of this machine at the same paths as here."""
 
-    def __init__(self, root: Path) -> None:
-        self._root = root
+    def __init__(self, root: Path, directories: Sequence[Path] = ()) -> None:
+        self._enter = (*UNSHARE, "sh", "-c", ENTER, "enter", str(root), str(len(directories)), *map(str, directories))
 
     def run(self, *argv: str, check: bool = True, timeout: float = TIMEOUT) -> subprocess.CompletedProcess[bytes]:
         """Run a program of the tree. Raises CommandFailed."""
-        # Not in our PID namespace: libostree looks at PID 1 to see whether it has a mount namespace of its own, and
-        # where this machine is a container it may not look there.
-        enter = ["unshare", "--pid", "--fork", "--kill-child", f"--mount-proc={self._root}/proc", "chroot"]
-        return process.run([*enter, str(self._root), *argv], timeout=timeout, check=check, env=CHROOT_ENV, shown=argv)
+        return process.run([*self._enter, *argv], timeout=timeout, check=check, env=CHROOT_ENV, shown=argv)
 
     def said(self, *argv: str) -> str:
         return self.run(*argv).stdout.decode().strip()
@@ -34,13 +49,14 @@ class Toolbox:
 
 @contextlib.contextmanager
 def toolbox(image: Image, *directories: Path) -> Iterator[Toolbox]:
-    """Have a toolbox that sees `directories`. Hard links work within each, not between two of them."""
+    """Have a toolbox that sees `directories`, without what is mounted below them.
+
+    Hard links work within each, not between two of them.
+    """
     with scratch(image) as root:
         for directory in directories:
-            target = root / directory.relative_to("/")
-            target.mkdir(parents=True, exist_ok=True)
-            process.run(["mount", "--rbind", str(directory), str(target)], timeout=10)
-        yield Toolbox(root)
+            (root / directory.relative_to("/")).mkdir(parents=True, exist_ok=True)
+        yield Toolbox(root, directories)
 
 
 @contextlib.contextmanager
