@@ -12,10 +12,10 @@ HOSTS ?= 4
 STAMP := $(VENV)/.stamp
 PYTEST := $(BIN)/pytest
 # Ring 3 pauses servers and reads clocks: in a process of its own, not beside booting hosts.
-RING2 := integration --ignore=integration/cluster
+RING2 := integration --ignore=integration/cluster --ignore=integration/vm
 SUDO_NOTE = $(if $(filter 0,$(shell id -u)),,(not root: the rings that boot hosts will say what is missing))
 
-.PHONY: help venv demo test versions check format unit host integration cluster cluster-tools package wheel bench docs clean
+.PHONY: help venv demo test versions check format unit host integration cluster cluster-tools vm package wheel bench docs clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -48,7 +48,10 @@ cluster-tools: venv ## kube-apiserver and etcd for ring 3, found or built (minut
 cluster: venv ## ring 3: a real API server
 	@$(PYTEST) -q integration/cluster
 
-integration: cluster ## the rings that need more than this machine has at first: see cluster-tools
+vm: venv ## ring 4: a booted ostree system in QEMU (the first run makes its disks, minutes)
+	@$(PYTEST) -q -n 2 --dist worksteal integration/vm
+
+integration: cluster vm ## the rings that need more than this machine has at first: see cluster-tools
 
 versions: venv ## ring 1 on every other supported Python of this machine
 	@packaging/versions.sh $(VENV)

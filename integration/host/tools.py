@@ -39,8 +39,8 @@ DEBIAN_KEYS = "debian-archive-trixie-stable.*"
 FEDORA_KEYS = "debian-archive-keyring.*"
 
 
-def ensure(say: Say, *, build: bool) -> None:
-    """Make the machine able to boot hosts and, with `build`, to make their image.
+def ensure(say: Say, *, build: bool, more: tuple[Tool, ...] = ()) -> None:
+    """Make the machine able to boot hosts and, with `build`, to make their image; `more` is what else the ring needs.
 
     Raises Unavailable with the reason when it cannot be.
     """
@@ -48,10 +48,10 @@ def ensure(say: Say, *, build: bool) -> None:
         raise Unavailable("test hosts are Linux containers and this is not Linux")
     if os.geteuid() != 0:
         raise Unavailable("test hosts need root: systemd-nspawn and overlay mounts are for root only")
-    missing = _missing(build=build)
+    missing = _missing(build=build, more=more)
     if missing:
         _install(missing, say)
-        left = _missing(build=build)
+        left = _missing(build=build, more=more)
         if left:
             raise Unavailable(f"still missing after installing them: {', '.join(left)}")
     try:
@@ -60,10 +60,10 @@ def ensure(say: Say, *, build: bool) -> None:
         raise Unavailable(f"this root may not create mount namespaces (CAP_SYS_ADMIN is needed): {error}") from None
 
 
-def _missing(*, build: bool) -> list[str]:
+def _missing(*, build: bool, more: tuple[Tool, ...]) -> list[str]:
     """Names of the packages to install, in this machine's own packaging."""
     debian = shutil.which("apt-get") is not None
-    tools = TO_BOOT + TO_BUILD if build else TO_BOOT
+    tools = (*TO_BOOT, *(TO_BUILD if build else ()), *more)
     packages = [(tool.debian if debian else tool.fedora) for tool in tools if shutil.which(tool.program) is None]
     if build and not any(KEYRINGS.glob(DEBIAN_KEYS if debian else FEDORA_KEYS)):
         packages.append("debian-archive-keyring" if debian else "debian-keyring")

@@ -21,7 +21,7 @@ AGENT = "vm-agent.service"
 # Options of the kernel. The fixes for speculative execution cost a guest without KVM a fifth of its time; so do
 # self-tests of its cryptography, a slow serial console, and the wait for a keyboard that is not there.
 KARGS = (
-    "root=LABEL=root",
+    "root=/dev/vda2",
     "rw",
     "console=ttyS0",
     "panic=-1",  # at once: QEMU then ends, and the harness says why
@@ -31,7 +31,7 @@ KARGS = (
 )
 
 # Not in a container's image, or masked there because a container has no use for it.
-UNMASKED = ("systemd-remount-fs.service",)
+UNMASKED = ("systemd-tmpfiles-setup-dev.service",)
 MASKED = (
     "getty@tty1.service",
     "serial-getty@ttyS0.service",
@@ -42,17 +42,24 @@ MASKED = (
     "systemd-hwdb-update.service",
     "systemd-journal-catalog-update.service",
     "systemd-machine-id-commit.service",
+    "systemd-modules-load.service",
     "systemd-networkd.service",
     "systemd-pcrmachine.service",
     "systemd-pstore.service",
     "systemd-random-seed.service",
+    "systemd-sysusers.service",
     "systemd-tpm2-setup.service",
+    "systemd-update-done.service",
     "systemd-update-utmp.service",
     "sys-fs-fuse-connections.mount",
     "sys-kernel-config.mount",
     "sys-kernel-debug.mount",
     "sys-kernel-tracing.mount",
     "xfs_scrub_all.timer",
+    "modprobe@configfs.service",
+    "modprobe@drm.service",
+    "modprobe@efi_pstore.service",
+    "modprobe@fuse.service",
 )
 # Rules of udev that look at hardware which the guest has not, or start programs for what it has.
 NO_RULES = (
@@ -94,6 +101,15 @@ NO_RULES = (
     "80-drivers",
 )
 
+# Most devices of a guest are terminals and buses that no rule does anything for.
+COLDPLUG = """\
+[Service]
+ExecStart=
+ExecStart=-udevadm trigger --type=all --action=add --prioritized-subsystem=block --subsystem-match=block
+"""
+# systemd itself loads these at its start, if they are there.
+NO_MODULES = "".join(f"blacklist {name}\n" for name in ("ip_tables", "qemu_fw_cfg", "virtio_rng", "dmi_sysfs", "vsock"))
+
 # As Fedora CoreOS mounts it: whoever writes there remounts it in a mount namespace of its own.
 BOOT_MOUNT = """\
 [Unit]
@@ -112,7 +128,6 @@ RequiredBy=local-fs.target
 MEDIA_MOUNT = """\
 [Unit]
 Description=Second disk, with what the tests bring
-ConditionPathExists=/dev/vdb
 
 [Mount]
 What=/dev/vdb
@@ -121,7 +136,7 @@ Type=ext4
 Options=ro,nodev
 
 [Install]
-WantedBy=local-fs.target
+WantedBy=dev-vdb.device
 """
 
 
@@ -141,6 +156,13 @@ def _install(root: Path) -> None:
     process.run(["chroot", str(root), "systemctl", "unmask", *UNMASKED], timeout=30)
     process.run(["chroot", str(root), "systemctl", "mask", *MASKED], timeout=30)
     process.run(["chroot", str(root), "systemctl", "enable", AGENT, "boot.mount", "var-media.mount"], timeout=30)
+    for path, text in {
+        "etc/systemd/system/systemd-udev-trigger.service.d/10-vm.conf": COLDPLUG,
+        "etc/modprobe.d/vm.conf": NO_MODULES,
+    }.items():
+        target = root / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text)
     rules = root / "etc/udev/rules.d"
     rules.mkdir(parents=True, exist_ok=True)
     for name in NO_RULES:

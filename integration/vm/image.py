@@ -48,7 +48,7 @@ def system(
     forest: Forest, commit: Commit, say: Say, *, filesystem: str = "ext4", kargs: Sequence[str] = ()
 ) -> DiskImage:
     """The system disk with `commit` deployed, booting with guest.KARGS and `kargs`. Raises Unavailable."""
-    arguments = [*guest.KARGS, *kargs]
+    arguments = [*guest.KARGS, f"rootfstype={filesystem}", *kargs]
 
     def build(path: Path) -> None:
         started = time.monotonic()

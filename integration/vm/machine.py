@@ -55,6 +55,27 @@ _open: weakref.WeakSet[Vm] = weakref.WeakSet()
 
 
 @dataclass(frozen=True, slots=True)
+class Live:
+    """A booted guest, frozen: its disk, and its memory and devices. Made by `live.py`."""
+
+    directory: Path
+    options: str
+
+    @property
+    def disk(self) -> Path:
+        return self.directory / "disk.qcow2"
+
+    @property
+    def state(self) -> Path:
+        return self.directory / "state"
+
+    @property
+    def kernel(self) -> Kernel:
+        """QEMU wants the same as when the state was saved, though the guest will never look at it again."""
+        return Kernel(self.directory / "vmlinuz", self.directory / "initrd", self.options)
+
+
+@dataclass(frozen=True, slots=True)
 class Boot:
     boot_id: str
     options: str  # the kernel arguments of the boot loader entry
@@ -66,16 +87,30 @@ class Vm(Asked):
     """Off until boot(); boot again after power_off() or a shutdown from inside."""
 
     def __init__(
-        self, image: DiskImage, *, media: DiskImage | None = None, accel: str = "tcg", memory: int = 2048, cpus: int = 1
+        self,
+        image: DiskImage,
+        *,
+        media: DiskImage | None = None,
+        accel: str = "tcg",
+        memory: int = 1024,
+        cpus: int = 1,
+        live: Live | None = None,
     ) -> None:
-        """`media` is a second disk, read-only and never throttled; `memory` is in MiB."""
+        """`media` is a second disk, read-only and never throttled; `memory` is in MiB.
+
+        With `live`, which was made from the same image on the same hardware, the first boot() goes on from there.
+        """
         self.name = f"vm-{secrets.token_hex(4)}"
         self.directory = machines_directory() / self.name
         self.directory.mkdir(parents=True)
         self._lock = (self.directory / "lock").open("w")
         fcntl.flock(self._lock, fcntl.LOCK_EX)
         self.disk = self.directory / "disk.qcow2"
-        disk.overlay(self.disk, image.path, "raw")
+        if live is None:
+            disk.overlay(self.disk, image.path, "raw")
+        else:
+            disk.overlay(self.disk, live.disk, "qcow2")
+        self._live = live
         self.hardware = Hardware(accel, self.disk, media.path if media is not None else None, memory, cpus)
         self._changed = threading.Condition()
         self._boots: list[Boot] = []
@@ -167,6 +202,18 @@ class Vm(Asked):
             self.run(["systemctl", "is-system-running", "--wait"], check=False, timeout=deadline - time.monotonic())
         return self.boots[-1]
 
+    def freeze(self, directory: Path) -> None:
+        """Stop for good and leave in `directory` what a Live needs."""
+        qemu = self._powered()
+        self.run(["sync"])
+        options = self.boots[-1].options
+        qemu.save(directory / "state")
+        self.wait_off(STOP_TIMEOUT)
+        self.disk.replace(directory / "disk.qcow2")
+        for name in ("vmlinuz", "initrd"):
+            (self.directory / "kernel" / name).replace(directory / name)
+        (directory / "options").write_text(options)
+
     @property
     def running(self) -> bool:
         """Whether it is on, which includes the moment between two boots."""
@@ -188,6 +235,11 @@ class Vm(Asked):
         return self.boots[-1].boot_id
 
     # Hardware
+
+    @property
+    def pid(self) -> int:
+        """Of QEMU. Raises HostGone while the machine is off."""
+        return self._powered().pid
 
     def qmp(self, command: str, **arguments: Any) -> Any:
         """A command to QEMU itself. Raises HostGone while the machine is off."""
@@ -280,12 +332,14 @@ class Vm(Asked):
                 self._changed.notify_all()
 
     def _run_once(self, after_reboot: bool) -> End:
-        kernel = disk.boot_entry(self.disk, self.directory / "kernel")
+        live, self._live = self._live, None
+        kernel = live.kernel if live is not None else disk.boot_entry(self.disk, self.directory / "kernel")
         started = time.monotonic()
         with self._changed:
             if self._killed:
                 return End.POWER_CUT
-            qemu = self._qemu = Qemu(self.directory, self.hardware, kernel)
+            state = live.state if live is not None else None
+            qemu = self._qemu = Qemu(self.directory, self.hardware, kernel, state=state)
         greeter = threading.Thread(target=self._greet, args=(qemu, kernel, after_reboot, started), daemon=True)
         greeter.start()
         try:

@@ -26,6 +26,7 @@ from integration.vm.qmp import Qmp
 
 PROGRAM = "qemu-system-x86_64"
 SOCKETS_TIMEOUT = 20.0  # seconds until QEMU listens; it first reads a kernel of 40 MB, on a machine that may be busy
+STATE_TIMEOUT = 120.0
 MACHINE = "q35,sata=off,smbus=off,vmport=off,usb=off,hpet=off"
 CPU = {"tcg": "Nehalem,-cx16", "kvm": "host"}
 ACCEL = {"tcg": "tcg,thread=multi", "kvm": "kvm"}
@@ -53,7 +54,7 @@ class Hardware:
     accel: str  # a key of ACCEL
     disk: Path  # qcow2, written to
     media: Path | None = None  # raw, read-only, never throttled: the second disk
-    memory: int = 2048  # MiB
+    memory: int = 1024  # MiB
     cpus: int = 1  # without KVM a second one crashes kernels that patch their own code, one boot in ten
 
 
@@ -61,7 +62,7 @@ class Qemu:
     """Runs from construction on. Only the thread that constructs it may call wait()."""
 
     def __init__(self, directory: Path, hardware: Hardware, kernel: Kernel, *, state: Path | None = None) -> None:
-        """`directory` gets sockets and logs; `state` is a file of save_state() with which the guest goes on, paused."""
+        """`directory` gets sockets and logs. With a `state` that save() wrote on such hardware, the guest goes on there."""
         self.directory = directory
         self._killed = False
         for name in ("qmp", "agent"):
@@ -83,6 +84,9 @@ class Qemu:
             )
         try:
             self.qmp = self._connect_qmp()
+            if state is not None:
+                self._wait_migration()
+                self.qmp.execute("cont")  # it was stopped when it was saved, and still is
             self.channel = Channel(directory / "agent")
         except BaseException:
             self._process.kill()
@@ -98,6 +102,14 @@ class Qemu:
         self._killed = True
         self._process.kill()
 
+    def save(self, state: Path) -> None:
+        """Stop the guest for good, writing its memory and devices to the file `state`. wait() returns soon after."""
+        self.qmp.execute("stop")
+        self.qmp.execute("migrate-set-parameters", **{"max-bandwidth": 1 << 40})
+        self.qmp.execute("migrate", uri=f"exec:cat >'{state}'")
+        self._wait_migration()
+        self.qmp.execute("quit")  # and not kill(): the tables of the disk's file must be written as well
+
     def wait(self) -> End:
         """Until QEMU ended, for whatever reason; then all is closed."""
         status = self._process.wait()
@@ -112,7 +124,14 @@ class Qemu:
         reasons = [event["data"].get("reason") for event in self.qmp.events if event["event"] == "SHUTDOWN"]
         if status != 0 or PANIC in serial:
             return End.CRASH
-        return End.POWER_OFF if "guest-shutdown" in reasons else End.REBOOT
+        return End.REBOOT if "guest-reset" in reasons else End.POWER_OFF
+
+    def _wait_migration(self) -> None:
+        deadline = time.monotonic() + STATE_TIMEOUT
+        while (progress := self.qmp.execute("query-migrate")).get("status") != "completed":
+            if progress.get("status") == "failed" or time.monotonic() > deadline:
+                raise HostRingError(f"the guest's state was not saved or not loaded: {progress}")
+            time.sleep(0.05)
 
     def _connect_qmp(self) -> Qmp:
         deadline = time.monotonic() + SOCKETS_TIMEOUT
