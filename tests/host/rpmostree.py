@@ -19,7 +19,7 @@ from tests.host.fake_systemd import FakeSystemd
 NEW = f"quay.io/org/os@sha256:{'1' * 64}"
 IMAGE = OsTarget(image=parse_image(NEW))
 QUICK = Timing(
-    call=3,
+    call=1.5,
     short=1,
     connect=0.3,
     stall=1,
@@ -27,7 +27,7 @@ QUICK = Timing(
     cancel=0.3,
     leave=0.3,
     restart=2,
-    busy=1,
+    busy=0.6,
     busy_pause=0.05,
     busy_pause_max=0.1,
     retry_pause=0.05,

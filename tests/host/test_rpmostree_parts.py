@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nodeagent.core.deployment import Deployment, OsTarget, unmet
@@ -55,6 +55,7 @@ VALUES = st.recursive(
 )
 
 
+@settings(max_examples=40)
 @given(st.dictionaries(st.text("abc-", min_size=1), VALUES, max_size=6))
 def test_reads_every_dictionary(values: dict[str, Any]) -> None:
     def read(data: bytes) -> dict[str, Any]:
@@ -121,6 +122,10 @@ def test_anything_else_is_a_value_error(data: bytes) -> None:
          " found", Terminal, "SignatureInvalid"),
         ("GPG verification enabled, but no signatures found (use gpg-verify=false in remote config to disable)",
          Terminal, "SignatureInvalid"),
+        ("While pulling s: Metadata not found for commit 'x'", Terminal, "ImageNotFound"),
+        ("While pulling 00: file:///r/repo/objects/00/0.commit: linkat: No such file or directory",
+         Terminal, "ImageNotFound"),
+        ("While pulling s: Delta requires 1.2 GB free space, but only 1 MB available", Terminal, "NoSpace"),
         ("Importing: min-free-space-percent '3%' would be exceeded, at least 1.2 GB requested", Terminal, "NoSpace"),
         ("Staging deployment: fallocate: No space left on device", Terminal, "NoSpace"),
         # rpm-ostree and libdnf

@@ -29,17 +29,19 @@ _DBUS = "org.freedesktop.DBus."
 
 
 class Patience:
-    """How long one operation waits for others altogether, and whom it tells."""
+    """How long one operation waits for others altogether, from when they are first in its way, and whom it tells."""
 
     def __init__(self, timing: Timing, tell: Callable[[StageProgress], None]) -> None:
         self.timing = timing
         self._tell = tell
-        self._until = asyncio.get_running_loop().time() + timing.busy
+        self._until: float | None = None
         self._pause = timing.busy_pause
 
     async def wait(self, who: str, doing: str) -> None:
         """``Refused`` (``TransactionBusy``) if others need longer than we wait."""
-        if asyncio.get_running_loop().time() + self._pause > self._until:
+        now = asyncio.get_running_loop().time()
+        self._until = self._until or now + self.timing.busy
+        if now + self._pause > self._until:
             message = f"cannot {doing}: still busy after {self.timing.busy:g} s: {who}"
             raise Refused(message, reason="TransactionBusy")
         self._tell(StageProgress(f"Waiting for {who}"))

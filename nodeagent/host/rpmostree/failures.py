@@ -5,7 +5,7 @@ The wordings come from the programs underneath, whose messages pass through unch
   access to the resource is denied, StatusCode and "invalid status code from registry", A signature was required,
   is rejected by policy; Go's net and tls packages below it: dial tcp, no such host, i/o timeout, x509
 - ostree-ext: refusing usage (of a policy that accepts anything), and its own "Creating importer" around all those
-- libostree: min-free-space, GPG verification enabled but no signatures found, none are in trusted keyring, Can't check
+- libostree: min-free-space, a commit that a file: remote does not have (linkat, openat: No such file), GPG verification enabled but no signatures found, none are in trusted keyring, Can't check
   signature, No such branch, Server returned HTTP; libcurl below it: Couldn't resolve host, Timeout was reached
 - rpm-ostree and libdnf: Packages not found, Could not depsolve
 
@@ -30,7 +30,7 @@ _TABLE: tuple[tuple[type[AgentError], str, str], ...] = (
     (
         Terminal,
         "NoSpace",
-        r"min-free-space-(percent|size)|no space left on device|disk quota exceeded|\bENOSPC\b",
+        r"min-free-space-(percent|size)|free space, but only|no space left on device|disk quota exceeded|\bENOSPC\b",
     ),
     (
         Terminal,
@@ -49,8 +49,8 @@ _TABLE: tuple[tuple[type[AgentError], str, str], ...] = (
         Terminal,
         "ImageNotFound",
         r"manifest unknown|name unknown|name_unknown|manifest_unknown|not known to registry|\b404 \(not found\)"
-        r"|server returned (http|status) 404|no such branch|no such metadata object|refspec '.*' not found"
-        r"|remote \"?.*\"? not found|no such ref",
+        r"|server returned (http|status) 404|no such branch|no such metadata object|metadata not found for commit"
+        r"|refspec '.*' not found|\.commit: .*no such file or directory|remote \"?.*\"? not found|no such ref",
     ),
     (
         Terminal,
