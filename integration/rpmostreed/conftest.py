@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from integration.host import overlay, process
+from integration.host import overlay
 from integration.host.conftest import say as say
 from integration.host.conftest import unavailable
 from integration.host.errors import Unavailable
@@ -58,10 +58,8 @@ def workshop() -> Iterator[Path]:
 @pytest.fixture(scope="session")
 def system(root: Path, workshop: Path) -> Template:
     """The system that every sandbox starts from."""
-    inside = root / workshop.relative_to("/")
-    inside.mkdir(parents=True)
-    process.run(["mount", "--bind", str(workshop), str(inside)], timeout=10)
-    return template.build(workshop / "template", root, Toolbox(root))
+    (root / workshop.relative_to("/")).mkdir(parents=True)
+    return template.build(workshop / "template", root, Toolbox(root, [workshop]))
 
 
 @pytest.fixture

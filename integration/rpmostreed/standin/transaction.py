@@ -117,11 +117,8 @@ class Transaction:
             if self._server is not None:
                 self._server.stop()
             raise
+        self.address = str(self._server.get_client_address())
         self._server.start()
-
-    @property
-    def address(self) -> str:
-        return str(self._server.get_client_address())
 
     def is_same(self, invocation: Any) -> bool:
         """GVariant equality: the same options in another order are another request."""
@@ -270,6 +267,7 @@ class Transaction:
             GLib.source_remove(self._force_close)
         self._unlock()
         self._server.stop()
+        self._server = None  # stopping does not close the socket; being gone does
         if self._host.settings.profile.leaves_socket_file:
             _leave_socket_file()
         for connection in self._peers.connections:
