@@ -53,6 +53,7 @@ class Os:
 
     async def list(self) -> Sequence[Deployment]:
         found = tuple(await self._port.list())
+        self._booted = self._booted or booted(found)
         if found != self._told:
             self._told = found
             self._reporter.emit(Event(EventKind.DEPLOYMENTS, Phase.IDLE, fields={"deployments": found}))
@@ -61,7 +62,7 @@ class Os:
     async def booted(self) -> Deployment:
         """Asked once: it cannot change while this process lives, and asking may start a daemon of many megabytes."""
         if self._booted is None:
-            self._booted = booted(await self.list())
+            await self.list()
         if self._booted is None:
             raise Terminal("none of the deployments is the booted one", reason="NoBootedDeployment")
         return self._booted

@@ -20,6 +20,7 @@ from nodeagent.core.policy import Policy
 from nodeagent.core.ports import Validator
 from nodeagent.core.reconcile import check_reconcilable
 from nodeagent.core.record import Record
+from nodeagent.core.standing import same_os
 from nodeagent.core.steps import step_to_pair, write_steps
 from nodeagent.core.tree import expand
 from nodeagent.domains import validate
@@ -94,10 +95,11 @@ class Preflight:
 
     async def _drift(self, base: MachineConfig, new: MachineConfig) -> tuple[Problem, ...]:
         """What differs from the current config and is not what the new one wants anyway."""
-        wrong = {**await mismatches(self.ports, base), **await os_mismatches(self.ports, base)}
+        needed = not same_os(base, new)
+        wrong = {**await mismatches(self.ports, base), **await os_mismatches(self.ports, base, needed=needed)}
         if not wrong:
             return ()
-        still = {**await mismatches(self.ports, new), **await os_mismatches(self.ports, new)}
+        still = {**await mismatches(self.ports, new), **await os_mismatches(self.ports, new, needed=needed)}
         named = {entry for entry in wrong if entry in still or not _has(new, entry)}
         return tuple(Problem(entry, wrong[entry]) for entry in sorted(named))
 

@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from enum import Enum
 
 from nodeagent.agent.context import Limits, Ports
+from nodeagent.core.deployment import Deployment
 from nodeagent.core.effective import Candidate, effective
 from nodeagent.core.machineconfig import CORE_USER, MachineConfig, UnitEntry
 from nodeagent.core.ports import UnitState
-from nodeagent.core.standing import asks_of_os, mismatches_of, os_in_force
+from nodeagent.core.standing import asks_of_os, mismatches_of, os_in_force, same_os
 from nodeagent.core.steps import ActStep, ReloadUnit, RestartUnit, step_id
 from nodeagent.core.tree import expand
-from nodeagent.errors import AgentError
+from nodeagent.errors import AgentError, Unreconcilable
 
 __all__ = ["VerifyFailed", "in_force", "mismatches", "os_mismatches", "watch_units", "with_os"]
 
@@ -61,11 +62,26 @@ async def mismatches(ports: Ports, config: MachineConfig) -> dict[str, str]:
     return wrong
 
 
-async def os_mismatches(ports: Ports, config: MachineConfig) -> dict[str, str]:
-    """Entry id (``osImageURL:osImageURL``, ...) to what the booted deployment does not have of it."""
-    if ports.os is None or not asks_of_os(config):
+async def os_mismatches(ports: Ports, config: MachineConfig, *, needed: bool = True) -> dict[str, str]:
+    """Entry id (``osImageURL:osImageURL``, ...) to what the booted deployment does not have of it. ``needed`` as for
+    ``with_os``."""
+    if not asks_of_os(config) or (deployment := await _booted(ports, needed=needed)) is None:
         return {}
-    return dict(mismatches_of(config, await ports.os.booted()))
+    return dict(mismatches_of(config, deployment))
+
+
+async def _booted(ports: Ports, *, needed: bool) -> Deployment | None:
+    """None where nobody can say, and it does not matter."""
+    if ports.os is None:
+        return None
+    try:
+        return await ports.os.booted()
+    except Unreconcilable:
+        return None  # a host that we cannot update; what would need it is refused by the guard
+    except AgentError:
+        if needed:
+            raise
+        return None
 
 
 async def in_force(
@@ -79,10 +95,12 @@ async def in_force(
 async def with_os(
     ports: Ports, base: MachineConfig, candidates: Sequence[MachineConfig], new: MachineConfig
 ) -> MachineConfig:
-    """``base`` with what is booted, whoever has brought it there."""
-    if ports.os is None or not any(map(asks_of_os, candidates)):
+    """``base`` with what is booted, whoever has brought it there. Where no deployment is needed for ``new``, files do
+    not wait for an rpm-ostreed that does not answer: they may be what repairs it."""
+    needed = not all(same_os(config, new) for config in candidates)
+    if not any(map(asks_of_os, candidates)) or (deployment := await _booted(ports, needed=needed)) is None:
         return base
-    return os_in_force(base, candidates, new, await ports.os.booted())
+    return os_in_force(base, candidates, new, deployment)
 
 
 def _owners(config: MachineConfig) -> dict[str, str]:

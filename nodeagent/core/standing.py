@@ -15,12 +15,20 @@ from nodeagent.core.machineconfig import MachineConfig
 from nodeagent.core.packages import KERNELS, packages_of, replaced_of
 from nodeagent.errors import InvalidInput
 
-__all__ = ["asks_of_os", "mismatches_of", "os_in_force"]
+__all__ = ["asks_of_os", "mismatches_of", "os_in_force", "same_os"]
+
+
+_FIELDS = ("os_image_url", "kernel_arguments", "extensions", "kernel_type")
 
 
 def asks_of_os(config: MachineConfig) -> bool:
     """Whether there is anything to compare. Kernel type ``default`` is asked of a host by nobody."""
     return bool(config.os_image_url or config.kernel_arguments or config.extensions or config.kernel_type != "default")
+
+
+def same_os(one: MachineConfig, other: MachineConfig) -> bool:
+    """Whether they ask the same of the OS, so that going from one to the other takes no deployment."""
+    return all(getattr(one, name) == getattr(other, name) for name in _FIELDS)
 
 
 def mismatches_of(config: MachineConfig, deployment: Deployment) -> Mapping[str, str]:

@@ -80,6 +80,7 @@ class World:
     stage_seconds: float = 0.0
     stage_errors: list[AgentError] = field(default_factory=list)  # one for each of the next stagings
     guard_error: AgentError | None = None
+    os_errors_after_boot: int = 0
     os_errors: int = 0  # so many questions about deployments are lost
     finalization_fails: str = ""
     finalize_failure: str = ""
@@ -171,6 +172,7 @@ class World:
             menu = self.boot_menu.get(self.boot, "")
             self._boot_into(next((d for d in self.deployments if d.id == menu), self.deployments[0]))
         self.disk.update(self.tampers)
+        self.os_errors = self.os_errors_after_boot
         for unit in self.units.values():
             if unit.load == "loaded" and unit.file == "enabled":
                 unit.read = dict(self.disk)

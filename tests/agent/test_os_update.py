@@ -209,6 +209,13 @@ async def test_an_extensions_image_alone_changes_nothing() -> None:
     assert (host.phase, host.record.reason) == (Phase.DEGRADED, "ExtensionsImageUnused")
 
 
+async def test_a_config_that_leaves_the_os_alone_from_now_on() -> None:
+    host = await at_old()
+    host.want(config("free", FILES))
+    await host.settle()
+    assert (host.phase, host.world.credentials, booted_digest(host.world)) == (Phase.IDLE, [], A_DIGEST)
+
+
 async def test_without_deployments_the_os_is_nobodys_business() -> None:
     host = os_host()
     host.world.deployments = []
@@ -414,6 +421,22 @@ async def test_what_cannot_be_staged_is_tried_again_later(errors: list[Terminal]
     assert managed(host.world, OLD, NEW) == expand(OLD)
     await host.settle()
     assert (host.phase, booted_digest(host.world)) == (Phase.IDLE, B_DIGEST)
+
+
+async def test_what_is_put_off_does_not_bring_back_what_failed() -> None:
+    host = await at_old()
+    host.world.full = True
+    host.want(MORE)
+    await host.settle()
+    assert host.record.reason == "Reverted"
+    host.world.full = False
+    host.world.stage_errors = [Terminal("manifest unknown", reason="ImageNotFound")]
+    host.want(on("c", "newest"))
+    assert await host.build().turn() is not None
+    assert host.record.reason == "ImageNotFound"
+    host.want(MORE)
+    await host.settle()
+    assert (host.phase, host.actions()) == (Phase.DEGRADED, [])
 
 
 async def test_a_staging_without_end_is_given_up() -> None:
@@ -677,12 +700,9 @@ async def test_another_image_that_came_along_is_noticed(monkeypatch: pytest.Monk
 
 async def test_rpm_ostreed_may_be_slow_after_the_boot() -> None:
     host = await at_old()
+    host.world.os_errors_after_boot = 8
     host.want(NEW)
-    task = asyncio.create_task(host.settle())
-    while host.world.boot == 1:
-        await asyncio.sleep(0.1)
-    host.world.os_errors = 5
-    await task
+    await host.settle()
     assert (host.phase, host.actions()) == (Phase.IDLE, ["reboot"])
 
 
@@ -694,6 +714,36 @@ async def test_files_alone_do_not_wait_for_rpm_ostreed_to_verify() -> None:
     host.world.os_errors = 10_000
     await task
     assert (host.phase, host.actions()) == (Phase.IDLE, ["restart app.service"])
+
+
+@pytest.mark.parametrize(
+    "error", [Retryable("hangs", reason="BusTimeout"), Unreconcilable("bootc", reason="BootcHost")]
+)
+async def test_files_do_not_wait_for_rpm_ostreed(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They may be what repairs it. What needs it is refused."""
+
+    async def fail(_self: FakeDeployments) -> list[object]:
+        raise error
+
+    host = await at_old()
+    monkeypatch.setattr(FakeDeployments, "list", fail)
+    host.want(on("a", "files", {"/etc/app/x": "2"}))
+    await host.settle()
+    assert (host.phase, host.actions()) == (Phase.IDLE, ["restart app.service"])
+    host.want(NEW)
+    await host.settle()
+    assert (host.phase, host.record.reason) == (Phase.DEGRADED, error.reason)  # type: ignore[attr-defined]
+
+
+async def test_a_first_start_on_a_host_that_only_bootc_updates(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fail(_self: FakeDeployments) -> list[object]:
+        raise Unreconcilable("bootc", reason="BootcHost")
+
+    monkeypatch.setattr(FakeDeployments, "list", fail)
+    host = os_host()
+    host.want(on("b", "whatever", {"/etc/quiet/q": "1"}, kernel_arguments=("nosmt",)))
+    await host.settle()
+    assert (host.phase, host.actions()) == (Phase.IDLE, [])
 
 
 # Somebody else's hands
