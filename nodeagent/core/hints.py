@@ -170,6 +170,10 @@ HINTS: Mapping[str, str] = MappingProxyType(
         "KubeRejected": "the API server does not take the request, see the message; two versions may not fit together",
         "KubeNoDate": "a proxy on the way takes the Date header out of answers; go round it, or let it pass",
         "LeaseNamespaceMissing": "make the namespace that is named, with the role for the agent",
+        "NodeContended": "kubectl get node -w shows who writes it all the time",
+        "DrainTimedOut": "the message names the pods that are left and why each is; help those, then apply again",
+        "DrainRefused": "move the pods that are named away yourself, or allow it in the settings of the drain",
+        "DrainCanceled": "a person uncordoned the node during the drain; apply the config again when it may go on",
         "NodeUnknown": "wait until the kubelet has registered the node, or correct the setting with its name",
         # The agent
         "SettingsInvalid": "nodeagent config check shows file and line",

@@ -1,0 +1,204 @@
+"""The node as the cluster sees it: cordoned by us, emptied by evictions, given back.
+
+Fulfils ``ports.NodePort``. The cordon that we make carries our operation as an annotation in the same write, so a
+cordon of somebody else is never undone. All pods are asked to go at once; each that is refused is asked again after a
+pause of its own, and is reported with the reason (``core/drain.py``). Drained means that nothing is left in two looks
+some seconds apart: gone, not accepted for deletion. Nothing is ever deleted by force.
+
+Doing it again after a kill is harmless: what is cordoned stays so, and an eviction that was asked for is a pod that is
+terminating now.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from nodeagent.core.backoff import jittered
+from nodeagent.core.drain import Cause, DrainPolicy, Fate, Remaining, cause_of, eviction, fate_of, pause_after, why_here
+from nodeagent.core.ports import Clock
+from nodeagent.errors import Refused, Retryable, Terminal, Unreachable
+from nodeagent.kube.client import KubeClient, Object
+from nodeagent.kube.errors import Conflict, KubeFault, NotFound
+
+__all__ = ["CORDONED_BY", "Drain", "KubeNode"]
+
+CORDONED_BY: Final = "nodeagent.org/cordoned-by"
+"""Annotation of the Node: the operation that cordoned it."""
+
+LOOK: Final = 3.0  # seconds between two lists of the pods while there are some
+SETTLE: Final = 5.0  # seconds between the two lists that must be empty
+TOGETHER: Final = 20  # evictions in flight: a node has 110 pods by default, and the API server other clients
+WRITES: Final = 3
+MOST_CORDONS: Final = 2  # the first, ours or not, and one more
+
+
+@dataclass(slots=True)
+class _Try:
+    """How the evictions of one pod went. ``due`` is on the steady clock."""
+
+    count: int = 0
+    due: float = 0.0
+    cause: Cause | None = None
+    words: str = ""
+
+
+class KubeNode:
+    """``still_ours`` is asked before each round of evictions and raises if the lease is not ours any more. ``tell``
+    gets what is left after every look."""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        node: str,
+        clock: Clock,
+        *,
+        still_ours: Callable[[str], Awaitable[None]],
+        tell: Callable[[Sequence[Remaining]], None] = lambda _: None,
+        policy: DrainPolicy | None = None,
+    ) -> None:
+        self._client = client
+        self._node = node
+        self._path = f"/api/v1/nodes/{node}"
+        self._clock = clock
+        self._still_ours = still_ours
+        self._tell = tell
+        self._policy = policy or DrainPolicy()
+
+    async def drain(self, operation: str, deadline: float) -> None:
+        """Cordons, then evicts until the node is empty. Raises ``Refused``: ``DrainTimedOut`` after ``deadline``
+        seconds, ``DrainRefused`` before the first eviction if the policy protects a pod, ``DrainCanceled`` if a
+        person uncordons the node twice, ``NodeUnknown``, or what ``still_ours`` raises. The cordon stays:
+        ``uncordon`` ends it.
+        """
+        work = Drain(self._client, self._node, self._clock, self._policy)
+        cordons = 0
+        try:
+            async with asyncio.timeout(deadline):
+                while True:
+                    try:
+                        await self._still_ours(operation)
+                        made = await self._cordon(operation, may=cordons < MOST_CORDONS)
+                        cordons = max(1, cordons + made)
+                        done = await work.round()
+                        self._tell(work.remaining)
+                    except (Unreachable, Retryable):
+                        done = False  # the API server is away: what is asked of it waits, the deadline does not
+                    if done:
+                        return
+                    pause = LOOK if work.remaining else SETTLE
+                    await asyncio.sleep(jittered(pause, random.random()))  # noqa: S311
+        except TimeoutError:
+            left = "; ".join(f"{pod.namespace}/{pod.name}: {pod.why}" for pod in work.remaining)
+            said = f"node {self._node} is not empty after {deadline:g} s: {left or 'pods keep coming back'}"
+            raise Refused(said, reason="DrainTimedOut") from None
+
+    async def uncordon(self, operation: str) -> None:
+        """Only if the cordon is of this operation."""
+        for _ in range(WRITES):
+            node = await self._read()
+            if (node["metadata"].get("annotations") or {}).get(CORDONED_BY) != operation:
+                return
+            if await self._write(node, unschedulable=None, operation=None):
+                return
+        raise self._contended()
+
+    async def _cordon(self, operation: str, *, may: bool) -> bool:
+        """True if it was necessary. Uncordoning once may be a mistake, or another tool that gives back what it took;
+        twice is an answer."""
+        for _ in range(WRITES):
+            node = await self._read()
+            if node["spec"].get("unschedulable"):
+                return False  # ours from before, or somebody else's: then it is theirs to undo
+            if not may:
+                raise Refused(f"node {self._node} was uncordoned twice", reason="DrainCanceled")
+            if await self._write(node, unschedulable=True, operation=operation):
+                return True
+        raise self._contended()
+
+    async def _read(self) -> Object:
+        try:
+            return await self._client.get(self._path)
+        except NotFound:
+            raise Refused(f"there is no Node {self._node} in the cluster", reason="NodeUnknown") from None
+
+    async def _write(self, node: Object, *, unschedulable: bool | None, operation: str | None) -> bool:
+        meta = {"resourceVersion": node["metadata"]["resourceVersion"], "annotations": {CORDONED_BY: operation}}
+        try:
+            await self._client.patch(self._path, {"metadata": meta, "spec": {"unschedulable": unschedulable}})
+        except Conflict:  # kubelets write their Node every few seconds
+            return False
+        return True
+
+    def _contended(self) -> Retryable:
+        return Retryable(f"node {self._node} changes faster than it can be read", reason="NodeContended")
+
+
+class Drain:
+    """The evictions of one drain. ``remaining`` is what was left at the last ``round``."""
+
+    def __init__(self, client: KubeClient, node: str, clock: Clock, policy: DrainPolicy) -> None:
+        self.remaining: Sequence[Remaining] = ()
+        self._client = client
+        self._node = node
+        self._clock = clock
+        self._policy = policy
+        self._tries: dict[str, _Try] = {}  # by uid
+        self._started = False
+        self._empty_since: float | None = None
+        self._slots = asyncio.Semaphore(TOGETHER)
+
+    async def round(self) -> bool:
+        """Looks once and evicts what is due. True if the node is empty and was so at the look before."""
+        pods = await self._client.items("/api/v1/pods", fieldSelector=f"spec.nodeName={self._node}")
+        fates = [(pod, fate_of(pod, self._policy)) for pod in pods]
+        going = [pod for pod, fate in fates if fate is not Fate.STAYS]
+        protected = {pod["metadata"]["uid"]: fate for pod, fate in fates if fate not in (Fate.STAYS, Fate.GOES)}
+        self.remaining = sorted(self._left(pod, protected.get(pod["metadata"]["uid"])) for pod in going)
+        if protected and not self._started:
+            left = [self._left(pod, fate) for pod, fate in fates if pod["metadata"]["uid"] in protected]
+            names = "; ".join(f"{pod.namespace}/{pod.name}: {pod.why}" for pod in sorted(left))
+            raise Refused(f"the policy protects pods of this node: {names}", reason="DrainRefused")
+        self._started = True
+        alive = {pod["metadata"]["uid"] for pod in going}
+        self._tries = {uid: one for uid, one in self._tries.items() if uid in alive}
+        now = self._clock.monotonic()
+        if not going:
+            first, self._empty_since = self._empty_since, now if self._empty_since is None else self._empty_since
+            return first is not None and now - first >= SETTLE
+        self._empty_since = None
+        free = [pod for pod in going if pod["metadata"]["uid"] not in protected]
+        due = [pod for pod in free if not pod["metadata"].get("deletionTimestamp") and self._of(pod).due <= now]
+        await asyncio.gather(*(self._evict(pod) for pod in due))
+        self.remaining = sorted(self._left(pod, protected.get(pod["metadata"]["uid"])) for pod in going)
+        return False
+
+    def _of(self, pod: Object) -> _Try:
+        return self._tries.setdefault(pod["metadata"]["uid"], _Try())
+
+    async def _evict(self, pod: Object) -> None:
+        meta, one = pod["metadata"], self._of(pod)
+        path = f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}/eviction"
+        one.count += 1
+        async with self._slots:
+            try:
+                await self._client.create(path, eviction(pod), throttled=1)
+            except (Unreachable, Retryable, Refused, Terminal) as fault:
+                if not isinstance(fault, KubeFault):
+                    raise
+                one.cause, one.words = cause_of(fault.status, fault.detail)
+                pause = pause_after(one.count, fault.retry_after)
+            else:
+                # Accepted is not gone. Asked again later, in case the answer was to something that came to nothing.
+                one.cause, one.words = None, ""
+                pause = pause_after(one.count, None)
+        one.due = self._clock.monotonic() + jittered(pause, random.random())  # noqa: S311
+
+    def _left(self, pod: Object, protected: Fate | None) -> Remaining:
+        meta: dict[str, Any] = pod["metadata"]
+        one = self._of(pod)
+        why = protected.value if protected is not None else why_here(pod, one.cause, one.words)
+        return Remaining(meta["namespace"], meta["name"], why)

@@ -1,0 +1,129 @@
+"""Which pods go, what a refusal means, and the words for those that are still there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from nodeagent.core.drain import Cause, DrainPolicy, Fate, cause_of, eviction, fate_of, pause_after, why_here
+
+STRICT = DrainPolicy(unmanaged=False, local_data=False)
+
+
+def pod(
+    *,
+    kind: str = "ReplicaSet",
+    phase: str = "Running",
+    volumes: list[dict[str, Any]] | None = None,
+    spec: dict[str, Any] | None = None,
+    **meta: Any,
+) -> dict[str, Any]:
+    owners = [{"kind": kind, "name": "o", "controller": True}] if kind else []
+    return {
+        "metadata": {"namespace": "ns", "name": "p", "uid": "u", "ownerReferences": owners, **meta},
+        "spec": {"volumes": volumes or [], **(spec or {})},
+        "status": {"phase": phase},
+    }
+
+
+MIRROR = {"kubernetes.io/config.mirror": "x"}
+SCRATCH = [{"name": "v", "emptyDir": {}}]
+MEMORY = [{"name": "v", "emptyDir": {"medium": "Memory"}}]
+DISK = [{"name": "v", "hostPath": {"path": "/data"}}]
+
+
+@pytest.mark.parametrize(
+    ("what", "usual", "strict"),
+    [
+        (pod(), Fate.GOES, Fate.GOES),
+        (pod(kind="DaemonSet"), Fate.STAYS, Fate.STAYS),
+        (pod(kind="DaemonSet", phase="Failed"), Fate.GOES, Fate.GOES),
+        (pod(annotations=MIRROR, kind="Node"), Fate.STAYS, Fate.STAYS),
+        (pod(annotations=MIRROR, kind="", volumes=SCRATCH), Fate.STAYS, Fate.STAYS),
+        (pod(kind=""), Fate.GOES, Fate.UNMANAGED),
+        (pod(kind="", phase="Succeeded"), Fate.GOES, Fate.GOES),
+        (pod(ownerReferences=[{"kind": "Thing", "controller": False}]), Fate.GOES, Fate.UNMANAGED),
+        (pod(kind="Anything"), Fate.GOES, Fate.GOES),
+        (pod(volumes=SCRATCH), Fate.GOES, Fate.LOCAL_DATA),
+        (pod(volumes=MEMORY), Fate.GOES, Fate.LOCAL_DATA),
+        (pod(volumes=DISK), Fate.GOES, Fate.GOES),
+        (pod(volumes=SCRATCH, phase="Failed"), Fate.GOES, Fate.GOES),
+        (pod(volumes=SCRATCH, deletionTimestamp="2026-01-01T00:00:00Z"), Fate.GOES, Fate.GOES),
+        ({"metadata": {"name": "bare"}}, Fate.GOES, Fate.UNMANAGED),
+    ],
+)
+def test_fate(what: dict[str, Any], usual: Fate, strict: Fate) -> None:
+    assert fate_of(what, DrainPolicy()) is usual
+    assert fate_of(what, STRICT) is strict
+
+
+def test_an_eviction_is_of_that_pod_only_and_forces_nothing() -> None:
+    assert eviction(pod())["deleteOptions"] == {"preconditions": {"uid": "u"}}
+
+
+def causes(reason: str, words: str = "") -> dict[str, Any]:
+    return {"message": "no", "details": {"causes": [{"reason": reason, "message": words}]}}
+
+
+NEEDS = "The disruption budget web needs 2 healthy pods and has 2 currently"
+
+
+@pytest.mark.parametrize(
+    ("status", "detail", "cause", "words"),
+    [
+        (404, {}, Cause.GONE, ""),
+        (409, {"message": "the UID in the precondition does not match"}, Cause.GONE, ""),
+        (429, causes("DisruptionBudget", NEEDS), Cause.BUDGET, NEEDS),
+        (
+            429,
+            causes("DisruptionBudget", "The disruption budget web is still being processed by the server."),
+            Cause.PENDING_BUDGET,
+            "The disruption budget web is still being processed by the server.",
+        ),
+        (429, {"message": "too many requests"}, Cause.BUSY, ""),
+        (
+            500,
+            {"message": "This pod has more than one PodDisruptionBudget, which the eviction subresource ..."},
+            Cause.TWO_BUDGETS,
+            "",
+        ),
+        (500, {"message": 'admission webhook "d.x" denied it'}, Cause.WEBHOOK, 'admission webhook "d.x" denied it'),
+        (429, {"message": 'admission webhook "d.x" denied it'}, Cause.WEBHOOK, 'admission webhook "d.x" denied it'),
+        (403, causes("NamespaceTerminating"), Cause.NAMESPACE, ""),
+        (403, {"message": "cannot create pods/eviction"}, Cause.FORBIDDEN, "cannot create pods/eviction"),
+        (503, {"message": "etcd is away"}, Cause.OTHER, "etcd is away"),
+        (0, {}, Cause.OTHER, ""),
+        (429, {"message": None, "details": {"causes": [None]}}, Cause.BUSY, ""),
+    ],
+)
+def test_cause(status: int, detail: dict[str, Any], cause: Cause, words: str) -> None:
+    assert cause_of(status, detail) == (cause, words)
+
+
+def test_pauses_grow_to_a_minute_and_no_further() -> None:
+    assert [pause_after(n, None) for n in (1, 2, 3, 4, 5, 1000)] == [5, 10, 20, 40, 60, 60]
+    assert pause_after(1, 10.0) == 10
+    assert pause_after(9, 10.0) == 60
+
+
+@pytest.mark.parametrize(
+    ("what", "cause", "words", "why"),
+    [
+        (pod(), None, "", "asked to go"),
+        (pod(spec={"terminationGracePeriodSeconds": 600}), None, "", "asked to go; has a grace period of 600 s"),
+        (pod(), Cause.BUDGET, NEEDS, f"a disruption budget: {NEEDS}"),
+        (pod(), Cause.BUSY, "", "the API server is busy"),
+        (pod(), Cause.GONE, "", "asked to go"),
+        (pod(deletionTimestamp="T"), Cause.BUDGET, NEEDS, "terminating"),
+        (
+            pod(deletionTimestamp="2026-01-01T00:10:00Z", deletionGracePeriodSeconds=600),
+            None,
+            "",
+            "terminating; its grace period of 600 s ends 2026-01-01T00:10:00Z",
+        ),
+        (pod(deletionTimestamp="T", finalizers=["a/b", "c/d"]), None, "", "terminating; waits for a/b, c/d"),
+    ],
+)
+def test_why_here(what: dict[str, Any], cause: Cause | None, words: str, why: str) -> None:
+    assert why_here(what, cause, words) == why
