@@ -5,8 +5,9 @@ The wordings come from the programs underneath, whose messages pass through unch
   access to the resource is denied, StatusCode and "invalid status code from registry", A signature was required,
   is rejected by policy; Go's net and tls packages below it: dial tcp, no such host, i/o timeout, x509
 - ostree-ext: refusing usage (of a policy that accepts anything), and its own "Creating importer" around all those
-- libostree: min-free-space, a commit that a file: remote does not have (linkat, openat: No such file), GPG verification enabled but no signatures found, none are in trusted keyring, Can't check
-  signature, No such branch, Server returned HTTP; libcurl below it: Couldn't resolve host, Timeout was reached
+- libostree: min-free-space, GPG verification enabled but no signatures found, none are in trusted keyring, Can't check
+  signature, No such branch, Server returned HTTP, of a remote on a disk a commit that does not open; libcurl below
+  it: Couldn't resolve host, Timeout was reached
 - rpm-ostree and libdnf: Packages not found, Could not depsolve
 
 The first that fits counts; the order is from the exact to the general.
