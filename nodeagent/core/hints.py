@@ -57,6 +57,8 @@ HINTS: Mapping[str, str] = MappingProxyType(
         "StageFailed": "journalctl -u rpm-ostreed shows why; the agent tries again by itself",
         "StageIncomplete": "journalctl -u rpm-ostreed; what it staged was not what was asked for; report it",
         "TransactionBusy": "rpm-ostree status shows whose transaction it is; the agent tries again by itself",
+        "TransactionCancelled": "somebody ran rpm-ostree cancel or ended rpm-ostreed; the agent tries again by itself",
+        "PackageUnavailable": "correct the extensions in the config, or the repositories in /etc/yum.repos.d",
         "TransactionStuck": "journalctl -u rpm-ostreed; the agent cancelled it and tries again by itself",
         "TransactionLost": "rpm-ostreed died (journalctl -u rpm-ostreed); the agent tries again by itself",
         "DiscardFailed": "rpm-ostree cleanup -p by hand shows why; the agent tries again by itself",

@@ -10,6 +10,7 @@ from pathlib import Path
 import nodeagent
 from nodeagent.core.hints import HINTS, hint
 from nodeagent.host import faults
+from nodeagent.host.rpmostree import failures
 
 PACKAGE = Path(nodeagent.__file__).parent
 ROOMS = ("agent", "core", "domains", "host", "kube", "log")  # errors of cli carry their own hints
@@ -36,7 +37,8 @@ def reasons() -> set[str]:
     ]
     trees = [ast.parse(path.read_text()) for path in files]
     found = {value.value for tree in trees for value in literals(tree) if isinstance(value, ast.Constant)}
-    return {str(value) for value in found if value} | {*faults._TERMINAL.values(), *faults._RETRYABLE.values()}
+    tables = {*faults._TERMINAL.values(), *faults._RETRYABLE.values(), *(reason for _, reason, _ in failures._TABLE)}
+    return {str(value) for value in found if value} | tables
 
 
 def test_every_reason_has_a_hint() -> None:
