@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import secrets
 import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from integration.host import overlay, process
-from integration.host.image import Image, cache_directory
+from integration.host import machine, overlay, process
+from integration.host.image import Image
 from integration.trees.base import CHROOT_ENV
 
 TIMEOUT = 300.0
@@ -62,10 +63,14 @@ def toolbox(image: Image, *directories: Path) -> Iterator[Toolbox]:
 @contextlib.contextmanager
 def scratch(image: Image) -> Iterator[Path]:
     """A writable view of an image that is thrown away."""
-    directory = cache_directory() / "scratch" / secrets.token_hex(6)
-    try:
-        overlay.mount(image.paths, directory / "upper", directory / "root")
-        yield directory / "root"
-    finally:
-        overlay.unmount_below(directory)
-        overlay.remove_tree(directory)
+    # What a killed run leaves is swept like its hosts.
+    directory = machine.hosts_directory() / f"na-scratch-{secrets.token_hex(4)}"
+    directory.mkdir(parents=True)
+    with (directory / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            overlay.mount(image.paths, directory / "upper", directory / "root")
+            yield directory / "root"
+        finally:
+            overlay.unmount_below(directory)
+            overlay.remove_tree(directory)
