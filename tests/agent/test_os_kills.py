@@ -99,6 +99,29 @@ async def test_killed_at_every_point(new: MachineConfig, power: bool) -> None:
         assert [entry.outcome for entry in host.world.history if entry.to_name == new.name] == ["done"]
 
 
+@pytest.mark.parametrize("power", [False, True], ids=["kill -9", "power cut"])
+async def test_killed_at_every_point_while_it_is_staged_again(power: bool) -> None:
+    """The first finalization does not happen, and nobody knows why: the files are written by then."""
+
+    async def prepared() -> Host:
+        host = await at_old()
+        host.world.forget_staged = 1
+        host.want(BUSY)
+        return host
+
+    whole = await prepared()
+    await whole.settle()
+    assert whole.actions() == ["reboot", "reboot"]
+    for fuse in range(1, whole.world.calls + 1):
+        host = await prepared()
+        await kill_at(host, fuse, power=power)
+        await host.settle()
+        assert host.phase is Phase.IDLE, f"fuse {fuse}: {host.record}"
+        assert_at(host, BUSY, OLD)
+        assert host.actions().count("reboot") <= 2, f"fuse {fuse}"
+        assert [entry.outcome for entry in host.world.history if entry.to_name == "busy"] == ["done"], f"fuse {fuse}"
+
+
 def bad(host: Host) -> None:
     bad_on(host.world, B_DIGEST)
 
