@@ -14,6 +14,7 @@ import pytest
 
 from integration.cluster.agents import client_of
 from integration.cluster.cluster import Cluster
+from integration.cluster.webhook import denying
 from nodeagent.core import drain as decisions
 from nodeagent.core.drain import Cause, DrainPolicy, Remaining, cause_of, eviction
 from nodeagent.errors import Refused
@@ -186,6 +187,20 @@ async def test_two_budgets_need_a_person(scene: Scene) -> None:
     await scene.why("web", "more than one disruption budget")
     scene.cluster.admin.delete(f"/apis/policy/v1/namespaces/{scene.namespace}/poddisruptionbudgets/two")
     await ending(drain)
+
+
+@pytest.mark.parametrize(("broken", "words"), [(False, "the virtual machine is being moved"), (True, "failed calling")])
+async def test_a_webhook_that_denies_or_breaks_is_asked_again(scene: Scene, broken: bool, words: str) -> None:
+    scene.pod("vm")
+    with denying(scene.cluster, scene.namespace, broken=broken):
+        # The API server learns of a new webhook a moment later.
+        await asyncio.sleep(1)
+        drain = asyncio.create_task(scene.port().drain(OP, 60))
+        await scene.why("vm", words)
+        await scene.why("vm", f"mover.{scene.namespace}.example.com")
+        assert scene.names() == ["vm"]
+    await ending(drain)
+    assert scene.names() == []
 
 
 async def test_finalizers_are_named(scene: Scene) -> None:

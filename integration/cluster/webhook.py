@@ -1,0 +1,71 @@
+"""An admission webhook that denies or breaks, as those do that move pods in their own way."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import ssl
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from integration.cluster.cluster import Cluster
+
+CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    broken = False
+
+    def do_POST(self) -> None:
+        review = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if self.broken:
+            self.close_connection = True  # without a word: the API server sees EOF
+            return
+        status = {"message": "the virtual machine is being moved"}
+        response = {"uid": review["request"]["uid"], "allowed": False, "status": status}
+        body = json.dumps({**review, "response": response}).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name of the base class
+        pass
+
+
+@contextlib.contextmanager
+def denying(cluster: Cluster, namespace: str, *, broken: bool = False) -> Iterator[None]:
+    """Every eviction in `namespace` is denied, or meets a webhook that hangs up."""
+    certificate, key = cluster.authority.server("webhook", "IP:127.0.0.1")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    handler = type("Handler", (_Handler,), {"broken": broken})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    name = f"mover.{namespace}.example.com"
+    hook = {
+        "name": name,
+        "clientConfig": {
+            "url": f"https://127.0.0.1:{server.server_address[1]}/",
+            "caBundle": base64.b64encode(cluster.authority.certificate.read_bytes()).decode(),
+        },
+        "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods/eviction"]}],
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
+        "admissionReviewVersions": ["v1"],
+        "sideEffects": "None",
+        "timeoutSeconds": 2,
+    }
+    cluster.admin.create(CONFIGURATIONS, {"metadata": {"name": name}, "webhooks": [hook]})
+    try:
+        yield
+    finally:
+        cluster.admin.delete(f"{CONFIGURATIONS}/{name}")
+        server.shutdown()
+        server.server_close()
+        thread.join()
