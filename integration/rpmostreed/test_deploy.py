@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from integration.rpmostreed.conftest import BoxMaker
 from integration.rpmostreed.sandbox.box import OS, Box, Client, Peer
 from integration.rpmostreed.sandbox.template import BRANCH, CHUNKS, IMAGE
 
@@ -270,6 +271,25 @@ def test_custom_layers_lie_over_the_image(sandbox: Box) -> None:
     assert sandbox.read(f"{tree}/own") == "own\n"
     assert sandbox.read(f"{tree}/share/content/1") is None
     assert sandbox.read(f"{tree}/share/content/2") is not None
+
+
+def test_a_registry_that_publishing_makes(make_box: BoxMaker) -> None:
+    sandbox = make_box(registry="/var/registry")
+    client = sandbox.client()
+    body = f"({NO_OPTIONS}, '{REFERENCE}:2', @as [])"
+    unreachable = client.transact("Rebase", body).finished()
+    assert unreachable[1].endswith('Get "https://quay.io/v2/": dial tcp: lookup quay.io: no such host')
+    digest = sandbox.run(
+        *("python3", "-BP", "-m", "integration.rpmostreed.standin.publish", "--registry=/var/registry"),
+        *("--from=/registry/repo", f"--commit={sandbox.template.commits['2']}", f"--name={IMAGE}", "--tag=2"),
+    ).strip()
+    assert client.transact("Rebase", body).finished() == (True, "")
+    staged = client.deployments()[0]
+    assert staged["container-image-reference-digest"] == digest
+    owner = sandbox.run(
+        "stat", "-c", "%u %a", f"/sysroot/ostree/deploy/tiny/deploy/{staged['checksum']}.0/usr/etc/passwd"
+    )
+    assert owner.split() == ["0", "644"]
 
 
 def test_a_trigger_without_a_policy_does_nothing(sandbox: Box) -> None:

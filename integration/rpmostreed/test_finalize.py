@@ -128,6 +128,12 @@ def test_an_inhibitor_holds_the_reboot_after_the_staging(sandbox: Box) -> None:
         "Reboot blocked by a systemd inhibitor lock in `block` mode\nHeld by: backup\nReason: not now\nand 1 other"
     )
     assert client.deployments()[0]["staged"] is True
+    # Finalizing is refused before it unlocks anything.
+    client.transact("KernelArgs", f"('', ['a=b'], @as [], @as [], {LOCKED})")
+    peer = client.transact("FinalizeDeployment", "({'allow-missing-checksum': <true>},)")
+    assert peer.finished()[1] == text
+    shut_down(sandbox)
+    assert client.deployments()[0]["staged"] is True
     assert "reboot" not in sandbox.systemctl_calls()
 
 

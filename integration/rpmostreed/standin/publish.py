@@ -82,11 +82,9 @@ def _open(path: Path) -> Any:
     path.mkdir(parents=True, exist_ok=True)
     repo = OSTree.Repo.new(Gio.File.new_for_path(str(path)))
     if not (path / "config").exists():
-        repo.create(OSTree.RepoMode.ARCHIVE, None)
-        # It is read on the same machine, where compression only costs time.
-        config = repo.copy_config()
-        config.set_integer("archive", "zlib-level", 1)
-        repo.write_config(config)
+        # It is read on the same machine, where compression only costs time. From a bare one, libostree would link or
+        # clone files and leave out what a real pull does.
+        repo.create(OSTree.RepoMode.BARE_USER, None)
     repo.open(None)
     return repo
 
