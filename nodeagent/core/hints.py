@@ -176,6 +176,11 @@ HINTS: Mapping[str, str] = MappingProxyType(
         "DrainTimedOut": "the message names the pods that are left and why each is; help those, then apply again",
         "DrainRefused": "move the pods that are named away yourself, or allow it in the settings of the drain",
         "DrainCanceled": "a person uncordoned the node during the drain; apply the config again when it may go on",
+        "NodeLeaving": "the node, or its machine, is being deleted: nothing to do, or stop that deletion first",
+        "OutOfService": "take the taint node.kubernetes.io/out-of-service off when the node is in service again",
+        "UnderMaintenance": "wait for the end of the maintenance that is named; kubectl get nodemaintenance -A",
+        "MachineConfigOperator": "wait until its daemon is done; two agents must not drive one node",
+        "MachineContended": "kubectl get machine -A -w shows who writes it all the time",
         "NodeUnknown": "wait until the kubelet has registered the node, or correct the setting with its name",
         # The agent
         "SettingsInvalid": "nodeagent config check shows file and line",

@@ -1,0 +1,115 @@
+"""Who works on a node without its lease, read from a real API server."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from integration.cluster.agents import client_at, client_of
+from integration.cluster.cluster import Cluster
+from nodeagent.errors import Refused
+from nodeagent.kube.client import KubeClient
+from nodeagent.kube.errors import Forbidden
+from nodeagent.kube.gates import MACHINES, MAINTENANCES, Gates
+
+MACHINE_NOTE = "machine.openshift.io/machine"
+
+
+@pytest.fixture
+async def client(cluster: Cluster) -> AsyncIterator[KubeClient]:
+    async with client_of(cluster) as made:
+        yield made
+
+
+@pytest.fixture
+def gates(client: KubeClient, node: str) -> Gates:
+    return Gates(client, node, drives=False)
+
+
+@pytest.fixture
+def machine(cluster: Cluster, node: str) -> str:
+    """The path of the node's Machine, on which the etcd operator has a hook."""
+    etcd = {"name": "EtcdQuorumOperator", "owner": "clusteroperator/etcd"}
+    body = {
+        "apiVersion": "machine.openshift.io/v1beta1",
+        "kind": "Machine",
+        "metadata": {"name": node, "finalizers": ["machine.machine.openshift.io"]},
+        "spec": {"lifecycleHooks": {"preDrain": [etcd]}, "unknownToUs": {"kept": True}},
+    }
+    cluster.admin.create(MACHINES.format("default", "").rstrip("/"), body)
+    cluster.admin.patch(f"/api/v1/nodes/{node}", {"metadata": {"annotations": {MACHINE_NOTE: f"default/{node}"}}})
+    return MACHINES.format("default", node)
+
+
+async def words(gates: Gates) -> list[str]:
+    return [f"{gate.reason}: {gate.message}" for gate in await gates.look()]
+
+
+async def test_nobody(gates: Gates) -> None:
+    assert await words(gates) == []
+    await gates.check()
+    await gates.hold_machine()
+    await gates.free_machine()
+
+
+async def test_a_maintenance_of_this_node_and_of_no_other(cluster: Cluster, node: str, gates: Gates) -> None:
+    for name, target in (("mine", node), ("theirs", "another-node")):
+        body: dict[str, Any] = {"metadata": {"name": f"{name}-{node}"}, "spec": {"nodeName": target, "reason": "disks"}}
+        kind = {"apiVersion": "nodemaintenance.medik8s.io/v1beta1", "kind": "NodeMaintenance"}
+        cluster.admin.create(MAINTENANCES, {**kind, **body})
+    assert await words(gates) == [f"UnderMaintenance: NodeMaintenance mine-{node} (disks)"]
+    with pytest.raises(Refused, match="disks") as caught:
+        await gates.check()
+    assert caught.value.reason == "UnderMaintenance"
+
+
+async def test_a_node_that_the_autoscaler_takes_away(cluster: Cluster, node: str, gates: Gates) -> None:
+    taints = [{"key": "ToBeDeletedByClusterAutoscaler", "value": "1795251600", "effect": "NoSchedule"}]
+    cluster.admin.patch(f"/api/v1/nodes/{node}", {"spec": {"taints": taints}})
+    assert [line.partition(":")[0] for line in await words(gates)] == ["NodeLeaving"]
+
+
+async def test_a_machine_is_held_and_given_free(cluster: Cluster, machine: str, gates: Gates) -> None:
+    await gates.hold_machine()
+    await gates.hold_machine()
+    spec = cluster.admin.get(machine)["spec"]
+    assert [hook["name"] for hook in spec["lifecycleHooks"]["preDrain"]] == ["EtcdQuorumOperator", "NodeUpdate"]
+    assert spec["unknownToUs"] == {"kept": True}
+    await gates.free_machine()
+    await gates.free_machine()
+    (left,) = cluster.admin.get(machine)["spec"]["lifecycleHooks"]["preDrain"]
+    assert left["name"] == "EtcdQuorumOperator"
+
+
+async def test_a_machine_that_is_being_deleted(cluster: Cluster, machine: str, gates: Gates) -> None:
+    await gates.hold_machine()
+    cluster.admin.delete(machine)
+    assert [line.partition(":")[0] for line in await words(gates)] == ["NodeLeaving"]
+    await gates.free_machine()
+    with pytest.raises(Refused, match="is being deleted"):
+        await gates.hold_machine()
+
+
+async def test_a_node_that_is_gone(client: KubeClient) -> None:
+    with pytest.raises(Refused) as caught:
+        await Gates(client, "nowhere", drives=False).check()
+    assert caught.value.reason == "NodeUnknown"
+
+
+async def test_what_may_not_be_read_is_no_empty_answer(cluster: Cluster, node: str) -> None:
+    """A role that reads nodes, and not the maintenances of them."""
+    role = f"reads-nodes-{node}"
+    rules = [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]}]
+    rbac = "/apis/rbac.authorization.k8s.io/v1"
+    cluster.admin.create(f"{rbac}/clusterroles", {"metadata": {"name": role}, "rules": rules})
+    binding = {
+        "metadata": {"name": role},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+        "subjects": [{"kind": "User", "name": "limited", "apiGroup": "rbac.authorization.k8s.io"}],
+    }
+    cluster.admin.create(f"{rbac}/clusterrolebindings", binding)
+    async with client_at(cluster, cluster.kubeconfig("limited")) as client:
+        with pytest.raises(Forbidden, match='cannot list resource "nodemaintenances"'):
+            await Gates(client, node, drives=False).look()

@@ -1,0 +1,99 @@
+"""Who works on this node without holding its lease: facts on the Node, its Machine and NodeMaintenance objects.
+
+The lease stops those who ask for it. The machine-config-operator, cluster-autoscaler, the machine controllers and an
+admin with kubectl do not ask, but leave these signs. While one is there nothing is disrupted that was not begun.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["Gate", "hooks_with", "hooks_without", "machine_of", "machine_signs", "maintenance_signs", "node_signs"]
+
+Object = Mapping[str, Any]
+
+MCO = "machineconfiguration.openshift.io/"
+EXCLUDED = "remediation.medik8s.io/exclude-from-remediation"
+TAINTS = {
+    "ToBeDeletedByClusterAutoscaler": ("NodeLeaving", "the cluster autoscaler is about to delete the node"),
+    "node.kubernetes.io/out-of-service": ("OutOfService", "the node was declared out of service"),
+    "medik8s.io/drain": ("UnderMaintenance", "the node-maintenance-operator drains the node"),
+}
+MACHINE_ANNOTATION = "machine.openshift.io/machine"  # of the Node: namespace/name
+HOOK = {"name": "NodeUpdate", "owner": "nodeagent"}
+"""Lifecycle hook on the Machine: its deletion waits before the drain for as long as this is there."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Gate:
+    """``reason`` is stable; ``message`` says who does what, for the person who wants to know why nothing happens."""
+
+    reason: str
+    message: str
+
+
+def node_signs(node: Object, *, drives: bool) -> Sequence[Gate]:
+    """``drives``: nodeagent is the one who answers the machine-config-operator on this node, so that the operator's
+    annotations are orders to us. Otherwise they are the work of its own daemon."""
+    meta, spec = node.get("metadata") or {}, node.get("spec") or {}
+    notes, labels = meta.get("annotations") or {}, meta.get("labels") or {}
+    found = []
+    if meta.get("deletionTimestamp"):
+        found.append(Gate("NodeLeaving", "the Node is being deleted"))
+    keys = [taint.get("key") for taint in spec.get("taints") or ()]
+    found += [Gate(*TAINTS[key]) for key in keys if key in TAINTS]
+    if str(labels.get(EXCLUDED, "")).lower() == "true":
+        found.append(Gate("UnderMaintenance", f"the node is excluded from remediation (label {EXCLUDED})"))
+    if not drives:
+        drain, drained = notes.get(MCO + "desiredDrain"), notes.get(MCO + "lastAppliedDrain")
+        if drain and drain != drained:
+            found.append(Gate("MachineConfigOperator", f"the machine-config-operator works on {drain}"))
+        current, desired = notes.get(MCO + "currentConfig"), notes.get(MCO + "desiredConfig")
+        state = notes.get(MCO + "state", "Done")
+        if desired and (desired != current or state != "Done"):
+            said = f"the machine-config-daemon updates the node to {desired} (state {state})"
+            found.append(Gate("MachineConfigOperator", said))
+    return found
+
+
+def maintenance_signs(node: str, maintenances: Sequence[Object]) -> Sequence[Gate]:
+    found = []
+    for each in maintenances:
+        spec = each.get("spec") or {}
+        if spec.get("nodeName") == node:
+            reason = f" ({spec['reason']})" if spec.get("reason") else ""
+            found.append(Gate("UnderMaintenance", f"NodeMaintenance {each['metadata']['name']}{reason}"))
+    return found
+
+
+def machine_signs(machine: Object) -> Sequence[Gate]:
+    meta = machine["metadata"]
+    if meta.get("deletionTimestamp"):
+        return [Gate("NodeLeaving", f"Machine {meta['namespace']}/{meta['name']} is being deleted")]
+    return []
+
+
+def machine_of(node: Object) -> tuple[str, str] | None:
+    """Namespace and name; None for a node that no machine controller made."""
+    value = ((node.get("metadata") or {}).get("annotations") or {}).get(MACHINE_ANNOTATION) or ""
+    namespace, _, name = value.partition("/")
+    return (namespace, name) if namespace and name else None
+
+
+def hooks_with(machine: Object) -> list[Object] | None:
+    """The Machine's preDrain hooks with ours; None if it is there."""
+    hooks = _hooks(machine)
+    return None if HOOK["name"] in [hook.get("name") for hook in hooks] else [*hooks, HOOK]
+
+
+def hooks_without(machine: Object) -> list[Object] | None:
+    """The Machine's preDrain hooks without ours; None if it is not there."""
+    hooks = _hooks(machine)
+    left = [hook for hook in hooks if hook.get("name") != HOOK["name"]]
+    return None if len(left) == len(hooks) else left
+
+
+def _hooks(machine: Object) -> list[Object]:
+    return list(((machine.get("spec") or {}).get("lifecycleHooks") or {}).get("preDrain") or ())

@@ -1,0 +1,103 @@
+"""Asks the cluster who else works on this node (``core/gates.py``), and keeps its Machine from being deleted meanwhile.
+
+Read when something is about to begin and before each step that cannot be undone, never in between: four requests at
+most. What may not be read fails closed: a role that lacks a verb is an error, not an empty answer. A kind that the
+cluster does not have has no objects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Final
+
+from nodeagent.core.gates import (
+    Gate,
+    Object,
+    hooks_with,
+    hooks_without,
+    machine_of,
+    machine_signs,
+    maintenance_signs,
+    node_signs,
+)
+from nodeagent.errors import Refused, Retryable
+from nodeagent.kube.client import KubeClient
+from nodeagent.kube.errors import Conflict, NotFound
+
+__all__ = ["Gates"]
+
+MAINTENANCES: Final = "/apis/nodemaintenance.medik8s.io/v1beta1/nodemaintenances"
+MACHINES: Final = "/apis/machine.openshift.io/v1beta1/namespaces/{}/machines/{}"
+WRITES: Final = 3
+
+
+class Gates:
+    """``drives`` as in ``node_signs``."""
+
+    def __init__(self, client: KubeClient, node: str, *, drives: bool) -> None:
+        self._client = client
+        self._node = node
+        self._drives = drives
+
+    async def look(self) -> Sequence[Gate]:
+        """Empty if nobody else works on the node. Raises ``Refused`` (``NodeUnknown``) and what the client raises."""
+        node = await self._read_node()
+        found = [*node_signs(node, drives=self._drives)]
+        machine = await self._read_machine(node)
+        if machine is not None:
+            found += machine_signs(machine)
+        with suppress(NotFound):  # the operator is not installed here
+            found += maintenance_signs(self._node, await self._client.items(MAINTENANCES))
+        return sorted(set(found))
+
+    async def check(self) -> None:
+        """Raises ``Refused`` with the reason of the first gate and the words of all."""
+        found = await self.look()
+        if found:
+            raise Refused("; ".join(gate.message for gate in found), reason=found[0].reason)
+
+    async def hold_machine(self) -> None:
+        """The Machine of this node, if there is one, is not deleted before ``free_machine``. Doing it twice is
+        harmless. Raises ``Refused`` (``NodeLeaving``) if it is being deleted already."""
+        await self._write_hooks(hooks_with, refuse=True)
+
+    async def free_machine(self) -> None:
+        await self._write_hooks(hooks_without, refuse=False)
+
+    async def _write_hooks(self, wanted: Callable[[Object], list[Object] | None], *, refuse: bool) -> None:
+        for _ in range(WRITES):
+            machine = await self._read_machine(await self._read_node())
+            hooks = None if machine is None else wanted(machine)
+            if machine is None or hooks is None:
+                return
+            if refuse and (gone := machine_signs(machine)):
+                raise Refused(gone[0].message, reason=gone[0].reason)
+            meta = machine["metadata"]
+            patch = {
+                "metadata": {"resourceVersion": meta["resourceVersion"]},
+                "spec": {"lifecycleHooks": {"preDrain": hooks}},
+            }
+            try:
+                await self._client.patch(MACHINES.format(meta["namespace"], meta["name"]), patch)
+            except Conflict:
+                continue
+            except NotFound:
+                pass  # it went meanwhile, and the node with it
+            return
+        raise Retryable(f"the Machine of {self._node} changes faster than it can be read", reason="MachineContended")
+
+    async def _read_node(self) -> Object:
+        try:
+            return await self._client.get(f"/api/v1/nodes/{self._node}")
+        except NotFound:
+            raise Refused(f"there is no Node {self._node} in the cluster", reason="NodeUnknown") from None
+
+    async def _read_machine(self, node: Object) -> Object | None:
+        where = machine_of(node)
+        if where is None:
+            return None
+        try:
+            return await self._client.get(MACHINES.format(*where))
+        except NotFound:
+            return None

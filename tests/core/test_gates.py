@@ -1,0 +1,94 @@
+"""The signs of those who work on a node without its lease."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from nodeagent.core.gates import (
+    HOOK,
+    Gate,
+    hooks_with,
+    hooks_without,
+    machine_of,
+    machine_signs,
+    maintenance_signs,
+    node_signs,
+)
+
+MCO = "machineconfiguration.openshift.io/"
+DONE = {MCO + "currentConfig": "a", MCO + "desiredConfig": "a", MCO + "state": "Done"}
+
+
+def node(*taints: str, labels: Any = None, annotations: Any = None, **meta: Any) -> dict[str, Any]:
+    return {
+        "metadata": {"labels": labels, "annotations": annotations, **meta},
+        "spec": {"taints": [{"key": key, "effect": "NoSchedule"} for key in taints]},
+    }
+
+
+@pytest.mark.parametrize(
+    ("what", "reasons"),
+    [
+        (node(), []),
+        ({}, []),
+        (node("node.kubernetes.io/unschedulable"), []),
+        (node(deletionTimestamp="T"), ["NodeLeaving"]),
+        (node("ToBeDeletedByClusterAutoscaler"), ["NodeLeaving"]),
+        (node("node.kubernetes.io/out-of-service"), ["OutOfService"]),
+        (node("medik8s.io/drain"), ["UnderMaintenance"]),
+        (node(labels={"remediation.medik8s.io/exclude-from-remediation": "true"}), ["UnderMaintenance"]),
+        (node(labels={"remediation.medik8s.io/exclude-from-remediation": "false"}), []),
+        (node(annotations=DONE), []),
+        (node(annotations={**DONE, MCO + "desiredConfig": "b"}), ["MachineConfigOperator"]),
+        (node(annotations={**DONE, MCO + "state": "Working"}), ["MachineConfigOperator"]),
+        (node(annotations={**DONE, MCO + "state": "Degraded"}), ["MachineConfigOperator"]),
+        (node(annotations={MCO + "desiredDrain": "drain-b"}), ["MachineConfigOperator"]),
+        (node(annotations={MCO + "desiredDrain": "drain-b", MCO + "lastAppliedDrain": "drain-b"}), []),
+        (node("medik8s.io/drain", deletionTimestamp="T"), ["NodeLeaving", "UnderMaintenance"]),
+    ],
+)
+def test_node_signs(what: dict[str, Any], reasons: list[str]) -> None:
+    assert [gate.reason for gate in node_signs(what, drives=False)] == reasons
+
+
+def test_orders_to_us_are_no_work_of_others() -> None:
+    working = {**DONE, MCO + "state": "Working", MCO + "desiredConfig": "b", MCO + "desiredDrain": "drain-b"}
+    assert node_signs(node(annotations=working), drives=True) == []
+    assert len(node_signs(node(annotations=working), drives=False)) == 2
+    assert [gate.reason for gate in node_signs(node(annotations=working, deletionTimestamp="T"), drives=True)] == [
+        "NodeLeaving"
+    ]
+
+
+def test_maintenance_signs() -> None:
+    others = {"metadata": {"name": "m0"}, "spec": {"nodeName": "n2"}}
+    ours = {"metadata": {"name": "m1"}, "spec": {"nodeName": "n1", "reason": "new disks"}}
+    assert maintenance_signs("n1", [others, ours]) == [
+        Gate("UnderMaintenance", "NodeMaintenance m1 (new disks)"),
+    ]
+    assert maintenance_signs("n1", [{"metadata": {"name": "empty"}}]) == []
+
+
+def test_machine() -> None:
+    assert machine_of(node(annotations={"machine.openshift.io/machine": "ns/m"})) == ("ns", "m")
+    for nonsense in ("", "m", "/m", "ns/", None):
+        assert machine_of(node(annotations={"machine.openshift.io/machine": nonsense})) is None
+    machine: dict[str, Any] = {"metadata": {"namespace": "ns", "name": "m"}}
+    assert machine_signs(machine) == []
+    machine["metadata"]["deletionTimestamp"] = "T"
+    assert machine_signs(machine) == [Gate("NodeLeaving", "Machine ns/m is being deleted")]
+
+
+def test_hooks_of_others_stay() -> None:
+    etcd = {"name": "EtcdQuorumOperator", "owner": "clusteroperator/etcd"}
+    bare: dict[str, Any] = {"spec": None}
+    theirs = {"spec": {"lifecycleHooks": {"preDrain": [etcd]}}}
+    both = {"spec": {"lifecycleHooks": {"preDrain": [etcd, HOOK]}}}
+    assert hooks_with(bare) == [HOOK]
+    assert hooks_with(theirs) == [etcd, HOOK]
+    assert hooks_with(both) is None
+    assert hooks_without(both) == [etcd]
+    assert hooks_without(theirs) is None
+    assert hooks_without(bare) is None
