@@ -192,6 +192,8 @@ class Executor:
                 await booting.still_old(self.ports, self.limits, update, os)
             elif (again := await booting.after_boot(self.ports, self.limits, update, os, target)) is not None:
                 return again
+            elif (again := await booting.after_merge(self.ports, update)) is not None:
+                return again  # before units are judged: they may have failed for the want of it
         await verify.watch_units(
             self.ports,
             self.limits,
@@ -207,8 +209,6 @@ class Executor:
             entry = entry_of(record, update.plan, now, "reverted", record.revert_reason, record.rejected_why)
             return Next(Phase.RELEASING, save=lambda after: self.ports.store.close_update(after, entry))
         wrong = await verify.mismatches(self.ports, update.new)
-        if wrong and target is not None and (again := await booting.after_merge(self.ports, update)) is not None:
-            return again
         if target is not None:
             wrong |= await verify.os_mismatches(self.ports, update.new)
         if wrong:

@@ -36,6 +36,8 @@ from tests.agent.oshost import (
 
 pytestmark = pytest.mark.looptime
 
+UNIT = UnitEntry("app.service", "[Service]\nExecStart=/bin/true\n", enabled=True)
+
 
 def kinds(host: Host, kind: EventKind) -> list[str]:
     return [event.reason or event.message for event in host.world.events if event.kind is kind]
@@ -148,6 +150,24 @@ async def test_what_the_merge_of_etc_takes_back_is_written_again() -> None:
     assert host.actions() == ["reboot", "reboot"]
     assert (host.world.history[-1].outcome, host.world.history[-1].reboots) == ("done", 2)
     assert len(host.world.credentials) == 1, "staged once: the second reboot is for the files only"
+
+
+async def test_a_service_that_fails_for_what_the_merge_took_back_is_no_reason_to_go_back() -> None:
+    old, new = on("a", "old", {"/etc/chrony": "a"}, units=[UNIT]), on("b", "new", {"/etc/chrony": "a"}, units=[UNIT])
+    host = await at_old(old)
+
+    class Picky(FakeUnit):
+        @property
+        def bad_until_boot(self) -> int:
+            return 99 if host.world.disk.get("/etc/chrony") != FileNode(b"a") else 0
+
+        @bad_until_boot.setter
+        def bad_until_boot(self, value: int) -> None: ...
+
+    host.world.units["app.service"] = Picky()
+    host.want(new)
+    await host.settle()
+    assert (host.phase, booted_digest(host.world)) == (Phase.IDLE, B_DIGEST)
 
 
 async def test_what_is_never_as_configured_is_written_again_only_once() -> None:
@@ -547,7 +567,6 @@ async def test_a_failure_before_the_reboot_leaves_nothing_staged() -> None:
     assert managed(host.world, OLD, MORE) == expand(OLD)
 
 
-UNIT = UnitEntry("app.service", "[Service]\nExecStart=/bin/true\n", enabled=True)
 BAD = on("b", "bad", {"/etc/app/x": "2"}, units=[UNIT])
 
 
