@@ -11,11 +11,13 @@ BIN := $(VENV)/bin
 HOSTS ?= 4
 STAMP := $(VENV)/.stamp
 PYTEST := $(BIN)/pytest
+# Hosts that boot from ostree take minutes, most of them to make their trees: not in `make test`.
+OSTREE := integration/trees integration/rpmostreed integration/ostreehost
 # Ring 3 pauses servers and reads clocks: in a process of its own, not beside booting hosts.
-RING2 := integration --ignore=integration/cluster --ignore=integration/vm
+RING2 := integration $(addprefix --ignore=,integration/cluster integration/vm $(OSTREE))
 SUDO_NOTE = $(if $(filter 0,$(shell id -u)),,(not root: the rings that boot hosts will say what is missing))
 
-.PHONY: help venv demo test versions check format unit host integration cluster cluster-tools vm package wheel bench docs clean
+.PHONY: help venv demo test versions check format unit host ostree integration cluster cluster-tools vm package wheel bench docs clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -39,8 +41,11 @@ test: venv ## rings 1 and 2: pure, protocols, and a real systemd host in a conta
 unit: venv ## ring 1 only, in seconds
 	@$(PYTEST) -q -n 2 tests
 
-host: venv ## ring 2 only
+host: venv ## ring 2, without ostree
 	@$(PYTEST) -q -n $(HOSTS) --dist worksteal $(RING2)
+
+ostree: venv ## ring 2, the part of it that boots from ostree: OS updates, power cuts
+	@$(PYTEST) -q -n 2 --dist worksteal $(OSTREE)
 
 cluster-tools: venv ## kube-apiserver and etcd for ring 3, found or built (minutes, once)
 	@$(BIN)/python -m integration.cluster.tools
@@ -51,7 +56,7 @@ cluster: venv ## ring 3: a real API server
 vm: venv ## ring 4: a booted ostree system in QEMU (the first run makes its disks, minutes)
 	@$(PYTEST) -q -n 2 --dist worksteal integration/vm
 
-integration: cluster vm ## the rings that need more than this machine has at first: see cluster-tools
+integration: ostree cluster vm ## the rings that take longer, or need more than this machine has at first: see cluster-tools
 
 versions: venv ## ring 1 on every other supported Python of this machine
 	@packaging/versions.sh $(VENV)
