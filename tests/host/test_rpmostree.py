@@ -510,8 +510,46 @@ async def test_rollback_over_something_staged(os: RpmOstree, daemon: FakeRpmOstr
 # -- what is noted ----------------------------------------------------------------------------------------------------
 
 
-async def test_the_note_names_what_is_not_ours(os: RpmOstree, daemon: FakeRpmOstree) -> None:
+async def test_the_note_names_what_is_ours(os: RpmOstree, daemon: FakeRpmOstree) -> None:
     others = sorted(d["id"] for d in daemon.deployments)
-    await stage(os)
-    noted = json.loads((daemon.root / "run/nodeagent/staging.json").read_text())
-    assert noted == {"image": NEW[-71:], "others": others}
+    path = daemon.root / "run/nodeagent/staging.json"
+
+    async def look(transaction: FakeTransaction) -> None:
+        assert json.loads(path.read_text()) == {"image": NEW[-71:], "others": others, "ours": []}
+        await daemon.work(transaction)
+
+    daemon.script = look
+    staged = await stage(os)
+    assert json.loads(path.read_text()) == {"image": "", "others": [], "ours": [staged.id]}
+
+
+@pytest.mark.parametrize("fails_first", [True, False])
+async def test_what_a_person_staged_after_us_is_not_ours(
+    os: RpmOstree, daemon: FakeRpmOstree, fails_first: bool
+) -> None:
+    target = OsTarget(kernel_arguments=("one",))
+    if fails_first:
+        daemon.script = lambda transaction: transaction.finish(False, "no")
+        await fails(os, Terminal, target)
+        daemon.script = daemon.work
+    else:
+        await stage(os, target)
+        await os.discard()
+    theirs = daemon.stage(options="root=LABEL=root by-hand")  # of the same image, and with the id that ours had
+    assert theirs["id"].endswith(f"{A}.1")
+    assert (await fails(os, Refused, target)).reason == "StagedByOther"
+
+
+async def test_what_was_half_done_is_ours_after_a_failure(os: RpmOstree, daemon: FakeRpmOstree) -> None:
+    target = OsTarget(image=IMAGE.image, kernel_arguments=("one",))
+
+    async def fails_second(transaction: FakeTransaction) -> None:
+        if len(daemon.transactions) == 1:
+            await daemon.work(transaction)
+        else:
+            await transaction.finish(False, "no")
+
+    daemon.script = fails_second
+    await fails(os, Terminal, target)
+    daemon.script = daemon.work
+    assert (await stage(os, target)).kernel_arguments[-1] == "one"

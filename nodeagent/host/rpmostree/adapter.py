@@ -90,35 +90,15 @@ class RpmOstree:
         self, target: OsTarget, *, credentials: bytes | None, replace: str, tell: Callable[[StageProgress], None]
     ) -> Deployment:
         ours = {replace} - {""}
-        patience = Patience(self._timing, tell)
-        last: Request | None = None
-        asked = lost = 0
         async with self._credentials.provided(credentials):
-            while asked < _REQUESTS:
-                async with self._visit() as session:
-                    state = await session.read()
-                    if (staged := state.staged) and not unmet(target, staged):
-                        return await self._locked(session, staged)
-                    await self._refuse_foreign(state, ours)
-                    request = next_request(target, state.booted, state.first)
-                    if request is None or request == last:
-                        raise _incomplete(target, state)
-                    others = {d.id for d in state.deployments} - ours
-                    await asyncio.to_thread(self._mark.put, target, state.booted, others)
-                    outcome = await self._run(session, state, request, patience, tell)
-                if outcome is None:
-                    continue
-                asked += 1
-                if outcome.end is End.LOST:
-                    lost += 1
-                    if lost > _LOST:
-                        message = f"rpm-ostree ended in the middle, {lost} times: cannot {request.doing}"
-                        raise Retryable(message, reason="TransactionLost")
-                elif outcome.success:
-                    last = request
-                elif SAME_REFS not in outcome.text:
-                    raise failure(outcome.text, request.doing)
-        raise Terminal(f"no end in sight after {_REQUESTS} transactions: cannot stage", reason="StageIncomplete")
+            try:
+                staged = await self._stage(target, ours, tell)
+            except (Terminal, Refused):
+                await asyncio.to_thread(self._mark.close, ours)
+                raise
+            # Anything else leaves it open: what came of the transaction is not known yet.
+        await asyncio.to_thread(self._mark.close, ours | {staged.id})
+        return staged
 
     async def unlock(self, deployment: str) -> None:
         await self._finalization.unlock(deployment)
@@ -127,6 +107,7 @@ class RpmOstree:
         done = await self._until(CLEANUP, lambda state: state.first.booted)
         if not done.first.booted:
             raise Terminal(f"cannot {CLEANUP.doing}: {done.first.id} is still there", reason="DiscardFailed")
+        await asyncio.to_thread(self._mark.close, ())  # the same id may come again, and be somebody else's
 
     async def rollback(self) -> None:
         """A staged deployment stands in the way and is nobody's to remove but its owner's: ``Refused``
@@ -150,6 +131,37 @@ class RpmOstree:
             if error.reason == "ServiceUnknown" and (absent := await self._guards.absent()):
                 raise absent from error
             raise
+
+    async def _stage(self, target: OsTarget, ours: set[str], tell: Callable[[StageProgress], None]) -> Deployment:
+        """One request after the other, until there is nothing left to ask for. ``ours`` gets the ids of what comes."""
+        patience = Patience(self._timing, tell)
+        last: Request | None = None
+        asked = lost = 0
+        while asked < _REQUESTS:
+            async with self._visit() as session:
+                state = await session.read()
+                if (staged := state.staged) and not unmet(target, staged):
+                    return await self._locked(session, staged)
+                await self._refuse_foreign(state, ours)
+                request = next_request(target, state.booted, state.first)
+                if request is None or request == last:
+                    raise _incomplete(target, state)
+                others = {d.id for d in state.deployments} - ours
+                await asyncio.to_thread(self._mark.open, target, state.booted, others, ours)
+                outcome = await self._run(session, state, request, patience, tell)
+            if outcome is None:
+                continue
+            asked += 1
+            if outcome.end is End.LOST:
+                lost += 1
+                if lost > _LOST:
+                    message = f"rpm-ostree ended in the middle, {lost} times: cannot {request.doing}"
+                    raise Retryable(message, reason="TransactionLost")
+            elif outcome.success:
+                last = request
+            elif SAME_REFS not in outcome.text:
+                raise failure(outcome.text, request.doing)
+        raise Terminal(f"no end in sight after {_REQUESTS} transactions: cannot stage", reason="StageIncomplete")
 
     async def _refuse_foreign(self, state: State, ours: set[str]) -> None:
         """The daemon would make the new deployment from it, and throw it away."""
