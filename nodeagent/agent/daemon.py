@@ -75,8 +75,11 @@ async def parse_desired(text: bytes) -> Desired:
 
 async def deployments(settings: Settings, services: Systemd) -> Deployments | None:
     """None on a host that was not booted from a deployment."""
-    timing = Timing(busy=settings.os.busy_wait, stall=settings.os.no_progress)
-    return await adapter.detect(services, min_free=settings.os.free_space << 20, timing=timing)
+    return await adapter.detect(services, min_free=settings.os.free_space << 20, timing=timing(settings))
+
+
+def timing(settings: Settings) -> Timing:
+    return Timing(busy=settings.os.busy_wait, stall=settings.os.no_progress)
 
 
 class Daemon:
@@ -141,8 +144,10 @@ class Daemon:
         for name in ("desired_config", "state_dir"):
             if getattr(settings, name) != getattr(self.settings, name):
                 raise InvalidInput(f"{name} changes with a restart only", reason="RestartNeeded")
-        if self.ports.os is not None and (port := await deployments(settings, self._units)) is not None:
-            self.ports.os.use(port)
+        if self.ports.os is not None:
+            # Not by looking for it again: that would sweep the credentials of a pull that is under way.
+            free = settings.os.free_space << 20
+            self.ports.os.use(adapter.RpmOstree(self._units, min_free=free, timing=timing(settings)))
         self.settings = settings
         log.setup(settings.log.level)
         self.loop.executor.limits = limits(settings)
