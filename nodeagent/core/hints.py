@@ -160,7 +160,7 @@ HINTS: Mapping[str, str] = MappingProxyType(
         # The cluster
         "ClientMissing": "install it beside nodeagent: pip install nodeagent[cluster]; the package has it",
         "KubeconfigInvalid": "look at the file that is named with kubectl --kubeconfig FILE config view",
-        "KubeUnreachable": "kubectl --kubeconfig FILE get --raw /readyz from this host; the agent tries again by itself",
+        "KubeUnreachable": "kubectl --kubeconfig FILE get --raw /readyz from this host; the agent tries again",
         "KubeUnauthorized": "the token or certificate of the agent is not accepted; renew it, no restart is needed",
         "KubeForbidden": "give the agent's role the verb and resource that are named",
         "KubeServerFault": "look at the API server and its etcd (/readyz?verbose); the agent tries again by itself",
