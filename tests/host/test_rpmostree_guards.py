@@ -15,6 +15,7 @@ from nodeagent.errors import Refused
 from nodeagent.host.bus import Bus
 from nodeagent.host.rpmostree import guards
 from nodeagent.host.rpmostree.adapter import RpmOstree
+from nodeagent.host.rpmostree.output import output_of
 from nodeagent.host.systemd import Systemd
 from tests.host.conftest import PrivateBus
 from tests.host.fake_rpmostree import A, B, C, FakeRpmOstree, vardict
@@ -194,3 +195,8 @@ async def test_the_version_of_the_library(os: RpmOstree, tmp_path: Path, monkeyp
     assert await os._guards._ostree_version() == (2025, 2)
     monkeypatch.setenv("PATH", str(tmp_path))
     assert await os._guards._ostree_version() == (0, 0)
+
+
+async def test_a_program_that_hangs_is_ended() -> None:
+    assert await output_of("sh", "-c", "echo no; exec sleep 60", deadline=0.2) == ""
+    assert await output_of("echo", "yes", deadline=5) == "yes\n"

@@ -23,6 +23,7 @@ from nodeagent.host.bus import Bus
 from nodeagent.host.faults import translated
 from nodeagent.host.rpmostree.failures import one_line
 from nodeagent.host.rpmostree.guards import Services
+from nodeagent.host.rpmostree.output import output_of
 from nodeagent.host.rpmostree.staged import Lock, StagedState
 from nodeagent.host.rpmostree.timing import Timing
 from nodeagent.host.transient import run_unit
@@ -114,28 +115,5 @@ class Finalization:
 
 async def _journal(boot: str, unit: str) -> list[str]:
     """The last lines; none if there is no journal of that boot."""
-    try:
-        process = await asyncio.create_subprocess_exec(
-            "journalctl",
-            boot,
-            f"--unit={unit}",
-            "--output=cat",
-            "--no-pager",
-            "--quiet",
-            f"--lines={_JOURNAL_LINES}",
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.DEVNULL,
-        )
-    except OSError:
-        return []
-    try:
-        async with asyncio.timeout(_JOURNAL_TIMEOUT):
-            output, _ = await process.communicate()
-    except TimeoutError:
-        return []
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-    return output.decode("utf-8", "replace").splitlines()
+    options = ("--output=cat", "--no-pager", "--quiet", f"--lines={_JOURNAL_LINES}")
+    return (await output_of("journalctl", boot, f"--unit={unit}", *options, deadline=_JOURNAL_TIMEOUT)).splitlines()

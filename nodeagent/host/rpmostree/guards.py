@@ -22,6 +22,7 @@ from nodeagent.core.ports import UnitState
 from nodeagent.errors import AgentError, Refused, Unreconcilable
 from nodeagent.host.faults import translated
 from nodeagent.host.rpmostree.gvariant import read_vardict, string
+from nodeagent.host.rpmostree.output import output_of
 from nodeagent.host.rpmostree.session import SERVICE, Session, State
 
 __all__ = ["Guards", "Services"]
@@ -141,22 +142,8 @@ class Guards:
 
     async def _ostree_version(self) -> tuple[int, int]:
         """(0, 0) if it cannot be found out."""
-        try:
-            process = await asyncio.create_subprocess_exec(
-                "ostree", "--version", stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
-            )
-        except OSError:
-            return (0, 0)
-        try:
-            async with asyncio.timeout(_VERSION_TIMEOUT):
-                output, _ = await process.communicate()
-        except TimeoutError:
-            return (0, 0)
-        finally:
-            if process.returncode is None:
-                process.kill()
-                await process.wait()
-        found = _VERSION.search(output.decode("utf-8", "replace"))
+        output = await output_of("ostree", "--version", deadline=_VERSION_TIMEOUT)
+        found = _VERSION.search(output)
         return (int(found[1]), int(found[2])) if found else (0, 0)
 
 

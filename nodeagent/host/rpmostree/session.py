@@ -28,7 +28,7 @@ from nodeagent.host.bus_errors import LOST, BusRefused, BusRetryable, BusUnreach
 from nodeagent.host.rpmostree.deployments import first_of_booted, read_all
 from nodeagent.host.rpmostree.timing import Timing
 
-__all__ = ["SERVICE", "Active", "Session", "State", "visit"]
+__all__ = ["SERVICE", "Session", "State", "visit"]
 
 SERVICE = "rpm-ostreed.service"
 _NAME = "org.projectatomic.rpmostree1"
@@ -52,15 +52,6 @@ class State:
     @property
     def staged(self) -> Deployment | None:
         return next((d for d in self.deployments if d.staged), None)
-
-
-@dataclass(frozen=True, slots=True)
-class Active:
-    """The transaction under way, as the daemon names it; all "" if there is none."""
-
-    method: str
-    sender: str
-    path: str
 
 
 class Session:
@@ -98,9 +89,6 @@ class Session:
     async def _options(self, os_path: str, *, pending: bool) -> str:
         (config,) = await self.call(os_path, _OS, "GetDeploymentBootConfig", "sb", ("", pending))
         return str(config.get("options", ""))
-
-    async def active(self) -> Active:
-        return Active(*map(str, await self.property("ActiveTransaction")))
 
     async def active_address(self) -> str:
         """Of the transaction under way, "" if there is none."""
