@@ -18,6 +18,7 @@ from integration.rpmostreed.sandbox import box, template
 from integration.rpmostreed.sandbox.box import Box
 from integration.rpmostreed.sandbox.template import Template
 from integration.trees.base import Flavour, base
+from integration.trees.conftest import FIRST_TIMEOUT
 from integration.trees.tools import Toolbox, scratch
 
 HERE = Path(__file__).parent
@@ -30,6 +31,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.is_relative_to(HERE):
             item.add_marker(pytest.mark.host)
+            item.add_marker(pytest.mark.timeout(FIRST_TIMEOUT))
 
 
 @pytest.fixture(scope="session")

@@ -152,8 +152,13 @@ def test_the_network_fails_and_then_works(sandbox: Box) -> None:
 
 
 def test_an_answer_that_never_comes(sandbox: Box) -> None:
-    sandbox.mischief({"at": "method:Reload", "do": "swallow", "times": 1})
+    sandbox.mischief(
+        {"at": "method:Reload", "do": "swallow", "times": 1},
+        {"at": "method:GetOS", "do": "fail", "message": "once", "times": 1},
+    )
     client = sandbox.client()
+    assert client.call(SYSROOT, "Sysroot.GetOS", "('tiny',)")["message"] == "once"
+    assert client.result(SYSROOT, "Sysroot.GetOS", "('tiny',)") == OS
     client.property(SYSROOT, "Sysroot", "Booted")
     assert client.call(SYSROOT, "Sysroot.Reload", timeout=0.5) == {"timeout": True}
     assert client.result(SYSROOT, "Sysroot.Reload") == []

@@ -45,7 +45,21 @@ class Mischief:
         self._drop_name = drop_name
         self._lock = threading.Lock()
 
-    def find(self, point: str) -> Rule | None:
+    def act(self, point: str, cancellable: Any = None) -> None:
+        """Do what the file says at this point. Raises what the rule asks for; usually just returns."""
+        rule = self._find(point)
+        if rule is not None:
+            self._do(rule, cancellable)
+
+    def swallows(self, method: str) -> bool:
+        """Whether a call gets no answer; whatever else the file says about the method is done as by act()."""
+        rule = self._find(f"method:{method}")
+        if rule is not None and rule.do != "swallow":
+            self._do(rule, None)
+            return False
+        return rule is not None
+
+    def _find(self, point: str) -> Rule | None:
         """The rule for this point, counted as used; None is the normal case."""
         with self._lock:
             try:
@@ -63,11 +77,7 @@ class Mischief:
                 return _rule(entry)
             return None
 
-    def act(self, point: str, cancellable: Any = None) -> None:
-        """Do what the file says at this point. Raises what the rule asks for; usually just returns."""
-        rule = self.find(point)
-        if rule is None:
-            return
+    def _do(self, rule: Rule, cancellable: Any) -> None:
         match rule.do:
             case "die":
                 os.kill(os.getpid(), signal.SIGKILL)
@@ -86,7 +96,7 @@ class Mischief:
             case "fail":
                 raise Failed(rule.message or "Mischief")
             case other:
-                raise Failed(f"unknown mischief '{other}' at {point}")
+                raise Failed(f"unknown mischief '{other}' at {rule.at}")
 
     def _wait(self, seconds: float, cancellable: Any) -> None:
         end = time.monotonic() + seconds

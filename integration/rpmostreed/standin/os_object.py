@@ -65,11 +65,9 @@ class OsObject:
             self.exported.set(f"{key}Deployment", EMPTY if value is None else value)
 
     def _handle(self, method: str, parameters: Any, invocation: Any) -> None:
-        rule = self._daemon.mischief.find(f"method:{method}")
-        if rule is not None and rule.do == "swallow":
-            return
         try:
-            self._daemon.mischief.act(f"method:{method}")
+            if self._daemon.mischief.swallows(method):
+                return
             self._daemon.authority.check_os(method, invocation.get_sender(), parameters)
             getattr(self, f"_{method}", self._not_here)(parameters, invocation)
         except StandInError as error:

@@ -63,11 +63,9 @@ class SysrootObject:
         self.exported.set("Deployments", array.end())
 
     def _handle(self, method: str, parameters: Any, invocation: Any) -> None:
-        rule = self._daemon.mischief.find(f"method:{method}")
-        if rule is not None and rule.do == "swallow":
-            return
         try:
-            self._daemon.mischief.act(f"method:{method}")
+            if self._daemon.mischief.swallows(method):
+                return
             self._daemon.authority.check_sysroot(method, invocation.get_sender())
             getattr(self, f"_{method}")(parameters, invocation)
         except StandInError as error:
