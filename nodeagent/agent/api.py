@@ -13,6 +13,7 @@ from nodeagent.agent.preflight import Desired
 from nodeagent.agent.report import Report
 from nodeagent.agent.verify import mismatches, os_mismatches
 from nodeagent.core.phase import Phase
+from nodeagent.core.record import half_way
 from nodeagent.core.status import status_to_dict
 from nodeagent.core.tree import FileNode
 from nodeagent.errors import InvalidInput, Refused
@@ -64,16 +65,19 @@ class Api:
 
     async def rollback(self) -> str:
         """Makes the config that was current before the desired one, and returns its name: an ordinary update. The
-        present one does not come back by itself, whoever writes it to the desired file."""
+        present one does not come back by itself, whoever writes it to the desired file. Of an update that ended
+        half-way, the present one is the one that failed."""
         if self._report.status.phase not in (Phase.IDLE, Phase.DEGRADED):
             raise Refused(f"an update is under way ({self._report.status.phase})", reason="UpdateUnderWay")
-        current, digest = await self._ports.store.current(), await self._ports.store.previous()
+        present, digest = await self._ports.store.current(), await self._ports.store.previous()
+        if half_way(record := await self._ports.store.load()):
+            present, digest = record.to_digest, present
         if not digest:
             raise Refused("there is no config before the current one", reason="NoPrevious")
         previous = await self._load(digest)
         await self._loop.check(previous)
         await self._ports.files.install(self._desired_path, FileNode(previous.source.text, 0o600))
-        self._loop.look_again(retry_rejected=True, avoid=current)
+        self._loop.look_again(retry_rejected=True, avoid=present)
         return previous.config.name
 
     async def verify(self) -> str:

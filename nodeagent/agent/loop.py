@@ -18,7 +18,7 @@ from nodeagent.core.backoff import delays, jittered
 from nodeagent.core.events import EventKind
 from nodeagent.core.phase import Phase
 from nodeagent.core.plan_json import plan_from_dict
-from nodeagent.core.record import Record, advance, at_rest
+from nodeagent.core.record import Record, advance, at_rest, half_way
 from nodeagent.core.resume import Decision
 from nodeagent.errors import AgentError, InvalidInput, Refused, Unreconcilable
 
@@ -143,13 +143,13 @@ class Loop:
         desired = await self._desired()
         self._wanted = desired.config.name if desired else ""
         current = await self.ports.store.current()
-        half_way = _half_way(record)
+        unfinished = half_way(record)
         if desired is None:
             return None
         retry, self._retry_rejected = self._retry_rejected, False
         if desired.source.digest == record.rejected and not retry:
             return None
-        if desired.source.digest == current and not half_way:
+        if desired.source.digest == current and not unfinished:
             record = await self._tidy(record)
             if record.phase is Phase.DEGRADED:  # somebody took the refused config back
                 await self._save(
@@ -164,9 +164,9 @@ class Loop:
                     reason="RolledBack",
                 )
             avoided = ""
-        update = await self._prepare(record, desired, current, half_way=half_way)
+        update = await self._prepare(record, desired, current, dirty=unfinished)
         await self.ports.store.put_config(desired.source)
-        if half_way:
+        if unfinished:
             await self.ports.lease.release(record.update_id)
         staged = await self._leftover(record, update)
         if record.rejected != update.record.to_digest:  # until this one has failed, that is the one that did
@@ -217,16 +217,16 @@ class Loop:
     async def check(self, desired: Desired) -> None:
         """Raises what an update to this config would be refused with. Changes nothing on the host."""
         record = await self.ports.store.load()
-        await self._prepare(record, desired, await self.ports.store.current(), half_way=_half_way(record))
+        await self._prepare(record, desired, await self.ports.store.current(), dirty=half_way(record))
 
-    async def _prepare(self, record: Record, desired: Desired, current: str, *, half_way: bool) -> Update:
-        digests = (current, record.to_digest if half_way else "")
+    async def _prepare(self, record: Record, desired: Desired, current: str, *, dirty: bool) -> Update:
+        digests = (current, record.to_digest if dirty else "")
         known = [await self._load(digest) for digest in dict.fromkeys(digests) if digest]
         first = not current
         if first and (adopted := await self._adopted()) is not None:
             known, first = [adopted, *known], False
             await self.ports.store.put_config(adopted.source)
-        return await self.preflight.prepare(desired, known, dirty=half_way, first=first)
+        return await self.preflight.prepare(desired, known, dirty=dirty, first=first)
 
     async def _run(self, update: Update) -> Outcome:
         while True:
@@ -243,7 +243,7 @@ class Loop:
             return
         self._refused = f"{error.reason} {text}"
         refused = replace(record, to_name=self._wanted, since=self.ports.clock.now(), phase=Phase.DEGRADED)
-        if not _half_way(record):  # or the next look would not know that the disk holds parts of two configs
+        if not half_way(record):  # or the next look would not know that the disk holds parts of two configs
             boot_id = self.ports.power.boot_id()
             refused = replace(refused, update_id="", boot_id=boot_id, reason=error.reason, message=text)
             await self.ports.store.save(refused)
@@ -254,8 +254,3 @@ class Loop:
         record = replace(record, phase=phase, since=now, boot_id=boot_id)
         await self.ports.store.save(record)
         narrate(self.ports, None, EventKind.PHASE, record=record)
-
-
-def _half_way(record: Record) -> bool:
-    """An update ended without a good end or a way back, so the disk may hold parts of two configs."""
-    return record.phase is Phase.DEGRADED and bool(record.update_id) and record.reason != "Reverted"

@@ -19,6 +19,7 @@ __all__ = [
     "Record",
     "advance",
     "at_rest",
+    "half_way",
     "record_from_dict",
     "record_to_dict",
 ]
@@ -95,6 +96,11 @@ def at_rest(record: Record) -> Record:
         staged=record.staged,
         staged_boot=record.staged_boot,
     )
+
+
+def half_way(record: Record) -> bool:
+    """An update ended without a good end or a way back, so the disk may hold parts of two configs."""
+    return record.phase is Phase.DEGRADED and bool(record.update_id) and record.reason != "Reverted"
 
 
 def record_to_dict(record: Record) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -14,7 +15,7 @@ from nodeagent.core.status import Status
 from nodeagent.core.tree import FileNode
 from nodeagent.errors import Refused
 from tests.agent.harness import Host, config
-from tests.agent.oshost import NEW, at_old
+from tests.agent.oshost import A_DIGEST, KARGS, NEW, at_old, booted_digest, on
 
 pytestmark = pytest.mark.looptime
 
@@ -52,6 +53,25 @@ async def test_rollback_writes_the_config_before_and_avoids_the_present_one() ->
     host.wanted = old  # which is what that file says now
     assert host.loop is not None
     assert host.loop._avoid == new
+
+
+async def test_rollback_of_what_ended_half_way_goes_to_the_current_config() -> None:
+    host = await at_old()
+    host.want(KARGS)
+    await host.settle()
+    host.limits = replace(host.limits, revert=False)
+    host.world.wrong_kernel_arguments = True
+    host.want(on("b", "failed", kernel_arguments=("debug",)))
+    await host.settle()
+    assert (host.phase, host.record.reason) == (Phase.DEGRADED, "DeploymentWrong")
+    failed = host.record.to_digest
+    host.world.wrong_kernel_arguments = False
+    assert await api(host, Phase.DEGRADED).rollback() == "kargs"
+    assert host.loop is not None
+    assert host.loop._avoid == failed
+    host.want(KARGS)
+    await host.settle()
+    assert (host.phase, booted_digest(host.world), host.world.holder) == (Phase.IDLE, A_DIGEST, None)
 
 
 async def test_rollback_is_refused_without_a_config_before_and_in_an_update() -> None:
