@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import itertools
 import secrets
 from collections.abc import Callable, Iterator
@@ -23,6 +24,7 @@ from integration.trees.tools import Toolbox, scratch
 
 HERE = Path(__file__).parent
 WORKSHOP_SIZE = "512m"
+PREFIX = "rpmostreed-"
 BoxMaker = Callable[..., Box]
 _numbers = itertools.count()
 
@@ -50,11 +52,27 @@ def root(say: Callable[[str], None]) -> Iterator[Path]:
 @pytest.fixture(scope="session")
 def workshop() -> Iterator[Path]:
     """A directory in memory: every commit of libostree syncs the whole file system, and a disk has other users."""
-    directory = cache_directory() / "scratch" / f"rpmostreed-{secrets.token_hex(4)}"
+    scratch_directory = cache_directory() / "scratch"
+    for left in scratch_directory.glob(f"{PREFIX}*/lock"):
+        _sweep(left)
+    directory = scratch_directory / f"{PREFIX}{secrets.token_hex(4)}"
     overlay.mount_tmpfs(directory, WORKSHOP_SIZE)
-    yield directory
+    with (directory / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield directory
     overlay.unmount_below(directory)
     overlay.remove_tree(directory)
+
+
+def _sweep(lock_path: Path) -> None:
+    """What a killed run left behind; one that is alive holds its lock."""
+    with lock_path.open() as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return
+    overlay.unmount_below(lock_path.parent)
+    overlay.remove_tree(lock_path.parent)
 
 
 @pytest.fixture(scope="session")
