@@ -1,0 +1,211 @@
+"""nodeagent with exactly the rights of packaging/kubernetes: enough for what it does, and for nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import yaml
+
+from integration.cluster.agents import Agent, client_at, lease_of
+from integration.cluster.api import ApiError
+from integration.cluster.cluster import LEASE_PATH, Cluster
+from nodeagent.errors import Refused
+from nodeagent.host.clock import SystemClock
+from nodeagent.kube import drain as drain_module
+from nodeagent.kube.client import KubeClient
+from nodeagent.kube.drain import KubeNode
+from nodeagent.kube.errors import Forbidden, NotFound
+from nodeagent.kube.gates import MACHINES, Gates
+from nodeagent.kube.lease import LeaseSettings
+
+MANIFESTS: Final = Path(__file__).parents[2] / "packaging" / "kubernetes" / "nodeagent.yaml"
+RBAC: Final = "/apis/rbac.authorization.k8s.io/v1"
+PATHS: Final = {
+    "Namespace": "/api/v1/namespaces",
+    "ServiceAccount": "/api/v1/namespaces/{}/serviceaccounts",
+    "ClusterRole": f"{RBAC}/clusterroles",
+    "ClusterRoleBinding": f"{RBAC}/clusterrolebindings",
+    "Role": f"{RBAC}/namespaces/{{}}/roles",
+    "RoleBinding": f"{RBAC}/namespaces/{{}}/rolebindings",
+    "ValidatingAdmissionPolicy": "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies",
+    "ValidatingAdmissionPolicyBinding": "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings",
+}
+OP: Final = "3f2b"
+ROLES: Final = ("ClusterRole", "Role")
+
+
+def documents() -> list[dict[str, Any]]:
+    return [document for document in yaml.safe_load_all(MANIFESTS.read_text()) if document]
+
+
+def path_of(document: dict[str, Any]) -> str:
+    return PATHS[document["kind"]].format(document["metadata"].get("namespace", ""))
+
+
+@pytest.fixture(autouse=True)
+def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(drain_module, "LOOK", 0.2)
+    monkeypatch.setattr(drain_module, "SETTLE", 0.3)
+
+
+@pytest.fixture(scope="module")
+def installed(control_plane: Cluster) -> Cluster:
+    for document in documents():
+        path = path_of(document)
+        if control_plane.admin.find(f"{path}/{document['metadata']['name']}") is None:
+            control_plane.admin.create(path, document)
+    return control_plane
+
+
+async def in_force(cluster: Cluster) -> None:
+    """The policy is compiled a moment after it was made: until then it stops nobody."""
+    probe = cluster.api("nodeagent:probe", ["nodeagent"])
+    async with asyncio.timeout(30):
+        while True:
+            try:
+                probe.create(LEASE_PATH, {"metadata": {"name": "node-not-mine"}})
+                cluster.admin.delete(f"{LEASE_PATH}/node-not-mine")
+            except ApiError as error:
+                if error.status == 403 and "this agent is that of node" in str(error):
+                    return
+            await asyncio.sleep(0.2)
+
+
+@asynccontextmanager
+async def by_token(cluster: Cluster, node: str) -> AsyncIterator[KubeClient]:
+    uid = cluster.admin.get(f"/api/v1/nodes/{node}")["metadata"]["uid"]
+    bound = {"kind": "Node", "apiVersion": "v1", "name": node, "uid": uid}
+    request = {"spec": {"expirationSeconds": 600, "boundObjectRef": bound}}
+    answer = cluster.admin.create("/api/v1/namespaces/nodeagent/serviceaccounts/nodeagent/token", request)
+    token = cluster.directory / f"{node}.token"
+    token.write_text(answer["status"]["token"])
+    async with client_at(cluster, cluster.kubeconfig(f"token-of-{node}", token_file=token)) as client:
+        yield client
+
+
+@asynccontextmanager
+async def by_certificate(cluster: Cluster, node: str) -> AsyncIterator[KubeClient]:
+    async with client_at(cluster, cluster.kubeconfig(f"nodeagent:{node}", ["nodeagent"])) as client:
+        yield client
+
+
+def scene(cluster: Cluster, node: str) -> None:
+    """A Machine and a pod for the node."""
+    machine = {"apiVersion": "machine.openshift.io/v1beta1", "kind": "Machine", "metadata": {"name": node}, "spec": {}}
+    cluster.admin.create(MACHINES.format("default", "").rstrip("/"), machine)
+    notes = {"machine.openshift.io/machine": f"default/{node}"}
+    cluster.admin.patch(f"/api/v1/nodes/{node}", {"metadata": {"annotations": notes}})
+    pod = {"nodeName": node, "terminationGracePeriodSeconds": 0, "containers": [{"name": "c", "image": "i"}]}
+    cluster.admin.create("/api/v1/namespaces/default/pods", {"metadata": {"name": node}, "spec": pod})
+
+
+async def everything(client: KubeClient, node: str) -> None:
+    """All that an update asks of the cluster."""
+    gates = Gates(client, node, drives=False)
+    await gates.check()
+    agent = Agent(client, LeaseSettings(node, "host-a"))
+    await agent.lease.acquire("nodeagent", OP, "update")
+    await gates.hold_machine()
+    port = KubeNode(client, node, SystemClock(), still_ours=agent.lease.check)
+    await port.drain(OP, 8)
+    await agent.lease.before_reboot(OP, 1800)
+    await port.uncordon(OP)
+    await gates.free_machine()
+    await agent.lease.release(OP)
+
+
+@pytest.mark.parametrize("connect", [by_token, by_certificate])
+async def test_the_rights_are_enough(installed: Cluster, node: str, connect: Any) -> None:
+    await in_force(installed)
+    scene(installed, node)
+    async with connect(installed, node) as client:
+        await everything(client, node)
+    assert installed.admin.find(f"/api/v1/namespaces/default/pods/{node}") is None
+    assert lease_of(installed, node) is None
+
+
+@pytest.mark.parametrize("connect", [by_token, by_certificate])
+async def test_an_agent_writes_its_own_node_and_lease_only(
+    installed: Cluster, node: str, make_node: Any, connect: Any
+) -> None:
+    await in_force(installed)
+    other = make_node()
+    async with connect(installed, node) as client:
+        with pytest.raises(Forbidden, match=f'this agent is that of node "{node}"'):
+            await client.patch(f"/api/v1/nodes/{other}", {"spec": {"unschedulable": True}})
+        with pytest.raises(Forbidden, match="may not write leases"):
+            await Agent(client, LeaseSettings(other, "host-a")).lease.acquire("nodeagent", OP, "not mine")
+        theirs = installed.admin.create(LEASE_PATH, {"metadata": {"name": f"node-{other}"}, "spec": {}})
+        with pytest.raises(Forbidden, match="may not write leases"):
+            await client.delete(f"{LEASE_PATH}/node-{other}", uid=theirs["metadata"]["uid"])
+        taint = {"key": "x", "effect": "NoSchedule"}
+        for patch in ({"metadata": {"labels": {"node-role.kubernetes.io/infra": ""}}}, {"spec": {"taints": [taint]}}):
+            with pytest.raises(Forbidden, match="labels and taints"):
+                await client.patch(f"/api/v1/nodes/{node}", patch)
+
+
+async def test_a_certificate_that_names_no_node_writes_nothing(installed: Cluster, node: str) -> None:
+    await in_force(installed)
+    async with client_at(installed, installed.kubeconfig("somebody", ["nodeagent"])) as client:
+        with pytest.raises(Forbidden, match='that of node ""'):
+            await client.patch(f"/api/v1/nodes/{node}", {"spec": {"unschedulable": True}})
+
+
+def rights() -> Iterator[tuple[str, str]]:
+    for document in documents():
+        if document["kind"] in ROLES:
+            for rule in document["rules"]:
+                yield from ((resource, verb) for resource in rule["resources"] for verb in rule["verbs"])
+
+
+@pytest.mark.parametrize(("resource", "verb"), list(rights()))
+async def test_each_right_is_needed_and_missing_it_is_said(
+    installed: Cluster, node: str, resource: str, verb: str
+) -> None:
+    user = f"without-{verb}-{resource.replace('/', '-')}"
+    for document in copy.deepcopy(documents()):
+        if document["kind"] not in (*ROLES, "RoleBinding", "ClusterRoleBinding"):
+            continue
+        document["metadata"]["name"] = user
+        for rule in document.get("rules", ()):
+            if resource in rule["resources"]:
+                rule["verbs"].remove(verb)
+        if "rules" in document:
+            document["rules"] = [rule for rule in document["rules"] if rule["verbs"]]
+        if "roleRef" in document:
+            document["roleRef"]["name"] = user
+            document["subjects"] = [{"kind": "User", "name": user, "apiGroup": "rbac.authorization.k8s.io"}]
+        installed.admin.create(path_of(document), document)
+    scene(installed, node)
+    async with client_at(installed, installed.kubeconfig(user)) as client:
+        await until_bound(client, resource, verb)
+        with pytest.raises(Refused) as caught:
+            await asyncio.wait_for(everything(client, node), 60)
+    if resource == "pods/eviction":  # one pod that may not go is the pod's reason, not the end of the drain
+        assert caught.value.reason == "DrainTimedOut"
+    else:
+        assert isinstance(caught.value, Forbidden)
+    assert f'cannot {verb} resource "{resource}"' in caught.value.message
+
+
+async def until_bound(client: KubeClient, resource: str, verb: str) -> None:
+    """New roles are in force a moment after they were made."""
+    async with asyncio.timeout(20):
+        while True:
+            try:
+                if (resource, verb) == ("leases", "get"):
+                    await client.items("/api/v1/pods")
+                else:
+                    await client.get(f"{LEASE_PATH}/node-none")
+            except Forbidden:
+                await asyncio.sleep(0.1)
+                continue
+            except NotFound:
+                pass
+            return
