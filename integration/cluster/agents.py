@@ -78,38 +78,40 @@ def foreign(
     return cluster.admin.patch(f"{LEASE_PATH}/node-{node}", {"spec": {**spec, **more}})
 
 
-def written(cluster: Cluster, node: str) -> Iterator[dict[str, Any]]:
-    """What the audit log has of this node's lease: every write that the API server accepted, oldest first."""
+def written(cluster: Cluster) -> Iterator[tuple[str, dict[str, Any]]]:
+    """What the audit log has of the leases: their names, and every write that the API server accepted, oldest first."""
     for event in cluster.audit():
         what = event.get("objectRef") or {}
         if what.get("namespace") != LEASES or event["verb"] not in ("create", "update", "patch", "delete"):
             continue
         answer = event.get("responseObject") or {}
-        name = what.get("name") or (answer.get("metadata") or {}).get("name")
-        if name == f"node-{node}" and event["responseStatus"]["code"] < 300:
-            yield event
+        if event["responseStatus"]["code"] < 300:
+            yield what.get("name") or answer["metadata"]["name"], event
 
 
 def seconds(text: str) -> float:
     return datetime.fromisoformat(text).timestamp()
 
 
-def taken_too_early(cluster: Cluster, node: str) -> list[str]:
-    """Every time somebody got the lease while another one held it, and every time that was written ahead of the
-    server's clock. The API server's own log says so, not the agents."""
-    found, holder, until = [], "", 0.0
-    for event in written(cluster, node):
-        at = seconds(event["stageTimestamp"])
+def taken_too_early(cluster: Cluster, *nodes: str) -> list[str]:
+    """Every time somebody got the lease of one of the nodes while another one held it, and every time that was written
+    ahead of the server's clock. The API server's own log says so, not the agents."""
+    found = []
+    held = {f"node-{node}": ("", 0.0) for node in nodes}
+    for name, event in written(cluster):
+        if name not in held:
+            continue
+        at, (holder, until) = seconds(event["stageTimestamp"]), held[name]
         if event["verb"] == "delete":
-            holder, until = "", 0.0
+            held[name] = ("", 0.0)
             continue
         spec = event["responseObject"]["spec"]
         now = spec["holderIdentity"]
         if holder not in ("", now) and at <= until:
-            found.append(f"{now} took it from {holder} {until - at:.3f} s too early")
+            found.append(f"{now} took {name} from {holder} {until - at:.3f} s too early")
         if seconds(spec["renewTime"]) > at:
             found.append(f"{now} wrote {spec['renewTime']} at {event['stageTimestamp']}")
-        holder, until = now, seconds(spec["renewTime"]) + spec["leaseDurationSeconds"]
+        held[name] = (now, seconds(spec["renewTime"]) + spec["leaseDurationSeconds"])
     return found
 
 

@@ -191,7 +191,7 @@ async def test_a_stolen_lease_is_lost_for_good(cluster: Cluster, node: str, agen
     await agent.lease.release(OP)
     assert lease_of(cluster, node) == thief, "what belongs to another one is not deleted"
     (early,) = taken_too_early(cluster, node)
-    assert early.startswith(f"{NMO} took it from nodeagent/{OP}")
+    assert early.startswith(f"{NMO} took node-{node} from nodeagent/{OP}")
 
     cluster.admin.delete(f"{LEASE_PATH}/node-{node}")
     await refused(agent.restarted().lease.acquire("nodeagent", OP, WHY), "LeaseLost")
