@@ -83,7 +83,7 @@ class Preflight:
         if not (dirty or first):
             drift = await self._drift(base, new)
             if not drift:
-                return await with_os(self.ports, base, [*known, new], new)
+                return await with_os(self.ports, base, [*known, new], new, needed=not same_os(base, new))
             if not self.repair_drift:
                 raise Refused(
                     f"{len(drift)} managed entries were changed by somebody else",

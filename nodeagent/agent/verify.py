@@ -16,7 +16,7 @@ from nodeagent.core.deployment import Deployment
 from nodeagent.core.effective import Candidate, effective
 from nodeagent.core.machineconfig import CORE_USER, MachineConfig, UnitEntry
 from nodeagent.core.ports import UnitState
-from nodeagent.core.standing import asks_of_os, mismatches_of, os_in_force, same_os
+from nodeagent.core.standing import asks_of_os, mismatches_of, os_in_force
 from nodeagent.core.steps import ActStep, ReloadUnit, RestartUnit, step_id
 from nodeagent.core.tree import expand
 from nodeagent.errors import AgentError, Unreconcilable
@@ -93,11 +93,15 @@ async def in_force(
 
 
 async def with_os(
-    ports: Ports, base: MachineConfig, candidates: Sequence[MachineConfig], new: MachineConfig
+    ports: Ports,
+    base: MachineConfig,
+    candidates: Sequence[MachineConfig],
+    new: MachineConfig,
+    *,
+    needed: bool = True,
 ) -> MachineConfig:
-    """``base`` with what is booted, whoever has brought it there. Where no deployment is needed for ``new``, files do
-    not wait for an rpm-ostreed that does not answer: they may be what repairs it."""
-    needed = not all(same_os(config, new) for config in candidates)
+    """``base`` with what is booted, whoever has brought it there. Not ``needed``: an update that asks nothing new of
+    the OS does not wait for an rpm-ostreed that does not answer, it may be what repairs it."""
     if not any(map(asks_of_os, candidates)) or (deployment := await _booted(ports, needed=needed)) is None:
         return base
     return os_in_force(base, candidates, new, deployment)

@@ -667,6 +667,20 @@ async def test_nothing_is_promoted_before_the_boot_is_over() -> None:
     assert (host.record.reason, host.record.revert_reason) == ("Reverted", "UnitUnhealthy")
 
 
+async def test_a_new_unit_that_starts_for_long_and_then_fails() -> None:
+    host = await at_old()
+    host.want(on("b", "new", FILES, units=[UnitEntry("new.service", "[Service]\n", enabled=True)]))
+    task = asyncio.create_task(host.settle())
+    while host.world.boot == 1:
+        await asyncio.sleep(0.1)
+    host.world.units["new.service"].active = "activating"
+    await asyncio.sleep(20)
+    assert host.phase is Phase.VERIFYING
+    host.world.units["new.service"].active = "failed"
+    await task
+    assert (host.record.reason, host.record.revert_reason) == ("Reverted", "UnitUnhealthy")
+
+
 async def test_a_boot_that_never_ends_is_not_held_against_the_new_os() -> None:
     host = await at_old()
     host.world.booting_until = 1e9
@@ -752,6 +766,17 @@ async def test_files_do_not_wait_for_rpm_ostreed(error: Exception, monkeypatch: 
     host.want(NEW)
     await host.settle()
     assert (host.phase, host.record.reason) == (Phase.DEGRADED, error.reason)  # type: ignore[attr-defined]
+
+
+async def test_a_first_start_waits_for_rpm_ostreed() -> None:
+    """Only the host can say what it has. Later that is known, and an update of files does not ask again."""
+    host = os_host()
+    host.world.os_errors = 1
+    host.want(on("b", "first"))
+    assert await host.build().turn() is not None
+    assert (host.phase, host.record.reason) == (Phase.DEGRADED, "BusTimeout")
+    await host.settle()
+    assert (host.phase, booted_digest(host.world)) == (Phase.IDLE, B_DIGEST)
 
 
 async def test_a_first_start_on_a_host_that_only_bootc_updates(monkeypatch: pytest.MonkeyPatch) -> None:
