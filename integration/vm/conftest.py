@@ -24,14 +24,14 @@ from integration.trees import parts
 from integration.trees.base import Flavour
 from integration.trees.forest import Forest
 from integration.trees.tree import A, Tree
-from integration.vm import guest, image, live, machine, tools
+from integration.vm import guest, image, live, machine, registry, tools
 from integration.vm.image import DiskImage
 from integration.vm.machine import Vm
+from integration.vm.registry import RegistryDisk
 
 __all__ = ["package", "pytest_runtest_makereport", "say"]
 
 HERE = Path(__file__).parent
-REGISTRY = "/var/media/registry"  # in a guest: on the second disk
 VmMaker = Callable[..., Vm]
 
 
@@ -61,7 +61,7 @@ def vm_forest(say: Callable[[str], None]) -> Iterator[Forest]:
 @pytest.fixture(scope="session")
 def vm_tree(package: Path) -> Callable[[Tree], Tree]:
     """A tree with what a virtual machine needs, nodeagent's package and the stand-in of rpm-ostreed."""
-    installed = (guest.part(), parts.package(package), parts.stand_in({"REGISTRY": REGISTRY}))
+    installed = (guest.part(), parts.package(package), parts.stand_in({"REGISTRY": registry.IN_GUEST}))
     return lambda tree: tree.having(*installed)
 
 
@@ -88,6 +88,20 @@ def make_image(vm_forest: Forest, vm_tree: Callable[[Tree], Tree], say: Callable
     yield make
     for each in made:
         each.close()
+
+
+@pytest.fixture(scope="session")
+def make_registry(vm_forest: Forest, vm_tree: Callable[[Tree], Tree]) -> Iterator[Callable[..., RegistryDisk]]:
+    """Makes the second disk, with an image of each tree: `make_vm(media=make_registry(B).disk)`."""
+    made: list[RegistryDisk] = []
+
+    def make(*trees: Tree) -> RegistryDisk:
+        made.append(registry.make(vm_forest, [vm_tree(tree) for tree in trees]))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.disk.close()
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ from integration.host.tools import Say
 from integration.trees import tree
 from integration.trees.base import Flavour
 from integration.trees.forest import Commit, Forest
+from integration.trees.registry import Pulled
 from integration.vm import disk, guest
 
 OSNAME = "fedora-coreos"
@@ -37,6 +38,11 @@ class DiskImage:
         return self.layer.path / "disk.raw"
 
     @property
+    def notes(self) -> str:
+        """What was to be remembered of a second disk's content."""
+        return (self.layer.path / "notes").read_text()
+
+    @property
     def key(self) -> str:
         return self.layer.path.name
 
@@ -45,9 +51,9 @@ class DiskImage:
 
 
 def system(
-    forest: Forest, commit: Commit, say: Say, *, filesystem: str = "ext4", kargs: Sequence[str] = ()
+    forest: Forest, commit: Commit | Pulled, say: Say, *, filesystem: str = "ext4", kargs: Sequence[str] = ()
 ) -> DiskImage:
-    """The system disk with `commit` deployed, booting with guest.KARGS and `kargs`. Raises Unavailable."""
+    """The system disk with a commit or an image deployed, booting with guest.KARGS and `kargs`. Raises Unavailable."""
     arguments = [*guest.KARGS, f"rootfstype={filesystem}", *kargs]
 
     def build(path: Path) -> None:
@@ -63,38 +69,45 @@ def system(
             entry.rename(boot / entry.name)
         disk.make(path / "disk.raw", sysroot, boot, filesystem)
         disk.remove(work)
-        say(f"made the {filesystem} disk with {commit.version} in {time.monotonic() - started:.1f} s")
+        say(f"made the {filesystem} disk with {commit.checksum[:8]} in {time.monotonic() - started:.1f} s")
 
     key = digest(commit.checksum.encode(), filesystem.encode(), " ".join(arguments).encode(), _sources())
     return DiskImage(layer("vm-disk", key, build))
 
 
-def media(name: str, key: bytes, fill: Callable[[Path], None], megabytes: int) -> DiskImage:
-    """A second disk with what `fill` puts into a directory, made once for every `key`."""
+def media(name: str, key: bytes, fill: Callable[[Path], str], megabytes: int) -> DiskImage:
+    """A second disk with what `fill` puts into a directory, made once for every `key`. `fill` returns the notes."""
 
     def build(path: Path) -> None:
         content = path / "content"
         content.mkdir(parents=True)
-        fill(content)
+        (path / "notes").write_text(fill(content))
         disk.make_media(path / "disk.raw", content, megabytes * MIB)
         disk.remove(content)
 
     return DiskImage(layer("vm-media", digest(name.encode(), key, str(megabytes).encode()), build))
 
 
-def _deploy(forest: Forest, commit: Commit, sysroot: Path, arguments: Sequence[str]) -> None:
+def _deploy(forest: Forest, commit: Commit | Pulled, sysroot: Path, arguments: Sequence[str]) -> None:
     repo = sysroot / "ostree/repo"
-    with forest.toolbox(sysroot, forest.repo) as tools:
+    fetched = (str(commit.repo),) if isinstance(commit, Pulled) else (str(forest.repo), commit.checksum)
+    with forest.toolbox(sysroot, Path(fetched[0])) as tools:
         tools.run("ostree", "admin", "init-fs", "--modern", str(sysroot))
         for key, value in (("sysroot.readonly", "true"), ("sysroot.bootloader", "none")):
             tools.run("ostree", "config", f"--repo={repo}", "set", key, value)
         tools.run("ostree", "admin", f"--sysroot={sysroot}", "os-init", OSNAME)
-        tools.run("ostree", f"--repo={repo}", "pull-local", "--disable-fsync", str(forest.repo), commit.checksum)
+        # The refs of an image are not the ones that its commits were made for.
+        tools.run("ostree", f"--repo={repo}", "pull-local", "--disable-fsync", "--disable-verify-bindings", *fetched)
+        origin = []
+        if isinstance(commit, Pulled):
+            (sysroot / "origin").write_text(commit.origin)
+            origin = [f"--origin-file={sysroot / 'origin'}"]
         tools.run(
-            *("ostree", "admin", f"--sysroot={sysroot}", "deploy", "--no-prune", f"--os={OSNAME}"),
+            *("ostree", "admin", f"--sysroot={sysroot}", "deploy", "--no-prune", f"--os={OSNAME}", *origin),
             *(f"--karg={argument}" for argument in arguments),
             commit.checksum,
         )
+    (sysroot / "origin").unlink(missing_ok=True)
     etc = next((sysroot / "ostree/deploy" / OSNAME / "deploy").glob("*.0")) / "etc"
     # All machines of a disk share it, so that a snapshot of one of them serves all.
     (etc / "machine-id").write_text(hashlib.sha256(commit.checksum.encode()).hexdigest()[:32] + "\n")

@@ -5,7 +5,7 @@ whoever started it reads from the disk what boots next. Each flag below that loo
 
 - `-cpu Nehalem,-cx16` without KVM: with `max`, or with cmpxchg16b, QEMU 7.2 crashes kernels in their allocator.
 - `cache=unsafe`: a flush of the guest writes QEMU's own caches to the file and does not wait for the disk of this
-  machine. See `Power` in machine.py for what that means for a power cut.
+  machine. machine.py says what that means for a power cut.
 - `iothread` and `num-queues=1`: the disk can then be throttled while the guest runs as one device with one queue.
 - the rest of the machine (SATA, USB, SMBus) is off because the guest's udev would load drivers for it for seconds.
 """
@@ -62,7 +62,7 @@ class Qemu:
     """Runs from construction on. Only the thread that constructs it may call wait()."""
 
     def __init__(self, directory: Path, hardware: Hardware, kernel: Kernel, *, state: Path | None = None) -> None:
-        """`directory` gets sockets and logs. With a `state` that save() wrote on such hardware, the guest goes on there."""
+        """`directory` gets sockets and logs. With a `state`, written by save() on such hardware, it goes on there."""
         self.directory = directory
         self._killed = False
         for name in ("qmp", "agent"):
