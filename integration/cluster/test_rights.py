@@ -15,10 +15,12 @@ import yaml
 from integration.cluster.agents import Agent, client_at, lease_of
 from integration.cluster.api import ApiError
 from integration.cluster.cluster import LEASE_PATH, Cluster
+from nodeagent.core.conditions import NodeState
 from nodeagent.errors import Refused
 from nodeagent.host.clock import SystemClock
 from nodeagent.kube import drain as drain_module
 from nodeagent.kube.client import KubeClient
+from nodeagent.kube.conditions import NodeConditions
 from nodeagent.kube.drain import KubeNode
 from nodeagent.kube.errors import Forbidden, NotFound
 from nodeagent.kube.gates import MACHINES, Gates
@@ -112,6 +114,7 @@ async def everything(client: KubeClient, node: str) -> None:
     agent = Agent(client, LeaseSettings(node, "host-a"))
     await agent.lease.acquire("nodeagent", OP, "update")
     await gates.hold_machine()
+    await NodeConditions(client, node, SystemClock()).tell(NodeState("nodeagent", "update", draining=True))
     port = KubeNode(client, node, SystemClock(), still_ours=agent.lease.check)
     await port.drain(OP, 8)
     await agent.lease.before_reboot(OP, 1800)

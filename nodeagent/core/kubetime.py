@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-__all__ = ["ServerClock", "Uncertain", "http_date", "micro_time", "parse_time"]
+__all__ = ["ServerClock", "Uncertain", "http_date", "micro_time", "parse_time", "seconds_time"]
 
 MAX_AGE = 600.0
 """Seconds after which an old bound is not trusted any more: quartz drifts, at worst 0.1 s in this time."""
@@ -19,6 +19,11 @@ MAX_AGE = 600.0
 
 def micro_time(epoch: float) -> str:
     return datetime.fromtimestamp(epoch, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def seconds_time(epoch: float) -> str:
+    """The form of ``Time``, which has no fractions."""
+    return datetime.fromtimestamp(int(epoch), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def parse_time(text: str) -> float | None:

@@ -36,6 +36,7 @@ MAX_PAUSE: Final = 10.0  # of a Retry-After as well: a longer one is for the cal
 CHECK_EVERY: Final = 10.0  # seconds between looks at the files of the credentials
 CHUNK: Final = 500  # objects in one answer of a list, as kubectl asks
 MERGE: Final = "application/merge-patch+json"
+STRATEGIC: Final = "application/strategic-merge-patch+json"
 JSON: Final = "application/json"
 
 
@@ -87,6 +88,10 @@ class KubeClient:
 
     async def patch(self, path: str, body: Object) -> Object:
         return await self._call("PATCH", path, {}, body, kind=MERGE)
+
+    async def patch_lists(self, path: str, body: Object) -> Object:
+        """A strategic merge patch, for built-in kinds only: list entries are merged by their key, not replaced."""
+        return await self._call("PATCH", path, {}, body, kind=STRATEGIC)
 
     async def delete(self, path: str, *, uid: str, resource_version: str = "") -> None:
         """Only that object: another one of the same name gives ``Conflict``."""

@@ -1,0 +1,45 @@
+"""Conditions of a Node beside those of its kubelet."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from integration.cluster.agents import client_of
+from integration.cluster.cluster import Cluster
+from nodeagent.core.conditions import NodeState
+from nodeagent.core.drain import Remaining
+from nodeagent.host.clock import SystemClock
+from nodeagent.kube.conditions import NodeConditions
+
+READY = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "kubelet is posting ready status"}
+
+
+def there(cluster: Cluster, node: str) -> dict[str, Any]:
+    status = cluster.admin.get(f"/api/v1/nodes/{node}")["status"]
+    return {entry["type"]: entry for entry in status.get("conditions", ())}
+
+
+async def test_they_come_and_go_and_the_kubelet_keeps_its_own(cluster: Cluster, node: str) -> None:
+    cluster.admin.patch(f"/api/v1/nodes/{node}/status", {"status": {"conditions": [READY]}})
+    async with client_of(cluster) as client:
+        conditions = NodeConditions(client, node, SystemClock())
+        await conditions.tell(NodeState())
+        assert there(cluster, node).keys() == {"Ready"}
+        left = [Remaining("shop", "web-0", "a disruption budget: web")]
+        draining = NodeState("jane", "new disks", maintenance=True, draining=True, remaining=left)
+        await conditions.tell(draining)
+        now = there(cluster, node)
+        assert now["Ready"]["reason"] == "KubeletReady"
+        assert now["MaintenanceInProgress"]["message"] == "jane: new disks"
+        assert "shop/web-0: a disruption budget: web" in now["DrainInProgress"]["message"]
+        asked = client.requests
+        await conditions.tell(draining)
+        assert client.requests == asked
+        await NodeConditions(client, node, SystemClock()).tell(draining)
+        assert client.requests == asked + 1, "another process reads, and writes nothing"
+        await conditions.tell(NodeState())
+        assert {kind: entry["status"] for kind, entry in there(cluster, node).items()} == {
+            "Ready": "True",
+            "MaintenanceInProgress": "False",
+            "DrainInProgress": "False",
+        }

@@ -1,0 +1,79 @@
+"""What a node says about its disruption: the condition types that Kubernetes 1.37 made well known (KEP-5683).
+
+Older API servers take any type, and every `kubectl describe node` shows them: who asked, why, since when, what is left.
+They tell and do not lock; whoever sets one clears it, so ours are written as a whole from one state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from nodeagent.core.drain import Remaining
+
+__all__ = ["TYPES", "NodeState", "conditions", "differing"]
+
+TYPES = ("MaintenancePlanned", "MaintenanceInProgress", "DrainInProgress", "Drained")
+SHOWN = 5  # pods in a message; the rest is a number
+LONGEST = 1000  # characters of a message: conditions are sent with every write of the Node's status
+
+
+@dataclass(frozen=True, slots=True)
+class NodeState:
+    """``requester`` and ``reason`` of whatever is planned or done, both "" if nothing is. ``maintenance``: a person has
+    the node; otherwise it is an update, whose drain is all that others need to know."""
+
+    requester: str = ""
+    reason: str = ""
+    maintenance: bool = False
+    planned: bool = False  # not begun: it waits for the lease, a slot or a window
+    draining: bool = False
+    drained: bool = False
+    remaining: Sequence[Remaining] = ()
+
+
+def conditions(state: NodeState) -> Sequence[Mapping[str, str]]:
+    """One entry for each of ``TYPES``, without times."""
+    who = f"{state.requester}: {state.reason}" if state.reason else state.requester
+    admin = "AdminRequested" if state.maintenance else "UpdateRequested"
+    idle = "NothingPlanned"
+    return [
+        _entry("MaintenancePlanned", state.planned, admin, who, idle),
+        _entry("MaintenanceInProgress", state.maintenance and not state.planned and bool(who), admin, who, idle),
+        _entry("DrainInProgress", state.draining, admin, _drain_words(who, state.remaining), idle),
+        _entry("Drained", state.drained, "DrainCompleted", who, idle),
+    ]
+
+
+def differing(
+    wanted: Sequence[Mapping[str, str]], there: Sequence[Mapping[str, Any]], now: str
+) -> list[dict[str, str]]:
+    """The entries to write: those that are not there as wanted. ``now`` is RFC 3339 in seconds; the time of the last
+    transition stays where only the words changed. What was never true is not written: a node without us has none."""
+    known = {entry.get("type"): entry for entry in there}
+    found = []
+    for entry in wanted:
+        old = known.get(entry["type"])
+        if old is None and entry["status"] == "False":
+            continue
+        if old is not None and all(old.get(key) == value for key, value in entry.items()):
+            continue
+        same = old is not None and old.get("status") == entry["status"]
+        since = str(old.get("lastTransitionTime") or now) if old is not None and same else now
+        found.append({**entry, "lastTransitionTime": since, "lastHeartbeatTime": now})
+    return found
+
+
+def _entry(kind: str, holds: bool, reason: str, message: str, otherwise: str) -> Mapping[str, str]:
+    if holds:
+        return {"type": kind, "status": "True", "reason": reason, "message": message[:LONGEST]}
+    return {"type": kind, "status": "False", "reason": otherwise, "message": ""}
+
+
+def _drain_words(who: str, remaining: Sequence[Remaining]) -> str:
+    if not remaining:
+        return who
+    shown = "; ".join(f"{pod.namespace}/{pod.name}: {pod.why}" for pod in remaining[:SHOWN])
+    more = f"; and {len(remaining) - SHOWN} more" if len(remaining) > SHOWN else ""
+    return f"{who}; {len(remaining)} pods are left: {shown}{more}"
