@@ -1,4 +1,4 @@
-"""What the tests of the adapter share: timings in tenths of a second, and a host under a temporary root."""
+"""What the tests of the adapter share: short pauses, bounds that a busy machine keeps, and a host in a folder."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from tests.host.fake_systemd import FakeSystemd
 NEW = f"quay.io/org/os@sha256:{'1' * 64}"
 IMAGE = OsTarget(image=parse_image(NEW))
 QUICK = Timing(
-    call=1.5,
-    short=1,
-    connect=0.3,
-    stall=1,
-    total=5,
+    call=10,
+    short=5,
+    connect=1,
+    stall=10,
+    total=20,
     cancel=0.3,
-    leave=0.3,
-    restart=2,
-    busy=0.6,
+    leave=2,
+    restart=5,
+    busy=10,
     busy_pause=0.05,
     busy_pause_max=0.1,
     retry_pause=0.05,
-    unlock=2,
+    unlock=5,
 )
 INACTIVE = {"ActiveState": Variant("s", "inactive")}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from tests.host.fake_rpmostree import BUSY, FAILED, OLD_IMAGE, A, B, FakeRpmOstr
 from tests.host.fake_systemd import FakeSystemd
 from tests.host.fake_transaction import FakeTransaction
 from tests.host.fakes import DBusFault
-from tests.host.rpmostree import IMAGE, NEW, Told, adapter, quiet
+from tests.host.rpmostree import IMAGE, NEW, QUICK, Told, adapter, quiet
 
 pytestmark = pytest.mark.usefixtures("no_leaked_fds")
 PINNED = "ostree-unverified-registry:" + NEW
@@ -332,7 +333,10 @@ async def test_polkit_that_lets_us_not_register(os: RpmOstree, daemon: FakeRpmOs
     assert await stage(os)
 
 
-async def test_an_answer_that_comes_too_late_leaves_no_transaction(os: RpmOstree, daemon: FakeRpmOstree) -> None:
+async def test_an_answer_that_comes_too_late_leaves_no_transaction(
+    private_bus: PrivateBus, bus: Bus, manager: FakeSystemd, daemon: FakeRpmOstree
+) -> None:
+    os = adapter(private_bus, Systemd(bus), daemon.root, timing=replace(QUICK, call=1))
     callers: list[str] = []
     daemon.on("UpdateDeployment", lambda message: callers.append(str(message.sender)))
     error = await fails(os, Retryable)
@@ -372,7 +376,11 @@ async def test_what_somebody_staged_while_we_waited_stays(os: RpmOstree, daemon:
     assert not daemon.requests
 
 
-async def test_another_program_that_holds_the_lock_for_too_long(os: RpmOstree, daemon: FakeRpmOstree) -> None:
+async def test_another_program_that_holds_the_lock_for_too_long(
+    private_bus: PrivateBus, bus: Bus, manager: FakeSystemd, daemon: FakeRpmOstree
+) -> None:
+    os = adapter(private_bus, Systemd(bus), daemon.root, timing=replace(QUICK, busy=0.3))
+
     def busy(message: Any) -> Any:
         raise DBusFault(BUSY, "System transaction in progress")
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from nodeagent.core.deployment import Deployment, OsTarget
 from nodeagent.core.image import content_id
+from nodeagent.host.atomic import temp_name
 from nodeagent.host.faults import translated
 
 __all__ = ["Mark"]
@@ -39,7 +40,7 @@ class Mark:
     def _put(self, noted: Mapping[str, Any]) -> None:
         with translated("note the staging at", str(self._path)):
             self._path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-            temp = self._path.with_suffix(".tmp")
+            temp = self._path.with_name(temp_name())
             temp.write_text(json.dumps(noted), encoding="utf-8")
             temp.replace(self._path)
 
