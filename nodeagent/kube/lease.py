@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable
-from contextlib import suppress
+from collections.abc import Awaitable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
@@ -251,14 +251,13 @@ class KubeLease:
         return lease
 
     def _judge(self, lease: NodeLease | None, claim: Claim) -> Standing:
-        try:
+        with _needs_time():
             return judge(lease, self._seen, claim, self._client.server_clock, self._clock.monotonic())
-        except Uncertain:
-            raise Retryable("the API server does not tell its time (no Date header)", reason="KubeNoDate") from None
 
     def _now(self) -> float:
         """What to write as the present: by the server's clock, and never ahead of it."""
-        return self._client.server_clock.earliest(self._clock.monotonic())
+        with _needs_time():
+            return self._client.server_clock.earliest(self._clock.monotonic())
 
     def _left(self) -> float:
         return self._valid_until - self._clock.monotonic()
@@ -297,6 +296,14 @@ class KubeLease:
 
     def _contended(self) -> Retryable:
         return Retryable(f"the lease {self._name} changes faster than it can be read", reason="LeaseContended")
+
+
+@contextmanager
+def _needs_time() -> Iterator[None]:
+    try:
+        yield
+    except Uncertain:
+        raise Retryable("the API server does not tell its time (no Date header)", reason="KubeNoDate") from None
 
 
 def _describe(lease: NodeLease | None, standing: Standing) -> str:

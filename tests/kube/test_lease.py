@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from nodeagent.core.kubetime import ServerClock
 from nodeagent.core.lease import LeaseToken
 from nodeagent.errors import Refused, Retryable, Unreachable
 from nodeagent.kube.client import KubeClient
@@ -55,8 +56,15 @@ class Leases:
     after: Callable[[Request, Answer], Any] = lambda _, answer: answer
     before: Callable[[Request], Any] = lambda _: None
     log: list[str] = field(default_factory=list)
+    hides_time: bool = False
 
     def answer(self, request: Request) -> Any:
+        answer = self._answer(request)
+        if self.hides_time and isinstance(answer, Answer):
+            answer.headers["Date"] = ""
+        return answer
+
+    def _answer(self, request: Request) -> Any:
         if request.target.startswith("/api/v1/nodes/"):
             return Answer(body=NODE)
         if self.before(request):
@@ -237,3 +245,14 @@ async def test_who_asks_twice_is_answered_from_memory(tmp_path: Path) -> None:
         s.clock.ahead = 3.0
         assert await s.lease.holder() is None
         assert s.client.requests == asked + 3, "read and deleted; read again"
+
+
+async def test_a_server_that_hides_its_time(tmp_path: Path) -> None:
+    async with scene(tmp_path) as s:
+        await s.lease.acquire("nodeagent", "op", "why")
+        s.client.server_clock = ServerClock()
+        s.leases.hides_time = True
+        for attempt in (s.lease.check("op", need=3000), s.lease.acquire("nodeagent", "op", "why")):
+            with pytest.raises(Retryable) as caught:
+                await attempt
+            assert caught.value.reason == "KubeNoDate"
