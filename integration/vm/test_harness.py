@@ -8,16 +8,18 @@ from __future__ import annotations
 import os
 import shutil
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from integration.host.conftest import unavailable
 from integration.host.errors import CommandFailed, HostGone, Unavailable
-from integration.trees.tree import CONTENT, A
+from integration.trees.tree import CONTENT, A, B
 from integration.vm import tools
 from integration.vm.conftest import VmMaker
 from integration.vm.machine import Vm
+from integration.vm.registry import IN_GUEST, RegistryDisk
 
 STAGED = "/run/ostree/staged-deployment"
 SCRATCH = "/var/scratch"
@@ -148,6 +150,20 @@ def test_the_disk_can_be_slowed(vm: Vm) -> None:
     again = seconds()
     assert slow > 6, "8 MiB at 1 MiB/s, with at most a second on credit"
     assert slow > 2 * max(fast, again), (fast, slow, again)
+
+
+def test_the_second_disk_is_a_registry_and_is_never_slow(
+    make_vm: VmMaker, make_registry: Callable[..., RegistryDisk]
+) -> None:
+    shelf = make_registry(B)
+    (published,) = shelf.published
+    vm = make_vm(media=shelf.disk)
+    vm.boot()
+    assert published.digest in vm.run(["sh", "-c", f"cat {IN_GUEST}/images/*.json"]).stdout
+    vm.throttle(iops=500, bytes_per_second=1 << 20)
+    started = time.monotonic()
+    vm.run(["dd", "if=/dev/vdb", "of=/dev/null", "bs=1M", "count=24", "iflag=direct"], timeout=60)
+    assert time.monotonic() - started < 12, "24 MiB at 1 MiB/s would take 23 s"
 
 
 def test_a_machine_that_is_off_says_why(make_vm: VmMaker) -> None:
