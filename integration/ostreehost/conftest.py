@@ -20,6 +20,7 @@ import pytest
 
 from integration.host import agent, machine, overlay
 from integration.host.conftest import finish, package, pytest_runtest_makereport, say
+from integration.ostreehost import updates
 from integration.ostreehost.machine import OstreeHost
 from integration.trees import parts
 from integration.trees.conftest import FIRST_TIMEOUT, forest
@@ -32,6 +33,8 @@ __all__ = ["forest", "package", "pytest_runtest_makereport", "say"]
 HERE = Path(__file__).parent
 REGISTRY = "/run/registry"  # in a node
 IMAGE = "quay.io/example/os"
+SMALL: Mapping[str, Any] = {"os": {"free_space": 512}}
+"""Settings for a disk of disk.SIZE, over agent.FAST; an image here is about 100 MB."""
 OstreeHostMaker = Callable[..., OstreeHost]
 Publish = Callable[[Tree], Published]
 
@@ -127,7 +130,7 @@ def make_ostree_node(make_ostree_host: OstreeHostMaker, publish: Publish, regist
     ) -> OstreeHost:
         source = registry.pulled(publish(tree))
         host = make_ostree_host(source, read_only={REGISTRY: registry.folder}, **options)
-        agent.settings(host, settings)
+        agent.settings(host, {**SMALL, **(settings or {})})
         for path, text in (files or {}).items():
             host.write(path, text)
         if boot:
@@ -142,3 +145,21 @@ def make_ostree_node(make_ostree_host: OstreeHostMaker, publish: Publish, regist
 def ostree_node(make_ostree_node: OstreeHostMaker) -> OstreeHost:
     """A host with A, nodeagent and the stand-in, the agent up and at rest."""
     return make_ostree_node()
+
+
+@pytest.fixture
+def make_node_at_a(make_ostree_node: OstreeHostMaker, publish: Publish) -> OstreeHostMaker:
+    """Makes nodes as make_ostree_node does, booted, whose current config is `a` with A. It took no reboot."""
+
+    def make(*, files: Mapping[str, str] | None = None, **options: Any) -> OstreeHost:
+        host = make_ostree_node(files={agent.POLICY: updates.POLICY, **(files or {})}, **options)
+        agent.apply(host, updates.config("a", publish(A)))
+        agent.wait_done(host, "a")
+        return host
+
+    return make
+
+
+@pytest.fixture
+def node_at_a(make_node_at_a: OstreeHostMaker) -> OstreeHost:
+    return make_node_at_a()

@@ -1,0 +1,107 @@
+"""Updates of the OS by the agent: configs, how to watch one at a given point, what the stand-in shall do wrong.
+
+A config of these tests always has a file and a unit beside the image, because what goes wrong with an update is seen
+in what is on which side: files of the new config with the old OS, or the other way round.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from integration.host import agent
+from integration.host.agent import UnitSpec
+from integration.host.machine import Host
+from integration.ostreehost.machine import STAGED, OstreeHost
+from integration.trees.registry import Published
+from integration.trees.tree import CONTENT, Tree
+
+Rule = Mapping[str, Any]
+
+MINE = "/etc/mine.conf"
+MINE_UNIT = "mine.service"
+# Started by the boot only, and notes with what: the OS and the file that it found.
+UNIT = f"""\
+[Service]
+Type=oneshot
+RemainAfterExit=yes
+ExecStart=/bin/sh -c 'cat {MINE} {CONTENT} >/run/mine'
+[Install]
+WantedBy=multi-user.target
+"""
+AUTH = "/run/ostree/auth.json"
+MISCHIEF = "/run/rpmostreed-standin.json"
+# What has no OS in it needs no reboot.
+POLICY = agent.policy(files={MINE: ["None"]}, units={MINE_UNIT: ["DaemonReload"]})
+WAIT = 90.0  # seconds for an update with a reboot, on a machine that has other work
+SLOW: Rule = {"at": "layer:2", "do": "sleep", "seconds": 4, "times": 1}  # time to look, in the middle of a pull
+
+
+def config(name: str, image: Published | str | None = None, *, unit: str = UNIT, **spec: Any) -> str:
+    """A config whose file says `name`, and whose unit runs if the OS and that file are there."""
+    if image is not None:
+        spec["osImageURL"] = image if isinstance(image, str) else image.by_digest
+    return agent.machine_config(
+        name, files={MINE: f"mine of {name}\n"}, units={MINE_UNIT: UnitSpec(unit, enabled=True)}, **spec
+    )
+
+
+def mischief(host: Host, *rules: Rule) -> None:
+    """What the stand-in shall do from now on; nothing, if nothing is given. Gone after a boot."""
+    host.write(MISCHIEF, json.dumps({"rules": list(rules)}))
+
+
+def wait_status(
+    host: Host, what: str, such: Callable[[dict[str, Any]], object], timeout: float = WAIT
+) -> dict[str, Any]:
+    """The first status seen for which `such` is true."""
+
+    def there() -> dict[str, Any] | None:
+        now = agent.status(host)
+        return now if such(now) else None
+
+    return host.wait_for(there, what, timeout, every=0.02)
+
+
+def wait_step(host: Host, text: str, timeout: float = WAIT) -> dict[str, Any]:
+    """Until the step of the status has `text` in its name."""
+    return wait_status(host, f"step {text!r}", lambda now: now["step"] and text in now["step"]["name"], timeout)
+
+
+def wait_said(host: Host, text: str, timeout: float = WAIT) -> None:
+    """Until the agent has written `text` to the journal, in any boot."""
+    host.wait_for(lambda: text in said(host), f"the agent says {text!r}", timeout, every=0.2)
+
+
+def said(host: Host) -> str:
+    """What the agent wrote to the journal, in all boots."""
+    return "\n".join(entry["MESSAGE"] for entry in host.journal(agent.UNIT))
+
+
+def shown(status: Mapping[str, Any]) -> list[str]:
+    """The deployments of a status in boot order, as "41.2.0 booted" or "41.3.0 staged locked"."""
+    words = ("booted", "staged", "locked")
+    return [" ".join([d["version"], *(word for word in words if d[word])]) for d in status["deployments"]]
+
+
+def wait_updated(host: OstreeHost, name: str, tree: Tree, timeout: float = WAIT) -> None:
+    """Until the update to `name`, which has an OS, is verified; then all of it is there, and nothing is left over."""
+    agent.wait_done(host, name, timeout)
+    check(host, name, tree)
+
+
+def check(host: OstreeHost, name: str, tree: Tree) -> None:
+    """`tree` and the file of `name` are what runs, what services were started with, and what boots next.
+
+    For a host that has come to rest after a reboot, forward or back.
+    """
+    assert host.read_text(MINE) == f"mine of {name}\n"
+    assert host.read_text("/run/mine") == f"mine of {name}\n{tree.files[CONTENT]}"
+    deployments = shown(agent.status(host))
+    assert deployments[0] == f"{tree.version} booted", deployments
+    assert len(deployments) <= 2, deployments
+    assert host.deployments()[0].booted
+    assert not host.exists(STAGED)
+    assert not host.exists(AUTH)
+    assert agent.status(host)["lease"] is None
