@@ -26,6 +26,7 @@ IMPORTS: Final = {
     "msgspec": "import msgspec",
     "PyYAML": "import yaml",
     "structlog": "with without_init('structlog'):\n import structlog._base",
+    "pyudev": "import pyudev",
     "kubernetes": "from nodeagent.kube import library\nlibrary.load()",
     "rich": "import rich.console, rich.table, rich.text, rich.live, rich.progress",
 }

@@ -75,6 +75,10 @@ HINTS: Mapping[str, str] = MappingProxyType(
         "NoRollback": "no other deployment is left; apply the config that you want",
         "RollbackFailed": "rpm-ostree status; boot the old deployment by hand, then apply the config that you want",
         "Merged": "nothing: files that the OS replaced at its update are written again, and the host is rebooted",
+        # The I/O fence
+        "NoUdev": "install libudev (it comes with systemd); until then updates are staged without limits on their I/O",
+        "NoDisk": "nothing: /sysroot is on no local disk, so nothing is there to protect from the update",
+        "NoHotplug": "nothing: a disk that changes while an update is staged is noticed at the next one",
         # How an update goes on, or ended
         "Planned": "nothing: the plan has a reboot; the agent verifies the host after it",
         "Reverting": "nothing: the host is rebooted to go back to the config before; then look at nodeagent history",

@@ -1,0 +1,154 @@
+"""Which disk a file system lies on, from what the kernel says of its block devices.
+
+Two questions with different answers. *Where does io.max take a limit?* At one device, found as systemd finds it
+(``lookup_block_device`` in its ``src/core/cgroup.c``, ``block_get_originating`` in ``src/shared/blockdev-util.c``):
+down through what lies on one device, or on partitions of one disk; not through what is spread over several; at the
+end from a partition to its disk. What we name must be what systemd would make of it, or it limits another device than
+the one that we read back. *Whose queue can be shaped?* That of every disk at the bottom.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+__all__ = ["BlockNode", "DeviceNumber", "Disks", "Lookup", "find", "together"]
+
+_LAYERS = 16  # deeper stacks do not exist; a circle in what we were told must not keep us
+
+
+class DeviceNumber(NamedTuple):
+    major: int
+    minor: int
+
+    def __str__(self) -> str:
+        return f"{self.major}:{self.minor}"
+
+
+@dataclass(frozen=True, slots=True)
+class BlockNode:
+    """One block device. ``path`` is its node, such as /dev/sda2, whether or not it can be seen from here."""
+
+    number: DeviceNumber
+    path: str
+    disk: DeviceNumber | None = None
+    """The disk that this is a partition of."""
+    slaves: tuple[DeviceNumber, ...] = ()
+    """The devices it is made of."""
+    dm_uuid: str = ""
+    md_level: str = ""
+    loop: bool = False
+    backing: DeviceNumber | None = None
+    """Of a loop device: where the file system with its file is, if that can be seen."""
+    nvme_multipath: bool = False
+
+    @property
+    def kind(self) -> str:
+        if self.disk is not None:
+            return "partition"
+        if self.md_level:
+            return f"md {self.md_level}"
+        if self.dm_uuid:
+            return _DM.get(self.dm_uuid.partition("-")[0], "device mapper")
+        if self.loop:
+            return "loop"
+        if self.nvme_multipath:
+            return "NVMe multipath"
+        return "device mapper" if self.slaves else "disk"
+
+
+_DM = {"CRYPT": "dm-crypt", "LVM": "LVM", "mpath": "multipath", "VERITY": "dm-verity"}
+"""The prefix of a dm-uuid is its maker's; partitions that kpartx made are "part1-mpath-..."."""
+
+Lookup = Callable[[DeviceNumber], BlockNode | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Disks:
+    """``limits`` take io.max: one device, or those of a btrfs over several. ``disks`` are at the bottom, sorted; more
+    than one below a raid or a volume group."""
+
+    limits: tuple[BlockNode, ...]
+    disks: tuple[BlockNode, ...]
+    layers: tuple[str, ...]
+    """What lies above the first of ``limits``, the top first."""
+    notes: tuple[str, ...] = ()
+    """For people: what is unusual, and what it means for the limits."""
+
+
+def find(top: DeviceNumber, lookup: Lookup) -> Disks | None:
+    """None if ``top``, or what it stands on, is not to be seen."""
+    node = lookup(top)
+    layers: list[str] = []
+    notes: list[str] = []
+    for _ in range(_LAYERS):
+        if node is None:
+            return None
+        below = _only(node, lookup)
+        if below is None:
+            break
+        layers.append(node.kind)
+        if node.kind == "multipath":
+            notes.append("multipath with one path: systemd limits that path, where the kernel may not heed it")
+        node = lookup(below)
+    if node is None:
+        return None
+    if node.disk is not None:
+        layers.append(node.kind)
+        if (node := lookup(node.disk)) is None:
+            return None
+    disks = tuple(_bottom(node, lookup))
+    return Disks((node,), disks, tuple(layers), (*notes, *_notes(node, disks)))
+
+
+def together(found: Sequence[Disks]) -> Disks:
+    """One file system over several devices, each with its ``Disks``; at least one."""
+    limits = {limit.number: limit for each in found for limit in each.limits}
+    disks = {disk.number: disk for each in found for disk in each.disks}
+    notes = [note for each in found for note in each.notes]
+    if len(limits) > 1:
+        names = ", ".join(limits[number].path for number in sorted(limits))
+        notes.append(
+            f"one file system over {names}: each gets the whole limit, so that all may take that many times it"
+        )
+    return Disks(
+        tuple(limits[number] for number in sorted(limits)),
+        tuple(disks[number] for number in sorted(disks)),
+        found[0].layers,
+        tuple(dict.fromkeys(notes)),
+    )
+
+
+def _only(node: BlockNode, lookup: Lookup) -> DeviceNumber | None:
+    """The one device to go down to; None where systemd stays."""
+    if len(node.slaves) < 2:
+        return node.slaves[0] if node.slaves else None
+    # dm-verity has its data and its hashes on two partitions; of one disk, that is one place
+    parents = {below.disk if (below := lookup(number)) else None for number in node.slaves}
+    return node.slaves[-1] if len(parents) == 1 and None not in parents else None
+
+
+def _bottom(top: BlockNode, lookup: Lookup) -> list[BlockNode]:
+    found, seen, left = [], {top.number}, [top]
+    while left:
+        node = left.pop()
+        below = {*node.slaves, *(number for number in (node.disk, node.backing) if number is not None)}
+        nodes = [at for number in below if (at := lookup(number)) is not None]
+        if not nodes:
+            found.append(node)
+        left += [at for at in nodes if at.number not in seen]
+        seen |= below
+    return sorted(found, key=lambda node: node.number)
+
+
+def _notes(limit: BlockNode, disks: tuple[BlockNode, ...]) -> list[str]:
+    notes = []
+    if len(disks) > 1:
+        names = ", ".join(disk.path for disk in disks)
+        notes.append(f"{limit.path} ({limit.kind}) lies on several disks: {names}; limits are put on {limit.path}")
+    if limit.kind == "loop":
+        notes.append(f"{limit.path} is a file on another file system; that one's disk has other writers")
+    if limit.kind == "NVMe multipath":
+        notes.append(f"{limit.path} has several paths; their queues are not shaped")
+    return notes
