@@ -8,7 +8,6 @@ it watches.
 from __future__ import annotations
 
 import base64
-import contextlib
 import json
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,8 +15,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from integration.host import bus
+from integration.host.asked import Asked
 from integration.host.errors import CommandFailed, HostRingError, HostTimeout
-from integration.host.machine import Host
 from integration.host.snapshot import Entry
 
 UNIT = "nodeagent.service"
@@ -140,7 +139,7 @@ def _action(text: str) -> dict[str, Any]:
     return {"type": kind, kind.lower(): {"serviceName": unit}} if unit else {"type": kind}
 
 
-def settings(host: Host, changes: Mapping[str, Any] | None = None) -> None:
+def settings(host: Asked, changes: Mapping[str, Any] | None = None) -> None:
     """Put FAST with `changes` (merged one level deep) in place. Takes effect at the next start or reload."""
     merged: dict[str, Any] = {key: dict(value) for key, value in FAST.items()}
     for key, value in (changes or {}).items():
@@ -151,37 +150,37 @@ def settings(host: Host, changes: Mapping[str, Any] | None = None) -> None:
 # Asking
 
 
-def status(host: Host) -> dict[str, Any]:
+def status(host: Asked) -> dict[str, Any]:
     """What the daemon says. Raises CommandFailed while there is none."""
     answer: dict[str, Any] = json.loads(bus.get(host, NAME, PATH, f"{NAME}.Status", "Status"))
     return answer
 
 
-def history(host: Host) -> list[dict[str, Any]]:
+def history(host: Asked) -> list[dict[str, Any]]:
     """The newest first. Raises CommandFailed while there is no daemon."""
     answer = json.loads(bus.ask(host, NAME, PATH, MANAGER, "History", "u", (RECENT,))[0])
     updates: list[dict[str, Any]] = answer["updates"]
     return updates
 
 
-def outcomes(host: Host) -> list[tuple[str, str]]:
+def outcomes(host: Asked) -> list[tuple[str, str]]:
     """Name of the config and how the update to it ended, the oldest first."""
     return [(entry["to_name"], entry["outcome"]) for entry in reversed(history(host))]
 
 
-def update_journal(host: Host, update_id: str) -> list[dict[str, str]]:
+def update_journal(host: Asked, update_id: str) -> list[dict[str, str]]:
     """Everything that the journal has on one update, the oldest first, debug entries included."""
     return host.journal(match={"NODEAGENT_UPDATE_ID": update_id})
 
 
-def managed(host: Host) -> dict[str, Entry]:
+def managed(host: Asked) -> dict[str, Entry]:
     """A snapshot of everywhere that a config may write to, without the desired config itself."""
     found = host.snapshot(*(path for path in ("/etc", "/var/home", "/var/lib/kubelet") if host.exists(path)))
     found.pop(DESIRED, None)
     return found
 
 
-def unit_events(host: Host, *units: str, since: int = 0) -> list[str]:
+def unit_events(host: Asked, *units: str, since: int = 0) -> list[str]:
     """What was done to the stand-ins as "unit event", oldest first; of these units, without the first `since`."""
     noted = [f"{event.unit} {event.event}" for event in host.events()][since:]
     return [line for line in noted if not units or line.split()[0] in units]
@@ -190,14 +189,13 @@ def unit_events(host: Host, *units: str, since: int = 0) -> list[str]:
 # Changing
 
 
-def apply(host: Host, config: str) -> None:
+def apply(host: Asked, config: str) -> None:
     """Make `config` the desired one; returns when it was accepted. Raises CommandFailed if it is refused."""
-    with contextlib.closing(bus.Connection(host.container.leader)) as connection:
-        connection.call(NAME, PATH, MANAGER, "Apply", "sa{sv}", (config, {}), timeout=DONE_TIMEOUT)
+    bus.order(host, NAME, PATH, MANAGER, "Apply", "sa{sv}", (config, {}), DONE_TIMEOUT)
 
 
 def apply_command(
-    host: Host,
+    host: Asked,
     config: str,
     *options: str,
     check: bool = True,
@@ -208,7 +206,7 @@ def apply_command(
     return host.run(["nodeagent", "apply", *options, "-"], stdin=config, check=check, user=user, timeout=timeout)
 
 
-def write_desired(host: Host, config: str) -> None:
+def write_desired(host: Asked, config: str) -> None:
     """As a tool would that knows nothing of nodeagent but the path."""
     host.write(DESIRED, config, mode=0o600)
 
@@ -216,7 +214,7 @@ def write_desired(host: Host, config: str) -> None:
 # Waiting
 
 
-def wait_phase(host: Host, *phases: str, timeout: float = DONE_TIMEOUT) -> dict[str, Any]:
+def wait_phase(host: Asked, *phases: str, timeout: float = DONE_TIMEOUT) -> dict[str, Any]:
     """The first status seen in one of these phases."""
 
     def there() -> dict[str, Any] | None:
@@ -226,7 +224,7 @@ def wait_phase(host: Host, *phases: str, timeout: float = DONE_TIMEOUT) -> dict[
     return host.wait_for(there, f"phase {' or '.join(phases)}", timeout)
 
 
-def wait_done(host: Host, name: str, timeout: float = DONE_TIMEOUT) -> dict[str, Any]:
+def wait_done(host: Asked, name: str, timeout: float = DONE_TIMEOUT) -> dict[str, Any]:
     """Until the config `name` is current and nothing is under way; fails at once if the agent degrades meanwhile."""
     last: dict[str, Any] = {}
 
@@ -249,7 +247,7 @@ def _settled(now: Mapping[str, Any], name: str) -> bool:
     return now["current"] == name if now["phase"] == "Idle" else now["desired"] in ("", name)
 
 
-def wait_outcome(host: Host, name: str, timeout: float = REBOOT_TIMEOUT) -> dict[str, Any]:
+def wait_outcome(host: Asked, name: str, timeout: float = REBOOT_TIMEOUT) -> dict[str, Any]:
     """The history's entry of the update to `name`, when it has ended in whatever way and the agent is at rest."""
 
     def ended() -> dict[str, Any] | None:
@@ -260,7 +258,7 @@ def wait_outcome(host: Host, name: str, timeout: float = REBOOT_TIMEOUT) -> dict
     return host.wait_for(ended, f"the update to {name} ends", timeout, every=0.2)
 
 
-def wait_daemon(host: Host, timeout: float = 20.0) -> None:
+def wait_daemon(host: Asked, timeout: float = 20.0) -> None:
     """Until it answers on the bus, e.g. after a restart. Fails at once if it ended by itself."""
 
     def up() -> bool:
@@ -274,7 +272,7 @@ def wait_daemon(host: Host, timeout: float = 20.0) -> None:
     host.wait_for(up, "the daemon answers", timeout)
 
 
-def occurrences(host: Host, needles: Iterable[str]) -> list[str]:
+def occurrences(host: Asked, needles: Iterable[str]) -> list[str]:
     """Which of `needles` occur anywhere in the whole journal of the host, in any field."""
     exported = host.run(["journalctl", "--output=export", "--all", "--quiet", "--no-pager"]).stdout
     return [needle for needle in needles if needle in exported]

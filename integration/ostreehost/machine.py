@@ -21,6 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from integration.host.asked import Asked
 from integration.host.container import Container
 from integration.host.image import Image
 from integration.host.machine import Host
@@ -88,7 +89,7 @@ class OstreeHost(Host):
 
     def deployments(self) -> list[Deployment]:
         """What libostree in the host says, in boot order: the next to boot first."""
-        return _parse_status(self.run(["ostree", "admin", "status"]).stdout)
+        return deployments_of(self)
 
     @property
     def booted(self) -> str:
@@ -105,6 +106,11 @@ class OstreeHost(Host):
     def next_boot(self) -> bls.Entry:
         """The boot loader entry that the next boot takes."""
         return bls.entries(self.root)[0]
+
+
+def deployments_of(host: Asked) -> list[Deployment]:
+    """What libostree in a running host says, in boot order."""
+    return _parse_status(host.run(["ostree", "admin", "status"]).stdout)
 
 
 def _parse_status(text: str) -> list[Deployment]:

@@ -12,8 +12,8 @@ from typing import Any
 
 from integration.host import agent
 from integration.host.agent import UnitSpec
-from integration.host.machine import Host
-from integration.ostreehost.machine import STAGED, OstreeHost
+from integration.host.asked import Asked
+from integration.ostreehost.machine import STAGED, deployments_of
 from integration.trees.registry import Published
 from integration.trees.tree import CONTENT, Tree
 
@@ -47,13 +47,13 @@ def config(name: str, image: Published | str | None = None, *, unit: str = UNIT,
     )
 
 
-def mischief(host: Host, *rules: Rule) -> None:
+def mischief(host: Asked, *rules: Rule) -> None:
     """What the stand-in shall do from now on; nothing, if nothing is given. Gone after a boot."""
     host.write(MISCHIEF, json.dumps({"rules": list(rules)}))
 
 
 def wait_status(
-    host: Host, what: str, such: Callable[[dict[str, Any]], object], timeout: float = WAIT
+    host: Asked, what: str, such: Callable[[dict[str, Any]], object], timeout: float = WAIT
 ) -> dict[str, Any]:
     """The first status seen for which `such` is true."""
 
@@ -64,17 +64,17 @@ def wait_status(
     return host.wait_for(there, what, timeout, every=0.02)
 
 
-def wait_step(host: Host, text: str, timeout: float = WAIT) -> dict[str, Any]:
+def wait_step(host: Asked, text: str, timeout: float = WAIT) -> dict[str, Any]:
     """Until the step of the status has `text` in its name."""
     return wait_status(host, f"step {text!r}", lambda now: now["step"] and text in now["step"]["name"], timeout)
 
 
-def wait_said(host: Host, text: str, timeout: float = WAIT) -> None:
+def wait_said(host: Asked, text: str, timeout: float = WAIT) -> None:
     """Until the agent has written `text` to the journal, in any boot."""
     host.wait_for(lambda: text in said(host), f"the agent says {text!r}", timeout, every=0.2)
 
 
-def said(host: Host) -> str:
+def said(host: Asked) -> str:
     """What the agent wrote to the journal, in all boots."""
     return "\n".join(entry["MESSAGE"] for entry in host.journal(agent.UNIT))
 
@@ -85,13 +85,13 @@ def shown(status: Mapping[str, Any]) -> list[str]:
     return [" ".join([d["version"], *(word for word in words if d[word])]) for d in status["deployments"]]
 
 
-def wait_updated(host: OstreeHost, name: str, tree: Tree, timeout: float = WAIT) -> None:
+def wait_updated(host: Asked, name: str, tree: Tree, timeout: float = WAIT) -> None:
     """Until the update to `name`, which has an OS, is verified; then all of it is there, and nothing is left over."""
     agent.wait_done(host, name, timeout)
     check(host, name, tree)
 
 
-def check(host: OstreeHost, name: str, tree: Tree) -> None:
+def check(host: Asked, name: str, tree: Tree) -> None:
     """`tree` and the file of `name` are what runs, what services were started with, and what boots next.
 
     For a host that has come to rest after a reboot, forward or back.
@@ -101,7 +101,7 @@ def check(host: OstreeHost, name: str, tree: Tree) -> None:
     deployments = shown(agent.status(host))
     assert deployments[0] == f"{tree.version} booted", deployments
     assert len(deployments) <= 2, deployments
-    assert host.deployments()[0].booted
+    assert deployments_of(host)[0].booted
     assert not host.exists(STAGED)
     assert not host.exists(AUTH)
     assert agent.status(host)["lease"] is None
