@@ -78,6 +78,7 @@ HINTS: Mapping[str, str] = MappingProxyType(
         # The I/O fence
         "NoUdev": "install libudev (it comes with systemd); until then updates are staged without limits on their I/O",
         "NoDisk": "nothing: /sysroot is on no local disk, so nothing is there to protect from the update",
+        "MetricsInvalid": "check etcd's metrics with curl; the fence goes by its own probe meanwhile",
         "NoHotplug": "nothing: a disk that changes while an update is staged is noticed at the next one",
         # How an update goes on, or ended
         "Planned": "nothing: the plan has a reboot; the agent verifies the host after it",
