@@ -224,14 +224,19 @@ def wait_phase(host: Asked, *phases: str, timeout: float = DONE_TIMEOUT) -> dict
     return host.wait_for(there, f"phase {' or '.join(phases)}", timeout)
 
 
-def wait_done(host: Asked, name: str, timeout: float = DONE_TIMEOUT) -> dict[str, Any]:
-    """Until the config `name` is current and nothing is under way; fails at once if the agent degrades meanwhile."""
+def wait_done(host: Asked, name: str, timeout: float = DONE_TIMEOUT, *, after: str = "") -> dict[str, Any]:
+    """Until the config `name` is current and nothing is under way; fails at once if the agent degrades meanwhile.
+
+    `after` is the `since` of a status that is over, where the same config has failed before.
+    """
     last: dict[str, Any] = {}
 
     def done() -> dict[str, Any] | None:
         nonlocal last
         last = status(host)
-        return last if last["phase"] in ("Idle", "Degraded") and _settled(last, name) else None
+        if last["phase"] not in ("Idle", "Degraded") or (after and last["since"] == after):
+            return None
+        return last if _settled(last, name) else None
 
     try:
         end = host.wait_for(done, f"{name} is the current config", timeout)

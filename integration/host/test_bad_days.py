@@ -386,6 +386,7 @@ def test_chpasswd_is_killed(node: Host) -> None:
     assert node.read_text(RELOADABLE) == "one"
     assert agent.occurrences(node, ["$6$salt$two"]) == [], "no hash in the journal"
     node.run(["umount", "/usr/sbin/chpasswd"])
+    failed = agent.status(node)["since"]
     agent.apply(node, password("two"))
-    agent.wait_done(node, "two")
+    agent.wait_done(node, "two", after=failed)
     assert "core:$6$salt$two:" in node.read_text("/etc/shadow")
