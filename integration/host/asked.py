@@ -26,6 +26,9 @@ GUEST_ENV = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin", "LANG"
 class Asked(abc.ABC):
     """A host as the one who asks sees it. What kind it is decides how a command gets into it."""
 
+    least_pause = 0.0
+    """Seconds between two questions of a wait, at least: where they are dear they must not be what keeps it busy."""
+
     @abc.abstractmethod
     def execute(
         self,
@@ -177,7 +180,7 @@ class Asked(abc.ABC):
                 last = None
             except (CommandFailed, HostGone) as error:
                 last = error
-            time.sleep(every)
+            time.sleep(max(every, self.least_pause))
         because = f" ({last})" if last is not None else ""
         raise HostTimeout(f"{what}: not so after {timeout:g} s{because}{self.evidence()}")
 

@@ -3,6 +3,11 @@
 `vm` has the tree A booted, with nodeagent and the stand-in of rpm-ostreed in it, and goes on from a frozen guest, so it
 is there in seconds. Whoever wants another tree or root filesystem asks `make_vm`.
 
+`node` was installed from the image of A, and has `a` as its current config; `shelf` is the registry on its second disk:
+
+    def test_an_update(node: Vm, shelf: RegistryDisk) -> None:
+        agent.apply(node, updates.config("b", shelf.of(B)))
+
 Where no machine can be booted the ring is skipped with the reason; with CI set in the environment that is a failure.
 Consoles and journals are kept when a test fails, and the report says where.
 """
@@ -23,8 +28,8 @@ from integration.host.errors import Unavailable
 from integration.trees import parts
 from integration.trees.base import Flavour
 from integration.trees.forest import Forest
-from integration.trees.tree import A, Tree
-from integration.vm import guest, image, live, machine, registry, tools
+from integration.trees.tree import BAD, A, B, Tree
+from integration.vm import guest, image, live, machine, nodes, registry, tools
 from integration.vm.image import DiskImage
 from integration.vm.machine import Vm
 from integration.vm.registry import RegistryDisk
@@ -134,6 +139,46 @@ def vm(make_vm: VmMaker) -> Vm:
     made = make_vm()
     made.boot()
     return made
+
+
+@pytest.fixture(scope="session")
+def shelf(make_registry: Callable[..., RegistryDisk]) -> RegistryDisk:
+    """The registry of the nodes: A, B and BAD."""
+    return make_registry(A, B, BAD)
+
+
+@pytest.fixture
+def make_node(
+    request: pytest.FixtureRequest,
+    vm_forest: Forest,
+    vm_tree: Callable[[Tree], Tree],
+    shelf: RegistryDisk,
+    accel: str,
+    say: Callable[[str], None],
+) -> Iterator[VmMaker]:
+    """Makes booted nodes, the agent at rest with `a`. The first of all is frozen there, the others go on from it.
+
+    `media` is another registry that has A.
+    """
+    with contextlib.ExitStack() as stack:
+
+        def make(*, filesystem: str = "xfs", media: RegistryDisk = shelf) -> Vm:
+            installed = image.system(vm_forest, registry.pulled(vm_forest, vm_tree(A)), say, filesystem=filesystem)
+            stack.callback(installed.close)
+            settled = (nodes.key(), lambda vm: nodes.settle(vm, media.of(A)))
+            frozen = live.frozen(installed, say, media=media.disk, accel=accel, prepare=settled)
+            stack.callback(frozen.close)
+            vm = frozen.vm()
+            stack.callback(_finish, vm, request.node)
+            vm.boot()
+            return vm
+
+        yield make
+
+
+@pytest.fixture
+def node(make_node: VmMaker) -> Vm:
+    return make_node()
 
 
 def _finish(vm: Vm, node: pytest.Item) -> None:

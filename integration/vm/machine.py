@@ -86,6 +86,8 @@ class Boot:
 class Vm(Asked):
     """Off until boot(); boot again after power_off() or a shutdown from inside."""
 
+    least_pause = 0.5
+
     def __init__(
         self,
         image: DiskImage,

@@ -55,7 +55,7 @@ class Hardware:
     disk: Path  # qcow2, written to
     media: Path | None = None  # raw, read-only, never throttled: the second disk
     memory: int = 1024  # MiB
-    cpus: int = 1  # without KVM a second one crashes kernels that patch their own code, one boot in ten
+    cpus: int = 1  # without KVM a second one crashes kernels that patch their own code: one of two boots
 
 
 class Qemu:
