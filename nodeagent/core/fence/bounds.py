@@ -1,0 +1,59 @@
+"""Between what the fence moves. The defaults are for a disk that nobody measured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["FENCE_BOUNDS", "Bounds", "floor_at"]
+
+_MARGIN = 1.1  # over what a deadline needs: the bytes that are left are an estimate
+_LATE = 0.5  # part of the time after which the floor rises, when nobody knows how much is left
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    floor: float = 4e6
+    """Bytes a second that the updater may always write. Far below, its half-written transactions hold up everybody who
+    waits for the journal: the cap causes the stall that it should prevent. Take twice that for ext4 or a kernel before
+    6.12, where metadata does not overtake throttled data."""
+    floor_iops: int = 100
+    first: float = 16e6
+    """What it may write at first."""
+    blind: float = 16e6
+    """What it may write at most while nobody knows how the victim fares."""
+    ceiling: float = 256e6
+    """Above it there is no cap."""
+    deadline: float = 1800.0
+    """Seconds after which everything is open: the update always ends."""
+    stale: float = 5.0
+    """Seconds after which a signal counts for nothing."""
+    interval: float = 1.0
+    """Seconds between two changes. The kernel begins a new slice of 100 ms at each."""
+    settle: float = 2.0
+    """Seconds that a lower cap gets to show what it does, before it is lowered again."""
+    patience: float = 3.0
+    """Seconds of calm before the cap is raised; twice as long after each strain, up to ``patience_most``."""
+    patience_most: float = 48.0
+    brake: float = 5.0
+    """Seconds for which the freezer helps at most, and then rests twice as long."""
+    relax: float = 60.0
+    """Seconds of calm without a cap before the queue gets a gentler shape."""
+    relaxations: int = 3
+    """How often that may happen: changing a queue stops it for a moment."""
+
+
+FENCE_BOUNDS = Bounds()
+
+
+def floor_at(bounds: Bounds, elapsed: float, left: float | None) -> float:
+    """Bytes a second that are due ``elapsed`` seconds after the start, with ``left`` bytes to be written (None:
+    nobody knows). Between ``floor`` and ``ceiling``; it never falls as time goes by unless ``left`` does."""
+    remaining = bounds.deadline - elapsed
+    if remaining <= 0:
+        return bounds.ceiling
+    if left is not None:
+        due = _MARGIN * left / remaining
+    else:
+        late = max(0.0, elapsed / bounds.deadline - _LATE) / (1 - _LATE)
+        due = bounds.floor + late * (bounds.ceiling - bounds.floor)
+    return min(max(bounds.floor, due), bounds.ceiling)

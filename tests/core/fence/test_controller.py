@@ -1,0 +1,245 @@
+"""The fence's controller: what holds whatever the victim says, and how it fares against victims of a known kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from nodeagent.core.fence.bounds import Bounds, floor_at
+from nodeagent.core.fence.controller import BRAKE, Limits, State, Why, begin, step
+from nodeagent.core.fence.shape import Shape
+from nodeagent.core.fence.signals import Reading, Source, Strain
+
+LADDER = (Shape(128, 16, "mq-deadline", priorities=True), Shape(32, 1, "mq-deadline", priorities=True))
+HOUR = Bounds(deadline=3600)
+KIB = 1024
+
+
+def reading(at: float, strain: Strain) -> Reading:
+    return Reading(Source.PROBE, at, strain, "some fsyncs")
+
+
+@dataclass(frozen=True)
+class Moment:
+    now: float
+    state: State
+
+    @property
+    def limits(self) -> Limits:
+        return self.state.decision.limits
+
+    @property
+    def rate(self) -> float | None:
+        """Bytes a second that the limits mean."""
+        if self.limits.write_iops is not None:
+            assert self.limits.shape is not None
+            return self.limits.write_iops * self.limits.shape.max_sectors_kb * KIB
+        return self.limits.write_bps
+
+
+def run(
+    seconds: int,
+    strain: Callable[[float | None, Limits, int], Strain | None],
+    *,
+    bounds: Bounds = HOUR,
+    ladder: Sequence[Shape] = LADDER,
+    pace: float = 1.0,
+    demand: float | None = None,
+) -> list[Moment]:
+    """``strain`` says what is felt after a tick, of the rate, the limits and the tick's number; None: nothing is.
+    ``demand``: what the updater would write if it could."""
+    moments = [Moment(0.0, begin(0.0, ladder, bounds))]
+    felt: Reading | None = None
+    for tick in range(1, int(seconds / pace) + 1):
+        now = tick * pace
+        last = moments[-1]
+        strained = strain(last.rate, last.limits, tick)
+        felt = felt if strained is None else reading(now, strained)
+        writing = None if demand is None else min(demand, last.rate or demand)
+        moments.append(Moment(now, step(last.state, now, felt, ladder, bounds, writing=writing)))
+    return moments
+
+
+def of(strain: Strain | None) -> Callable[[float | None, Limits, int], Strain | None]:
+    return lambda _rate, _limits, _tick: strain
+
+
+def above(capacity: float) -> Callable[[float | None, Limits, int], Strain]:
+    """A victim that feels everything above a rate, and nothing below."""
+    return lambda rate, _limits, _tick: Strain.STRAINED if rate is None or rate > capacity else Strain.CALM
+
+
+# -- what always holds ------------------------------------------------------------------------------------------------
+
+strains = st.lists(st.sampled_from([*Strain, None]), min_size=1, max_size=80)
+ladders = st.sampled_from([(), LADDER[1:], LADDER])
+bounds_ = st.builds(
+    Bounds,
+    floor=st.sampled_from([1e6, 4e6, 8e6]),
+    first=st.sampled_from([2e6, 16e6]),
+    blind=st.sampled_from([2e6, 16e6]),
+    ceiling=st.sampled_from([32e6, 256e6]),
+    deadline=st.sampled_from([30.0, 3600.0]),
+)
+
+
+@given(strains, ladders, bounds_, st.sampled_from([0.3, 1.0, 1.7]))
+def test_always(felt: list[Strain | None], ladder: Sequence[Shape], bounds: Bounds, pace: float) -> None:
+    moments = run(int(len(felt) * pace), lambda _r, _l, tick: felt[tick - 1], bounds=bounds, ladder=ladder, pace=pace)
+    for moment in moments:
+        limits = moment.limits
+        assert moment.rate is None or moment.rate >= bounds.floor * 0.999, "below the floor"
+        assert limits.write_bps is None or limits.write_iops is None, "two caps at once"
+        assert limits.write_iops is None or limits.write_iops >= bounds.floor_iops
+        assert (limits.write_iops is None) or limits.shape is not None, "writes of no known size are counted"
+        assert limits.shape is None or limits.shape in ladder
+    changes = [moment.now for moment in moments if moment.state.decision.changed]
+    assert all(later - earlier >= bounds.interval for earlier, later in pairwise(changes))
+    for before, after in pairwise(moments):
+        assert after.state.decision.changed or after.limits == before.limits
+        if after.now >= bounds.deadline + bounds.interval:
+            assert after.limits == Limits(), "it must end"
+
+
+@settings(max_examples=40)
+@given(strains, ladders)
+def test_it_recovers(felt: list[Strain | None], ladder: Sequence[Shape]) -> None:
+    """From whatever happened, with a victim that is calm from then on."""
+
+    def then_calm(_rate: float | None, _limits: Limits, tick: int) -> Strain | None:
+        return felt[tick - 1] if tick <= len(felt) else Strain.CALM
+
+    moments = run(len(felt) + 400, then_calm, ladder=ladder)
+    assert moments[-1].rate is None
+    assert moments[-1].limits.brake is None
+    assert moments[-1].limits.shape == (ladder[0] if ladder else None), "the gentlest"
+
+
+@settings(max_examples=20)
+@given(st.floats(1e6, 400e6), ladders)
+@example(3e6, LADDER)
+@example(206e6, ())
+@example(390e6, LADDER)
+def test_it_does_not_swing(capacity: float, ladder: Sequence[Shape]) -> None:
+    """Once it knows where the victim is strained, it stays near, and tries again seldom."""
+    moments = run(900, above(capacity), ladder=ladder, demand=400e6)[300:]
+    rates = [400e6 if moment.rate is None else moment.rate for moment in moments]
+    if 1.25 * capacity < HOUR.ceiling:
+        assert max(rates) <= max(1.25 * capacity, HOUR.floor) * 1.04
+    assert min(rates) >= min(max(HOUR.floor, capacity / 2), HOUR.ceiling / 2) * 0.98
+    assert sum(moment.state.decision.changed for moment in moments) <= 600 / 20
+    if capacity > HOUR.floor * 1.04:
+        strained = sum(rate > capacity for rate in rates)
+        assert strained <= 600 / 20, "more than a twentieth of the time"
+
+
+@given(strains, st.sampled_from([None, 5.0]))
+def test_without_a_signal_nothing_is_loosened(felt: list[Strain | None], last: float | None) -> None:
+    moments = run(len(felt), lambda _r, _l, tick: felt[tick - 1])
+    state, now = moments[-1].state, moments[-1].now
+    # An old reading of a calm victim, or none
+    stale = None if last is None else reading(now - last - 1, Strain.CALM)
+    rate = before = moments[-1].rate
+    for tick in range(1, 60):
+        state = step(state, now + tick, stale, LADDER, HOUR)
+        rate = Moment(now + tick, state).rate
+        assert rate is not None or tick <= HOUR.stale + 2
+        if rate is not None and before is not None:
+            assert rate <= before
+        before = rate
+    assert state.blind
+    assert rate is not None
+    assert rate <= HOUR.blind * 1.02
+    assert state.decision.limits.brake is None, "nobody stays frozen because a signal was lost"
+    assert state.decision.limits.shape == LADDER[-1]
+
+
+# -- one thing at a time ----------------------------------------------------------------------------------------------
+
+
+def test_it_starts_shut() -> None:
+    first = begin(0.0, LADDER, HOUR).decision
+    assert first.limits == Limits(write_iops=489, shape=LADDER[1])
+    assert first.why is Why.STARTED
+    assert begin(0.0, (), HOUR).decision.limits == Limits(write_bps=16_000_000)
+
+
+def test_a_strain_halves_the_cap() -> None:
+    state = step(begin(0.0, (), HOUR), 1.0, reading(1.0, Strain.STRAINED), (), HOUR)
+    assert state.decision.limits == Limits(write_bps=8_000_000)
+    assert state.decision.why is Why.STRAINED
+    assert state.decision.because == "probe: some fsyncs"
+
+
+def test_a_lower_cap_gets_time_to_work() -> None:
+    moments = run(4, of(Strain.STRAINED), ladder=())
+    assert [moment.rate for moment in moments] == [16e6, 8e6, 8e6, 4e6, 4e6]
+
+
+def test_it_halves_what_is_written_not_what_would_be_allowed() -> None:
+    def after(rate: float | None, writing: float | None) -> float | None:
+        state = replace(begin(0.0, (), HOUR), rate=rate)
+        return step(state, 1.0, reading(1.0, Strain.STRAINED), (), HOUR, writing=writing).rate
+
+    assert after(100e6, 70e6) == 35e6
+    assert after(100e6, 120e6) == 50e6
+    assert after(100e6, 0.0) == 25e6, "that was a pause"
+    assert after(None, 30e6) == 15e6
+    assert after(None, None) == 16e6
+
+
+def test_a_stall_shuts_everything() -> None:
+    calm = run(200, of(Strain.CALM))[-1]
+    assert calm.limits == Limits(shape=LADDER[0])
+    state = step(calm.state, 201.0, reading(201.0, Strain.STALLED), LADDER, HOUR)
+    assert state.decision.limits == Limits(write_iops=123, shape=LADDER[1], brake=BRAKE)
+    assert state.decision.why is Why.STALLED
+
+
+def test_the_brake_is_let_go_and_rests() -> None:
+    braked = [moment.limits.brake is not None for moment in run(34, of(Strain.STALLED))]
+    assert braked == [False, *[True] * 5, *[False] * 10, *[True] * 5, *[False] * 10, *[True] * 4]
+
+
+def test_the_brake_is_let_go_when_the_victim_is_well() -> None:
+    braked = run(2, lambda _r, _l, tick: Strain.STALLED if tick == 1 else Strain.CALM)
+    assert [moment.limits.brake for moment in braked] == [None, BRAKE, None]
+
+
+def test_the_brake_is_let_go_when_the_signal_is_lost() -> None:
+    """Before it counts as lost, too: the last one was of a stall."""
+    braked = run(8, lambda _r, _l, tick: Strain.STALLED if tick == 1 else None)
+    assert [moment.limits.brake is not None for moment in braked] == [False, *[True] * 5, False, False, False]
+
+
+def test_a_gentler_shape_is_tried_a_few_times_only() -> None:
+    """It hurts each time: the victim is strained by every shape but the tight one."""
+    moments = run(3000, lambda _r, limits, _t: Strain.STRAINED if limits.shape != LADDER[1] else Strain.CALM)
+    shapes = [moment.limits.shape for moment in moments]
+    assert sum(a != b for a, b in pairwise(shapes)) == 2 * HOUR.relaxations
+    assert shapes[-1] == LADDER[1]
+
+
+def test_what_is_due_is_allowed() -> None:
+    """200 MB in ten seconds, with a victim that suffers all the time."""
+    bounds = replace(HOUR, deadline=11)
+    state = step(begin(0.0, (), bounds), 1.0, reading(1.0, Strain.STALLED), (), bounds, left=200e6)
+    assert state.decision.limits.write_bps == pytest.approx(200e6 * 1.1 / 10 * 1.25)
+    assert state.decision.why is Why.PROGRESS
+
+
+def test_after_the_deadline_everything_is_open() -> None:
+    moments = run(32, of(Strain.STALLED), bounds=Bounds(deadline=30))
+    assert moments[-1].limits == Limits()
+    assert moments[-1].state.decision.why is Why.DEADLINE
+
+
+@given(st.floats(0, 4000), st.floats(0, 100), st.none() | st.floats(0, 1e12))
+def test_the_floor_rises(elapsed: float, more: float, left: float | None) -> None:
+    earlier, later = floor_at(HOUR, elapsed, left), floor_at(HOUR, elapsed + more, left)
+    assert HOUR.floor <= earlier <= later <= HOUR.ceiling

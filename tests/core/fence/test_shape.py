@@ -1,0 +1,66 @@
+"""Which queues may be given another shape, and which."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nodeagent.core.fence.shape import QueueFacts, Refusal, Shape, ladder
+
+VIRTIO = QueueFacts(1280, 256, "none", ("none", "mq-deadline", "kyber", "bfq"))
+"""A slow cloud disk, as a guest sees it."""
+
+
+def test_a_slow_disk_gets_small_requests_and_a_short_queue() -> None:
+    assert ladder(VIRTIO, 0.012, may_switch=False) == (Shape(128, 16), Shape(32, 1))
+    assert ladder(VIRTIO, None, may_switch=False) == (Shape(128, 16), Shape(32, 1))
+
+
+def test_with_leave_it_gets_a_scheduler_that_heeds_priorities() -> None:
+    tight = Shape(32, 1, "mq-deadline", priorities=True)
+    assert ladder(VIRTIO, 0.012, may_switch=True)[-1] == tight  # type: ignore[index]
+    without = replace(VIRTIO, schedulers=("none",))
+    assert ladder(without, 0.012, may_switch=True)[-1] == Shape(32, 1)  # type: ignore[index]
+
+
+def test_one_that_has_it_keeps_it() -> None:
+    found = ladder(replace(VIRTIO, scheduler="mq-deadline"), 0.012, may_switch=True)
+    assert found[-1] == Shape(32, 1, "", priorities=True)  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    ("change", "idle_p99", "word"),
+    [
+        ({}, 0.0019, "fast"),
+        ({"nvme": True}, None, "NVMe"),
+        ({"nvme": True}, 0.0004, "fast"),
+        ({"multipath": True}, 0.012, "paths"),
+        ({"scheduler": "bfq"}, 0.012, "bfq"),
+        ({"scheduler": "kyber"}, 0.012, "kyber"),
+    ],
+)
+def test_where_it_would_hurt_it_is_refused(change: dict[str, Any], idle_p99: float | None, word: str) -> None:
+    found = ladder(replace(VIRTIO, **change), idle_p99, may_switch=True)
+    assert isinstance(found, Refusal)
+    assert word in found.why
+
+
+def test_a_slow_nvme_disk_is_a_disk_like_others() -> None:
+    """As clouds have them."""
+    assert ladder(replace(VIRTIO, nvme=True), 0.012, may_switch=False) == (Shape(128, 16), Shape(32, 1))
+
+
+@given(st.integers(4, 4096), st.integers(1, 1024), st.sampled_from([512, 4096, 65536]), st.booleans())
+def test_no_shape_is_wider_than_what_was_found(sectors: int, depth: int, block: int, switch: bool) -> None:
+    shapes = ladder(
+        replace(VIRTIO, max_sectors_kb=sectors, nr_requests=depth, logical_block_size=block), 0.01, may_switch=switch
+    )
+    assert isinstance(shapes, tuple)
+    gentle, tight = shapes
+    assert sectors >= gentle.max_sectors_kb >= tight.max_sectors_kb >= min(sectors, max(4, block // 1024))
+    assert depth >= gentle.nr_requests >= tight.nr_requests >= 1
+    assert {shape.scheduler for shape in shapes} <= {"", "mq-deadline"}
