@@ -13,6 +13,7 @@ from typing import Any
 from integration.host import agent
 from integration.host.agent import UnitSpec
 from integration.host.asked import Asked
+from integration.host.machine import Host
 from integration.ostreehost.machine import STAGED, deployments_of
 from integration.trees.registry import Published
 from integration.trees.tree import CONTENT, Tree
@@ -26,11 +27,12 @@ UNIT = f"""\
 [Service]
 Type=oneshot
 RemainAfterExit=yes
-ExecStart=/bin/sh -c 'cat {MINE} {CONTENT} >/run/mine'
+ExecStart=/bin/sh -c 'cat {MINE} {CONTENT} | tee /run/mine'
 [Install]
 WantedBy=multi-user.target
 """
 AUTH = "/run/ostree/auth.json"
+BLOCKER = "nightly-backup.service"
 MISCHIEF = "/run/rpmostreed-standin.json"
 # What has no OS in it needs no reboot.
 POLICY = agent.policy(files={MINE: ["None"]}, units={MINE_UNIT: ["DaemonReload"]})
@@ -69,6 +71,17 @@ def wait_step(host: Asked, text: str, timeout: float = WAIT) -> dict[str, Any]:
     return wait_status(host, f"step {text!r}", lambda now: now["step"] and text in now["step"]["name"], timeout)
 
 
+def apply_again(host: Asked, config: str) -> None:
+    """What a person does after the config failed: returns when it is being tried once more."""
+    agent.apply(host, config)
+    wait_status(host, "it is tried again", lambda now: now["phase"] != "Degraded")
+
+
+def wait_reason(host: Asked, reason: str) -> dict[str, Any]:
+    """The first status with this reason word."""
+    return wait_status(host, reason, lambda now: now["reason"] == reason)
+
+
 def wait_said(host: Asked, text: str, timeout: float = WAIT) -> None:
     """Until the agent has written `text` to the journal, in any boot."""
     host.wait_for(lambda: text in said(host), f"the agent says {text!r}", timeout, every=0.2)
@@ -83,6 +96,28 @@ def shown(status: Mapping[str, Any]) -> list[str]:
     """The deployments of a status in boot order, as "41.2.0 booted" or "41.3.0 staged locked"."""
     words = ("booted", "staged", "locked")
     return [" ".join([d["version"], *(word for word in words if d[word])]) for d in status["deployments"]]
+
+
+def ran(host: Host) -> list[str]:
+    """With what each boot since MINE_UNIT exists came up, as "file content | content of the OS"."""
+    said = {boot.boot_id: [e["MESSAGE"] for e in host.journal(MINE_UNIT, boot=boot.boot_id)] for boot in host.boots}
+    found = [[line for line in lines if line.startswith(("mine of", "content of"))] for lines in said.values()]
+    return [" | ".join(lines) for lines in found if lines]
+
+
+def block_reboot(host: Asked) -> None:
+    """Keep the agent right before its reboot, with everything written, until `unblock_reboot`."""
+    inhibit = ["systemd-inhibit", "--what=shutdown", "--mode=block", "--who=backup", "--why=nightly"]
+    host.run(["systemd-run", f"--unit={BLOCKER}", *inhibit, "sleep", "infinity"])
+    host.wait_for(lambda: "backup" in host.run(["systemd-inhibit", "--list", "--no-legend"]).stdout, "it blocks")
+
+
+def unblock_reboot(host: Asked) -> None:
+    host.run(["systemctl", "stop", BLOCKER])
+
+
+def wait_blocked(host: Asked) -> None:
+    wait_said(host, "the reboot waits for backup")
 
 
 def wait_updated(host: Asked, name: str, tree: Tree, timeout: float = WAIT) -> None:
