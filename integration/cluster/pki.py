@@ -38,6 +38,11 @@ class Authority:
             name, f"/CN={name}", ["subjectAltName=" + ",".join(addresses), "extendedKeyUsage=serverAuth"]
         )
 
+    def member(self, name: str, *addresses: str) -> tuple[Path, Path]:
+        """For a server that is a client of its like, as etcd is of its peers and of itself."""
+        alternatives = "subjectAltName=" + ",".join(addresses)
+        return self._signed(name, f"/CN={name}", [alternatives, "extendedKeyUsage=serverAuth,clientAuth"])
+
     def client(self, name: str, user: str, groups: Sequence[str] = ()) -> tuple[Path, Path]:
         """`user` and `groups` are what the API server takes from the certificate: its CN and its O."""
         subject = "".join(f"/O={group}" for group in groups) + f"/CN={user}"

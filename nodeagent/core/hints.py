@@ -187,6 +187,17 @@ HINTS: Mapping[str, str] = MappingProxyType(
         "MachineConfigOperator": "wait until its daemon is done; two agents must not drive one node",
         "MachineContended": "kubectl get machine -A -w shows who writes it all the time",
         "NodeUnknown": "wait until the kubelet has registered the node, or correct the setting with its name",
+        # etcd on this host
+        "EtcdUnreachable": "nodeagent etcd status as root; crictl ps --name etcd; the JSON gateway must be on",
+        "EtcdCredentials": "run it as root; check the certificates that etcd's flags name, or give others",
+        "EtcdQuorumAtRisk": "bring the members that are named back first (etcdctl endpoint health --cluster)",
+        "EtcdNotRedundant": "add members (three stand the loss of one), or allow it for a single member",
+        "EtcdLearner": "wait until the learner is promoted, or remove it (etcdctl member list)",
+        "EtcdUnstarted": "start the member that was added, or remove it (etcdctl member list)",
+        "EtcdAlarm": "etcdctl alarm list; NOSPACE: compact, defragment, alarm disarm; CORRUPT: replace that member",
+        "EtcdNoLeader": "an election is under way; if it does not end, look at the network between the members",
+        "EtcdLeaderStays": "etcdctl move-leader by hand shows why; the log of etcd as well",
+        "EtcdNotMember": "it was removed: replace it, or clear away its manifest and its data directory",
         # The agent
         "SettingsInvalid": "nodeagent config check shows file and line",
         "RestartNeeded": "systemctl restart nodeagent: this setting is read at the start only",

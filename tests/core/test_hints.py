@@ -14,7 +14,7 @@ from nodeagent.host.rpmostree import failures
 
 PACKAGE = Path(nodeagent.__file__).parent
 ROOMS = ("agent", "core", "domains", "host", "kube", "log")  # errors of cli carry their own hints
-POSITIONS = {"Next": 1, "_degraded": 2, "_failed": 2, "Gate": 0}
+POSITIONS = {"Next": 1, "_degraded": 2, "_failed": 2, "Gate": 0, "Refusal": 0}
 """Functions that take a reason by position."""
 
 

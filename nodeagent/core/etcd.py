@@ -1,0 +1,241 @@
+"""May this host be disrupted without etcd losing its quorum? A survey of the cluster in, a verdict out.
+
+A member that goes must not matter: allowed only if the voters that are left, and healthy as seen now, still are a
+quorum of all voters. A learner or a member that never started means that somebody changes the membership, and an alarm
+that a person is needed: refused, whatever the numbers say. The member that goes must not lead; who shall lead is named.
+The rule is that of cluster-etcd-operator (IsQuorumFaultTolerant), counted without this member.
+
+Ids are the decimal strings of etcd's JSON gateway, "" for none. Nothing here is a secret.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+__all__ = [
+    "Alarm",
+    "Member",
+    "Refusal",
+    "State",
+    "Survey",
+    "Verdict",
+    "judge",
+    "read_alarms",
+    "read_members",
+    "read_state",
+    "role_hint",
+    "troubles",
+]
+
+MAX_LAG = 1000
+"""Entries of the log that a healthy member may be behind. etcd itself stops taking writes at 5000 between commit and
+apply (v3_server.go, maxGapBetweenApplyAndCommitIndex)."""
+ROLE = "node-role.kubernetes.io/"
+ROLES = ("control-plane", "master", "etcd")
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    id: str
+    name: str = ""  # "" until it has started for the first time
+    learner: bool = False
+    urls: Sequence[str] = ()
+
+    @property
+    def title(self) -> str:
+        return self.name or f"member {int(self.id):x}"  # as etcdctl prints it
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What a member says of itself; ``fault`` is why it said nothing, or what it complains of."""
+
+    fault: str = ""
+    leader: str = ""
+    applied: int = 0
+    index: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Alarm:
+    member: str
+    kind: str  # NOSPACE, CORRUPT
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """``us`` is the id of the member on this host; a member without a state was not asked, and counts as silent.
+    ``unknown`` is what could not be found out, in words."""
+
+    us: str
+    members: Sequence[Member]
+    states: Mapping[str, State] = field(default_factory=dict)
+    alarms: Sequence[Alarm] = ()
+    unknown: str = ""
+
+    def title(self, member: str) -> str:
+        return next((each.title for each in self.members if each.id == member), f"member {member}")
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """``reason`` is stable; ``message`` names members."""
+
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """``refusals`` with the one first that a person should look at first. ``leader_to`` is the member that has to lead
+    before this one goes, "" if this one does not lead."""
+
+    refusals: Sequence[Refusal] = ()
+    leader_to: str = ""
+
+    @property
+    def allowed(self) -> bool:
+        return not self.refusals
+
+
+def judge(survey: Survey, *, single: bool = False) -> Verdict:
+    """``single``: a cluster that has this one member and no other may lose it for a while. Two members are never
+    enough: without either of them there is no quorum."""
+    refusals = [
+        *_alarms(survey),
+        *_changes(survey),
+        *_quorum(survey, single=single),
+        *_leadership(survey),
+    ]
+    if survey.unknown:
+        refusals.append(Refusal("EtcdUnreachable", survey.unknown))
+    if refusals:
+        return Verdict(tuple(refusals))
+    return Verdict(leader_to=_successor(survey))
+
+
+def troubles(survey: Survey) -> Mapping[str, str]:
+    """By id what is wrong with each member; "" for a healthy one."""
+    last = max((state.index for state in survey.states.values()), default=0)
+    return {member.id: _trouble(member, survey.states.get(member.id), last) for member in survey.members}
+
+
+def _trouble(member: Member, state: State | None, last: int) -> str:
+    if member.name == "":
+        return "has not started yet"
+    if state is None:
+        return "was not asked"
+    if state.fault:
+        return state.fault
+    if not state.leader:
+        return "has no leader"
+    if last - state.applied > MAX_LAG:
+        return f"is {last - state.applied} entries behind"
+    return ""
+
+
+def _alarms(survey: Survey) -> Iterable[Refusal]:
+    for alarm in survey.alarms:
+        yield Refusal("EtcdAlarm", f"alarm {alarm.kind} of {survey.title(alarm.member)}")
+
+
+def _changes(survey: Survey) -> Iterable[Refusal]:
+    if survey.us not in {member.id for member in survey.members}:
+        yield Refusal("EtcdNotMember", "the member on this host is not one of its cluster")
+    for member in survey.members:
+        if member.learner:
+            yield Refusal("EtcdLearner", f"{member.title} is a learner: the membership is being changed")
+        elif not member.name:
+            yield Refusal("EtcdUnstarted", f"{member.title} was added and has not started yet")
+
+
+def _quorum(survey: Survey, *, single: bool) -> Iterable[Refusal]:
+    voters = [member for member in survey.members if not member.learner]
+    quorum = len(voters) // 2 + 1
+    if len(voters) == 1 and single:
+        return
+    if len(voters) - 1 < quorum:
+        what = "its only voter" if len(voters) == 1 else f"one of {len(voters)} voters, all of which it needs"
+        yield Refusal("EtcdNotRedundant", f"etcd would lose {what}")
+        return
+    wrong = troubles(survey)
+    others = [member for member in voters if member.id != survey.us]
+    healthy = [member for member in others if not wrong[member.id]]
+    if len(healthy) < quorum:
+        bad = "; ".join(f"{member.title}: {wrong[member.id]}" for member in others if wrong[member.id])
+        said = f"without this member {len(healthy)} healthy voters are left, and {quorum} are needed"
+        yield Refusal("EtcdQuorumAtRisk", f"{said} ({bad})" if bad else said)
+
+
+def _leadership(survey: Survey) -> Iterable[Refusal]:
+    leaders = {state.leader for state in survey.states.values() if not state.fault and state.leader}
+    if len(leaders) > 1:
+        yield Refusal("EtcdNoLeader", "the members do not agree who leads")
+    elif leaders == {survey.us} and survey.states.get(survey.us, State("silent")).fault:
+        yield Refusal("EtcdNoLeader", "the member on this host leads, and does not answer")
+
+
+def _successor(survey: Survey) -> str:
+    """The voter that has most of the log; "" if we do not lead, or if there is nobody else."""
+    ours = survey.states.get(survey.us)
+    if ours is None or ours.leader != survey.us:
+        return ""
+    wrong = troubles(survey)
+    fit = [m.id for m in survey.members if m.id != survey.us and not m.learner and not wrong[m.id]]
+    return max(fit, key=lambda member: (survey.states[member].applied, member), default="")
+
+
+def read_members(data: Mapping[str, Any]) -> Sequence[Member]:
+    """The answer of ``/v3/cluster/member/list``. Raises ``ValueError`` for one that names nobody."""
+    found = tuple(
+        Member(
+            id=str(int(each["ID"])),
+            name=each.get("name") or "",
+            learner=bool(each.get("isLearner")),
+            urls=tuple(each.get("clientURLs") or ()),
+        )
+        for each in data.get("members") or ()
+        if isinstance(each, Mapping) and each.get("ID")
+    )
+    if not found:
+        raise ValueError("no members")
+    return found
+
+
+def read_state(data: Mapping[str, Any]) -> tuple[str, State]:
+    """The answer of ``/v3/maintenance/status``: who says it, and what. Raises ``ValueError``."""
+    header = data.get("header")
+    if not isinstance(header, Mapping) or not header.get("member_id"):
+        raise ValueError("no header")
+    leader = _number(data.get("leader"))
+    errors = [str(error) for error in data.get("errors") or ()]
+    # What etcd says here of an alarm or a missing leader is known better from elsewhere.
+    errors = [error for error in errors if "alarm:" not in error and "no leader" not in error]
+    return str(int(header["member_id"])), State(
+        fault="; ".join(errors),
+        leader=str(leader) if leader else "",
+        applied=_number(data.get("raftAppliedIndex")),
+        index=_number(data.get("raftIndex")),
+    )
+
+
+def read_alarms(data: Mapping[str, Any]) -> Sequence[Alarm]:
+    """The answer of ``/v3/maintenance/alarm``."""
+    return tuple(
+        Alarm(str(each.get("memberID") or ""), str(each.get("alarm")))
+        for each in data.get("alarms") or ()
+        if each.get("alarm") not in (None, "NONE")
+    )
+
+
+def _number(value: object) -> int:
+    """64 bits are strings in JSON; a zero is left out."""
+    return int(value) if isinstance(value, int | str) else 0
+
+
+def role_hint(labels: Mapping[str, str]) -> bool:
+    """Do the labels of the Node speak of a control plane, whose etcd may be here? Anybody can invent a label, and an
+    etcd can stand elsewhere: a hint for people, never a reason to allow or refuse."""
+    return any(ROLE + role in labels for role in ROLES)

@@ -1,0 +1,219 @@
+"""The guard of etcd: may this host be disrupted now, and the lead handed on before it is.
+
+``look`` before a lease is taken and again before each step that stops the member, because another node can fail in
+between; ``leave`` right before the last of them. Whatever cannot be found out is a refusal: the guard fails closed, and
+it does not need the API server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit, urlunsplit
+
+from nodeagent.core.etcd import Member, Refusal, State, Survey, Verdict, judge
+from nodeagent.core.ports import Clock
+from nodeagent.errors import Refused
+from nodeagent.host.etcd.client import TIMEOUT, EtcdClient, EtcdFault
+from nodeagent.host.etcd.detect import detect
+from nodeagent.host.etcd.options import Endpoints, Options, endpoints
+from nodeagent.host.http import tls_context
+
+__all__ = ["Access", "EtcdGuard", "Report"]
+
+MOVE_TIMEOUT: Final = 15.0
+MOVE_PAUSE: Final = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """What a person sets instead of what is found on the host; "" and () leave it to that. Paths are PEM files."""
+
+    endpoints: Sequence[str] = ()
+    ca: str = ""
+    certificate: str = ""
+    key: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """``signs`` is empty where no member is on this host: then everything is allowed, and nobody was asked. ``survey``
+    is None if the members could not be asked; the verdict says why."""
+
+    signs: Sequence[str] = ()
+    verdict: Verdict = field(default_factory=Verdict)
+    survey: Survey | None = None
+
+
+class EtcdGuard:
+    """``single`` as in ``core.etcd.judge``; ``timeout`` of one request, in seconds."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        access: Access = Access(),
+        single: bool = False,
+        timeout: float = TIMEOUT,
+        root: Path = Path("/"),
+    ) -> None:
+        self._clock = clock
+        self._access = access
+        self._single = single
+        self._timeout = timeout
+        self._root = root
+
+    async def look(self) -> Report:
+        """Raises nothing that the host or etcd can cause."""
+        found = await asyncio.to_thread(detect, self._root)
+        if found is None and not self._access.endpoints:
+            return Report()
+        signs = found.signs if found is not None else ("address set by hand",)
+        options = found.options if found is not None else Options()
+        where = self._endpoints(options)
+        try:
+            client = await asyncio.to_thread(self._client, options, where)
+            # The name that was found may be another member's than the address that was set.
+            survey = await _survey(client, where, "" if self._access.endpoints else options.get("name"))
+        except EtcdFault as fault:
+            return Report(signs, Verdict((Refusal(reason=fault.reason, message=fault.message),)))
+        return Report(signs, judge(survey, single=self._single), survey)
+
+    async def check(self) -> Report:
+        """Raises ``Refused`` with the reason of the first refusal and the words of all."""
+        report = await self.look()
+        if not report.verdict.allowed:
+            said = "; ".join(refusal.message for refusal in report.verdict.refusals)
+            raise Refused(f"etcd: {said}", reason=report.verdict.refusals[0].reason)
+        return report
+
+    async def leave(self) -> Report:
+        """``check``, and the member on this host does not lead when it returns. Raises ``Refused``, also if the lead
+        did not move in time (``EtcdLeaderStays``)."""
+        deadline = self._clock.monotonic() + MOVE_TIMEOUT
+        while True:
+            report = await self.check()
+            to, survey = report.verdict.leader_to, report.survey
+            if not to or survey is None:
+                return report
+            if self._clock.monotonic() > deadline:
+                raise Refused(
+                    f"etcd: the lead did not move to {survey.title(to)} in {MOVE_TIMEOUT:g} s", reason="EtcdLeaderStays"
+                )
+            await self._move(to)
+            await asyncio.sleep(MOVE_PAUSE)
+
+    async def _move(self, to: str) -> None:
+        """A failure is left to the next look: the lead may have moved all the same, or the chosen one has failed."""
+        found = await asyncio.to_thread(detect, self._root)
+        options = found.options if found is not None else Options()
+        where = self._endpoints(options)
+        for url in where.ours:
+            with suppress(EtcdFault):
+                client = await asyncio.to_thread(self._client, options, where)
+                await client.move_leader(url, to)
+                return
+
+    def _endpoints(self, options: Options) -> Endpoints:
+        """By hand the first is this host's."""
+        if self._access.endpoints:
+            first, *others = (url.rstrip("/") for url in self._access.endpoints)
+            return Endpoints((first,), others)
+        return endpoints(options)
+
+    def _client(self, options: Options, where: Endpoints) -> EtcdClient:
+        if not any(url.startswith("https:") for url in (*where.ours, *where.others)):
+            return EtcdClient(None, timeout=self._timeout)
+        files = (
+            self._access.ca or options.get("trusted-ca-file"),
+            self._access.certificate or options.get("cert-file"),
+            self._access.key or options.get("key-file"),
+        )
+        try:
+            return EtcdClient(tls_context(*files), timeout=self._timeout)
+        except ssl.SSLError as error:
+            raise EtcdFault(f"certificates of etcd: {error.reason or error}", reason="EtcdCredentials") from error
+        except OSError as error:
+            which = error.filename or ", ".join(filter(None, files))
+            raise EtcdFault(f"certificates of etcd: {error.strerror}: {which}", reason="EtcdCredentials") from error
+
+
+async def _survey(client: EtcdClient, where: Endpoints, name: str) -> Survey:
+    asked, members = await _first(client, (*where.ours, *where.others))
+    us, our_url, our_state = await _ourselves(client, where.ours, members, name)
+    states = dict(
+        await asyncio.gather(
+            *(
+                _state_of(client, member, where.port, our_state if member.id == us else None)
+                for member in members
+                if member.name
+            )
+        )
+    )
+    survey = Survey(us=us, members=members, states=states)
+    try:
+        return replace(survey, alarms=await client.alarms(our_url or asked))
+    except EtcdFault as fault:  # without a quorum nobody can tell; the rest of the survey says why
+        return replace(survey, unknown=f"the alarms are not known: {fault.message}")
+
+
+async def _first(client: EtcdClient, urls: Sequence[str]) -> tuple[str, Sequence[Member]]:
+    faults = []
+    for url in urls:
+        try:
+            return url, await client.members(url)
+        except EtcdFault as fault:
+            faults.append(fault)
+    raise EtcdFault("no member answers: " + "; ".join(dict.fromkeys(fault.message for fault in faults)))
+
+
+async def _ourselves(
+    client: EtcdClient, ours: Sequence[str], members: Sequence[Member], name: str
+) -> tuple[str, str, State | None]:
+    """Our id, the address that answered, and the state; by name, without the latter two, if no address answers."""
+    silent = ""
+    for url in ours:
+        try:
+            member, state = await client.state(url)
+        except EtcdFault as fault:
+            silent = silent or fault.message
+            continue
+        if not name or name in [each.name for each in members if each.id == member]:
+            return member, url, state
+        silent = silent or f"another member answers at {url}"  # what is advertised may be a load balancer
+    named = [member.id for member in members if name and member.name == name]
+    return (named[0] if len(named) == 1 else ""), "", State(fault=f"does not answer ({silent})")
+
+
+async def _state_of(client: EtcdClient, member: Member, port: int | None, known: State | None) -> tuple[str, State]:
+    if known is not None:
+        return member.id, known
+    state = State(fault="has no address for clients")
+    for url in _gateways(member, port):
+        try:
+            answered, said = await client.state(url)
+        except EtcdFault as fault:
+            state = State(fault=f"does not answer ({fault.message})")
+            continue
+        if answered == member.id:
+            return member.id, said
+        # A loopback or a load balancer is advertised: healthy is who answers, and that is somebody else.
+        state = State(fault=f"another member answers at {url}")
+    return member.id, state
+
+
+def _gateways(member: Member, port: int | None) -> Sequence[str]:
+    """The addresses that it advertises; on ``port``, if that is set: all members of a cluster are set up alike."""
+    found = []
+    for url in member.urls:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            continue
+        host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+        found.append(url.rstrip("/") if port is None else urlunsplit((parts.scheme, f"{host}:{port}", "", "", "")))
+    return tuple(dict.fromkeys(found))

@@ -1,0 +1,153 @@
+"""The options of an etcd, from wherever they stand: its command line, its environment, a static pod, a config file.
+
+All are brought to the names of its flags. What is kept are addresses, names and paths; of an environment, which may
+hold secrets, only etcd's own variables are looked at.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+__all__ = ["Endpoints", "Options", "endpoints", "from_argv", "from_config", "from_environment", "from_pod"]
+
+KEPT = frozenset(
+    {
+        "name",
+        "data-dir",
+        "cert-file",
+        "key-file",
+        "trusted-ca-file",
+        "listen-client-urls",
+        "listen-client-http-urls",
+        "advertise-client-urls",
+        "initial-cluster",
+    }
+)
+PATHS = ("data-dir", "cert-file", "key-file", "trusted-ca-file")
+ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - listens nowhere, reads where others listen
+LOCAL = ("127.0.0.1", "::1", "localhost")
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """``flags`` by name without dashes. Paths are those of this host."""
+
+    flags: Mapping[str, str] = field(default_factory=dict)
+
+    def get(self, name: str) -> str:
+        return self.flags.get(name, "")
+
+
+def from_argv(argv: Sequence[str]) -> dict[str, str]:
+    """Takes ``--name=value``, ``--name value`` and one dash as Go does."""
+    found: dict[str, str] = {}
+    for word, following in zip(argv, [*argv[1:], ""], strict=True):
+        if not word.startswith("-"):
+            continue
+        name, equals, value = word.lstrip("-").partition("=")
+        if name in KEPT:
+            found[name] = value if equals else following
+    return found
+
+
+def from_environment(variables: Iterable[tuple[str, str]]) -> dict[str, str]:
+    names = ((name.removeprefix("ETCD_").lower().replace("_", "-"), value) for name, value in variables
+             if name.startswith("ETCD_"))  # fmt: skip
+    return {name: value for name, value in names if name in KEPT}
+
+
+def from_config(document: Mapping[str, Any]) -> dict[str, str]:
+    """The file of ``--config-file``."""
+    security = document.get("client-transport-security")
+    every = {**document, **(security if isinstance(security, Mapping) else {})}
+    return {name: value for name, value in every.items() if name in KEPT and isinstance(value, str)}
+
+
+def from_pod(pod: Mapping[str, Any]) -> dict[str, str] | None:
+    """None if no container of the pod is an etcd. A command may be a shell script, as OpenShift's is: then its words
+    count, and what only the shell would know is left out."""
+    spec = pod.get("spec") or {}
+    for container in spec.get("containers") or ():
+        words = [str(word) for key in ("command", "args") for word in container.get(key) or ()]
+        if container.get("name") != "etcd" and not (words and PurePosixPath(words[0]).name == "etcd"):
+            continue
+        variables = [(str(v.get("name")), v["value"]) for v in container.get("env") or () if v.get("value")]
+        flags = {**from_environment(variables), **from_argv(list(_split(words)))}
+        known = {name: value for name, value in flags.items() if "$" not in value}
+        volumes = {v.get("name"): (v.get("hostPath") or {}).get("path") for v in spec.get("volumes") or ()}
+        mounts = {m["mountPath"]: volumes.get(m.get("name")) for m in container.get("volumeMounts") or ()}
+        return {name: _on_host(value, mounts) if name in PATHS else value for name, value in known.items()}
+    return None
+
+
+def _split(words: Iterable[str]) -> Iterable[str]:
+    for word in words:
+        if "\n" not in word:
+            yield word
+            continue
+        try:
+            yield from shlex.split(word, comments=True)
+        except ValueError:
+            yield from word.split()
+
+
+def _on_host(path: str, mounts: Mapping[str, str | None]) -> str:
+    """The longest mount counts; a path that is on no mount is the image's own, and stays as it is."""
+    for mount in sorted(mounts, key=len, reverse=True):
+        host = mounts[mount]
+        if host and PurePosixPath(path).is_relative_to(mount):
+            return str(PurePosixPath(host) / PurePosixPath(path).relative_to(mount))
+    return path
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoints:
+    """Base URLs of the JSON gateway: ``ours`` of this host's member, loopback first; ``others`` of hosts that may have
+    members. ``port`` is set where the gateway is not at the addresses that members advertise, but on that port."""
+
+    ours: Sequence[str]
+    others: Sequence[str] = ()
+    port: int | None = None
+
+
+def endpoints(options: Options) -> Endpoints:
+    """Where there are URLs for HTTP only, the gateway is there and no longer at the ordinary ones (etcd 3.5.7)."""
+    http = _urls(options.get("listen-client-http-urls"))
+    ours = http or _urls(options.get("listen-client-urls")) + _urls(options.get("advertise-client-urls"))
+    if not ours:
+        ours = ["http://127.0.0.1:2379"]
+    ours.sort(key=lambda url: urlsplit(url).hostname not in LOCAL)
+    first = urlsplit(ours[0])
+    peers = [part.partition("=")[2] for part in options.get("initial-cluster").split(",")]
+    hosts = [urlsplit(url).hostname for url in _urls(",".join(peers))]
+    others = [urlunsplit((first.scheme, _netloc(host, first.port), "", "", "")) for host in hosts if host]
+    return Endpoints(
+        tuple(dict.fromkeys(ours)),
+        tuple(url for url in dict.fromkeys(others) if url not in ours),
+        first.port if http else None,
+    )
+
+
+def _urls(value: str) -> list[str]:
+    """Without sockets of other kinds (unix, unixs). Raises nothing: what is no URL is no address of ours."""
+    found = []
+    for url in value.split(","):
+        try:
+            parts = urlsplit(url.strip())
+            port = parts.port
+        except ValueError:
+            continue
+        if parts.scheme in ("http", "https") and parts.hostname:
+            host = ANY_ADDRESS.get(parts.hostname, parts.hostname)
+            found.append(urlunsplit((parts.scheme, _netloc(host, port), "", "", "")))
+    return found
+
+
+def _netloc(host: str | None, port: int | None) -> str:
+    name = f"[{host}]" if host and ":" in host else host or ""
+    return f"{name}:{port}" if port else name
