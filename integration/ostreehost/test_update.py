@@ -6,6 +6,7 @@ import json
 from itertools import pairwise
 
 from integration.host import agent
+from integration.host.agent import UnitSpec
 from integration.host.snapshot import difference
 from integration.ostreehost import updates
 from integration.ostreehost.conftest import Publish
@@ -65,3 +66,15 @@ def test_from_a_to_b_and_back(node_at_a: OstreeHost, publish: Publish) -> None:
     assert node.reboots == 2
     assert agent.outcomes(node) == [("a", "done"), ("b", "done"), ("a", "done")]
     assert difference(before, agent.managed(node)) == []
+
+
+def test_a_file_that_is_equal_to_the_old_default(node_at_a: OstreeHost, publish: Publish) -> None:
+    """libostree takes it for one that nobody ever changed, and the new OS brings its own; the config wins."""
+    node = node_at_a
+    files = {updates.MINE: "mine of b\n", DEFAULTS: A.files[DEFAULTS]}
+    units = {updates.MINE_UNIT: UnitSpec(updates.UNIT, enabled=True)}
+    agent.apply(node, agent.machine_config("b", files=files, units=units, osImageURL=publish(B).by_digest))
+    updates.wait_updated(node, "b", B)
+    assert node.read_text(DEFAULTS) == A.files[DEFAULTS]
+    assert node.reboots == 2, "what started before it was written again shall not go on with the other one"
+    assert agent.outcomes(node) == [("a", "done"), ("b", "done")]
