@@ -198,6 +198,8 @@ HINTS: Mapping[str, str] = MappingProxyType(
         "EtcdNoLeader": "an election is under way; if it does not end, look at the network between the members",
         "EtcdLeaderStays": "etcdctl move-leader by hand shows why; the log of etcd as well",
         "EtcdNotMember": "it was removed: replace it, or clear away its manifest and its data directory",
+        # Windows and slots
+        "TimeZoneUnknown": "timedatectl list-timezones shows the names; some hosts need the package tzdata",
         # The agent
         "SettingsInvalid": "nodeagent config check shows file and line",
         "RestartNeeded": "systemctl restart nodeagent: this setting is read at the start only",

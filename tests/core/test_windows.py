@@ -1,0 +1,146 @@
+"""Windows against a clock that is read minute by minute, in zones that make it hard."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from nodeagent.core.windows import WEEK, Schedule, Window, weekly
+
+MINUTE = timedelta(minutes=1)
+PRAGUE = ZoneInfo("Europe/Prague")  # 2026: forward on 29 March at 02:00, back on 25 October at 03:00
+ZONES = [
+    "UTC",
+    "Europe/Prague",
+    "America/St_Johns",  # not on the hour
+    "Australia/Lord_Howe",  # half an hour of daylight saving
+    "Pacific/Apia",  # had no 30 December 2011
+    "Africa/Casablanca",  # back in the middle of the year
+    "America/Havana",  # jumps at midnight
+    "Asia/Kathmandu",
+]
+JUMPS = [
+    datetime(2011, 12, 30, 9, tzinfo=UTC),
+    datetime(2026, 2, 15, 2, tzinfo=UTC),
+    datetime(2026, 3, 8, 5, tzinfo=UTC),
+    datetime(2026, 3, 29, 1, tzinfo=UTC),
+    datetime(2026, 4, 4, 15, tzinfo=UTC),
+    datetime(2026, 10, 3, 15, 30, tzinfo=UTC),
+    datetime(2026, 10, 25, 1, tzinfo=UTC),
+    datetime(2026, 11, 1, 5, tzinfo=UTC),
+]
+
+
+def utc(text: str) -> datetime:
+    return datetime.fromisoformat(text + "+00:00")
+
+
+windows = st.builds(
+    Window, st.integers(0, 6), st.integers(0, 24 * 60 - 1), st.one_of(st.integers(1, 300), st.integers(1, WEEK))
+)
+schedules = st.builds(Schedule, st.lists(windows, max_size=3), st.sampled_from(ZONES).map(ZoneInfo))
+moments = st.builds(
+    lambda jump, minutes: jump + timedelta(minutes=minutes), st.sampled_from(JUMPS), st.integers(-2000, 2000)
+)
+
+
+@given(schedules, moments)
+def test_the_clock_on_the_wall_decides(schedule: Schedule, at: datetime) -> None:
+    local = at.astimezone(schedule.zone)
+    monday = local.replace(tzinfo=None, hour=0, minute=0) - timedelta(days=local.weekday())
+    wall = local.replace(tzinfo=None)
+    starts = [
+        (monday + timedelta(days=each.day + 7 * week, minutes=each.start), each.length)
+        for each in schedule.windows
+        for week in (-2, -1, 0)
+    ]
+    assert schedule.is_open(at) == any(begin <= wall < begin + timedelta(minutes=length) for begin, length in starts)
+
+
+@given(schedules, moments)
+@example(Schedule([Window(6, 150, 20)], PRAGUE), utc("2026-03-29T00:00"))  # the whole window is skipped
+@example(Schedule([Window(6, 90, 60)], PRAGUE), utc("2026-03-29T00:00"))  # its end is
+@example(Schedule([Window(6, 60, 90)], PRAGUE), utc("2026-10-25T00:20"))  # open, closed, open again
+def test_the_next_change_is_the_first(schedule: Schedule, at: datetime) -> None:
+    state, found = schedule.is_open(at), schedule.next_change(at)
+    if found is not None:
+        assert found > at
+        assert schedule.is_open(found) != state
+        assert schedule.is_open(found - timedelta(seconds=1)) == state
+    until = min(found, at + timedelta(days=2)) if found is not None else at + timedelta(days=2)
+    moment = at
+    while moment < until:
+        assert schedule.is_open(moment) == state
+        moment += 7 * MINUTE
+
+
+@given(schedules, moments, st.integers(0, 300))
+def test_nothing_begins_that_would_not_be_done(schedule: Schedule, at: datetime, minutes: int) -> None:
+    need = minutes * MINUTE
+    if schedule.may_begin(at, need):
+        assert schedule.is_open(at)
+        assert need == timedelta(0) or schedule.is_open(at + need - timedelta(seconds=1))
+    elif schedule.is_open(at):
+        closes = schedule.next_change(at)
+        assert closes is not None
+        assert closes - at < need
+
+
+@pytest.mark.parametrize(
+    ("window", "at", "changes"),
+    [
+        # Forward: 02:00 becomes 03:00 at 01:00 UTC.
+        (Window(6, 120, 120), "2026-03-28T12:00", ["2026-03-29T01:00", "2026-03-29T02:00", "2026-04-05T00:00"]),
+        (Window(6, 150, 20), "2026-03-28T12:00", ["2026-04-05T00:30", "2026-04-05T00:50"]),
+        (Window(6, 90, 60), "2026-03-28T12:00", ["2026-03-29T00:30", "2026-03-29T01:00", "2026-04-04T23:30"]),
+        # Back: 03:00 becomes 02:00 at 01:00 UTC.
+        (Window(6, 120, 30), "2026-10-24T12:00",
+         ["2026-10-25T00:00", "2026-10-25T00:30", "2026-10-25T01:00", "2026-10-25T01:30", "2026-11-01T01:00"]),
+        (Window(6, 60, 180), "2026-10-24T12:00", ["2026-10-24T23:00", "2026-10-25T03:00"]),
+    ],
+)  # fmt: skip
+def test_daylight_saving(window: Window, at: str, changes: list[str]) -> None:
+    schedule, moment, found = Schedule([window], PRAGUE), utc(at), []
+    for _ in changes:
+        change = schedule.next_change(moment)
+        assert change is not None
+        found.append(change)
+        moment = change
+    assert found == [utc(change) for change in changes]
+
+
+def test_always_and_never() -> None:
+    at = utc("2026-11-21T12:00")
+    always, never = Schedule([Window(3, 600, WEEK)], PRAGUE), Schedule([], PRAGUE)
+    assert (always.is_open(at), always.next_change(at), always.opens(at)) == (True, None, at)
+    assert always.may_begin(at, timedelta(days=100))
+    assert (never.is_open(at), never.next_change(at), never.opens(at)) == (False, None, None)
+
+
+def test_windows_that_touch_are_one() -> None:
+    every_day = Schedule(weekly([], "00:00", 24 * 60), PRAGUE)
+    assert every_day.next_change(utc("2026-03-27T12:00")) is None
+
+
+def test_as_people_write_them() -> None:
+    assert weekly(["Sat", "sunday", "sat"], "22:30", 90) == (Window(5, 1350, 90), Window(6, 1350, 90))
+    assert [window.day for window in weekly([], "0:05", 1)] == list(range(7))
+
+
+@pytest.mark.parametrize(
+    ("days", "start", "length"),
+    [(["Sax"], "22:30", 1), (["Satur"], "22:30", 1), ([], "24:00", 1), ([], "22:60", 1), ([], "22", 1), ([], "22:5", 1),
+     ([], "-1:00", 1), ([], "22:30", 0), ([], "22:30", WEEK + 1)],
+)  # fmt: skip
+def test_what_is_no_window(days: list[str], start: str, length: int) -> None:
+    with pytest.raises(ValueError, match=r"is no|lasts"):
+        weekly(days, start, length)
+
+
+def test_a_time_needs_an_offset() -> None:
+    with pytest.raises(ValueError, match="offset"):
+        Schedule([], PRAGUE).is_open(datetime(2026, 11, 21))  # noqa: DTZ001
