@@ -157,3 +157,16 @@ async def test_systemd_had_to_kill_it(os: RpmOstree, journal: Path) -> None:
         "Finalizing staged deployment\nostree-finalize-staged.service: Failed with result 'timeout'.\n"
     )
     assert "timeout" in await os.finalize_failure()
+
+
+async def test_there_was_no_room_for_a_stamp(os: RpmOstree, journal: Path) -> None:
+    before = journal / "--boot=-1--unit=ostree-finalize-staged.service"
+    before.write_text(
+        "Finalizing staged deployment\n"
+        "Failed to write ostree/finalize-failure.stamp: fallocate: No space left on device\n"
+        "error: Installing kernel: regfile copy: No space left on device\n"
+        "ostree-finalize-staged.service: Failed with result 'exit-code'.\n"
+    )
+    assert await os.finalize_failure() == "Installing kernel: regfile copy: No space left on device"
+    before.write_text("error: of somebody who asked\nostree-finalize-staged.service: Deactivated successfully.\n")
+    assert await os.finalize_failure() == ""

@@ -35,6 +35,7 @@ _COMPLETE = "ostree-boot-complete.service"
 _UNLOCK = ("/usr/bin/ostree", "admin", "lock-finalization", "--unlock")
 _STAMP = "boot/ostree/finalize-failure.stamp"
 _PREFIX = "ostree-finalize-staged.service failed on previous boot: "
+_ERROR = "error: "  # as every command of ostree begins its last line
 _JOURNAL_TIMEOUT = 20.0  # seconds; a cold journal of gigabytes on a slow disk
 _JOURNAL_LINES = 100
 _MAX_STAMP = 1 << 16  # bytes
@@ -94,15 +95,20 @@ class Finalization:
                 raise
             failed = False
         if not failed:
-            return await self._timed_out()
+            return await self._journal_says()
         lines = await _journal("--boot=0", _COMPLETE)
         said = next((line for line in reversed(lines) if _PREFIX in line), "")
         return one_line(said.partition(_PREFIX)[2]) or f"{_COMPLETE} failed; its journal does not say why"
 
-    async def _timed_out(self) -> str:
-        """A finalization that systemd had to kill leaves no stamp, only a journal, if that is kept."""
+    async def _journal_says(self) -> str:
+        """No stamp is left by a finalization that systemd had to kill, and by one that found no byte free in /boot,
+        where the stamp is; only a journal, if that is kept."""
         lines = await _journal("--boot=-1", _FINALIZE)
-        return next((one_line(line) for line in reversed(lines) if "Failed with result 'timeout'" in line), "")
+        ended = next((line for line in reversed(lines) if "Failed with result '" in line), "")
+        if not ended or "'timeout'" in ended:
+            return one_line(ended)
+        error = next((line for line in reversed(lines) if line.startswith(_ERROR)), "")
+        return one_line(error.removeprefix(_ERROR) or ended)
 
     def _read_stamp(self) -> str:
         with translated("read", str(self._stamp)):
