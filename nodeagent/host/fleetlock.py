@@ -1,0 +1,103 @@
+"""Slots of a fleet without Kubernetes: a client of FleetLock servers, which Zincati's are.
+
+A fault on the way, or of the server, is met with a few tries; a no is not: the caller waits, for as long as it likes.
+A request without an answer may have taken the slot all the same. That is harmless: taking it again gives the same slot,
+and ``unlock`` at every start (as the protocol has it) gives back what nobody needs any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import ssl
+from typing import Final
+from urllib.parse import urlsplit
+
+from nodeagent.core.backoff import delays, jittered
+from nodeagent.core.fleetlock import Call, body_of, is_group, said
+from nodeagent.errors import InvalidInput, Refused, Terminal, Unreachable
+from nodeagent.host.http import Answer, HttpFault, request, tls_context
+
+__all__ = ["FleetLock"]
+
+ATTEMPTS: Final = 4
+FIRST_PAUSE: Final = 1.0
+MAX_PAUSE: Final = 10.0
+NOT_NOW: Final = frozenset({409, 423, 429})
+"""Beside every 5xx that speaks the protocol: airlock says 500 where all slots are taken, poseidon 423."""
+
+
+class FleetLock:
+    """``base`` is the server's address, with or without a path, ``client`` from ``core.fleetlock.client_id``, ``ca`` a
+    PEM file ("" for the host's authorities), ``timeout`` of one try in seconds. Raises ``InvalidInput``
+    (``FleetLockInvalid``)."""
+
+    def __init__(
+        self,
+        base: str,
+        client: str,
+        group: str = "default",
+        *,
+        ca: str = "",
+        timeout: float = 60.0,
+        first_pause: float = FIRST_PAUSE,
+    ) -> None:
+        parts = urlsplit(base)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None or parts.query:
+            raise InvalidInput("the address of the FleetLock server is no plain URL", reason="FleetLockInvalid")
+        if not is_group(group):
+            raise InvalidInput(f"{group!r} is no group: letters, digits, dots and dashes", reason="FleetLockInvalid")
+        self._base = base.rstrip("/") + "/"
+        self._body = body_of(client, group)
+        self._group = group
+        self._ca = ca
+        self._timeout = timeout
+        self._first_pause = first_pause
+        self._tls: ssl.SSLContext | None = None
+
+    async def lock(self) -> None:
+        """The host has a slot when it returns. Raises ``Refused`` (``SlotHeld``) for not now, and as ``unlock``."""
+        await self._call(Call.LOCK)
+
+    async def unlock(self) -> None:
+        """The host has no slot when it returns, whether it had one or not. Raises ``Unreachable``
+        (``FleetLockUnreachable``) and ``Terminal`` (``FleetLockRejected``: the address or the group is wrong)."""
+        await self._call(Call.UNLOCK)
+
+    async def _call(self, call: Call) -> None:
+        pauses = delays(self._first_pause, MAX_PAUSE)
+        for attempt in range(1, ATTEMPTS + 1):
+            try:
+                return self._judge(call, await self._once(call))
+            except Unreachable:
+                if attempt == ATTEMPTS:
+                    raise
+            await asyncio.sleep(jittered(next(pauses), random.random()))  # noqa: S311 - spreads load, no secret
+        raise AssertionError("the last attempt returns or raises")
+
+    async def _once(self, call: Call) -> Answer:
+        url = self._base + call
+        try:
+            if self._tls is None and url.startswith("https:"):
+                self._tls = await asyncio.to_thread(tls_context, self._ca)
+            headers = {"fleet-lock-protocol": "true"}
+            return await request("POST", url, body=self._body, headers=headers, tls=self._tls, timeout=self._timeout)
+        except OSError as error:
+            raise Terminal(
+                f"the authority {self._ca}: {error.strerror or error}", reason="FleetLockRejected"
+            ) from error
+        except HttpFault as fault:
+            raise Unreachable(f"{url}: {fault}", reason="FleetLockUnreachable") from fault
+
+    def _judge(self, call: Call, answer: Answer) -> None:
+        words = said(answer.json())
+        if 200 <= answer.status < 300:
+            return
+        if answer.status in NOT_NOW or (answer.status >= 500 and words):
+            why = words or f"status {answer.status}"
+            raise Refused(f"no slot of group {self._group} ({why})", reason="SlotHeld")
+        if answer.status >= 500:
+            raise Unreachable(f"{self._base}{call}: status {answer.status}", reason="FleetLockUnreachable")
+        raise Terminal(
+            f"{self._base}{call}: status {answer.status}{', ' + words if words else ''}", reason="FleetLockRejected"
+        )
