@@ -23,22 +23,21 @@ class QueueFacts:
     """``/sys/block/DISK/queue`` as it was found; sizes in KiB."""
 
     max_sectors_kb: int
-    nr_requests: int
     scheduler: str
     schedulers: tuple[str, ...]
     logical_block_size: int = 512
-    rotational: bool = False
     nvme: bool = False
     multipath: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """``scheduler`` "": as it is. With ``priorities`` the updater's I/O goes into the idle class and the victim's into
-    the real-time class; without a scheduler that looks at them they mean nothing."""
+    """``depth``: requests that the disk has at once; None: as many as before. ``scheduler`` "": as it is. With
+    ``priorities`` the updater's I/O goes into the idle class and the victim's into the real-time class; without a
+    scheduler that looks at them they mean nothing."""
 
     max_sectors_kb: int
-    nr_requests: int
+    depth: int | None = None
     scheduler: str = ""
     priorities: bool = False
 
@@ -62,14 +61,18 @@ def ladder(facts: QueueFacts, idle_p99: float | None, *, may_switch: bool) -> tu
         return Refusal(f"it is fast: 99 % of the fsyncs take less than {idle_p99 * 1000:.1f} ms")
     if facts.scheduler not in (_NONE, _DEADLINE):
         return Refusal(f"its scheduler is {facts.scheduler}, for which nobody measured this")
-    switch = may_switch and facts.scheduler == _NONE and _DEADLINE in facts.schedulers
+    with_scheduler = facts.scheduler == _DEADLINE
+    switch = may_switch and _DEADLINE in facts.schedulers and _NONE in facts.schedulers
+    # Below a scheduler nr_requests is what may wait in it, not what the disk has: cut short, nothing is left to be
+    # sorted by priority. The disk's depth can be set without a scheduler only.
+    cut = switch or not with_scheduler
     least = max(4, facts.logical_block_size // 1024)  # a page; the kernel takes no less
     return tuple(
         Shape(
             max_sectors_kb=min(max(piece, least), facts.max_sectors_kb),
-            nr_requests=min(depth, facts.nr_requests),
+            depth=depth if cut else None,
             scheduler=_DEADLINE if switch else "",
-            priorities=switch or facts.scheduler == _DEADLINE,
+            priorities=switch or with_scheduler,
         )
         for piece, depth in zip(_PIECES, _DEPTHS, strict=True)
     )

@@ -181,6 +181,12 @@ def test_a_lower_cap_gets_time_to_work() -> None:
     assert [moment.rate for moment in moments] == [16e6, 8e6, 8e6, 4e6, 4e6]
 
 
+def test_the_reason_at_the_floor_is_the_victim() -> None:
+    bounds = replace(HOUR, first=6e6)
+    moments = run(2, of(Strain.STRAINED), bounds=bounds, ladder=())
+    assert [(moment.rate, moment.state.decision.why) for moment in moments[1:]] == [(4e6, Why.STRAINED)] * 2
+
+
 def test_it_halves_what_is_written_not_what_would_be_allowed() -> None:
     def after(rate: float | None, writing: float | None) -> float | None:
         state = replace(begin(0.0, (), HOUR), rate=rate)

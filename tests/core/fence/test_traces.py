@@ -70,7 +70,7 @@ def staged(shapes: tuple[Shape, ...], bounds: Bounds) -> tuple[list[Limits], lis
 
 
 def shapes_of(may_switch: bool) -> tuple[Shape, ...]:
-    found = ladder(QueueFacts(1280, 256, "none", ("none", "mq-deadline")), IDLE.p99 / 1000, may_switch=may_switch)
+    found = ladder(QueueFacts(1280, "none", ("none", "mq-deadline")), IDLE.p99 / 1000, may_switch=may_switch)
     assert isinstance(found, tuple)
     return found
 
