@@ -76,7 +76,8 @@ HINTS: Mapping[str, str] = MappingProxyType(
         "RollbackFailed": "rpm-ostree status; boot the old deployment by hand, then apply the config that you want",
         "Merged": "nothing: files that the OS replaced at its update are written again, and the host is rebooted",
         # The I/O fence
-        "QueueNotRestored": "compare the disk's queue with another host's (grep . /sys/block/*/queue/*); a reboot resets it",
+        "QueueNotRestored": "look at the disk (grep . /sys/block/*/queue/* 2>/dev/null); a reboot resets its queue",
+        "NoPressure": "nothing, where other signals are left; psi=1 on the kernel command line turns it on",
         "NoUdev": "install libudev (it comes with systemd); until then updates are staged without limits on their I/O",
         "NoDisk": "nothing: /sysroot is on no local disk, so nothing is there to protect from the update",
         "MetricsInvalid": "check etcd's metrics with curl; the fence goes by its own probe meanwhile",
@@ -202,6 +203,8 @@ HINTS: Mapping[str, str] = MappingProxyType(
         # Windows and slots
         "TimeZoneUnknown": "timedatectl list-timezones shows the names; some hosts need the package tzdata",
         "SlotHeld": "wait for the hosts that have the slots; one that is gone for good keeps it until you free it",
+        "SlotLost": "somebody freed the slot of this node (kubectl get lease -n nodeagent); apply the config again",
+        "SlotContended": "kubectl get lease -n nodeagent -w shows who writes the slots all the time",
         "FleetLockUnreachable": "check address, network and the FleetLock server; the agent tries again by itself",
         "FleetLockRejected": "correct the address or the group of the FleetLock server",
         "FleetLockInvalid": "correct the setting: https://HOST/PATH, and a group of letters, digits, dots and dashes",
