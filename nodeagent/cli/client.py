@@ -167,8 +167,9 @@ async def connect(address: str = "") -> AsyncIterator[Client]:
     """``address`` is for tests; "" is the system bus. Connects at the first call."""
     from nodeagent.host.bus import Bus
 
-    # A bus that is not there at once is not there: a person waits. Commands that outlive a restart ask again.
-    async with Bus(address, connect_for=0.0) as bus:
+    # A bus that is not there at once is not there: a person waits. Commands that outlive a restart ask again. But on a
+    # host that has no processor to spare, one that is there may take seconds to say hello.
+    async with Bus(address, connect_for=0.0, patience=QUICK) as bus:
         yield Client(bus)
 
 

@@ -99,12 +99,23 @@ class Bus:
 
     ``peer``: a service's private socket instead of a bus. There are no names, so destinations are "" and signals need
     no asking; and as such a socket usually serves one transaction, a lost one is simply lost.
+
+    ``connect_for`` is how many seconds attempts to connect are repeated; ``patience`` how long a single one may take at
+    least, so that a bus that is there but slow is waited for where one that is absent is not.
     """
 
-    def __init__(self, address: str = "", *, peer: bool = False, connect_for: float = CONNECT_FOR) -> None:
+    def __init__(
+        self,
+        address: str = "",
+        *,
+        peer: bool = False,
+        connect_for: float = CONNECT_FOR,
+        patience: float = _FIRST_PAUSE,
+    ) -> None:
         self._address = address or system_bus_address()
         self._peer = peer
         self._connect_for = connect_for
+        self._patience = patience
         self._connection: Connection | None = None
         self._connecting = asyncio.Lock()
         self._closed = False
@@ -258,7 +269,7 @@ class Bus:
         while not self._closed:
             try:
                 # An attempt gets the whole time: a bus with a full backlog is slow, not absent.
-                async with asyncio.timeout_at(max(until, loop.time() + _FIRST_PAUSE)):
+                async with asyncio.timeout_at(max(until, loop.time() + self._patience)):
                     return self._adopt(await Connection.open(self._address, peer=self._peer))
             except (OSError, BusUnreachable, BusRetryable) as error:  # TimeoutError is an OSError
                 # Jitter, because every client of a bus that restarted comes back at the same moment.

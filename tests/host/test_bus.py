@@ -361,6 +361,25 @@ async def test_servers_that_misbehave(tmp_path: Path, script: Callable[..., obje
         assert caught.value.reason == "BusUnreachable"
 
 
+async def test_a_slow_bus_is_waited_for_and_an_absent_one_is_not(private_bus: PrivateBus, tmp_path: Path) -> None:
+    async def slowly(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await asyncio.sleep(0.3)
+        path = private_bus.address.partition("path=")[2].partition(",")[0]
+        to_bus, from_bus = await asyncio.open_unix_connection(path)
+        await asyncio.gather(_copy(reader, from_bus), _copy(to_bus, writer))
+
+    async def _copy(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+        while data := await source.read(4096):
+            target.write(data)
+        target.close()
+
+    async with server(tmp_path / "s", slowly) as address, Bus(address, connect_for=0.0, patience=10) as bus:
+        assert await bus.call_bus("GetId")
+    async with asyncio.timeout(2), Bus(f"unix:path={tmp_path / 'none'}", connect_for=0.0, patience=10) as bus:
+        with pytest.raises(Unreachable):
+            await bus.call_bus("GetId")
+
+
 async def test_a_server_that_does_not_let_us_in(tmp_path: Path) -> None:
     async def rejects(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readline()
