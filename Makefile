@@ -17,7 +17,7 @@ OSTREE := integration/trees integration/rpmostreed integration/ostreehost
 RING2 := integration $(addprefix --ignore=,integration/cluster integration/vm $(OSTREE))
 SUDO_NOTE = $(if $(filter 0,$(shell id -u)),,(not root: the rings that boot hosts will say what is missing))
 
-.PHONY: help venv demo test versions check format unit host ostree integration cluster cluster-tools vm package wheel bench docs clean
+.PHONY: help venv demo demo-vm test versions check format unit host ostree integration cluster cluster-tools vm package wheel bench docs clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -30,6 +30,9 @@ $(STAMP): uv.lock pyproject.toml packaging/bootstrap.sh
 
 demo: venv ## one change, planned and applied on a real systemd host made on the spot
 	@$(BIN)/python -m integration.demo
+
+demo-vm: venv ## an update of the OS on a virtual machine that really boots; minutes, where there is no KVM
+	@$(BIN)/python -m integration.demo_vm
 
 test: venv ## rings 1 and 2: pure, protocols, and a real systemd host in a container
 	@echo "== ring 1: pure and protocol tests"

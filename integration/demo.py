@@ -132,13 +132,12 @@ def prepare(story: Story) -> Image:
     story.chapter("A host to try it on")
     image = base_image(story.say)
     machine.sweep()
+    return installed_image(image, package_of(story))
+
+
+def package_of(story: Story) -> Path:
+    """The tar to install on a host."""
     story.say("   nodeagent's package: its own interpreter, libraries and units in one tar (make package)")
-    package(story)
-    tarball = max((PROJECT / "dist").glob("nodeagent-*.tar.gz"), key=lambda path: path.stat().st_mtime)
-    return installed_image(image, tarball)
-
-
-def package(story: Story) -> None:
     argv = [sys.executable, str(PROJECT / "packaging" / "build.py"), "--out", str(PROJECT / "dist")]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as build:
         assert build.stdout is not None, "asked for"
@@ -146,6 +145,7 @@ def package(story: Story) -> None:
             story.output(line)
     if build.returncode != 0:
         raise Unavailable("the package could not be built; the reason is above")
+    return max((PROJECT / "dist").glob("nodeagent-*.tar.gz"), key=lambda path: path.stat().st_mtime)
 
 
 def boot(host: Host, story: Story) -> Node:
