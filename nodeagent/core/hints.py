@@ -78,6 +78,9 @@ HINTS: Mapping[str, str] = MappingProxyType(
         # The I/O fence
         "QueueNotRestored": "look at the disk (grep . /sys/block/*/queue/* 2>/dev/null); a reboot resets its queue",
         "NoPressure": "nothing, where other signals are left; psi=1 on the kernel command line turns it on",
+        "NoIoControl": "boot with the unified cgroup hierarchy; until then only the queue and the freezer help",
+        "LimitNotHeld": "journalctl -b _PID=1 says why systemd could not limit it; the agent tries again by itself",
+        "LimitsNotReset": "systemctl set-property --runtime UNIT IOWriteBandwidthMax= IOWriteIOPSMax=, or reboot",
         "NoUdev": "install libudev (it comes with systemd); until then updates are staged without limits on their I/O",
         "NoDisk": "nothing: /sysroot is on no local disk, so nothing is there to protect from the update",
         "MetricsInvalid": "check etcd's metrics with curl; the fence goes by its own probe meanwhile",

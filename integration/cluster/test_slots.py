@@ -1,0 +1,174 @@
+"""Slots of a pool on a real API server: never more nodes than slots, and whose slots stay when things go wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+from integration.cluster.agents import client_of, written
+from integration.cluster.cluster import LEASE_PATH, LEASES, Cluster
+from nodeagent.core.slots import Kind, SlotPool
+from nodeagent.errors import Refused, Retryable
+from nodeagent.host.clock import SystemClock
+from nodeagent.kube.client import KubeClient
+from nodeagent.kube.errors import NoAnswer
+from nodeagent.kube.slots import KubeSlots, SlotSettings
+
+OP = "3f2b"
+WHY = "update to rendered-2"
+MakeSlots = Callable[..., KubeSlots]
+_pools = itertools.count(1)
+
+
+@pytest.fixture
+async def client(cluster: Cluster) -> AsyncIterator[KubeClient]:
+    async with client_of(cluster, timeout=2.0) as made:
+        yield made
+    cluster.resume()  # a connection that was given up says goodbye to a server that answers at once
+    await asyncio.sleep(0.3)
+
+
+@pytest.fixture
+def pool() -> str:
+    return f"workers-{next(_pools)}"
+
+
+@pytest.fixture
+def slots_of(client: KubeClient, pool: str) -> MakeSlots:
+    def make(node: str, count: int = 1, kind: Kind = Kind.DISRUPT, instance: str = "host-a") -> KubeSlots:
+        return KubeSlots(client, SlotSettings(node, instance, SlotPool(pool, kind, count), LEASES), SystemClock())
+
+    return make
+
+
+async def refused(what: Any, reason: str) -> str:
+    with pytest.raises(Refused) as caught:
+        await what
+    assert caught.value.reason == reason
+    return caught.value.message
+
+
+def most_held(cluster: Cluster, prefix: str) -> int:
+    """By the API server's account of its writes, in their order."""
+    held: set[str] = set()
+    most = 0
+    for name, event in written(cluster):
+        if name.startswith(prefix):
+            held = held - {name} if event["verb"] == "delete" else held | {name}
+            most = max(most, len(held))
+    return most
+
+
+async def test_taken_kept_and_given_back(
+    cluster: Cluster, make_node: Callable[[], str], slots_of: MakeSlots, pool: str
+) -> None:
+    one, other = make_node(), make_node()
+    name = await slots_of(one).acquire("nodeagent", OP, WHY)
+    assert name == f"slot-disrupt-{pool}-0"
+    lease = cluster.admin.get(f"{LEASE_PATH}/{name}")
+    assert lease["spec"]["holderIdentity"] == f"{one}/{OP}"
+    assert "leaseDurationSeconds" not in lease["spec"], "it does not expire"
+    assert lease["metadata"]["annotations"]["nodeagent.org/reason"] == WHY
+    (owner,) = lease["metadata"]["ownerReferences"]
+    assert owner["uid"] == cluster.admin.get(f"/api/v1/nodes/{one}")["metadata"]["uid"], "it goes with its Node"
+
+    assert await slots_of(one).acquire("nodeagent", OP, WHY) == name
+    assert cluster.admin.get(f"{LEASE_PATH}/{name}") == lease, "nothing was written"
+    message = await refused(slots_of(other).acquire("nodeagent", OP, WHY), "SlotHeld")
+    assert f"1 of 1 slots (disrupt) of pool {pool} are held: {one} since " in message
+    await slots_of(other).release(OP)
+    await slots_of(one).release("another")
+    await slots_of(one).check(OP)
+    await slots_of(one).release(OP)
+    await slots_of(one).release(OP)
+    await refused(slots_of(one).check(OP), "SlotLost")
+    await slots_of(other).acquire("nodeagent", OP, WHY)
+
+
+async def test_never_more_nodes_than_slots(
+    cluster: Cluster, make_node: Callable[[], str], slots_of: MakeSlots, pool: str
+) -> None:
+    nodes = [make_node() for _ in range(9)]
+    done: list[str] = []
+
+    async def update(node: str) -> None:
+        slots = slots_of(node, 3)
+        while True:
+            try:
+                await slots.acquire("nodeagent", OP, WHY)
+                break
+            except (Refused, Retryable):  # all are held, or others were faster each time
+                await asyncio.sleep(0.05)
+        await slots.check(OP)
+        await slots.release(OP)
+        done.append(node)
+
+    await asyncio.wait_for(asyncio.gather(*map(update, nodes)), 60)
+    assert sorted(done) == sorted(nodes)
+    assert 1 < most_held(cluster, f"slot-disrupt-{pool}-") <= 3
+
+
+async def test_staging_is_counted_apart(make_node: Callable[[], str], slots_of: MakeSlots) -> None:
+    one, other = make_node(), make_node()
+    await slots_of(one).acquire("nodeagent", OP, WHY)
+    await slots_of(one, 2, Kind.STAGE).acquire("nodeagent", OP, WHY)
+    await slots_of(other, 2, Kind.STAGE).acquire("nodeagent", OP, WHY)
+    await refused(slots_of(other).acquire("nodeagent", OP, WHY), "SlotHeld")
+
+
+async def test_a_failed_node_keeps_its_slot_until_a_person_frees_it(
+    cluster: Cluster, make_node: Callable[[], str], slots_of: MakeSlots
+) -> None:
+    failed, next_one = make_node(), make_node()
+    name = await slots_of(failed).acquire("nodeagent", OP, WHY)
+    # The same node goes on with it under another operation; a second host of that name does not.
+    assert await slots_of(failed).acquire("nodeagent", "9c1d", "update to rendered-3") == name
+    await refused(slots_of(failed).check(OP), "SlotLost")
+    await refused(slots_of(failed, instance="host-b").acquire("nodeagent", OP, WHY), "SlotHeld")
+    await refused(slots_of(next_one).acquire("nodeagent", OP, WHY), "SlotHeld")
+    cluster.admin.patch(f"{LEASE_PATH}/{name}", {"spec": {"holderIdentity": None}})
+    await refused(slots_of(failed).check("9c1d"), "SlotLost")
+    assert await slots_of(next_one).acquire("nodeagent", OP, WHY) == name
+
+
+async def test_a_pool_that_was_made_smaller(
+    make_node: Callable[[], str], slots_of: MakeSlots, client: KubeClient
+) -> None:
+    nodes = [make_node() for _ in range(3)]
+    names = {await slots_of(node, 3).acquire("nodeagent", OP, WHY): node for node in nodes}
+    highest = names[max(names)]
+    for node in nodes:
+        if node != highest:
+            await slots_of(node, 3).release(OP)
+    late = nodes[0] if nodes[0] != highest else nodes[1]
+    await refused(slots_of(late, 1).acquire("nodeagent", OP, WHY), "SlotHeld")
+    await slots_of(late, 2).acquire("nodeagent", OP, WHY)
+
+
+async def test_a_write_without_an_answer_leaves_no_second_slot(
+    cluster: Cluster, node: str, slots_of: MakeSlots, monkeypatch: pytest.MonkeyPatch, client: KubeClient
+) -> None:
+    create = client.create
+
+    async def lost(*args: Any, **kwargs: Any) -> Any:
+        await create(*args, **kwargs)
+        raise NoAnswer("no answer")
+
+    slots = slots_of(node, 3)
+    monkeypatch.setattr(client, "create", lost)
+    with pytest.raises(NoAnswer):
+        await slots.acquire("nodeagent", OP, WHY)
+    monkeypatch.setattr(client, "create", create)
+    await slots.acquire("nodeagent", OP, WHY)
+    assert len(await slots.look()) == 1
+    await slots.release(OP)
+    assert await slots.look() == []
+
+
+async def test_a_node_that_is_not_in_the_cluster(slots_of: MakeSlots) -> None:
+    await refused(slots_of("node-none").acquire("nodeagent", OP, WHY), "NodeUnknown")
+    await slots_of("node-none").release(OP)
