@@ -1,0 +1,232 @@
+"""Limits of a unit: against a manager with systemd's habits, and a cgroup that it writes to a moment later."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dbus_next import Message, Variant
+
+from nodeagent.core.disks import BlockNode, DeviceNumber
+from nodeagent.errors import AgentError
+from nodeagent.host import iolimits
+from nodeagent.host.bus import Bus
+from nodeagent.host.iolimits import UnitIo, parse_io_max, recover
+from nodeagent.host.undo import FileUndo
+from tests.host.conftest import PrivateBus
+from tests.host.fakes import DBusFault, FakePeer
+
+UNIT = "rpm-ostreed.service"
+CGROUP = "/system.slice/rpm-ostreed.service"
+DISK = BlockNode(DeviceNumber(254, 0), "/dev/vda")
+OTHER = BlockNode(DeviceNumber(8, 16), "/dev/sdb")
+NUMBERS = {"/dev/vda": "254:0", "/dev/sdb": "8:16"}
+KEYS = {"IOWriteBandwidthMax": "wbps", "IOWriteIOPSMax": "wiops"}
+INFINITY = 2**64 - 1
+
+
+class Manager(FakePeer):
+    """As ``src/core/dbus-cgroup.c`` has it: lists are merged by path, an empty one removes all."""
+
+    def __init__(self, cgroups: Path) -> None:
+        super().__init__("org.freedesktop.systemd1")
+        self.cgroup = cgroups / CGROUP.lstrip("/")
+        self.running = True
+        self.stubborn = False
+        self.lists: dict[str, dict[str, int]] = {name: {} for name in KEYS}
+        self.scalars = {"MemoryHigh": INFINITY, "CPUWeight": INFINITY}
+        self.frozen = False
+        self.sent: list[tuple[str, bool, list[Any]]] = []
+        self.signatures: set[tuple[str, str]] = set()
+        self.on("LoadUnit", lambda m: ("o", ("/org/freedesktop/systemd1/unit/it",)))
+        self.on("Get", self._get)
+        self.on("SetUnitProperties", self._set)
+        self.on("FreezeUnit", lambda m: self._freeze(True))
+        self.on("ThawUnit", lambda m: self._freeze(False))
+
+    @property
+    def io_max(self) -> str:
+        file = self.cgroup / "io.max"
+        return file.read_text() if file.exists() else ""
+
+    def _get(self, message: Message) -> Any:
+        interface, name = message.body
+        assert interface == "org.freedesktop.systemd1.Service"
+        if name == "ControlGroup":
+            return "v", (Variant("s", CGROUP if self.running else ""),)
+        if name in self.scalars:
+            return "v", (Variant("t", self.scalars[name]),)
+        return "v", (Variant("a(st)", [[path, value] for path, value in self.lists[name].items()]),)
+
+    async def _set(self, message: Message) -> Any:
+        unit, runtime, properties = message.body
+        assert message.signature == "sba(sv)"
+        self.sent.append((unit, runtime, [(name, value.value) for name, value in properties]))
+        for name, value in properties:
+            self.signatures.add((name, value.signature))
+            if name in self.scalars:
+                self.scalars[name] = value.value
+                continue
+            if not value.value:
+                self.lists[name].clear()
+            for path, limit in value.value:
+                self.lists[name].pop(path, None)
+                if limit != INFINITY:
+                    self.lists[name][path] = limit
+        if self.running and not self.stubborn:
+            asyncio.get_running_loop().call_later(0.03, self._apply)
+        return "", ()
+
+    def _apply(self) -> None:
+        paths = sorted({path for entries in self.lists.values() for path in entries})
+        lines = []
+        for path in paths:
+            keys = {"rbps": "max", "wbps": "max", "riops": "max", "wiops": "max"}
+            keys |= {KEYS[name]: str(entries[path]) for name, entries in self.lists.items() if path in entries}
+            lines.append(" ".join([NUMBERS[path], *(f"{key}={value}" for key, value in keys.items())]))
+        (self.cgroup / "io.max").write_text("".join(line + "\n" for line in lines))
+
+    def _freeze(self, frozen: bool) -> Any:
+        if not self.running:
+            raise DBusFault("org.freedesktop.systemd1.UnitInactive", "Unit is not active")
+        self.frozen = frozen
+        return "", ()
+
+
+@pytest.fixture
+def cgroups(tmp_path: Path) -> Path:
+    root = tmp_path / "cgroup"
+    (root / CGROUP.lstrip("/")).mkdir(parents=True)
+    (root / "cgroup.controllers").write_text("cpuset cpu io memory pids\n")
+    return root
+
+
+@pytest.fixture
+async def manager(private_bus: PrivateBus, cgroups: Path) -> AsyncIterator[Manager]:
+    manager = Manager(cgroups)
+    async with manager:
+        await manager.start(private_bus.address)
+        yield manager
+
+
+@pytest.fixture
+def undo(tmp_path: Path) -> FileUndo:
+    return FileUndo(tmp_path / "undo")
+
+
+async def test_limits_are_held_and_taken_back(bus: Bus, manager: Manager, undo: FileUndo, cgroups: Path) -> None:
+    unit = UnitIo(bus, undo, UNIT, cgroups)
+    await unit.begin()
+    await unit.hold([DISK], None, 120)
+    assert manager.io_max == "254:0 rbps=max wbps=max riops=max wiops=120\n"
+    await unit.hold([DISK], 8_000_000, None)
+    assert manager.io_max == "254:0 rbps=max wbps=8000000 riops=max wiops=max\n"
+    await unit.end()
+    assert manager.io_max == ""
+    assert manager.lists == {name: {} for name in KEYS}
+    assert await undo.load() == {}
+    assert {(unit, runtime) for unit, runtime, _ in manager.sent} == {(UNIT, True)}
+    assert manager.signatures == {(name, "a(st)") for name in KEYS}
+    assert manager.sent[0][2] == [
+        ("IOWriteBandwidthMax", [["/dev/vda", INFINITY]]),
+        ("IOWriteIOPSMax", [["/dev/vda", 120]]),
+    ]
+    assert manager.sent[-1][2] == [("IOWriteBandwidthMax", [])], "what is as it was found is not written again"
+
+
+async def test_several_disks(bus: Bus, manager: Manager, undo: FileUndo, cgroups: Path) -> None:
+    unit = UnitIo(bus, undo, UNIT, cgroups)
+    await unit.begin()
+    await unit.hold([DISK, OTHER], 8_000_000, None)
+    assert parse_io_max(manager.io_max) == {"254:0": {"wbps": 8_000_000}, "8:16": {"wbps": 8_000_000}}
+    await unit.end()
+    assert manager.io_max == ""
+
+
+async def test_what_an_admin_set_comes_back(bus: Bus, manager: Manager, undo: FileUndo, cgroups: Path) -> None:
+    manager.lists["IOWriteBandwidthMax"] = {"/dev/sdb": 5_000_000}
+    manager.scalars["MemoryHigh"] = 1 << 30
+    unit = UnitIo(bus, undo, UNIT, cgroups)
+    await unit.begin()
+    await unit.hold_static(memory_high=256 << 20, cpu_weight=20)
+    await unit.hold([DISK], 8_000_000, None)
+    assert manager.scalars == {"MemoryHigh": 256 << 20, "CPUWeight": 20}
+    await unit.end()
+    assert manager.scalars == {"MemoryHigh": 1 << 30, "CPUWeight": INFINITY}
+    assert manager.lists == {"IOWriteBandwidthMax": {"/dev/sdb": 5_000_000}, "IOWriteIOPSMax": {}}
+
+
+async def test_after_a_kill(bus: Bus, manager: Manager, undo: FileUndo, cgroups: Path) -> None:
+    killed = UnitIo(bus, undo, UNIT, cgroups)
+    await killed.begin()
+    await killed.hold([DISK], None, 120)
+    await killed.freeze()
+    assert manager.frozen
+    again = UnitIo(bus, undo, UNIT, cgroups)
+    await again.begin()  # the note of the first one is the one that counts
+    assert await recover(bus, undo, cgroups) == [UNIT]
+    assert not manager.frozen
+    assert manager.io_max == ""
+    assert await recover(bus, undo, cgroups) == []
+
+
+async def test_killed_before_anything_was_changed(bus: Bus, manager: Manager, undo: FileUndo, cgroups: Path) -> None:
+    await UnitIo(bus, undo, UNIT, cgroups).begin()
+    await recover(bus, undo, cgroups)
+    assert manager.sent == []
+
+
+async def test_a_unit_that_does_not_run(bus: Bus, manager: Manager, undo: FileUndo, cgroups: Path) -> None:
+    manager.running = False
+    unit = UnitIo(bus, undo, UNIT, cgroups)
+    await unit.begin()
+    await unit.hold([DISK], None, 120)
+    assert manager.lists["IOWriteIOPSMax"] == {"/dev/vda": 120}, "for its next start"
+    await unit.freeze()
+    await unit.end()
+    assert manager.lists["IOWriteIOPSMax"] == {}
+
+
+async def test_a_limit_that_the_kernel_does_not_hold(
+    bus: Bus, manager: Manager, undo: FileUndo, cgroups: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(iolimits, "_AGREES_WITHIN", 0.1)
+    manager.stubborn = True
+    unit = UnitIo(bus, undo, UNIT, cgroups)
+    await unit.begin()
+    with pytest.raises(AgentError, match="the kernel has nothing") as caught:
+        await unit.hold([DISK], None, 120)
+    assert caught.value.reason == "LimitNotHeld"
+    (manager.cgroup / "io.max").write_text("254:0 rbps=max wbps=1 riops=max wiops=max\n")
+    with pytest.raises(AgentError, match="wbps=1") as caught:
+        await unit.end()
+    assert caught.value.reason == "LimitsNotReset"
+    assert await undo.load(), "the next start tries again"
+
+
+@pytest.mark.parametrize("controllers", [None, "cpu memory pids\n"])
+async def test_without_io_control(bus: Bus, undo: FileUndo, cgroups: Path, controllers: str | None) -> None:
+    file = cgroups / "cgroup.controllers"
+    file.unlink() if controllers is None else file.write_text(controllers)
+    with pytest.raises(AgentError) as caught:
+        await UnitIo(bus, undo, UNIT, cgroups).begin()
+    assert caught.value.reason == "NoIoControl"
+    assert await undo.load() == {}
+
+
+@pytest.mark.parametrize("note", ["{", "[]", "{}", json.dumps({"IOWriteBandwidthMax": 7})])
+async def test_a_note_that_cannot_be_read(bus: Bus, manager: Manager, undo: FileUndo, cgroups: Path, note: str) -> None:
+    await undo.save(f"unit-{UNIT}", note)
+    with pytest.raises(AgentError) as caught:
+        await UnitIo(bus, undo, UNIT, cgroups).end()
+    assert caught.value.reason == "LimitsNotReset"
+
+
+def test_io_max() -> None:
+    text = "8:0 rbps=max wbps=2097152 riops=max wiops=max\n259:1 rbps=1 wbps=max riops=2 wiops=120\n"
+    assert parse_io_max(text) == {"8:0": {"wbps": 2097152}, "259:1": {"rbps": 1, "riops": 2, "wiops": 120}}
+    assert parse_io_max("") == {}
