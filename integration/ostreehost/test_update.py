@@ -78,3 +78,7 @@ def test_a_file_that_is_equal_to_the_old_default(node_at_a: OstreeHost, publish:
     assert node.read_text(DEFAULTS) == A.files[DEFAULTS]
     assert node.reboots == 2, "what started before it was written again shall not go on with the other one"
     assert agent.outcomes(node) == [("a", "done"), ("b", "done")]
+    # Without the entry it is as this OS ships it, not as the one before did.
+    agent.apply(node, updates.config("c", publish(B)))
+    agent.wait_done(node, "c", updates.WAIT)
+    assert node.read_text(DEFAULTS) == B.files[DEFAULTS]

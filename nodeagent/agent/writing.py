@@ -76,9 +76,16 @@ async def _remember(ports: Ports, update: Update) -> Sequence[Snapshot]:
     return snapshots
 
 
+async def _shipped(ports: Ports, snapshot: Snapshot) -> bool:
+    """It is a path in /etc as the OS ships it, which comes back as the OS ships it by then: another image may be
+    booted."""
+    kind, _, path = snapshot.key.partition(":")
+    return kind == "path" and path.startswith("/etc/") and not await ports.files.differs(f"/usr{path}", snapshot.node)
+
+
 async def _original(ports: Ports, path: str) -> Snapshot:
-    """What comes back when a path leaves the config. An entry that was there when we first looked has no original of
-    ours; on an ostree host the OS keeps its own version of /etc in /usr/etc."""
+    """What comes back when a path leaves the config: what was there before we managed it. No original is kept of what
+    was ours when we first looked, or is the OS's own; on an ostree host that has its version of /etc in /usr/etc."""
     key = f"path:{path}"
     if (known := await ports.store.original(key)) is not None:
         return known
@@ -89,8 +96,8 @@ async def _original(ports: Ports, path: str) -> Snapshot:
 async def write(ports: Ports, update: Update) -> None:
     """All write steps, in order. Raises the adapter's error; the caller takes back what was written."""
     snapshots = await _remember(ports, update)
-    # What was there before we managed a key comes back when the key leaves the config.
-    await ports.store.keep_originals([s for s in snapshots if s.key in update.record.fresh])
+    fresh = [s for s in snapshots if s.key in update.record.fresh]
+    await ports.store.keep_originals([s for s in fresh if not await _shipped(ports, s)])
     tree = expand(update.new)
     paths = [step.path for step in update.writes if isinstance(step, WritePath)]
     await ports.store.add_made_dirs(await ports.files.missing_dirs(paths))

@@ -180,6 +180,31 @@ async def test_what_the_os_ships_comes_back_even_if_it_was_never_ours_to_change(
     assert it.world.disk["/etc/quiet/q"] == FileNode(b"1")
 
 
+async def test_another_os_has_another_default() -> None:
+    """What was there before the config was the OS's own, so it comes back as the OS has it by then."""
+    it = host()
+    shipped = "/usr/etc/quiet/q"
+    it.world.disk["/etc/quiet/q"] = it.world.disk[shipped] = FileNode(b"default of a")
+    it.want(config("a", {"/etc/quiet/q": "1", "/etc/quiet/new": "1"}))
+    await it.settle()
+    assert it.world.disk["/etc/quiet/q"] == FileNode(b"1")
+    it.world.disk |= {shipped: FileNode(b"default of b"), "/usr/etc/quiet/new": FileNode(b"new in b")}
+    it.want(config("none"))
+    await it.settle()
+    assert it.world.disk["/etc/quiet/q"] == FileNode(b"default of b")
+    assert it.world.disk["/etc/quiet/new"] == FileNode(b"new in b")
+
+
+async def test_what_a_person_wrote_over_a_default_comes_back() -> None:
+    it = host()
+    it.world.disk |= {"/etc/quiet/q": FileNode(b"by hand"), "/usr/etc/quiet/q": FileNode(b"default")}
+    it.want(config("a", {"/etc/quiet/q": "1"}))
+    await it.settle()
+    it.want(config("none"))
+    await it.settle()
+    assert it.world.disk["/etc/quiet/q"] == FileNode(b"by hand")
+
+
 async def test_no_space_leaves_the_old_state_whole() -> None:
     it = await started()
     before = dict(it.world.disk)
