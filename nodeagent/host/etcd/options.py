@@ -116,7 +116,7 @@ class Endpoints:
 
 
 def endpoints(options: Options) -> Endpoints:
-    """Where there are URLs for HTTP only, the gateway is there and no longer at the ordinary ones (etcd 3.5.7)."""
+    """With --listen-client-http-urls the gateway is there, and no longer at the ordinary URLs."""
     http = _urls(options.get("listen-client-http-urls"))
     ours = http or _urls(options.get("listen-client-urls")) + _urls(options.get("advertise-client-urls"))
     if not ours:
