@@ -42,7 +42,14 @@ def test_the_old_one_comes_back(make_node_at_a: OstreeHostMaker, publish: Publis
     time.sleep(2)
     assert (agent.status(node)["phase"], node.reboots) == ("Degraded", 3), "it is not tried again by itself"
 
-    # Something else is.
+    # By a person it is, with the same end, although that deployment is there already.
+    updates.apply_again(node, bad(publish))
+    node.wait_for(lambda: len(agent.outcomes(node)) == 3, "it has failed again", updates.WAIT, every=0.2)
+    agent.wait_phase(node, "Degraded")
+    updates.check(node, "a", A)
+    assert agent.outcomes(node)[1:] == [("bad", "reverted")] * 2
+    assert difference(before, agent.managed(node)) == []
+    # Something else is tried at once.
     agent.apply(node, updates.config("b", publish(B)))
     updates.wait_updated(node, "b", B)
 
@@ -79,6 +86,20 @@ def test_boot_is_full_at_the_shutdown(make_node_at_a: OstreeHostMaker, publish: 
     updates.wait_updated(node, "b", B)
 
 
+def test_boot_has_no_byte_left_at_the_shutdown(make_node_at_a: OstreeHostMaker, publish: Publish) -> None:
+    """Then libostree cannot note there why it failed."""
+    node = make_node_at_a(boot_size="1m")
+    updates.block_reboot(node)
+    agent.apply(node, updates.config("b", publish(B)))
+    updates.wait_blocked(node)
+    fill_boot(node, leave="0")
+    updates.unblock_reboot(node)
+    ended = agent.wait_outcome(node, "b", updates.WAIT)
+    assert (ended["outcome"], ended["reason"]) == ("reverted", "FinalizeFailed")
+    assert "No space left on device" in ended["message"]
+    updates.check(node, "a", A)
+
+
 def test_boot_is_full_before(make_node_at_a: OstreeHostMaker, publish: Publish) -> None:
     node = make_node_at_a(boot_size="1m")
     fill_boot(node, leave="100K")
@@ -93,9 +114,9 @@ def test_rollback_by_a_person(node_at_a: OstreeHost, publish: Publish) -> None:
     before = agent.managed(node)
     agent.apply(node, updates.config("b", publish(B)))
     updates.wait_updated(node, "b", B)
-    node.run(["nodeagent", "rollback"])
-    agent.wait_outcome(node, "a", updates.WAIT)
-    node.wait_for(lambda: node.reboots == 2, "the second reboot", updates.WAIT)
-    agent.wait_done(node, "a")
-    updates.check(node, "a", A)
+    for name, tree in (("a", A), ("b", B), ("a", A)):
+        node.run(["nodeagent", "rollback"])
+        updates.wait_current(node, name)
+        updates.check(node, name, tree)
     assert difference(before, agent.managed(node)) == []
+    assert node.reboots == 4

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import json
+import random
+import time
 from collections.abc import Callable
 
 import pytest
@@ -13,7 +15,7 @@ from integration.host.agent import FileSpec
 from integration.ostreehost import updates
 from integration.ostreehost.conftest import IMAGE, REGISTRY, OstreeHostMaker, Publish
 from integration.ostreehost.machine import OstreeHost
-from integration.ostreehost.updates import Rule
+from integration.ostreehost.updates import CUTS, SEED, Rule
 from integration.rpmostreed.install import ENVIRONMENT
 from integration.trees.forest import Forest
 from integration.trees.registry import Registry
@@ -101,6 +103,34 @@ def test_the_agent_is_killed_while_staging(node_at_a: OstreeHost, publish: Publi
     updates.wait_updated(node, "b", B)
     assert agent.outcomes(node) == [("a", "done"), ("b", "done")]
     assert node.reboots == 1
+
+
+def test_the_agent_is_killed_at_random_times(node_at_a: OstreeHost, publish: Publish) -> None:
+    node, chance = node_at_a, random.Random(SEED)
+    print(f"NODEAGENT_CUTS={CUTS} NODEAGENT_CUTS_SEED={SEED}")
+    for number in range(CUTS):
+        name, tree = (("b", B), ("a", A))[number % 2]
+        agent.apply(node, updates.config(name, publish(tree)))
+        time.sleep(after := chance.uniform(0, 2.5))
+        print(f"kill {number} after {after:.3f} s")
+        node.run(["systemctl", "kill", "--signal=KILL", "--kill-whom=main", agent.UNIT], check=False)
+        updates.wait_updated(node, name, tree)
+        assert node.reboots == number + 1
+
+
+def test_the_daemon_does_not_start_after_the_boot(make_node_at_a: OstreeHostMaker, publish: Publish) -> None:
+    """Not at once: D-Bus needs 25 seconds to say so. That is no reason to go back."""
+    mischief = "/var/lib/mischief.json"
+    settings = f"RPMOSTREED_STANDIN_REGISTRY={REGISTRY}\nRPMOSTREED_STANDIN_MISCHIEF={mischief}\n"
+    node = make_node_at_a(files={f"/{ENVIRONMENT}": settings})
+    updates.block_reboot(node)
+    agent.apply(node, updates.config("b", publish(B)))
+    updates.wait_blocked(node)
+    node.write(mischief, json.dumps({"rules": [{"at": "boot", "do": "die", "times": 1}]}))
+    updates.unblock_reboot(node)
+    updates.wait_updated(node, "b", B)
+    assert node.reboots == 1
+    assert agent.outcomes(node) == [("a", "done"), ("b", "done")]
 
 
 def test_the_pull_secret_is_used_and_removed(

@@ -19,6 +19,7 @@ sysroot = OSTree.Sysroot.new_default()
 sysroot.initialize()
 sysroot.set_mount_namespace_in_use()
 sysroot.lock()
+open("/run/locked", "w").close()
 time.sleep(4)
 """
 # `rpm-ostree cancel`, as far as it matters.
@@ -105,6 +106,7 @@ def test_another_program_has_the_lock(node_at_a: OstreeHost, publish: Publish) -
     node = node_at_a
     node.write("/run/lock.py", LOCK)
     node.run(["systemd-run", "--unit=locker", "--property=PrivateMounts=yes", "python3", "/run/lock.py"])
+    node.wait_for(lambda: node.exists("/run/locked"), "it has the lock")
     agent.apply(node, updates.config("b", publish(B)))
     now = updates.wait_step(node, "another program that holds the lock")
     assert now["phase"] == "Staging"

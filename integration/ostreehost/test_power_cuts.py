@@ -6,7 +6,6 @@ for the virtual machine.
 
 from __future__ import annotations
 
-import os
 import random
 import time
 
@@ -16,10 +15,9 @@ from integration.host import agent
 from integration.ostreehost import updates
 from integration.ostreehost.conftest import OstreeHostMaker, Publish
 from integration.ostreehost.machine import FINALIZE, OstreeHost
+from integration.ostreehost.updates import CUTS, SEED
 from integration.trees.tree import A, B
 
-CUTS = int(os.environ.get("NODEAGENT_CUTS", "3"))  # at random times, in one host
-SEED = int(os.environ.get("NODEAGENT_CUTS_SEED", "0")) or random.SystemRandom().randrange(1 << 32)
 LONGEST = 6.0  # seconds from the beginning of an update within which the power fails
 # Stopped after so long, the finalization is at one of its steps; which one is chance.
 HALF_FINALIZED = """\

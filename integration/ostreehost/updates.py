@@ -7,6 +7,8 @@ in what is on which side: files of the new config with the old OS, or the other 
 from __future__ import annotations
 
 import json
+import os
+import random
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -37,6 +39,8 @@ MISCHIEF = "/run/rpmostreed-standin.json"
 # What has no OS in it needs no reboot.
 POLICY = agent.policy(files={MINE: ["None"]}, units={MINE_UNIT: ["DaemonReload"]})
 WAIT = 90.0  # seconds for an update with a reboot, on a machine that has other work
+CUTS = int(os.environ.get("NODEAGENT_CUTS", "3"))  # at random times, of the power and of the agent, in one host
+SEED = int(os.environ.get("NODEAGENT_CUTS_SEED", "0")) or random.SystemRandom().randrange(1 << 32)
 SLOW: Rule = {"at": "layer:2", "do": "sleep", "seconds": 4, "times": 1}  # time to look, in the middle of a pull
 
 
@@ -69,6 +73,11 @@ def wait_status(
 def wait_step(host: Asked, text: str, timeout: float = WAIT) -> dict[str, Any]:
     """Until the step of the status has `text` in its name."""
     return wait_status(host, f"step {text!r}", lambda now: now["step"] and text in now["step"]["name"], timeout)
+
+
+def wait_current(host: Asked, name: str) -> None:
+    """Until `name` is in force, whatever is the desired config."""
+    wait_status(host, f"{name} is in force", lambda now: (now["phase"], now["current"]) == ("Idle", name))
 
 
 def apply_again(host: Asked, config: str) -> None:
@@ -133,7 +142,8 @@ def check(host: Asked, name: str, tree: Tree) -> None:
     """
     assert host.read_text(MINE) == f"mine of {name}\n"
     assert host.read_text("/run/mine") == f"mine of {name}\n{tree.files[CONTENT]}"
-    deployments = shown(agent.status(host))
+    # An agent that has just started has yet to ask for them.
+    deployments = shown(wait_status(host, "the deployments are known", lambda now: now["deployments"]))
     assert deployments[0] == f"{tree.version} booted", deployments
     assert len(deployments) <= 2, deployments
     assert deployments_of(host)[0].booted
