@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["QueueFacts", "Refusal", "Shape", "ladder"]
+__all__ = ["QueueFacts", "Shape", "Untouched", "ladder"]
 
 _FAST = 0.002  # seconds, p99 of an fsync on the idle disk below which there is nothing to gain
 _PIECES = (128, 32)  # KiB, the gentle rung and the tight one
@@ -43,24 +43,24 @@ class Shape:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class Untouched:
     why: str
 
 
-def ladder(facts: QueueFacts, idle_p99: float | None, *, may_switch: bool) -> tuple[Shape, ...] | Refusal:
+def ladder(facts: QueueFacts, idle_p99: float | None, *, may_switch: bool) -> tuple[Shape, ...] | Untouched:
     """The shapes that this queue may be given, the gentle one first. None of them is wider than what was found.
 
     ``idle_p99``: seconds of an fsync on that disk before anything was staged, None if nobody measured;
     ``may_switch``: the admin allows another scheduler.
     """
     if facts.multipath:
-        return Refusal("it has several paths, each with a queue of its own")
+        return Untouched("it has several paths, each with a queue of its own")
     if idle_p99 is None and facts.nvme:
-        return Refusal("an NVMe disk, and nothing says that it is slow")
+        return Untouched("an NVMe disk, and nothing says that it is slow")
     if idle_p99 is not None and idle_p99 < _FAST:
-        return Refusal(f"it is fast: 99 % of the fsyncs take less than {idle_p99 * 1000:.1f} ms")
+        return Untouched(f"it is fast: 99 % of the fsyncs take less than {idle_p99 * 1000:.1f} ms")
     if facts.scheduler not in (_NONE, _DEADLINE):
-        return Refusal(f"its scheduler is {facts.scheduler}, for which nobody measured this")
+        return Untouched(f"its scheduler is {facts.scheduler}, for which nobody measured this")
     with_scheduler = facts.scheduler == _DEADLINE
     switch = may_switch and _DEADLINE in facts.schedulers and _NONE in facts.schedulers
     # Below a scheduler nr_requests is what may wait in it, not what the disk has: cut short, nothing is left to be
