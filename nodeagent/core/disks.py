@@ -76,6 +76,10 @@ class Disks:
     notes: tuple[str, ...] = ()
     """For people: what is unusual, and what it means for the limits."""
 
+    def meets(self, other: Disks) -> bool:
+        """Whether writers here and there wait for the same disk. If not, nobody has to be protected."""
+        return not {disk.number for disk in self.disks}.isdisjoint(disk.number for disk in other.disks)
+
 
 def find(top: DeviceNumber, lookup: Lookup) -> Disks | None:
     """None if ``top``, or what it stands on, is not to be seen."""

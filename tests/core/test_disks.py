@@ -64,6 +64,17 @@ def test_two_devices_with_one_disk_are_limited_once() -> None:
     assert together([one, two]) == one
 
 
+def test_whether_two_file_systems_meet() -> None:
+    nodes = (node(0, disk=5), node(1, 5, 6), node(2), node(5), node(6))
+    one, both, other = (below(top, *nodes) for top in (0, 1, 2))
+    assert one is not None
+    assert both is not None
+    assert other is not None
+    assert one.meets(both)
+    assert both.meets(one)
+    assert not one.meets(other)
+
+
 @st.composite
 def hosts(draw: st.DrawFn) -> dict[DeviceNumber, BlockNode]:
     """Stacks on three disks, two of them with a partition."""

@@ -42,11 +42,15 @@ STACKS = {
 OTHERS = ("/dev/mapper/vg-root", "/dev/dm-1", "/dev/mapper/none", "btrfs=8:16", "btrfs=8:3", "8:200")
 
 
+def needs_namespace(kind: str) -> None:
+    if os.geteuid() != 0 or subprocess.run(["unshare", kind, "true"], capture_output=True, timeout=20).returncode != 0:
+        pytest.skip("needs root and leave to make namespaces")
+
+
 @pytest.fixture(scope="module")
 def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """All questions to one process: starting it is what takes the time."""
-    if os.geteuid() != 0:
-        pytest.skip("needs root: a mount namespace with another /sys")
+    needs_namespace("-m")
     root = tmp_path_factory.mktemp("sysfs")
     lay_out(root)
     for device in ("sdb", "sdc"):
@@ -195,8 +199,7 @@ def test_the_source_of_a_mount_is_unescaped() -> None:
 
 def test_hotplug_is_heard() -> None:
     """From a udevd of our own, in a network namespace: its messages are multicast, and nobody else shall get ours."""
-    if os.geteuid() != 0:
-        pytest.skip("needs root: a network namespace")
+    needs_namespace("-n")
     done = subprocess.run(
         ["unshare", "-n", sys.executable, "-m", "tests.host.blockdev.plugged"],
         cwd=TREE,
