@@ -96,8 +96,9 @@ async def _original(ports: Ports, path: str) -> Snapshot:
 async def write(ports: Ports, update: Update) -> None:
     """All write steps, in order. Raises the adapter's error; the caller takes back what was written."""
     snapshots = await _remember(ports, update)
-    fresh = [s for s in snapshots if s.key in update.record.fresh]
-    await ports.store.keep_originals([s for s in fresh if not await _shipped(ports, s)])
+    if not update.record.merged:  # after that another OS is booted, which ships something else
+        fresh = [s for s in snapshots if s.key in update.record.fresh]
+        await ports.store.keep_originals([s for s in fresh if not await _shipped(ports, s)])
     tree = expand(update.new)
     paths = [step.path for step in update.writes if isinstance(step, WritePath)]
     await ports.store.add_made_dirs(await ports.files.missing_dirs(paths))

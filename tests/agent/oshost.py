@@ -42,7 +42,8 @@ def os_host(**units: FakeUnit) -> Host:
     world = World(units=base | named, deployments=[FIRST])
     world.shipped[A_DIGEST] = {"/etc/os": FileNode(b"a"), "/etc/chrony": FileNode(b"a")}
     world.shipped[B_DIGEST] = {"/etc/os": FileNode(b"b"), "/etc/chrony": FileNode(b"b")}
-    world.disk.update(world.shipped[A_DIGEST])
+    for path, node in world.shipped[A_DIGEST].items():
+        world.disk |= {path: node, f"/usr{path}": node}
     return Host(world)
 
 

@@ -152,6 +152,18 @@ async def test_what_the_merge_of_etc_takes_back_is_written_again() -> None:
     assert len(host.world.credentials) == 1, "staged once: the second reboot is for the files only"
 
 
+async def test_without_the_entry_it_is_as_the_booted_image_ships_it() -> None:
+    host = await at_old(on("a", "old"))
+    ships = host.world.disk["/etc/chrony"]
+    host.want(on("b", "new", {"/etc/chrony": "a"}))
+    await host.settle()
+    assert host.world.disk["/etc/chrony"] == ships
+    host.want(on("b", "later"))
+    await host.settle()
+    assert host.phase is Phase.IDLE, host.record
+    assert host.world.disk["/etc/chrony"] == host.world.disk["/usr/etc/chrony"] != ships
+
+
 async def test_a_service_that_fails_for_what_the_merge_took_back_is_no_reason_to_go_back() -> None:
     old, new = on("a", "old", {"/etc/chrony": "a"}, units=[UNIT]), on("b", "new", {"/etc/chrony": "a"}, units=[UNIT])
     host = await at_old(old)
