@@ -86,7 +86,7 @@ class Boot:
 class Vm(Asked):
     """Off until boot(); boot again after power_off() or a shutdown from inside."""
 
-    least_pause = 0.5
+    least_pause = 2.0  # without KVM a question keeps the guest busy for a good part of a second
 
     def __init__(
         self,
