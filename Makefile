@@ -48,7 +48,7 @@ host: venv ## ring 2, without ostree
 	@$(PYTEST) -q -n $(HOSTS) --dist worksteal $(RING2)
 
 ostree: venv ## ring 2, the part of it that boots from ostree: OS updates, power cuts
-	@$(PYTEST) -q -n 2 --dist worksteal $(OSTREE)
+	@$(PYTEST) -q -n 3 --dist worksteal $(OSTREE)
 
 cluster-tools: venv ## kube-apiserver and etcd for ring 3, found or built (minutes, once)
 	@$(BIN)/python -m integration.cluster.tools
@@ -60,6 +60,7 @@ vm: venv ## ring 4: a booted ostree system in QEMU (the first run makes its disk
 	@$(PYTEST) -q -n 2 --dist worksteal integration/vm
 
 integration: ostree cluster vm ## the rings that take longer, or need more than this machine has at first: see cluster-tools
+	@echo "make integration: rings 3 and 4, and the hosts that boot from ostree, passed"
 
 versions: venv ## ring 1 on every other supported Python of this machine
 	@packaging/versions.sh $(VENV)
