@@ -1,0 +1,97 @@
+"""How long a node is out of service for an update of the OS: ours against the order "drain, pull, stage, reboot".
+
+    .venv/bin/pytest -s integration/vm/bench_drained_window.py
+
+Prints one JSON object. Both go from A to the same image (B and 200 MB that A has not), on machines that go on from the
+same frozen guest, one after the other. The window begins where work would be taken off the node, and ends when the new
+OS serves:
+
+- `ours`: from the moment the agent's journal has it in the phase Leasing until it has the update as done, which
+  includes the verification after the boot.
+- `drain_first`: from the request to stage until the boot is complete (`systemctl is-system-running --wait`), the same
+  adapter and the same stand-in doing the work, with no file to write and nothing verified. The best case of that order.
+
+To drain takes no time here: there is no cluster, and it would be the same for both. The registry is a disk of the
+guest, so what a network would add to `drain_first` is not in it.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from integration.host import agent
+from integration.ostreehost import updates
+from integration.ostreehost.test_adapter import SCRIPT
+from integration.trees.tree import A, B, Part
+from integration.vm import nodes
+from integration.vm.conftest import VmMaker
+from integration.vm.registry import RegistryDisk
+
+LIMIT = 0.5  # of the project
+FILES, SIZE = 3200, 65536  # 200 MB
+TIMEOUT = 3600
+
+
+def _payload(root: Path) -> None:
+    directory = root / "usr/share/payload"
+    directory.mkdir(parents=True)
+    for number in range(FILES):
+        (directory / str(number)).write_bytes(random.Random(number).randbytes(SIZE))
+
+
+BIG = B.having(Part("payload", f"{FILES} {SIZE}".encode(), _payload))
+
+
+@pytest.mark.timeout(TIMEOUT)
+def test_drained_window(
+    make_registry: Callable[..., RegistryDisk], make_node: VmMaker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shelf = make_registry(A, BIG)
+    image = shelf.of(BIG)
+
+    node = make_node(media=shelf)
+    started = time.monotonic()
+    agent.apply(node, updates.config("b", image))
+    agent.wait_done(node, "b", TIMEOUT)
+    total = time.monotonic() - started
+    entries = agent.update_journal(node, agent.history(node)[0]["id"])
+    times = [(int(entry["__REALTIME_TIMESTAMP"]) / 1e6, entry) for entry in entries]
+    leased = next(at for at, entry in times if entry.get("NODEAGENT_PHASE") == "Leasing")
+    ours = times[-1][0] - leased
+    node.close()
+
+    node = make_node(media=shelf)
+    node.write("/run/adapter.py", SCRIPT)
+    python = ["/usr/lib/nodeagent/bin/python3", "-BIS", "/run/adapter.py"]
+    node.run(["systemctl", "stop", agent.UNIT])
+    started = time.monotonic()
+    staged = json.loads(node.run([*python, "stage", image.by_digest], timeout=TIMEOUT).stdout)
+    assert staged[0][0] == image.digest, staged
+    staging = time.monotonic() - started
+    node.run([*python, "unlock"], timeout=nodes.WAIT)
+    with node.rebooting(nodes.WAIT):
+        node.run(["systemctl", "reboot"])
+    drain_first = time.monotonic() - started
+    agent.wait_daemon(node, nodes.WAIT)
+    assert agent.status(node)["deployments"][0]["digest"] == image.digest
+
+    ratio = ours / drain_first
+    result = {
+        "schema": "nodeagent/bench-drained-window/v1",
+        "accelerator": node.hardware.accel,
+        "payload_bytes": FILES * SIZE,
+        "ours_seconds": round(ours, 1),
+        "ours_from_apply_seconds": round(total, 1),
+        "drain_first_seconds": round(drain_first, 1),
+        "drain_first_staging_seconds": round(staging, 1),
+        "ratio": round(ratio, 2),
+        "good": ratio <= LIMIT,
+    }
+    with capsys.disabled():
+        print(f"\n{json.dumps(result, indent=2)}")
