@@ -22,7 +22,7 @@ from integration.vm import nodes
 from integration.vm.machine import Vm
 from integration.vm.registry import RegistryDisk
 
-FEW = 3
+FEW = 1
 CUTS = int(os.environ.get("NODEAGENT_VM_CUTS", FEW))
 SEED = int(os.environ.get("NODEAGENT_VM_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 32)
 ARGUMENT = "ring=four"
