@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -90,11 +91,12 @@ async def test_what_it_tells(make: Make) -> None:
 # -- the other side goes away -----------------------------------------------------------------------------------------
 
 
-async def test_a_socket_where_nobody_listens_any_more(make: Make, tmp_path: Path) -> None:
-    transaction = await make(succeed)
-    await transaction.close()
-    assert (tmp_path / "txn.sock").exists()
-    assert await follow(transaction.address, QUICK, ignore) == LOST
+async def test_a_socket_where_nobody_listens_any_more(tmp_path: Path) -> None:
+    path = tmp_path / "txn.sock"
+    with socket.socket(socket.AF_UNIX) as stale:  # asyncio's servers take it with them since Python 3.13
+        stale.bind(str(path))
+    assert path.exists()
+    assert await follow(f"unix:path={path}", QUICK, ignore) == LOST
 
 
 async def test_no_socket_at_all(tmp_path: Path) -> None:
