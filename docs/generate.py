@@ -205,11 +205,15 @@ def bounds(kind: Any) -> str:
         return "true, false"
     if get_origin(kind) is Literal:
         return ", ".join(get_args(kind))
+    if get_origin(kind) is tuple:
+        return f"a list of {get_args(get_args(kind)[0])[1].description}"
     base, meta = get_args(kind)
     if base is float:
         return f"{meta.ge} to {meta.le} s"
     if base is int:
-        return f"{meta.ge} to {meta.le} MiB"
+        return f"{meta.ge} to {meta.le} {'nodes' if meta.description else 'MiB'}"
+    if meta.description:
+        return str(meta.description)
     return {r"^/[^\x00-\x1f]*$": "a path", r"^(/[^\x00-\x1f]*)?$": 'a path, or ""'}.get(meta.pattern, "a host name")
 
 

@@ -23,6 +23,13 @@ import msgspec
 from msgspec import Meta, Struct
 
 from nodeagent.errors import InvalidInput, Problem
+from nodeagent.settings_cluster import (
+    ClusterSettings,
+    DrainSettings,
+    EtcdSettings,
+    SlotSettings,
+    WindowSettings,
+)
 
 __all__ = [
     "DIRECTORIES",
@@ -31,6 +38,7 @@ __all__ = [
     "LeaseSettings",
     "Loaded",
     "Log",
+    "MetricsSettings",
     "OsSettings",
     "RebootSettings",
     "Settings",
@@ -132,6 +140,13 @@ class OsSettings(Struct, frozen=True, forbid_unknown_fields=True):
     no_progress: Annotated[float, Meta(ge=60, le=10800)] = 1800
 
 
+class MetricsSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """``file``: where metrics are written for the textfile collector of node_exporter, which is given the directory;
+    "" for nowhere. The default costs one write to memory when something happens."""
+
+    file: OptionalPath = "/run/nodeagent/metrics.prom"
+
+
 class Log(Struct, frozen=True, forbid_unknown_fields=True):
     """``level``: the least important messages that are written. info: about ten lines for each update."""
 
@@ -169,7 +184,13 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     verify: Verify = Verify()
     lease: LeaseSettings = LeaseSettings()
     os: OsSettings = OsSettings()
+    metrics: MetricsSettings = MetricsSettings()
     log: Log = Log()
+    cluster: ClusterSettings = ClusterSettings()
+    drain: DrainSettings = DrainSettings()
+    slots: SlotSettings = SlotSettings()
+    windows: WindowSettings = WindowSettings()
+    etcd: EtcdSettings = EtcdSettings()
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +238,8 @@ GROUPS = frozenset(key.split(".")[0] for key in KNOBS if "." in key)
 def flatten(settings: Settings) -> dict[str, Any]:
     """Dotted key to value, in the order of the documentation."""
     tree = msgspec.to_builtins(settings)
-    return {key: tree[key] if "." not in key else tree[key.split(".")[0]][key.split(".")[1]] for key in KNOBS}
+    values = {key: tree[key] if "." not in key else tree[key.split(".")[0]][key.split(".")[1]] for key in KNOBS}
+    return {key: list(value) if isinstance(value, tuple) else value for key, value in values.items()}
 
 
 def find(directories: Sequence[str | Path] = DIRECTORIES) -> list[Path]:
@@ -338,11 +360,15 @@ def _expected(kind: Any) -> str:
         return "must be true or false"
     if get_origin(kind) is Literal:
         return "must be one of " + ", ".join(get_args(kind))
+    if get_origin(kind) is tuple:
+        return f"must be a list, each {get_args(get_args(kind)[0])[1].description}"
     base, meta = get_args(kind)
     if base is float:
         return f"must be a number of seconds from {meta.ge} to {meta.le}"
     if base is int:
-        return f"must be a whole number of MiB from {meta.ge} to {meta.le}"
+        return f"must be {meta.description or 'a whole number of MiB'} from {meta.ge} to {meta.le}"
+    if meta.description:
+        return f"must be {meta.description}"
     return (
         "must be a node name: lower case letters, digits, - and ." if kind is NodeName else "must be an absolute path"
     )

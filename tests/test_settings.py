@@ -96,6 +96,23 @@ TABLE = [
     ("state_dir: ''", "/50-x.yaml:1: state_dir must be an absolute path"),
     ("node_name: Worker_1", "/50-x.yaml:1: node_name must be a node name: lower case letters, digits, - and ."),
     ("log: {level: loud}", "/50-x.yaml:1: log.level must be one of debug, info, warning, error"),
+    (
+        "slots: {max_unavailable: 0}",
+        "/50-x.yaml:1: slots.max_unavailable must be a whole number of nodes from 1 to 10000",
+    ),
+    (
+        "slots: {pool: Workers}",
+        '/50-x.yaml:1: slots.pool must be a pool\'s name (lower case letters, digits, -; 40 at most) or ""',
+    ),
+    (
+        "windows: {open: ['sat 25:00 10']}",
+        '/50-x.yaml:1: windows.open must be a list, each "DAYS HH:MM MINUTES", as in "sat,sun 02:00 120"; '
+        "without days for every day",
+    ),
+    (
+        "slots: {fleetlock: 'https://me@lock'}",
+        '/50-x.yaml:1: slots.fleetlock must be an address as in https://host/path, or ""',
+    ),
     ("lease: {retry: 1}\nlease: {retry: 2}", "/50-x.yaml:2: lease.retry is set twice in this file"),
     ("- a\n", "/50-x.yaml:1: must be a mapping of keys to values"),
     ("a: [", "/50-x.yaml:1: expected the node content, but found '<stream end>'"),
@@ -136,6 +153,12 @@ def test_bounds_are_inclusive() -> None:
     assert settings("verify.timeout", 900).verify.timeout == 900
     assert settings("reboot.grace", 30).reboot.grace == 30
     assert settings("policy", "").policy == ""
+
+
+def test_windows_are_lists_in_and_out() -> None:
+    settings = check({"windows.open": Value(["sat,sun 02:00 120", "22:30 60"], "x")})
+    assert settings.windows.open == ("sat,sun 02:00 120", "22:30 60")
+    assert flatten(settings)["windows.open"] == ["sat,sun 02:00 120", "22:30 60"]
 
 
 def test_an_empty_file_is_no_error(tmp_path: Path) -> None:

@@ -44,6 +44,8 @@ def _yaml(value: Any) -> str:
             return "true" if value else "false"
         case float():
             return f"{value:g}"
+        case list():
+            return "[" + ", ".join(f'"{item}"' for item in value) + "]"
         case _:
             return str(value) or '""'
 
