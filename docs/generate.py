@@ -18,6 +18,7 @@ from nodeagent.cli.main import main as cli
 from nodeagent.core import hints
 from nodeagent.core.change import Action
 from nodeagent.core.domain import RuleEntry, SocketHealth
+from nodeagent.core.metrics import FAMILIES, HISTORY
 from nodeagent.core.phase import DEADLINE, DISRUPTIVE, Phase, graph
 from nodeagent.core.policy import SSHKEY
 from nodeagent.core.record import Record
@@ -242,6 +243,14 @@ def messages() -> str:
     return table(["entry", "priority", "MESSAGE_ID"], rows)
 
 
+def metrics() -> str:
+    rows = [
+        [code(f.name), f.kind.value, ", ".join(map(code, f.labels)), f.help, "yes" if f in HISTORY else ""]
+        for f in FAMILIES
+    ]
+    return table(["metric", "type", "labels", "what", "after a restart"], rows)
+
+
 PARTS: Mapping[str, Mapping[str, Callable[[], str]]] = {
     "README.md": {"plan": plan},
     "docs/architecture.md": {"phases": phase_graph},
@@ -253,6 +262,7 @@ PARTS: Mapping[str, Mapping[str, Callable[[], str]]] = {
         "checks": checks,
         "health": health,
     },
+    "docs/metrics.md": {"metrics": metrics},
     "docs/operations.md": {"settings": settings, "phases": phases, "reasons": reasons, "messages": messages},
 }
 

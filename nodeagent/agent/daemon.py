@@ -18,6 +18,7 @@ from nodeagent.agent.api import Api
 from nodeagent.agent.context import Limits, Ports
 from nodeagent.agent.deployments import Os
 from nodeagent.agent.loop import Loop
+from nodeagent.agent.metrics import Metrics
 from nodeagent.agent.preflight import Desired, Preflight
 from nodeagent.agent.report import Report, ReportedLease
 from nodeagent.agent.service import serve
@@ -106,6 +107,7 @@ class Daemon:
             reporter=report,
         )
         self.report = report
+        self.metrics = Metrics(store, clock, settings.metrics.file)
         self._units = units
         self.loop = Loop(
             self.ports,
@@ -149,6 +151,7 @@ class Daemon:
             free = settings.os.free_space << 20
             self.ports.os.use(adapter.RpmOstree(self._units, min_free=free, timing=timing(settings)))
         self.settings = settings
+        self.metrics.use(settings.metrics.file)
         log.setup(settings.log.level)
         self.loop.executor.limits = limits(settings)
         self.loop.preflight = self._preflight()
@@ -240,6 +243,7 @@ async def run(settings: Settings, notifier: Notifier) -> None:
             await daemon.sweep()
             report.add(to_journal)
             report.add(to_notify(notifier.status))
+            report.add(daemon.metrics.sink)
             async with serve(bus, daemon.api, report):
                 report.emit(Event(EventKind.STARTED, report.status.phase, __version__))
                 notifier.ready()
@@ -247,7 +251,7 @@ async def run(settings: Settings, notifier: Notifier) -> None:
                 watches = [config_file.watch(path, daemon.loop.look_again) for path in watched]
                 # Not before we are ready: the other side may have to be started first.
                 shown = [os.tell()] if os is not None else []
-                await _until(stop, daemon.loop.run(), _watchdog(notifier), *watches, *shown)
+                await _until(stop, daemon.loop.run(), daemon.metrics.run(), _watchdog(notifier), *watches, *shown)
                 notifier.stopping()
                 report.emit(Event(EventKind.STOPPED, report.status.phase))
         finally:

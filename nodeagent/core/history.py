@@ -32,4 +32,5 @@ def entry_of(record: Record, plan: Plan, now: str, outcome: str, reason: str = "
         seconds=seconds_between(record.started, now),
         reason=reason,
         message=message,
+        fallback=bool(record.fallback),
     )

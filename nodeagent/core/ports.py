@@ -274,6 +274,7 @@ class HistoryEntry:
     seconds: float
     reason: str = ""
     message: str = ""
+    fallback: bool = False  # a reboot that the plan had not, because an action failed
 
 
 class Store(Protocol):

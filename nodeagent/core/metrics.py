@@ -1,0 +1,134 @@
+"""What a monitoring system gets to see: the status and the tally as Prometheus metrics.
+
+Names, labels and meanings are an interface (docs/metrics.md has the table, made from ``FAMILIES``). Labels have few
+values each: phases, reasons, outcomes, names of configs. Times are seconds since the epoch, so that "how long by now"
+is asked when it is asked: nothing is written while nothing happens.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from nodeagent.core.exposition import Family, Kind, Sample
+from nodeagent.core.kubetime import parse_time
+from nodeagent.core.phase import Phase
+from nodeagent.core.status import Status
+from nodeagent.core.tally import BOUNDS, Tally
+
+__all__ = ["FAMILIES", "HISTORY", "OUTCOMES", "samples"]
+
+OUTCOMES = ("done", "done-after-fallback", "reverted", "degraded")
+
+INFO = Family("nodeagent_info", Kind.GAUGE, "The daemon is up; its version. Always 1.", ("version",))
+PHASE = Family("nodeagent_phase", Kind.GAUGE, "1 for the phase that the agent is in, 0 for the others.", ("phase",))
+PHASE_START = Family(
+    "nodeagent_phase_start_timestamp_seconds", Kind.GAUGE, "When this phase was entered, since the epoch."
+)
+REASON = Family(
+    "nodeagent_reason", Kind.GAUGE, "Why the agent is degraded, or what it waits for. Absent without one.", ("reason",)
+)
+CONFIG = Family(
+    "nodeagent_config_info",
+    Kind.GAUGE,
+    "The config that is in force and the one that is wanted.",
+    ("current", "desired"),
+)
+IN_SYNC = Family("nodeagent_config_in_sync", Kind.GAUGE, "1 if the config that is wanted is the one in force.")
+DRIFTED = Family(
+    "nodeagent_drifted", Kind.GAUGE, "1 if an update is refused because somebody else changed managed files."
+)
+DEPLOYMENT = Family(
+    "nodeagent_deployment_info",
+    Kind.GAUGE,
+    "The deployments that are booted or staged.",
+    ("state", "checksum", "version"),
+)
+LEASE = Family(
+    "nodeagent_lease_held", Kind.GAUGE, "Who holds this node. Absent when nobody does.", ("backend", "holder")
+)
+LEASE_START = Family("nodeagent_lease_start_timestamp_seconds", Kind.GAUGE, "Since when, since the epoch.")
+UPDATES = Family("nodeagent_updates_total", Kind.COUNTER, "Updates that ended, by outcome.", ("outcome",))
+DURATION = Family(
+    "nodeagent_update_duration_seconds", Kind.HISTOGRAM, "From the start of an update to its end, reboots included."
+)
+ENDED = Family(
+    "nodeagent_last_update_end_timestamp_seconds", Kind.GAUGE, "When the last update ended, since the epoch."
+)
+REBOOTS = Family("nodeagent_reboots_total", Kind.COUNTER, "Boots that came in the middle of an update.")
+AVOIDED = Family(
+    "nodeagent_reboots_avoided_total", Kind.COUNTER, "Updates that changed the host and were verified without a reboot."
+)
+FALLBACKS = Family(
+    "nodeagent_fallbacks_total", Kind.COUNTER, "Updates that rebooted because an action failed, however they ended."
+)
+REFUSED = Family(
+    "nodeagent_refused_total", Kind.COUNTER, "Desired configs that were not begun, by reason.", ("reason",)
+)
+PHASE_SECONDS = Family(
+    "nodeagent_phase_seconds_total",
+    Kind.COUNTER,
+    "Time spent in phases that are over: Leasing waits for the lease, Draining drains, Staging stages.",
+    ("phase",),
+)
+FETCHED = Family("nodeagent_staging_fetched_bytes_total", Kind.COUNTER, "Bytes of OS images that were fetched.")
+
+# In the order of the page.
+HISTORY = (UPDATES, DURATION, ENDED, REBOOTS, AVOIDED, FALLBACKS)  # these go on after a restart
+FAMILIES = (
+    *(INFO, PHASE, PHASE_START, REASON, CONFIG, IN_SYNC, DRIFTED, DEPLOYMENT, LEASE, LEASE_START),
+    *HISTORY,
+    *(REFUSED, PHASE_SECONDS, FETCHED),
+)
+
+
+def samples(status: Status, tally: Tally, version: str) -> Iterator[Sample]:
+    yield from _standing(status, version)
+    yield from _lease(status)
+    yield from _history(tally)
+    for reason, count in sorted(tally.refused.items()):
+        yield REFUSED.at(count, reason)
+    for phase in Phase:
+        yield PHASE_SECONDS.at(tally.phases.get(phase, 0.0), phase)
+    yield FETCHED.at(tally.fetched)
+
+
+def _standing(status: Status, version: str) -> Iterator[Sample]:
+    yield INFO.at(1, version)
+    for phase in Phase:
+        yield PHASE.at(status.phase is phase, phase)
+    if (since := parse_time(status.since)) is not None:
+        yield PHASE_START.at(since)
+    if status.reason:
+        yield REASON.at(1, status.reason)
+    yield CONFIG.at(1, status.current, status.desired)
+    yield IN_SYNC.at(status.current == status.desired)
+    yield DRIFTED.at(status.reason == "Drifted")
+    for found in status.deployments:
+        for state, is_so in (("booted", found.booted), ("staged", found.staged)):
+            if is_so:
+                yield DEPLOYMENT.at(1, state, found.checksum, found.version)
+
+
+def _lease(status: Status) -> Iterator[Sample]:
+    if status.lease is None:
+        return
+    yield LEASE.at(1, status.backend, status.lease.name)
+    if (since := parse_time(status.lease.since)) is not None:
+        yield LEASE_START.at(since)
+
+
+def _history(tally: Tally) -> Iterator[Sample]:
+    for outcome in sorted({*OUTCOMES, *tally.updates}):
+        yield UPDATES.at(tally.updates[outcome], outcome)
+    below = 0
+    for bound, count in zip((*BOUNDS, math.inf), tally.lengths, strict=True):
+        below += count
+        yield DURATION.at(below, suffix="_bucket", le=bound)
+    yield DURATION.at(tally.seconds, suffix="_sum")
+    yield DURATION.at(below, suffix="_count")
+    if tally.ended is not None:
+        yield ENDED.at(tally.ended)
+    yield REBOOTS.at(tally.reboots)
+    yield AVOIDED.at(tally.avoided)
+    yield FALLBACKS.at(tally.fallbacks)

@@ -1,0 +1,86 @@
+"""What has happened so far, counted: from the history what ended, from the events the rest.
+
+The history outlives the process, so what comes of it goes on after a restart, and a reboot that an update made is
+counted although nobody was there to count it. The rest begins at nought with each start of the daemon.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from nodeagent.core.events import Event, EventKind
+from nodeagent.core.kubetime import parse_time
+from nodeagent.core.phase import Phase
+from nodeagent.core.ports import HistoryEntry
+from nodeagent.core.status import Status
+
+__all__ = ["BOUNDS", "Tally"]
+
+BOUNDS = (1.0, 5.0, 15.0, 60.0, 180.0, 600.0, 1800.0, 3600.0, 10800.0)
+"""Seconds of a whole update: from one that only writes a file to an OS image through a slow link."""
+
+
+@dataclass(slots=True)
+class Tally:
+    # From the history.
+    updates: Counter[str] = field(default_factory=Counter)  # by outcome
+    lengths: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS) + 1))  # by the first bound that fits
+    seconds: float = 0.0
+    reboots: int = 0
+    avoided: int = 0
+    fallbacks: int = 0
+    ended: float | None = None  # epoch of the last end
+
+    # From the events.
+    refused: Counter[str] = field(default_factory=Counter)  # by reason
+    phases: dict[Phase, float] = field(default_factory=dict)  # seconds in each
+    fetched: int = 0  # bytes of OS images
+
+    _phase: Phase | None = None
+    _since: float = 0.0
+    _fetching: int = 0
+    _newest: HistoryEntry | None = None
+    _read: bool = False
+
+    def told(self, event: Event, status: Status, at: float) -> None:
+        """``status`` is that after the event, ``at`` the time in seconds on a steady clock."""
+        if status.phase is not self._phase:
+            if self._phase is not None:  # what was before the daemon was up is nobody's
+                self.phases[self._phase] = self.phases.get(self._phase, 0.0) + at - self._since
+            self._phase, self._since, self._fetching = status.phase, at, 0
+        if event.kind is EventKind.REFUSED:
+            self.refused[event.reason] += 1
+        elif event.kind is EventKind.STAGING and isinstance(now := event.fields.get("fetched_bytes"), int):
+            # It counts up, and from nought again with each try.
+            self.fetched += now - self._fetching if now >= self._fetching else now
+            self._fetching = now
+
+    def read(self, entries: Sequence[HistoryEntry], limit: int) -> None:
+        """``entries`` is the history, the newest first, of which no more than ``limit`` are kept.
+
+        When it is full at the start nobody knows what fell out of it, so counting begins at nought: a counter that
+        went down a little would be taken for one that began anew, and all that is left for new.
+        """
+        fresh: list[HistoryEntry] = []
+        for entry in entries:
+            if entry == self._newest:
+                break
+            fresh.append(entry)
+        if self._read or len(entries) < limit:
+            for entry in reversed(fresh):
+                self._count(entry)
+        self._read = True
+        if entries:
+            self._newest = entries[0]
+            self.ended = parse_time(entries[0].finished)
+
+    def _count(self, entry: HistoryEntry) -> None:
+        self.updates[entry.outcome] += 1
+        self.lengths[bisect_left(BOUNDS, entry.seconds)] += 1
+        self.seconds += entry.seconds
+        self.reboots += entry.reboots
+        self.avoided += entry.reboot_avoided
+        self.fallbacks += entry.fallback or entry.outcome == "done-after-fallback"
