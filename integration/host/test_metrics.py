@@ -1,4 +1,4 @@
-"""The metrics of a real daemon: there for an exporter that is not root, right after a fallback reboot, gone at a stop."""
+"""The metrics of a real daemon: there for an exporter that is not root, after a fallback reboot, gone at a stop."""
 
 from __future__ import annotations
 
