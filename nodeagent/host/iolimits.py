@@ -129,13 +129,18 @@ class UnitIo:
 
     # -- what the kernel holds ------------------------------------------------------------------------------------
 
+    async def cgroup(self) -> Path | None:
+        """Where its tasks are; None while it does not run."""
+        found = await self._get("ControlGroup")
+        return self._cgroups / str(found).lstrip("/") if found else None
+
     async def _settled(self, right: Callable[[IoMax], bool]) -> str | None:
         """None once the kernel agrees, or if the unit does not run (systemd applies it when it starts); after a while
         what the kernel has instead."""
         loop = asyncio.get_running_loop()
         until = loop.time() + _AGREES_WITHIN
-        while cgroup := await self._get("ControlGroup"):
-            text = await asyncio.to_thread(_text, self._cgroups / str(cgroup).lstrip("/") / _IO_MAX)
+        while cgroup := await self.cgroup():
+            text = await asyncio.to_thread(_text, cgroup / _IO_MAX)
             if right(parse_io_max(text)):
                 return None
             if loop.time() >= until:

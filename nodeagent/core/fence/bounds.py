@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-__all__ = ["FENCE_BOUNDS", "Bounds", "floor_at"]
+__all__ = ["FENCE_BOUNDS", "Bounds", "careful", "floor_at"]
 
 _MARGIN = 1.1  # over what a deadline needs: the bytes that are left are an estimate
 _LATE = 0.5  # part of the time after which the floor rises, when nobody knows how much is left
@@ -43,6 +43,17 @@ class Bounds:
 
 
 FENCE_BOUNDS = Bounds()
+
+_CAREFUL = 8e6  # bytes a second, the floor where throttled data can hold up a journal
+_METADATA_OVERTAKES = (6, 12)  # the first kernel that lets it (29390bb5661d, "blk-throttle: support prioritized ...")
+
+
+def careful(bounds: Bounds, filesystem: str, kernel: str) -> Bounds:
+    """With a floor for this file system and this kernel release, such as "xfs" and "6.12.0-55.el10.x86_64"."""
+    numbers = tuple(int(part) if part.isdigit() else 0 for part in kernel.replace("-", ".").split(".")[:2])
+    if filesystem != "ext4" and numbers >= _METADATA_OVERTAKES:
+        return bounds
+    return replace(bounds, floor=max(bounds.floor, _CAREFUL))
 
 
 def floor_at(bounds: Bounds, elapsed: float, left: float | None) -> float:

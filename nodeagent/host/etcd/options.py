@@ -13,7 +13,16 @@ from pathlib import PurePosixPath
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
-__all__ = ["Endpoints", "Options", "endpoints", "from_argv", "from_config", "from_environment", "from_pod"]
+__all__ = [
+    "Endpoints",
+    "Options",
+    "endpoints",
+    "from_argv",
+    "from_config",
+    "from_environment",
+    "from_pod",
+    "metrics_urls",
+]
 
 KEPT = frozenset(
     {
@@ -24,6 +33,7 @@ KEPT = frozenset(
         "trusted-ca-file",
         "listen-client-urls",
         "listen-client-http-urls",
+        "listen-metrics-urls",
         "advertise-client-urls",
         "initial-cluster",
     }
@@ -131,6 +141,12 @@ def endpoints(options: Options) -> Endpoints:
         tuple(url for url in dict.fromkeys(others) if url not in ours),
         first.port if http else None,
     )
+
+
+def metrics_urls(options: Options) -> Sequence[str]:
+    """Pages of metrics, best first: etcd serves them where it was told to, and beside its API."""
+    own = sorted(_urls(options.get("listen-metrics-urls")), key=lambda url: urlsplit(url).hostname not in LOCAL)
+    return tuple(dict.fromkeys(f"{url}/metrics" for url in (*own, *endpoints(options).ours)))
 
 
 def _urls(value: str) -> list[str]:

@@ -1,0 +1,234 @@
+"""The I/O fence around whatever one unit writes, for as long as a block lasts.
+
+    async with Bus() as bus:
+        victim = await find_etcd()                      # or Victim(directory=Path("/var/lib/etcd"))
+        async with fenced("rpm-ostreed.service", victim, bus=bus, undo=FileUndo(Path("/run/x"))) as fence:
+            ...                                         # stage; fence.view says how it stands
+
+It finds the disk (of ``paths``: the first that is on one), puts back what a killed run left in ``undo``, measures the
+idle disk for ``terms.baseline`` seconds, sets what is static, and lets ``core.fence.controller`` decide once a second
+until the block ends. Then, also after an error or a cancellation, everything is as it was found, read back, and what
+could not be put back is in ``fence.left``.
+
+The fence never fails the block: what keeps it from working is in ``fence.view.missing`` (or, with ``active`` false,
+in its ``reason`` and ``message``), and the block runs without. ``tell`` is called with a new view at each turn, from
+the event loop. Nothing here needs the daemon; root, and systemd on ``bus``, are what it takes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from nodeagent.core.disks import Disks
+from nodeagent.core.fence.bounds import FENCE_BOUNDS, Bounds, careful
+from nodeagent.core.fence.controller import begin, step
+from nodeagent.core.fence.signals import weigh
+from nodeagent.core.fence.view import FenceView
+from nodeagent.errors import AgentError, Terminal
+from nodeagent.host.blockdev.find import SYSROOT, find_disks, mounted_at
+from nodeagent.host.bus import Bus
+from nodeagent.host.fence.hands import HERE, Hands, Reach, recover
+from nodeagent.host.fence.hearing import Hearing, hearing
+from nodeagent.host.fence.victim import Victim
+from nodeagent.host.undo import Undo
+
+__all__ = ["Fence", "Terms", "fenced"]
+
+TURN = 1.0
+"""Seconds between two decisions; sooner if the victim's cgroup calls."""
+LEAVE = 30.0
+"""Seconds that putting everything back may take. Reading limits back takes a few, a stuck disk for ever."""
+_MOUNTS = Path("/proc/self/mountinfo")
+
+Find = Callable[[Sequence[str]], Coroutine[None, None, Disks]]
+Tell = Callable[[FenceView], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What an admin may choose. ``baseline``: seconds; ``idle_p99``: seconds, if it was measured before, then it is not
+    again; ``memory_high`` in bytes and ``cpu_weight`` (1 to 10000) None: as they are."""
+
+    bounds: Bounds = FENCE_BOUNDS
+    baseline: float = 10.0
+    idle_p99: float | None = None
+    may_switch: bool = False
+    memory_high: int | None = None
+    cpu_weight: int | None = None
+
+
+class Fence:
+    """``view`` is how it stands, or stood last; ``left`` what could not be put back, known when the block has ended;
+    ``idle_p99`` what was measured, in seconds."""
+
+    def __init__(self, tell: Tell) -> None:
+        self.view = FenceView(active=False)
+        self.left: list[str] = []
+        self.idle_p99: float | None = None
+        self._tell = tell
+
+    def say(self, view: FenceView) -> None:
+        self.view = view
+        self._tell(view)
+
+
+@asynccontextmanager
+async def fenced(
+    unit: str,
+    victim: Victim,
+    *,
+    bus: Bus,
+    undo: Undo,
+    terms: Terms = Terms(),
+    tell: Tell = lambda _view: None,
+    paths: Sequence[str] = SYSROOT,
+    find: Find = find_disks,
+    reach: Reach = HERE,
+) -> AsyncIterator[Fence]:
+    fence = Fence(tell)
+    async with AsyncExitStack() as stack:
+        try:
+            _was, failed = await recover(bus, undo, reach)
+            if failed:
+                raise Terminal("; ".join(failed), reason="FenceNotRecovered")
+            disks = await _disks(victim, paths, find)
+            heard = await stack.enter_async_context(hearing(victim, reach.cgroups, reach.proc))
+            if terms.idle_p99 is None:
+                fence.idle_p99 = await heard.idle(terms.baseline)
+            else:
+                fence.idle_p99 = terms.idle_p99
+                heard.expect(terms.idle_p99)
+            hands = Hands(bus, undo, unit, disks, victim.pids, reach)
+            stack.push_async_callback(_put_back, fence, hands)
+            if not await hands.reach_out(
+                fence.idle_p99,
+                may_switch=terms.may_switch,
+                memory_high=terms.memory_high,
+                cpu_weight=terms.cpu_weight,
+            ):
+                raise Terminal("; ".join(hands.missing), reason="NothingToLimit")
+            bounds = careful(terms.bounds, *await asyncio.to_thread(_ground, paths))
+            turns = _Turns(fence, hands, heard, bounds)
+            await turns.begin()
+            task = asyncio.create_task(turns.run())
+            stack.push_async_callback(_stopped, task)
+        except AgentError as error:
+            fence.say(replace(fence.view, active=False, reason=error.reason, message=error.message))
+        yield fence
+
+
+class _Turns:
+    def __init__(self, fence: Fence, hands: Hands, heard: Hearing, bounds: Bounds) -> None:
+        self._fence = fence
+        self._hands = hands
+        self._heard = heard
+        self._bounds = bounds
+        self._shapes = hands.shapes
+        self._state = begin(_now(), self._shapes, bounds)
+        self._throttled = 0.0
+        self._at = _now()
+
+    async def begin(self) -> None:
+        await self._hands.writing()
+        await self._hold("")
+
+    async def run(self) -> None:
+        """Until it is cancelled. An error of ours opens everything: nobody would loosen it again."""
+        try:
+            while True:
+                await self._turn()
+        except Exception as error:  # noqa: BLE001 - the update goes on without a fence, whatever it is
+            self._fence.left = await self._hands.restore()
+            message = f"{type(error).__name__}: {error}"
+            self._fence.say(replace(self._fence.view, active=False, reason="FenceFailed", message=message))
+
+    async def _turn(self) -> None:
+        brake = self._state.decision.limits.brake
+        await (self._heard.listen(TURN) if brake is None else self._hands.brake(brake))
+        now = _now()
+        reading = weigh(self._heard.readings(), now, self._bounds.stale)
+        writing = await self._hands.writing()
+        if self._hands.shapes != self._shapes:
+            self._shapes = self._hands.shapes
+            self._state = replace(begin(now, self._shapes, self._bounds), started=self._state.started)
+        self._state = step(self._state, now, reading, self._shapes, self._bounds, writing=writing)
+        await self._hold("" if reading is None else str(reading.source))
+
+    async def _hold(self, source: str) -> None:
+        decision, now = self._state.decision, _now()
+        if _capped(self._fence.view):
+            self._throttled += now - self._at
+        self._at = now
+        await self._hands.hold(decision.limits)
+        capped = decision.limits.write_bps is not None or decision.limits.write_iops is not None
+        self._fence.say(
+            FenceView(
+                active=True,
+                reason=str(decision.why),
+                message=decision.because,
+                write_bps=round(self._state.rate) if capped and self._state.rate is not None else None,
+                write_iops=decision.limits.write_iops,
+                p99=self._heard.p99(),
+                exceedances=round(self._heard.exceedances),
+                throttled=self._throttled,
+                seconds=now - self._state.started,
+                source=source or self._fence.view.source,
+                missing=(*self._hands.missing, *self._heard.missing),
+            )
+        )
+
+
+def _capped(view: FenceView) -> bool:
+    return view.active and view.write_bps is not None
+
+
+async def _disks(victim: Victim, paths: Sequence[str], find: Find) -> Disks:
+    """``Terminal`` (``OtherDisk``) if the victim has one of its own."""
+    disks = await find(paths)
+    if victim.directory is not None:
+        theirs = await find((str(victim.directory),))
+        if not disks.meets(theirs):
+            names = " and ".join(disk.path for disk in theirs.disks)
+            raise Terminal(f"{victim.directory} is on {names}, where the update does not write", reason="OtherDisk")
+    return disks
+
+
+def _ground(paths: Sequence[str]) -> tuple[str, str]:
+    """Type of the file system that is written to, and the kernel's release."""
+    mounts = _MOUNTS.read_text()
+    kinds = (mounted_at(os.path.realpath(path), mounts)[0] for path in paths if Path(path).exists())
+    return next(kinds, ""), os.uname().release
+
+
+async def _put_back(fence: Fence, hands: Hands) -> None:
+    """To its end, also when we are cancelled meanwhile, but not for ever."""
+    task = asyncio.create_task(hands.restore())
+    until = _now() + LEAVE
+    cancelled = False
+    while not task.done() and (left := until - _now()) > 0:
+        try:
+            await asyncio.wait({task}, timeout=left)
+        except asyncio.CancelledError:
+            cancelled = True
+    if task.done():
+        fence.left = task.result()
+    else:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        fence.left = [f"not everything was put back within {LEAVE:.0f} s"]
+    if cancelled:
+        raise asyncio.CancelledError
+
+
+async def _stopped(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,217 @@
+"""Everything that the fence moves: caps and freezer of the unit, queues of disks, I/O priorities.
+
+What fails is told in ``missing`` and not tried again, except for caps, which are asked for again at each turn: the
+kernel may have been slow. ``restore`` puts everything back, whatever of it fails; what could not be put back stays in
+``undo``, and ``recover`` tries again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from nodeagent.core.disks import BlockNode, Disks
+from nodeagent.core.fence.controller import Brake, Limits
+from nodeagent.core.fence.shape import Shape, Untouched, ladder
+from nodeagent.errors import AgentError
+from nodeagent.host import iolimits, queue
+from nodeagent.host.bus import Bus
+from nodeagent.host.fence.priorities import IoPriority, Priorities
+from nodeagent.host.iolimits import UnitIo
+from nodeagent.host.queue import Queue, SysfsQueue
+from nodeagent.host.undo import Undo
+
+__all__ = ["HERE", "Hands", "Reach", "recover"]
+
+_WROTE = "wbytes="
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """Where hands are put; other places than the kernel's are for tests."""
+
+    cgroups: Path = Path("/sys/fs/cgroup")
+    disks: Path = Path("/sys/dev/block")
+    priorities: IoPriority | None = None
+    proc: Path = Path("/proc")
+
+
+HERE = Reach()
+
+
+class Hands:
+    """On one unit and the disks below it; ``reach_out`` first. ``pids``: the victim's processes now."""
+
+    def __init__(
+        self, bus: Bus, undo: Undo, unit: str, disks: Disks, pids: Callable[[], Sequence[int]], reach: Reach
+    ) -> None:
+        self.shapes: tuple[Shape, ...] = ()
+        """What the queues may be given; none where they stay as they are."""
+        self.missing: list[str] = list(disks.notes)
+        self._name = unit
+        self._disks = disks
+        self._pids = pids
+        self._unit = UnitIo(bus, undo, unit, reach.cgroups)
+        self._queues = [Queue(disk, undo, SysfsQueue(str(disk.number), reach.disks)) for disk in disks.disks]
+        self._priorities = Priorities(undo, reach.priorities, reach.proc)
+        self._limiting = self._braking = self._shaping = False
+        self._prioritising = True
+        self._caps: tuple[int | None, int | None] | None = None
+        self._wrote: tuple[float, int] | None = None
+
+    async def reach_out(
+        self, idle_p99: float | None, *, may_switch: bool, memory_high: int | None, cpu_weight: int | None
+    ) -> bool:
+        """Finds out what can be moved here, and sets what stays as long as we do. False: nothing can. Queues are given
+        their tight shape, or it is not known whether they take one."""
+        self._limiting = self._braking = await self._tried(self._unit.begin())
+        if self._limiting:
+            await self._tried(self._unit.hold_static(memory_high=memory_high, cpu_weight=cpu_weight))
+        shapes = await self._ladder(idle_p99, may_switch=may_switch)
+        if isinstance(shapes, Untouched):
+            self._miss(f"queues stay as they are: {shapes.why}")
+        elif await self._tried(self._apply(shapes[-1])):
+            self.shapes, self._shaping = shapes, True
+        return self._limiting or bool(self.shapes)
+
+    async def hold(self, limits: Limits) -> None:
+        """From now on. For each turn, also when nothing changed: tasks come and go. ``shapes`` is empty afterwards if
+        the queues do not take any more."""
+        if limits.shape is not None:
+            if not await self._tried(self._apply(limits.shape)):
+                self.shapes = ()
+            self._shaping = True
+            if limits.shape.priorities:
+                await self._prioritise()
+        elif self._shaping:
+            self._shaping = not await self._tried(self._unshape())
+        caps = (limits.write_bps, limits.write_iops)
+        if self._limiting and caps != self._caps:
+            self._caps = caps if await self._tried(self._unit.hold(self._disks.limits, *caps)) else None
+
+    async def brake(self, brake: Brake) -> None:
+        """One turn of it: frozen, then thawed."""
+        if self._braking:
+            self._braking = await self._tried(self._unit.freeze())
+            try:
+                await asyncio.sleep(brake.frozen)
+            finally:
+                await self._tried(self._unit.thaw())
+            await asyncio.sleep(brake.thawed)
+        else:
+            await asyncio.sleep(brake.frozen + brake.thawed)
+
+    async def writing(self) -> float | None:
+        """Bytes a second that the unit wrote to the limited disks since the last question; None if nobody knows."""
+        wrote = None
+        if self._limiting:
+            with suppress(AgentError):
+                if (cgroup := await self._unit.cgroup()) is not None:
+                    wrote = await asyncio.to_thread(_written, cgroup, self._disks.limits)
+        now, before = asyncio.get_running_loop().time(), self._wrote
+        self._wrote = None if wrote is None else (now, wrote)
+        if wrote is None or before is None or now <= before[0] or wrote < before[1]:
+            return None
+        return (wrote - before[1]) / (now - before[0])
+
+    async def restore(self) -> list[str]:
+        """All of it. Answers with what could not be put back, in words."""
+        return await _all(*(each.restore for each in self._queues), self._unit.end, self._priorities.restore)
+
+    async def _ladder(self, idle_p99: float | None, *, may_switch: bool) -> tuple[Shape, ...] | Untouched:
+        """One shape for all disks, so they must be alike."""
+        found: list[tuple[Shape, ...]] = []
+        for each in self._queues:
+            try:
+                facts = await each.facts()
+            except AgentError as error:
+                return Untouched(error.message)
+            shapes = ladder(facts, idle_p99, may_switch=may_switch)
+            if isinstance(shapes, Untouched):
+                return shapes
+            found.append(shapes)
+        if not found or any(shapes != found[0] for shapes in found):
+            return Untouched("there are several, which are not alike")
+        return found[0]
+
+    async def _apply(self, shape: Shape) -> None:
+        for each in self._queues:
+            await each.apply(shape)
+
+    async def _unshape(self) -> None:
+        for each in self._queues:
+            await each.restore()
+
+    async def _prioritise(self) -> None:
+        if not self._prioritising:
+            return
+        ours: Sequence[int] = ()
+        with suppress(AgentError):
+            if (cgroup := await self._unit.cgroup()) is not None:
+                ours = await asyncio.to_thread(_processes, cgroup)
+        theirs = await asyncio.to_thread(self._pids)
+        self._prioritising = await self._tried(self._priorities.hold(ours, theirs))
+
+    async def _tried(self, work: Awaitable[None]) -> bool:
+        try:
+            await work
+        except AgentError as error:
+            self._miss(error.message)
+            return False
+        return True
+
+    def _miss(self, what: str) -> None:
+        if what not in self.missing:
+            self.missing.append(what)
+
+
+async def recover(bus: Bus, undo: Undo, reach: Reach = HERE) -> tuple[bool, list[str]]:
+    """First thing at start: puts back what a killed agent left. Whether there was anything, and what could not be put
+    back, in words. Raises nothing that the host can cause."""
+    try:
+        left = bool(await undo.load())
+    except AgentError as error:
+        return True, [error.message]
+    if not left:
+        return False, []
+
+    async def units() -> None:
+        await iolimits.recover(bus, undo, reach.cgroups)
+
+    async def queues() -> None:
+        await queue.recover(undo, reach.disks)
+
+    return True, await _all(queues, units, Priorities(undo, reach.priorities, reach.proc).restore)
+
+
+async def _all(*work: Callable[[], Awaitable[None]]) -> list[str]:
+    failed = []
+    for each in work:
+        try:
+            await each()
+        except AgentError as error:
+            failed.append(error.message)
+    return failed
+
+
+def _written(cgroup: Path, disks: Sequence[BlockNode]) -> int | None:
+    """From ``io.stat``, where a cgroup has one: systemd gives it the controller with the first limit."""
+    numbers = {str(disk.number) for disk in disks}
+    try:
+        lines = [line.split() for line in (cgroup / "io.stat").read_text().splitlines()]
+    except OSError:
+        return None
+    words = [word for line in lines if line and line[0] in numbers for word in line[1:] if word.startswith(_WROTE)]
+    return sum(int(word.removeprefix(_WROTE)) for word in words)
+
+
+def _processes(cgroup: Path) -> list[int]:
+    """Also of groups below it."""
+    found: list[int] = []
+    for file in cgroup.rglob("cgroup.procs"):
+        with suppress(OSError, ValueError):
+            found += map(int, file.read_text().split())
+    return found

@@ -1,0 +1,178 @@
+"""How the victim fares, asked once a second: its metrics, our probe on its file system, the pressure of its cgroup.
+
+Each source may be missing at the start, and may fail later: then it is silent, which the controller knows how to take,
+and the reason is in ``missing``. The metrics are fetched by a task of their own: a page that takes its time must not
+hold up the rest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+from nodeagent.core.fence.signals import STALL, Reading, of_etcd, of_pressure, of_probe, target
+from nodeagent.core.fence.view import p99_of
+from nodeagent.core.histogram import WAL_FSYNC, Histogram, above, increase, parse
+from nodeagent.errors import AgentError
+from nodeagent.host.fence.victim import Scrape, Victim, cgroup_of
+from nodeagent.host.fsync_probe import FsyncProbe, fsync_probe
+from nodeagent.host.pressure import Pressure, pressure
+
+__all__ = ["Hearing", "hearing"]
+
+EVERY = 2.0
+"""Seconds between two pages of metrics. An idle member makes some tens of fsyncs in that."""
+_WINDOW = 2.0  # seconds of the probe that are judged together: one second has too few samples to be strained by
+_LATELY = 60.0  # seconds that the p99 which people see speaks of
+_ETCD_STALL = 0.128  # the bound of etcd's buckets above STALL
+
+
+class Hearing:
+    """Inside of ``hearing``."""
+
+    def __init__(self, victim: Victim, probe: FsyncProbe | None, felt: Pressure | None, missing: Sequence[str]) -> None:
+        self._scrape = victim.scrape
+        self._probe = probe
+        self._pressure = felt
+        self._aim = target(None)
+        self._etcd: Reading | None = None
+        self._taken: deque[tuple[float, tuple[float, ...]]] = deque()
+        self._told: set[str] = set(missing)
+        self.missing = list(missing)
+        self._stalls = 0.0
+        self._etcd_stalls: float | None = None
+
+    async def idle(self, seconds: float) -> float | None:
+        """p99 of an fsync while nothing is staged, which sets what counts as slow from now on. None if our probe cannot
+        tell: then the strictest is taken."""
+        found = None
+        if self._probe is not None and seconds:
+            await asyncio.sleep(seconds)
+            found = p99_of(self._probed()[0])
+        self.expect(found)
+        return found
+
+    def expect(self, idle_p99: float | None) -> None:
+        """From now on is what counts."""
+        self._aim = target(idle_p99)
+        self._etcd_stalls = None if self._etcd_stalls is None else 0.0
+
+    @property
+    def exceedances(self) -> float:
+        """Since the beginning: etcd's own count, where there is one."""
+        return self._stalls if self._etcd_stalls is None else self._etcd_stalls
+
+    def p99(self) -> float | None:
+        return p99_of([latency for _, latencies in self._taken for latency in latencies])
+
+    async def listen(self, seconds: float) -> None:
+        """Waits, and less long if the victim's cgroup says that it is in trouble."""
+        if self._pressure is None or not self._pressure.triggered:
+            await asyncio.sleep(seconds)
+            return
+        try:
+            await self._pressure.strained(seconds)
+        except AgentError as error:
+            self._lost(error.message)
+            self._pressure = None
+
+    def readings(self) -> list[Reading]:
+        now = _now()
+        found = [] if self._etcd is None else [self._etcd]
+        if self._probe is not None:
+            latencies, waiting = self._probed()
+            self._stalls += sum(1 for latency in latencies if latency > STALL)
+            self._taken.append((now, latencies))
+            while self._taken and now - self._taken[0][0] > _LATELY:
+                self._taken.popleft()
+            recent = [latency for at, some in self._taken if now - at < _WINDOW for latency in some]
+            reading = of_probe(now, recent, waiting, self._aim)
+            found += [] if reading is None else [reading]
+        if self._pressure is not None:
+            try:
+                found.append(of_pressure(now, self._pressure.share()))
+            except AgentError as error:
+                self._lost(error.message)
+                self._pressure = None
+        return found
+
+    async def follow(self, scrape: Scrape) -> None:
+        """The victim's metrics, for ever."""
+        before: Histogram | None = None
+        while True:
+            try:
+                # half a megabyte of text: off the loop
+                histogram = (await asyncio.to_thread(parse, await scrape(), (WAL_FSYNC,))).get(WAL_FSYNC)
+            except AgentError as error:
+                self._lost(error.message)
+                histogram = None
+            if histogram is not None:
+                self._heard(before, histogram)
+                before = histogram
+            await asyncio.sleep(EVERY)
+
+    def _heard(self, before: Histogram | None, histogram: Histogram) -> None:
+        over = increase([before, histogram]) if before is not None else None
+        if over is None:
+            return
+        self._etcd = of_etcd(_now(), over, self._aim)
+        self._etcd_stalls = (self._etcd_stalls or 0.0) + above(_ETCD_STALL, over).least
+
+    def _probed(self) -> tuple[tuple[float, ...], float]:
+        assert self._probe is not None
+        try:
+            taken = self._probe.take()
+        except AgentError as error:
+            self._lost(error.message)
+            self._probe = None
+            return (), 0.0
+        return taken.latencies, taken.waiting
+
+    def _lost(self, why: str) -> None:
+        if why not in self._told:
+            self._told.add(why)
+            self.missing.append(why)
+
+
+@asynccontextmanager
+async def hearing(victim: Victim, cgroups: Path, proc: Path = Path("/proc")) -> AsyncIterator[Hearing]:
+    """Raises nothing that the host can cause."""
+    missing = list(victim.missing)
+    async with AsyncExitStack() as stack:
+        probe: FsyncProbe | None = None
+        if victim.directory is not None:
+            try:
+                probe = await stack.enter_async_context(fsync_probe(victim.directory))
+            except AgentError as error:
+                missing.append(error.message)
+        felt: Pressure | None = None
+        try:
+            file = await asyncio.to_thread(_pressure_of, victim, cgroups, proc)
+            if file is not None:
+                felt = await stack.enter_async_context(pressure(file))
+        except AgentError as error:
+            missing.append(error.message)
+        heard = Hearing(victim, probe, felt, missing)
+        if victim.scrape is None:
+            yield heard
+            return
+        task = asyncio.create_task(heard.follow(victim.scrape))
+        try:
+            yield heard
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+def _pressure_of(victim: Victim, cgroups: Path, proc: Path) -> Path | None:
+    for pid in victim.pids():
+        if (cgroup := cgroup_of(pid, cgroups, proc)) is not None:
+            return cgroup / "io.pressure"
+    return None
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

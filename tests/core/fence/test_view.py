@@ -1,0 +1,42 @@
+"""What people are told, and the floor for a file system and a kernel."""
+
+from __future__ import annotations
+
+import pytest
+
+from nodeagent.core.fence.bounds import FENCE_BOUNDS, Bounds, careful
+from nodeagent.core.fence.view import FenceView, fence_to_dict, p99_of, summary
+
+
+@pytest.mark.parametrize(
+    ("filesystem", "kernel", "floor"),
+    [
+        ("xfs", "6.12.0-55.el10.x86_64", 4e6),
+        ("xfs", "6.18.3", 4e6),
+        ("xfs", "5.14.0-570.el9.x86_64", 8e6),
+        ("ext4", "6.18.3", 8e6),
+        ("", "custom", 8e6),
+    ],
+)
+def test_the_floor(filesystem: str, kernel: str, floor: float) -> None:
+    assert careful(FENCE_BOUNDS, filesystem, kernel).floor == floor
+    assert careful(Bounds(floor=2e7), filesystem, kernel).floor == 2e7
+
+
+def test_a_p99_is_one_of_the_samples_and_needs_enough_of_them() -> None:
+    assert p99_of([0.1] * 49) is None
+    assert p99_of([0.002] * 99 + [0.1]) == 0.002
+    assert p99_of([0.002] * 98 + [0.1, 0.2]) == 0.1
+
+
+def test_what_is_not_known_is_null() -> None:
+    told = fence_to_dict(FenceView(active=False, reason="NoDisk", message="on no disk"))
+    assert (told["active"], told["write_bps"], told["victim_p99_ms"]) == (False, None, None)
+
+
+def test_a_view_in_words() -> None:
+    view = FenceView(active=True, p99=0.0031, exceedances=2, throttled=40.4, seconds=61)
+    assert fence_to_dict(view)["victim_p99_ms"] == 3.1
+    assert summary(view) == (
+        "up for 61 s, writes capped for 40 s of them, 2 slow fsyncs of the victim, p99 of its fsyncs at the end 3.1 ms"
+    )

@@ -1,0 +1,306 @@
+"""The whole fence, over a private bus, a disk's attributes in files, and threads with I/O priorities in memory."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from nodeagent.core.disks import BlockNode, DeviceNumber, Disks
+from nodeagent.core.fence.bounds import Bounds
+from nodeagent.core.fence.view import FenceView
+from nodeagent.core.histogram import WAL_FSYNC
+from nodeagent.errors import Retryable, Terminal
+from nodeagent.host.bus import Bus
+from nodeagent.host.fence import fence as module
+from nodeagent.host.fence import hearing
+from nodeagent.host.fence.fence import Fence, Terms, fenced
+from nodeagent.host.fence.hands import Reach, recover
+from nodeagent.host.fence.priorities import IDLE, REALTIME
+from nodeagent.host.fence.victim import Victim
+from nodeagent.host.undo import FileUndo
+from tests.host.conftest import PrivateBus
+from tests.host.fake_limits import CGROUP, DISK, OTHER, UNIT, Manager
+
+QUEUE = {"max_sectors_kb": "1280", "scheduler": "none [mq-deadline]", "nr_requests": "256", "logical_block_size": "512"}
+QUICK = Bounds(interval=0.01, settle=0.02, patience=0.05, stale=2.0)
+TERMS = Terms(bounds=QUICK, idle_p99=0.02)
+UPDATER, VICTIM = 501, 502
+PRIORITIES = {UPDATER: 0, VICTIM: 2 << 13 | 4}
+
+
+class Threads:
+    """Their priorities; ``denied`` as without CAP_SYS_NICE."""
+
+    def __init__(self) -> None:
+        self.values = dict(PRIORITIES)
+        self.denied = False
+
+    def get(self, thread: int) -> int:
+        return self.values[thread]
+
+    def set(self, thread: int, value: int) -> None:
+        if self.denied:
+            raise PermissionError(1, "Operation not permitted")
+        self.values[thread] = value
+
+
+class Host:
+    def __init__(self, directory: Path, bus: Bus, manager: Manager) -> None:
+        self.bus = bus
+        self.manager = manager
+        self.undo = FileUndo(directory / "undo")
+        self.threads = Threads()
+        self.queue = directory / "block/254:0/queue"
+        self.cgroups = directory / "cgroup"
+        self.data = directory / "data"
+        self.data.mkdir()
+        self.queue.mkdir(parents=True)
+        for name, text in QUEUE.items():
+            (self.queue / name).write_text(text)
+        for pid in (UPDATER, VICTIM):
+            (directory / f"proc/{pid}/task/{pid}").mkdir(parents=True)
+            (directory / f"proc/{pid}/stat").write_text(f"{pid} (a) b) S " + " ".join(["0"] * 18) + f" {pid}00 0")
+        (self.cgroups / CGROUP.lstrip("/") / "cgroup.procs").write_text(f"{UPDATER}\n")
+        self.reach = Reach(self.cgroups, directory / "block", self.threads, directory / "proc")
+        self.disks = Disks((DISK,), (DISK,), ())
+        self.theirs = self.disks
+        self.slow = 0.0
+        self.fast = 0.0
+        self.views: list[FenceView] = []
+        self.victim = Victim(self.data, self.scrape, lambda: [VICTIM])
+
+    async def find(self, paths: Sequence[str]) -> Disks:
+        return self.theirs if str(self.data) in paths else self.disks
+
+    async def scrape(self) -> str:
+        """All of them fast, or all slow."""
+        self.fast += 100
+        lines = (("0.008", self.fast), ("0.128", self.fast), ("+Inf", self.fast + self.slow))
+        return "".join(f'{WAL_FSYNC}_bucket{{le="{le}"}} {count}\n' for le, count in lines)
+
+    def fenced(self, terms: Terms = TERMS) -> AbstractAsyncContextManager[Fence]:
+        return fenced(
+            UNIT,
+            self.victim,
+            bus=self.bus,
+            undo=self.undo,
+            terms=terms,
+            tell=self.views.append,
+            find=self.find,
+            reach=self.reach,
+        )
+
+    def touched(self) -> dict[str, object]:
+        """What is not as it was before: {} when all is."""
+        now = {name: (self.queue / name).read_text() for name in QUEUE}
+        found: dict[str, object] = {name: value for name, value in now.items() if value != QUEUE[name]}
+        found |= {} if self.manager.io_max == "" else {"io.max": self.manager.io_max}
+        found |= {"frozen": True} if self.manager.frozen else {}
+        found |= {"priorities": self.threads.values} if self.threads.values != PRIORITIES else {}
+        notes = list((self.cgroups.parent / "undo").glob("*"))
+        return found | ({"notes": notes} if notes else {})
+
+    async def until(self, fence: Fence, so: Callable[[FenceView], bool]) -> FenceView:
+        async with asyncio.timeout(20):
+            while not so(fence.view):
+                await asyncio.sleep(0.01)
+        return fence.view
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "TURN", 0.02)
+    monkeypatch.setattr(hearing, "EVERY", 0.02)
+
+
+@pytest.fixture
+async def host(private_bus: PrivateBus, bus: Bus, tmp_path: Path) -> AsyncIterator[Host]:
+    cgroups = tmp_path / "cgroup"
+    (cgroups / CGROUP.lstrip("/")).mkdir(parents=True)
+    (cgroups / "cgroup.controllers").write_text("cpu io memory\n")
+    async with Manager(cgroups) as manager:
+        await manager.start(private_bus.address)
+        yield Host(tmp_path, bus, manager)
+
+
+async def test_it_is_up_for_a_block_and_leaves_no_trace(host: Host) -> None:
+    async with host.fenced() as fence:
+        assert fence.view.active
+        assert fence.view.reason == "started"
+        assert "wiops=489" in host.manager.io_max  # 16 MB/s in pieces of 32 KiB
+        assert (host.queue / "max_sectors_kb").read_text() == "32"
+        assert host.threads.values == {UPDATER: IDLE, VICTIM: REALTIME}
+        view = await host.until(fence, lambda view: view.reason == "calm" and view.write_bps is None)
+        assert view.throttled > 0
+        assert host.touched().keys() == {"max_sectors_kb", "priorities", "notes"}, "no cap is left, the rest is"
+    assert host.touched() == {}
+    assert fence.left == []
+    assert host.views[-1] == fence.view
+
+
+async def test_a_victim_that_suffers_closes_it(host: Host) -> None:
+    async with host.fenced() as fence:
+        await host.until(fence, lambda view: view.source == "etcd")
+        host.slow = 7
+        view = await host.until(fence, lambda view: view.reason == "stalled")
+        assert view.message == "etcd: 7 of 107 fsyncs over 128 ms"
+        assert (view.write_bps, view.exceedances) == (QUICK.floor_iops and 8_000_000, 7)
+    assert host.touched() == {}
+
+
+@pytest.mark.parametrize("how", ["error", "cancelled"])
+async def test_it_goes_whatever_ends_the_block(host: Host, how: str) -> None:
+    entered = asyncio.Event()
+
+    async def stage() -> None:
+        async with host.fenced():
+            entered.set()
+            if how == "error":
+                raise Retryable("no registry")
+            await asyncio.Event().wait()
+
+    task = asyncio.create_task(stage())
+    await entered.wait()
+    if how == "cancelled":
+        task.cancel()
+    with pytest.raises(Retryable if how == "error" else asyncio.CancelledError):
+        await task
+    assert host.touched() == {}
+
+
+async def test_a_second_cancellation_does_not_cut_the_end_short(host: Host) -> None:
+    entered = asyncio.Event()
+
+    async def stage() -> None:
+        async with host.fenced():
+            entered.set()
+            await asyncio.Event().wait()
+
+    task = asyncio.create_task(stage())
+    await entered.wait()
+    while not task.done():
+        task.cancel()
+        await asyncio.sleep(0.005)
+    assert task.cancelled()
+    assert host.touched() == {}
+
+
+async def test_cancelled_while_the_idle_disk_is_measured(host: Host) -> None:
+    async def stage() -> None:
+        async with host.fenced(replace(TERMS, idle_p99=None, baseline=60.0)):
+            pytest.fail("it began")
+
+    task = asyncio.create_task(stage())
+    await asyncio.sleep(0.1)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert host.touched() == {}
+
+
+async def test_what_a_kill_leaves_is_put_back_by_whoever_comes(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def killed(*_: object) -> None:
+        return None
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "_put_back", killed)
+        async with host.fenced():
+            pass
+    assert host.touched().keys() == {"io.max", "max_sectors_kb", "priorities", "notes"}
+    host.threads.values[777] = REALTIME  # a thread that etcd started meanwhile
+    (host.reach.proc / f"{VICTIM}/task/777").mkdir()
+    assert await recover(host.bus, host.undo, host.reach) == (True, [])
+    assert host.threads.values.pop(777) == PRIORITIES[VICTIM]
+    assert host.touched() == {}
+    assert await recover(host.bus, host.undo, host.reach) == (False, [])
+
+
+async def test_a_number_that_is_somebody_else_now_is_left_alone(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def killed(*_: object) -> None:
+        return None
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "_put_back", killed)
+        async with host.fenced():
+            pass
+    stat = host.reach.proc / str(UPDATER) / "stat"
+    stat.write_text(stat.read_text().replace("50100", "99900"))
+    assert await recover(host.bus, host.undo, host.reach) == (True, [])
+    assert host.threads.values == {UPDATER: IDLE, VICTIM: PRIORITIES[VICTIM]}
+
+
+async def test_without_priorities_the_rest_is_done(host: Host) -> None:
+    host.threads.denied = True
+    async with host.fenced() as fence:
+        assert fence.view.active
+        assert any("I/O priority" in what for what in fence.view.missing)
+        assert "wiops=489" in host.manager.io_max
+    assert host.touched() == {}
+
+
+async def test_without_queues_bytes_are_counted(host: Host) -> None:
+    async with host.fenced(replace(TERMS, idle_p99=0.001)) as fence:
+        assert "wbps=16000000" in host.manager.io_max
+        assert (fence.view.write_bps, fence.view.write_iops) == (16_000_000, None)
+        assert any("it is fast" in what for what in fence.view.missing)
+        assert host.touched().keys() == {"io.max", "notes"}
+    assert host.touched() == {}
+
+
+async def test_where_nothing_can_be_limited_the_block_runs_all_the_same(host: Host) -> None:
+    (host.cgroups / "cgroup.controllers").write_text("cpu memory\n")
+    (host.queue / "scheduler").write_text("[bfq]")
+    async with host.fenced() as fence:
+        assert not fence.view.active
+        assert fence.view.reason == "NothingToLimit"
+        assert "no cgroup v2 with an io controller" in fence.view.message
+    assert host.manager.sent == []
+
+
+async def test_a_victim_on_another_disk_needs_no_fence(host: Host) -> None:
+    host.theirs = Disks((OTHER,), (OTHER,), ())
+    async with host.fenced() as fence:
+        assert fence.view.reason == "OtherDisk"
+        assert "/dev/sdb" in fence.view.message
+    assert host.touched() == {}
+
+
+async def test_no_disk_at_all(host: Host) -> None:
+    async def none(_paths: Sequence[str]) -> Disks:
+        raise Terminal("/: on no disk that is seen here", reason="NoDisk")
+
+    host.find = none  # type: ignore[method-assign]
+    async with host.fenced() as fence:
+        assert fence.view == FenceView(active=False, reason="NoDisk", message="/: on no disk that is seen here")
+
+
+async def test_a_fault_of_ours_opens_everything(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with host.fenced() as fence:
+        monkeypatch.setattr(module, "weigh", lambda *_: 1 / 0)
+        view = await host.until(fence, lambda view: not view.active)
+        assert (view.reason, view.message) == ("FenceFailed", "ZeroDivisionError: division by zero")
+        assert host.touched() == {}
+
+
+async def test_the_idle_disk_is_measured_first(host: Host) -> None:
+    async with host.fenced(replace(TERMS, idle_p99=None, baseline=0.0)) as fence:
+        assert fence.idle_p99 is None
+        assert fence.view.active
+    assert host.touched() == {}
+
+
+async def test_several_disks_that_are_not_alike(host: Host) -> None:
+    other = BlockNode(DeviceNumber(8, 16), "/dev/sdb")
+    queue = host.reach.disks / "8:16/queue"
+    queue.mkdir(parents=True)
+    for name, text in (QUEUE | {"max_sectors_kb": "64"}).items():
+        (queue / name).write_text(text)
+    host.disks = host.theirs = Disks((DISK,), (DISK, other), ())
+    async with host.fenced() as fence:
+        assert any("not alike" in what for what in fence.view.missing)
+        assert "wbps=" in host.manager.io_max
+    assert host.touched() == {}
