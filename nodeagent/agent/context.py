@@ -11,13 +11,38 @@ from nodeagent.core.deployment import OsTarget, target_from_dict
 from nodeagent.core.events import Event, EventKind, StepProgress
 from nodeagent.core.machineconfig import MachineConfig
 from nodeagent.core.phase import Phase
-from nodeagent.core.ports import Clock, Files, HealthChecks, Lease, NodePort, Power, Reporter, Store, Units, Users
+from nodeagent.core.ports import (
+    Clock,
+    Files,
+    Gates,
+    Guard,
+    HealthChecks,
+    Lease,
+    NodePort,
+    Power,
+    Reporter,
+    Slots,
+    Store,
+    Units,
+    Users,
+)
 from nodeagent.core.record import Record
 from nodeagent.core.steps import ActStep, Drain, Step, WriteStep, act_steps, describe, step_from_pair, step_id
+from nodeagent.core.windows import Schedule
 
-__all__ = ["HOLDER", "Limits", "Next", "Ports", "Update", "narrate"]
+__all__ = ["HOLDER", "Fleet", "Limits", "Next", "Ports", "Update", "narrate"]
 
 HOLDER = "nodeagent"
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """Who else has a say before this host is disrupted; each is None where there is nobody."""
+
+    slot: Slots | None = None
+    staging_slot: Slots | None = None
+    gates: Gates | None = None
+    guard: Guard | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +58,7 @@ class Ports:
     node: NodePort | None  # None: no cluster, so nothing to drain
     clock: Clock
     reporter: Reporter
+    fleet: Fleet = Fleet()
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +78,10 @@ class Limits:
     reboot_grace: float = 600.0
     may_reboot: bool = True
     revert: bool = True
+    windows: Schedule | None = None  # None: an update may begin at any time
+    drain_timeout: float = 3600.0
+    drain_or_reboot: bool = True  # when that is over; False: uncordon, and later again
+    boot_cover: float = 1800.0
 
 
 @dataclass(frozen=True, slots=True)

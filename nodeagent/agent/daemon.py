@@ -9,7 +9,7 @@ import asyncio
 import hashlib
 import random
 import signal
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from nodeagent import __version__, log
 from nodeagent.agent.api import Api
 from nodeagent.agent.context import Limits, Ports
 from nodeagent.agent.deployments import Os
+from nodeagent.agent.fleet import Others, others, schedule
 from nodeagent.agent.loop import Loop
 from nodeagent.agent.metrics import Metrics
 from nodeagent.agent.preflight import Desired, Preflight
@@ -24,6 +25,7 @@ from nodeagent.agent.report import Report, ReportedLease
 from nodeagent.agent.service import serve
 from nodeagent.agent.sinks import to_journal, to_notify
 from nodeagent.core.events import Event, EventKind
+from nodeagent.core.drain import Remaining
 from nodeagent.core.machineconfig import ConfigSource
 from nodeagent.core.parse import parse
 from nodeagent.core.policy import Policy, merge
@@ -31,6 +33,7 @@ from nodeagent.core.policy_parse import parse_policy
 from nodeagent.core.ports import Deployments
 from nodeagent.core.status import Status
 from nodeagent.core.tree import expand
+from nodeagent.core.windows import Schedule
 from nodeagent.domains import default_policy, health_of
 from nodeagent.errors import AgentError, InvalidInput
 from nodeagent.host import adopt, config_file
@@ -39,7 +42,6 @@ from nodeagent.host.checkers import HostValidator
 from nodeagent.host.clock import SystemClock
 from nodeagent.host.files import HostFiles
 from nodeagent.host.health import HostHealth
-from nodeagent.host.lease import LocalLease
 from nodeagent.host.logind import Logind
 from nodeagent.host.notify import Notifier, watchdog_interval
 from nodeagent.host.rpmostree import adapter
@@ -52,7 +54,7 @@ from nodeagent.settings import Settings, load
 __all__ = ["Daemon", "main", "run"]
 
 
-def limits(settings: Settings) -> Limits:
+def limits(settings: Settings, windows: Schedule | None = None) -> Limits:
     return Limits(
         action_timeout=settings.actions.timeout,
         daemon_reload_timeout=settings.actions.daemon_reload_timeout,
@@ -65,6 +67,10 @@ def limits(settings: Settings) -> Limits:
         reboot_grace=settings.reboot.grace,
         may_reboot=settings.reboot.allow,
         revert=settings.on_failure == "revert",
+        windows=windows,
+        drain_timeout=settings.drain.timeout,
+        drain_or_reboot=settings.drain.on_deadline == "reboot",
+        boot_cover=settings.cluster.boot_cover,
     )
 
 
@@ -87,12 +93,22 @@ class Daemon:
     """Everything that lives as long as the process. ``os`` is None on a host without deployments."""
 
     def __init__(
-        self, settings: Settings, store: SqliteStore, units: Systemd, power: Logind, os: Os | None, report: Report
+        self,
+        settings: Settings,
+        store: SqliteStore,
+        units: Systemd,
+        power: Logind,
+        os: Os | None,
+        report: Report,
+        others: Others,
+        windows: Schedule | None,
     ) -> None:
         self.settings = settings
         self.store = store
+        self.others = others
+        self.windows = windows
         clock = SystemClock()
-        self.lease = ReportedLease(LocalLease(store, clock), report)
+        self.lease = ReportedLease(others.lease, report)
         self.ports = Ports(
             store=store,
             files=HostFiles(),
@@ -102,16 +118,17 @@ class Daemon:
             power=power,
             lease=self.lease,
             os=os,
-            node=None,  # comes with the cluster
+            node=others.node,
             clock=clock,
             reporter=report,
+            fleet=others.fleet,
         )
         self.report = report
         self.metrics = Metrics(store, clock, settings.metrics.file)
         self._units = units
         self.loop = Loop(
             self.ports,
-            limits(settings),
+            limits(settings, windows),
             self._preflight(),
             desired=self._desired,
             load=self._load,
@@ -131,7 +148,7 @@ class Daemon:
     def _preflight(self) -> Preflight:
         return Preflight(
             self.ports,
-            limits(self.settings),
+            limits(self.settings, self.windows),
             (HostValidator(),),
             self._policy,
             repair_drift=self.settings.on_drift == "repair",
@@ -143,17 +160,19 @@ class Daemon:
         Raises ``InvalidInput`` and changes nothing if they are wrong.
         """
         settings = (await asyncio.to_thread(load)).settings
-        for name in ("desired_config", "state_dir"):
+        for name in ("desired_config", "state_dir", "node_name", "cluster", "slots"):
             if getattr(settings, name) != getattr(self.settings, name):
                 raise InvalidInput(f"{name} changes with a restart only", reason="RestartNeeded")
         if self.ports.os is not None:
             # Not by looking for it again: that would sweep the credentials of a pull that is under way.
             free = settings.os.free_space << 20
             self.ports.os.use(adapter.RpmOstree(self._units, min_free=free, timing=timing(settings)))
+        self.windows = await asyncio.to_thread(schedule, settings.windows)
+        self.others.use(settings)
         self.settings = settings
         self.metrics.use(settings.metrics.file)
         log.setup(settings.log.level)
-        self.loop.executor.limits = limits(settings)
+        self.loop.executor.limits = limits(settings, self.windows)
         self.loop.preflight = self._preflight()
 
     async def _policy(self) -> Policy:
@@ -203,8 +222,19 @@ class Daemon:
             boot_id=self.ports.power.boot_id(),
             update_id=record.update_id,
             backend=self.lease.backend,
-            lease=await self.lease.holder(),
+            # Of a cluster it is told when it answers: nothing of ours waits for that to start.
+            lease=await self.lease.holder() if self.others.cluster is None else None,
         )
+
+
+def _tell_drain(report: Report) -> Callable[[Sequence[Remaining]], None]:
+    def tell(remaining: Sequence[Remaining]) -> None:
+        status = report.status
+        often = status.remaining is not None and len(status.remaining) == len(remaining)
+        fields = {"remaining": remaining, "often": often, "left": len(remaining)}
+        report.emit(Event(EventKind.DRAIN, status.phase, update_id=status.update_id, fields=fields))
+
+    return tell
 
 
 async def _watchdog(notifier: Notifier) -> None:
@@ -234,11 +264,23 @@ async def run(settings: Settings, notifier: Notifier) -> None:
         report = Report(Status())
         store = SqliteStore(Path(settings.state_dir) / "state.db")
         await store.open()
+        say: Others | None = None
         try:
             units = Systemd(bus)
             port = await deployments(settings, units)
             os = Os(port, report) if port is not None else None
-            daemon = Daemon(settings, store, units, Logind(bus), os, report)
+            power = Logind(bus)
+            say = await asyncio.to_thread(
+                others,
+                settings,
+                store,
+                SystemClock(),
+                boot_id=power.boot_id(),
+                drives=False,
+                tell=_tell_drain(report),
+            )
+            windows = await asyncio.to_thread(schedule, settings.windows)
+            daemon = Daemon(settings, store, units, power, os, report, say, windows)
             report.status = await daemon.first_status()
             await daemon.sweep()
             report.add(to_journal)
@@ -251,10 +293,14 @@ async def run(settings: Settings, notifier: Notifier) -> None:
                 watches = [config_file.watch(path, daemon.loop.look_again) for path in watched]
                 # Not before we are ready: the other side may have to be started first.
                 shown = [os.tell()] if os is not None else []
+                if say.cluster is not None:
+                    shown += [say.cluster.run(), daemon.lease.run(random.random)]
                 await _until(stop, daemon.loop.run(), daemon.metrics.run(), _watchdog(notifier), *watches, *shown)
                 notifier.stopping()
                 report.emit(Event(EventKind.STOPPED, report.status.phase))
         finally:
+            if say is not None:
+                await say.close()
             await store.close()
 
 

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
 
+from nodeagent.core.backoff import jittered
 from nodeagent.core.events import Event, EventKind
 from nodeagent.core.ports import Holder, Lease
 from nodeagent.core.status import Status, fold
+from nodeagent.errors import AgentError
 
 __all__ = ["Report", "ReportedLease", "Sink"]
 
 Sink = Callable[[Event, Status], None]
+
+LOOK = 60.0
+"""Seconds between two looks at who has the lease while we do not use it."""
 
 
 class Report:
@@ -43,8 +51,12 @@ class ReportedLease:
         finally:
             await self.tell()
 
-    async def check(self, operation: str) -> None:
-        await self._lease.check(operation)
+    async def check(self, operation: str, *, need: float = 0.0, offline: bool = False) -> None:
+        await self._lease.check(operation, need=need, offline=offline)
+
+    async def before_reboot(self, operation: str, cover: float) -> None:
+        await self._lease.before_reboot(operation, cover)
+        await self.tell()
 
     async def release(self, operation: str) -> None:
         await self._lease.release(operation)
@@ -54,6 +66,15 @@ class ReportedLease:
         return await self._lease.holder()
 
     async def tell(self) -> None:
-        now = await self._lease.holder()
-        if now != self._report.status.lease:
-            self._report.emit(Event(EventKind.LEASE, self._report.status.phase, fields={"holder": now}))
+        now, before = await self._lease.holder(), self._report.status.lease
+        if now != before:
+            renewed = now is not None and before is not None and replace(now, expires=before.expires) == before
+            fields = {"holder": now, "often": renewed}
+            self._report.emit(Event(EventKind.LEASE, self._report.status.phase, fields=fields))
+
+    async def run(self, chance: Callable[[], float]) -> None:
+        """For ever, for a lease that others take without telling us. ``chance`` spreads the hosts of a fleet."""
+        while True:
+            with suppress(AgentError):  # who needs the lease is told what is wrong
+                await self.tell()
+            await asyncio.sleep(jittered(LOOK, chance()))

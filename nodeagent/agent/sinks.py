@@ -12,6 +12,7 @@ from nodeagent.core.status import Status, line
 
 __all__ = ["sentence", "to_journal", "to_notify"]
 
+PODS = 5  # in a line; status has all of them
 _ACTS = ("daemon-reload", "reload", "restart", "reboot")
 
 
@@ -52,6 +53,10 @@ def sentence(event: Event, status: Status) -> str:
             return f"resuming the update to {event.desired}: {event.message}"
         case EventKind.LEASE:
             return f"lease: {status.lease.name} ({status.lease.reason})" if status.lease else "lease: free"
+        case EventKind.DRAIN:
+            left = status.remaining or ()
+            shown = "; ".join(f"{pod.namespace}/{pod.name}: {pod.why}" for pod in left[:PODS])
+            return f"drain: {len(left)} pods are left: {shown}" if left else "drain: no pod is left"
         case EventKind.STOPPED:
             return "stopped"
         case EventKind.WAITING | EventKind.WARNING:
@@ -70,7 +75,7 @@ def _deployment(found: Deployment) -> str:
 
 def _priority(event: Event) -> int | None:
     """Steps that an admin notices count more than the writes around them; progress is a line for every tenth."""
-    if event.kind is EventKind.STAGING and event.fields.get("often"):
+    if event.fields.get("often"):
         return log.DEBUG
     step = event.step.name if event.step else ""
     if event.kind is EventKind.STEP_DONE and step.startswith(_ACTS):

@@ -28,6 +28,7 @@ class EventKind(StrEnum):
     UPDATE_DONE = "update-done"
     DEGRADED = "degraded"
     REFUSED = "refused"  # a desired config that was not even started
+    DRAIN = "drain"  # fields["remaining"] are the pods that are left; fields["often"] as above
     LEASE = "lease"  # the holder changed; fields["lease"] is who has it now, or None
     RESUMED = "resumed"  # after a crash or a reboot
     STOPPED = "stopped"

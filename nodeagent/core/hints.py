@@ -182,6 +182,7 @@ HINTS: Mapping[str, str] = MappingProxyType(
         "KubeRejected": "the API server does not take the request, see the message; two versions may not fit together",
         "KubeNoDate": "a proxy on the way takes the Date header out of answers; go round it, or let it pass",
         "LeaseNamespaceMissing": "make the namespace that is named, with the role for the agent",
+        "NoMachineId": "systemd-machine-id-setup, then restart nodeagent; a host of a fleet needs one of its own",
         "NodeContended": "kubectl get node -w shows who writes it all the time",
         "DrainTimedOut": "the message names the pods that are left and why each is; help those, then apply again",
         "DrainRefused": "move the pods that are named away yourself, or allow it in the settings of the drain",

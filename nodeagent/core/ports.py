@@ -22,6 +22,8 @@ __all__ = [
     "Clock",
     "Deployments",
     "Files",
+    "Gates",
+    "Guard",
     "HealthChecks",
     "HistoryEntry",
     "Holder",
@@ -30,6 +32,7 @@ __all__ = [
     "NodePort",
     "Power",
     "Reporter",
+    "Slots",
     "Snapshot",
     "Store",
     "UnitState",
@@ -229,8 +232,14 @@ class Lease(Protocol):
         """Raises ``Refused`` with reason ``LeaseHeld`` and the holder in the message if somebody else has it."""
         ...
 
-    async def check(self, operation: str) -> None:
-        """Before anything that cannot be undone. Raises ``Refused`` with reason ``LeaseLost``."""
+    async def check(self, operation: str, *, need: float = 0.0, offline: bool = False) -> None:
+        """Before anything that cannot be undone. Raises ``Refused`` with reason ``LeaseLost``; where others are asked,
+        also ``LeaseExpired``, and what not reaching them raises. ``need`` is the longest that the step takes, in
+        seconds. With ``offline``, time that is left is enough if nobody answers."""
+        ...
+
+    async def before_reboot(self, operation: str, cover: float) -> None:
+        """What is held lasts ``cover`` seconds from now, also while this host is down. Raises what ``check`` raises."""
         ...
 
     async def release(self, operation: str) -> None:
@@ -247,6 +256,48 @@ class NodePort(Protocol):
 
     async def uncordon(self, operation: str) -> None:
         """Only if the cordon is ours."""
+        ...
+
+
+class Slots(Protocol):
+    """One of a number of slots of the fleet. Re-entrant; does not expire: a host that failed in the middle keeps it."""
+
+    async def acquire(self, holder: str, operation: str, reason: str) -> object:
+        """Raises ``Refused`` with reason ``SlotHeld`` if there is none."""
+        ...
+
+    async def check(self, operation: str) -> None:
+        """Raises ``Refused`` with reason ``SlotLost`` if somebody freed it."""
+        ...
+
+    async def release(self, operation: str) -> None:
+        """Does nothing if there is none of ours."""
+        ...
+
+
+class Gates(Protocol):
+    """Who works on this node without a lease."""
+
+    async def check(self) -> None:
+        """Raises ``Refused`` with who and what."""
+        ...
+
+    async def hold_machine(self) -> None:
+        """The machine below this node is not deleted before ``free_machine``. Raises ``Refused`` (``NodeLeaving``)."""
+        ...
+
+    async def free_machine(self) -> None: ...
+
+
+class Guard(Protocol):
+    """What must go on elsewhere when this host goes down: etcd's quorum."""
+
+    async def check(self) -> None:
+        """Raises ``Refused`` if it would not. Nothing to guard is no refusal."""
+        ...
+
+    async def leave(self) -> None:
+        """``check``, and what leads here leads elsewhere when it returns."""
         ...
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from nodeagent.core.deployment import Deployment
+from nodeagent.core.drain import Remaining
 from nodeagent.core.events import Event, EventKind, StepProgress
 from nodeagent.core.phase import Phase
 from nodeagent.core.ports import Holder
@@ -42,12 +43,15 @@ class Status:
     backend: str = "local"
     lease: Holder | None = None
     deployments: Sequence[Deployment] = ()
+    remaining: Sequence[Remaining] | None = None  # of the drain; None while there is none
 
 
 def fold(status: Status, event: Event) -> Status:
     """The next status. An event that has no update keeps the names of the last one."""
     if event.kind is EventKind.LEASE:
         return replace(status, lease=event.fields.get("holder"))
+    if event.kind is EventKind.DRAIN:
+        return replace(status, remaining=tuple(event.fields.get("remaining", ())))
     if event.kind is EventKind.DEPLOYMENTS:
         return replace(status, deployments=tuple(event.fields.get("deployments", ())))
     named = replace(
@@ -73,6 +77,7 @@ def fold(status: Status, event: Event) -> Status:
         since=event.since or status.since,
         update_id=event.update_id,
         step=status.step if event.phase in (Phase.WRITING, Phase.ACTING) else None,
+        remaining=status.remaining if event.phase is status.phase is Phase.DRAINING else None,
     )
 
 
@@ -135,7 +140,7 @@ def status_to_dict(status: Status, *, daemon: str) -> dict[str, Any]:
             for found in status.deployments
         ],
         "lease": lease,
-        "drain": None,
+        "drain": {"remaining": [asdict(pod) for pod in status.remaining]} if status.remaining is not None else None,
         "fence": None,
         "daemon": daemon,
     }

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
 
-__all__ = ["Schedule", "Window", "weekly"]
+__all__ = ["Schedule", "Window", "parse_windows", "weekly"]
 
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 DAY = 24 * 60
@@ -49,6 +49,15 @@ def weekly(days: Iterable[str], start: str, length: int) -> Sequence[Window]:
     if not 0 < length <= WEEK:
         raise ValueError(f"a window lasts from 1 to {WEEK} minutes, not {length}")
     return tuple(Window(day, int(hour) * 60 + int(minute), length) for day in sorted(set(named)))
+
+
+def parse_windows(texts: Iterable[str]) -> Sequence[Window]:
+    """Each as "DAYS HH:MM MINUTES", days with commas between them, or none. Raises ``ValueError`` as ``weekly``."""
+    found: list[Window] = []
+    for text in texts:
+        *days, start, minutes = text.split()
+        found += weekly(",".join(days).split(",") if days else (), start, int(minutes))
+    return tuple(found)
 
 
 def _day(name: str) -> int:

@@ -28,12 +28,15 @@ class LocalLease:
         if (has.name, has.operation) != (holder, operation):
             raise Refused(_describe(has), reason="LeaseHeld")
 
-    async def check(self, operation: str) -> None:
+    async def check(self, operation: str, *, need: float = 0.0, offline: bool = False) -> None:  # noqa: ARG002
         has = await self._store.lease()
         if has is None:
             raise Refused("the lease on this host was released by somebody else", reason="LeaseLost")
         if has.operation != operation:
             raise Refused(_describe(has), reason="LeaseLost")
+
+    async def before_reboot(self, operation: str, cover: float) -> None:  # noqa: ARG002 - it lasts anyway
+        await self.check(operation)
 
     async def release(self, operation: str) -> None:
         await self._store.drop_lease(operation)

@@ -123,6 +123,14 @@ class SqliteStore:
     async def take_lease(self, wanted: Holder) -> Holder:
         return await self._call(Database.take_lease, wanted)
 
+    async def note(self, key: str) -> str:
+        """What was kept under this name; "" for nothing."""
+        return await self._call(Database.note, key)
+
+    async def keep_note(self, key: str, text: str) -> None:
+        """"" removes it."""
+        await self._call(Database.keep_note, key, text)
+
     async def drop_lease(self, operation: str) -> None:
         await self._call(Database.drop_lease, operation)
 

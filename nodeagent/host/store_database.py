@@ -58,6 +58,9 @@ class Reader:
     def previous(self) -> str:
         return self._meta("previous")
 
+    def note(self, key: str) -> str:
+        return self._meta(f"note:{key}")
+
     def _meta(self, key: str) -> str:
         with self._guard():
             row = self._db.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
@@ -176,6 +179,13 @@ class Database(Reader):
                 return holder_from_row(row[0])
             self._db.execute("INSERT INTO lease (id, json) VALUES (1, ?)", (to_json(wanted),))
             return wanted
+
+    def keep_note(self, key: str, text: str) -> None:
+        with self._writing():
+            if text:
+                self._db.execute("REPLACE INTO meta (key, value) VALUES (?, ?)", (f"note:{key}", text))
+            else:
+                self._db.execute("DELETE FROM meta WHERE key = ?", (f"note:{key}",))
 
     def drop_lease(self, operation: str) -> None:
         with self._writing():

@@ -66,7 +66,7 @@ class KubeNode:
         self._clock = clock
         self._still_ours = still_ours
         self._tell = tell
-        self._policy = policy or DrainPolicy()
+        self.policy = policy or DrainPolicy()
 
     async def drain(self, operation: str, deadline: float) -> None:
         """Cordons, then evicts until the node is empty. Raises ``Refused``: ``DrainTimedOut`` after ``deadline``
@@ -74,7 +74,7 @@ class KubeNode:
         person uncordons the node twice, ``NodeUnknown``, or what ``still_ours`` raises. The cordon stays:
         ``uncordon`` ends it.
         """
-        work = Drain(self._client, self._node, self._clock, self._policy)
+        work = Drain(self._client, self._node, self._clock, self.policy)
         cordons = 0
         try:
             async with asyncio.timeout(deadline):

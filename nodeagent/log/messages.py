@@ -34,6 +34,7 @@ MESSAGES: Mapping[EventKind, Message] = MappingProxyType(
         EventKind.STEP_FAILED: Message("997f6ee1f2754e11bbf3fd64c55508a3", ERROR),
         EventKind.STAGING: Message("132f39b47d5040ff83e78b278a068ad2", INFO),
         EventKind.DEPLOYMENTS: Message("81a26c07e5c84efc8f1aeabc4df03a1f", INFO),
+        EventKind.DRAIN: Message("0863024d107b49b1bcfdbad7e246d977", INFO),
         EventKind.WAITING: Message("fcd2e72b137741b99207ed61c2fe5b2e", NOTICE),
         EventKind.FALLBACK: Message("faebc5d4fdc44279a17a0896b2d695c2", WARNING),
         EventKind.REVERTING: Message("0d309aa13ab34fd0ac02b2610e2e1832", WARNING),

@@ -553,9 +553,14 @@ class FakeLease:
         self.world.holder = Holder(holder, operation, reason, "now")
         self.world.tick()
 
-    async def check(self, operation: str) -> None:
+    async def check(self, operation: str, *, need: float = 0.0, offline: bool = False) -> None:
         if self.world.holder is None or self.world.holder.operation != operation:
             raise Refused("the lease is not ours any more", reason="LeaseLost")
+
+    async def before_reboot(self, operation: str, cover: float) -> None:
+        self.world.tick()
+        await self.check(operation)
+        self.world.tick()
 
     async def release(self, operation: str) -> None:
         self.world.tick()

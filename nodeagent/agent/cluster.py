@@ -1,0 +1,83 @@
+"""What the daemon has of a cluster: one connection, and everything on it that concerns this node.
+
+Imported only where a cluster is configured: below it is the official client. Nothing here asks the API server before
+something is used, so a daemon starts, and goes on with what it was doing, while that is away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from nodeagent.core.drain import DrainPolicy, Remaining
+from nodeagent.core.ports import Clock
+from nodeagent.core.slots import Kind, SlotPool
+from nodeagent.kube.client import KubeClient
+from nodeagent.kube.credentials import Access
+from nodeagent.kube.drain import KubeNode
+from nodeagent.kube.gates import Gates
+from nodeagent.kube.lease import KubeLease, LeaseSettings, TokenStore
+from nodeagent.kube.slots import KubeSlots, SlotSettings
+from nodeagent.settings import Settings
+from nodeagent.settings_cluster import DrainSettings
+
+__all__ = ["Cluster"]
+
+
+class Cluster:
+    """``instance`` tells this host from another one of the same node name. ``drives`` as in ``core.gates.node_signs``;
+    ``tell`` gets the pods that are left after every look of a drain."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        tokens: TokenStore,
+        clock: Clock,
+        *,
+        boot_id: str,
+        instance: str,
+        drives: bool,
+        tell: Callable[[Sequence[Remaining]], None],
+        private: str = "/run/nodeagent",
+    ) -> None:
+        about, slots, name = settings.cluster, settings.slots, settings.node_name
+        access = Access(about.kubeconfig, private=private)
+        if about.service_account:
+            access = Access(private=private, service_account=Path(about.service_account))
+        self.name = name
+        self.client = KubeClient(access, clock)
+        self.lease = KubeLease(
+            self.client,
+            LeaseSettings(name, instance, about.lease_namespace, about.lease_duration),
+            tokens,
+            clock,
+            boot_id,
+        )
+        self.gates = Gates(self.client, name, drives=drives)
+        self.node = KubeNode(
+            self.client, name, clock, still_ours=self.lease.check, tell=tell, policy=drain_policy(settings.drain)
+        )
+
+        def pool(kind: Kind, count: int) -> KubeSlots | None:
+            if not slots.pool or not count:
+                return None
+            pool = SlotPool(slots.pool, kind, count)
+            return KubeSlots(self.client, SlotSettings(name, instance, pool, slots.namespace), clock)
+
+        self.slot = pool(Kind.DISRUPT, slots.max_unavailable)
+        self.staging_slot = pool(Kind.STAGE, slots.max_staging)
+
+    def use(self, settings: Settings) -> None:
+        """What may change without a restart, from the next drain on."""
+        self.node.policy = drain_policy(settings.drain)
+
+    async def run(self) -> None:
+        """For as long as the daemon lives: what is held stays held."""
+        await self.lease.keep()
+
+    async def close(self) -> None:
+        await self.client.close()
+
+
+def drain_policy(settings: DrainSettings) -> DrainPolicy:
+    return DrainPolicy(unmanaged=settings.unmanaged, local_data=settings.local_data)

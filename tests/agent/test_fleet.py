@@ -1,0 +1,115 @@
+"""What the settings make of who else has a say; and that nothing is loaded that is not set up."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from nodeagent.agent.fleet import FleetLockSlots, Others, others, schedule
+from nodeagent.core.lease import Claim, LeaseToken
+from nodeagent.errors import InvalidInput, Terminal
+from nodeagent.host.clock import SystemClock
+from nodeagent.host.store import SqliteStore
+from nodeagent.host.token import KEY, StoredToken
+from nodeagent.settings import Settings
+from nodeagent.settings_cluster import ClusterSettings, SlotSettings, WindowSettings
+
+MACHINE_ID = "0123456789abcdef0123456789abcdef"
+
+
+def made(tmp_path: Path, settings: Settings, *, machine_id: str = MACHINE_ID) -> Others:
+    path = tmp_path / "machine-id"
+    path.write_text(machine_id + "\n")
+    store = SqliteStore(tmp_path / "s/state.db")
+    return others(settings, store, SystemClock(), boot_id="b", drives=False, tell=lambda _: None, machine_id=path)
+
+
+def test_a_host_alone_has_a_local_lease_and_the_guard(tmp_path: Path) -> None:
+    say = made(tmp_path, Settings())
+    assert (say.lease.backend, say.node, say.cluster) == ("local", None, None)
+    assert (say.fleet.slot, say.fleet.staging_slot, say.fleet.gates) == (None, None, None)
+    assert say.fleet.guard is not None
+
+
+def test_a_fleet_without_a_cluster_has_slots(tmp_path: Path) -> None:
+    say = made(tmp_path, Settings(slots=SlotSettings(fleetlock="https://lock.example")))
+    assert isinstance(say.fleet.slot, FleetLockSlots)
+    assert say.lease.backend == "local"
+
+
+def test_in_a_cluster(tmp_path: Path) -> None:
+    """Without asking it anything: the kubeconfig is not even there."""
+    settings = Settings(
+        node_name="worker-1",
+        cluster=ClusterSettings(kubeconfig="/nowhere"),
+        slots=SlotSettings(pool="workers", max_staging=3),
+    )
+    say = made(tmp_path, settings)
+    assert say.lease.backend == "kubernetes"
+    assert say.cluster is not None
+    assert (say.node, say.fleet.gates) == (say.cluster.node, say.cluster.gates)
+    assert None not in (say.fleet.slot, say.fleet.staging_slot)
+    bare = made(tmp_path, Settings(cluster=ClusterSettings(service_account="/nowhere")))
+    assert (bare.fleet.slot, bare.fleet.staging_slot) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("cluster", "slots", "words"),
+    [
+        (ClusterSettings(kubeconfig="/a", service_account="/b"), SlotSettings(), "not both"),
+        (ClusterSettings(), SlotSettings(pool="workers"), "needs a cluster"),
+        (ClusterSettings(kubeconfig="/a"), SlotSettings(fleetlock="https://l"), "without a cluster"),
+    ],
+)
+def test_contradictions(tmp_path: Path, cluster: ClusterSettings, slots: SlotSettings, words: str) -> None:
+    with pytest.raises(InvalidInput, match=words) as caught:
+        made(tmp_path, Settings(cluster=cluster, slots=slots))
+    assert caught.value.reason == "SettingsInvalid"
+
+
+def test_a_host_without_an_id_has_no_place_in_a_fleet(tmp_path: Path) -> None:
+    with pytest.raises(Terminal) as caught:
+        made(tmp_path, Settings(cluster=ClusterSettings(kubeconfig="/a")), machine_id="uninitialized")
+    assert caught.value.reason == "NoMachineId"
+
+
+def test_windows() -> None:
+    assert schedule(WindowSettings()) is None
+    found = schedule(WindowSettings(open=("sat,sun 22:30 120", "05:00 60"), zone="Europe/Prague"))
+    assert found is not None
+    assert found.is_open(datetime(2026, 7, 4, 21, tzinfo=UTC))  # Saturday, 23:00 there
+    assert not found.is_open(datetime(2026, 7, 3, 21, tzinfo=UTC))
+    assert found.is_open(datetime(2026, 7, 3, 3, 30, tzinfo=UTC))
+    with pytest.raises(InvalidInput):
+        schedule(WindowSettings(zone="Europe/Nowhere"))
+
+
+async def test_the_token_of_a_lease_outlives_the_process(tmp_path: Path) -> None:
+    token = LeaseToken(Claim("nodeagent", "u1", "update", "host-a"), "uid", 3, "boot-1", rebooting=True)
+    async with SqliteStore(tmp_path / "s/state.db") as store:
+        kept = StoredToken(store)
+        assert await kept.load() is None
+        await kept.save(token)
+    async with SqliteStore(tmp_path / "s/state.db") as store:
+        kept = StoredToken(store)
+        assert await kept.load() == token
+        await kept.save(None)
+        assert await kept.load() is None
+        await store.keep_note(KEY, '{"uid": 1}')
+        with pytest.raises(Terminal) as caught:
+            await kept.load()
+        assert caught.value.reason == "StoreCorrupt"
+
+
+def test_nothing_of_kubernetes_is_loaded_without_a_cluster() -> None:
+    code = (
+        "import sys; import nodeagent.agent.daemon;"
+        "print([m for m in sys.modules if m.split('.')[0] in ('kubernetes', 'aiohttp')"
+        " or m.startswith(('nodeagent.kube', 'nodeagent.host.etcd', 'nodeagent.host.fleetlock'))])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.strip() == "[]"
