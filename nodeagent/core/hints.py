@@ -193,6 +193,9 @@ HINTS: Mapping[str, str] = MappingProxyType(
         "MachineConfigOperator": "wait until its daemon is done; two agents must not drive one node",
         "MachineContended": "kubectl get machine -A -w shows who writes it all the time",
         "NodeUnknown": "wait until the kubelet has registered the node, or correct the setting with its name",
+        "ConfigNotFound": "make the MachineConfig that is named, or correct the Node's desiredConfig",
+        "ConfigNameInvalid": "put the name of a MachineConfig into the Node's annotation desiredConfig",
+        "ImageLayered": "take the Node's desiredImage away and put the image into osImageURL of its MachineConfig",
         # etcd on this host
         "EtcdUnreachable": "nodeagent etcd status as root; crictl ps --name etcd; the JSON gateway must be on",
         "EtcdCredentials": "run it as root; check the certificates that etcd's flags name, or give others",

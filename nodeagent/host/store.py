@@ -85,6 +85,14 @@ class SqliteStore:
     async def previous(self) -> str:
         return await self._call(Database.previous)
 
+    async def fetched(self) -> ConfigSource | None:
+        """The config that a cluster named last; None if it named none."""
+        return await self._call(Database.fetched)
+
+    async def keep_fetched(self, source: ConfigSource | None) -> None:
+        """It stays until another one takes its place, whatever becomes of updates."""
+        await self._call(Database.keep_fetched, source)
+
     async def remember(self, update_id: str, snapshots: Sequence[Snapshot]) -> None:
         await self._call(Database.remember, update_id, snapshots)
 

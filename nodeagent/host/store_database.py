@@ -75,6 +75,10 @@ class Reader:
                 raise ValueError(f"the config {digest[:12]} has a wrong checksum")
             return ConfigSource(*row)
 
+    def fetched(self) -> ConfigSource | None:
+        digest = self._meta("fetched")
+        return self.get_config(digest) if digest else None
+
     def history(self, limit: int) -> list[HistoryEntry]:
         """The newest first."""
         with self._guard():
@@ -104,11 +108,15 @@ class Database(Reader):
 
     def put_config(self, source: ConfigSource) -> None:
         with self._writing():
-            # A new sequence number even if it is known: it is the newest again, and so among the spare ones.
-            self._db.execute("DELETE FROM configs WHERE digest = ?", (source.digest,))
-            self._db.execute(
-                "INSERT INTO configs (digest, name, text) VALUES (?, ?, ?)", (source.digest, source.name, source.text)
-            )
+            self._put_config(source)
+
+    def keep_fetched(self, source: ConfigSource | None) -> None:
+        with self._writing():
+            if source is None:
+                self._db.execute("DELETE FROM meta WHERE key = 'fetched'")
+            else:
+                self._put_config(source)
+                self._db.execute("REPLACE INTO meta (key, value) VALUES ('fetched', ?)", (source.digest,))
 
     def remember(self, update_id: str, snapshots: Sequence[Snapshot]) -> None:
         with self._writing():
@@ -201,11 +209,18 @@ class Database(Reader):
     def _save(self, record: Record) -> None:
         self._db.execute("REPLACE INTO record (id, json, sum) VALUES (1, ?, ?)", record_to_row(record))
 
+    def _put_config(self, source: ConfigSource) -> None:
+        # A new sequence number even if it is known: it is the newest again, and so among the spare ones.
+        self._db.execute("DELETE FROM configs WHERE digest = ?", (source.digest,))
+        self._db.execute(
+            "INSERT INTO configs (digest, name, text) VALUES (?, ?, ?)", (source.digest, source.name, source.text)
+        )
+
     def _collect_configs(self, record: Record) -> None:
         kept = (record.from_digest, record.to_digest, record.rejected, _SPARE_CONFIGS)
         self._db.execute(
             "DELETE FROM configs WHERE digest NOT IN (?, ?, ?)"
-            " AND digest NOT IN (SELECT value FROM meta WHERE key IN ('current', 'previous'))"
+            " AND digest NOT IN (SELECT value FROM meta WHERE key IN ('current', 'previous', 'fetched'))"
             " AND seq NOT IN (SELECT seq FROM configs ORDER BY seq DESC LIMIT ?)",
             kept,
         )

@@ -2,7 +2,8 @@
 
 A watch would tell sooner, and costs a connection per node, a list after every break and a loop that can spin; what we
 follow (our Node, our config) may be noticed half a minute late. One quorum read per ``every`` seconds, spread by jitter
-so that a fleet does not ask in step; after a fault, pauses that grow, and the same object is not given twice.
+so that a fleet does not ask in step; after a fault, pauses that grow, and the same object is given again only if that
+is asked for.
 """
 
 from __future__ import annotations
@@ -30,10 +31,12 @@ async def follow(
     *,
     every: float = EVERY,
     first_pause: float = FIRST_PAUSE,
+    again: Callable[[], bool] = lambda: False,
     trouble: Callable[[AgentError | None], None] = lambda _: None,
 ) -> AsyncGenerator[Object | None, None]:
-    """The object now, and again whenever it has changed; None while there is none. Never ends by itself: every fault is
-    given to ``trouble`` and tried again, also one that a person has to cure, and None when it is over."""
+    """The object now, and again whenever it has changed or ``again`` says so; None while there is none. Never ends by
+    itself: every fault is given to ``trouble`` and tried again, also one that a person has to cure, and None when it
+    is over."""
     given: str | None = None
     pauses = delays(first_pause, LONGEST_PAUSE)
     ill = False
@@ -53,7 +56,7 @@ async def follow(
             trouble(None)
         meta = (found or {}).get("metadata") or {}
         version = f"{meta.get('uid')}/{meta.get('resourceVersion')}"
-        if version != given:
+        if version != given or again():
             given = version
             yield found
         await asyncio.sleep(jittered(every, random.random()))  # noqa: S311

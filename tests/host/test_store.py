@@ -116,6 +116,20 @@ class TestContents:
         assert await store.current() == config(1).digest
         assert [one.update_id for one in await store.history(10)] == ["u2", "u1"]
 
+    async def test_what_a_cluster_named_last_is_kept_through_other_updates(self, store: SqliteStore) -> None:
+        assert await store.fetched() is None
+        await store.keep_fetched(config(9))
+        for number in range(1, 6):
+            await store.put_config(config(number))
+            await store.promote(record(number, Phase.RELEASING), config(number).digest, entry(number))
+        await store.close()
+        await store.open()
+        assert await store.fetched() == config(9)
+        await store.keep_fetched(config(5))
+        assert await store.fetched() == config(5)
+        await store.keep_fetched(None)
+        assert await store.fetched() is None
+
     async def test_configs_that_nobody_refers_to_go(self, store: SqliteStore) -> None:
         for number in range(8):
             await store.put_config(config(number))

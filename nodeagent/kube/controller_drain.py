@@ -1,0 +1,105 @@
+"""A drain that somebody else makes: the machine-config-controller cordons, evicts and uncordons, and we ask and wait.
+
+Fulfils ``ports.NodePort``. The wish is an annotation of the Node and so is the answer, so a restart in the middle finds
+both and goes on waiting. Where no controller has ever left a sign on the Node nobody would answer: then, or where the
+settings say so, nodeagent drains by itself (``EitherDrain``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Final
+
+from nodeagent.core.backoff import jittered
+from nodeagent.core.handshake import DRAIN, Orders, ask_drain, ask_uncordon, read_orders
+from nodeagent.core.ports import NodePort
+from nodeagent.errors import Refused, Retryable, Unreachable
+from nodeagent.kube.client import KubeClient
+from nodeagent.kube.errors import NotFound
+
+__all__ = ["ControllerDrain", "EitherDrain"]
+
+LOOK: Final = 10.0  # seconds between two looks, as the machine-config-daemon has it: a drain takes minutes
+UNCORDON: Final = 240.0  # seconds for an uncordon, which is one write of the controller; below the phase's deadline
+
+
+class ControllerDrain:
+    """``still_ours`` is asked before each look and raises if the lease is not ours any more."""
+
+    def __init__(self, client: KubeClient, node: str, *, still_ours: Callable[[str], Awaitable[None]]) -> None:
+        self._client = client
+        self._node = node
+        self._path = f"/api/v1/nodes/{node}"
+        self._still_ours = still_ours
+
+    async def drain(self, operation: str, deadline: float) -> None:
+        """Raises ``Refused``: ``DrainTimedOut`` after ``deadline`` seconds, ``NodeUnknown``, or what ``still_ours``
+        raises. The only node of a control plane is not drained, as by the machine-config-daemon."""
+        config = ""
+
+        async def wish(orders: Orders) -> str | None:
+            nonlocal config
+            await self._still_ours(operation)
+            # One that is desired meanwhile is the next update's: this drain is for the one that it began with.
+            config = config or orders.desired or operation
+            return None if orders.single else ask_drain(orders, config)
+
+        await self._until_answered(wish, deadline, "the drain of")
+
+    async def uncordon(self, operation: str) -> None:  # noqa: ARG002 - whose drain it was is in the annotation
+        """Does nothing where no drain was asked for."""
+
+        async def wish(orders: Orders) -> str | None:
+            return ask_uncordon(orders)
+
+        await self._until_answered(wish, UNCORDON, "the uncordoning of")
+
+    async def orders(self) -> Orders:
+        try:
+            return read_orders(await self._client.get(self._path))
+        except NotFound:
+            raise Refused(f"there is no Node {self._node} in the cluster", reason="NodeUnknown") from None
+
+    async def _until_answered(
+        self, wish: Callable[[Orders], Awaitable[str | None]], deadline: float, what: str
+    ) -> None:
+        try:
+            async with asyncio.timeout(deadline):
+                while True:
+                    with suppress(Unreachable, Retryable):  # the API server is away: the wish waits, not the deadline
+                        orders = await self.orders()
+                        value = await wish(orders)
+                        if value is None:
+                            return
+                        if value != orders.drain:
+                            await self._client.patch(self._path, {"metadata": {"annotations": {DRAIN: value}}})
+                    await asyncio.sleep(jittered(LOOK, random.random()))  # noqa: S311 - spreads load, no secret
+        except TimeoutError:
+            said = f"the machine-config-controller did not answer {what} node {self._node} in {deadline:g} s"
+            raise Refused(said, reason="DrainTimedOut") from None
+
+
+class EitherDrain:
+    """``controller`` None: whoever is there."""
+
+    def __init__(self, own: NodePort, theirs: ControllerDrain, *, controller: bool | None = None) -> None:
+        self._own = own
+        self._theirs = theirs
+        self._controller = controller
+
+    async def drain(self, operation: str, deadline: float) -> None:
+        controller = self._controller
+        while controller is None:  # the phase has a deadline
+            with suppress(Unreachable, Retryable):
+                controller = (await self._theirs.orders()).controlled
+                break
+            await asyncio.sleep(jittered(LOOK, random.random()))  # noqa: S311
+        await (self._theirs if controller else self._own).drain(operation, deadline)
+
+    async def uncordon(self, operation: str) -> None:
+        """Each undoes what is its own only, so both may be asked: the setting may have changed in between."""
+        await self._own.uncordon(operation)
+        await self._theirs.uncordon(operation)

@@ -1,0 +1,479 @@
+"""The reader and the writer of the own Node, against a server that keeps one Node and some configs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nodeagent.core.handshake import CURRENT, DESIRED, DRAIN, DRAINED, REASON, RETRY, STATE
+from nodeagent.core.machineconfig import ConfigSource
+from nodeagent.core.phase import Phase
+from nodeagent.core.status import Status
+from nodeagent.errors import AgentError, InvalidInput, Refused, Terminal, Unreconcilable
+from nodeagent.kube import controller_drain, handshake
+from nodeagent.kube.client import KubeClient
+from nodeagent.kube.controller_drain import ControllerDrain, EitherDrain
+from nodeagent.kube.credentials import Access
+from nodeagent.kube.errors import Forbidden
+from nodeagent.kube.handshake import Handshake
+from tests.kube.server import CUT, Answer, Request, serving
+from tests.kube.test_client import Clock, kubeconfig
+
+A, B = "rendered-a", "rendered-b"
+OFFICIAL, OURS = handshake.CONFIGS
+
+
+@dataclass
+class Api:
+    """Answers as an API server with one Node ``n``. ``away``: every connection is cut."""
+
+    notes: dict[str, str] = field(default_factory=dict)
+    cordoned: bool = False
+    registered: bool = True
+    away: bool = False
+    configs: dict[str, Any] = field(default_factory=dict)  # by path; an Answer is given as it is
+    version: int = 1
+    asked: list[str] = field(default_factory=list)
+    patches: list[dict[str, Any]] = field(default_factory=list)
+
+    def __call__(self, request: Request) -> Any:
+        if self.away:
+            return CUT
+        self.asked.append(f"{request.method} {request.target}")
+        if request.target != "/api/v1/nodes/n":
+            found = self.configs.get(request.target, Answer(404, {"message": "not found"}))
+            return found if isinstance(found, Answer) else Answer(body=found)
+        if not self.registered:
+            return Answer(404, {"message": "nodes n not found"})
+        if request.method == "PATCH":
+            changes = request.body["metadata"]["annotations"]
+            self.patches.append(changes)
+            self.note(**changes)
+        meta = {"name": "n", "uid": "u", "resourceVersion": str(self.version), "annotations": dict(self.notes)}
+        return Answer(body={"metadata": meta, "spec": {"unschedulable": self.cordoned}})
+
+    def note(self, **changes: str | None) -> None:
+        self.version += 1
+        for key, value in changes.items():
+            if value is None:
+                self.notes.pop(key, None)
+            else:
+                self.notes[key] = value
+
+    def config(self, name: str, group: str = OFFICIAL) -> None:
+        kind = {"apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfig"}
+        self.configs[f"{group}/{name}"] = {**kind, "metadata": {"name": name}, "spec": {"group": group}}
+
+
+@dataclass
+class Memory:
+    source: ConfigSource | None = None
+    broken: bool = False
+
+    async def fetched(self) -> ConfigSource | None:
+        return self.source
+
+    async def keep_fetched(self, source: ConfigSource | None) -> None:
+        if self.broken:
+            raise Terminal("no space", reason="NoSpace")
+        self.source = source
+
+
+@dataclass
+class Side:
+    """The agent's side, running."""
+
+    shake: Handshake
+    client: KubeClient
+    changes: list[bool]
+    troubles: list[str]
+
+    async def names(self) -> str:
+        """The desired config, or the reason why there is none."""
+        try:
+            source = await self.shake.desired()
+        except AgentError as error:
+            return error.reason
+        return source.name if source else ""
+
+
+@asynccontextmanager
+async def agent(directory: Path, api: Api, memory: Memory | None = None) -> AsyncIterator[Side]:
+    changes: list[bool] = []
+    troubles: list[str] = []
+    async with serving(Answer()) as server:
+        server.answer = api
+        path = kubeconfig(directory, f"http://127.0.0.1:{server.port}", token="t")
+        async with KubeClient(Access(str(path), private=str(directory)), Clock(), timeout=2.0) as client:
+            shake = Handshake(
+                client,
+                "n",
+                memory or Memory(),
+                changed=changes.append,
+                trouble=lambda fault: troubles.append(fault.reason if fault else ""),
+                every=0.01,
+            )
+            running = asyncio.create_task(shake.run())
+            try:
+                yield Side(shake, client, changes, troubles)
+            finally:
+                running.cancel()
+                await asyncio.gather(running, return_exceptions=True)
+
+
+async def until(true: Callable[[], Any]) -> None:
+    async with asyncio.timeout(20):
+        while True:
+            answer = true()
+            if await answer if asyncio.iscoroutine(answer) else answer:
+                return
+            await asyncio.sleep(0.01)
+
+
+@pytest.fixture(autouse=True)
+def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(handshake, "FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(handshake, "LONGEST_PAUSE", 0.02)
+    monkeypatch.setattr("nodeagent.kube.poll.FIRST_PAUSE", 0.01)
+    monkeypatch.setattr("nodeagent.kube.poll.LONGEST_PAUSE", 0.02)
+    monkeypatch.setattr(controller_drain, "LOOK", 0.01)
+
+
+async def named(side: Side, name: str) -> None:
+    async def is_so() -> bool:
+        return await side.names() == name
+
+    await until(is_so)
+
+
+# The desired config.
+
+
+async def test_a_config_is_fetched_once_for_each_name_and_kept(tmp_path: Path) -> None:
+    api, memory = Api({DESIRED: A}), Memory()
+    api.config(A)
+    api.config(B)
+    async with agent(tmp_path, api, memory) as side:
+        await named(side, A)
+        assert side.changes == [False]
+        for number in range(3):
+            seen = len(api.asked)
+            api.note(**{f"heartbeat{number}": "x"})
+            await until(lambda seen=seen: len(api.asked) > seen + 2)
+        api.note(**{DESIRED: B})
+        await named(side, B)
+    assert side.changes == [False, False]
+    assert [ask for ask in api.asked if "machineconfigs" in ask] == [f"GET {OFFICIAL}/{A}", f"GET {OFFICIAL}/{B}"]
+    assert memory.source is not None
+    assert memory.source.name == B
+
+
+async def test_without_the_operator_configs_are_in_our_group(tmp_path: Path) -> None:
+    api = Api({DESIRED: A})
+    api.config(A, OURS)
+    async with agent(tmp_path, api) as side:
+        await named(side, A)
+        source = await side.shake.desired()
+    assert source is not None
+    assert OURS.encode() in source.text
+
+
+async def test_it_goes_on_without_the_server_from_the_start(tmp_path: Path) -> None:
+    kept = ConfigSource(A, "digest", b"text")
+    async with agent(tmp_path, Api(away=True), Memory(kept)) as side:
+        await named(side, A)
+        await until(lambda: side.troubles)
+        assert await side.shake.desired() == kept
+    assert side.troubles == ["KubeUnreachable"], "a fault is told once"
+    assert side.changes == []
+
+
+async def test_what_was_desired_stays_so_while_the_new_one_cannot_be_fetched(tmp_path: Path) -> None:
+    api = Api({DESIRED: A})
+    api.config(A)
+    async with agent(tmp_path, api) as side:
+        await named(side, A)
+        api.configs[f"{OFFICIAL}/{B}"] = Answer(500, {"message": "etcd"})
+        api.note(**{DESIRED: B})
+        await until(lambda: "KubeServerFault" in side.troubles)
+        assert await side.names() == A
+        api.config(B)
+        await named(side, B)
+        await until(lambda: side.troubles[-1] == "")
+
+
+async def test_a_config_that_comes_later_than_its_name(tmp_path: Path) -> None:
+    api = Api({DESIRED: A})
+    async with agent(tmp_path, api) as side:
+        await named(side, "ConfigNotFound")
+        with pytest.raises(Refused, match=A):
+            await side.shake.desired()
+        api.config(A)
+        await named(side, A)
+    assert side.changes == [False, False]
+
+
+@pytest.mark.parametrize(
+    ("notes", "kind", "reason"),
+    [
+        ({DESIRED: "../secrets"}, InvalidInput, "ConfigNameInvalid"),
+        ({DESIRED: A, "machineconfiguration.openshift.io/desiredImage": "i"}, Unreconcilable, "ImageLayered"),
+        ({DESIRED: B}, Forbidden, "KubeForbidden"),
+    ],
+)
+async def test_what_cannot_be_done_is_an_answer(
+    tmp_path: Path, notes: dict[str, str], kind: type[AgentError], reason: str
+) -> None:
+    api = Api(notes)
+    api.configs[f"{OFFICIAL}/{B}"] = Answer(403, {"message": "cannot get"})
+    async with agent(tmp_path, api) as side:
+        await named(side, reason)
+        with pytest.raises(kind):
+            await side.shake.desired()
+    assert all("secrets" not in ask for ask in api.asked)
+
+
+async def test_nothing_is_desired_any_more(tmp_path: Path) -> None:
+    api, memory = Api({DESIRED: A}), Memory()
+    api.config(A)
+    async with agent(tmp_path, api, memory) as side:
+        await named(side, A)
+        api.note(**{DESIRED: None})
+        await named(side, "")
+    assert memory.source is None
+
+
+async def test_a_node_that_is_gone_takes_nothing_back(tmp_path: Path) -> None:
+    api = Api({DESIRED: A})
+    api.config(A)
+    async with agent(tmp_path, api) as side:
+        await named(side, A)
+        api.registered = False
+        seen = len(api.asked)
+        await until(lambda: len(api.asked) > seen + 2)
+        assert await side.names() == A
+
+
+async def test_a_store_that_fails_ends_it(tmp_path: Path) -> None:
+    api = Api({DESIRED: A})
+    api.config(A)
+    async with serving(Answer()) as server:
+        server.answer = api
+        path = kubeconfig(tmp_path, f"http://127.0.0.1:{server.port}", token="t")
+        async with KubeClient(Access(str(path), private=str(tmp_path)), Clock(), timeout=2.0) as client:
+            shake = Handshake(client, "n", Memory(broken=True), changed=lambda _: None, every=0.01)
+            with pytest.raises(Terminal, match="no space"):
+                await asyncio.wait_for(shake.run(), 20)
+
+
+async def test_a_person_asks_for_a_config_again(tmp_path: Path) -> None:
+    api = Api({DESIRED: A})
+    api.config(A)
+    async with agent(tmp_path, api) as side:
+        await named(side, A)
+        api.note(**{RETRY: B})
+        seen = len(api.asked)
+        await until(lambda: len(api.asked) > seen + 2)
+        assert api.notes[RETRY] == B, "not the one that is desired"
+        api.note(**{RETRY: A})
+        await until(lambda: RETRY not in api.notes)
+    assert side.changes == [False, True]
+
+
+# What we tell.
+
+
+async def test_the_states_of_an_update(tmp_path: Path) -> None:
+    api = Api({DESIRED: B, CURRENT: A, STATE: "Done"})
+    api.config(B)
+    async with agent(tmp_path, api) as side:
+        side.shake.tell(Status(Phase.IDLE, current=A))
+        await named(side, B)
+        assert api.patches == []
+        side.shake.tell(Status(Phase.WRITING, current=A, desired=B))
+        await until(lambda: api.notes[STATE] == "Working")
+        side.shake.tell(Status(Phase.VERIFYING, current=A, desired=B))
+        assert api.notes[CURRENT] == A
+        side.shake.tell(Status(Phase.IDLE, current=B, desired=B))
+        await until(lambda: api.notes[STATE] == "Done")
+    assert api.patches == [{STATE: "Working"}, {STATE: "Done", CURRENT: B}]
+
+
+async def test_nothing_is_lost_while_the_server_is_away(tmp_path: Path) -> None:
+    api = Api({CURRENT: A, STATE: "Working"})
+    async with agent(tmp_path, api) as side:
+        await until(lambda: api.asked)
+        api.away = True
+        side.shake.tell(Status(Phase.DEGRADED, "Reverted", "x\ny", current=A))
+        await until(lambda: "KubeUnreachable" in side.troubles)
+        side.shake.tell(Status(Phase.IDLE, current=B))
+        api.away = False
+        await until(lambda: api.notes[STATE] == "Done")
+        await until(lambda: side.troubles[-1] == "")
+    assert api.notes == {CURRENT: B, STATE: "Done"}
+
+
+@pytest.mark.parametrize("status", [409, 429, 500])
+async def test_a_write_that_is_refused_is_tried_again(tmp_path: Path, status: int) -> None:
+    api = Api({CURRENT: A, STATE: "Working"})
+    failures = [Answer(status, {"message": "no"})] * 4
+    async with agent(tmp_path, api) as side:
+        await until(lambda: api.asked)
+        served = api.__call__
+
+        def failing(self: Api, request: Request) -> Any:
+            return failures.pop() if request.method == "PATCH" and failures else served(request)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Api, "__call__", failing)
+            side.shake.tell(Status(Phase.IDLE, current=A))
+            await until(lambda: api.notes[STATE] == "Done")
+    assert not failures
+
+
+async def test_what_somebody_else_changed_is_put_right(tmp_path: Path) -> None:
+    api = Api({CURRENT: A, STATE: "Done"})
+    async with agent(tmp_path, api) as side:
+        side.shake.tell(Status(Phase.IDLE, current=A))
+        await until(lambda: api.asked)
+        api.note(**{CURRENT: "mine", STATE: None})
+        await until(lambda: api.notes == {CURRENT: A, STATE: "Done"})
+
+
+async def test_a_node_that_is_made_anew_is_told(tmp_path: Path) -> None:
+    api = Api({CURRENT: A, STATE: "Done"}, registered=False)
+    async with agent(tmp_path, api) as side:
+        side.shake.tell(Status(Phase.DEGRADED, "Drifted", "x", current=A))
+        await until(lambda: len(api.asked) > 2)
+        api.notes, api.registered = {}, True
+        await until(lambda: api.notes == {CURRENT: A, STATE: "Degraded", REASON: "Drifted: x"})
+
+
+async def test_a_reason_that_goes_on_changing_is_not_written_each_time(tmp_path: Path) -> None:
+    api = Api({CURRENT: A})
+    async with agent(tmp_path, api) as side:
+        for left in range(20, 0, -1):
+            side.shake.tell(Status(Phase.DRAINING, "Draining", f"{left} pods are left", current=A))
+            await asyncio.sleep(0.01)
+        await until(lambda: api.patches)
+        assert len(api.patches) == 1
+        side.shake.tell(Status(Phase.WRITING, current=A))
+        side.shake.tell(Status(Phase.IDLE, current=A))
+        await until(lambda: api.notes.get(STATE) == "Done")
+    assert api.notes[REASON] == ""
+
+
+# The drain that a controller makes.
+
+
+class Own:
+    """A drain of our own."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    async def drain(self, operation: str, deadline: float) -> None:
+        self.calls.append(f"drain {operation}")
+
+    async def uncordon(self, operation: str) -> None:
+        self.calls.append(f"uncordon {operation}")
+
+
+async def ours(operation: str) -> None:
+    pass
+
+
+def answers(api: Api) -> None:
+    """What a drain controller does."""
+    wish = api.notes.get(DRAIN, "")
+    api.cordoned = wish.startswith("drain-")
+    api.note(**{DRAINED: wish})
+
+
+async def test_a_controller_drains_and_uncordons(tmp_path: Path) -> None:
+    api = Api({DESIRED: B, DRAINED: "uncordon-x", DRAIN: "uncordon-x"})
+    async with agent(tmp_path, api) as side:
+        port = EitherDrain(own := Own(), ControllerDrain(side.client, "n", still_ours=ours))
+        draining = asyncio.create_task(port.drain("op", 20))
+        await until(lambda: api.notes[DRAIN] == f"drain-{B}")
+        api.note(**{DESIRED: A})  # the next one: this drain goes on
+        seen = len(api.asked)
+        await until(lambda: len(api.asked) > seen + 3)
+        assert not draining.done()
+        assert api.notes[DRAIN] == f"drain-{B}"
+        answers(api)
+        await draining
+        ending = asyncio.create_task(port.uncordon("op"))
+        await until(lambda: api.notes[DRAIN] == f"uncordon-{B}")
+        assert not ending.done()
+        answers(api)
+        await ending
+    assert own.calls == ["uncordon op"]
+
+
+async def test_an_answer_is_not_asked_for_twice(tmp_path: Path) -> None:
+    api = Api({DESIRED: B, DRAIN: f"drain-{B}", DRAINED: f"drain-{B}"}, cordoned=True)
+    async with agent(tmp_path, api) as side:
+        await ControllerDrain(side.client, "n", still_ours=ours).drain("op", 20)
+    assert api.patches == []
+
+
+async def test_a_controller_that_does_not_answer(tmp_path: Path) -> None:
+    async with agent(tmp_path, Api({DESIRED: B})) as side:
+        with pytest.raises(Refused, match="did not answer the drain of node n") as caught:
+            await ControllerDrain(side.client, "n", still_ours=ours).drain("op", 0.1)
+    assert caught.value.reason == "DrainTimedOut"
+
+
+async def test_a_lease_that_is_lost_ends_the_wait(tmp_path: Path) -> None:
+    async def lost(operation: str) -> None:
+        raise Refused("somebody took it", reason="LeaseLost")
+
+    api = Api({DESIRED: B})
+    async with agent(tmp_path, api) as side:
+        with pytest.raises(Refused, match="took it"):
+            await ControllerDrain(side.client, "n", still_ours=lost).drain("op", 20)
+    assert DRAIN not in api.notes
+
+
+async def test_the_only_node_of_a_control_plane_is_not_drained(tmp_path: Path) -> None:
+    api = Api({DESIRED: B, "machineconfiguration.openshift.io/controlPlaneTopology": "SingleReplica"})
+    async with agent(tmp_path, api) as side:
+        port = EitherDrain(Own(), ControllerDrain(side.client, "n", still_ours=ours))
+        await port.drain("op", 20)
+        await port.uncordon("op")
+    assert api.patches == []
+
+
+@pytest.mark.parametrize(
+    ("notes", "controller", "own"),
+    [({}, None, True), ({DRAINED: "uncordon-x"}, None, False), ({DRAINED: "x"}, False, True), ({}, True, False)],
+)
+async def test_who_drains(tmp_path: Path, notes: dict[str, str], controller: bool | None, own: bool) -> None:
+    api = Api({DESIRED: B, DRAIN: "x", **notes})
+    async with agent(tmp_path, api) as side:
+        port = EitherDrain(mine := Own(), ControllerDrain(side.client, "n", still_ours=ours), controller=controller)
+        draining = asyncio.create_task(port.drain("op", 20))
+        await until(lambda: mine.calls or api.notes[DRAIN] == f"drain-{B}")
+        answers(api)
+        await draining
+    assert bool(mine.calls) is own
+
+
+async def test_a_server_that_is_away_does_not_end_a_drain(tmp_path: Path) -> None:
+    api = Api({DESIRED: B}, away=True)
+    async with agent(tmp_path, api) as side:
+        port = EitherDrain(Own(), ControllerDrain(side.client, "n", still_ours=ours))
+        draining = asyncio.create_task(port.drain("op", 20))
+        await until(lambda: side.troubles)
+        api.note(**{DRAINED: "uncordon-x"})
+        api.away = False
+        await until(lambda: api.notes.get(DRAIN) == f"drain-{B}")
+        answers(api)
+        await draining
