@@ -24,8 +24,8 @@ from nodeagent.agent.preflight import Desired, Preflight
 from nodeagent.agent.report import Report, ReportedLease
 from nodeagent.agent.service import serve
 from nodeagent.agent.sinks import to_journal, to_notify
-from nodeagent.core.events import Event, EventKind
 from nodeagent.core.drain import Remaining
+from nodeagent.core.events import Event, EventKind
 from nodeagent.core.machineconfig import ConfigSource
 from nodeagent.core.parse import parse
 from nodeagent.core.policy import Policy, merge
