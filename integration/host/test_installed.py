@@ -136,7 +136,8 @@ def test_the_manual_and_the_completion_are_there(up: Host) -> None:
 
 def test_it_is_an_interface_that_others_can_read(up: Host) -> None:
     members = up.run(["busctl", "introspect", agent.NAME, agent.PATH]).stdout
-    methods = ("Apply", "Rollback", "Verify", "History", "StartMaintenance", "StopMaintenance", "Reload")
+    maintenance = ("StartMaintenance", "StartMaintenanceWithOptions", "StopMaintenance")
+    methods = ("Apply", "Rollback", "Verify", "History", *maintenance, "Reload")
     for name in (*methods, "Status", "Version"):
         assert re.search(rf"^\.{name}\s", members, re.MULTILINE), (name, members)
     assert agent.status(up)["schema"] == "nodeagent/status/v1"

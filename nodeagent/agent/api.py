@@ -9,6 +9,7 @@ from typing import Any
 
 from nodeagent.agent.context import Ports
 from nodeagent.agent.loop import Loop
+from nodeagent.agent.maintenance import Asked, Keeper
 from nodeagent.agent.preflight import Desired
 from nodeagent.agent.report import Report
 from nodeagent.agent.verify import mismatches, os_mismatches
@@ -16,12 +17,9 @@ from nodeagent.core.phase import Phase
 from nodeagent.core.record import half_way
 from nodeagent.core.status import status_to_dict
 from nodeagent.core.tree import FileNode
-from nodeagent.errors import InvalidInput, Refused
+from nodeagent.errors import Refused
 
-__all__ = ["MAINTENANCE", "Api"]
-
-MAINTENANCE = "maintenance"
-"""Operation of the lease that a person holds; there is one at a time."""
+__all__ = ["Api"]
 
 MAX_HISTORY = 1000
 
@@ -34,6 +32,7 @@ class Api:
         ports: Ports,
         loop: Loop,
         report: Report,
+        keeper: Keeper,
         *,
         desired_path: str,
         parse: Callable[[bytes], Awaitable[Desired]],
@@ -43,6 +42,7 @@ class Api:
         self._ports = ports
         self._loop = loop
         self._report = report
+        self._keeper = keeper
         self._desired_path = desired_path
         self._parse = parse
         self._load = load
@@ -99,18 +99,13 @@ class Api:
         entries = await self._ports.store.history(min(limit, MAX_HISTORY))
         return json.dumps({"schema": "nodeagent/history/v1", "updates": [asdict(entry) for entry in entries]})
 
-    async def start_maintenance(self, who: str, reason: str) -> None:
-        """Nothing disrupts this node until it is stopped. Refused while an update is under way."""
-        if not reason.strip():
-            raise InvalidInput("say why", reason="NoReason")
-        await self._ports.lease.acquire(who, MAINTENANCE, reason)
+    async def start_maintenance(self, caller: str, asked: Asked) -> str:
+        """Nothing disrupts this node until it is stopped, or over. Returns the status."""
+        await self._keeper.start(caller, asked)
+        return self.status()
 
-    async def stop_maintenance(self) -> None:
-        holder = await self._ports.lease.holder()
-        if holder is None or holder.operation != MAINTENANCE:
-            raise Refused("no maintenance is under way", reason="NoMaintenance")
-        await self._ports.lease.release(MAINTENANCE)
-        self._loop.look_again()
+    async def stop_maintenance(self, caller: str) -> None:
+        await self._keeper.stop(caller)
 
     async def reload(self) -> None:
         """Settings, policy and desired config are read again."""

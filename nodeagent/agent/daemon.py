@@ -19,9 +19,11 @@ from nodeagent.agent.context import Limits, Ports
 from nodeagent.agent.deployments import Os
 from nodeagent.agent.fleet import Others, others, schedule
 from nodeagent.agent.loop import Loop
+from nodeagent.agent.maintenance import Keeper
 from nodeagent.agent.metrics import Metrics
 from nodeagent.agent.preflight import Desired, Preflight
 from nodeagent.agent.report import Report, ReportedLease
+from nodeagent.agent.reserved import ReservedLease
 from nodeagent.agent.service import serve
 from nodeagent.agent.sinks import to_journal, to_notify
 from nodeagent.core.drain import Remaining
@@ -108,7 +110,8 @@ class Daemon:
         self.others = others
         self.windows = windows
         clock = SystemClock()
-        self.lease = ReportedLease(others.lease, report)
+        reserved = ReservedLease(others.lease)
+        self.lease = ReportedLease(reserved, report)
         self.ports = Ports(
             store=store,
             files=HostFiles(),
@@ -135,10 +138,19 @@ class Daemon:
             adopted=self._adopted,
             chance=random.random,
         )
+        self.keeper = Keeper(
+            self.ports,
+            store,
+            reserved,
+            report,
+            limits=lambda: self.loop.executor.limits,
+            freed=self.loop.look_again,
+        )
         self.api = Api(
             self.ports,
             self.loop,
             report,
+            self.keeper,
             desired_path=settings.desired_config,
             parse=parse_desired,
             load=self._load,
@@ -286,6 +298,7 @@ async def run(settings: Settings, notifier: Notifier) -> None:
             report.add(to_journal)
             report.add(to_notify(notifier.status))
             report.add(daemon.metrics.sink)
+            await daemon.keeper.load()
             async with serve(bus, daemon.api, report):
                 report.emit(Event(EventKind.STARTED, report.status.phase, __version__))
                 notifier.ready()
@@ -293,9 +306,10 @@ async def run(settings: Settings, notifier: Notifier) -> None:
                 watches = [config_file.watch(path, daemon.loop.look_again) for path in watched]
                 # Not before we are ready: the other side may have to be started first.
                 shown = [os.tell()] if os is not None else []
+                lives = [daemon.loop.run(), daemon.keeper.run(), daemon.metrics.run(), _watchdog(notifier)]
                 if say.cluster is not None:
                     shown += [say.cluster.run(), daemon.lease.run(random.random)]
-                await _until(stop, daemon.loop.run(), daemon.metrics.run(), _watchdog(notifier), *watches, *shown)
+                await _until(stop, *lives, *watches, *shown)
                 notifier.stopping()
                 report.emit(Event(EventKind.STOPPED, report.status.phase))
         finally:

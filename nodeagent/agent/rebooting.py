@@ -1,23 +1,28 @@
 """Rebooting the host, last and alone: other people's block inhibitors first, then what is staged is unlocked, then
-logind, then we wait to die."""
+logind, then we wait to die. A power-off respects the same inhibitors."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from nodeagent.agent.context import Limits, Ports, Update, narrate
 from nodeagent.core.deployment import unmet
 from nodeagent.core.events import EventKind
 from nodeagent.errors import Refused
 
-__all__ = ["reboot"]
+__all__ = ["reboot", "wait_for_blockers"]
 
 
 async def reboot(ports: Ports, limits: Limits, update: Update) -> None:
     """Returns when logind accepted the reboot. Raises ``Refused`` with reason ``RebootBlocked`` if somebody blocks
     it for longer than the settings allow, and they do not let us override it; with ``StagedLost`` if what we staged
     is not there any more."""
-    force = await _wait_for_blockers(ports, limits, update)
+
+    def tell(kind: EventKind, message: str) -> None:
+        narrate(ports, update, kind, message, reason="RebootBlocked")
+
+    force = await wait_for_blockers(ports, limits, "reboot", "RebootBlocked", tell)
     await ports.lease.check(update.record.update_id)
     target, record = update.target, update.record
     if ports.os is not None and target is not None and not record.reverting and unmet(target, await ports.os.booted()):
@@ -27,8 +32,10 @@ async def reboot(ports: Ports, limits: Limits, update: Update) -> None:
     await ports.power.reboot(f"nodeagent: {why}", warn=limits.warn_users, force=force)
 
 
-async def _wait_for_blockers(ports: Ports, limits: Limits, update: Update) -> bool:
-    """True if blockers are still there and shall be overridden."""
+async def wait_for_blockers(
+    ports: Ports, limits: Limits, what: str, reason: str, tell: Callable[[EventKind, str], None]
+) -> bool:
+    """True if blockers are there and shall be overridden. Raises ``Refused`` with ``reason`` if they shall not."""
     started = ports.clock.monotonic()
     told = ""
     while blockers := await ports.power.blockers():
@@ -36,11 +43,11 @@ async def _wait_for_blockers(ports: Ports, limits: Limits, update: Update) -> bo
         waited = ports.clock.monotonic() - started
         if waited >= limits.inhibitor_wait:
             if not limits.inhibitor_override:
-                raise Refused(f"the reboot is blocked by {who}", reason="RebootBlocked")
-            narrate(ports, update, EventKind.WARNING, f"rebooting in spite of {who}", reason="RebootBlocked")
+                raise Refused(f"the {what} is blocked by {who}", reason=reason)
+            tell(EventKind.WARNING, f"going on with the {what} in spite of {who}")
             return True
         if who != told:
-            narrate(ports, update, EventKind.WAITING, f"the reboot waits for {who}", reason="RebootBlocked")
+            tell(EventKind.WAITING, f"the {what} waits for {who}")
             told = who
         await asyncio.sleep(min(limits.inhibitor_retry, max(0.05, limits.inhibitor_wait - waited)))
     return False

@@ -58,6 +58,10 @@ class ReportedLease:
         await self._lease.before_reboot(operation, cover)
         await self.tell()
 
+    async def extend(self, operation: str, seconds: float | None) -> None:
+        await self._lease.extend(operation, seconds)
+        await self.tell()
+
     async def release(self, operation: str) -> None:
         await self._lease.release(operation)
         await self.tell()

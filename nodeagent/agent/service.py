@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
 from nodeagent import __version__
 from nodeagent.agent.api import Api
+from nodeagent.agent.maintenance import Asked
 from nodeagent.agent.report import Report
 from nodeagent.core.events import Event
 from nodeagent.core.status import Status
+from nodeagent.errors import InvalidInput
 from nodeagent.host.bus import Bus
 from nodeagent.host.bus_codec import Message
 from nodeagent.host.polkit import authorize, caller_name
@@ -49,13 +51,22 @@ class _Manager:
         return (await self._api.history(message.body[0]),)
 
     async def start_maintenance(self, message: Message) -> Sequence[Any]:
-        await authorize(self._bus, message, f"{ACTIONS}.maintenance")
-        await self._api.start_maintenance(await caller_name(self._bus, message), message.body[0])
+        await self._start(message, Asked(message.body[0]))
         return ()
+
+    async def start_maintenance_with_options(self, message: Message) -> Sequence[Any]:
+        reason, options = message.body
+        return (await self._start(message, _asked(reason, options)),)
+
+    async def _start(self, message: Message, asked: Asked) -> str:
+        await authorize(self._bus, message, f"{ACTIONS}.maintenance")
+        if asked.power_off:
+            await authorize(self._bus, message, f"{ACTIONS}.power-off")
+        return await self._api.start_maintenance(await caller_name(self._bus, message), asked)
 
     async def stop_maintenance(self, message: Message) -> Sequence[Any]:
         await authorize(self._bus, message, f"{ACTIONS}.maintenance")
-        await self._api.stop_maintenance()
+        await self._api.stop_maintenance(await caller_name(self._bus, message))
         return ()
 
     async def reload(self, message: Message) -> Sequence[Any]:
@@ -73,10 +84,25 @@ class _Manager:
                 "Verify": Method(self.verify, "", "s", ("report",)),
                 "History": Method(self.history, "u", "s", ("limit", "updates")),
                 "StartMaintenance": Method(self.start_maintenance, "s", "", ("reason",)),
+                "StartMaintenanceWithOptions": Method(
+                    self.start_maintenance_with_options, "sa{sv}", "s", ("reason", "options", "status")
+                ),
                 "StopMaintenance": Method(self.stop_maintenance),
                 "Reload": Method(self.reload),
             },
         )
+
+
+_OPTIONS: Mapping[str, type] = {"requester": str, "seconds": int, "drain": bool, "power_off": bool, "wait": bool}
+
+
+def _asked(reason: str, options: Mapping[str, Any]) -> Asked:
+    """Unlike elsewhere, an option that we do not know is refused: who asks for something before the host goes off
+    must not be told yes by an agent that will not do it."""
+    for name, value in options.items():
+        if type(value) is not _OPTIONS.get(name):
+            raise InvalidInput(f"the option {name} is unknown, or of the wrong type", reason="BadOption")
+    return Asked(reason, **options)
 
 
 @asynccontextmanager

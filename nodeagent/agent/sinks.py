@@ -53,6 +53,8 @@ def sentence(event: Event, status: Status) -> str:
             return f"resuming the update to {event.desired}: {event.message}"
         case EventKind.LEASE:
             return f"lease: {status.lease.name} ({status.lease.reason})" if status.lease else "lease: free"
+        case EventKind.MAINTENANCE:
+            return f"maintenance: {event.message}"
         case EventKind.DRAIN:
             left = status.remaining or ()
             shown = "; ".join(f"{pod.namespace}/{pod.name}: {pod.why}" for pod in left[:PODS])
@@ -76,6 +78,8 @@ def _deployment(found: Deployment) -> str:
 def _priority(event: Event) -> int | None:
     """Steps that an admin notices count more than the writes around them; progress is a line for every tenth."""
     if event.fields.get("often"):
+        return log.DEBUG
+    if event.kind is EventKind.MAINTENANCE and not event.message:
         return log.DEBUG
     step = event.step.name if event.step else ""
     if event.kind is EventKind.STEP_DONE and step.startswith(_ACTS):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from contextlib import ExitStack
 from typing import Any
 
 from nodeagent.cli.client import Client, ask
+from nodeagent.cli.maintenance import flag
 from nodeagent.cli.output import printable
 from nodeagent.cli.progress import Ending
 from nodeagent.cli.terminal import emit
@@ -28,13 +30,16 @@ def run(args: argparse.Namespace) -> int:
 
     text = inputs.read(args.file)
     name = _check(text, inputs.name_of(args.file))
+    flagged = ask(Client.status)
+    if flag(flagged) and not args.json:
+        print(f"warning: {flag(flagged)}; the update begins after it", file=sys.stderr, flush=True)
     if not args.wait:
         digest = ask(lambda client: client.apply(text.decode()))
-        _accepted(name, digest, as_json=args.json)
+        _accepted(name, digest, flagged, as_json=args.json)
         return 0
     digest, result = _apply_and_wait(name, text.decode(), silent=args.json)
     if args.json:
-        emit(_answer(name, digest, result))
+        emit(_answer(name, digest, result, flagged))
     else:
         tell(name, result)
     return result.exit_code
@@ -68,14 +73,15 @@ def _check(text: bytes, what: str) -> str:
     return name
 
 
-def _accepted(name: str, digest: str, *, as_json: bool) -> None:
+def _accepted(name: str, digest: str, flagged: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
-        emit(_answer(name, digest, Ending("accepted")))
+        emit(_answer(name, digest, Ending("accepted"), flagged))
     else:
         print(f"{printable(name)} is the desired config now; nodeagent status --watch follows the update")
 
 
-def _answer(name: str, digest: str, result: Ending) -> dict[str, Any]:
+def _answer(name: str, digest: str, result: Ending, flagged: dict[str, Any]) -> dict[str, Any]:
+    """``maintenance`` is what was there before: who has the host, for the one who wants to change it."""
     return {
         "schema": "nodeagent/apply/v1",
         "config": name,
@@ -86,4 +92,5 @@ def _answer(name: str, digest: str, result: Ending) -> dict[str, Any]:
         "seconds": result.seconds,
         "reboots": result.reboots,
         "reboot_avoided": result.reboot_avoided,
+        "maintenance": flagged.get("maintenance"),
     }

@@ -68,8 +68,13 @@ class Client:
         """The newest first."""
         return list(_object(await self._call("History", "u", (limit,)))["updates"])
 
-    async def start_maintenance(self, reason: str) -> None:
-        await self._call("StartMaintenance", "s", (reason,), THOROUGH)
+    async def start_maintenance(self, reason: str, options: dict[str, str | int | bool]) -> dict[str, Any]:
+        """``options`` as in docs/operations.md. Returns the status."""
+        from nodeagent.host.bus_codec import variant
+
+        kinds = {str: "s", bool: "b", int: "t"}
+        wanted = {name: variant(kinds[type(value)], value) for name, value in options.items()}
+        return _object(await self._call("StartMaintenanceWithOptions", "sa{sv}", (reason, wanted), THOROUGH))
 
     async def stop_maintenance(self) -> None:
         await self._call("StopMaintenance", timeout=THOROUGH)

@@ -1,23 +1,36 @@
-"""`nodeagent maintenance`: a person takes the lease, and nothing disrupts this host until they give it back."""
+"""`nodeagent maintenance`: a person has this host, and nothing of nodeagent disrupts it until they give it back."""
 
 from __future__ import annotations
 
 import argparse
+import sys
+from typing import Any
 
+from nodeagent.cli import stopped
 from nodeagent.cli.client import Client, ask
-from nodeagent.cli.lease import describe, held
-from nodeagent.cli.terminal import emit
+from nodeagent.cli.lease import describe
+from nodeagent.cli.output import printable
+from nodeagent.cli.terminal import ago, clock, emit, local_now
+from nodeagent.errors import InvalidInput, Refused, Unreachable
 
-__all__ = ["add_arguments", "run"]
+__all__ = ["add_arguments", "flag", "run", "seconds_of"]
 
-OPERATION = "maintenance"
-"""Of the lease that a person holds, as the daemon names it."""
+SIZES = {"s": 1, "min": 60, "h": 3600, "d": 86400}
+
+AT_REST = ("Idle", "Degraded")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     commands = parser.add_subparsers(dest="maintenance_command", metavar="COMMAND", required=True)
     start = commands.add_parser("start", help="nothing disrupts this host until it is stopped, reboots included")
     start.add_argument("--reason", required=True, metavar="TEXT", help="what others see who have to wait")
+    start.add_argument("--requester", default="", metavar="TEXT", help="for whom, if that is not you")
+    start.add_argument(
+        "--for", dest="duration", default="", metavar="DURATION", help="90s, 30min, 2h, 3d; otherwise until stopped"
+    )
+    start.add_argument("--wait", action="store_true", help="if the lease is somebody else's, begin when it is free")
+    start.add_argument("--drain", action="store_true", help="cordon the node and move its pods; uncordon at the end")
+    start.add_argument("--power-off", action="store_true", help="power the host off, after the drain if there is one")
     stop = commands.add_parser("stop", help="updates go on; one that waited begins at once")
     status = commands.add_parser("status", help="whether it is under way, since when and why")
     for command in (start, stop, status):
@@ -27,16 +40,121 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """0; 4 if somebody else holds the lease, or if there is nothing to stop."""
     if args.maintenance_command == "start":
-        ask(lambda client: client.start_maintenance(args.reason))
+        status = _start(args)
     elif args.maintenance_command == "stop":
         ask(Client.stop_maintenance)
-    lease = held()
-    active = lease is not None and lease.get("operation") == OPERATION
-    if args.json:
-        emit({"schema": "nodeagent/maintenance/v1", "active": active, "lease": lease if active else None})
-    elif active and lease is not None:
-        print("maintenance is under way: nothing disrupts this host")
-        describe(lease)
+        status = ask(Client.status)
     else:
+        try:
+            status = ask(Client.status)
+        except Unreachable as why:
+            status = stopped.status(why)
+    found, lease = status.get("maintenance"), status["lease"]
+    ours = lease is not None and lease.get("operation") == "maintenance"
+    active = ours if found is None else found["state"] not in ("planned", "ending")
+    if args.json:
+        about = {"active": active, "lease": lease if ours else None, "maintenance": found}
+        emit({"schema": "nodeagent/maintenance/v1", **about})
+    elif found is None and not ours:
         print("no maintenance is under way")
+    else:
+        _describe(found, lease if ours else None)
     return 0
+
+
+def seconds_of(text: str) -> int:
+    """Of 90s, 30min, 2h, 3d. Raises ``InvalidInput``."""
+    number = text.rstrip("abcdefghijklmnopqrstuvwxyz")
+    unit = SIZES.get(text[len(number) :].strip())
+    if unit is None or not (number.isascii() and number.strip().isdigit()) or int(number) == 0:
+        raise InvalidInput(f"{text} is no duration", reason="BadDuration")
+    return int(number) * unit
+
+
+def flag(status: dict[str, Any]) -> str:
+    """Who has this host, for people whose request has to wait for it; "" if nobody has."""
+    found = status.get("maintenance")
+    if found is None:
+        return ""
+    now = local_now()
+    until = f", until {clock(found['until'], now)}" if found["until"] else ""
+    since = f"since {clock(found['since'], now)}, {ago(found['since'], now)}{until}"
+    return printable(f"maintenance is {found['state']}: {found['requester']}: {found['reason']} ({since})")
+
+
+def _start(args: argparse.Namespace) -> dict[str, Any]:
+    options: dict[str, str | int | bool] = {"drain": args.drain, "power_off": args.power_off, "wait": args.wait}
+    if args.requester:
+        options["requester"] = args.requester
+    if args.duration:
+        options["seconds"] = seconds_of(args.duration)
+    try:
+        return ask(lambda client: _conversation(client, args.reason, options, quiet=args.json))
+    except Refused as error:
+        if error.reason == "LeaseHeld":
+            error.hint = "nodeagent lease show says who has it; with --wait it begins when the lease is free"
+        raise
+
+
+async def _conversation(
+    client: Client, reason: str, options: dict[str, str | int | bool], *, quiet: bool
+) -> dict[str, Any]:
+    from contextlib import aclosing
+
+    before = await client.status()
+    told = ""
+    if before["phase"] not in AT_REST and not quiet:
+        _warn(f"an update to {before['desired']} is in progress ({before['phase']})")
+    status = await client.start_maintenance(reason, options)
+    if (status.get("maintenance") or {}).get("state") != "planned":
+        return status
+    async with aclosing(client.follow()) as statuses:
+        async for changed in statuses:
+            status = changed or status
+            found = status.get("maintenance")
+            if found is None or found["state"] != "planned":
+                break
+            if found["message"] != told and not quiet:
+                told = found["message"]
+                _warn(f"waiting: {told}; interrupting this takes nothing back, nodeagent maintenance stop does")
+    return status
+
+
+def _warn(text: str) -> None:
+    print(f"warning: {printable(text)}", file=sys.stderr, flush=True)
+
+
+def _describe(found: dict[str, Any] | None, lease: dict[str, Any] | None) -> None:
+    if found is not None:
+        print(_headline(found))
+        for label, text in _rows(found):
+            print(f"{label:<9}  {printable(text)}")
+    elif lease is not None:
+        print("maintenance is under way: nothing disrupts this host")
+    if lease is not None:
+        describe(lease)
+
+
+def _headline(found: dict[str, Any]) -> str:
+    match found["state"]:
+        case "planned":
+            return "maintenance is planned: it begins when the lease is free, before any update"
+        case "ending":
+            return "maintenance is over, but not all of it is given back yet"
+        case "draining":
+            return "maintenance is under way: nothing disrupts this host; its pods are being moved"
+        case "powering off":
+            return "maintenance is under way: nothing disrupts this host; it is about to power off"
+        case _:
+            return "maintenance is under way: nothing disrupts this host"
+
+
+def _rows(found: dict[str, Any]) -> list[tuple[str, str]]:
+    now = local_now()
+    rows = [("requester", found["requester"]), ("why", found["reason"])]
+    rows.append(("until", clock(found["until"], now) if found["until"] else "a person stops it"))
+    if found["drained"]:
+        rows.append(("drained", f"{clock(found['drained'], now)}, {ago(found['drained'], now)}"))
+    if found["message"]:
+        rows.append(("message", found["message"]))
+    return rows

@@ -38,6 +38,8 @@ def _rows(status: dict[str, Any], now: datetime, *, bar: bool) -> Iterator[tuple
         yield "desired", printable(status["desired"])
     if lease := status["lease"]:
         yield "lease", _lease(lease, now)
+    if found := status.get("maintenance"):
+        yield "maintenance", _maintenance(found, now)
     for pod in (status["drain"] or {}).get("remaining", ()):
         yield "waits for", f"{pod['namespace']}/{pod['name']}: {pod['why']}"
     for deployment in status["deployments"]:
@@ -80,6 +82,12 @@ def _lease(lease: dict[str, Any], now: datetime) -> str:
     if lease["expires"]:
         text += f", expires {clock(lease['expires'], now)}"
     return printable(text)
+
+
+def _maintenance(found: dict[str, Any], now: datetime) -> str:
+    text = f"{found['state']}: {found['requester']}: {found['reason']} (since {clock(found['since'], now)}"
+    text += f", until {clock(found['until'], now)})" if found["until"] else ", until a person stops it)"
+    return printable(f"{text}; {found['message']}" if found["message"] else text)
 
 
 def _deployment(deployment: dict[str, Any]) -> str:

@@ -45,6 +45,7 @@ def status(why: Unreachable) -> dict[str, Any]:
                 boot_id=record.boot_id,
                 update_id=record.update_id,
                 lease=store.lease(),
+                maintenance=store.maintenance(),
             )
     except AgentError as error:
         raise _both(why, error) from error

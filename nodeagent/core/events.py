@@ -30,6 +30,7 @@ class EventKind(StrEnum):
     REFUSED = "refused"  # a desired config that was not even started
     DRAIN = "drain"  # fields["remaining"] are the pods that are left; fields["often"] as above
     LEASE = "lease"  # the holder changed; fields["lease"] is who has it now, or None
+    MAINTENANCE = "maintenance"  # fields["maintenance"] is what a person asked for, or None; fields["waits"] for whom
     RESUMED = "resumed"  # after a crash or a reboot
     STOPPED = "stopped"
     WARNING = "warning"

@@ -146,7 +146,7 @@ class Inhibitor:
 
 
 class Power(Protocol):
-    """logind, as far as reboots go."""
+    """logind, as far as going down goes."""
 
     def boot_id(self) -> str: ...
 
@@ -163,6 +163,10 @@ class Power(Protocol):
 
         Returns when the reboot was accepted. ``force`` overrides blockers.
         """
+        ...
+
+    async def power_off(self, why: str, *, warn: float, force: bool) -> None:
+        """As ``reboot``; the host stays off until somebody else switches it on."""
         ...
 
 
@@ -240,6 +244,11 @@ class Lease(Protocol):
 
     async def before_reboot(self, operation: str, cover: float) -> None:
         """What is held lasts ``cover`` seconds from now, also while this host is down. Raises what ``check`` raises."""
+        ...
+
+    async def extend(self, operation: str, seconds: float | None) -> None:
+        """What is held for this operation lasts for so long from now, also while this host is off; None: until it is
+        released. Raises what ``check`` raises."""
         ...
 
     async def release(self, operation: str) -> None:

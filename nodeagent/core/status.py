@@ -9,6 +9,7 @@ from typing import Any
 from nodeagent.core.deployment import Deployment
 from nodeagent.core.drain import Remaining
 from nodeagent.core.events import Event, EventKind, StepProgress
+from nodeagent.core.maintenance import MAINTENANCE, Maintenance, is_maintenance
 from nodeagent.core.phase import Phase
 from nodeagent.core.ports import Holder
 
@@ -44,12 +45,17 @@ class Status:
     lease: Holder | None = None
     deployments: Sequence[Deployment] = ()
     remaining: Sequence[Remaining] | None = None  # of the drain; None while there is none
+    maintenance: Maintenance | None = None
+    maintenance_waits: str = ""  # for whom or what, as REASON: words
 
 
 def fold(status: Status, event: Event) -> Status:
     """The next status. An event that has no update keeps the names of the last one."""
     if event.kind is EventKind.LEASE:
         return replace(status, lease=event.fields.get("holder"))
+    if event.kind is EventKind.MAINTENANCE:
+        waits = str(event.fields.get("waits", ""))
+        return replace(status, maintenance=event.fields.get("maintenance"), maintenance_waits=waits)
     if event.kind is EventKind.DRAIN:
         return replace(status, remaining=tuple(event.fields.get("remaining", ())))
     if event.kind is EventKind.DEPLOYMENTS:
@@ -94,7 +100,28 @@ def line(status: Status) -> str:
         parts.append(status.message)
     elif status.phase is Phase.IDLE and status.current:
         parts.append(f"current config is {status.current}")
+    if status.maintenance is not None:
+        parts.append(f"maintenance {status.maintenance.state(status.boot_id)}, {status.maintenance.words}")
     return ": ".join(parts)[:1000]
+
+
+def _maintenance(status: Status) -> Mapping[str, Any] | None:
+    """``state`` is one of ``core.maintenance.State``; ``message`` says what it waits for, or what was given up."""
+    note = status.maintenance
+    if note is None:
+        return None
+    return {
+        "id": note.id,
+        "state": str(note.state(status.boot_id)),
+        "requester": note.requester,
+        "reason": note.reason,
+        "since": note.began or note.since,
+        "until": note.until,
+        "drain": note.drain,
+        "drained": note.drained,
+        "power_off": note.power_off,
+        "message": status.maintenance_waits or note.problem or note.ended,
+    }
 
 
 def status_to_dict(status: Status, *, daemon: str) -> dict[str, Any]:
@@ -112,7 +139,7 @@ def status_to_dict(status: Status, *, daemon: str) -> dict[str, Any]:
         lease = {
             "backend": status.backend,
             "holder": status.lease.name,
-            "operation": status.lease.operation,
+            "operation": MAINTENANCE if is_maintenance(status.lease.operation) else status.lease.operation,
             "reason": status.lease.reason,
             "since": status.lease.since,
             "expires": status.lease.expires,
@@ -142,5 +169,6 @@ def status_to_dict(status: Status, *, daemon: str) -> dict[str, Any]:
         "lease": lease,
         "drain": {"remaining": [asdict(pod) for pod in status.remaining]} if status.remaining is not None else None,
         "fence": None,
+        "maintenance": _maintenance(status),
         "daemon": daemon,
     }

@@ -1,11 +1,15 @@
 """The local lease: who may disrupt this host, where there is no cluster to ask.
 
 It is a row in the store, so a kill and a reboot keep it, which is the point: an update goes on after its reboot, and a
-maintenance window is not ended by one. For the same reason it never expires by itself; whoever took it gives it back.
+maintenance window is not ended by one. For the same reason nobody takes it when it has expired; whoever took it gives
+it back. ``extend`` says until when that will be.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from nodeagent.core.maintenance import later
 from nodeagent.core.ports import Clock, Holder
 from nodeagent.errors import Refused
 from nodeagent.host.store import SqliteStore
@@ -34,6 +38,13 @@ class LocalLease:
             raise Refused("the lease on this host was released by somebody else", reason="LeaseLost")
         if has.operation != operation:
             raise Refused(_describe(has), reason="LeaseLost")
+
+    async def extend(self, operation: str, seconds: float | None) -> None:
+        await self.check(operation)
+        has = await self._store.lease()
+        if has is not None:
+            expires = later(self._clock.now(), seconds) if seconds is not None else ""
+            await self._store.write_lease(replace(has, expires=expires))
 
     async def before_reboot(self, operation: str, cover: float) -> None:  # noqa: ARG002 - it lasts anyway
         await self.check(operation)

@@ -5,6 +5,7 @@ Facts this stands on (systemd's ``src/login/logind-dbus.c`` and ``org.freedeskto
   257 they do, root must say ``SKIP_INHIBITORS`` to override, and what root may ignore by default is ``block-weak``.
   Unknown flags are an invalid argument; the oldest (239) have no ``RebootWithFlags``. So we look at the inhibitors
   ourselves too, and fall back step by step.
+- Powering off is the same with other words; ``PowerOffWithFlags`` is as old as ``RebootWithFlags``.
 - ``Reboot`` warns users at best in the second it happens. ``ScheduleShutdown`` warns them at once and closes the host
   to new logins, but no inhibitor stops it when its time comes. So we schedule for a little later than we mean, wait,
   and then ask for the real reboot, which takes the scheduled one with it.
@@ -18,6 +19,7 @@ import os
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from nodeagent import log
@@ -27,6 +29,22 @@ from nodeagent.host.bus import Bus
 from nodeagent.host.bus_errors import BusFault, BusRetryable, BusTerminal, BusUnreachable
 
 __all__ = ["Logind"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """A way down: logind's method (``WithFlags`` after it where it has flags), its word for a scheduled one, systemd's
+    target, the word for people, and our reason where somebody blocks it."""
+
+    method: str
+    scheduled: str
+    target: str
+    words: str
+    blocked: str
+
+
+_REBOOT = _Way("Reboot", "reboot", "reboot.target", "reboot", "RebootBlocked")
+_POWER_OFF = _Way("PowerOff", "poweroff", "poweroff.target", "power-off", "PowerOffBlocked")
 
 _NAME = "org.freedesktop.login1"
 _PATH = "/org/freedesktop/login1"
@@ -40,7 +58,7 @@ _SKIP_INHIBITORS = 1 << 4
 _BLOCKED = ("org.freedesktop.DBus.Error.AccessDenied", "org.freedesktop.login1.BlockedByInhibitorLock")
 
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
-_SLACK = 60.0  # seconds by which the scheduled reboot, which only warns, is later than the real one
+_SLACK = 60.0  # seconds by which the scheduled shutdown, which only warns, is later than the real one
 _INHIBIT_TIMEOUT = 5.0  # seconds; a logind that lost its bus answers nobody, and we can do without
 _MAX_SESSIONS = 200  # enough to know that somebody is there
 _WALL_MAX = 1000  # characters; logind takes 4096
@@ -70,7 +88,7 @@ class Logind:
         ]
 
     def inhibit(self, why: str) -> AbstractAsyncContextManager[None]:
-        """Ends before ``reboot`` is called: it would block ours as well."""
+        """Ends before ``reboot`` or ``power_off`` is called: it would block ours as well."""
         return self._inhibit(why)
 
     @asynccontextmanager
@@ -96,30 +114,36 @@ class Logind:
             if fd >= 0:
                 os.close(fd)
 
-    # -- reboot ---------------------------------------------------------------------------------------------------
+    # -- down -----------------------------------------------------------------------------------------------------
 
     async def reboot(self, why: str, *, warn: float, force: bool) -> None:
-        if not force:
-            await self._refuse_if_blocked()
-        if warn > 0 and await self._anybody_there():
-            await self._warn(why, warn)
-        await self._ask(force)
+        await self._down(_REBOOT, why, warn, force)
 
-    async def _refuse_if_blocked(self) -> None:
+    async def power_off(self, why: str, *, warn: float, force: bool) -> None:
+        await self._down(_POWER_OFF, why, warn, force)
+
+    async def _down(self, way: _Way, why: str, warn: float, force: bool) -> None:
+        if not force:
+            await self._refuse_if_blocked(way)
+        if warn > 0 and await self._anybody_there():
+            await self._warn(way, why, warn)
+        await self._ask(way, force)
+
+    async def _refuse_if_blocked(self, way: _Way) -> None:
         if blockers := await self.blockers():
             who = "; ".join(f"{b.who} ({b.process}): {b.why}" for b in blockers)
-            raise Refused(f"the reboot is blocked by {who}", reason="RebootBlocked")
+            raise Refused(f"the {way.words} is blocked by {who}", reason=way.blocked)
 
-    async def _warn(self, why: str, seconds: float) -> None:
+    async def _warn(self, way: _Way, why: str, seconds: float) -> None:
         message = "".join(c for c in why if c.isprintable())[:_WALL_MAX]
         at = int((time.time_ns() / 1e9 + seconds + _SLACK) * 1e6)
         try:
             await self._call("SetWallMessage", "sb", (message, True))
-            await self._call("ScheduleShutdown", "st", ("reboot", at))
+            await self._call("ScheduleShutdown", "st", (way.scheduled, at))
         except BusFault as error:
-            # A host that cannot warn is rebooted all the same. Since 257, a blocker that we override is such a case:
+            # A host that cannot warn goes down all the same. Since 257, a blocker that we override is such a case:
             # nobody may schedule past it.
-            log.get(__name__).warning(f"users could not be warned of the reboot: {error}", reason=error.reason)
+            log.get(__name__).warning(f"users could not be warned of the {way.words}: {error}", reason=error.reason)
             return
         try:
             await asyncio.sleep(seconds)
@@ -128,22 +152,22 @@ class Logind:
             raise
 
     async def _unschedule(self) -> None:
-        # If it fails, the host reboots within a minute; the record says Rebooting, so that is no surprise.
+        # If it fails, the host goes down within a minute; what we noted before says so, so that is no surprise.
         with contextlib.suppress(AgentError):
             await self._call("CancelScheduledShutdown", timeout=2.0)
 
-    async def _ask(self, force: bool) -> None:
+    async def _ask(self, way: _Way, force: bool) -> None:
         try:
-            await self._reboot_with_flags(_SKIP_INHIBITORS if force else _ROOT_CHECK_INHIBITORS)
+            await self._with_flags(way, _SKIP_INHIBITORS if force else _ROOT_CHECK_INHIBITORS)
         except BusFault as error:
             # Since 257 polkit is asked even about root, and wants a password. The admin said in our settings what to
             # do then, so we do not ask again.
             if _no_logind(error) or (force and error.reason in ("AuthorizationRequired", "AccessDenied")):
-                await self._start_target()
+                await self._start_target(way)
             else:
-                await self._explain(error)
+                await self._explain(way, error)
 
-    async def _start_target(self) -> None:
+    async def _start_target(self, way: _Way) -> None:
         """What logind itself asks of systemd, an ordinary shutdown, without a look at inhibitors."""
         await self._bus.call(
             "org.freedesktop.systemd1",
@@ -151,23 +175,23 @@ class Logind:
             "org.freedesktop.systemd1.Manager",
             "StartUnit",
             "ss",
-            ("reboot.target", "replace-irreversibly"),
+            (way.target, "replace-irreversibly"),
         )
 
-    async def _reboot_with_flags(self, flags: int) -> None:
+    async def _with_flags(self, way: _Way, flags: int) -> None:
         try:
-            await self._call("RebootWithFlags", "t", (flags,))
+            await self._call(f"{way.method}WithFlags", "t", (flags,))
         except BusTerminal as error:
             if error.reason not in ("InvalidArgs", "UnknownMethod"):
                 raise
             # A logind that knows no such flag lets root pass without one.
-            await self._call("Reboot", "b", (False,))
+            await self._call(way.method, "b", (False,))
 
-    async def _explain(self, error: BusFault) -> None:
-        """Raises what a refused reboot means; returns if the host is going down already."""
+    async def _explain(self, way: _Way, error: BusFault) -> None:
+        """Raises what a refused shutdown means; returns if the host is going down already."""
         if error.bus_error in _BLOCKED:
             await self._unschedule()
-            await self._refuse_if_blocked()  # says who
+            await self._refuse_if_blocked(way)  # says who
         if error.bus_error == "org.freedesktop.login1.OperationInProgress":
             if await self._bus.get(_NAME, _PATH, _MANAGER, "PreparingForShutdown"):
                 return

@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import Concatenate, ParamSpec, Self, TypeVar
 
 from nodeagent.core.machineconfig import ConfigSource
+from nodeagent.core.maintenance import Maintenance
 from nodeagent.core.ports import HistoryEntry, Holder, Snapshot
 from nodeagent.core.record import Record
 from nodeagent.errors import Terminal
@@ -31,7 +32,8 @@ _T = TypeVar("_T")
 
 
 class SqliteStore:
-    """Fulfils ``ports.Store``, and keeps the local lease. ``open`` before anything else, ``close`` at the end."""
+    """Fulfils ``ports.Store``, and keeps the local lease and the maintenance. ``open`` before anything else, ``close``
+    at the end."""
 
     def __init__(self, path: str | Path) -> None:
         self._path = Path(path)
@@ -131,16 +133,26 @@ class SqliteStore:
     async def take_lease(self, wanted: Holder) -> Holder:
         return await self._call(Database.take_lease, wanted)
 
+    async def write_lease(self, holder: Holder) -> None:
+        """Only if its operation has the lease."""
+        await self._call(Database.write_lease, holder)
+
     async def note(self, key: str) -> str:
         """What was kept under this name; "" for nothing."""
         return await self._call(Database.note, key)
 
     async def keep_note(self, key: str, text: str) -> None:
-        """"" removes it."""
+        """ "" removes it."""
         await self._call(Database.keep_note, key, text)
 
     async def drop_lease(self, operation: str) -> None:
         await self._call(Database.drop_lease, operation)
+
+    async def maintenance(self) -> Maintenance | None:
+        return await self._call(Database.maintenance)
+
+    async def keep_maintenance(self, wanted: Maintenance | None) -> None:
+        await self._call(Database.keep_maintenance, wanted)
 
     async def _call(self, method: Callable[Concatenate[Database, _P], _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
         if self._database is None:

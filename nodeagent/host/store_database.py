@@ -8,12 +8,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 from nodeagent.core.machineconfig import ConfigSource
+from nodeagent.core.maintenance import Maintenance
 from nodeagent.core.ports import HistoryEntry, Holder, Snapshot
 from nodeagent.core.record import Record
 from nodeagent.host.store_errors import corrupt, store_errors
 from nodeagent.host.store_rows import (
     history_from_row,
     holder_from_row,
+    maintenance_from_row,
     record_from_row,
     record_to_row,
     snapshot_from_row,
@@ -89,6 +91,11 @@ class Reader:
         with self._guard():
             row = self._db.execute("SELECT json FROM lease WHERE id = 1").fetchone()
             return holder_from_row(row[0]) if row else None
+
+    def maintenance(self) -> Maintenance | None:
+        with self._guard():
+            text = self._meta("maintenance")
+            return maintenance_from_row(text) if text else None
 
     @contextmanager
     def _guard(self) -> Iterator[None]:
@@ -188,6 +195,12 @@ class Database(Reader):
             self._db.execute("INSERT INTO lease (id, json) VALUES (1, ?)", (to_json(wanted),))
             return wanted
 
+    def write_lease(self, holder: Holder) -> None:
+        with self._writing():
+            row = self._db.execute("SELECT json FROM lease WHERE id = 1").fetchone()
+            if row and holder_from_row(row[0]).operation == holder.operation:
+                self._db.execute("REPLACE INTO lease (id, json) VALUES (1, ?)", (to_json(holder),))
+
     def keep_note(self, key: str, text: str) -> None:
         with self._writing():
             if text:
@@ -200,6 +213,13 @@ class Database(Reader):
             row = self._db.execute("SELECT json FROM lease WHERE id = 1").fetchone()
             if row and holder_from_row(row[0]).operation == operation:
                 self._db.execute("DELETE FROM lease")
+
+    def keep_maintenance(self, wanted: Maintenance | None) -> None:
+        with self._writing():
+            if wanted is None:
+                self._db.execute("DELETE FROM meta WHERE key = 'maintenance'")
+            else:
+                self._db.execute("REPLACE INTO meta (key, value) VALUES ('maintenance', ?)", (to_json(wanted),))
 
     @contextmanager
     def _writing(self) -> Iterator[None]:

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any, TypeVar
 
+from nodeagent.core.maintenance import Maintenance
+from nodeagent.core.maintenance import from_dict as maintenance_from_dict
 from nodeagent.core.ports import HistoryEntry, Holder, Snapshot
 from nodeagent.core.record import Record, record_from_dict, record_to_dict
 from nodeagent.core.tree import FileNode, LinkNode
@@ -19,6 +21,7 @@ __all__ = [
     "checksum",
     "history_from_row",
     "holder_from_row",
+    "maintenance_from_row",
     "record_from_row",
     "record_to_row",
     "snapshot_from_row",
@@ -38,7 +41,7 @@ def checksum(*parts: str | bytes) -> str:
     return digest.hexdigest()
 
 
-def to_json(entry: HistoryEntry | Holder) -> str:
+def to_json(entry: HistoryEntry | Holder | Maintenance) -> str:
     return _dumps(asdict(entry))
 
 
@@ -59,6 +62,10 @@ def history_from_row(text: str) -> HistoryEntry:
 
 def holder_from_row(text: str) -> Holder:
     return _known_fields(Holder, _object(text))
+
+
+def maintenance_from_row(text: str) -> Maintenance:
+    return maintenance_from_dict(_object(text))
 
 
 def snapshot_to_row(snapshot: Snapshot) -> tuple[str, str, str, bytes]:

@@ -42,6 +42,9 @@ __all__ = ["KubeLease", "LeaseSettings", "TokenStore"]
 
 WRITES: Final = 3  # tries where the lease changes between our reading and our writing
 RENEWALS: Final = 4  # in the time that a lease lasts
+UNTIL_RELEASED: Final = 10 * 365 * 86400.0
+"""Seconds. The field is an int32, and others add it to a time: ten years fit, and are longer than any node lives."""
+
 RECENT: Final = 2.0
 """Seconds for which ``holder`` goes by what was just read: it is asked after every other call."""
 
@@ -114,6 +117,14 @@ class KubeLease:
                 if not offline or self._left() < need:
                     raise
 
+    async def extend(self, operation: str, seconds: float | None) -> None:
+        """medik8s knows no lease without an end (one without a duration is free for everybody), so "until it is
+        released" is written as ``UNTIL_RELEASED``. ``keep`` does not shorten what was extended."""
+        lasts = UNTIL_RELEASED if seconds is None else max(seconds + self._settings.slack, self._settings.duration)
+        async with self._writing:
+            token = await self._holding(operation)
+            await self._renew(token, await self._still_ours(token), lasts)
+
     async def release(self, operation: str) -> None:
         async with self._writing:
             token = await self._store.load()
@@ -140,7 +151,7 @@ class KubeLease:
             return None
         if self._judge(lease, Claim("", "", "", "")) is Standing.EXPIRED:
             return None
-        expires = lease.expires
+        expires = lease.expires if lease.duration != UNTIL_RELEASED else None
         return Holder(
             name=lease.notes.get("requester") or lease.identity,
             operation=lease.notes.get("operation", ""),

@@ -43,6 +43,7 @@ MESSAGES: Mapping[EventKind, Message] = MappingProxyType(
         EventKind.REFUSED: Message("b8aa65eb86b14601947045a9ede029d8", WARNING),
         EventKind.RESUMED: Message("cc77d93908c34c608b2cbf9becf9b484", NOTICE),
         EventKind.LEASE: Message("8ccbe317b58047e6986ec90cb87ede20", INFO),
+        EventKind.MAINTENANCE: Message("bf7f2058a0204c41a1644533d3dd20d3", NOTICE),
         EventKind.STOPPED: Message("1f0ec54253e34d9ea875945da0b0b4e7", INFO),
         EventKind.WARNING: Message("f2013b7ddb1445d9bee43aca7d55ead9", WARNING),
     }

@@ -367,6 +367,18 @@ class FakePower:
         self.world.rebooting.set()
         await asyncio.Event().wait()  # the host goes down under us
 
+    async def power_off(self, why: str, *, warn: float, force: bool) -> None:
+        self.world.tick()
+        if self.world.blockers and not force:
+            raise AssertionError("powered off over an inhibitor")
+        if self.world.reboot_ignored:
+            return
+        self.world.done.append(f"{self.world.boot}:power-off")
+        self.world.shut_down()
+        assert self.world.rebooting is not None
+        self.world.rebooting.set()
+        await asyncio.Event().wait()  # the host goes down under us
+
 
 class FakeDeployments:
     """rpm-ostree and the boot loader, as far as a client of ours can tell."""
@@ -556,6 +568,12 @@ class FakeLease:
     async def check(self, operation: str, *, need: float = 0.0, offline: bool = False) -> None:
         if self.world.holder is None or self.world.holder.operation != operation:
             raise Refused("the lease is not ours any more", reason="LeaseLost")
+
+    async def extend(self, operation: str, seconds: float | None) -> None:
+        await self.check(operation)
+        self.world.tick()
+        assert self.world.holder is not None
+        self.world.holder = replace(self.world.holder, expires="" if seconds is None else f"in {seconds:g} s")
 
     async def before_reboot(self, operation: str, cover: float) -> None:
         self.world.tick()

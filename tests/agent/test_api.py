@@ -8,8 +8,11 @@ from dataclasses import replace
 import pytest
 
 from nodeagent.agent.api import Api
+from nodeagent.agent.maintenance import Keeper
 from nodeagent.agent.preflight import Desired
 from nodeagent.agent.report import Report
+from nodeagent.agent.reserved import ReservedLease
+from nodeagent.core.maintenance import Maintenance
 from nodeagent.core.phase import Phase
 from nodeagent.core.status import Status
 from nodeagent.core.tree import FileNode
@@ -22,6 +25,14 @@ pytestmark = pytest.mark.looptime
 DESIRED = "/etc/nodeagent/machineconfig.yaml"
 
 
+class NoNotes:
+    async def maintenance(self) -> Maintenance | None:
+        return None
+
+    async def keep_maintenance(self, wanted: Maintenance | None) -> None:
+        raise AssertionError
+
+
 def api(host: Host, phase: Phase = Phase.IDLE) -> Api:
     loop = host.build()
 
@@ -30,10 +41,14 @@ def api(host: Host, phase: Phase = Phase.IDLE) -> Api:
     async def parse(_: bytes) -> Desired:
         raise AssertionError
 
+    report = Report(Status(phase=phase))
+    lease = ReservedLease(loop.ports.lease)
+    keeper = Keeper(loop.ports, NoNotes(), lease, report, limits=lambda: host.limits, freed=loop.look_again)
     return Api(
         loop.ports,
         loop,
-        Report(Status(phase=phase)),
+        report,
+        keeper,
         desired_path=DESIRED,
         parse=parse,
         load=host._load,

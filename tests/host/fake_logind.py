@@ -13,7 +13,7 @@ PATH = "/org/freedesktop/login1"
 
 
 class FakeLogind(FakePeer):
-    """``version`` decides which reboot calls and flags there are, and whether inhibitors stop root."""
+    """``version`` decides which calls and flags there are, and whether inhibitors stop root."""
 
     def __init__(self, version: int = 257) -> None:
         super().__init__("org.freedesktop.login1")
@@ -27,9 +27,10 @@ class FakeLogind(FakePeer):
         self.on("Inhibit", self._inhibit)
         self.on("ListSessions", self._list_sessions)
         self.on("Get", self._get)
-        self.on("Reboot", lambda m: self._reboot(0))
-        if version >= 246:
-            self.on("RebootWithFlags", lambda m: self._reboot(m.body[0]))
+        for method, action in (("Reboot", "reboot"), ("PowerOff", "poweroff")):
+            self.on(method, lambda m, action=action: self._down(action, 0))
+            if version >= 246:
+                self.on(f"{method}WithFlags", lambda m, action=action: self._down(action, m.body[0]))
         self.on("SetWallMessage", lambda m: ("", ()))
         self.on("ScheduleShutdown", self._schedule)
         self.on("CancelScheduledShutdown", lambda m: ("b", (True,)))
@@ -78,7 +79,7 @@ class FakeLogind(FakePeer):
             raise DBusFault("org.freedesktop.DBus.Error.UnknownObject")
         return "v", (Variant("s", kind),)
 
-    def _reboot(self, flags: int) -> Any:
+    def _down(self, action: str, flags: int) -> Any:
         if flags & ~(0b11111 if self.version >= 257 else 0b00011):
             raise DBusFault("org.freedesktop.DBus.Error.InvalidArgs", "Invalid flags parameter")
         if self.going_down:
@@ -86,5 +87,5 @@ class FakeLogind(FakePeer):
         blocked = any("shutdown" in what and mode == "block" for what, _, _, mode, *_ in self.inhibitors)
         if blocked and (flags & 1 or (self.version >= 257 and not flags & 16)):
             raise DBusFault(self._denial, "Access denied due to active block inhibitor")
-        self.going_down = "reboot"
+        self.going_down = action
         return "", ()

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from nodeagent.agent.reserved import ReservedLease
 from nodeagent.core.ports import Holder
 from nodeagent.errors import Refused
 from nodeagent.host.lease import LocalLease
@@ -62,3 +63,36 @@ async def test_check_says_who_has_it_now(tmp_path: Path) -> None:
         with pytest.raises(Refused, match=r"admin.*new memory") as caught:
             await lease.check("u1")
         assert caught.value.reason == "LeaseLost"
+
+
+async def test_extended_it_says_until_when_and_does_not_expire(tmp_path: Path) -> None:
+    async with SqliteStore(tmp_path / "s/state.db") as store:
+        lease = LocalLease(store, Clock())
+        with pytest.raises(Refused) as caught:
+            await lease.extend("maintenance.1", 60)
+        assert caught.value.reason == "LeaseLost"
+        await lease.acquire("admin", "maintenance.1", "new memory")
+        await lease.extend("maintenance.1", 7200)
+        assert (await lease.holder() or Holder("", "", "", "")).expires == "2026-01-01T02:00:02.000Z"
+        with pytest.raises(Refused):
+            await lease.extend("u1", 60)
+    async with SqliteStore(tmp_path / "s/state.db") as store:
+        lease = LocalLease(store, Clock())
+        await lease.extend("maintenance.1", None)
+        assert (await lease.holder() or Holder("", "", "", "")).expires == ""
+
+
+async def test_a_promised_lease_is_for_one_operation_only(tmp_path: Path) -> None:
+    async with SqliteStore(tmp_path / "s/state.db") as store:
+        lease = ReservedLease(LocalLease(store, Clock()))
+        await lease.acquire("nodeagent", "u1", "update")
+        lease.reserve("maintenance.1", "jane waits for it")
+        await lease.check("u1")
+        await lease.release("u1")
+        with pytest.raises(Refused, match="jane waits for it") as caught:
+            await lease.acquire("nodeagent", "u2", "update")
+        assert caught.value.reason == "LeaseHeld"
+        await lease.acquire("jane", "maintenance.1", "disks")
+        await lease.release("maintenance.1")
+        lease.reserve("", "")
+        await lease.acquire("nodeagent", "u2", "update")

@@ -119,6 +119,40 @@ async def test_reboot_that_is_blocked(logind: Logind, manager: FakeLogind) -> No
     assert not manager.going_down
 
 
+@pytest.mark.parametrize(
+    ("version", "force", "calls"),
+    [
+        (257, False, [("PowerOffWithFlags", [1])]),
+        (257, True, [("PowerOffWithFlags", [16])]),
+        (239, False, [("PowerOffWithFlags", [1]), ("PowerOff", [False])]),
+    ],
+)
+async def test_power_off(bus: Bus, private_bus: PrivateBus, version: int, force: bool, calls: list[Any]) -> None:
+    manager = FakeLogind(version)
+    await manager.start(private_bus.address)
+    manager.sessions = {"3": "user"}
+    await Logind(bus).power_off("x", warn=0.05, force=force)
+    assert manager.going_down == "poweroff"
+    assert [call for call in manager.calls if call[0].startswith(("PowerOff", "Reboot"))] == calls
+    assert dict(manager.calls)["ScheduleShutdown"][0] == "poweroff", "what people are told is what comes"
+    await manager.stop()
+
+
+async def test_power_off_that_is_blocked(logind: Logind, manager: FakeLogind) -> None:
+    manager.inhibitors = [["shutdown", "backup", "running", "block", 0, 1]]
+    with pytest.raises(Refused, match="the power-off is blocked by backup") as caught:
+        await logind.power_off("x", warn=0, force=False)
+    assert caught.value.reason == "PowerOffBlocked"
+    assert not manager.going_down
+
+
+async def test_power_off_without_logind(bus: Bus, private_bus: PrivateBus) -> None:
+    async with await FakePeer("org.freedesktop.systemd1").start(private_bus.address) as systemd:
+        systemd.on("StartUnit", lambda m: ("o", ("/org/freedesktop/systemd1/job/1",)))
+        await Logind(bus).power_off("x", warn=30, force=False)
+        assert systemd.calls == [("StartUnit", ["poweroff.target", "replace-irreversibly"])]
+
+
 @pytest.mark.parametrize("kind", ["user", "user-early"])
 async def test_users_are_warned_and_get_their_time(logind: Logind, manager: FakeLogind, kind: str) -> None:
     manager.sessions = {"c1": "greeter", "3": kind}

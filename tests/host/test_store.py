@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from nodeagent.core.maintenance import Maintenance
 from nodeagent.core.phase import Phase
 from nodeagent.core.ports import Holder, Snapshot
 from nodeagent.core.record import Record
@@ -509,6 +510,26 @@ class TestReadOnly:
         with open_database(cut) as database:
             assert database.load() == record(1)
             assert database.made_dirs() == []
+
+
+async def test_a_maintenance_is_kept_until_it_is_over(path: Path) -> None:
+    note = Maintenance("3f2b", "jane", "disks", "t", until="u", drain=True, tries=2)
+    async with SqliteStore(path) as store:
+        assert await store.maintenance() is None
+        await store.keep_maintenance(note)
+    async with SqliteStore(path) as store:
+        assert await store.maintenance() == note
+    async with SqliteStore(path) as store:
+        await store.keep_maintenance(None)
+        assert await store.maintenance() is None
+
+
+def test_a_damaged_note_of_a_maintenance_is_corruption(path: Path) -> None:
+    with open_database(path) as database:
+        database._db.execute("INSERT INTO meta VALUES ('maintenance', '{\"id\": 3}')")
+    with read_only_open(path) as reader, pytest.raises(Terminal) as caught:
+        reader.maintenance()
+    assert caught.value.reason == "StoreCorrupt"
 
 
 def test_the_loop_of_a_process_that_ends_without_closing(path: Path) -> None:

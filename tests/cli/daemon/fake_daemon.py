@@ -33,6 +33,7 @@ IDLE: dict[str, Any] = {
     "lease": None,
     "drain": None,
     "fence": None,
+    "maintenance": None,
     "daemon": "running",
 }
 
@@ -77,7 +78,8 @@ class FakeDaemon:
     def start(self) -> None:
         async def begin() -> None:
             peer = FakePeer(NAME)
-            for member in ("Apply", "Rollback", "Verify", "History", "StartMaintenance", "StopMaintenance", "Reload"):
+            start = "StartMaintenanceWithOptions"
+            for member in ("Apply", "Rollback", "Verify", "History", start, "StopMaintenance", "Reload"):
                 peer.on(member, self._method)
             peer.on("Get", self._get)
             self._peer = await peer.start(self.address)
@@ -144,4 +146,6 @@ class FakeDaemon:
             return None
         if message.member == "History":
             answer = json.dumps({"schema": "nodeagent/history/v1", "updates": self.history[: message.body[0]]})
+        if message.member == "StartMaintenanceWithOptions":
+            answer = json.dumps(self.status)
         return ("", []) if answer is None else ("s", [answer])

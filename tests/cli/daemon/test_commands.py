@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import nodeagent
+from nodeagent.cli.maintenance import seconds_of
 from nodeagent.cli.terminal import ago, clock, duration
 from nodeagent.errors import Refused
 from tests.cli.daemon.conftest import Cli
@@ -81,38 +82,146 @@ def test_rollback_follows_the_update(cli: Cli, daemon: FakeDaemon) -> None:
     assert answer.out.splitlines()[-1] == "done: worker-1 is the current config in 12 s, with 1 reboot"
 
 
+LEASE = {
+    "backend": "local",
+    "holder": "jane (by root)",
+    "operation": "maintenance",
+    "reason": "disk swap",
+    "since": "2026-11-21T03:00:00Z",
+    "expires": "2026-11-21T05:00:00Z",
+}
+NOTE = {
+    "id": "3f2b",
+    "state": "under way",
+    "requester": "jane (by root)",
+    "reason": "disk swap",
+    "since": "2026-11-21T03:00:00Z",
+    "until": "2026-11-21T05:00:00Z",
+    "drain": True,
+    "drained": "2026-11-21T03:05:00Z",
+    "power_off": False,
+    "message": "",
+}
+
+
 def test_maintenance(cli: Cli, daemon: FakeDaemon) -> None:
     assert cli("maintenance", "status").out == "no maintenance is under way\n"
-    lease = {
-        "backend": "local",
-        "holder": "uid 0",
-        "operation": "maintenance",
-        "reason": "disk swap",
-        "since": "2026-11-21T03:00:00Z",
-        "expires": "",
-    }
-    daemon.answers["StartMaintenance"] = lambda _reason: daemon.change(lease=lease)
-    answer = cli("maintenance", "start", "--reason", "disk swap")
+    daemon.answers["StartMaintenanceWithOptions"] = lambda *_: daemon.change(lease=LEASE, maintenance=NOTE)
+    asked = ("--requester", "jane", "--for", "2h", "--drain")
+    answer = cli("maintenance", "start", "--reason", "disk swap", *asked)
     assert answer.code == 0
-    assert daemon.calls == [("StartMaintenance", ["disk swap"])]
+    assert answer.err == ""
+    ((_, (reason, options)),) = daemon.calls
+    assert reason == "disk swap"
+    assert {name: option.value for name, option in options.items()} == {
+        "requester": "jane",
+        "seconds": 7200,
+        "drain": True,
+        "power_off": False,
+        "wait": False,
+    }
     assert answer.out == (
         "maintenance is under way: nothing disrupts this host\n"
-        "holder     uid 0\n"
+        "requester  jane (by root)\n"
+        "why        disk swap\n"
+        "until      05:00:00\n"
+        "drained    03:05:00, 7 min ago\n"
+        "holder     jane (by root)\n"
         "operation  maintenance\n"
         "reason     disk swap\n"
         "backend    local\n"
         "since      03:00:00, 12 min ago\n"
-        "expires    never\n"
+        "expires    05:00:00\n"
     )
     assert cli("maintenance", "status", "--json").json == {
         "schema": "nodeagent/maintenance/v1",
         "active": True,
-        "lease": lease,
+        "lease": LEASE,
+        "maintenance": NOTE,
     }
     daemon.answers["StopMaintenance"] = Refused("no maintenance is under way", reason="NoMaintenance")
     refused = cli("maintenance", "stop")
     assert (refused.code, refused.out) == (4, "")
     assert refused.err.startswith("nodeagent: NoMaintenance: no maintenance is under way\nhint: ")
+
+
+def test_maintenance_warns_of_an_update_and_waits_for_it(cli: Cli, daemon: FakeDaemon) -> None:
+    daemon.change(phase="Acting", desired="worker-2")
+    held = Refused("nodeagent holds the lease for the update to worker-2", reason="LeaseHeld")
+    daemon.answers["StartMaintenanceWithOptions"] = held
+    refused = cli("maintenance", "start", "--reason", "disk swap")
+    assert refused.code == 4
+    assert refused.err.startswith("warning: an update to worker-2 is in progress (Acting)\nnodeagent: LeaseHeld: ")
+    assert "--wait" in refused.err
+
+    def plan(*_: object) -> None:
+        planned = {**NOTE, "state": "planned", "message": "LeaseHeld: an update"}
+        daemon.change(maintenance=planned)
+        daemon.later((0.3, lambda: daemon.change(maintenance=NOTE, lease=LEASE)))
+
+    daemon.answers["StartMaintenanceWithOptions"] = plan
+    answer = cli("maintenance", "start", "--reason", "disk swap", "--wait")
+    assert answer.code == 0
+    assert answer.err.splitlines() == [
+        "warning: an update to worker-2 is in progress (Acting)",
+        "warning: waiting: LeaseHeld: an update; interrupting this takes nothing back, nodeagent maintenance stop does",
+    ]
+    assert answer.out.startswith("maintenance is under way")
+
+
+def test_a_plan_that_is_taken_back_meanwhile(cli: Cli, daemon: FakeDaemon) -> None:
+    def plan(*_: object) -> None:
+        daemon.change(maintenance={**NOTE, "state": "planned"})
+        daemon.later((0.3, lambda: daemon.change(maintenance=None)))
+
+    daemon.answers["StartMaintenanceWithOptions"] = plan
+    answer = cli("maintenance", "start", "--reason", "disk swap", "--wait", "--json")
+    assert (answer.json["active"], answer.json["maintenance"], answer.err) == (False, None, "")
+
+
+@pytest.mark.parametrize(
+    ("state", "words", "active"),
+    [
+        ("planned", "it begins when the lease is free", False),
+        ("draining", "its pods are being moved", True),
+        ("powering off", "it is about to power off", True),
+        ("ending", "not all of it is given back", False),
+    ],
+)
+def test_what_a_maintenance_is_at(cli: Cli, daemon: FakeDaemon, state: str, words: str, active: bool) -> None:
+    daemon.change(maintenance={**NOTE, "state": state, "until": "", "drained": "", "message": "KubeUnreachable: no"})
+    out = cli("maintenance", "status").out
+    assert words in out.splitlines()[0]
+    assert "until      a person stops it\nmessage    KubeUnreachable: no\n" in out
+    assert cli("maintenance", "status", "--json").json["active"] is active
+
+
+@pytest.mark.parametrize("duration", ["", "0s", "2", "h", "2 weeks", "-2h", "1.5h", "²h"])
+def test_durations_that_are_none(cli: Cli, daemon: FakeDaemon, duration: str) -> None:
+    answer = cli("maintenance", "start", "--reason", "x", f"--for={duration}")
+    if duration:
+        assert (answer.code, "BadDuration" in answer.err, daemon.calls) == (2, True, [])
+
+
+def test_durations_of_a_maintenance() -> None:
+    assert [seconds_of(text) for text in ("90s", "30min", "2h", "3d")] == [90, 1800, 7200, 259200]
+
+
+def test_an_update_on_a_flagged_node_says_so(cli: Cli, daemon: FakeDaemon, tmp_path: Path) -> None:
+    config = tmp_path / "worker-2.yaml"
+    config.write_text(
+        "apiVersion: machineconfiguration.openshift.io/v1\nkind: MachineConfig\n"
+        "metadata: {name: worker-2}\nspec: {config: {ignition: {version: 3.4.0}}}\n"
+    )
+    flag = "maintenance is under way: jane (by root): disk swap (since 03:00:00, 12 min ago, until 05:00:00)"
+    assert cli("apply", str(config)).err == ""
+    daemon.change(maintenance=NOTE, lease=LEASE)
+    answer = cli("apply", str(config))
+    assert (answer.code, answer.err) == (0, f"warning: {flag}; the update begins after it\n")
+    as_json = cli("apply", str(config), "--json")
+    assert (as_json.json["maintenance"], as_json.err) == (NOTE, "")
+    rows = cli("status").out.splitlines()
+    assert any(row.startswith("maintenance") and "under way: jane (by root): disk swap" in row for row in rows)
 
 
 def test_maintenance_needs_a_reason(cli: Cli) -> None:

@@ -1,0 +1,352 @@
+"""Maintenance: who asks for it gets the lease for as long as was asked for, with the node drained or the host powered
+off if that was asked for too, and gives it back.
+
+One task does everything (``run``), from a note in the store that is there before its effect: a kill, a restart and a
+reboot find it and go on, and whoever asks or takes it back only changes the note. It works with whichever lease
+the daemon has. A lease that was taken away ends the maintenance; what we cordoned is uncordoned when the node is free.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any, Final, Protocol
+
+from nodeagent.agent.context import Limits, Ports
+from nodeagent.agent.rebooting import wait_for_blockers
+from nodeagent.agent.report import Report
+from nodeagent.agent.reserved import ReservedLease
+from nodeagent.core.events import Event, EventKind
+from nodeagent.core.maintenance import POWER_OFF_TRIES, Maintenance, State, is_maintenance, later, left, of_lease
+from nodeagent.core.phase import DEADLINE, Phase
+from nodeagent.errors import AgentError, InvalidInput, Refused, Retryable
+
+__all__ = ["Asked", "Keeper", "Notes"]
+
+LOOK: Final = 60.0
+"""Seconds between two looks whether the lease is still ours. Nothing relies on it: each step looks itself."""
+
+ANSWER: Final = 60.0
+"""Seconds in which who asked gets an answer, whatever the lease does meanwhile."""
+
+LONGEST: Final = 366 * 86400.0
+WORDS: Final = 500  # characters of a reason: it stands in every status, and in an annotation
+
+_OVER: Final = ("LeaseLost", "LeaseHeld")
+"""What a lease says that is not ours any more. One that ran out while the API server was away is asked for again."""
+
+
+class Notes(Protocol):
+    """Durable when the call returns."""
+
+    async def maintenance(self) -> Maintenance | None: ...
+
+    async def keep_maintenance(self, wanted: Maintenance | None) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """``seconds`` is 0 for "until a person stops it". ``wait``: where the lease is somebody else's, it is taken when
+    it is free, before any update."""
+
+    reason: str
+    requester: str = ""
+    seconds: float = 0.0
+    drain: bool = False
+    power_off: bool = False
+    wait: bool = False
+
+    def check(self) -> None:
+        if not self.reason.strip():
+            raise InvalidInput("say why", reason="NoReason")
+        if not 0 <= self.seconds <= LONGEST:
+            raise InvalidInput(f"a maintenance lasts {LONGEST / 86400:.0f} days at most", reason="BadDuration")
+        for text in (self.reason, self.requester):
+            if len(text) > WORDS or not text.isprintable():
+                raise InvalidInput(f"one line of {WORDS} characters at most", reason="BadText")
+
+
+class Keeper:
+    """``limits`` gives the present ones, and ``freed`` is told when the lease is free again."""
+
+    def __init__(
+        self,
+        ports: Ports,
+        notes: Notes,
+        lease: ReservedLease,
+        report: Report,
+        *,
+        limits: Callable[[], Limits],
+        freed: Callable[[], None],
+    ) -> None:
+        self._ports = ports
+        self._notes = notes
+        self._reserved = lease
+        self._report = report
+        self._limits = limits
+        self._freed = freed
+        self._note: Maintenance | None = None
+        self._adopted = ""  # operation that this process has the lease for
+        self._impatient = ""  # operation that is dropped where it cannot begin at once
+        self._fault: AgentError | None = None  # of the last look
+        self._waits = ""
+        self._wake = asyncio.Event()
+        self._news = asyncio.Event()
+
+    # What people ask for.
+
+    async def start(self, caller: str, asked: Asked) -> Maintenance:
+        """Returns when it has begun; with ``wait``, when it is noted. Raises ``Refused`` (``LeaseHeld``, ``NoCluster``,
+        ``MaintenanceEnding``), ``InvalidInput``, and what the lease raises; then nothing is left of it."""
+        asked.check()
+        if asked.drain and self._ports.node is None:
+            raise Refused("there is no cluster that this host could be drained in", reason="NoCluster")
+        name = asked.requester.strip() or caller
+        name = name if name == caller else f"{name} (by {caller})"
+        now = self._ports.clock.now()
+        until = later(now, asked.seconds) if asked.seconds else ""
+        there = self._note
+        if there is not None and there.ended:
+            raise Refused(f"the one before is still being ended: {self._waits}", reason="MaintenanceEnding")
+        if there is not None and there.requester != name:
+            raise Refused(_held(there), reason="LeaseHeld")
+        if there is not None:
+            note = there.again(until=until, drain=asked.drain, power_off=asked.power_off)
+            self._adopted = ""  # its end is another one
+        else:
+            ident = uuid.uuid4().hex[:8]
+            note = Maintenance(
+                ident, name, asked.reason.strip(), now, until, drain=asked.drain, power_off=asked.power_off
+            )
+            self._impatient = "" if asked.wait else note.operation
+            self._fault = None
+        await self._put(note, f"asked for by {note.words}")
+        self._wake.set()
+        await self._until(lambda: self._note is None or bool(self._note.began) or self._patient())
+        return self._answer() or note
+
+    def _answer(self) -> Maintenance | None:
+        if (self._note is None or self._note.ended) and self._fault is not None:
+            raise self._fault
+        return self._note
+
+    def _patient(self) -> bool:
+        """It was seen that it has to wait, and that is what was asked for."""
+        return bool(self._waits) and not self._impatient
+
+    async def stop(self, caller: str) -> None:
+        """Returns when the lease is given back. Raises ``Refused`` (``NoMaintenance``), and ``Retryable``
+        (``MaintenanceEnding``) if that goes on by itself."""
+        if self._note is None:
+            raise Refused("no maintenance is under way", reason="NoMaintenance")
+        self._fault = None
+        if not self._note.ended:
+            await self._put(replace(self._note, ended=f"stopped by {caller}"))
+        self._wake.set()
+        await self._until(lambda: self._note is None or self._fault is not None)
+        self._ended()
+
+    def _ended(self) -> None:
+        if self._note is not None:
+            why = self._fault.message if self._fault is not None else "it takes long"
+            raise Retryable(f"it is being stopped, and that goes on by itself: {why}", reason="MaintenanceEnding")
+
+    async def _until(self, so: Callable[[], bool]) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(ANSWER):
+                while not so():
+                    await self._news.wait()
+
+    # The one task.
+
+    async def load(self) -> None:
+        """Before anything else of ours may take the lease."""
+        note = await self._notes.maintenance()
+        if note is None and self._ports.lease.backend == "local":
+            holder = await self._ports.lease.holder()
+            if holder is not None and is_maintenance(holder.operation):
+                note = of_lease(holder.operation, holder.name, holder.reason, holder.since)
+        if note is not None:
+            await self._put(note)
+
+    async def run(self) -> None:
+        """For ever."""
+        while True:
+            self._wake.clear()
+            delay = await self._look()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(delay):
+                    await self._wake.wait()
+
+    async def _look(self) -> float | None:
+        """Seconds after which to look again; None: when somebody asks."""
+        try:
+            while (note := self._note) is not None and await self._step(note):
+                self._waits = ""
+        except AgentError as error:
+            self._fault = error
+            again = await self._met(error)
+            self._tell_who_waits()
+            return None if self._note is None else 0.0 if again else self._limits().lease_retry
+        if (note := self._note) is None:
+            return None
+        rest = left(note.until, self._ports.clock.now())
+        return LOOK if rest is None else max(0.0, min(LOOK, rest))
+
+    def _tell_who_waits(self) -> None:
+        news, self._news = self._news, asyncio.Event()
+        news.set()
+
+    async def _step(self, note: Maintenance) -> bool:
+        """The one thing to do next. False if there is nothing, or if somebody asked for something else meanwhile."""
+        rest = left(note.until, self._ports.clock.now())
+        if note.ended:
+            return await self._give_back(note)
+        if rest is not None and rest <= 0:
+            await self._put(replace(note, ended="its time is over"))
+            return True
+        if not note.began:
+            await self._begin(note, rest)
+            return True
+        if self._adopted != note.operation:
+            await self._hold(note, rest)
+            return True
+        await self._ports.lease.check(note.operation)
+        match note.state(self._ports.power.boot_id()):
+            case State.DRAINING:
+                return await self._unless_asked(self._drain(note))
+            case State.POWERING_OFF:
+                return await self._unless_asked(self._go_off(note))
+            case _:
+                return False
+
+    async def _begin(self, note: Maintenance, rest: float | None) -> None:
+        await self._hold(note, rest)
+        self._impatient = ""
+        await self._change(f"begun: {note.words}", began=self._ports.clock.now())
+
+    async def _hold(self, note: Maintenance, rest: float | None) -> None:
+        await self._ports.lease.acquire(note.requester, note.operation, note.reason)
+        await self._ports.lease.extend(note.operation, rest)
+        self._adopted = note.operation
+
+    async def _drain(self, note: Maintenance) -> None:
+        node = self._ports.node
+        assert node is not None
+        await self._nobody_else(note)
+        await node.drain(note.operation, DEADLINE[Phase.DRAINING] or 0.0)
+        await self._change("the node is drained", drained=self._ports.clock.now())
+
+    async def _go_off(self, note: Maintenance) -> None:
+        """Marker before effect: the boot that is asked to end is noted, so whatever boots next is the way back up."""
+        if note.tries >= POWER_OFF_TRIES:
+            raise Refused(f"asked for a power-off {note.tries} times, none came", reason="PowerOffFailed")
+        limits = self._limits()
+        force = await wait_for_blockers(self._ports, limits, "power-off", "PowerOffBlocked", self._blocked)
+        await self._nobody_else(note)
+        if (guard := self._ports.fleet.guard) is not None:
+            await guard.leave()
+        rest = left(note.until, self._ports.clock.now())
+        await self._ports.lease.extend(note.operation, rest)
+        await self._change("powering off", off_boot=self._ports.power.boot_id(), tries=note.tries + 1)
+        await self._ports.power.power_off(f"nodeagent: {note.words}", warn=limits.warn_users, force=force)
+        # logind said yes; the host goes down under us. If it does not, we ask again, a few times.
+        await asyncio.sleep(limits.reboot_grace)
+
+    async def _nobody_else(self, note: Maintenance) -> None:
+        """Raises ``Refused`` while somebody who takes no lease works on this node, or what runs here is missed."""
+        fleet = self._ports.fleet
+        if fleet.gates is not None:
+            await fleet.gates.check()
+        if fleet.guard is not None and note.power_off:
+            await fleet.guard.check()
+
+    def _blocked(self, _kind: EventKind, words: str) -> None:
+        self._waits = words
+        self._tell(words)
+
+    async def _give_back(self, note: Maintenance) -> bool:
+        """In reverse. Not while another one has the node by now: its cordon may be ours."""
+        if note.drain and self._ports.node is not None:
+            holder = await self._ports.lease.holder()
+            if holder is not None and holder.operation != note.operation:
+                raise Refused(f"{holder.name} has the node now: {holder.reason}", reason="LeaseHeld")
+            await self._ports.node.uncordon(note.operation)
+        await self._ports.lease.release(note.operation)
+        why = note.ended
+        await self._notes.keep_maintenance(None)
+        self._note, self._adopted, self._waits = None, "", ""
+        self._reserved.reserve("", "")
+        self._tell(f"over: {why}")
+        self._freed()
+        return False
+
+    async def _met(self, error: AgentError) -> bool:
+        """What a fault means for the note. True if there is something else to do at once."""
+        note = self._note
+        if note is None:
+            return False
+        words = f"{error.reason}: {error.message}"
+        if not note.ended and self._impatient == note.operation:
+            self._impatient = ""
+            await self._put(replace(note, ended=words))
+            return True  # also where nothing was taken: a write without an answer may have been done
+        if not note.ended and note.began and error.reason in _OVER:
+            await self._put(replace(note, ended=words), words)
+            return True
+        if self._adopted == note.operation and not note.ended and error.reason in _GIVEN_UP:
+            await self._put(replace(note, problem=words), words)
+            return True
+        if words != self._waits:
+            self._waits = words
+            self._tell(words)
+        return False
+
+    async def _unless_asked(self, work: Coroutine[Any, Any, None]) -> bool:
+        """True if it was done. Given up when somebody asks for something: the note may be another one."""
+        task = asyncio.create_task(work)
+        asked = asyncio.create_task(self._wake.wait())
+        try:
+            await asyncio.wait({task, asked}, return_when=asyncio.FIRST_COMPLETED)
+            if task.done():
+                task.result()
+                return True
+            return False
+        finally:
+            for each in (task, asked):
+                each.cancel()
+            await asyncio.gather(task, asked, return_exceptions=True)
+
+    # The note.
+
+    async def _change(self, words: str, **fields: Any) -> None:
+        if self._note is not None:  # and not what it was when this began: somebody may have asked meanwhile
+            await self._put(replace(self._note, **fields), words)
+
+    async def _put(self, note: Maintenance, words: str = "") -> None:
+        self._note = note
+        self._reserved.reserve(note.operation, _held(note))
+        await self._notes.keep_maintenance(note)
+        self._tell(words)
+
+    def _tell(self, words: str) -> None:
+        status = self._report.status
+        fields: dict[str, object] = {"maintenance": self._note, "waits": self._waits}
+        if self._note is not None:
+            fields |= {"requester": self._note.requester, "why": self._note.reason, "until": self._note.until}
+        self._report.emit(Event(EventKind.MAINTENANCE, status.phase, words, fields=fields))
+        self._tell_who_waits()
+
+
+_GIVEN_UP: Final = frozenset({"DrainTimedOut", "DrainRefused", "DrainCanceled", "PowerOffBlocked", "PowerOffFailed"})
+"""What a person decides about: the maintenance goes on without it, and asking again tries it again."""
+
+
+def _held(note: Maintenance) -> str:
+    since = note.began or note.since
+    until = f" until {note.until}" if note.until else ""
+    state = "holds the lease on this host" if note.began else "has asked for the lease on this host"
+    return f"{note.requester} {state} since {since}{until} for maintenance ({note.reason})"

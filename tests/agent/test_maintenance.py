@@ -1,0 +1,535 @@
+"""Maintenance over the host in memory: what is asked for, what is in the way, and every kill in between."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from nodeagent.agent.context import Fleet, Limits, Ports
+from nodeagent.agent.maintenance import Asked, Keeper
+from nodeagent.agent.report import Report, ReportedLease
+from nodeagent.agent.reserved import ReservedLease
+from nodeagent.core.events import Event, EventKind
+from nodeagent.core.maintenance import Maintenance, from_dict, later, to_dict
+from nodeagent.core.ports import Holder, Inhibitor
+from nodeagent.core.status import Status, status_to_dict
+from nodeagent.errors import AgentError, InvalidInput, Refused, Unreachable
+from tests.agent.fakes import (
+    FakeClock,
+    FakeFiles,
+    FakeHealth,
+    FakeLease,
+    FakePower,
+    FakeReporter,
+    FakeStore,
+    FakeUnits,
+    FakeUsers,
+    Killed,
+    World,
+)
+
+pytestmark = pytest.mark.looptime
+
+LIMITS = Limits(inhibitor_wait=120, reboot_grace=60, warn_users=0, lease_retry=15)
+UPDATE = Holder("nodeagent", "u1", "update to worker-2", "now")
+
+
+class Clock(FakeClock):
+    """A wall clock that goes with the loop's."""
+
+    def now(self) -> str:
+        return later("2026-01-01T00:00:00.000Z", self.monotonic())
+
+
+class Lease(FakeLease):
+    """One whose server can be away."""
+
+    away: AgentError | None = None
+
+    async def acquire(self, holder: str, operation: str, reason: str) -> None:
+        self._answer()
+        await super().acquire(holder, operation, reason)
+
+    async def check(self, operation: str, *, need: float = 0.0, offline: bool = False) -> None:
+        self._answer()
+        await super().check(operation)
+
+    async def release(self, operation: str) -> None:
+        self._answer()
+        await super().release(operation)
+
+    def _answer(self) -> None:
+        if self.away is not None:
+            raise self.away
+
+
+@dataclass
+class Node:
+    """A node that takes ``seconds`` to empty, or fails."""
+
+    world: World
+    seconds: float = 5.0
+    error: AgentError | None = None
+    cordoned: str = ""
+
+    async def drain(self, operation: str, deadline: float) -> None:
+        self.world.tick()
+        self.cordoned = operation
+        await asyncio.sleep(min(self.seconds, deadline))
+        if self.error is not None:
+            raise self.error
+        self.world.done.append(f"{self.world.boot}:drained")
+
+    async def uncordon(self, operation: str) -> None:
+        self.world.tick()
+        if self.cordoned == operation:
+            self.cordoned = ""
+
+
+@dataclass
+class Gate:
+    """Somebody who works on the node without a lease, and etcd."""
+
+    refusal: Refused | None = None
+
+    async def check(self) -> None:
+        if self.refusal is not None:
+            raise self.refusal
+
+    leave = check
+
+    async def hold_machine(self) -> None: ...
+
+    async def free_machine(self) -> None: ...
+
+
+@dataclass
+class Scene:
+    world: World = field(default_factory=World)
+    note: Maintenance | None = None
+    status: Status = field(default_factory=Status)
+    freed: int = 0
+    events: list[Event] = field(default_factory=list)
+    gates: Gate = field(default_factory=Gate)
+    guard: Gate = field(default_factory=Gate)
+    away: AgentError | None = None
+
+    def __post_init__(self) -> None:
+        self.node = Node(self.world)
+
+    async def maintenance(self) -> Maintenance | None:
+        return self.note
+
+    async def keep_maintenance(self, wanted: Maintenance | None) -> None:
+        self.world.tick()
+        self.note = from_dict(to_dict(wanted)) if wanted is not None else None
+        self.world.tick()
+
+    def build(self, *, cluster: bool = True) -> Keeper:
+        world = self.world
+        world.rebooting = asyncio.Event()
+        power = FakePower(world)
+        self.report = Report(Status(boot_id=power.boot_id()))
+        self.report.add(lambda event, _: self.events.append(event))
+        self.lease = Lease(world)
+        reserved = ReservedLease(self.lease)
+        self.all_others = ReportedLease(reserved, self.report)
+        ports = Ports(
+            FakeStore(world),
+            FakeFiles(world),
+            FakeUnits(world),
+            FakeUsers(world),
+            FakeHealth(world),
+            power,
+            self.all_others,
+            None,
+            self.node if cluster else None,
+            Clock(world),
+            FakeReporter(world),
+            Fleet(gates=self.gates, guard=self.guard),
+        )
+
+        def freed() -> None:
+            self.freed += 1
+
+        return Keeper(ports, self, reserved, self.report, limits=lambda: LIMITS, freed=freed)
+
+    @contextlib.asynccontextmanager
+    async def life(self, *, cluster: bool = True) -> AsyncIterator[Keeper]:
+        """One process of the daemon."""
+        keeper = self.build(cluster=cluster)
+        await keeper.load()
+        running = asyncio.create_task(keeper.run())
+        try:
+            yield keeper
+        finally:
+            running.cancel()
+            with contextlib.suppress(asyncio.CancelledError, Killed):
+                await running
+
+    def told(self) -> dict[str, object] | None:
+        found: dict[str, object] | None = status_to_dict(self.report.status, daemon="running")["maintenance"]
+        return found
+
+    @property
+    def state(self) -> object:
+        told = self.told()
+        return told and told["state"]
+
+    @property
+    def holder(self) -> str:
+        return self.world.holder.name if self.world.holder else ""
+
+
+@pytest.fixture
+def scene() -> Scene:
+    return Scene()
+
+
+async def refused(what: object, reason: str) -> str:
+    with pytest.raises(AgentError) as caught:
+        await what  # type: ignore[misc]
+    assert caught.value.reason == reason
+    return caught.value.message
+
+
+async def test_begun_shown_and_given_back(scene: Scene) -> None:
+    async with scene.life() as keeper:
+        note = await keeper.start("root", Asked("disk swap"))
+        assert (scene.holder, note.requester, note.until) == ("root", "root", "")
+        assert scene.told() == {
+            "id": note.id,
+            "state": "under way",
+            "requester": "root",
+            "reason": "disk swap",
+            "since": note.began,
+            "until": "",
+            "drain": False,
+            "drained": "",
+            "power_off": False,
+            "message": "",
+        }
+        assert status_to_dict(scene.report.status, daemon="running")["lease"]["operation"] == "maintenance"
+        assert "disk swap" in await refused(scene.all_others.acquire("nodeagent", "u1", "update"), "LeaseHeld")
+        await keeper.stop("jane")
+        assert (scene.holder, scene.note, scene.told(), scene.freed) == ("", None, None, 1)
+        assert scene.events[-1].message == "over: stopped by jane"
+        await refused(keeper.stop("jane"), "NoMaintenance")
+        await scene.all_others.acquire("nodeagent", "u1", "update")
+
+
+async def test_for_somebody_else(scene: Scene) -> None:
+    async with scene.life() as keeper:
+        await keeper.start("root", Asked("disk swap", "jane@example.com"))
+        assert scene.holder == "jane@example.com (by root)"
+        message = await refused(keeper.start("root", Asked("mine now")), "LeaseHeld")
+        assert "jane@example.com (by root) holds the lease" in message
+        assert "disk swap" in message
+
+
+@pytest.mark.parametrize(
+    ("asked", "reason"),
+    [
+        (Asked(" "), "NoReason"),
+        (Asked("x", seconds=-1), "BadDuration"),
+        (Asked("x", seconds=1e9), "BadDuration"),
+        (Asked("one\ntwo"), "BadText"),
+        (Asked("x", "y" * 501), "BadText"),
+    ],
+)
+async def test_what_makes_no_sense_is_refused(scene: Scene, asked: Asked, reason: str) -> None:
+    async with scene.life() as keeper:
+        with pytest.raises(InvalidInput) as caught:
+            await keeper.start("root", asked)
+        assert (caught.value.reason, scene.note) == (reason, None)
+
+
+async def test_no_drain_without_a_cluster(scene: Scene) -> None:
+    async with scene.life(cluster=False) as keeper:
+        await refused(keeper.start("root", Asked("x", drain=True)), "NoCluster")
+        assert scene.note is None
+
+
+async def test_an_update_in_progress_refuses_it_and_nothing_is_left(scene: Scene) -> None:
+    scene.world.holder = UPDATE
+    async with scene.life() as keeper:
+        assert "update to worker-2" in await refused(keeper.start("root", Asked("disk swap")), "LeaseHeld")
+        assert (scene.note, scene.told(), scene.world.holder) == (None, None, UPDATE)
+        await scene.all_others.acquire("nodeagent", "u1", "update to worker-2")
+
+
+async def test_it_waits_for_the_update_and_comes_before_the_next_one(scene: Scene) -> None:
+    scene.world.holder = UPDATE
+    async with scene.life() as keeper:
+        await keeper.start("root", Asked("disk swap", wait=True))
+        assert scene.state == "planned"
+        assert "update to worker-2" in str((scene.told() or {})["message"])
+        await asyncio.sleep(100)
+    async with scene.life():
+        assert scene.state == "planned", "a restart keeps it"
+        scene.world.holder = None
+        assert "disk swap" in await refused(scene.all_others.acquire("nodeagent", "u2", "update"), "LeaseHeld")
+        await asyncio.sleep(20)
+        assert (scene.state, scene.holder, (scene.told() or {})["message"]) == ("under way", "root", "")
+
+
+async def test_a_plan_is_taken_back(scene: Scene) -> None:
+    scene.world.holder = UPDATE
+    async with scene.life() as keeper:
+        await keeper.start("root", Asked("disk swap", wait=True))
+        await keeper.stop("root")
+        assert (scene.note, scene.told(), scene.world.holder) == (None, None, UPDATE)
+
+
+async def test_its_time_passes(scene: Scene) -> None:
+    async with scene.life() as keeper:
+        note = await keeper.start("root", Asked("disk swap", seconds=7200))
+        assert note.until == later(note.since, 7200)
+        assert scene.world.holder is not None
+        assert scene.world.holder.expires == "in 7200 s"
+        await asyncio.sleep(7100)
+        assert scene.state == "under way"
+        again = await keeper.start("root", Asked("more", seconds=600))
+        assert (again.id, again.reason) == (note.id, "disk swap")
+        await asyncio.sleep(590)
+        assert scene.state == "under way"
+        await asyncio.sleep(11)
+        assert (scene.told(), scene.holder, scene.freed) == (None, "", 1)
+
+
+async def test_through_restarts_and_reboots(scene: Scene) -> None:
+    async with scene.life() as keeper:
+        await keeper.start("root", Asked("disk swap"))
+    scene.world.power_cut()
+    async with scene.life() as keeper:
+        await asyncio.sleep(1000)
+        assert (scene.state, scene.holder) == ("under way", "root")
+        await keeper.stop("root")
+
+
+async def test_one_that_was_begun_by_an_agent_without_notes(scene: Scene) -> None:
+    scene.world.holder = Holder("alice", "maintenance", "disk swap", "2026-01-01T00:00:00.000Z")
+    async with scene.life() as keeper:
+        assert (scene.state, (scene.told() or {})["requester"]) == ("under way", "alice")
+        await keeper.stop("root")
+        assert scene.holder == ""
+
+
+async def test_a_lease_that_was_taken_away_ends_it(scene: Scene) -> None:
+    async with scene.life() as keeper:
+        await keeper.start("root", Asked("disk swap", drain=True))
+        await asyncio.sleep(30)
+        cordoned = scene.node.cordoned
+        assert cordoned
+        scene.world.holder = Holder("node-maintenance", "", "", "now")
+        await asyncio.sleep(100)
+        assert (scene.state, scene.node.cordoned) == ("ending", cordoned), (
+            "it may be the cordon that the other one uses"
+        )
+        message = await refused(keeper.stop("root"), "MaintenanceEnding")
+        assert "node-maintenance has the node now" in message
+        await refused(keeper.start("root", Asked("again")), "MaintenanceEnding")
+        scene.world.holder = None
+        await asyncio.sleep(20)
+        assert (scene.told(), scene.node.cordoned, scene.freed) == (None, "", 1)
+
+
+async def test_a_server_that_is_away_ends_nothing(scene: Scene) -> None:
+    async with scene.life() as keeper:
+        await keeper.start("root", Asked("disk swap"))
+        scene.lease.away = Unreachable("no answer", reason="KubeUnreachable")
+        await asyncio.sleep(1000)
+        assert (scene.state, (scene.told() or {})["message"]) == ("under way", "KubeUnreachable: no answer")
+        await refused(scene.all_others.acquire("nodeagent", "u1", "update"), "LeaseHeld")
+        await refused(keeper.stop("root"), "MaintenanceEnding")
+        scene.lease.away = None
+        await asyncio.sleep(20)
+        assert (scene.told(), scene.holder) == (None, "")
+
+
+async def test_a_server_that_is_away_at_the_start(scene: Scene) -> None:
+    async with scene.life() as keeper:
+        scene.lease.away = Unreachable("no answer", reason="KubeUnreachable")
+        await refused(keeper.start("root", Asked("disk swap")), "KubeUnreachable")
+        assert scene.state == "ending", "it may have been written all the same"
+        scene.lease.away = None
+        await asyncio.sleep(20)
+        assert scene.note is None
+
+
+async def test_drained_and_uncordoned(scene: Scene) -> None:
+    async with scene.life() as keeper:
+        note = await keeper.start("root", Asked("disk swap", drain=True))
+        assert scene.state == "draining"
+        await asyncio.sleep(6)
+        assert (scene.state, scene.node.cordoned) == ("under way", note.operation)
+        await keeper.stop("root")
+        assert scene.node.cordoned == ""
+
+
+async def test_a_drain_is_stopped(scene: Scene) -> None:
+    async with scene.life() as keeper:
+        scene.node.seconds = 3000
+        await keeper.start("root", Asked("disk swap", drain=True))
+        await asyncio.sleep(100)
+        await keeper.stop("root")
+        assert (scene.told(), scene.node.cordoned, scene.holder) == (None, "", "")
+
+
+async def test_a_drain_that_fails_is_a_persons_decision(scene: Scene) -> None:
+    async with scene.life() as keeper:
+        scene.node.error = Refused("shop/web-0 is there", reason="DrainTimedOut")
+        await keeper.start("root", Asked("disk swap", drain=True, power_off=True))
+        await asyncio.sleep(5000)
+        assert (scene.state, (scene.told() or {})["message"]) == ("under way", "DrainTimedOut: shop/web-0 is there")
+        assert "1:power-off" not in scene.world.done, "nothing goes off with its pods"
+        scene.node.error = None
+        await keeper.start("root", Asked("disk swap", drain=True))
+        await asyncio.sleep(10)
+        assert ((scene.told() or {})["drained"] != "", (scene.told() or {})["message"]) == (True, "")
+
+
+@pytest.mark.parametrize("drain", [True, False])
+async def test_powered_off_and_back_up_it_goes_on(scene: Scene, drain: bool) -> None:
+    async with scene.life() as keeper:
+        await keeper.start("root", Asked("new memory", seconds=7200, drain=drain, power_off=True))
+        assert scene.world.rebooting is not None
+        await scene.world.rebooting.wait()
+    assert scene.world.done == ["1:drained", "1:power-off"][0 if drain else 1 :]
+    assert scene.world.holder is not None
+    assert float(scene.world.holder.expires.split()[1]) == pytest.approx(7200, abs=10)
+    async with scene.life() as keeper:
+        await asyncio.sleep(1000)
+        assert (scene.state, scene.world.boot, scene.holder) == ("under way", 2, "root")
+        assert bool(scene.node.cordoned) == drain
+        await keeper.stop("root")
+    assert (scene.holder, scene.node.cordoned) == ("", "")
+
+
+async def test_off_until_released(scene: Scene) -> None:
+    async with scene.life() as keeper:
+        await keeper.start("root", Asked("new memory", power_off=True))
+        assert scene.world.rebooting is not None
+        await scene.world.rebooting.wait()
+    assert scene.world.holder is not None
+    assert scene.world.holder.expires == ""
+
+
+async def test_back_up_after_its_time(scene: Scene) -> None:
+    async with scene.life() as keeper:
+        await keeper.start("root", Asked("new memory", seconds=600, power_off=True))
+        assert scene.world.rebooting is not None
+        await scene.world.rebooting.wait()
+    await asyncio.sleep(1000)
+    async with scene.life():
+        await asyncio.sleep(1)
+        assert (scene.told(), scene.holder) == (None, "")
+
+
+async def test_a_power_off_respects_who_blocks_it(scene: Scene) -> None:
+    scene.world.blockers = [Inhibitor("backup", "nightly", "backup[7]")]
+    async with scene.life() as keeper:
+        await keeper.start("root", Asked("new memory", power_off=True))
+        await asyncio.sleep(60)
+        assert (scene.state, (scene.told() or {})["message"]) == (
+            "powering off",
+            "the power-off waits for backup (backup[7]): nightly",
+        )
+        assert scene.world.done == []
+        scene.world.blockers = []
+        assert scene.world.rebooting is not None
+        await scene.world.rebooting.wait()
+
+
+async def test_a_power_off_that_waits_is_stopped(scene: Scene) -> None:
+    scene.world.blockers = [Inhibitor("backup", "nightly", "backup[7]")]
+    async with scene.life() as keeper:
+        await keeper.start("root", Asked("new memory", power_off=True))
+        await asyncio.sleep(10)
+        await keeper.stop("root")
+        scene.world.blockers = []
+        await asyncio.sleep(1000)
+        assert (scene.world.done, scene.told()) == ([], None)
+
+
+async def test_no_power_off_while_somebody_else_drains_the_node_or_etcd_needs_it(scene: Scene) -> None:
+    async with scene.life() as keeper:
+        for gate, reason in ((scene.gates, "DrainedByOther"), (scene.guard, "EtcdQuorumAtRisk")):
+            gate.refusal = Refused("not now", reason=reason)
+            await keeper.start("root", Asked("new memory", drain=True, power_off=True))
+            await asyncio.sleep(100)
+            assert (scene.world.done, (scene.told() or {})["message"]) == ([], f"{reason}: not now")
+            assert scene.node.cordoned == "", "before the cordon"
+            gate.refusal = None
+        assert scene.world.rebooting is not None
+        await scene.world.rebooting.wait()
+        assert scene.world.done == ["1:drained", "1:power-off"]
+
+
+async def test_a_host_that_does_not_go_off(scene: Scene) -> None:
+    scene.world.reboot_ignored = True
+    async with scene.life() as keeper:
+        await keeper.start("root", Asked("new memory", power_off=True))
+        await asyncio.sleep(1000)
+        assert (scene.state, scene.holder) == ("under way", "root")
+        assert str((scene.told() or {})["message"]).startswith("PowerOffFailed: asked for a power-off 3 times")
+
+
+@pytest.mark.parametrize("fuse", range(1, 40))
+async def test_killed_at_every_call(fuse: int) -> None:
+    """Whenever it dies, the next lives drain, power off once, hold the lease until the end, and give all of it back."""
+    scene = Scene()
+    scene.world.fuse = fuse
+    ended = False
+    for life in range(12):
+        keeper = scene.build()
+        try:
+            await keeper.load()
+        except Killed:
+            continue
+        running = asyncio.create_task(keeper.run())
+        rebooting = scene.world.rebooting
+        assert rebooting is not None
+        down = asyncio.create_task(rebooting.wait())
+        try:
+            if life == 0:
+                asked = asyncio.create_task(keeper.start("root", Asked("memory", "jane", 600, True, True)))
+                await asyncio.wait({asked, running}, return_when=asyncio.FIRST_COMPLETED)
+                asked.cancel()
+                (answer,) = await asyncio.gather(asked, return_exceptions=True)
+                if isinstance(answer, Killed):
+                    continue
+            await asyncio.wait({running, down}, timeout=700, return_when=asyncio.FIRST_COMPLETED)
+            ended = not running.done() and not down.done()
+        finally:
+            for task in (running, down):
+                task.cancel()
+            await asyncio.gather(running, down, return_exceptions=True)
+        if ended:
+            break
+    assert ended
+    assert (scene.note, scene.holder, scene.node.cordoned) == (None, "", "")
+    assert [entry.partition(":")[2] for entry in scene.world.done].count("power-off") <= 1
+
+
+def test_a_note_of_the_store_is_checked() -> None:
+    note = Maintenance("a", "root", "x", "2026-01-01T00:00:00.000Z", drain=True)
+    assert from_dict({**to_dict(note), "of a newer agent": 1}) == note
+    for bad in ({"drain": "yes"}, {"tries": "1"}):
+        with pytest.raises(ValueError, match="wrong type"):
+            from_dict({**to_dict(note), **bad})
+    with pytest.raises(TypeError):
+        from_dict({"id": "a"})
+
+
+def test_only_maintenance_events_change_what_is_shown() -> None:
+    report = Report(Status())
+    note = Maintenance("a", "root", "x", "t", began="t")
+    report.emit(Event(EventKind.MAINTENANCE, report.status.phase, "begun", fields={"maintenance": note}))
+    report.emit(Event(EventKind.WARNING, report.status.phase, "something"))
+    assert report.status.maintenance == note
+    assert replace(report.status, maintenance=None) == Status()
