@@ -12,6 +12,7 @@ from typing import Any, Final
 from integration.cluster.api import ApiError, Object
 from integration.cluster.cluster import ADMINS, LEASE_PATH, LEASES, Cluster
 from nodeagent.core.lease import LeaseToken
+from nodeagent.core.ports import Clock
 from nodeagent.host.clock import SystemClock
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.credentials import Access
@@ -41,12 +42,13 @@ class Agent:
     settings: LeaseSettings
     memory: Memory = field(default_factory=Memory)
     boot_id: str = "boot-1"
+    clock: Clock = field(default_factory=SystemClock)
 
     def __post_init__(self) -> None:
-        self.lease = KubeLease(self.client, self.settings, self.memory, SystemClock(), self.boot_id)
+        self.lease = KubeLease(self.client, self.settings, self.memory, self.clock, self.boot_id)
 
     def restarted(self, boot_id: str = "boot-1") -> Agent:
-        return Agent(self.client, self.settings, self.memory, boot_id)
+        return Agent(self.client, self.settings, self.memory, boot_id, self.clock)
 
 
 def client_of(cluster: Cluster, user: str = "nodeagent", *, admin: bool = True, timeout: float = 5.0) -> KubeClient:
@@ -54,10 +56,10 @@ def client_of(cluster: Cluster, user: str = "nodeagent", *, admin: bool = True, 
     return client_at(cluster, kubeconfig, timeout=timeout)
 
 
-def client_at(cluster: Cluster, kubeconfig: Path, *, timeout: float = 5.0) -> KubeClient:
+def client_at(cluster: Cluster, kubeconfig: Path, *, timeout: float = 5.0, clock: Clock | None = None) -> KubeClient:
     private = cluster.directory / "private"
     private.mkdir(mode=0o700, exist_ok=True)
-    return KubeClient(Access(str(kubeconfig), private=str(private)), SystemClock(), timeout=timeout)
+    return KubeClient(Access(str(kubeconfig), private=str(private)), clock or SystemClock(), timeout=timeout)
 
 
 def lease_of(cluster: Cluster, node: str) -> Object | None:

@@ -1,4 +1,4 @@
-"""An admission webhook that denies or breaks, as those do that move pods in their own way."""
+"""An admission webhook that denies, breaks or takes its time, as those do that move pods in their own way."""
 
 from __future__ import annotations
 
@@ -13,19 +13,23 @@ from typing import Any
 
 from integration.cluster.cluster import Cluster
 
+HOLD = 25.0
 CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
 
 
 class _Handler(BaseHTTPRequestHandler):
     broken = False
+    hold: threading.Event | None = None
 
     def do_POST(self) -> None:
         review = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         if self.broken:
             self.close_connection = True  # without a word: the API server sees EOF
             return
+        if self.hold is not None:
+            self.hold.wait(HOLD)
         status = {"message": "the virtual machine is being moved"}
-        response = {"uid": review["request"]["uid"], "allowed": False, "status": status}
+        response = {"uid": review["request"]["uid"], "allowed": self.hold is not None, "status": status}
         body = json.dumps({**review, "response": response}).encode()
         self.send_response(200)
         self.send_header("Content-Type", "application/json")
@@ -38,12 +42,15 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextlib.contextmanager
-def denying(cluster: Cluster, namespace: str, *, broken: bool = False) -> Iterator[None]:
-    """Every eviction in `namespace` is denied, or meets a webhook that hangs up."""
+def denying(
+    cluster: Cluster, namespace: str, *, broken: bool = False, hold: threading.Event | None = None
+) -> Iterator[None]:
+    """Every eviction in `namespace` is denied, or meets a webhook that hangs up, or one that allows it when `hold` is
+    set, or after `HOLD` seconds."""
     certificate, key = cluster.authority.server("webhook", "IP:127.0.0.1")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
-    handler = type("Handler", (_Handler,), {"broken": broken})
+    handler = type("Handler", (_Handler,), {"broken": broken, "hold": hold})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     server.socket = context.wrap_socket(server.socket, server_side=True)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
@@ -59,7 +66,7 @@ def denying(cluster: Cluster, namespace: str, *, broken: bool = False) -> Iterat
         "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
         "admissionReviewVersions": ["v1"],
         "sideEffects": "None",
-        "timeoutSeconds": 2,
+        "timeoutSeconds": 2 if hold is None else 30,
     }
     cluster.admin.create(CONFIGURATIONS, {"metadata": {"name": name}, "webhooks": [hook]})
     try:

@@ -1,0 +1,131 @@
+"""Certificates, authorities and tokens that are rotated or revoked in the middle of an operation."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from integration.cluster.agents import Agent, client_at, lease_of
+from integration.cluster.cluster import Cluster
+from integration.cluster.front import Front, bound_token, front_of, revoke
+from integration.cluster.pki import Authority
+from nodeagent.errors import Unreachable
+from nodeagent.kube.lease import LeaseSettings
+
+OP = "3f2b"
+WHY = "update to rendered-2"
+_numbers = itertools.count(1)
+
+
+@dataclass
+class Scene:
+    """An agent whose credentials are files: ``ca`` is what it trusts, ``token`` what it shows (the Secret's name)."""
+
+    cluster: Cluster
+    front: Front
+    directory: Path
+    agent: Agent
+    secret: str
+
+    @property
+    def ca(self) -> Path:
+        return self.directory / "ca.crt"
+
+    def trust(self, *authorities: Authority) -> None:
+        """As a config map is updated, or a file by its rotation: another one takes the place."""
+        replace(self.ca, "".join(each.certificate.read_text() for each in authorities))
+
+    def show(self, token: str) -> None:
+        replace(self.directory / "token", token)
+
+
+def replace(path: Path, text: str) -> None:
+    new = path.with_suffix(".new")
+    new.write_text(text)
+    new.replace(path)
+
+
+@pytest.fixture
+def front(cluster: Cluster) -> Iterator[Front]:
+    with front_of(cluster, cluster.authority) as made:
+        yield made
+
+
+@pytest.fixture
+async def scene(cluster: Cluster, node: str, front: Front, tmp_path: Path) -> AsyncIterator[Scene]:
+    secret = f"rotation-{next(_numbers)}"
+    token, ca = tmp_path / "token", tmp_path / "ca.crt"
+    token.write_text(bound_token(cluster, secret))
+    ca.write_bytes(cluster.authority.certificate.read_bytes())
+    async with client_at(cluster, front.kubeconfig(token, ca)) as client:
+        yield Scene(cluster, front, tmp_path, Agent(client, LeaseSettings(node, "host-a")), secret)
+
+
+async def unreachable(scene: Scene) -> Unreachable:
+    with pytest.raises(Unreachable) as caught:
+        await scene.agent.lease.check(OP)
+    assert not scene.agent.lease.lost.is_set()
+    return caught.value
+
+
+async def test_a_new_certificate_of_the_server(scene: Scene) -> None:
+    await scene.agent.lease.acquire("nodeagent", OP, WHY)
+    scene.front.use(scene.cluster.authority)
+    await scene.agent.lease.check(OP)
+
+
+async def test_a_new_authority_is_trusted_from_the_next_connection_on(scene: Scene) -> None:
+    await scene.agent.lease.acquire("nodeagent", OP, WHY)
+    new = Authority(scene.directory / "new", "new-ca")
+    scene.front.use(new)
+    assert "certificate" in (await unreachable(scene)).message.lower()
+    scene.trust(scene.cluster.authority, new)
+    await scene.agent.lease.check(OP)
+    # And the old one goes for good.
+    scene.trust(new)
+    scene.front.use(new)
+    await scene.agent.lease.check(OP, need=3000)
+    kept = lease_of(scene.cluster, scene.agent.settings.node)
+    assert kept is not None
+    assert kept["spec"]["leaseTransitions"] == 0
+    await scene.agent.lease.release(OP)
+
+
+async def test_a_server_that_somebody_else_plays_is_not_believed(scene: Scene) -> None:
+    await scene.agent.lease.acquire("nodeagent", OP, WHY)
+    scene.front.use(Authority(scene.directory / "mallory", "mallory"))
+    for _ in range(2):
+        await unreachable(scene)
+    scene.front.use(scene.cluster.authority)
+    await scene.agent.lease.check(OP)
+
+
+async def test_a_token_that_is_revoked_in_the_middle(scene: Scene) -> None:
+    await scene.agent.lease.acquire("nodeagent", OP, WHY)
+    revoke(scene.cluster, scene.secret)
+    await wait_unauthorized(scene)
+    # As without an API server: what was written lasts, so a step that cannot wait goes by the time that is left.
+    await scene.agent.lease.check(OP, need=60, offline=True)
+    scene.show(bound_token(scene.cluster, f"{scene.secret}-new"))
+    await scene.agent.lease.check(OP, need=3000)
+    await scene.agent.lease.release(OP)
+    assert lease_of(scene.cluster, scene.agent.settings.node) is None
+
+
+async def wait_unauthorized(scene: Scene) -> None:
+    """An API server believes a token for ten seconds after it has looked at it."""
+    deadline = time.monotonic() + 40
+    while time.monotonic() < deadline:
+        try:
+            await scene.agent.lease.check(OP)
+        except Unreachable as error:
+            assert error.reason == "KubeUnauthorized"
+            return
+        await asyncio.sleep(0.5)
+    raise AssertionError("the token is still good")

@@ -1,0 +1,105 @@
+"""An API server that is too busy for evictions: its own fairness says 429, which is no disruption budget."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager, suppress
+
+import pytest
+
+from integration.cluster.agents import client_at
+from integration.cluster.cluster import Cluster
+from integration.cluster.test_drain import OP, Scene, ending, hurry
+from integration.cluster.webhook import denying
+from nodeagent.errors import AgentError
+from nodeagent.kube.client import KubeClient, Object
+from nodeagent.kube.errors import Throttled
+
+FLOW = "/apis/flowcontrol.apiserver.k8s.io/v1"
+_numbers = itertools.count(1)
+
+__all__ = ["hurry"]  # a fixture, for every test
+
+
+@pytest.fixture
+async def scene(cluster: Cluster, node: str) -> AsyncIterator[Scene]:
+    """As in the other drains, but not by an administrator: those are exempt from fairness."""
+    user = namespace = f"throttled-{next(_numbers)}"
+    for name in (namespace, f"{namespace}-slow"):
+        cluster.admin.create("/api/v1/namespaces", {"metadata": {"name": name}})
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"}
+    subject = {"kind": "User", "name": user, "apiGroup": "rbac.authorization.k8s.io"}
+    bindings = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
+    cluster.admin.create(bindings, {"metadata": {"name": user}, "roleRef": role, "subjects": [subject]})
+    async with client_at(cluster, cluster.kubeconfig(user), timeout=60.0) as client:
+        made = Scene(cluster, client, node, namespace)
+        kubelet = asyncio.create_task(made.kubelet())
+        yield made
+        kubelet.cancel()
+        with suppress(asyncio.CancelledError):
+            await kubelet
+
+
+@contextmanager
+def one_seat(scene: Scene) -> Iterator[None]:
+    """The server does one eviction of this user at a time, and queues none."""
+    name = scene.namespace
+    limited = {"nominalConcurrencyShares": 0, "borrowingLimitPercent": 0, "limitResponse": {"type": "Reject"}}
+    level = {"metadata": {"name": name}, "spec": {"type": "Limited", "limited": limited}}
+    evictions = {"verbs": ["create"], "apiGroups": [""], "resources": ["pods/eviction"], "namespaces": ["*"]}
+    rule = {"subjects": [{"kind": "User", "user": {"name": name}}], "resourceRules": [evictions]}
+    flow = {"priorityLevelConfiguration": {"name": name}, "matchingPrecedence": 2, "rules": [rule]}
+    scene.cluster.admin.create(f"{FLOW}/prioritylevelconfigurations", level)
+    scene.cluster.admin.create(f"{FLOW}/flowschemas", {"metadata": {"name": name}, "spec": flow})
+    try:
+        yield
+    finally:
+        scene.cluster.admin.delete(f"{FLOW}/flowschemas/{name}")
+        scene.cluster.admin.delete(f"{FLOW}/prioritylevelconfigurations/{name}")
+
+
+async def evict_nobody(client: KubeClient, namespace: str) -> None:
+    meta = {"name": "nobody", "namespace": namespace}
+    body: Object = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": meta}
+    await client.create(f"/api/v1/namespaces/{namespace}/pods/nobody/eviction", body, throttled=1)
+
+
+async def occupy(scene: Scene) -> None:
+    """Takes the seat, again and again: the rules and the slow webhook are in force a moment after they are made."""
+    while True:
+        with suppress(AgentError):
+            await evict_nobody(scene.client, f"{scene.namespace}-slow")
+        await asyncio.sleep(0.02)
+
+
+async def throttled(scene: Scene) -> Throttled:
+    async with asyncio.timeout(60):
+        while True:
+            try:
+                await evict_nobody(scene.client, scene.namespace)
+            except Throttled as error:
+                return error
+            except AgentError:
+                await asyncio.sleep(0.2)
+
+
+@pytest.mark.timeout(240)
+async def test_a_busy_server_is_no_budget_and_is_asked_again(scene: Scene) -> None:
+    scene.pod("web")
+    scene.budget("web-budget", "web", allowed=1)
+    free = threading.Event()
+    with one_seat(scene), denying(scene.cluster, f"{scene.namespace}-slow", hold=free):
+        occupying = [asyncio.create_task(occupy(scene)) for _ in range(2)]  # one follows on the other
+        assert (await throttled(scene)).retry_after, "the server says when to come again"
+        drain = asyncio.create_task(scene.port().drain(OP, 120))
+        await scene.why("web", "the API server is busy")
+        for task in occupying:
+            task.cancel()
+        await asyncio.gather(*occupying, return_exceptions=True)
+        free.set()
+        await ending(drain)
+    assert scene.names() == []
+    assert not any("budget" in pod.why for seen in scene.seen for pod in seen)
