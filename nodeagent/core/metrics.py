@@ -48,6 +48,16 @@ LEASE = Family(
     "nodeagent_lease_held", Kind.GAUGE, "Who holds this node. Absent when nobody does.", ("backend", "holder")
 )
 LEASE_START = Family("nodeagent_lease_start_timestamp_seconds", Kind.GAUGE, "Since when, since the epoch.")
+MAINTENANCE = Family(
+    "nodeagent_maintenance",
+    Kind.GAUGE,
+    "A person wants this node. Absent without a maintenance.",
+    ("requester", "state"),
+)
+MAINTENANCE_START = Family(
+    "nodeagent_maintenance_start_timestamp_seconds", Kind.GAUGE, "When it was asked for, since the epoch."
+)
+DRAIN_PODS = Family("nodeagent_drain_pods", Kind.GAUGE, "Pods that a drain waits for. Absent without a drain.")
 UPDATES = Family("nodeagent_updates_total", Kind.COUNTER, "Updates that ended, by outcome.", ("outcome",))
 DURATION = Family(
     "nodeagent_update_duration_seconds", Kind.HISTOGRAM, "From the start of an update to its end, reboots included."
@@ -76,7 +86,8 @@ FETCHED = Family("nodeagent_staging_fetched_bytes_total", Kind.COUNTER, "Bytes o
 # In the order of the page.
 HISTORY = (UPDATES, DURATION, ENDED, REBOOTS, AVOIDED, FALLBACKS)  # these go on after a restart
 FAMILIES = (
-    *(INFO, PHASE, PHASE_START, REASON, CONFIG, IN_SYNC, DRIFTED, DEPLOYMENT, LEASE, LEASE_START),
+    *(INFO, PHASE, PHASE_START, REASON, CONFIG, IN_SYNC, DRIFTED, DEPLOYMENT),
+    *(LEASE, LEASE_START, MAINTENANCE, MAINTENANCE_START, DRAIN_PODS),
     *HISTORY,
     *(REFUSED, PHASE_SECONDS, FETCHED),
 )
@@ -84,7 +95,7 @@ FAMILIES = (
 
 def samples(status: Status, tally: Tally, version: str) -> Iterator[Sample]:
     yield from _standing(status, version)
-    yield from _lease(status)
+    yield from _others(status)
     yield from _history(tally)
     for reason, count in sorted(tally.refused.items()):
         yield REFUSED.at(count, reason)
@@ -110,12 +121,17 @@ def _standing(status: Status, version: str) -> Iterator[Sample]:
                 yield DEPLOYMENT.at(1, state, found.checksum, found.version)
 
 
-def _lease(status: Status) -> Iterator[Sample]:
-    if status.lease is None:
-        return
-    yield LEASE.at(1, status.backend, status.lease.name)
-    if (since := parse_time(status.lease.since)) is not None:
-        yield LEASE_START.at(since)
+def _others(status: Status) -> Iterator[Sample]:
+    if status.lease is not None:
+        yield LEASE.at(1, status.backend, status.lease.name)
+        if (since := parse_time(status.lease.since)) is not None:
+            yield LEASE_START.at(since)
+    if status.maintenance is not None:
+        yield MAINTENANCE.at(1, status.maintenance.requester, status.maintenance.state(status.boot_id))
+        if (since := parse_time(status.maintenance.since)) is not None:
+            yield MAINTENANCE_START.at(since)
+    if status.remaining is not None:
+        yield DRAIN_PODS.at(len(status.remaining))
 
 
 def _history(tally: Tally) -> Iterator[Sample]:

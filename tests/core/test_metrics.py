@@ -12,8 +12,10 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families as parsed
 
 from nodeagent.core.deployment import Deployment
+from nodeagent.core.drain import Remaining
 from nodeagent.core.events import Event, EventKind
 from nodeagent.core.exposition import Kind, render
+from nodeagent.core.maintenance import Maintenance
 from nodeagent.core.metrics import FAMILIES, OUTCOMES, samples
 from nodeagent.core.phase import Phase
 from nodeagent.core.ports import HistoryEntry, Holder
@@ -67,6 +69,8 @@ def test_what_is_not_there_is_absent() -> None:
     assert not names & {
         "nodeagent_reason",
         "nodeagent_lease_held",
+        "nodeagent_maintenance",
+        "nodeagent_drain_pods",
         "nodeagent_phase_start_timestamp_seconds",
         "nodeagent_last_update_end_timestamp_seconds",
         "nodeagent_deployment_info",
@@ -77,6 +81,16 @@ def test_who_has_the_lease() -> None:
     found = page(Status(lease=Holder("maintenance:jane", "m-1", 'a "quoted" reason', SINCE)))
     assert found["nodeagent_lease_held", "local", "maintenance:jane"] == 1
     assert found["nodeagent_lease_start_timestamp_seconds",] == 1772359200.5
+
+
+def test_who_wants_the_node_and_what_a_drain_waits_for() -> None:
+    wanted = Maintenance("m1", "jane", "new disks", SINCE, drain=True)
+    left = (Remaining("web", "web-1", "a disruption budget"), Remaining("web", "web-2", "asked to go"))
+    found = page(Status(Phase.DRAINING, maintenance=wanted, remaining=left))
+    assert found["nodeagent_maintenance", "jane", "planned"] == 1
+    assert found["nodeagent_maintenance_start_timestamp_seconds",] == 1772359200.5
+    assert found["nodeagent_drain_pods",] == 2
+    assert page(Status(remaining=()))["nodeagent_drain_pods",] == 0
 
 
 def test_deployments_that_matter() -> None:
