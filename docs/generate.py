@@ -34,14 +34,14 @@ CATALOG = ROOT / "systemd/usr/lib/systemd/catalog/nodeagent.catalog"
 PHASES: Mapping[Phase, str] = {
     Phase.IDLE: "Nothing is under way. The desired config is watched.",
     Phase.STAGING: "Has the next OS deployment made and kept locked while everything runs. Only if the OS changes.",
-    Phase.LEASING: "Takes the lease. Held by somebody else: waits and says who. Nothing was written yet.",
-    Phase.DRAINING: "Drains the node. Entered only where a cluster is; this version has none.",
+    Phase.LEASING: "Waits for a window, a slot, the lease, and who else has the node. Nothing was written yet.",
+    Phase.DRAINING: "Empties the node, in a cluster. Its deadline is drain.timeout; what then is drain.on_deadline.",
     Phase.WRITING: "Remembers what is there, then writes files, units, enablement and users.",
     Phase.ACTING: "Runs the actions: daemon-reload, reloads, restarts.",
     Phase.VERIFYING: "Is the right deployment booted? Do units stay up? Then compares the whole config with the host.",
     Phase.REBOOTING: "Waits for inhibitors, warns users, unlocks what is staged, asks logind. Planned, fallback, back.",
     Phase.REVERTING: "The new config is bad: boots the old deployment, puts back what was remembered, acts once more.",
-    Phase.RELEASING: "Forgets what is not needed any more and gives the lease back.",
+    Phase.RELEASING: "Forgets what is not needed any more; gives back cordon, lease and slot, also if that waits.",
     Phase.DEGRADED: "A person has to look; the reason says at what. The host is as it is.",
 }
 PRIORITIES = {3: "err", 4: "warning", 5: "notice", 6: "info", 7: "debug"}

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import assert_never
 
 from nodeagent.agent.context import Limits, Ports, Update, narrate
+from nodeagent.agent.leasing import still_ours
 from nodeagent.core.change import PolicySource
 from nodeagent.core.events import EventKind
 from nodeagent.core.machineconfig import MachineConfig
@@ -39,7 +40,7 @@ async def act(ports: Ports, limits: Limits, update: Update, steps: tuple[ActStep
         update.index += 1
         if ident in update.record.done:
             continue
-        await ports.lease.check(update.record.update_id)
+        await still_ours(ports, update, need=limits.action_timeout)
         if (why := await _nothing_to_do(ports, step)) is not None:
             record = update.record
             update.record = replace(record, done=record.done | {ident}, skipped=record.skipped | {ident})

@@ -104,6 +104,7 @@ class Update:
     writes: tuple[WriteStep, ...] = ()
     acts: tuple[ActStep, ...] = ()
     index: int = 0  # of the step under way, from 1, for people
+    asked: float = float("-inf")  # steady time of the last answer about the lease
 
     def __post_init__(self) -> None:
         self.writes = tuple(step_from_pair(*pair) for pair in self.record.writes)

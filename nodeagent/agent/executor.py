@@ -8,27 +8,25 @@ and saves it before anything relies on it. It knows ports only.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from enum import Enum
 
-from nodeagent.agent import acting, bootcheck, booting, staging, verify, writing
-from nodeagent.agent.context import HOLDER, Limits, Next, Ports, Update, narrate
-from nodeagent.agent.deployments import discard_ours
+from nodeagent.agent import acting, bootcheck, booting, draining, leasing, staging, verify, writing
+from nodeagent.agent.context import Limits, Next, Ports, Update, narrate
+from nodeagent.agent.deployments import Os, discard_ours
+from nodeagent.agent.ending import INTERRUPTED, SUPERSEDED, at_end, degraded, failed, give_up
+from nodeagent.agent.leasing import NotNow, Waiting, reboots
 from nodeagent.agent.rebooting import reboot
+from nodeagent.core.deployment import OsTarget
 from nodeagent.core.events import EventKind
-from nodeagent.core.failure import Answer, after_failure
 from nodeagent.core.history import entry_of, seconds_between
 from nodeagent.core.phase import DEADLINE, Phase
 from nodeagent.core.record import Record, advance, at_rest
 from nodeagent.core.resume import MAX_REBOOT_TRIES
-from nodeagent.core.steps import Reboot
-from nodeagent.errors import AgentError, Refused, Retryable, Terminal
+from nodeagent.errors import AgentError, Retryable, Terminal
 
 __all__ = ["Executor", "Outcome"]
-
-SUPERSEDED = "Superseded"
 
 PHASE_TRIES = 3
 PHASE_PAUSE = 2.0
@@ -44,13 +42,21 @@ class Outcome(Enum):
 
 
 class Executor:
-    """``superseded`` says whether there is a newer desired config than the update's; ``look`` makes us ask."""
+    """``superseded`` says whether there is a newer desired config than the update's; ``look`` makes us ask. ``chance``
+    is a random number from 0 to 1 at each call."""
 
-    def __init__(self, ports: Ports, limits: Limits, superseded: Callable[[Update], Awaitable[bool]]) -> None:
+    def __init__(
+        self,
+        ports: Ports,
+        limits: Limits,
+        superseded: Callable[[Update], Awaitable[bool]],
+        chance: Callable[[], float],
+    ) -> None:
         self.ports = ports
         self.limits = limits
         self.look = asyncio.Event()  # set by the loop: the desired config may have changed meanwhile
         self._superseded = superseded
+        self._chance = chance
         self._work: dict[Phase, Callable[[Update], Awaitable[Next]]] = {
             Phase.STAGING: self._staging,
             Phase.LEASING: self._leasing,
@@ -67,7 +73,7 @@ class Executor:
         while True:
             match update.record.phase:
                 case Phase.IDLE:
-                    return Outcome.ABANDONED if update.record.reason == SUPERSEDED else Outcome.DONE
+                    return Outcome.ABANDONED if update.record.reason in (SUPERSEDED, INTERRUPTED) else Outcome.DONE
                 case Phase.DEGRADED:
                     return Outcome.DEGRADED if update.record.rejected == update.record.to_digest else Outcome.PUT_OFF
                 case Phase.REBOOTING:
@@ -78,17 +84,32 @@ class Executor:
                     await self.enter(update, await self._one(phase, update))
 
     async def _one(self, phase: Phase, update: Update) -> Next:
-        limit = asyncio.timeout(DEADLINE[phase])
-        try:
-            async with limit:
-                return await self._patiently(phase, update)
-        except TimeoutError:
-            if not limit.expired():
-                raise
-            return self._failed(update, f"{phase} took more than {DEADLINE[phase]} s", "PhaseLate", curable=True)
-        except AgentError as error:
-            curable = isinstance(error, acting.ActionFailed) or getattr(error, "curable", False)
-            return self._failed(update, str(error), error.reason, curable=curable)
+        waiting = self._waiting(update)
+        while True:
+            limit = asyncio.timeout(DEADLINE[phase])
+            try:
+                async with limit:
+                    return await self._patiently(phase, update)
+            except NotNow as error:  # who waits is not late
+                await waiting.pause(error)
+                if update.record.acted or phase is Phase.RELEASING:
+                    self.look.clear()
+                elif await self._newer(update):
+                    return await self._abandon(update)
+            except TimeoutError:
+                if not limit.expired():
+                    raise
+                late = f"{phase} took more than {DEADLINE[phase]} s"
+                return await self._failed(update, late, "PhaseLate", curable=True)
+            except AgentError as error:
+                curable = isinstance(error, acting.ActionFailed) or getattr(error, "curable", False)
+                return await self._failed(update, str(error), error.reason, curable=curable)
+
+    def _waiting(self, update: Update) -> Waiting:
+        return Waiting(self.ports, self.limits, update, self.look, self._chance)
+
+    async def _failed(self, update: Update, message: str, reason: str, *, curable: bool) -> Next:
+        return await failed(self.ports, self.limits, update, message, reason, curable=curable)
 
     async def _patiently(self, phase: Phase, update: Update) -> Next:
         """A passing fault (the bus was restarted under us) is no reason to revert: every phase may be done again."""
@@ -107,11 +128,14 @@ class Executor:
         record = advance(update.record, to.phase, now=now, boot_id=boot_id, reason=to.reason, message=to.message)
         if to.phase is Phase.WRITING and not record.wrote_boot:
             record = replace(record, wrote_boot=boot_id)
+        if to.phase is Phase.DRAINING:
+            until = self.ports.clock.monotonic() + self.limits.drain_timeout
+            record = replace(record, cordon=record.cordon or record.update_id, drain_until=until)
         if to.phase is Phase.IDLE:
-            rest = at_rest(record) if to.reason == SUPERSEDED else Record(avoided=record.avoided)
+            rest = at_rest(record) if record.given_up else Record(avoided=record.avoided)
             record = replace(rest, since=now, boot_id=boot_id, reason=to.reason, message=to.message)
         await (to.save or self.ports.store.save)(record)
-        if to.phase is Phase.IDLE and to.reason != SUPERSEDED:
+        if to.phase is Phase.IDLE and not update.record.given_up:
             self._tell_done(update)
         update.record = record
         kind = EventKind.DEGRADED if to.phase is Phase.DEGRADED else EventKind.PHASE
@@ -129,13 +153,22 @@ class Executor:
         os, target, record = self.ports.os, update.target, update.record
         if os is None or target is None:
             raise Terminal("the deployments of this host cannot be reached any more", reason="NoDeployments")
-        if not await staging.stage(
-            self.ports, self.limits, update, os, target, look=self.look, newer=lambda: self._newer(update)
-        ):
-            return await self._abandon(update)
-        if record.acted:
+        if record.acted:  # the node is out of service by now: it does not queue again
+            await self._stage(update, os, target)
             return Next(Phase.REBOOTING, "Planned", f"rebooting into {record.to_name}")
-        return Next(Phase.LEASING)
+        await leasing.may_stage(self.ports, update)
+        try:
+            staged = await self._stage(update, os, target)
+        except AgentError:
+            await leasing.has_staged(self.ports, update)
+            raise
+        await leasing.has_staged(self.ports, update)
+        return Next(Phase.LEASING) if staged else await self._abandon(update)
+
+    async def _stage(self, update: Update, os: Os, target: OsTarget) -> bool:
+        return await staging.stage(
+            self.ports, self.limits, update, os, target, look=self.look, newer=lambda: self._newer(update)
+        )
 
     async def _newer(self, update: Update) -> bool:
         if not self.look.is_set():
@@ -150,26 +183,29 @@ class Executor:
                 update.record = replace(update.record, os_target=None, staged="", staged_boot="")
             except AgentError as error:  # the record at rest keeps what is ours; the loop discards it later
                 narrate(self.ports, update, EventKind.WARNING, str(error), reason=error.reason)
-        return Next(Phase.IDLE, SUPERSEDED, "a newer desired config is there; nothing was changed yet")
+        return give_up(update, SUPERSEDED, "a newer desired config is there; nothing was changed yet")
 
     async def _leasing(self, update: Update) -> Next:
-        told = ""
-        while not await self._newer(update):
-            try:
-                await self.ports.lease.acquire(HOLDER, update.record.update_id, f"update to {update.record.to_name}")
-                return Next(Phase.DRAINING if update.plan.drain and self.ports.node else Phase.WRITING)
-            except Refused as error:
-                if str(error) != told:
-                    narrate(self.ports, update, EventKind.WAITING, str(error), reason=error.reason)
-                    told = str(error)
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self.limits.lease_retry):
-                    await self.look.wait()
-        return await self._abandon(update)
+        if await self._newer(update):
+            return await self._abandon(update)
+        await leasing.begin(self.ports, self.limits, update)
+        return Next(Phase.DRAINING if update.plan.drain and self.ports.node else Phase.WRITING)
 
     async def _draining(self, update: Update) -> Next:
-        assert self.ports.node is not None
-        await self.ports.node.drain(update.record.update_id, DEADLINE[Phase.DRAINING] or 0.0)
+        record, work = update.record, draining.drain(self.ports, self.limits, update)
+        if record.acted:
+            left = await work
+            return Next(Phase.REBOOTING, record.reason, left or record.message)
+        with leasing.while_away():
+            try:
+                left = await draining.unless_newer(work, self.look, lambda: self._newer(update))
+            except draining.Superseded:
+                return await self._abandon(update)
+        await leasing.last_look(self.ports, update)
+        if left and not reboots(update):
+            update.record = replace(record, fallback=left)
+        if left:
+            narrate(self.ports, update, EventKind.FALLBACK, left, reason="DrainTimedOut")
         return Next(Phase.WRITING)
 
     async def _writing(self, update: Update) -> Next:
@@ -179,8 +215,10 @@ class Executor:
 
     async def _acting(self, update: Update) -> Next:
         update.index = len(update.writes)
+        if update.record.fallback:  # what could not be moved away goes down with the host, not with a service
+            return Next(Phase.REBOOTING, "DrainTimedOut", update.record.fallback)
         await acting.act(self.ports, self.limits, update, acting.unit_steps(update))
-        if _reboots(update):
+        if reboots(update):
             await bootcheck.look_before(self.ports, update)
             return Next(Phase.REBOOTING, "Planned", f"rebooting into {update.record.to_name}")
         return Next(Phase.VERIFYING)
@@ -202,7 +240,7 @@ class Executor:
             skipped=record.skipped,
             well=record.well,
         )
-        if _reboots(update) and record.reboots:
+        if reboots(update) and record.reboots:
             await bootcheck.watch_boot(self.ports, self.limits, update)
         now = self.ports.clock.now()
         if record.reverting:
@@ -221,24 +259,33 @@ class Executor:
 
     async def _rebooting(self, update: Update) -> Next | None:
         """None when the host is going down. Marker before effect: the boot id was saved on entering."""
-        tries = update.record.tries + 1
-        if tries > MAX_REBOOT_TRIES:
-            return self._degraded(update, f"asked for a reboot {MAX_REBOOT_TRIES} times, none came", "RebootFailed")
-        update.record = replace(update.record, tries=tries)
+        record, waiting = update.record, self._waiting(update)
+        if record.tries >= MAX_REBOOT_TRIES:
+            never = f"asked for a reboot {MAX_REBOOT_TRIES} times, none came"
+            return degraded(self.ports, update, never, "RebootFailed")
+        update.record = replace(record, tries=record.tries + 1)
         await self.ports.store.save(update.record)
-        try:
-            await reboot(self.ports, self.limits, update)
-        except AgentError as error:
-            if error.reason == "StagedLost":
-                return self._stage_again(update, str(error))
-            return self._degraded(update, str(error), error.reason)
-        return None
+        while True:
+            try:
+                await reboot(self.ports, self.limits, update)
+            except NotNow as error:
+                if record.fallback and not record.reverting and not reboots(update):
+                    # Going back needs no reboot, so there is no reason to stay half-way for.
+                    return await self._failed(update, error.message, error.reason, curable=False)
+                await waiting.pause(error)
+                self.look.clear()
+            except AgentError as error:
+                if error.reason == "StagedLost":
+                    return await self._stage_again(update, str(error))
+                return degraded(self.ports, update, str(error), error.reason)
+            else:
+                return None
 
-    def _stage_again(self, update: Update, why: str) -> Next:
+    async def _stage_again(self, update: Update, why: str) -> Next:
         try:
             return booting.stage_again(self.ports, update, why)
         except verify.VerifyFailed as error:
-            return self._failed(update, str(error), error.reason, curable=False)
+            return await self._failed(update, str(error), error.reason, curable=False)
 
     async def _reverting(self, update: Update) -> Next:
         narrate(self.ports, update, EventKind.REVERTING, update.record.rejected_why, reason=update.record.revert_reason)
@@ -255,7 +302,7 @@ class Executor:
             return Next(Phase.REBOOTING, "Reverting") if stale else Next(Phase.VERIFYING)
         if not record.acted:
             return Next(Phase.VERIFYING)
-        if _reboots(update):
+        if reboots(update):
             # What the new config needed a reboot for, the old one needs it for as well, if it came so far.
             return Next(Phase.REBOOTING, "Reverting") if update.record.reboots else Next(Phase.VERIFYING)
         update.index = len(update.writes)
@@ -263,71 +310,7 @@ class Executor:
         return Next(Phase.VERIFYING)
 
     async def _releasing(self, update: Update) -> Next:
-        record = update.record
-        await writing.forget_originals(self.ports, update)
-        if self.ports.node is not None:
-            await self.ports.node.uncordon(record.update_id)
-        await self.ports.lease.release(record.update_id)
-        return Next(Phase.DEGRADED, "Reverted", record.rejected_why) if record.reverting else Next(Phase.IDLE)
-
-    # What a failure leads to.
-
-    def _failed(self, update: Update, message: str, reason: str, *, curable: bool) -> Next:
-        record = update.record
-        if record.phase is Phase.STAGING and not record.acted:
-            return self._put_off(message, reason)
-        if record.phase in (Phase.LEASING, Phase.DRAINING, Phase.RELEASING):
-            return self._degraded(update, message, reason)
-        answer = after_failure(
-            record,
-            curable=curable,
-            planned_reboot=_reboots(update),
-            may_reboot=self.limits.may_reboot,
-            revert=self.limits.revert,
-        )
-        match answer:
-            case Answer.REBOOT:
-                update.record = replace(record, fallback=message)
-                narrate(self.ports, update, EventKind.FALLBACK, message, reason=reason)
-                return Next(Phase.REBOOTING, reason, message)
-            case Answer.REVERT:
-                update.record = replace(
-                    record,
-                    reverting=True,
-                    revert_reason=reason,
-                    rejected=record.to_digest,
-                    rejected_why=message,
-                    done=frozenset(),
-                )
-                return Next(Phase.REVERTING, reason, message)
-            case Answer.DEGRADE:
-                return self._degraded(update, message, reason)
-
-    def _put_off(self, message: str, reason: str) -> Next:
-        """Nothing was touched: no history, nothing is rejected, and the record says only what is still staged."""
-
-        async def save(after: Record) -> None:
-            await self.ports.store.save(
-                replace(
-                    at_rest(after),
-                    phase=after.phase,
-                    since=after.since,
-                    boot_id=after.boot_id,
-                    reason=reason,
-                    message=message,
-                    to_name=after.to_name,
-                )
-            )
-
-        return Next(Phase.DEGRADED, reason, message, save=save)
-
-    def _degraded(self, update: Update, message: str, reason: str) -> Next:
-        """The lease is kept where something was written: nobody should disrupt a node in this state unseen."""
-        record = update.record
-        update.record = replace(record, rejected=record.to_digest, rejected_why=message)
-        entry = entry_of(record, update.plan, self.ports.clock.now(), "degraded", reason, message)
-        return Next(Phase.DEGRADED, reason, message, save=lambda after: self.ports.store.close_update(after, entry))
-
-
-def _reboots(update: Update) -> bool:
-    return any(isinstance(step, Reboot) for step in update.acts)
+        if not update.record.given_up:
+            await writing.forget_originals(self.ports, update)
+        await leasing.give_back(self.ports, update)
+        return at_end(self.ports, update)

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from nodeagent.agent.context import Limits, Ports, Update, narrate
 from nodeagent.agent.deployments import discard_ours, ours
+from nodeagent.agent.ending import INTERRUPTED, give_up
 from nodeagent.agent.executor import Executor, Outcome
 from nodeagent.agent.preflight import Desired, Preflight
 from nodeagent.core import resume as resuming
@@ -50,7 +51,7 @@ class Loop:
         chance: Callable[[], float],
     ) -> None:
         self.ports = ports
-        self.executor = Executor(ports, limits, self._superseded)
+        self.executor = Executor(ports, limits, self._superseded, chance)
         self.preflight = preflight
         self._desired = desired
         self._load = load
@@ -94,9 +95,8 @@ class Loop:
         rebooted = record.boot_id != self.ports.power.boot_id()
         match decision:
             case Decision.START_OVER:
-                await self.ports.lease.release(record.update_id)
-                await self._save(at_rest(record), Phase.IDLE)
-                return
+                message = "interrupted before anything was written; it begins anew"
+                await self.executor.enter(update, give_up(update, INTERRUPTED, message))
             case Decision.VERIFY | Decision.REVERT | Decision.STAGE if rebooted:
                 await self._enter_after_boot(update, _AFTER_BOOT[decision])
             case _:
@@ -166,8 +166,9 @@ class Loop:
             avoided = ""
         update = await self._prepare(record, desired, current, dirty=unfinished)
         await self.ports.store.put_config(desired.source)
-        if unfinished:
+        if unfinished:  # the slot goes over to the next update, and so does the cordon
             await self.ports.lease.release(record.update_id)
+            update.record = replace(update.record, cordon=record.cordon)
         staged = await self._leftover(record, update)
         if record.rejected != update.record.to_digest:  # until this one has failed, that is the one that did
             update.record = replace(update.record, rejected=record.rejected, rejected_why=record.rejected_why)

@@ -21,7 +21,6 @@ from nodeagent.agent.report import Report
 from nodeagent.agent.reserved import ReservedLease
 from nodeagent.core.events import Event, EventKind
 from nodeagent.core.maintenance import POWER_OFF_TRIES, Maintenance, State, is_maintenance, later, left, of_lease
-from nodeagent.core.phase import DEADLINE, Phase
 from nodeagent.errors import AgentError, InvalidInput, Refused, Retryable
 
 __all__ = ["Asked", "Keeper", "Notes"]
@@ -237,7 +236,7 @@ class Keeper:
         node = self._ports.node
         assert node is not None
         await self._nobody_else(note)
-        await node.drain(note.operation, DEADLINE[Phase.DRAINING] or 0.0)
+        await node.drain(note.operation, self._limits().drain_timeout)
         await self._change("the node is drained", drained=self._ports.clock.now())
 
     async def _go_off(self, note: Maintenance) -> None:

@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Callable
 
 from nodeagent.agent.context import Limits, Ports, Update, narrate
+from nodeagent.agent.leasing import before_reboot
 from nodeagent.core.deployment import unmet
 from nodeagent.core.events import EventKind
 from nodeagent.errors import Refused
@@ -17,13 +18,13 @@ __all__ = ["reboot", "wait_for_blockers"]
 async def reboot(ports: Ports, limits: Limits, update: Update) -> None:
     """Returns when logind accepted the reboot. Raises ``Refused`` with reason ``RebootBlocked`` if somebody blocks
     it for longer than the settings allow, and they do not let us override it; with ``StagedLost`` if what we staged
-    is not there any more."""
+    is not there any more; and what ``before_reboot`` raises."""
 
     def tell(kind: EventKind, message: str) -> None:
         narrate(ports, update, kind, message, reason="RebootBlocked")
 
     force = await wait_for_blockers(ports, limits, "reboot", "RebootBlocked", tell)
-    await ports.lease.check(update.record.update_id)
+    await before_reboot(ports, limits, update)
     target, record = update.target, update.record
     if ports.os is not None and target is not None and not record.reverting and unmet(target, await ports.os.booted()):
         # As late as possible: whoever reboots this host before us must not finalize what nobody has verified files for.

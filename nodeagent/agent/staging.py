@@ -16,11 +16,12 @@ from typing import Any
 
 from nodeagent.agent.context import Limits, Ports, Update, narrate
 from nodeagent.agent.deployments import Os
+from nodeagent.agent.leasing import still_ours
 from nodeagent.core.backoff import delays
 from nodeagent.core.deployment import Deployment, OsTarget, StageProgress
 from nodeagent.core.events import EventKind, StepProgress
 from nodeagent.domains.pull_secret import credentials_of
-from nodeagent.errors import Retryable
+from nodeagent.errors import Retryable, Unreachable
 
 __all__ = ["stage"]
 
@@ -65,7 +66,7 @@ async def stage(
             continue
         told = ""
         if not free:
-            await ports.lease.check(update.record.update_id)
+            await still_ours(ports, update)
         work = asyncio.create_task(_try(ports, update, os, target))
         match await _until_disturbed(ports, limits, update, work, look, newer):
             case _Disturbance.NEWER:
@@ -80,7 +81,10 @@ async def stage(
 
 
 async def _held(ports: Ports, update: Update) -> str:
-    holder = await ports.lease.holder()
+    try:
+        holder = await ports.lease.holder()
+    except (Unreachable, Retryable):
+        return ""  # nobody notices a staging, and it has cost much by now; the lease itself is not taken unseen
     if holder is None or holder.operation == update.record.update_id:
         return ""
     return f"{holder.name} holds the lease: {holder.reason}"

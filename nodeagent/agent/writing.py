@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Sequence
 from typing import assert_never
 
 from nodeagent.agent.context import Ports, Update, narrate
+from nodeagent.agent.leasing import still_ours
 from nodeagent.core.events import EventKind
 from nodeagent.core.machineconfig import MachineConfig
 from nodeagent.core.ports import Snapshot
@@ -107,7 +108,7 @@ async def write(ports: Ports, update: Update) -> None:
         for step in update.writes:
             update.index += 1
             narrate(ports, update, EventKind.STEP_STARTED, step=step)
-            await ports.lease.check(update.record.update_id)
+            await still_ours(ports, update)
             started = ports.clock.monotonic()
             match step:
                 case WritePath(path):

@@ -35,7 +35,7 @@ HINTS: Mapping[str, str] = MappingProxyType(
         "Drifted": "nodeagent verify shows what changed; put it back, or set on_drift: repair",
         # Others in the way
         "LeaseHeld": "wait, or ask the holder (nodeagent lease show); nodeagent maintenance stop ends a maintenance",
-        "LeaseLost": "find out who took the lease (nodeagent lease show); the update goes on when it is free",
+        "LeaseLost": "see who took it (nodeagent lease show); deleting it cancels: apply the config again to go on",
         "LeaseExpired": "the API server was away for too long; the agent takes the lease again when it answers",
         "LeaseContended": "kubectl get lease -n medik8s-leases -w shows who writes it all the time",
         "RebootBlocked": "systemd-inhibit --list shows who; end that program, or set reboot.inhibitor_override",
@@ -198,7 +198,7 @@ HINTS: Mapping[str, str] = MappingProxyType(
         "LeaseNamespaceMissing": "make the namespace that is named, with the role for the agent",
         "NoMachineId": "systemd-machine-id-setup, then restart nodeagent; a host of a fleet needs one of its own",
         "NodeContended": "kubectl get node -w shows who writes it all the time",
-        "DrainTimedOut": "the message names the pods that are left and why each is; help those, then apply again",
+        "DrainTimedOut": "the message names the pods that are left and why each is; drain.on_deadline says what then",
         "DrainRefused": "move the pods that are named away yourself, or allow it in the settings of the drain",
         "DrainCanceled": "a person uncordoned the node during the drain; apply the config again when it may go on",
         "NodeLeaving": "the node, or its machine, is being deleted: nothing to do, or stop that deletion first",
@@ -223,6 +223,7 @@ HINTS: Mapping[str, str] = MappingProxyType(
         "EtcdNotMember": "it was removed: replace it, or clear away its manifest and its data directory",
         # Windows and slots
         "TimeZoneUnknown": "timedatectl list-timezones shows the names; some hosts need the package tzdata",
+        "WindowClosed": "wait for the next window, or change windows.open; nodeagent config show has them",
         "SlotHeld": "wait for the hosts that have the slots; one that is gone for good keeps it until you free it",
         "SlotLost": "somebody freed the slot of this node (kubectl get lease -n nodeagent); apply the config again",
         "SlotContended": "kubectl get lease -n nodeagent -w shows who writes the slots all the time",

@@ -33,16 +33,27 @@ NEXT: Mapping[Phase, frozenset[Phase]] = MappingProxyType(
         Phase.IDLE: frozenset({Phase.STAGING, Phase.LEASING, Phase.DEGRADED}),
         # Back from Rebooting or Verifying when the staged deployment was lost: then the files are written already, the
         # lease is ours, and the way out is a reboot or a revert. Otherwise nothing was touched.
-        Phase.STAGING: frozenset({Phase.LEASING, Phase.REBOOTING, Phase.REVERTING, Phase.IDLE, Phase.DEGRADED}),
-        # Up to Draining nothing on the host was changed, so a newer desired config simply takes over.
-        Phase.LEASING: frozenset({Phase.DRAINING, Phase.WRITING, Phase.IDLE, Phase.DEGRADED}),
-        Phase.DRAINING: frozenset({Phase.WRITING, Phase.RELEASING, Phase.IDLE, Phase.DEGRADED}),
+        Phase.STAGING: frozenset({Phase.LEASING, Phase.REBOOTING, Phase.REVERTING, Phase.RELEASING, Phase.DEGRADED}),
+        # Up to Draining nothing on the host was changed, so a newer desired config takes over when all is given back.
+        Phase.LEASING: frozenset({Phase.DRAINING, Phase.WRITING, Phase.RELEASING, Phase.DEGRADED}),
+        # To Rebooting, or back, when the drain is that of a fallback reboot.
+        Phase.DRAINING: frozenset(
+            {Phase.WRITING, Phase.RELEASING, Phase.REBOOTING, Phase.REVERTING, Phase.VERIFYING, Phase.DEGRADED}
+        ),
         # The first byte written is the point of no return for a half-way stop: from here on we finish or revert.
         Phase.WRITING: frozenset({Phase.ACTING, Phase.REVERTING, Phase.DEGRADED}),
-        Phase.ACTING: frozenset({Phase.VERIFYING, Phase.REBOOTING, Phase.REVERTING, Phase.DEGRADED}),
+        Phase.ACTING: frozenset({Phase.VERIFYING, Phase.DRAINING, Phase.REBOOTING, Phase.REVERTING, Phase.DEGRADED}),
         # To Writing when the merge of /etc into a new deployment took something of the config back.
         Phase.VERIFYING: frozenset(
-            {Phase.RELEASING, Phase.REBOOTING, Phase.REVERTING, Phase.STAGING, Phase.WRITING, Phase.DEGRADED}
+            {
+                Phase.RELEASING,
+                Phase.DRAINING,
+                Phase.REBOOTING,
+                Phase.REVERTING,
+                Phase.STAGING,
+                Phase.WRITING,
+                Phase.DEGRADED,
+            }
         ),
         # To Reverting after the boot into the old deployment, whose files are still to be restored.
         Phase.REBOOTING: frozenset({Phase.VERIFYING, Phase.STAGING, Phase.REVERTING, Phase.DEGRADED}),
@@ -60,7 +71,7 @@ DEADLINE: Mapping[Phase, float | None] = MappingProxyType(
         Phase.IDLE: None,
         Phase.STAGING: 3 * 3600.0,  # an image over a slow link; without progress it ends much sooner (os.no_progress)
         Phase.LEASING: None,  # somebody else's maintenance lasts as long as it lasts; status says who
-        Phase.DRAINING: 3600.0,
+        Phase.DRAINING: None,  # settings (drain.timeout), kept over restarts
         Phase.WRITING: 600.0,  # local disk only; 1.5 MB of files in the largest rendered config
         Phase.ACTING: 3600.0,  # each action has its own, shorter deadline (settings); this bounds the sum
         Phase.VERIFYING: 900.0,  # settle time and "not yet" answers

@@ -73,6 +73,11 @@ class Record:
     restored: bool = False  # of a revert: files, units and users are as before
     rolled_back: bool = False  # of a revert: the old deployment was put first in the boot order
 
+    given_up: str = ""  # why it ends although nothing was written, as a reason; what was taken is being given back
+    given_up_why: str = ""
+    cordon: str = ""  # who cordoned the node, if we did: this update, or one before that ended half-way
+    drain_until: float = 0.0  # deadline of the drain, on the steady clock of the boot in boot_id
+
     rejected: str = ""  # digest of a desired config that failed here and is not tried again by itself
     rejected_why: str = ""
     avoided: str = ""  # digest of a config that a person rolled back from; applied again by a person only
@@ -95,6 +100,7 @@ def at_rest(record: Record) -> Record:
         os_target=record.os_target,
         staged=record.staged,
         staged_boot=record.staged_boot,
+        cordon=record.cordon,
     )
 
 

@@ -21,6 +21,7 @@ class Decision(StrEnum):
     IDLE = "idle"  # nothing under way
     STAGE = "stage"  # again: the files are written, and what was staged is lost
     START_OVER = "start over"  # nothing was written: forget the update, look at the desired config again
+    DRAIN = "drain"  # go on; the deadline is that of the beginning
     WRITE = "write"  # go on writing; every write is idempotent
     ACT = "act"  # same boot: do the actions that are not done
     VERIFY = "verify"  # a reboot did whatever the actions would have done
@@ -38,6 +39,10 @@ def resume(record: Record, boot_id: str) -> Decision:
             return Decision.IDLE
         case Phase.STAGING if record.acted:
             return Decision.STAGE
+        case Phase.DRAINING if not rebooted:
+            return Decision.DRAIN
+        case Phase.DRAINING if record.acted:
+            return Decision.VERIFY  # a boot is what it was drained for
         case Phase.STAGING | Phase.LEASING | Phase.DRAINING:
             return Decision.START_OVER
         case Phase.WRITING:

@@ -16,7 +16,7 @@ TABLE = {
     Phase.IDLE: (Decision.IDLE, Decision.IDLE),
     Phase.STAGING: (Decision.START_OVER, Decision.START_OVER),
     Phase.LEASING: (Decision.START_OVER, Decision.START_OVER),
-    Phase.DRAINING: (Decision.START_OVER, Decision.START_OVER),
+    Phase.DRAINING: (Decision.DRAIN, Decision.START_OVER),
     Phase.WRITING: (Decision.WRITE, Decision.WRITE),
     Phase.ACTING: (Decision.ACT, Decision.VERIFY),
     Phase.VERIFYING: (Decision.VERIFY, Decision.VERIFY),
@@ -36,6 +36,11 @@ def test_table(phase: Phase) -> None:
 def test_staging_with_the_files_written_is_done_again() -> None:
     record = Record(phase=Phase.STAGING, boot_id="one", acted=True)
     assert {resume(record, "one"), resume(record, "two")} == {Decision.STAGE}
+
+
+def test_a_boot_in_the_drain_of_a_fallback_reboot_is_that_reboot() -> None:
+    record = Record(phase=Phase.DRAINING, boot_id="one", acted=True, fallback="app.service failed")
+    assert (resume(record, "one"), resume(record, "two")) == (Decision.DRAIN, Decision.VERIFY)
 
 
 def test_a_boot_in_acting_does_not_bring_another_os() -> None:
@@ -68,7 +73,7 @@ def test_nothing_that_was_written_is_forgotten(record: Record) -> None:
     """Whoever has written something goes on, forward or back; and who goes back never turns round."""
     decision = resume(record, "one")
     wrote = record.phase in (Phase.WRITING, Phase.ACTING, Phase.VERIFYING, Phase.REBOOTING, Phase.REVERTING)
-    if wrote or (record.phase is Phase.STAGING and record.acted):
+    if wrote or (record.phase in (Phase.STAGING, Phase.DRAINING) and record.acted):
         assert decision not in (Decision.IDLE, Decision.START_OVER)
     if record.phase is Phase.REBOOTING and record.reverting:
         assert decision in (Decision.REVERT, Decision.VERIFY, Decision.REBOOT_AGAIN, Decision.REBOOT_FAILED)

@@ -1,0 +1,112 @@
+"""How an update ends that does not end well: taken back, given up before anything was written, put off, or degraded.
+
+Each answers where to go next; the record says why, for whoever looks and for the next start.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from nodeagent.agent.context import Limits, Next, Ports, Update, narrate
+from nodeagent.agent.leasing import LOST, reboots, was_taken
+from nodeagent.core.events import EventKind
+from nodeagent.core.failure import Answer, after_failure
+from nodeagent.core.history import entry_of
+from nodeagent.core.phase import Phase
+from nodeagent.core.record import Record, at_rest
+
+__all__ = ["INTERRUPTED", "SUPERSEDED", "at_end", "degraded", "failed", "give_up"]
+
+SUPERSEDED: Final = "Superseded"
+INTERRUPTED: Final = "Interrupted"
+"""Reasons of an update that was given up and leaves nothing to be said."""
+
+CANCELED: Final = frozenset({"DrainCanceled", "SlotLost"})
+"""What a person did to stop this update. It does not come back by itself."""
+
+
+async def failed(ports: Ports, limits: Limits, update: Update, message: str, reason: str, *, curable: bool) -> Next:
+    """``curable`` as in ``core.failure``."""
+    record = update.record
+    if not record.acted:
+        if record.phase is Phase.STAGING:
+            return _put_off(ports, message, reason)
+        if record.phase in (Phase.LEASING, Phase.DRAINING):
+            canceled = reason in CANCELED
+            if reason == "LeaseLost":
+                canceled = not await was_taken(ports, record.update_id)
+            if canceled:
+                update.record = replace(record, rejected=record.to_digest, rejected_why=message)
+            return give_up(update, reason, message)
+    if record.phase in (Phase.LEASING, Phase.RELEASING) or reason in LOST:
+        return degraded(ports, update, message, reason)
+    answer = after_failure(
+        record,
+        curable=curable,
+        planned_reboot=reboots(update),
+        may_reboot=limits.may_reboot,
+        revert=limits.revert,
+    )
+    match answer:
+        case Answer.REBOOT:
+            update.record = replace(record, fallback=message)
+            narrate(ports, update, EventKind.FALLBACK, message, reason=reason)
+            drained = ports.node is None or update.plan.drain
+            return Next(Phase.REBOOTING if drained else Phase.DRAINING, reason, message)
+        case Answer.REVERT:
+            update.record = replace(
+                record,
+                reverting=True,
+                revert_reason=reason,
+                rejected=record.to_digest,
+                rejected_why=message,
+                done=frozenset(),
+            )
+            return Next(Phase.REVERTING, reason, message)
+        case Answer.DEGRADE:
+            return degraded(ports, update, message, reason)
+
+
+def give_up(update: Update, reason: str, message: str) -> Next:
+    """Nothing was written; what was taken is given back first."""
+    update.record = replace(update.record, given_up=reason, given_up_why=message)
+    return Next(Phase.RELEASING, reason, message)
+
+
+def at_end(ports: Ports, update: Update) -> Next:
+    """After everything was given back."""
+    record = update.record = replace(update.record, cordon="")
+    if record.given_up in (SUPERSEDED, INTERRUPTED):
+        return Next(Phase.IDLE, record.given_up, record.given_up_why)
+    if record.given_up:
+        return _put_off(ports, record.given_up_why, record.given_up)
+    return Next(Phase.DEGRADED, "Reverted", record.rejected_why) if record.reverting else Next(Phase.IDLE)
+
+
+def degraded(ports: Ports, update: Update, message: str, reason: str) -> Next:
+    """The lease and the slot are kept where something was written: nobody should disrupt a node in this state unseen,
+    and what ended so on one node must not go on to the next."""
+    record = update.record
+    update.record = replace(record, rejected=record.to_digest, rejected_why=message)
+    entry = entry_of(record, update.plan, ports.clock.now(), "degraded", reason, message)
+    return Next(Phase.DEGRADED, reason, message, save=lambda after: ports.store.close_update(after, entry))
+
+
+def _put_off(ports: Ports, message: str, reason: str) -> Next:
+    """Nothing was touched: no history, and the record says only what is still staged and what is not to be tried."""
+
+    async def save(after: Record) -> None:
+        await ports.store.save(
+            replace(
+                at_rest(after),
+                phase=after.phase,
+                since=after.since,
+                boot_id=after.boot_id,
+                reason=reason,
+                message=message,
+                to_name=after.to_name,
+            )
+        )
+
+    return Next(Phase.DEGRADED, reason, message, save=save)
