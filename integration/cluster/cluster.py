@@ -79,7 +79,7 @@ class Cluster:
         for definition in definitions:
             self.admin.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition)
         for definition in definitions:
-            self._wait_served(definition)
+            self.wait_served(definition)
         self.admin.create("/api/v1/namespaces", {"metadata": {"name": LEASES}})
 
     def restart_apiserver(self) -> None:
@@ -147,7 +147,7 @@ class Cluster:
         except (OSError, ApiError):
             return False
 
-    def _wait_served(self, definition: dict[str, Any]) -> None:
+    def wait_served(self, definition: dict[str, Any]) -> None:
         spec = definition["spec"]
         path = f"/apis/{spec['group']}/{spec['versions'][0]['name']}/{spec['names']['plural']}"
         deadline = time.monotonic() + READY_TIMEOUT

@@ -15,8 +15,12 @@ import yaml
 from integration.cluster.agents import Agent, client_at, lease_of
 from integration.cluster.api import ApiError
 from integration.cluster.cluster import LEASE_PATH, Cluster
+from integration.cluster.controller import CONFIGS, MCO, Controller, Memory
 from nodeagent.core.conditions import NodeState
+from nodeagent.core.handshake import read_orders
+from nodeagent.core.phase import Phase
 from nodeagent.core.slots import Kind, SlotPool
+from nodeagent.core.status import Status
 from nodeagent.errors import Refused
 from nodeagent.host.clock import SystemClock
 from nodeagent.kube import drain as drain_module
@@ -25,6 +29,7 @@ from nodeagent.kube.conditions import NodeConditions
 from nodeagent.kube.drain import KubeNode
 from nodeagent.kube.errors import Forbidden, NotFound
 from nodeagent.kube.gates import MACHINES, Gates
+from nodeagent.kube.handshake import Handshake
 from nodeagent.kube.lease import LeaseSettings
 from nodeagent.kube.slots import KubeSlots, SlotSettings
 
@@ -41,6 +46,7 @@ PATHS: Final = {
     "ValidatingAdmissionPolicyBinding": "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings",
 }
 OP: Final = "3f2b"
+CONFIG: Final = "rendered-of-rights"
 ROLES: Final = ("ClusterRole", "Role")
 
 
@@ -103,15 +109,33 @@ def scene(cluster: Cluster, node: str) -> None:
     """A Machine and a pod for the node."""
     machine = {"apiVersion": "machine.openshift.io/v1beta1", "kind": "Machine", "metadata": {"name": node}, "spec": {}}
     cluster.admin.create(MACHINES.format("default", "").rstrip("/"), machine)
-    notes = {"machine.openshift.io/machine": f"default/{node}"}
+    notes = {"machine.openshift.io/machine": f"default/{node}", MCO + "desiredConfig": CONFIG}
     cluster.admin.patch(f"/api/v1/nodes/{node}", {"metadata": {"annotations": notes}})
+    if cluster.admin.find(f"{CONFIGS}/{CONFIG}") is None:
+        Controller(cluster, node).make(CONFIG)
     pod = {"nodeName": node, "terminationGracePeriodSeconds": 0, "containers": [{"name": "c", "image": "i"}]}
     cluster.admin.create("/api/v1/namespaces/default/pods", {"metadata": {"name": node}, "spec": pod})
 
 
+async def config_of(client: KubeClient, node: str) -> None:
+    """The node's config is fetched, and its state told."""
+    told = asyncio.Event()
+    handshake = Handshake(client, node, Memory(), changed=lambda _: told.set())
+    handshake.tell(Status(Phase.WRITING, "Waiting", "for a person", current=CONFIG))
+    running = asyncio.create_task(handshake.run())
+    try:
+        await told.wait()
+        assert await handshake.desired() is not None
+        while read_orders(await client.get(f"/api/v1/nodes/{node}")).state != "Working":
+            await asyncio.sleep(0.05)
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
 async def everything(client: KubeClient, node: str) -> None:
     """All that an update asks of the cluster."""
-    gates = Gates(client, node, drives=False)
+    gates = Gates(client, node, drives=True)
     await gates.check()
     slots = KubeSlots(client, SlotSettings(node, "host-a", SlotPool(node, Kind.DISRUPT, 1)), SystemClock())
     await slots.acquire("nodeagent", "given-up", "update")
@@ -125,6 +149,7 @@ async def everything(client: KubeClient, node: str) -> None:
     await agent.lease.before_reboot(OP, 1800)
     await port.uncordon(OP)
     await gates.free_machine()
+    await config_of(client, node)
     await agent.lease.release(OP)
     await slots.release(OP)
 
@@ -157,6 +182,29 @@ async def test_an_agent_writes_its_own_node_and_lease_only(
         for patch in ({"metadata": {"labels": {"node-role.kubernetes.io/infra": ""}}}, {"spec": {"taints": [taint]}}):
             with pytest.raises(Forbidden, match="labels and taints"):
                 await client.patch(f"/api/v1/nodes/{node}", patch)
+
+
+@pytest.mark.parametrize("path", ["", "/status"])
+async def test_an_agent_writes_what_it_tells_and_not_what_it_is_told(installed: Cluster, node: str, path: str) -> None:
+    await in_force(installed)
+    Controller(installed, node).annotate(desiredConfig=CONFIG, lastAppliedDrain="uncordon-x", other="o")
+    ours = {MCO + key: "x" for key in ("currentConfig", "state", "reason", "desiredDrain")}
+    theirs = {MCO + key for key in ("desiredConfig", "lastAppliedDrain", "desiredImage", "other")}
+
+    def changes(annotations: dict[str, str | None]) -> dict[str, Any]:
+        return {"metadata": {"annotations": annotations}}
+
+    async with by_token(installed, node) as client:
+        url = f"/api/v1/nodes/{node}{path}"
+        for value in ("1", "2", None):
+            await client.patch(url, changes({**dict.fromkeys(ours, value), "nodeagent.org/retry": value}))
+        for key in (*theirs, "kubernetes.io/somebody", "nodeagent.organic/x"):
+            with pytest.raises(Forbidden, match="annotations of others"):
+                await client.patch(url, changes({key: "mine"}))
+        with pytest.raises(Forbidden, match="annotations of others"):
+            await client.patch(url, changes({MCO + "desiredConfig": None}))
+    notes = Controller(installed, node).notes()
+    assert notes == {"desiredConfig": CONFIG, "lastAppliedDrain": "uncordon-x", "other": "o"}
 
 
 async def test_a_slot_is_not_taken_from_another_node_nor_for_it(installed: Cluster, node: str, make_node: Any) -> None:
