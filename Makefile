@@ -17,7 +17,7 @@ OSTREE := integration/trees integration/rpmostreed integration/ostreehost
 RING2 := integration $(addprefix --ignore=,integration/cluster integration/vm $(OSTREE))
 SUDO_NOTE = $(if $(filter 0,$(shell id -u)),,(not root: the rings that boot hosts will say what is missing))
 
-.PHONY: help venv demo demo-vm test versions check format unit host ostree integration cluster cluster-tools vm package wheel bench docs clean
+.PHONY: help venv demo demo-vm test versions check format unit host ostree integration cluster cluster-tools vm package wheel bench bench-fence docs clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -87,6 +87,9 @@ wheel: venv ## an ordinary wheel, in dist/
 
 bench: venv ## benchmarks; each prints JSON and judges by ratios
 	@for b in integration/bench/[a-z]*.py; do $(BIN)/python $$b; done
+
+bench-fence: venv ## staging beside etcd on a slow disk, with and without the fence; half an hour, in a virtual machine
+	@$(BIN)/python -m integration.bench.fence --out dist/bench-fence >/dev/null
 
 docs: venv ## regenerate what the docs take from the code
 	@$(BIN)/python docs/generate.py

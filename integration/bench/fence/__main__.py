@@ -1,0 +1,114 @@
+"""How much staging an update of the OS costs etcd on the same disk: unfenced, as others do it, and with our fence.
+
+    python -m integration.bench.fence [--filesystem xfs|ext4] [--rounds N] [--variants A,B,M,C]      (make bench-fence)
+
+One boot of a machine whose disk is slowed to what a small cloud disk can do. Prints one JSON object: each phase, each
+variant over all rounds, what makes the run inconclusive, and which aims were reached. With --out there is a picture
+beside it. ``--fast`` leaves the disk as fast as it is, and the fence must then stay out of the way;
+``variants.py`` has the cases beyond A, B, M and C.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from integration.bench.fence import report, rounds
+from integration.bench.fence.bed import PUTS, RATE, Bed, Disk
+from integration.bench.fence.ground import booted, say
+from integration.bench.fence.picture import picture
+from integration.bench.fence.rounds import Phase
+from integration.bench.fence.stats import Entry
+from integration.bench.fence.variants import HEADLINE, VARIANTS
+from integration.host.errors import HostRingError, Unavailable
+
+SCHEMA = "nodeagent/bench-fence/v1"
+
+
+def main() -> int:
+    args = _arguments()
+    try:
+        result, entries = measure(args)
+    except Unavailable as error:
+        say(f"bench-fence: cannot run here: {error}")
+        return 2
+    except HostRingError as error:
+        say(f"bench-fence: FAILED: {error}")
+        return 1
+    print(json.dumps(result, indent=2))
+    if args.out is not None:
+        args.out.mkdir(parents=True, exist_ok=True)
+        name = f"fence-{args.filesystem}{'-fast' if args.fast else ''}"
+        (args.out / f"{name}.json").write_text(json.dumps(result, indent=2) + "\n")
+        titles = {variant.name: variant.title for variant in VARIANTS.values()}
+        drawn = picture(_title(result), result["phases"], entries, titles)
+        (args.out / f"{name}.svg").write_text(drawn)
+    return 0
+
+
+def measure(args: argparse.Namespace) -> tuple[dict[str, Any], list[Entry]]:
+    variants = [VARIANTS[name] for name in args.variants.split(",")]
+    phases: list[dict[str, Any]] = []
+    disk = None if args.fast else Disk()
+    with booted(args.filesystem, args.rounds) as (vm, source):
+        bed = Bed(vm, source, disk)
+        bed.make()
+
+        def heard(phase: Phase) -> None:
+            phases.append(report.of_phase(phase, bed.entries(), RATE))
+            say(_line(phases[-1]))
+
+        rounds.run(bed, source, variants, args.rounds, args.idle, heard)
+        entries = bed.entries()
+        kernel = vm.run(["uname", "-r"]).stdout.strip()
+    by_variant = report.of_variants(phases)
+    doubts = report.doubts(phases, by_variant)
+    result: dict[str, Any] = {
+        "schema": SCHEMA,
+        "filesystem": args.filesystem,
+        "kernel": kernel,
+        "disk": None if disk is None else dataclasses.asdict(disk),
+        "load": {"appends_per_s": RATE, "puts_per_s": PUTS, "files": source.files, "bytes": source.size},
+        "processors": os.cpu_count(),
+        "verdict": "inconclusive" if doubts else "conclusive",
+        "doubts": doubts,
+        "aims": report.aims(args.filesystem, by_variant) if "C" in by_variant and not args.fast else {},
+        "variants": by_variant,
+        "phases": phases,
+    }
+    return result, entries
+
+
+def _line(phase: dict[str, Any]) -> str:
+    times = " ".join(
+        f"{name} {phase[f'{key}_ms']:g}" for name, key in (("p50", "p50"), ("p99", "p99"), ("max", "worst"))
+    )
+    staged = "" if phase["staging_s"] is None else f", staged in {phase['staging_s']:.0f} s"
+    noise = " ".join(f"{name} {value:g}" for name, value in phase["noise"].items())
+    return f"round {phase['round']} {phase['variant']:>6}: ms: {times}; harm {phase['harm_s']:g} s{staged} ({noise})"
+
+
+def _title(result: dict[str, Any]) -> str:
+    disk = result["disk"]
+    speed = "unlimited" if disk is None else f"{disk['iops']} IOPS, {disk['bytes_per_second'] / 1e6:g} MB/s"
+    return f"Staging {result['load']['bytes'] / 1e6:.0f} MB beside etcd on {result['filesystem']}, {speed}"
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="bench-fence", description="what staging costs etcd on the same disk")
+    parser.add_argument("--filesystem", choices=("xfs", "ext4"), default="xfs")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--variants", default=",".join(variant.name for variant in HEADLINE), help=", ".join(VARIANTS))
+    parser.add_argument("--idle", type=float, default=20.0, help="seconds of an idle phase")
+    parser.add_argument("--fast", action="store_true", help="a disk that is not slowed")
+    parser.add_argument("--out", type=Path, help="a folder for the JSON and the picture")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,211 @@
+"""The machine of the benchmark: a slow disk, etcd and an open-loop probe on it, and a service that stages an update.
+
+Everything runs as services of the guest. Times are the guest's monotonic clock, which is that of every program in it.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from integration.bench.fence.source import Source
+from integration.bench.fence.stats import Entry
+from integration.bench.fence.variants import Variant
+from integration.vm.machine import Vm
+
+__all__ = ["PUTS", "RATE", "Bed", "Disk", "Mark"]
+
+RATE = 50.0  # appends a second of the probe
+PUTS = 10.0  # a second into etcd
+GUEST = Path(__file__).parent / "guest"
+HOME = "/run/bench"  # in memory: nothing of the harness is on the disk
+UNITS = "/run/systemd/system"
+PYTHON = "/usr/lib/nodeagent/bin/python3"
+STAGE = "bench-stage.service"
+VICTIMS = ("bench-probe.service", "bench-etcd.service")
+STAGE_TIMEOUT = 1200.0
+CLEAN_TIMEOUT = 300.0
+ETCD_PORT = 2379
+
+_SERVICE = """\
+[Unit]
+Description=Benchmark of the fence: {what}
+StartLimitIntervalSec=0
+
+[Service]
+{settings}
+"""
+# As OpenShift starts its etcd: nice -n -19 ionice -c2 -n0.
+_VICTIM = """\
+Slice=victims.slice
+Nice=-19
+IOSchedulingClass=best-effort
+IOSchedulingPriority=0
+StandardError=file:/run/bench/errors
+ExecStart={command}"""
+_STAGE = f"""\
+Type=oneshot
+TimeoutStartSec=infinity
+IOAccounting=yes
+PrivateMounts=yes
+EnvironmentFile={HOME}/stage.env
+ExecStart=/bin/bash {HOME}/stage.sh $COMMITS"""
+
+
+@dataclass(frozen=True, slots=True)
+class Disk:
+    """How slow the system disk is; None: as fast as this machine's."""
+
+    iops: int = 500
+    bytes_per_second: int = 12_000_000
+    piece: int = 32 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What the counters said at a moment. Times are seconds, of the guest's clock or of work."""
+
+    at: float
+    guest_busy: float
+    disk_busy: float
+    etcd: Mapping[str, float]
+    host_at: float
+    host_waited: float
+    """For which QEMU's threads were ready to run and this machine had no processor for them."""
+
+
+class Bed:
+    def __init__(self, vm: Vm, source: Source, disk: Disk | None) -> None:
+        self.vm = vm
+        self._source = source
+        self._disk = disk
+
+    def make(self) -> None:
+        """Have everything but the staging run, on the slow disk."""
+        for path in sorted(GUEST.iterdir()):
+            if path.is_file():
+                self.vm.write(f"{HOME}/{path.name}", path.read_bytes())
+        python = "/usr/bin/python3 -I -S"
+        etcd = "/var/media/etcd --data-dir=/var/bench/etcd --log-level=warn"
+        self._unit(
+            "bench-probe.service",
+            "an open-loop probe",
+            _VICTIM.format(command=f"{python} {HOME}/probe.py /var/bench/wal {HOME}/probe.bin {RATE:g}"),
+        )
+        self._unit("bench-etcd.service", "etcd", _VICTIM.format(command=etcd))
+        self._unit(
+            "bench-puts.service",
+            "puts",
+            f"Nice=-19\nExecStart={python} {HOME}/puts.py {ETCD_PORT} {HOME}/puts.bin {PUTS:g}",
+        )
+        self._unit(STAGE, "stages an update", _STAGE)
+        self.vm.write(f"{HOME}/stage.env", "COMMITS=\n")
+        # Built into the kernels of RHCOS and Fedora CoreOS, a module in Debian's.
+        self.vm.run(["modprobe", "mq-deadline"])
+        self.vm.run(["mkdir", "-p", "/var/bench"])
+        self.vm.run(["systemctl", "daemon-reload"], timeout=60)
+        self.vm.run(["systemctl", "start", *VICTIMS, "bench-puts.service"], timeout=120)
+        self.vm.wait_for(lambda: self.mark().etcd, "etcd answers", 60)
+
+    def throttle(self) -> None:
+        if self._disk is not None:
+            self.vm.throttle(iops=self._disk.iops, bytes_per_second=self._disk.bytes_per_second, piece=self._disk.piece)
+
+    def clean(self) -> None:
+        """As before any staging, with the disk as fast as it can be meanwhile."""
+        self.vm.unthrottle()
+        self._program("clean.sh", timeout=CLEAN_TIMEOUT)
+        self.throttle()
+
+    def mark(self) -> Mark:
+        waited = self._host_waited()
+        lines = self.vm.run(["bash", f"{HOME}/mark.sh"]).stdout.splitlines()
+        cpu = [int(word) for word in lines[1].split()[1:]]
+        pairs = (line.rsplit(" ", 1) for line in lines[3:])
+        return Mark(
+            at=float(lines[0].split()[0]),
+            guest_busy=(sum(cpu[:8]) - cpu[3] - cpu[4]) / 100,
+            disk_busy=int(lines[2].split()[12]) / 1000,
+            etcd={name: float(value) for name, value in pairs},
+            host_at=time.monotonic(),
+            host_waited=waited,
+        )
+
+    # Staging
+
+    @contextmanager
+    def prepared(self, variant: Variant, commits: Sequence[str]) -> Iterator[None]:
+        """Around a staging: everything that the variant sets beforehand."""
+        drop_in = ["[Service]", f"Nice={variant.nice}"]
+        if variant.io_class:
+            drop_in += [f"IOSchedulingClass={variant.io_class}", f"IOSchedulingPriority={variant.io_priority}"]
+        self.vm.write(f"{UNITS}/{STAGE}.d/10-variant.conf", "\n".join(drop_in) + "\n")
+        self.vm.write(f"{HOME}/stage.env", f"COMMITS={' '.join(commits)}\n")
+        self.vm.run(["systemctl", "daemon-reload"], timeout=60)
+        self._program("repo.sh", "core.per-object-fsync", str(variant.object_fsync).lower())
+        limits = [
+            f"IOWriteIOPSMax=/dev/vda {variant.write_iops}" if variant.write_iops else "IOWriteIOPSMax=",
+            f"IOWriteBandwidthMax=/dev/vda {variant.write_bps}" if variant.write_bps else "IOWriteBandwidthMax=",
+            f"MemoryHigh={variant.memory_high or 'infinity'}",
+        ]
+        self.vm.run(["systemctl", "set-property", "--runtime", STAGE, *limits])
+        if variant.realtime_victims:
+            self._program("class.sh", "-c1 -n0", *VICTIMS)
+        if (shape := variant.queue) is not None:
+            wbt = "0" if shape.no_wbt else "-"
+            self._program(
+                "queue.sh", "set", str(shape.max_sectors_kb), str(shape.depth or "-"), shape.scheduler or "-", wbt
+            )
+        try:
+            yield
+        finally:
+            if shape is not None:
+                self._program("queue.sh", "restore")
+            if variant.realtime_victims:
+                self._program("class.sh", "-c2 -n0", *VICTIMS)
+
+    def stage(self, *, fenced: bool) -> Mapping[str, str]:
+        """Stage and wait. Properties of the service, among them when it ran, in µs."""
+        if fenced:
+            self.vm.run([PYTHON, f"{HOME}/fenced.py", STAGE, f"{HOME}/fence.log"], timeout=STAGE_TIMEOUT)
+        else:
+            self.vm.run(["systemctl", "start", STAGE], timeout=STAGE_TIMEOUT)
+        times = ("ExecMainStartTimestampMonotonic", "ExecMainExitTimestampMonotonic")
+        return self.vm.unit(STAGE, *times, "IOWriteBytes", "IOWriteOperations", "IOReadBytes", "CPUUsageNSec")
+
+    def fence_log(self) -> list[Mapping[str, Any]]:
+        """What the fence of the last staging did, as guest/fenced.py noted it."""
+        return [json.loads(line) for line in self.vm.read_text(f"{HOME}/fence.log").splitlines()]
+
+    # What was measured
+
+    def entries(self) -> list[Entry]:
+        return [Entry(*record) for record in struct.iter_unpack("<ddd", self._records("probe.bin"))]
+
+    def puts(self) -> list[Entry]:
+        return [Entry(*record) for record in struct.iter_unpack("<ddd", self._records("puts.bin")) if record[2]]
+
+    def _records(self, name: str) -> bytes:
+        data = self.vm.read(f"{HOME}/{name}")
+        return data[: len(data) // 24 * 24]
+
+    # Details
+
+    def _unit(self, name: str, what: str, settings: str) -> None:
+        self.vm.write(f"{UNITS}/{name}", _SERVICE.format(what=what, settings=settings))
+
+    def _program(self, name: str, *arguments: str, timeout: float = 60.0) -> str:
+        return self.vm.run(["bash", f"{HOME}/{name}", *arguments], timeout=timeout).stdout
+
+    def _host_waited(self) -> float:
+        waited = 0
+        for path in Path(f"/proc/{self.vm.pid}/task").glob("*/schedstat"):
+            with suppress(FileNotFoundError, ProcessLookupError):
+                waited += int(path.read_text().split()[1])
+        return waited / 1e9

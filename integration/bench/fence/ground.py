@@ -1,0 +1,49 @@
+"""A booted machine to measure on, from the caches of the rings: the same system disk as the tests of the vm ring."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from integration.bench.fence import source
+from integration.bench.fence.source import Source
+from integration.demo import Story, package_of
+from integration.trees import parts
+from integration.trees.base import Flavour
+from integration.trees.forest import Forest
+from integration.trees.tree import A
+from integration.vm import guest, image, live, machine, registry, tools
+from integration.vm.machine import Vm
+
+__all__ = ["booted", "say"]
+
+
+def say(text: str) -> None:
+    """To the person who waits; the result alone goes to the standard output."""
+    print(text, file=sys.stderr, flush=True)
+
+
+@contextlib.contextmanager
+def booted(filesystem: str, rounds: int) -> Iterator[tuple[Vm, Source]]:
+    """Raises Unavailable where no machine can be booted."""
+    tools.ensure(say)
+    with contextlib.redirect_stdout(sys.stderr):
+        tarball: Path = package_of(Story())
+    machine.sweep()
+    with contextlib.ExitStack() as stack:
+        forest = Forest(Flavour.MACHINE, say)
+        stack.callback(forest.close)
+        installed = (guest.part(), parts.package(tarball), parts.stand_in({"REGISTRY": registry.IN_GUEST}))
+        commit = forest.commit(A.having(*installed))
+        brought = source.make(forest, commit, say, rounds)
+        stack.callback(brought.disk.close)
+        disk = image.system(forest, commit, say, filesystem=filesystem)
+        stack.callback(disk.close)
+        (kernel,) = (kernel for path in forest.image.paths for kernel in path.glob("usr/lib/modules/*/vmlinuz"))
+        frozen = live.frozen(disk, say, media=brought.disk, accel=tools.accelerator(kernel))
+        stack.callback(frozen.close)
+        vm = stack.enter_context(frozen.vm())
+        vm.boot()
+        yield vm, brought

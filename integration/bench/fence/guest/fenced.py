@@ -1,0 +1,59 @@
+"""Runs in the guest, with the package's interpreter: starts a unit inside the fence, and waits until it has ended.
+
+    fenced.py UNIT LOG
+
+The victim is etcd and, for priorities, the open-loop probe. LOG gets a line of JSON for each change of the limits, with
+the time (monotonic clock), and at the end what could not be put back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from nodeagent.core.fence.view import FenceView, fence_to_dict
+from nodeagent.host.bus import Bus
+from nodeagent.host.etcd.options import Options
+from nodeagent.host.fence.fence import Terms, fenced
+from nodeagent.host.fence.victim import Metrics, Victim, etcd_metrics
+from nodeagent.host.undo import FileUndo
+
+UNDO = Path("/run/bench/undo")
+VICTIMS = Path("/sys/fs/cgroup/victims.slice")
+METRICS = Metrics(url="http://127.0.0.1:2379/metrics")
+
+
+def victims() -> list[int]:
+    found = [int(pid) for file in VICTIMS.rglob("cgroup.procs") for pid in file.read_text().split()]
+    # etcd first: its cgroup is the one whose pressure is heard.
+    return sorted(found, key=lambda pid: Path(f"/proc/{pid}/comm").read_text().strip() != "etcd")
+
+
+async def main(unit: str, log: str) -> int:
+    lines: list[dict[str, Any]] = []
+
+    def tell(view: FenceView) -> None:
+        line = dict(fence_to_dict(view))
+        changing = {key: line.get(key) for key in ("active", "reason", "message", "write_bps", "write_iops")}
+        if not lines or any(lines[-1].get(key) != value for key, value in changing.items()):
+            lines.append({"at": time.monotonic(), **line})
+
+    async with Bus() as bus:
+        victim = Victim(Path("/var/bench/etcd"), await etcd_metrics(METRICS, Options()), victims)
+        undo = FileUndo(UNDO)
+        async with fenced(unit, victim, bus=bus, undo=undo, terms=Terms(may_switch=True), tell=tell) as fence:
+            started = await asyncio.create_subprocess_exec("systemctl", "start", unit)
+            status = await started.wait()
+    lines.append(
+        {"at": time.monotonic(), "left": fence.left, "idle_p99": fence.idle_p99, "view": fence_to_dict(fence.view)}
+    )
+    await asyncio.to_thread(Path(log).write_text, "".join(json.dumps(line) + "\n" for line in lines))
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(asyncio.run(main(sys.argv[1], sys.argv[2])))

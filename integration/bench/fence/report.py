@@ -1,0 +1,150 @@
+"""What the phases and entries of a run come to, as JSON, and whether the aims are reached. Pure.
+
+All in milliseconds but staging and harm, which are seconds. A run in which staging was not seen to hurt proves nothing
+about a fence: it is *inconclusive*, with the reasons, whatever the fence's numbers are. So is one in which this
+machine had no time for the guest.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from integration.bench.fence.rounds import Phase
+from integration.bench.fence.stats import Entry, between, histogram_quantile, median, summary
+
+__all__ = ["AIMS", "aims", "doubts", "of_phase", "of_variants"]
+
+CONTENTION = 3.0  # times the idle p99 that staging without a fence must cost, or nothing was shown
+DRIFT = 2.0  # between the idle phases of a run
+WAITED = 0.25  # part of the time for which the guest was kept from running
+_BUCKET = re.compile(r'^etcd_disk_(\w+)_duration_seconds_bucket\{le="([^"]+)"\}$')
+
+AIMS: Mapping[str, Mapping[str, float]] = {
+    "xfs": {"harm": 0.0, "worst_ms": 100.0, "p99_over_idle": 3.0, "staging_over_unfenced": 1.5},
+    "ext4": {"harm_over_others": 0.1, "worst_ms": 250.0},
+}
+
+Json = dict[str, Any]
+
+
+def of_phase(phase: Phase, entries: Sequence[Entry], rate: float) -> Json:
+    found = summary(between(entries, phase.begin, phase.end), rate)
+    before, after = phase.etcd
+    etcd = {
+        f"{name}_p99_ms": _ms(histogram_quantile(_buckets(before, name), _buckets(after, name), 0.99))
+        for name in ("wal_fsync", "backend_commit")
+    }
+    counts = {
+        name: round(after[key] - before[key])
+        for name in ("leader_changes_seen", "heartbeat_send_failures", "slow_apply")
+        if (key := f"etcd_server_{name}_total") in after and key in before
+    }
+    return {
+        "variant": phase.variant,
+        "round": phase.round,
+        "begin": round(phase.begin, 2),
+        "end": round(phase.end, 2),
+        "staging_s": None if phase.staging is None else round(phase.staging, 2),
+        "written_bytes": phase.written,
+        "writes": phase.writes,
+        "entries": found.count,
+        "p50_ms": _ms(found.p50),
+        "p99_ms": _ms(found.p99),
+        "p999_ms": _ms(found.p999),
+        "worst_ms": _ms(found.worst),
+        "sync_p99_ms": _ms(found.sync_p99),
+        "over_ms": dict(found.over),
+        "harm_s": round(found.harm, 3),
+        "etcd": {**etcd, **counts},
+        "fence": list(phase.fence),
+        "noise": {name: round(value, 3) for name, value in phase.noise.items()},
+    }
+
+
+def of_variants(phases: Sequence[Json]) -> dict[str, Json]:
+    """Medians over the rounds, sums of counts, and the worst of all; ratios are to the same round's others."""
+    found: dict[str, Json] = {}
+    for name in dict.fromkeys(phase["variant"] for phase in phases):
+        mine = [phase for phase in phases if phase["variant"] == name]
+        row: Json = {"rounds": len(mine), "harm_s": [phase["harm_s"] for phase in mine]}
+        row |= {f"{key}_ms": median([p[f"{key}_ms"] for p in mine]) for key in ("p50", "p99", "p999", "sync_p99")}
+        row["worst_ms"] = max(phase["worst_ms"] for phase in mine)
+        row["p99_ms_of_rounds"] = [phase["p99_ms"] for phase in mine]
+        row["over_ms"] = {bound: sum(p["over_ms"][bound] for p in mine) for bound in mine[0]["over_ms"]}
+        row["entries"] = sum(phase["entries"] for phase in mine)
+        if all(phase["staging_s"] is not None for phase in mine):
+            row["staging_s"] = median([phase["staging_s"] for phase in mine])
+            row["staging_s_of_rounds"] = [phase["staging_s"] for phase in mine]
+            row["written_bytes"] = median([phase["written_bytes"] for phase in mine])
+            row["writes"] = median([phase["writes"] for phase in mine])
+        row["p99_over_idle"] = _ratio(phases, mine, "A", "p99_ms")
+        row["staging_over_unfenced"] = _ratio(phases, mine, "B", "staging_s")
+        for key in ("wal_fsync_p99_ms", "backend_commit_p99_ms"):
+            known = [phase["etcd"][key] for phase in mine if phase["etcd"][key] is not None]
+            row[key] = median(known) if known else None
+        row["leader_changes"] = sum(phase["etcd"].get("leader_changes_seen", 0) for phase in mine)
+        found[name] = row
+    return found
+
+
+def doubts(phases: Sequence[Json], variants: Mapping[str, Json]) -> list[str]:
+    """Why nothing follows from this run; empty if something does."""
+    found = []
+    if "A" not in variants or "B" not in variants:
+        return ["without A and B there is nothing to compare with"]
+    if (shown := variants["B"]["p99_over_idle"]) is None or shown < CONTENTION:
+        found.append(
+            f"contention was not shown: unfenced staging costs {shown} times the idle p99, below {CONTENTION:g}"
+        )
+    idle = variants["A"]["p99_ms_of_rounds"]
+    if max(idle) > DRIFT * min(idle):
+        found.append(f"the idle disk drifts: its p99 is between {min(idle):g} and {max(idle):g} ms")
+    waited = median([phase["noise"]["host_waited"] for phase in phases])
+    if waited > WAITED:
+        found.append(f"this machine was too busy: the guest was kept waiting {waited:.0%} of the time")
+    return found
+
+
+def aims(filesystem: str, variants: Mapping[str, Json], fenced: str = "C", others: str = "M") -> dict[str, Json]:
+    """Each aim with what was asked and what was reached (None: it cannot be said)."""
+    mine = variants[fenced]
+    reached: dict[str, float | None] = {
+        "harm": max(mine["harm_s"]),
+        "worst_ms": mine["worst_ms"],
+        "p99_over_idle": mine["p99_over_idle"],
+        "staging_over_unfenced": mine.get("staging_over_unfenced"),
+        "harm_over_others": None,
+    }
+    if others in variants and (harm := sum(variants[others]["harm_s"])) > 0:
+        reached["harm_over_others"] = round(sum(mine["harm_s"]) / harm, 3)
+    return {
+        name: {
+            "aim": aim,
+            "reached": reached[name],
+            "kept": None if (is_now := reached[name]) is None else is_now <= aim,
+        }
+        for name, aim in AIMS[filesystem].items()
+    }
+
+
+def _ratio(phases: Sequence[Json], mine: Sequence[Json], other: str, key: str) -> float | None:
+    """Median over the rounds of ours to the other's."""
+    theirs = {phase["round"]: phase[key] for phase in phases if phase["variant"] == other}
+    pairs = [(phase[key], theirs.get(phase["round"])) for phase in mine]
+    ratios = [own / base for own, base in pairs if own is not None and base]
+    return round(median(ratios), 2) if ratios else None
+
+
+def _buckets(counters: Mapping[str, float], name: str) -> dict[float, float]:
+    found = {}
+    for key, value in counters.items():
+        if (match := _BUCKET.match(key)) and match[1] == name:
+            found[math.inf if match[2] == "+Inf" else float(match[2])] = value
+    return found
+
+
+def _ms(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds * 1000, 1)

@@ -1,0 +1,95 @@
+"""Runs the rounds: idle, and each variant once, in another order each time. Prints nothing, decides nothing."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from integration.bench.fence.bed import Bed, Mark
+from integration.bench.fence.source import Source
+from integration.bench.fence.variants import Variant
+
+__all__ = ["Phase", "order", "run"]
+
+SETTLE = 5.0  # seconds on the slow disk before anything counts
+LEAD = 1.0  # seconds before it: its limits are set; that the fence first measures the idle disk does not count
+TAIL = 2.0  # seconds after a staging that still belong to it: what it left to be written
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """What happened from ``begin`` to ``end`` (seconds of the guest's clock). Entries are counted later."""
+
+    variant: str
+    round: int
+    begin: float
+    end: float
+    staging: float | None  # seconds; None if nothing was staged
+    written: int
+    writes: int
+    fence: Sequence[Mapping[str, Any]]  # what it did, if there was one
+    etcd: tuple[Mapping[str, float], Mapping[str, float]]  # its counters before and after
+    noise: Mapping[str, float]
+
+
+def order(variants: Sequence[Variant], number: int) -> list[Variant]:
+    """Idle first, the others turned by one each round, every other round backwards: none always follows another."""
+    idle = [variant for variant in variants if not variant.stages]
+    others = [variant for variant in variants if variant.stages]
+    turn = number % len(others) if others else 0
+    turned = others[turn:] + others[:turn]
+    return idle + (turned[::-1] if number % 2 else turned)
+
+
+def run(
+    bed: Bed, source: Source, variants: Sequence[Variant], rounds: int, idle: float, done: Callable[[Phase], None]
+) -> None:
+    """``idle``: seconds of a phase in which nothing is staged; ``done`` hears of each phase."""
+    for number in range(rounds):
+        for variant in order(variants, number):
+            bed.clean()
+            time.sleep(SETTLE)
+            done(_phase(bed, source, variant, number, idle))
+
+
+def _phase(bed: Bed, source: Source, variant: Variant, number: int, idle: float) -> Phase:
+    if not variant.stages:
+        before = bed.mark()
+        time.sleep(idle)
+        after = bed.mark()
+        return _of(variant, number, before, after, {}, ())
+    with bed.prepared(variant, source.rounds[number % len(source.rounds)]):
+        time.sleep(1.0)
+        before = bed.mark()
+        staged = bed.stage(fenced=variant.fence)
+        time.sleep(TAIL)
+        after = bed.mark()
+    return _of(variant, number, before, after, staged, bed.fence_log() if variant.fence else ())
+
+
+def _of(
+    variant: Variant,
+    number: int,
+    before: Mark,
+    after: Mark,
+    staged: Mapping[str, str],
+    fence: Sequence[Mapping[str, Any]],
+) -> Phase:
+    begin, ran = before.at, None
+    if staged:
+        begun, ended = (int(staged[f"ExecMain{what}TimestampMonotonic"]) for what in ("Start", "Exit"))
+        begin, ran = begun / 1e6 - LEAD, (ended - begun) / 1e6
+    took, host_took = after.at - before.at, after.host_at - before.host_at
+    noise = {
+        "host_loadavg": os.getloadavg()[0],
+        # Of two threads at most: the processor of the guest, and the one of its disk.
+        "host_waited": (after.host_waited - before.host_waited) / host_took,
+        "guest_cpu": (after.guest_busy - before.guest_busy) / took,
+        "disk_busy": (after.disk_busy - before.disk_busy) / took,
+    }
+    written, writes = (int(staged.get(f"IOWrite{what}", 0)) for what in ("Bytes", "Operations"))
+    etcd = (before.etcd, after.etcd)
+    return Phase(variant.name, number, begin, after.at, ran, written, writes, fence, etcd, noise)

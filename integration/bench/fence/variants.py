@@ -1,0 +1,114 @@
+"""What an update is staged with: the cases that are compared, and the parts of each, as data.
+
+``IDLE`` (A) stages nothing. ``UNFENCED`` (B) is ostree as it comes, ``OTHERS`` (M) what machine-config-daemon's image
+of the OS ships for control planes: Nice 10, best-effort 6, each object synced by itself. ``FENCED`` (C) is ours. The
+rest takes one part out, or holds one alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+__all__ = ["FENCED", "HEADLINE", "IDLE", "OTHERS", "UNFENCED", "VARIANTS", "QueueShape", "Variant"]
+
+
+@dataclass(frozen=True, slots=True)
+class QueueShape:
+    max_sectors_kb: int
+    depth: int | None = None  # requests that the disk has at once; the kernel takes no less than 4
+    scheduler: str = ""
+    no_wbt: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    name: str
+    title: str
+    stages: bool = True
+    nice: int = 0
+    io_class: str = ""  # as systemd names it
+    io_priority: int = 4
+    object_fsync: bool = False  # core.per-object-fsync
+    queue: QueueShape | None = None
+    realtime_victims: bool = False
+    write_iops: int | None = None
+    write_bps: int | None = None
+    memory_high: int | None = None  # bytes
+    fence: bool = False
+
+
+IDLE = Variant("A", "idle", stages=False)
+UNFENCED = Variant("B", "unfenced")
+OTHERS = Variant(
+    "M", "Nice 10, best-effort 6, per-object-fsync", nice=10, io_class="best-effort", io_priority=6, object_fsync=True
+)
+FENCED = Variant("C", "the fence", object_fsync=True, fence=True)
+HEADLINE = (IDLE, UNFENCED, OTHERS, FENCED)
+
+_TIGHT = QueueShape(32, 1, "mq-deadline", no_wbt=True)
+_SHAPED = Variant(
+    "Q",
+    "small requests, short queue, priorities",
+    io_class="idle",
+    object_fsync=True,
+    queue=_TIGHT,
+    realtime_victims=True,
+)
+_CAPPED = replace(_SHAPED, write_iops=200)
+
+VARIANTS = {
+    variant.name: variant
+    for variant in (
+        *HEADLINE,
+        _SHAPED,
+        replace(_SHAPED, name="Q-batched", title="the shaped queue, without per-object-fsync", object_fsync=False),
+        replace(
+            _SHAPED, name="Q-plain", title="the shaped queue, without priorities", io_class="", realtime_victims=False
+        ),
+        replace(
+            _SHAPED,
+            name="Q-16k",
+            title="the shaped queue, requests of 16 KiB",
+            queue=replace(_TIGHT, max_sectors_kb=16),
+        ),
+        replace(
+            _SHAPED,
+            name="Q-64k",
+            title="the shaped queue, requests of 64 KiB",
+            queue=replace(_TIGHT, max_sectors_kb=64),
+        ),
+        replace(
+            _SHAPED, name="Q-none", title="small requests and a short queue, no scheduler", queue=QueueShape(32, 1)
+        ),
+        replace(
+            _SHAPED,
+            name="Q-deep",
+            title="small requests, mq-deadline, full depth",
+            queue=QueueShape(32, None, "mq-deadline", no_wbt=True),
+        ),
+        *(
+            replace(_CAPPED, name=f"Q{iops}", title=f"the shaped queue, {iops} writes/s", write_iops=iops)
+            for iops in (80, 120, 160, 200, 240)
+        ),
+        replace(
+            _CAPPED,
+            name="Q160-batched",
+            title="the shaped queue, 160 writes/s, without per-object-fsync",
+            write_iops=160,
+            object_fsync=False,
+        ),
+        replace(
+            _CAPPED,
+            name="Q160-mem",
+            title="the shaped queue, 160 writes/s, 256 MiB",
+            write_iops=160,
+            memory_high=256 << 20,
+        ),
+        Variant("fsync", "per-object-fsync alone", object_fsync=True),
+        Variant("cap4", "4 MB/s, per-object-fsync", object_fsync=True, write_bps=4_000_000),
+        Variant("cap8", "8 MB/s", write_bps=8_000_000),
+        Variant("iops120", "120 writes/s, per-object-fsync", object_fsync=True, write_iops=120),
+        Variant("small", "requests of 32 KiB, per-object-fsync", object_fsync=True, queue=QueueShape(32)),
+        Variant("memory", "256 MiB of memory", memory_high=256 << 20),
+    )
+}

@@ -1,0 +1,168 @@
+"""What the benchmark of the fence makes of its measurements: quantiles, harm, doubts, aims, the picture."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from integration.bench.fence import report
+from integration.bench.fence.picture import picture
+from integration.bench.fence.rounds import Phase, order
+from integration.bench.fence.stats import Entry, between, histogram_quantile, median, quantile, summary
+from integration.bench.fence.variants import HEADLINE, VARIANTS
+
+RATE = 50.0
+
+
+def steady(seconds: float, latency: float = 0.005, begin: float = 0.0) -> list[Entry]:
+    dues = [begin + number / RATE for number in range(round(seconds * RATE))]
+    return [Entry(due, due, due + latency) for due in dues]
+
+
+def stall(begin: float, length: float) -> list[Entry]:
+    """Entries that became due during a sync of this length: synced together with its end."""
+    return [Entry(due, begin, begin + length) for due in [begin + n / RATE for n in range(round(length * RATE))]]
+
+
+@given(st.lists(st.floats(0, 10), min_size=1), st.floats(0.01, 1))
+def test_a_quantile_is_a_value_that_this_part_does_not_exceed(values: list[float], q: float) -> None:
+    found = quantile(values, q)
+    assert found in values
+    assert sum(value <= found for value in values) >= q * len(values) - 1e-9
+    assert sum(value < found for value in values) < q * len(values)
+
+
+def test_the_median_of_an_even_number() -> None:
+    assert median([4.0, 1.0, 2.0, 3.0]) == 2.5
+    assert median([3.0, 1.0, 2.0]) == 2.0
+
+
+def test_a_stall_is_as_many_late_entries_as_were_due_in_it() -> None:
+    found = summary([*steady(10), *stall(10.0, 1.0)], RATE)
+    assert found.over["100"] == 45  # the last 0.1 s of it are no harm
+    assert found.harm == pytest.approx(0.9)
+    assert found.worst == pytest.approx(1.0)
+    assert found.p50 == pytest.approx(0.005)
+    assert found.sync_p99 == pytest.approx(0.005), "one sample of hundreds: why the sync alone says little"
+
+
+def test_entries_belong_to_the_phase_in_which_they_were_due() -> None:
+    entries = [Entry(0.9, 0.9, 5.0), Entry(1.0, 5.0, 5.1), Entry(2.0, 5.0, 5.1)]
+    assert between(entries, 1.0, 2.0) == [entries[1]]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "quantile_of_99"),
+    [
+        ({}, {0.001: 0, 0.002: 100, math.inf: 100}, 0.00199),
+        ({0.001: 50, 0.002: 50, math.inf: 50}, {0.001: 50, 0.002: 150, math.inf: 150}, 0.00199),
+        ({}, {0.001: 0, 0.002: 0, math.inf: 10}, 0.002),
+        ({}, {0.001: 0, math.inf: 0}, None),
+        ({0.001: 5, math.inf: 9}, {0.001: 1, math.inf: 2}, None),
+        ({}, {}, None),
+    ],
+    ids=["interpolated", "only what came since", "beyond the last bound", "no sample", "restarted", "no histogram"],
+)
+def test_quantiles_of_etcds_histogram(
+    before: Mapping[float, float], after: Mapping[float, float], quantile_of_99: float | None
+) -> None:
+    found = histogram_quantile(before, after, 0.99)
+    assert found == (None if quantile_of_99 is None else pytest.approx(quantile_of_99))
+
+
+def test_no_variant_always_follows_the_same_one() -> None:
+    orders = [[variant.name for variant in order(HEADLINE, number)] for number in range(6)]
+    assert all(each[0] == "A" and sorted(each) == ["A", "B", "C", "M"] for each in orders)
+    assert len({tuple(each) for each in orders}) >= 4
+
+
+def test_variants_have_the_names_that_they_are_found_by() -> None:
+    assert all(variant.name == name for name, variant in VARIANTS.items())
+
+
+WAL = "etcd_disk_wal_fsync_duration_seconds_bucket"
+
+
+def phase(variant: str, number: int, entries: list[Entry], staging: float | None, waited: float = 0.0) -> report.Json:
+    begin, end = entries[0].due, entries[-1].due + 1 / RATE
+    etcd: tuple[Mapping[str, float], Mapping[str, float]] = (
+        {f'{WAL}{{le="0.001"}}': 0.0, f'{WAL}{{le="+Inf"}}': 0.0, "etcd_server_leader_changes_seen_total": 1.0},
+        {f'{WAL}{{le="0.001"}}': 9.0, f'{WAL}{{le="+Inf"}}': 9.0, "etcd_server_leader_changes_seen_total": 3.0},
+    )
+    made = Phase(variant, number, begin, end, staging, 7, 3, (), etcd, {"host_waited": waited})
+    return report.of_phase(made, entries, RATE)
+
+
+def test_a_phase_in_the_report() -> None:
+    found = phase("B", 0, [*steady(10), *stall(10.0, 1.0)], 9.5)
+    assert (found["harm_s"], found["worst_ms"], found["p50_ms"], found["staging_s"]) == (0.9, 1000.0, 5.0, 9.5)
+    assert found["etcd"]["leader_changes_seen"] == 2
+    assert found["etcd"]["wal_fsync_p99_ms"] == 1.0
+    assert found["etcd"]["backend_commit_p99_ms"] is None
+
+
+def run(*, bad: float = 0.05, waited: float = 0.0, idle: tuple[float, float] = (0.005, 0.005)) -> list[report.Json]:
+    """Two rounds of A, B, M and C, with a p99 of ``bad`` without a fence."""
+    return [
+        found
+        for number in (0, 1)
+        for found in (
+            phase("A", number, steady(10, idle[number]), None, waited),
+            phase("B", number, steady(10, bad), 10.0, waited),
+            phase("M", number, [*steady(10), *stall(10.0, 2.0)], 12.0, waited),
+            phase("C", number, steady(10, 0.008), 14.0, waited),
+        )
+    ]
+
+
+def test_a_run_that_shows_what_it_should() -> None:
+    phases = run()
+    variants = report.of_variants(phases)
+    assert report.doubts(phases, variants) == []
+    assert variants["C"]["p99_over_idle"] == 1.6
+    assert variants["C"]["staging_over_unfenced"] == 1.4
+    assert all(aim["kept"] for aim in report.aims("xfs", variants).values())
+    assert report.aims("ext4", variants)["harm_over_others"] == {"aim": 0.1, "reached": 0.0, "kept": True}
+    failed = report.aims("xfs", variants, fenced="M")
+    assert {name for name, aim in failed.items() if not aim["kept"]} == {"harm", "worst_ms", "p99_over_idle"}
+
+
+@pytest.mark.parametrize(
+    ("phases", "word"),
+    [
+        (run(bad=0.006), "contention"),
+        (run(waited=0.5), "busy"),
+        (run(idle=(0.005, 0.02)), "drifts"),
+        ([phase("C", 0, steady(5), 5.0)], "without A and B"),
+    ],
+)
+def test_a_run_that_proves_nothing_says_so(phases: list[report.Json], word: str) -> None:
+    (doubt,) = report.doubts(phases, report.of_variants(phases))
+    assert word in doubt
+
+
+def test_what_cannot_be_said_is_not_an_aim_kept() -> None:
+    phases = [found for found in run() if found["variant"] in "AC"]
+    aims = report.aims("xfs", report.of_variants(phases))
+    assert aims["staging_over_unfenced"]["kept"] is None
+
+
+def test_the_picture_is_well_formed_and_has_every_phase() -> None:
+    entries = [entry for number in range(4) for entry in steady(5, 0.01, number * 5.0)]
+    phases: list[dict[str, Any]] = [
+        phase(name, 0, between(entries, number * 5.0, number * 5.0 + 5), None if name == "A" else 4.0)
+        for number, name in enumerate("ABMC")
+    ]
+    root = ElementTree.fromstring(picture("A < B & C", phases, entries, {"B": "plain"}))
+    texts = [element.text for element in root.iter("{http://www.w3.org/2000/svg}text")]
+    assert "A < B & C" in texts
+    assert {"A", "B", "M", "C"} <= set(texts)
+    shaded = [r for r in root.iter("{http://www.w3.org/2000/svg}rect") if r.get("opacity")]
+    assert len(shaded) == 4
+    assert sum(float(rect.get("width", "0")) for rect in shaded) == pytest.approx(1000 - 2 * 62, abs=1)
