@@ -14,7 +14,7 @@ from nodeagent.agent.loop import Loop
 from nodeagent.agent.preflight import Desired, Preflight
 from nodeagent.core.machineconfig import ConfigSource, FileEntry, MachineConfig, UnitEntry, UserEntry
 from nodeagent.core.phase import Phase
-from nodeagent.core.policy import DAEMON_RELOAD, NONE, Entry, Policy, reload, restart
+from nodeagent.core.policy import DAEMON_RELOAD, DRAIN, NONE, Entry, Policy, reload, restart
 from nodeagent.core.record import Record, record_from_dict
 from nodeagent.domains import default_policy
 from tests.agent.fakes import (
@@ -35,6 +35,7 @@ from tests.agent.fakes import (
 POLICY = Policy(
     files={
         "/etc/quiet": Entry("/etc/quiet", (NONE,)),
+        "/etc/moved": Entry("/etc/moved", (DRAIN, restart("app.service"))),
         "/etc/app": Entry("/etc/app", (restart("app.service"),)),
         "/etc/web": Entry("/etc/web", (reload("web.service"),)),
         "/etc/ca": Entry("/etc/ca", (restart("trust.service"), restart("app.service"))),
@@ -78,9 +79,9 @@ class Host:
     async def _adopted(self) -> Desired | None:
         return None
 
-    def build(self) -> Loop:
+    def ports(self) -> Ports:
         world = self.world
-        ports = Ports(
+        return Ports(
             FakeStore(world),
             FakeFiles(world),
             FakeUnits(world),
@@ -93,6 +94,9 @@ class Host:
             FakeClock(world),
             FakeReporter(world),
         )
+
+    def build(self) -> Loop:
+        ports = self.ports()
         preflight = Preflight(ports, self.limits, (), self._policy, self.repair_drift)
         self.loop = Loop(
             ports,
