@@ -18,16 +18,19 @@ from integration.cluster.cluster import LEASE_PATH, Cluster
 from integration.cluster.controller import CONFIGS, MCO, Controller, Memory
 from nodeagent.core.conditions import NodeState
 from nodeagent.core.handshake import read_orders
+from nodeagent.core.notices import Notice
 from nodeagent.core.phase import Phase
 from nodeagent.core.slots import Kind, SlotPool
 from nodeagent.core.status import Status
 from nodeagent.errors import Refused
 from nodeagent.host.clock import SystemClock
 from nodeagent.kube import drain as drain_module
+from nodeagent.kube import events as events_module
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.conditions import NodeConditions
 from nodeagent.kube.drain import KubeNode
 from nodeagent.kube.errors import Forbidden, NotFound
+from nodeagent.kube.events import CONTROLLER, EVENTS, NodeEvents
 from nodeagent.kube.gates import MACHINES, Gates
 from nodeagent.kube.handshake import Handshake
 from nodeagent.kube.lease import LeaseSettings
@@ -62,6 +65,7 @@ def path_of(document: dict[str, Any]) -> str:
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(drain_module, "LOOK", 0.2)
     monkeypatch.setattr(drain_module, "SETTLE", 0.3)
+    monkeypatch.setattr(events_module, "WRITE_EVERY", 0.0)
 
 
 @pytest.fixture(scope="module")
@@ -144,6 +148,9 @@ async def everything(client: KubeClient, node: str) -> None:
     await agent.lease.acquire("nodeagent", OP, "update")
     await gates.hold_machine()
     await NodeConditions(client, node, SystemClock()).tell(NodeState("nodeagent", "update", draining=True))
+    events = NodeEvents(client, node)
+    for _ in range(2):
+        await events.write(Notice("DrainRequested", "Drain", "update"), SystemClock().monotonic())
     port = KubeNode(client, node, SystemClock(), still_ours=agent.lease.check)
     await port.drain(OP, 8)
     await agent.lease.before_reboot(OP, 1800)
@@ -222,6 +229,32 @@ async def test_a_slot_is_not_taken_from_another_node_nor_for_it(installed: Clust
         with pytest.raises(Forbidden, match="may not write leases"):
             await stranger.acquire("x", OP, "for another")
         assert installed.admin.get(f"{leases}/{name}") == held
+
+
+@pytest.mark.parametrize("connect", [by_token, by_certificate])
+async def test_an_agent_tells_of_its_own_node_only(installed: Cluster, node: str, make_node: Any, connect: Any) -> None:
+    await in_force(installed)
+    other = make_node()
+    event = {
+        "eventTime": "2026-11-21T03:00:00.000000Z",
+        "reportingController": CONTROLLER,
+        "reportingInstance": node,
+        "type": "Normal",
+        "reason": "Drained",
+        "action": "Drain",
+        "regarding": {"apiVersion": "v1", "kind": "Node", "name": other},
+    }
+    theirs = {**event, "metadata": {"name": f"{other}.1"}, "reportingController": "kubelet"}
+    installed.admin.create(EVENTS, theirs)
+    async with connect(installed, node) as client:
+        for name in (node, f"node-{node}"):  # names that are its own elsewhere do not help
+            with pytest.raises(Forbidden, match=f'this agent is that of node "{node}"'):
+                await client.create(EVENTS, {**event, "metadata": {"name": name, "namespace": "default"}})
+        await NodeEvents(client, node).write(Notice("Drained", "Drain", "update"), SystemClock().monotonic())
+    async with connect(installed, other) as client:
+        series = {"count": 2, "lastObservedTime": "2026-11-21T03:00:00.000000Z"}
+        with pytest.raises(Forbidden, match="may not write events"):
+            await client.patch(f"{EVENTS}/{other}.1", {"series": series})
 
 
 async def test_a_certificate_that_names_no_node_writes_nothing(installed: Cluster, node: str) -> None:

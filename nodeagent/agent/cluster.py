@@ -13,8 +13,10 @@ from nodeagent.core.drain import DrainPolicy, Remaining
 from nodeagent.core.ports import Clock
 from nodeagent.core.slots import Kind, SlotPool
 from nodeagent.kube.client import KubeClient
+from nodeagent.kube.conditions import NodeConditions
 from nodeagent.kube.credentials import Access
 from nodeagent.kube.drain import KubeNode
+from nodeagent.kube.events import NodeEvents
 from nodeagent.kube.gates import Gates
 from nodeagent.kube.lease import KubeLease, LeaseSettings, TokenStore
 from nodeagent.kube.slots import KubeSlots, SlotSettings
@@ -53,6 +55,8 @@ class Cluster:
             clock,
             boot_id,
         )
+        self.conditions = NodeConditions(self.client, name, clock)
+        self.events = NodeEvents(self.client, name)
         self.gates = Gates(self.client, name, drives=drives)
         self.node = KubeNode(
             self.client, name, clock, still_ours=self.lease.check, tell=tell, policy=drain_policy(settings.drain)

@@ -26,10 +26,13 @@ from nodeagent.agent.report import Report, ReportedLease
 from nodeagent.agent.reserved import ReservedLease
 from nodeagent.agent.service import serve
 from nodeagent.agent.sinks import to_journal, to_notify
+from nodeagent.agent.telling import Teller
 from nodeagent.core.drain import Remaining
 from nodeagent.core.events import Event, EventKind
 from nodeagent.core.machineconfig import ConfigSource
+from nodeagent.core.maintenance import later
 from nodeagent.core.parse import parse
+from nodeagent.core.phase import DISRUPTIVE, Phase
 from nodeagent.core.policy import Policy, merge
 from nodeagent.core.policy_parse import parse_policy
 from nodeagent.core.ports import Deployments
@@ -234,19 +237,31 @@ class Daemon:
             boot_id=self.ports.power.boot_id(),
             update_id=record.update_id,
             backend=self.lease.backend,
+            drained=bool(record.cordon) and not record.fallback and record.phase in _EMPTY,
             # Of a cluster it is told when it answers: nothing of ours waits for that to start.
             lease=await self.lease.holder() if self.others.cluster is None else None,
         )
 
 
-def _tell_drain(report: Report) -> Callable[[Sequence[Remaining]], None]:
+def _drain_by(status: Status, timeout: float) -> str:
+    """When a drain is given up. That of a maintenance counts from its beginning."""
+    if status.maintenance is not None and status.phase is not Phase.DRAINING:
+        return status.maintenance.drain_by
+    return later(status.since, timeout) if status.since else ""
+
+
+def _tell_drain(report: Report, timeout: float) -> Callable[[Sequence[Remaining]], None]:
     def tell(remaining: Sequence[Remaining]) -> None:
         status = report.status
         often = status.remaining is not None and len(status.remaining) == len(remaining)
-        fields = {"remaining": remaining, "often": often, "left": len(remaining)}
+        by = _drain_by(status, timeout)
+        fields = {"remaining": remaining, "often": often, "left": len(remaining), "by": by}
         report.emit(Event(EventKind.DRAIN, status.phase, update_id=status.update_id, fields=fields))
 
     return tell
+
+
+_EMPTY = DISRUPTIVE - {Phase.DRAINING}
 
 
 async def _watchdog(notifier: Notifier) -> None:
@@ -289,7 +304,7 @@ async def run(settings: Settings, notifier: Notifier) -> None:
                 SystemClock(),
                 boot_id=power.boot_id(),
                 drives=False,
-                tell=_tell_drain(report),
+                tell=_tell_drain(report, settings.drain.timeout),
             )
             windows = await asyncio.to_thread(schedule, settings.windows)
             daemon = Daemon(settings, store, units, power, os, report, say, windows)
@@ -308,7 +323,10 @@ async def run(settings: Settings, notifier: Notifier) -> None:
                 shown = [os.tell()] if os is not None else []
                 lives = [daemon.loop.run(), daemon.keeper.run(), daemon.metrics.run(), _watchdog(notifier)]
                 if say.cluster is not None:
-                    shown += [say.cluster.run(), daemon.lease.run(random.random)]
+                    teller = Teller(say.cluster.conditions, say.cluster.events, SystemClock(), random.random)
+                    report.add(teller.sink)
+                    teller.begin(report.status)
+                    shown += [say.cluster.run(), daemon.lease.run(random.random), teller.run()]
                 await _until(stop, *lives, *watches, *shown)
                 notifier.stopping()
                 report.emit(Event(EventKind.STOPPED, report.status.phase))

@@ -31,6 +31,9 @@ LOOK: Final = 60.0
 ANSWER: Final = 60.0
 """Seconds in which who asked gets an answer, whatever the lease does meanwhile."""
 
+LEAST: Final = 15.0
+"""Seconds for which is drained at least, also when the deadline passed while the agent was away."""
+
 LONGEST: Final = 366 * 86400.0
 WORDS: Final = 500  # characters of a reason: it stands in every status, and in an annotation
 
@@ -236,7 +239,11 @@ class Keeper:
         node = self._ports.node
         assert node is not None
         await self._nobody_else(note)
-        await node.drain(note.operation, self._limits().drain_timeout)
+        now = self._ports.clock.now()
+        by = note.drain_by or later(now, self._limits().drain_timeout)
+        if not note.drain_by:
+            await self._change("", drain_by=by)
+        await node.drain(note.operation, max(left(by, now) or 0.0, LEAST))
         await self._change("the node is drained", drained=self._ports.clock.now())
 
     async def _go_off(self, note: Maintenance) -> None:

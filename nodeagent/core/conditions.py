@@ -12,7 +12,7 @@ from typing import Any
 
 from nodeagent.core.drain import Remaining
 
-__all__ = ["TYPES", "NodeState", "conditions", "differing"]
+__all__ = ["TYPES", "NodeState", "conditions", "differing", "shape"]
 
 TYPES = ("MaintenancePlanned", "MaintenanceInProgress", "DrainInProgress", "Drained")
 SHOWN = 5  # pods in a message; the rest is a number
@@ -31,6 +31,11 @@ class NodeState:
     draining: bool = False
     drained: bool = False
     remaining: Sequence[Remaining] = ()
+
+
+def shape(state: NodeState) -> object:
+    """What of it is more than words."""
+    return state.maintenance, state.planned, state.draining, state.drained, bool(state.requester)
 
 
 def conditions(state: NodeState) -> Sequence[Mapping[str, str]]:

@@ -13,12 +13,25 @@ from dataclasses import dataclass
 from enum import Enum, StrEnum
 from typing import Any
 
-__all__ = ["Cause", "DrainPolicy", "Fate", "Remaining", "cause_of", "eviction", "fate_of", "pause_after", "why_here"]
+__all__ = [
+    "Cause",
+    "DrainPolicy",
+    "Fate",
+    "Remaining",
+    "cause_of",
+    "eviction",
+    "fate_of",
+    "is_blocked",
+    "pause_after",
+    "why_here",
+]
 
 Object = Mapping[str, Any]
 
 MIRROR = "kubernetes.io/config.mirror"
 FINISHED = ("Succeeded", "Failed")
+ASKED = "asked to go"
+GRACE = "terminating; its grace period"
 FIRST_PAUSE = 5.0
 LAST_PAUSE = 60.0
 """Seconds between two tries to evict a pod: kubectl's, doubled up to a minute, so that a budget that stays exhausted
@@ -134,9 +147,14 @@ def why_here(pod: Object, cause: Cause | None, words: str) -> str:
         if finalizers:
             return f"terminating; waits for {', '.join(finalizers)}"
         grace = meta.get("deletionGracePeriodSeconds")
-        return f"terminating; its grace period of {grace} s ends {deleted}" if grace is not None else "terminating"
+        return f"{GRACE} of {grace} s ends {deleted}" if grace is not None else "terminating"
     if cause is not None and cause is not Cause.GONE:
         return f"{cause}: {words}" if words else str(cause)
     if (spec.get("terminationGracePeriodSeconds") or 0) > 0:
-        return f"asked to go; has a grace period of {spec['terminationGracePeriodSeconds']} s"
-    return "asked to go"
+        return f"{ASKED}; has a grace period of {spec['terminationGracePeriodSeconds']} s"
+    return ASKED
+
+
+def is_blocked(pod: Remaining) -> bool:
+    """Whether something keeps it here; otherwise it is on its way."""
+    return not pod.why.startswith((ASKED, GRACE))

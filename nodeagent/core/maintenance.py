@@ -56,6 +56,7 @@ class Maintenance:
     began: str = ""  # the lease is ours since; "" while it is planned
     drain: bool = False
     drained: str = ""  # when
+    drain_by: str = ""  # when the drain is given up
     power_off: bool = False
     off_boot: str = ""  # the boot that was asked to end; another one is the way back up
     tries: int = 0  # of the power-off
@@ -97,6 +98,7 @@ class Maintenance:
             off_boot="",
             tries=0,
             problem="",
+            drain_by="",
         )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from nodeagent.core.deployment import Deployment
 from nodeagent.core.drain import Remaining
 from nodeagent.core.events import Event, EventKind, StepProgress
-from nodeagent.core.maintenance import MAINTENANCE, Maintenance, is_maintenance
+from nodeagent.core.maintenance import MAINTENANCE, Maintenance, State, is_maintenance
 from nodeagent.core.phase import Phase
 from nodeagent.core.ports import Holder
 
@@ -19,6 +19,7 @@ SCHEMA = "nodeagent/status/v1"
 
 # Kinds that say something but do not change where we are.
 _PASSING = frozenset({EventKind.WARNING, EventKind.LEASE, EventKind.STARTED, EventKind.STOPPED})
+_UNDRAINED = frozenset({Phase.IDLE, Phase.DEGRADED, Phase.LEASING, Phase.DRAINING})
 _WITH_STEP = frozenset(
     {
         EventKind.STEP_STARTED,
@@ -45,6 +46,8 @@ class Status:
     lease: Holder | None = None
     deployments: Sequence[Deployment] = ()
     remaining: Sequence[Remaining] | None = None  # of the drain; None while there is none
+    drain_by: str = ""  # when the drain is given up; RFC 3339
+    drained: bool = False  # for the update that is under way
     maintenance: Maintenance | None = None
     maintenance_waits: str = ""  # for whom or what, as REASON: words
 
@@ -55,9 +58,13 @@ def fold(status: Status, event: Event) -> Status:
         return replace(status, lease=event.fields.get("holder"))
     if event.kind is EventKind.MAINTENANCE:
         waits = str(event.fields.get("waits", ""))
-        return replace(status, maintenance=event.fields.get("maintenance"), maintenance_waits=waits)
+        note: Maintenance | None = event.fields.get("maintenance")
+        drains = note is not None and note.state(status.boot_id) is State.DRAINING
+        remaining = status.remaining if drains or status.phase is Phase.DRAINING else None
+        return replace(status, maintenance=note, maintenance_waits=waits, remaining=remaining)
     if event.kind is EventKind.DRAIN:
-        return replace(status, remaining=tuple(event.fields.get("remaining", ())))
+        by = str(event.fields.get("by", ""))
+        return replace(status, remaining=tuple(event.fields.get("remaining", ())), drain_by=by)
     if event.kind is EventKind.DEPLOYMENTS:
         return replace(status, deployments=tuple(event.fields.get("deployments", ())))
     named = replace(
@@ -84,7 +91,15 @@ def fold(status: Status, event: Event) -> Status:
         update_id=event.update_id,
         step=status.step if event.phase in (Phase.WRITING, Phase.ACTING) else None,
         remaining=status.remaining if event.phase is status.phase is Phase.DRAINING else None,
+        drained=_drained(status, event),
     )
+
+
+def _drained(status: Status, event: Event) -> bool:
+    """From the end of the drain until what it was for has ended, unless it ended because its time was over."""
+    if event.phase in _UNDRAINED:
+        return False
+    return status.drained or (status.phase is Phase.DRAINING and status.reason != "DrainTimedOut")
 
 
 def line(status: Status) -> str:

@@ -1,0 +1,112 @@
+"""Notices as Kubernetes Events (``events.k8s.io/v1``) of the Node.
+
+The same notice again is one Event with a series, written at most every few minutes, however often it comes; a new Event
+when it has not come for longer. Events of a Node are in the namespace ``default``: it has none, and the API server
+wants that one then.
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+from typing import Any, Final
+
+from nodeagent.core.kubetime import Uncertain, micro_time
+from nodeagent.core.notices import Notice
+from nodeagent.errors import Refused, Retryable
+from nodeagent.kube.client import KubeClient
+from nodeagent.kube.errors import NotFound
+
+__all__ = ["CONTROLLER", "NodeEvents"]
+
+EVENTS: Final = "/apis/events.k8s.io/v1/namespaces/default/events"
+CONTROLLER: Final = "nodeagent.org/agent"
+
+WRITE_EVERY: Final = 300.0
+"""Seconds between two writes of one series."""
+
+FORGET_AFTER: Final = 3000.0
+"""Seconds without the notice, after which it is a new Event: the API server keeps one for an hour."""
+
+KNOWN: Final = 200  # series that are remembered; a drain has a few
+
+
+@dataclass(slots=True)
+class _Series:
+    """Times on the steady clock."""
+
+    name: str
+    count: int
+    seen: float
+    written: float
+
+
+class NodeEvents:
+    """``instance`` tells who reports it: the node's name."""
+
+    def __init__(self, client: KubeClient, node: str) -> None:
+        self._client = client
+        self._node = node
+        self._uid = ""
+        self._series: dict[Notice, _Series] = {}
+
+    async def write(self, notice: Notice, at: float) -> None:
+        """``at`` is when it was so, on the steady clock: what could not be told then is told later with its own time.
+        Raises ``Refused`` (``NodeUnknown``) and what the client raises; the same may be written again then."""
+        known = self._series.get(notice)
+        if known is None or at - known.seen > FORGET_AFTER:
+            await self._new(notice, at)
+            return
+        if at - known.written < WRITE_EVERY:
+            known.count, known.seen = known.count + 1, at
+            return
+        series = {"count": known.count + 1, "lastObservedTime": self._time(at)}
+        try:
+            await self._client.patch(f"{EVENTS}/{known.name}", {"series": series})
+        except NotFound:  # the API server has forgotten it
+            await self._new(notice, at)
+            return
+        known.count, known.seen, known.written = known.count + 1, at, at
+
+    async def _new(self, notice: Notice, at: float) -> None:
+        uid = await self._node_uid()
+        # The form of client-go: the object, and something that no other event of it has.
+        name = f"{self._node}.{secrets.token_hex(8)}"
+        body: dict[str, Any] = {
+            "apiVersion": "events.k8s.io/v1",
+            "kind": "Event",
+            "metadata": {"name": name, "namespace": "default"},
+            "eventTime": self._time(at),
+            "reportingController": CONTROLLER,
+            "reportingInstance": self._node[:128],
+            "type": "Warning" if notice.warning else "Normal",
+            "reason": notice.reason,
+            "action": notice.action,
+            "note": _cut(notice.note),
+            "regarding": {"apiVersion": "v1", "kind": "Node", "name": self._node, "uid": uid},
+        }
+        await self._client.create(EVENTS, body)
+        self._series.pop(notice, None)
+        self._series[notice] = _Series(name, 1, at, at)
+        while len(self._series) > KNOWN:
+            del self._series[next(iter(self._series))]
+
+    async def _node_uid(self) -> str:
+        if not self._uid:
+            try:
+                node = await self._client.get(f"/api/v1/nodes/{self._node}")
+            except NotFound:
+                raise Refused(f"there is no Node {self._node} in the cluster", reason="NodeUnknown") from None
+            self._uid = str(node["metadata"]["uid"])
+        return self._uid
+
+    def _time(self, at: float) -> str:
+        try:
+            return micro_time(self._client.server_clock.earliest(at))
+        except Uncertain:
+            raise Retryable("the API server does not tell its time (no Date header)", reason="KubeNoDate") from None
+
+
+def _cut(text: str) -> str:
+    """The API counts bytes: 1024."""
+    return text.encode()[:1000].decode(errors="ignore")
