@@ -210,6 +210,7 @@ HINTS: Mapping[str, str] = MappingProxyType(
         "ConfigNotFound": "make the MachineConfig that is named, or correct the Node's desiredConfig",
         "ConfigNameInvalid": "put the name of a MachineConfig into the Node's annotation desiredConfig",
         "ImageLayered": "take the Node's desiredImage away and put the image into osImageURL of its MachineConfig",
+        "Cordoned": "ask who cordoned it (kubectl describe node); kubectl uncordon when it may go on",
         # etcd on this host
         "EtcdUnreachable": "nodeagent etcd status as root; crictl ps --name etcd; the JSON gateway must be on",
         "EtcdCredentials": "run it as root; check the certificates that etcd's flags name, or give others",

@@ -1,0 +1,167 @@
+"""`nodeagent fleet status`: does every node of every pool run the config that it should?
+
+Asks an API server with the kubeconfig of whoever runs it, from anywhere; neither the daemon nor root is needed. An
+upgrade is complete when this exits with 0, and not before: pools that are paused count like all others.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from nodeagent.cli.output import printable
+from nodeagent.cli.terminal import BAD, GOOD, WARN, counted, emit, paint, table
+from nodeagent.errors import AgentError, InvalidInput, Refused
+
+if TYPE_CHECKING:
+    from nodeagent.core.fleet import Fleet, Member, Pool, Seen
+
+__all__ = ["add_arguments", "run"]
+
+DEGRADED = 1
+WAITING = 4
+SHOWN = 10  # names in a line
+COUNTS = ("updated", "updating", "pending", "degraded")
+
+HINTS = {
+    "KubeUnreachable": "kubectl get --raw /readyz with the same kubeconfig shows whether the API server answers",
+    "KubeUnauthorized": "log in again, or name another kubeconfig or context (--kubeconfig, --context)",
+    "KubeForbidden": "ask for the role of packaging/kubernetes/fleet-viewer.yaml",
+    "KubeconfigInvalid": "kubectl config view with the same file shows what is wrong with it",
+    "ClientMissing": "pip install nodeagent[cluster]; the package has it",
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    commands = parser.add_subparsers(dest="fleet_command", metavar="COMMAND", required=True)
+    status = commands.add_parser("status", help="each pool, and each node that is not as it should be")
+    status.add_argument("--json", action="store_true", help="one JSON object (nodeagent/fleet/v1)")
+    where = "instead of $KUBECONFIG or ~/.kube/config"
+    status.add_argument("--kubeconfig", default="", metavar="FILE", help=where)
+    status.add_argument("--context", default="", metavar="NAME", help="of the kubeconfig, instead of its current one")
+    leases = "where the node leases are (medik8s-leases)"
+    status.add_argument("--lease-namespace", default="medik8s-leases", metavar="NAME", help=leases)
+
+
+def run(args: argparse.Namespace) -> int:
+    """0 if every node of every pool runs what it should; 1 if a node is degraded; 4 if not all are there yet, a paused
+    pool included."""
+    from nodeagent.core.fleet import fleet_of, fleet_to_dict
+
+    try:
+        seen, unknown = _look(args.kubeconfig or _kubeconfig(), args.context, args.lease_namespace)
+    except AgentError as error:
+        error.hint = error.hint or HINTS.get(error.reason, "")
+        raise
+    fleet = fleet_of(seen)
+    if not any(pool.members for pool in fleet.pools):
+        raise Refused(
+            "no node of this cluster is in a pool or has a desired config",
+            reason="NoFleet",
+            hint="is it the right cluster? (--kubeconfig, --context)",
+        )
+    if args.json:
+        emit(fleet_to_dict(fleet, unknown))
+    else:
+        _describe(fleet, unknown)
+    if fleet.complete:
+        return 0
+    return DEGRADED if fleet.degraded else WAITING
+
+
+def _kubeconfig() -> str:
+    """Of several files in $KUBECONFIG the first that is there."""
+    named = [path for path in os.environ.get("KUBECONFIG", "").split(os.pathsep) if path]
+    for path in named or [os.path.expanduser("~/.kube/config")]:  # noqa: PTH111 - pathlib is slow to import
+        if os.path.exists(path):  # noqa: PTH110
+            return path
+    raise InvalidInput(
+        "there is no kubeconfig" + (f" at {printable(', '.join(named))}" if named else " in ~/.kube/config"),
+        reason="KubeconfigInvalid",
+        hint="name one: --kubeconfig FILE, or the environment variable KUBECONFIG",
+    )
+
+
+def _look(kubeconfig: str, context: str, namespace: str) -> tuple[Seen, Sequence[str]]:
+    import asyncio
+    from tempfile import TemporaryDirectory
+
+    from nodeagent.host.clock import SystemClock
+    from nodeagent.kube.client import KubeClient
+    from nodeagent.kube.credentials import Access
+    from nodeagent.kube.fleet import look
+
+    async def ask(private: str) -> tuple[Seen, Sequence[str]]:
+        clock = SystemClock()
+        async with KubeClient(Access(kubeconfig, context, private=private), clock, timeout=30.0) as client:
+            return await look(client, clock, namespace=namespace)
+
+    # Keys that stand in the kubeconfig itself: the library wants them as files.
+    with TemporaryDirectory(prefix="nodeagent-", dir=os.environ.get("XDG_RUNTIME_DIR")) as private:
+        return asyncio.run(ask(private))
+
+
+def _describe(fleet: Fleet, unknown: Sequence[str]) -> None:
+    headers = ["POOL", "CONFIG", "NODES", *(word.upper() for word in COUNTS), "FLAGGED", "STATE"]
+    table(headers, [_row(pool) for pool in fleet.pools], right=range(2, 8))
+    if rows := list(_members(fleet)):
+        print()
+        table(["NODE", "POOL", "PROGRESS", "CONFIG", "WHY"], rows)
+    if lines := list(_lines(fleet, unknown)):
+        print()
+        print("\n".join(lines))
+
+
+def _row(pool: Pool) -> list[str]:
+    counts = [str(sum(member.progress == word for member in pool.members)) for word in COUNTS]
+    words = [paint("complete", GOOD) if pool.complete else paint("not complete", WARN)]
+    if pool.paused:
+        words.append(paint("paused", WARN))
+    target = pool.target or ("each its own" if pool.members else "-")
+    return [
+        printable(pool.name),
+        printable(target),
+        str(len(pool.members)),
+        *counts,
+        str(len(pool.flagged)),
+        ", ".join(words),
+    ]
+
+
+def _members(fleet: Fleet) -> Iterator[list[str]]:
+    """Who needs a look. Those whose turn has not come are a number above."""
+    for pool in fleet.pools:
+        for member in pool.members:
+            if member.flags or member.progress in ("updating", "degraded"):
+                style = {"degraded": BAD, "updating": WARN, "updated": GOOD}.get(member.progress, "")
+                progress = paint(member.progress, style) if style else str(member.progress)
+                yield [member.name, pool.name, progress, _configs(member), _why(member)]
+
+
+def _configs(member: Member) -> str:
+    current = member.current or "none"
+    return printable(current if current == member.target else f"{current} -> {member.target or '?'}")
+
+
+def _why(member: Member) -> str:
+    words = [member.reason] if member.reason else []
+    return printable("; ".join([*words, *(f"{gate.reason}: {gate.message}" for gate in member.flags)]))
+
+
+def _lines(fleet: Fleet, unknown: Sequence[str]) -> Iterator[str]:
+    for pool in fleet.pools:
+        yield from (paint(f"pool {pool.name}: {printable(trouble)}", BAD) for trouble in pool.troubles)
+    if paused := [pool.name for pool in fleet.pools if pool.paused]:
+        yield paint(f"paused: {', '.join(paused)}", WARN)
+    if fleet.unmanaged:
+        more = f" and {len(fleet.unmanaged) - SHOWN} more" if len(fleet.unmanaged) > SHOWN else ""
+        yield f"in no pool: {', '.join(fleet.unmanaged[:SHOWN])}{more}"
+    for what in unknown:
+        yield f"not known, so flags may be missing: {printable(what)}"
+    if fleet.complete:
+        yield paint("every node of every pool runs what it should", GOOD)
+        return
+    left = sum(not pool.complete for pool in fleet.pools)
+    yield paint(f"{left} of {counted(len(fleet.pools), 'pool')} {'is' if left == 1 else 'are'} not complete", WARN)

@@ -1,0 +1,313 @@
+"""Whether every node of a cluster runs the config that it should, pool by pool, and what is with those that do not.
+
+Pools are those of the machine-config-operator, assigned as it does it: control plane before a custom pool before
+``worker``, and a selector that is empty matches nothing. What a node should run is then what its pool was last rendered
+to, also while the pool is paused. Without such pools the nodes with a desired config are grouped by their label
+``nodeagent.org/pool``, or by their role, and each should run what its own annotation says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final
+
+from nodeagent.core.gates import Gate, maintenance_signs, node_signs
+from nodeagent.core.handshake import Orders, State, clean, read_orders
+from nodeagent.core.lease import read_lease
+from nodeagent.core.maintenance import is_maintenance
+
+__all__ = ["SCHEMA", "Fleet", "Member", "Pool", "Progress", "Seen", "fleet_of", "fleet_to_dict"]
+
+SCHEMA: Final = "nodeagent/fleet/v1"
+POOL_LABEL: Final = "nodeagent.org/pool"
+CORDONED_BY: Final = "nodeagent.org/cordoned-by"
+ROLE: Final = "node-role.kubernetes.io/"
+CONTROL_PLANE: Final = ("control-plane", "master")
+HOLDER: Final = "nodeagent"  # of the lease while it updates
+
+Object = Mapping[str, Any]
+
+
+class Progress(StrEnum):
+    UPDATED = "updated"
+    UPDATING = "updating"
+    PENDING = "pending"  # its turn has not come yet
+    DEGRADED = "degraded"
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What was read. ``leases`` are those of nodes, by the name of the node; ``now`` is the API server's time in
+    seconds since the epoch, None if it was not told."""
+
+    nodes: Sequence[Object]
+    pools: Sequence[Object] = ()
+    leases: Mapping[str, Object] = field(default_factory=dict)
+    maintenances: Sequence[Object] = ()
+    now: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A node. ``target`` is the config that it should run; ``flags`` say who keeps it from being disrupted."""
+
+    name: str
+    target: str
+    current: str
+    desired: str
+    state: str
+    reason: str
+    progress: Progress
+    flags: Sequence[Gate] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """``troubles`` are those of the pool itself: what it should run is not known, or not up to date."""
+
+    name: str
+    target: str  # "" where each node has its own
+    paused: bool
+    troubles: Sequence[str]
+    members: Sequence[Member]
+
+    def having(self, progress: Progress) -> Sequence[Member]:
+        return [member for member in self.members if member.progress is progress]
+
+    @property
+    def flagged(self) -> Sequence[Member]:
+        return [member for member in self.members if member.flags]
+
+    @property
+    def complete(self) -> bool:
+        return not self.troubles and len(self.having(Progress.UPDATED)) == len(self.members)
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """``unmanaged`` are nodes of no pool, to whom nobody says what to run."""
+
+    pools: Sequence[Pool]
+    unmanaged: Sequence[str]
+
+    @property
+    def complete(self) -> bool:
+        """Also true of a fleet without a node: whoever asks has to look at that first."""
+        return all(pool.complete for pool in self.pools)
+
+    @property
+    def degraded(self) -> bool:
+        return any(pool.having(Progress.DEGRADED) for pool in self.pools)
+
+
+def fleet_of(seen: Seen) -> Fleet:
+    if seen.pools:
+        return _by_pools(seen)
+    members: dict[str, list[Member]] = {}
+    unmanaged = []
+    for node in seen.nodes:
+        desired = read_orders(node).desired
+        if desired:
+            members.setdefault(_group(node), []).append(_member(node, desired, seen))
+        else:
+            unmanaged.append(_name(node))
+    pools = [_pool(name, found) for name, found in sorted(members.items())]
+    return Fleet(pools, sorted(unmanaged))
+
+
+def _by_pools(seen: Seen) -> Fleet:
+    members: dict[str, list[Member]] = {_name(pool): [] for pool in seen.pools}
+    targets = {_name(pool): _target(pool) for pool in seen.pools}
+    unmanaged = []
+    for node in seen.nodes:
+        name = _pool_of(node, seen.pools)
+        if name is None:
+            unmanaged.append(_name(node))
+        else:
+            members[name].append(_member(node, targets[name], seen))
+    pools = [
+        Pool(
+            name=_name(pool),
+            target=_target(pool),
+            paused=bool((pool.get("spec") or {}).get("paused")),
+            troubles=_troubles(pool),
+            members=sorted(members[_name(pool)], key=lambda member: member.name),
+        )
+        for pool in sorted(seen.pools, key=_name)
+    ]
+    return Fleet(pools, sorted(unmanaged))
+
+
+def _pool(name: str, members: Iterable[Member]) -> Pool:
+    found = sorted(members, key=lambda member: member.name)
+    targets = {member.target for member in found}
+    return Pool(name, targets.pop() if len(targets) == 1 else "", paused=False, troubles=(), members=found)
+
+
+def _name(found: Object) -> str:
+    return str((found.get("metadata") or {}).get("name", ""))
+
+
+def _target(pool: Object) -> str:
+    return str(((pool.get("spec") or {}).get("configuration") or {}).get("name") or "")
+
+
+def _troubles(pool: Object) -> Sequence[str]:
+    meta, status = pool.get("metadata") or {}, pool.get("status") or {}
+    found = []
+    if not _target(pool):
+        found.append("no config has been rendered for it yet")
+    if int(status.get("observedGeneration") or 0) < int(meta.get("generation") or 0):
+        found.append("its controller has not seen its newest version yet")
+    broken = [
+        condition.get("message") or condition.get("reason")
+        for condition in status.get("conditions") or ()
+        if condition.get("type") == "RenderDegraded" and condition.get("status") == "True"
+    ]
+    found += [clean(f"its config cannot be rendered: {why}") for why in broken]
+    return found
+
+
+def _labels(node: Object) -> Mapping[str, str]:
+    return (node.get("metadata") or {}).get("labels") or {}
+
+
+def _pool_of(node: Object, pools: Sequence[Object]) -> str | None:
+    """As the machine-config-operator decides. A node of two custom pools is nobody's: neither gives it a config."""
+    labels = _labels(node)
+    if labels.get("kubernetes.io/os") == "windows":
+        return None
+    names = [_name(pool) for pool in pools if _selects((pool.get("spec") or {}).get("nodeSelector") or {}, labels)]
+    custom = [name for name in names if name not in ("master", "arbiter", "worker")]
+    if len(custom) > 1:
+        return None
+    for name in ("master", "arbiter", *custom, "worker"):
+        if name in names:
+            return name
+    return None
+
+
+def _selects(selector: Object, labels: Mapping[str, str]) -> bool:
+    exact: Mapping[str, str] = selector.get("matchLabels") or {}
+    rules: Sequence[Object] = selector.get("matchExpressions") or ()
+    if not exact and not rules:
+        return False
+    return all(labels.get(key) == value for key, value in exact.items()) and all(_rule(rule, labels) for rule in rules)
+
+
+def _rule(rule: Object, labels: Mapping[str, str]) -> bool:
+    key, values = rule.get("key"), rule.get("values") or ()
+    match rule.get("operator"):
+        case "In":
+            return labels.get(str(key)) in values
+        case "NotIn":
+            return labels.get(str(key)) not in values
+        case "Exists":
+            return key in labels
+        case "DoesNotExist":
+            return key not in labels
+        case _:  # of an API server that is newer than this: rather nobody's than the wrong pool's
+            return False
+
+
+def _group(node: Object) -> str:
+    labels = _labels(node)
+    if named := labels.get(POOL_LABEL):
+        return named
+    roles = sorted(key.removeprefix(ROLE) for key in labels if key.startswith(ROLE) and key != ROLE)
+    if any(role in CONTROL_PLANE for role in roles):
+        return CONTROL_PLANE[0]
+    return next((role for role in roles if role != "worker"), "worker")
+
+
+def _member(node: Object, target: str, seen: Seen) -> Member:
+    orders = read_orders(node)
+    return Member(
+        name=_name(node),
+        target=target,
+        current=orders.current,
+        desired=orders.desired,
+        state=orders.state,
+        reason=clean(orders.reason),
+        progress=_progress(orders, target),
+        flags=_flags(node, orders, seen),
+    )
+
+
+def _progress(orders: Orders, target: str) -> Progress:
+    if orders.state in (State.DEGRADED, State.UNRECONCILABLE):
+        return Progress.DEGRADED
+    if orders.state == State.DONE and orders.current == orders.desired:
+        return Progress.UPDATED if target and orders.current == target else Progress.PENDING
+    # An agent that has never said anything has not begun.
+    return Progress.UPDATING if orders.state else Progress.PENDING
+
+
+def _flags(node: Object, orders: Orders, seen: Seen) -> Sequence[Gate]:
+    """Whoever keeps this node from being disrupted, or will be in the way. Not what the update itself does."""
+    name = _name(node)
+    found = [*node_signs(node, drives=True), *maintenance_signs(name, seen.maintenances)]
+    notes = (node.get("metadata") or {}).get("annotations") or {}
+    if orders.cordoned and CORDONED_BY not in notes and not orders.drain.startswith("drain-"):
+        found.append(Gate("Cordoned", "the node is cordoned, and not by an update"))
+    for condition in (node.get("status") or {}).get("conditions") or ():
+        kind, why = condition.get("type"), condition.get("message") or condition.get("reason") or ""
+        if kind not in ("MaintenancePlanned", "MaintenanceInProgress") or condition.get("status") != "True":
+            continue
+        if condition.get("reason") != "UpdateRequested":  # by which an agent says that it is in the line itself
+            found.append(Gate("UnderMaintenance", clean(f"{kind}: {why}")))
+    if (gate := _held(seen.leases.get(name), seen.now)) is not None:
+        found.append(gate)
+    return sorted(set(found))
+
+
+def _held(data: Object | None, now: float | None) -> Gate | None:
+    if data is None:
+        return None
+    lease = read_lease(data)
+    over = lease.expires is not None and now is not None and lease.expires < now
+    who = lease.notes.get("requester") or lease.identity
+    updating = who == HOLDER and not is_maintenance(lease.notes.get("operation", ""))
+    if not lease.identity or over or updating:
+        return None
+    why = f": {lease.notes['reason']}" if lease.notes.get("reason") else ""
+    since = f" since {lease.acquired}" if lease.acquired else ""
+    return Gate("LeaseHeld", clean(f"{who} holds the node lease{since}{why}"))
+
+
+def fleet_to_dict(fleet: Fleet, unknown: Sequence[str]) -> dict[str, Any]:
+    """``unknown`` says what could not be read, so that flags may be missing."""
+    return {
+        "schema": SCHEMA,
+        "complete": fleet.complete,
+        "pools": [
+            {
+                "name": pool.name,
+                "target": pool.target,
+                "paused": pool.paused,
+                "complete": pool.complete,
+                "troubles": list(pool.troubles),
+                "nodes": len(pool.members),
+                **{str(progress): len(pool.having(progress)) for progress in Progress},
+                "flagged": len(pool.flagged),
+                "members": [
+                    {
+                        "name": member.name,
+                        "progress": str(member.progress),
+                        "current": member.current,
+                        "desired": member.desired,
+                        "target": member.target,
+                        "state": member.state,
+                        "reason": member.reason,
+                        "flags": [{"reason": gate.reason, "message": gate.message} for gate in member.flags],
+                    }
+                    for member in pool.members
+                ],
+            }
+            for pool in fleet.pools
+        ],
+        "unmanaged": list(fleet.unmanaged),
+        "unknown": list(unknown),
+    }

@@ -1,0 +1,57 @@
+"""Reads what a fleet is judged by (``core/fleet.py``), once, with the rights of whoever asks.
+
+Nodes must be readable. Pools may be missing, and who asks may not be allowed to see leases or maintenances: that is
+said beside the answer, because then flags are missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from nodeagent.core.fleet import Seen
+from nodeagent.core.kubetime import Uncertain
+from nodeagent.core.ports import Clock
+from nodeagent.kube.client import KubeClient, Object
+from nodeagent.kube.errors import Forbidden, NotFound
+from nodeagent.kube.gates import MAINTENANCES
+
+__all__ = ["POOLS", "look"]
+
+POOLS: Final = "/apis/machineconfiguration.openshift.io/v1/machineconfigpools"
+PREFIX: Final = "node-"
+
+
+async def look(client: KubeClient, clock: Clock, *, namespace: str) -> tuple[Seen, Sequence[str]]:
+    """What was seen, and in words what could not be. ``namespace`` is that of the node leases. Raises what the client
+    raises; ``Forbidden`` only for nodes and pools, without which there is no answer."""
+    unknown: list[str] = []
+    nodes = await client.items("/api/v1/nodes")
+    pools = await _there(client, POOLS)
+    leases = await _seen(client, f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases", unknown)
+    maintenances = await _seen(client, MAINTENANCES, unknown)
+    try:
+        now = client.server_clock.earliest(clock.monotonic())
+    except Uncertain:
+        now = None
+    return Seen(nodes, pools, _by_node(leases), maintenances, now), unknown
+
+
+async def _there(client: KubeClient, path: str) -> list[Object]:
+    try:
+        return await client.items(path)
+    except NotFound:  # the cluster does not have this kind
+        return []
+
+
+async def _seen(client: KubeClient, path: str, unknown: list[str]) -> list[Object]:
+    try:
+        return await _there(client, path)
+    except Forbidden as error:
+        unknown.append(error.message)
+        return []
+
+
+def _by_node(leases: Sequence[Object]) -> Mapping[str, Mapping[str, Any]]:
+    names = [(str(lease["metadata"]["name"]), lease) for lease in leases]
+    return {name.removeprefix(PREFIX): lease for name, lease in names if name.startswith(PREFIX)}

@@ -1,0 +1,145 @@
+"""`nodeagent fleet status` against a server with a few nodes: what is printed, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nodeagent.cli.main import main
+from tests.core.test_fleet import A, B, lease, node, pool
+from tests.kube.server import CUT, Answer, Request, Server, serving
+from tests.kube.test_client import kubeconfig
+
+POOLS = "/apis/machineconfiguration.openshift.io/v1/machineconfigpools"
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/medik8s-leases/leases"
+
+
+@dataclass
+class Api:
+    """Lists by path; what is not there is 404."""
+
+    lists: dict[str, Any] = field(default_factory=dict)
+    away: bool = False
+
+    def __call__(self, request: Request) -> Any:
+        if self.away:
+            return CUT
+        found = self.lists.get(request.target.partition("?")[0], Answer(404, {"message": "not found"}))
+        return found if isinstance(found, Answer) else Answer(body={"items": found})
+
+
+@dataclass
+class Fleet:
+    api: Api
+    server: Server
+    path: Path
+
+    async def status(self, *words: str) -> int:
+        """In a thread: the command has a loop of its own, and the server has ours."""
+        return await asyncio.to_thread(main, ["fleet", "status", "--kubeconfig", str(self.path), *words])
+
+
+@pytest.fixture
+async def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Fleet]:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setattr("nodeagent.kube.client.FIRST_PAUSE", 0.01)
+    async with serving(Answer()) as server:
+        server.answer = api = Api()
+        yield Fleet(api, server, kubeconfig(tmp_path, f"http://127.0.0.1:{server.port}", token="very-secret"))
+
+
+def nodes(*found: dict[str, Any]) -> dict[str, Any]:
+    return {"/api/v1/nodes": list(found)}
+
+
+async def test_complete(fleet: Fleet, capsys: pytest.CaptureFixture[str]) -> None:
+    fleet.api.lists = nodes(node("w1", B), node("w2", B)) | {POOLS: [pool("worker", B)]}
+    assert await fleet.status() == 0
+    assert capsys.readouterr().out == (
+        "POOL    CONFIG      NODES  UPDATED  UPDATING  PENDING  DEGRADED  FLAGGED  STATE\n"
+        "worker  rendered-b      2        2         0        0         0        0  complete\n"
+        "\n"
+        "every node of every pool runs what it should\n"
+    )
+
+
+async def test_in_the_middle(fleet: Fleet, capsys: pytest.CaptureFixture[str]) -> None:
+    waiting = node("w2", A, B, "Working", notes={"machineconfiguration.openshift.io/reason": "LeaseHeld: jane\x1b[2J"})
+    fleet.api.lists = nodes(
+        node("cp1", roles=("master",)), node("w1", B), waiting, node("w3", unschedulable=True), node("x", roles=())
+    ) | {
+        POOLS: [pool("worker", B, paused=True), pool("master")],
+        LEASES: [{**lease("jane/1", seconds=10**9, requester="jane"), "metadata": {"name": "node-w2"}}],
+    }
+    assert await fleet.status() == 4
+    assert capsys.readouterr().out.splitlines() == [
+        "POOL    CONFIG      NODES  UPDATED  UPDATING  PENDING  DEGRADED  FLAGGED  STATE",
+        "master  rendered-a      1        1         0        0         0        0  complete",
+        "worker  rendered-b      3        1         1        1         0        2  not complete, paused",
+        "",
+        "NODE  POOL    PROGRESS  CONFIG                    WHY",
+        "w2    worker  updating  rendered-a -> rendered-b  LeaseHeld: jane [2J; LeaseHeld: jane/1 holds the node lease",
+        "w3    worker  pending   rendered-a -> rendered-b  Cordoned: the node is cordoned, and not by an update",
+        "",
+        "paused: worker",
+        "in no pool: x",
+        "1 of 2 pools is not complete",
+    ]
+
+
+async def test_degraded(fleet: Fleet, capsys: pytest.CaptureFixture[str]) -> None:
+    fleet.api.lists = nodes(node("w1", A, B, "Degraded"), node("w2", A, B, "Working")) | {POOLS: [pool("worker", B)]}
+    assert await fleet.status("--json") == 1
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["schema"], answer["complete"]) == ("nodeagent/fleet/v1", False)
+    assert answer["pools"][0]["degraded"] == 1
+
+
+async def test_what_may_not_be_read_is_said(fleet: Fleet, capsys: pytest.CaptureFixture[str]) -> None:
+    denied = Answer(403, {"message": "cannot list leases"})
+    fleet.api.lists = nodes(node("w1")) | {LEASES: denied}
+    assert await fleet.status() == 0
+    assert "not known, so flags may be missing: " in (printed := capsys.readouterr().out)
+    assert "cannot list leases" in printed
+    fleet.api.lists = {"/api/v1/nodes": denied}
+    assert await fleet.status() == 4
+    assert capsys.readouterr().err.splitlines() == [
+        "nodeagent: KubeForbidden: GET /api/v1/nodes: cannot list leases",
+        "hint: ask for the role of packaging/kubernetes/fleet-viewer.yaml",
+    ]
+
+
+async def test_a_fleet_of_nobody_is_not_complete(fleet: Fleet, capsys: pytest.CaptureFixture[str]) -> None:
+    fleet.api.lists = nodes(node("x", "", "", ""))
+    assert await fleet.status("--json") == 4
+    assert json.loads(capsys.readouterr().err)["reason"] == "NoFleet"
+
+
+async def test_a_server_that_is_away(fleet: Fleet, capsys: pytest.CaptureFixture[str]) -> None:
+    fleet.api.away = True
+    assert await fleet.status() == 5
+    printed = capsys.readouterr().err
+    assert printed.startswith("nodeagent: KubeUnreachable: ")
+    assert "very-secret" not in printed
+
+
+async def test_which_kubeconfig(
+    fleet: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fleet.api.lists = nodes(node("w1"))
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    assert await asyncio.to_thread(main, ["fleet", "status"]) == 2
+    assert "KubeconfigInvalid: there is no kubeconfig in ~/.kube/config" in capsys.readouterr().err
+    monkeypatch.setenv("KUBECONFIG", f"{tmp_path}/missing:{fleet.path}")
+    assert await asyncio.to_thread(main, ["fleet", "status"]) == 0
+    monkeypatch.setenv("KUBECONFIG", f"{tmp_path}/missing")
+    assert await asyncio.to_thread(main, ["fleet", "status"]) == 2
+    assert await fleet.status("--context", "other") == 1
+    assert "KubeconfigInvalid" in capsys.readouterr().err
