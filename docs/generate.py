@@ -212,7 +212,7 @@ def bounds(kind: Any) -> str:
     if base is float:
         return f"{meta.ge} to {meta.le} s"
     if base is int:
-        return f"{meta.ge} to {meta.le} {'nodes' if meta.description else 'MiB'}"
+        return f"{meta.ge} to {meta.le} {meta.description.rpartition(' of ')[2] if meta.description else 'MiB'}"
     if meta.description:
         return str(meta.description)
     return {r"^/[^\x00-\x1f]*$": "a path", r"^(/[^\x00-\x1f]*)?$": 'a path, or ""'}.get(meta.pattern, "a host name")

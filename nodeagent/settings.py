@@ -30,6 +30,7 @@ from nodeagent.settings_cluster import (
     SlotSettings,
     WindowSettings,
 )
+from nodeagent.settings_fence import FenceSettings
 
 __all__ = [
     "DIRECTORIES",
@@ -191,6 +192,7 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     slots: SlotSettings = SlotSettings()
     windows: WindowSettings = WindowSettings()
     etcd: EtcdSettings = EtcdSettings()
+    fence: FenceSettings = FenceSettings()
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,7 +54,7 @@ LIKE_THE_AGENT = (
     "MemoryDenyWriteExecute=yes",
     "SystemCallFilter=@system-service",
     "SystemCallErrorNumber=EPERM",
-    "CapabilityBoundingSet=CAP_CHOWN CAP_DAC_OVERRIDE CAP_FOWNER CAP_FSETID CAP_AUDIT_WRITE",
+    "CapabilityBoundingSet=CAP_CHOWN CAP_DAC_OVERRIDE CAP_FOWNER CAP_FSETID CAP_AUDIT_WRITE CAP_SYS_NICE",
     "RestrictAddressFamilies=AF_UNIX AF_NETLINK AF_INET AF_INET6",
     "UMask=0077",
 )

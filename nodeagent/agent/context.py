@@ -13,6 +13,7 @@ from nodeagent.core.machineconfig import MachineConfig
 from nodeagent.core.phase import Phase
 from nodeagent.core.ports import (
     Clock,
+    Fence,
     Files,
     Gates,
     Guard,
@@ -59,6 +60,7 @@ class Ports:
     clock: Clock
     reporter: Reporter
     fleet: Fleet = Fleet()
+    fence: Fence | None = None  # None: what is staged writes as fast as it can
 
 
 @dataclass(frozen=True, slots=True)

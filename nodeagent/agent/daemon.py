@@ -17,6 +17,7 @@ from nodeagent import __version__, log
 from nodeagent.agent.api import Api
 from nodeagent.agent.context import Limits, Ports
 from nodeagent.agent.deployments import Os
+from nodeagent.agent.fencing import HostFence
 from nodeagent.agent.fleet import Others, others, schedule
 from nodeagent.agent.loop import Loop
 from nodeagent.agent.maintenance import Keeper
@@ -107,8 +108,10 @@ class Daemon:
         report: Report,
         others: Others,
         windows: Schedule | None,
+        fence: HostFence,
     ) -> None:
         self.settings = settings
+        self.fence = fence
         self.store = store
         self.others = others
         self.windows = windows
@@ -128,6 +131,7 @@ class Daemon:
             clock=clock,
             reporter=report,
             fleet=others.fleet,
+            fence=fence,
         )
         self.report = report
         self.metrics = Metrics(store, clock, settings.metrics.file)
@@ -186,6 +190,7 @@ class Daemon:
         self.others.use(settings)
         self.settings = settings
         self.metrics.use(settings.metrics.file)
+        self.fence.use(settings.fence)
         log.setup(settings.log.level)
         self.loop.executor.limits = limits(settings, self.windows)
         self.loop.preflight = self._preflight()
@@ -288,6 +293,8 @@ async def _stop_signals() -> AsyncIterator[asyncio.Event]:
 async def run(settings: Settings, notifier: Notifier) -> None:
     """Until SIGTERM. Raises ``AgentError`` for what makes it pointless to start or to go on."""
     async with _stop_signals() as stop, Bus() as bus:
+        fence = HostFence(bus, settings.fence, SystemClock(), Path(settings.state_dir))
+        await fence.recover()
         report = Report(Status())
         store = SqliteStore(Path(settings.state_dir) / "state.db")
         await store.open()
@@ -307,7 +314,7 @@ async def run(settings: Settings, notifier: Notifier) -> None:
                 tell=_tell_drain(report, settings.drain.timeout),
             )
             windows = await asyncio.to_thread(schedule, settings.windows)
-            daemon = Daemon(settings, store, units, power, os, report, say, windows)
+            daemon = Daemon(settings, store, units, power, os, report, say, windows, fence)
             report.status = await daemon.first_status()
             await daemon.sweep()
             report.add(to_journal)

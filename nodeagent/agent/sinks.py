@@ -36,6 +36,8 @@ def sentence(event: Event, status: Status) -> str:
             return f"{step} failed: {event.message}"
         case EventKind.STAGING:
             return f"staging: {step}{_parts(event)}"
+        case EventKind.FENCE:
+            return f"fence: {event.message}"
         case EventKind.DEPLOYMENTS:
             return "deployments, in boot order: " + "; ".join(map(_deployment, status.deployments))
         case EventKind.FALLBACK:
@@ -88,6 +90,8 @@ def _priority(event: Event) -> int | None:
 
 
 def to_journal(event: Event, status: Status) -> None:
+    if event.kind is EventKind.FENCE and not event.message:
+        return  # numbers, each second
     step = event.step
     log.event(
         event.kind,

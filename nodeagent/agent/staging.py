@@ -20,6 +20,7 @@ from nodeagent.agent.leasing import still_ours
 from nodeagent.core.backoff import delays
 from nodeagent.core.deployment import Deployment, OsTarget, StageProgress
 from nodeagent.core.events import EventKind, StepProgress
+from nodeagent.core.fence.view import FenceTold
 from nodeagent.domains.pull_secret import credentials_of
 from nodeagent.errors import Retryable, Unreachable
 
@@ -127,11 +128,21 @@ async def _try(ports: Ports, update: Update, os: Os, target: OsTarget) -> Deploy
     credentials = credentials_of(update.new)
     for _ in range(STAGE_TRIES - 1):
         try:
-            return await os.stage(target, credentials=credentials, replace=update.record.staged, tell=teller)
+            async with _fenced(ports, update):
+                return await os.stage(target, credentials=credentials, replace=update.record.staged, tell=teller)
         except Retryable as error:
             narrate(ports, update, EventKind.WARNING, f"trying again: {error}", reason=error.reason)
             await asyncio.sleep(next(pauses))
-    return await os.stage(target, credentials=credentials, replace=update.record.staged, tell=teller)
+    async with _fenced(ports, update):
+        return await os.stage(target, credentials=credentials, replace=update.record.staged, tell=teller)
+
+
+def _fenced(ports: Ports, update: Update) -> contextlib.AbstractAsyncContextManager[None]:
+    def tell(told: FenceTold) -> None:
+        kind = EventKind.WARNING if told.bad else EventKind.FENCE
+        narrate(ports, update, kind, told.message, reason=told.reason, fence=told.view, often=told.often)
+
+    return contextlib.nullcontext() if ports.fence is None else ports.fence.around(tell)
 
 
 class _Teller:

@@ -45,11 +45,25 @@ def _rows(status: dict[str, Any], now: datetime, *, bar: bool) -> Iterator[tuple
     for deployment in status["deployments"]:
         yield "deployment", _deployment(deployment)
     if fence := status["fence"]:
-        yield "fence", f"writes at most {fence['write_bps'] / 1e6:.0f} MB/s, victims' p99 {fence['victim_p99_ms']} ms"
+        yield "fence", printable(_fence(fence))
     if status["update_id"]:
         yield "update", paint(status["update_id"], DIM)
     if status["daemon"] != "running":
         yield "daemon", paint("stopped", WARN) + "; this is what its record says. Start it: systemctl start nodeagent"
+
+
+def _fence(fence: dict[str, Any]) -> str:
+    """Only the first three keys are of the contract; an older daemon sends no more."""
+    if not fence["active"]:
+        return f"not up: {fence.get('message', '')}"
+    cap = (
+        "writes are not capped" if fence["write_bps"] is None else f"writes at most {fence['write_bps'] / 1e6:.0f} MB/s"
+    )
+    p99 = "" if fence["victim_p99_ms"] is None else f", victims' p99 {fence['victim_p99_ms']} ms"
+    if "exceedances" not in fence:
+        return cap + p99
+    slow = f", {fence['exceedances']} slow" if fence["exceedances"] else ""
+    return f"{cap}{p99}{slow}, capped for {fence['throttled_seconds']:.0f} s ({fence['reason']}: {fence['message']})"
 
 
 def _style(phase: str, reason: str) -> str:

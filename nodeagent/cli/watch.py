@@ -21,7 +21,7 @@ Show = Callable[[dict[str, Any]], None]
 def watch(*, as_json: bool) -> int:
     """Until interrupted, which is how one leaves it: 0."""
     with ExitStack() as stack:
-        show = emit if as_json else _live(stack) if on_terminal() else _line
+        show = emit if as_json else _live(stack) if on_terminal() else _lines()
         with suppress(KeyboardInterrupt):
             ask(lambda client: _follow(client, show))
     return 0
@@ -39,10 +39,19 @@ async def _follow(client: Client, show: Show) -> None:
             show(last)
 
 
-def _line(status: dict[str, Any]) -> None:
-    now = local_now()
-    text = progress_line(status) if status["daemon"] == "running" else "the daemon does not run"
-    print(f"{clock(now.isoformat(), now)}  {text}", flush=True)
+def _lines() -> Show:
+    last = ""
+
+    def show(status: dict[str, Any]) -> None:
+        """A line for what it says: most news are numbers that are not in it."""
+        nonlocal last
+        now = local_now()
+        text = progress_line(status) if status["daemon"] == "running" else "the daemon does not run"
+        if text != last:
+            print(f"{clock(now.isoformat(), now)}  {text}", flush=True)
+        last = text
+
+    return show
 
 
 def _live(stack: ExitStack) -> Show:

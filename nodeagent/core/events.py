@@ -21,6 +21,7 @@ class EventKind(StrEnum):
     STEP_SKIPPED = "step-skipped"
     STEP_FAILED = "step-failed"
     STAGING = "staging"  # how far the OS is staged; fields["often"]: not worth a line in the journal
+    FENCE = "fence"  # fields["fence"] is how it stands, or None; without a message only numbers changed
     DEPLOYMENTS = "deployments"  # fields["deployments"] is the boot order as it is now
     WAITING = "waiting"  # somebody else is in the way; message says who
     FALLBACK = "fallback"  # we reboot because an action failed

@@ -13,6 +13,7 @@ from typing import Protocol
 
 from nodeagent.core.deployment import Deployment, OsTarget, StageProgress
 from nodeagent.core.events import Event
+from nodeagent.core.fence.view import FenceTold
 from nodeagent.core.machineconfig import ConfigSource, MachineConfig
 from nodeagent.core.record import Record
 from nodeagent.core.tree import Node
@@ -21,6 +22,7 @@ from nodeagent.errors import Problem
 __all__ = [
     "Clock",
     "Deployments",
+    "Fence",
     "Files",
     "Gates",
     "Guard",
@@ -213,6 +215,15 @@ class Deployments(Protocol):
 
     async def finalize_failure(self) -> str:
         """What went wrong when the last shutdown finalized a deployment, "" if nothing did."""
+        ...
+
+
+class Fence(Protocol):
+    """Keeps what is staged from hurting others on the same disk."""
+
+    def around(self, tell: Callable[[FenceTold], None]) -> AbstractAsyncContextManager[None]:
+        """Up inside, gone afterwards, whatever ends it. Raises nothing of its own: without a fence the block runs
+        all the same."""
         ...
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from nodeagent.core.deployment import Deployment
 from nodeagent.core.drain import Remaining
 from nodeagent.core.events import Event, EventKind, StepProgress
+from nodeagent.core.fence.view import FenceView, fence_to_dict
 from nodeagent.core.maintenance import MAINTENANCE, Maintenance, State, is_maintenance
 from nodeagent.core.phase import Phase
 from nodeagent.core.ports import Holder
@@ -45,6 +46,7 @@ class Status:
     backend: str = "local"
     lease: Holder | None = None
     deployments: Sequence[Deployment] = ()
+    fence: FenceView | None = None
     remaining: Sequence[Remaining] | None = None  # of the drain; None while there is none
     drain_by: str = ""  # when the drain is given up; RFC 3339
     drained: bool = False  # for the update that is under way
@@ -65,6 +67,8 @@ def fold(status: Status, event: Event) -> Status:
     if event.kind is EventKind.DRAIN:
         by = str(event.fields.get("by", ""))
         return replace(status, remaining=tuple(event.fields.get("remaining", ())), drain_by=by)
+    if event.kind is EventKind.FENCE:
+        return replace(status, fence=event.fields.get("fence"))
     if event.kind is EventKind.DEPLOYMENTS:
         return replace(status, deployments=tuple(event.fields.get("deployments", ())))
     named = replace(
@@ -140,7 +144,7 @@ def _maintenance(status: Status) -> Mapping[str, Any] | None:
 
 
 def status_to_dict(status: Status, *, daemon: str) -> dict[str, Any]:
-    """The contract's object. ``drain`` and ``fence`` are null until their parts exist here."""
+    """The contract's object."""
     step: Mapping[str, Any] | None = None
     if status.step is not None:
         step = {
@@ -183,7 +187,7 @@ def status_to_dict(status: Status, *, daemon: str) -> dict[str, Any]:
         ],
         "lease": lease,
         "drain": {"remaining": [asdict(pod) for pod in status.remaining]} if status.remaining is not None else None,
-        "fence": None,
+        "fence": None if status.fence is None else fence_to_dict(status.fence),
         "maintenance": _maintenance(status),
         "daemon": daemon,
     }

@@ -33,6 +33,7 @@ MESSAGES: Mapping[EventKind, Message] = MappingProxyType(
         EventKind.STEP_SKIPPED: Message("f03134c78d124a5cb791b72e13fceed5", DEBUG),
         EventKind.STEP_FAILED: Message("997f6ee1f2754e11bbf3fd64c55508a3", ERROR),
         EventKind.STAGING: Message("132f39b47d5040ff83e78b278a068ad2", INFO),
+        EventKind.FENCE: Message("f2bcee58086f48db9efe15966b0e74de", INFO),
         EventKind.DEPLOYMENTS: Message("81a26c07e5c84efc8f1aeabc4df03a1f", INFO),
         EventKind.DRAIN: Message("0863024d107b49b1bcfdbad7e246d977", INFO),
         EventKind.WAITING: Message("fcd2e72b137741b99207ed61c2fe5b2e", NOTICE),

@@ -15,6 +15,7 @@ from nodeagent.agent.preflight import Desired, Preflight
 from nodeagent.core.machineconfig import ConfigSource, FileEntry, MachineConfig, UnitEntry, UserEntry
 from nodeagent.core.phase import Phase
 from nodeagent.core.policy import DAEMON_RELOAD, DRAIN, NONE, Entry, Policy, reload, restart
+from nodeagent.core.ports import Fence
 from nodeagent.core.record import Record, record_from_dict
 from nodeagent.domains import default_policy
 from tests.agent.fakes import (
@@ -58,6 +59,7 @@ class Host:
     configs: dict[str, MachineConfig] = field(default_factory=dict)
     wanted: str = ""
     loop: Loop | None = None
+    fence: Fence | None = None
 
     def want(self, config: MachineConfig) -> None:
         digest = hashlib.sha256(repr(config).encode() + config.name.encode()).hexdigest()
@@ -93,6 +95,7 @@ class Host:
             None,
             FakeClock(world),
             FakeReporter(world),
+            fence=self.fence,
         )
 
     def build(self) -> Loop:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["FenceView", "fence_to_dict", "p99_of", "summary"]
+__all__ = ["FenceTold", "FenceView", "fence_to_dict", "p99_of", "summary"]
 
 _MS = 1000
 _LEAST = 50
@@ -37,6 +37,18 @@ class FenceView:
     """Who spoke for the victim last, a word of ``signals.Source``; "" for nobody."""
     missing: tuple[str, ...] = ()
     """What it has to do without, in words."""
+
+
+@dataclass(frozen=True, slots=True)
+class FenceTold:
+    """What is said of it. ``view`` None: it is gone. No ``message``: only numbers changed. ``often``: not worth a line
+    in the journal, except for who looks into it; ``bad``: somebody has to look."""
+
+    view: FenceView | None
+    message: str = ""
+    reason: str = ""
+    often: bool = False
+    bad: bool = False
 
 
 def p99_of(latencies: Sequence[float]) -> float | None:

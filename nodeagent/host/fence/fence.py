@@ -119,6 +119,8 @@ async def fenced(
             stack.push_async_callback(_stopped, task)
         except AgentError as error:
             fence.say(replace(fence.view, active=False, reason=error.reason, message=error.message))
+        except Exception as error:  # noqa: BLE001 - as in _Turns.run
+            fence.say(_failed(fence.view, error))
         yield fence
 
 
@@ -144,8 +146,7 @@ class _Turns:
                 await self._turn()
         except Exception as error:  # noqa: BLE001 - the update goes on without a fence, whatever it is
             self._fence.left = await self._hands.restore()
-            message = f"{type(error).__name__}: {error}"
-            self._fence.say(replace(self._fence.view, active=False, reason="FenceFailed", message=message))
+            self._fence.say(_failed(self._fence.view, error))
 
     async def _turn(self) -> None:
         brake = self._state.decision.limits.brake
@@ -183,6 +184,10 @@ class _Turns:
         )
 
 
+def _failed(view: FenceView, error: Exception) -> FenceView:
+    return replace(view, active=False, reason="FenceFailed", message=f"{type(error).__name__}: {error}")
+
+
 def _capped(view: FenceView) -> bool:
     return view.active and view.write_bps is not None
 
@@ -215,8 +220,10 @@ async def _put_back(fence: Fence, hands: Hands) -> None:
             await asyncio.wait({task}, timeout=left)
         except asyncio.CancelledError:
             cancelled = True
-    if task.done():
+    if task.done() and (error := task.exception()) is None:
         fence.left = task.result()
+    elif task.done():
+        fence.left = [f"{type(error).__name__}: {error}"]
     else:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)

@@ -1,4 +1,7 @@
-"""Whom the fence protects, and how it is heard: etcd on this host, or whatever a caller puts in its place."""
+"""Whom the fence protects, and how it is heard: etcd on this host, or whatever a caller puts in its place.
+
+What looks for etcd is imported when somebody looks: most hosts never stage anything, and have none.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,15 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from nodeagent.errors import Retryable, Terminal
-from nodeagent.host.etcd.detect import DATA, Found, detect
-from nodeagent.host.etcd.options import Options, metrics_urls
 from nodeagent.host.http import HttpFault, request, tls_context
+
+if TYPE_CHECKING:
+    from nodeagent.host.etcd.detect import Found
+    from nodeagent.host.etcd.options import Options
 
 __all__ = ["Metrics", "Victim", "cgroup_of", "etcd_metrics", "find_etcd", "processes_named"]
 
@@ -54,6 +59,8 @@ class Metrics:
 
 async def find_etcd(metrics: Metrics = Metrics(), root: Path = Path("/")) -> Victim | None:
     """None if no member is on this host."""
+    from nodeagent.host.etcd.detect import detect
+
     found = await asyncio.to_thread(detect, root)
     if found is None:
         return None
@@ -70,6 +77,8 @@ async def find_etcd(metrics: Metrics = Metrics(), root: Path = Path("/")) -> Vic
 async def etcd_metrics(metrics: Metrics, options: Options) -> Scrape:
     """The first address that answers, for as long as it does. ``Retryable`` (``NoMetrics``) if none does now,
     ``Terminal`` (``EtcdCredentials``) if the certificates cannot be read."""
+    from nodeagent.host.etcd.options import metrics_urls
+
     urls = [metrics.url] if metrics.url else metrics_urls(options)
     tls = None
     if any(urlsplit(url).scheme == "https" for url in urls):
@@ -112,6 +121,8 @@ def _tls(files: tuple[str, str, str]) -> ssl.SSLContext:
 
 def _data_of(found: Found, root: Path) -> Path | None:
     """Through /proc/PID/root it can be seen only by who may trace the process, so the usual places come after it."""
+    from nodeagent.host.etcd.detect import DATA
+
     said = found.options.get("data-dir")
     for path in (*([Path(said)] if said else []), *(root / place for place in DATA)):
         with suppress(OSError):

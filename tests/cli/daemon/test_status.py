@@ -8,9 +8,11 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from nodeagent.core.fence.view import FenceView, fence_to_dict
 from nodeagent.core.machineconfig import ConfigSource
 from nodeagent.core.phase import Phase
 from nodeagent.core.ports import HistoryEntry, Holder
@@ -89,6 +91,21 @@ def test_everything_that_the_contract_allows(cli: Cli, daemon: FakeDaemon) -> No
         "deployment  42.2 cdcdcdcdcdcd (staged, locked)",
         "fence       writes at most 16 MB/s, victims' p99 3.1 ms",
     ]
+
+
+@pytest.mark.parametrize(
+    ("fence", "line"),
+    [
+        ({}, "writes at most 16 MB/s, victims' p99 3.1 ms, capped for 40 s (calm: 0 of 98 fsyncs over 24 ms)"),
+        ({"write_bps": None, "exceedances": 2}, "writes are not capped, victims' p99 3.1 ms, 2 slow, capped for 40 s"),
+        ({"victim_p99_ms": None}, "writes at most 16 MB/s, capped for 40 s"),
+        ({"active": False, "message": "/: on no disk"}, "not up: /: on no disk"),
+    ],
+)
+def test_the_fence(cli: Cli, daemon: FakeDaemon, fence: dict[str, Any], line: str) -> None:
+    view = FenceView(True, "calm", "0 of 98 fsyncs over 24 ms", 16_000_000, 489, 0.0031, 0, 40.4, 61.0, "etcd")
+    daemon.status |= {"fence": {**fence_to_dict(view), **fence}}
+    assert f"fence    {line}" in cli("status").out
 
 
 @pytest.fixture
