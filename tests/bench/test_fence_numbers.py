@@ -107,6 +107,15 @@ def test_a_phase_in_the_report() -> None:
     assert found["etcd"]["backend_commit_p99_ms"] is None
 
 
+def test_others_on_the_disk_are_in_the_report() -> None:
+    made = Phase("B", 0, 0.0, 10.0, 9.0, 7, 3, (), ({}, {}), {"host_waited": 0.0})
+    reads = steady(10, 0.02)
+    found = report.of_phase(made, steady(10), RATE, {"reads": reads, "writes": []})
+    assert found["others"]["reads"] == {"p50_ms": 20.0, "p99_ms": 20.0, "worst_ms": 20.0}
+    assert found["others"]["writes"] is None
+    assert report.of_variants([found])["B"]["others"] == {"reads": found["others"]["reads"]}
+
+
 def run(*, bad: float = 0.05, waited: float = 0.0, idle: tuple[float, float] = (0.005, 0.005)) -> list[report.Json]:
     """Two rounds of A, B, M and C, with a p99 of ``bad`` without a fence."""
     return [

@@ -4,8 +4,8 @@
 
 One boot of a machine whose disk is slowed to what a small cloud disk can do. Prints one JSON object: each phase, each
 variant over all rounds, what makes the run inconclusive, and which aims were reached. With --out there is a picture
-beside it. ``--fast`` leaves the disk as fast as it is, and the fence must then stay out of the way;
-``variants.py`` has the cases beyond A, B, M and C.
+beside it. ``--fast`` leaves the disk as fast as it is, where the fence must stay out of the way; ``--innocent`` has a
+third program on the disk. ``variants.py`` has the cases beyond A, B, M and C.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def main() -> int:
     print(json.dumps(result, indent=2))
     if args.out is not None:
         args.out.mkdir(parents=True, exist_ok=True)
-        name = f"fence-{args.filesystem}{'-fast' if args.fast else ''}"
+        name = f"fence-{args.filesystem}{'-fast' if args.fast else ''}{'-innocent' if args.innocent else ''}"
         (args.out / f"{name}.json").write_text(json.dumps(result, indent=2) + "\n")
         titles = {variant.name: variant.title for variant in VARIANTS.values()}
         drawn = picture(_title(result), result["phases"], entries, titles)
@@ -56,11 +56,11 @@ def measure(args: argparse.Namespace) -> tuple[dict[str, Any], list[Entry]]:
     phases: list[dict[str, Any]] = []
     disk = None if args.fast else Disk()
     with booted(args.filesystem, args.rounds) as (vm, source):
-        bed = Bed(vm, source, disk)
+        bed = Bed(vm, source, disk, innocent=args.innocent)
         bed.make()
 
         def heard(phase: Phase) -> None:
-            phases.append(report.of_phase(phase, bed.entries(), RATE))
+            phases.append(report.of_phase(phase, bed.entries(), RATE, bed.others()))
             say(_line(phases[-1]))
 
         rounds.run(bed, source, variants, args.rounds, args.idle, heard)
@@ -106,6 +106,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--variants", default=",".join(variant.name for variant in HEADLINE), help=", ".join(VARIANTS))
     parser.add_argument("--idle", type=float, default=20.0, help="seconds of an idle phase")
     parser.add_argument("--fast", action="store_true", help="a disk that is not slowed")
+    parser.add_argument("--innocent", action="store_true", help="with a third program on the disk")
     parser.add_argument("--out", type=Path, help="a folder for the JSON and the picture")
     return parser.parse_args()
 

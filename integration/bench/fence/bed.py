@@ -51,6 +51,7 @@ StandardError=file:/run/bench/errors
 ExecStart={command}"""
 _STAGE = f"""\
 Type=oneshot
+RemainAfterExit=yes
 TimeoutStartSec=infinity
 IOAccounting=yes
 PrivateMounts=yes
@@ -81,8 +82,10 @@ class Mark:
 
 
 class Bed:
-    def __init__(self, vm: Vm, source: Source, disk: Disk | None) -> None:
+    def __init__(self, vm: Vm, source: Source, disk: Disk | None, *, innocent: bool = False) -> None:
+        """``innocent``: with a third program on the disk."""
         self.vm = vm
+        self._innocent = innocent
         self._source = source
         self._disk = disk
 
@@ -106,12 +109,18 @@ class Bed:
         )
         self._unit(STAGE, "stages an update", _STAGE)
         self.vm.write(f"{HOME}/stage.env", "COMMITS=\n")
+        self.vm.write(f"{HOME}/stamp", "")
         # Built into the kernels of RHCOS and Fedora CoreOS, a module in Debian's.
         self.vm.run(["modprobe", "mq-deadline"])
         self.vm.run(["mkdir", "-p", "/var/bench"])
         self.vm.run(["systemctl", "daemon-reload"], timeout=60)
         self.vm.run(["systemctl", "start", *VICTIMS, "bench-puts.service"], timeout=120)
-        self.vm.wait_for(lambda: self.mark().etcd, "etcd answers", 60)
+        self.vm.wait_for(lambda: self.mark().etcd, "etcd answers", 120)
+        if self._innocent:
+            files = f"/var/bench/innocent/data {HOME}/reads.bin {HOME}/writes.bin"
+            self._unit("bench-innocent.service", "a third program", f"ExecStart={python} {HOME}/innocent.py {files}")
+            self.vm.run(["systemctl", "start", "bench-innocent.service"])
+            self.vm.wait_for(lambda: self.vm.exists(f"{HOME}/writes.bin"), "the third program runs", 120)
 
     def throttle(self) -> None:
         if self._disk is not None:
@@ -170,14 +179,19 @@ class Bed:
             if variant.realtime_victims:
                 self._program("class.sh", "-c2 -n0", *VICTIMS)
 
-    def stage(self, *, fenced: bool) -> Mapping[str, str]:
-        """Stage and wait. Properties of the service, among them when it ran, in µs."""
-        if fenced:
-            self.vm.run([PYTHON, f"{HOME}/fenced.py", STAGE, f"{HOME}/fence.log"], timeout=STAGE_TIMEOUT)
+    def stage(self, terms: Mapping[str, Any] | None) -> Mapping[str, str]:
+        """Stage and wait, in a fence on these terms if they are not None. Properties of the service, among them when it
+        ran, in µs."""
+        if terms is not None:
+            program = [PYTHON, f"{HOME}/fenced.py", STAGE, f"{HOME}/fence.log", json.dumps(terms)]
+            self.vm.run(program, timeout=STAGE_TIMEOUT)
         else:
             self.vm.run(["systemctl", "start", STAGE], timeout=STAGE_TIMEOUT)
         times = ("ExecMainStartTimestampMonotonic", "ExecMainExitTimestampMonotonic")
-        return self.vm.unit(STAGE, *times, "IOWriteBytes", "IOWriteOperations", "IOReadBytes", "CPUUsageNSec")
+        # It remains, or systemd would forget all of this at once.
+        found = self.vm.unit(STAGE, *times, "IOWriteBytes", "IOWriteOperations")
+        self.vm.run(["systemctl", "stop", STAGE], timeout=60)
+        return found
 
     def fence_log(self) -> list[Mapping[str, Any]]:
         """What the fence of the last staging did, as guest/fenced.py noted it."""
@@ -186,14 +200,17 @@ class Bed:
     # What was measured
 
     def entries(self) -> list[Entry]:
-        return [Entry(*record) for record in struct.iter_unpack("<ddd", self._records("probe.bin"))]
+        return self._records("probe.bin")
 
-    def puts(self) -> list[Entry]:
-        return [Entry(*record) for record in struct.iter_unpack("<ddd", self._records("puts.bin")) if record[2]]
+    def others(self) -> Mapping[str, list[Entry]]:
+        """Puts into etcd, and what the third program did."""
+        names = ("puts", "reads", "writes") if self._innocent else ("puts",)
+        return {name: self._records(f"{name}.bin") for name in names}
 
-    def _records(self, name: str) -> bytes:
+    def _records(self, name: str) -> list[Entry]:
         data = self.vm.read(f"{HOME}/{name}")
-        return data[: len(data) // 24 * 24]
+        whole = struct.iter_unpack("<ddd", data[: len(data) // 24 * 24])
+        return [Entry(due, begun, done) for due, begun, done in whole if done]
 
     # Details
 

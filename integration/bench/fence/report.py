@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from integration.bench.fence.rounds import Phase
-from integration.bench.fence.stats import Entry, between, histogram_quantile, median, summary
+from integration.bench.fence.stats import Entry, between, histogram_quantile, median, quantile, summary
 
 __all__ = ["AIMS", "aims", "doubts", "of_phase", "of_variants"]
 
@@ -30,7 +30,10 @@ AIMS: Mapping[str, Mapping[str, float]] = {
 Json = dict[str, Any]
 
 
-def of_phase(phase: Phase, entries: Sequence[Entry], rate: float) -> Json:
+def of_phase(
+    phase: Phase, entries: Sequence[Entry], rate: float, others: Mapping[str, Sequence[Entry]] | None = None
+) -> Json:
+    """``others``: what else was timed, by name; each gets three numbers."""
     found = summary(between(entries, phase.begin, phase.end), rate)
     before, after = phase.etcd
     etcd = {
@@ -59,6 +62,7 @@ def of_phase(phase: Phase, entries: Sequence[Entry], rate: float) -> Json:
         "over_ms": dict(found.over),
         "harm_s": round(found.harm, 3),
         "etcd": {**etcd, **counts},
+        "others": {name: _three(between(some, phase.begin, phase.end)) for name, some in (others or {}).items()},
         "fence": list(phase.fence),
         "noise": {name: round(value, 3) for name, value in phase.noise.items()},
     }
@@ -85,6 +89,7 @@ def of_variants(phases: Sequence[Json]) -> dict[str, Json]:
         for key in ("wal_fsync_p99_ms", "backend_commit_p99_ms"):
             known = [phase["etcd"][key] for phase in mine if phase["etcd"][key] is not None]
             row[key] = median(known) if known else None
+        row["others"] = _others(mine)
         row["leader_changes"] = sum(phase["etcd"].get("leader_changes_seen", 0) for phase in mine)
         found[name] = row
     return found
@@ -128,6 +133,25 @@ def aims(filesystem: str, variants: Mapping[str, Json], fenced: str = "C", other
         }
         for name, aim in AIMS[filesystem].items()
     }
+
+
+def _three(entries: Sequence[Entry]) -> Json | None:
+    if not entries:
+        return None
+    latencies = [entry.latency for entry in entries]
+    return {"p50_ms": _ms(median(latencies)), "p99_ms": _ms(quantile(latencies, 0.99)), "worst_ms": _ms(max(latencies))}
+
+
+def _others(phases: Sequence[Json]) -> Json:
+    """Medians over the rounds, and the worst of all."""
+    names = phases[0].get("others", {})
+    found = {}
+    for name in names:
+        known = [phase["others"][name] for phase in phases if phase["others"][name] is not None]
+        if known:
+            middle = {key: median([each[key] for each in known]) for key in ("p50_ms", "p99_ms")}
+            found[name] = {**middle, "worst_ms": max(each["worst_ms"] for each in known)}
+    return found
 
 
 def _ratio(phases: Sequence[Json], mine: Sequence[Json], other: str, key: str) -> float | None:

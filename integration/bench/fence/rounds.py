@@ -64,10 +64,10 @@ def _phase(bed: Bed, source: Source, variant: Variant, number: int, idle: float)
     with bed.prepared(variant, source.rounds[number % len(source.rounds)]):
         time.sleep(1.0)
         before = bed.mark()
-        staged = bed.stage(fenced=variant.fence)
+        staged = bed.stage(variant.fence)
         time.sleep(TAIL)
         after = bed.mark()
-    return _of(variant, number, before, after, staged, bed.fence_log() if variant.fence else ())
+    return _of(variant, number, before, after, staged, bed.fence_log() if variant.fence is not None else ())
 
 
 def _of(

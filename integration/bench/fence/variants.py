@@ -7,7 +7,9 @@ rest takes one part out, or holds one alone.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 __all__ = ["FENCED", "HEADLINE", "IDLE", "OTHERS", "UNFENCED", "VARIANTS", "QueueShape", "Variant"]
 
@@ -34,7 +36,8 @@ class Variant:
     write_iops: int | None = None
     write_bps: int | None = None
     memory_high: int | None = None  # bytes
-    fence: bool = False
+    fence: Mapping[str, Any] | None = None
+    """What is other than the defaults of ``nodeagent.host.fence.fence.Terms``; ``bounds`` by name."""
 
 
 IDLE = Variant("A", "idle", stages=False)
@@ -42,7 +45,7 @@ UNFENCED = Variant("B", "unfenced")
 OTHERS = Variant(
     "M", "Nice 10, best-effort 6, per-object-fsync", nice=10, io_class="best-effort", io_priority=6, object_fsync=True
 )
-FENCED = Variant("C", "the fence", object_fsync=True, fence=True)
+FENCED = Variant("C", "the fence, allowed to switch the scheduler", object_fsync=True, fence={"may_switch": True})
 HEADLINE = (IDLE, UNFENCED, OTHERS, FENCED)
 
 _TIGHT = QueueShape(32, 1, "mq-deadline", no_wbt=True)
@@ -104,6 +107,8 @@ VARIANTS = {
             write_iops=160,
             memory_high=256 << 20,
         ),
+        Variant("C-default", "the fence, with the scheduler as it is", object_fsync=True, fence={}),
+        Variant("C-batched", "the fence, without per-object-fsync", fence={"may_switch": True}),
         Variant("fsync", "per-object-fsync alone", object_fsync=True),
         Variant("cap4", "4 MB/s, per-object-fsync", object_fsync=True, write_bps=4_000_000),
         Variant("cap8", "8 MB/s", write_bps=8_000_000),

@@ -1,9 +1,10 @@
 """Runs in the guest, with the package's interpreter: starts a unit inside the fence, and waits until it has ended.
 
-    fenced.py UNIT LOG
+    fenced.py UNIT LOG TERMS
 
-The victim is etcd and, for priorities, the open-loop probe. LOG gets a line of JSON for each change of the limits, with
-the time (monotonic clock), and at the end what could not be put back.
+TERMS is JSON: fields of Terms, and in ``bounds`` those of Bounds. The victim is etcd and, for priorities, the open-loop
+probe. LOG gets a line of JSON for each change of the limits, with the time (monotonic clock), and at the end what could
+not be put back.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from nodeagent.core.fence.bounds import Bounds
 from nodeagent.core.fence.view import FenceView, fence_to_dict
 from nodeagent.host.bus import Bus
 from nodeagent.host.etcd.options import Options
@@ -33,7 +35,8 @@ def victims() -> list[int]:
     return sorted(found, key=lambda pid: Path(f"/proc/{pid}/comm").read_text().strip() != "etcd")
 
 
-async def main(unit: str, log: str) -> int:
+async def main(unit: str, log: str, chosen: dict[str, Any]) -> int:
+    terms = Terms(**{**chosen, "bounds": Bounds(**chosen.get("bounds", {}))})
     lines: list[dict[str, Any]] = []
 
     def tell(view: FenceView) -> None:
@@ -45,7 +48,7 @@ async def main(unit: str, log: str) -> int:
     async with Bus() as bus:
         victim = Victim(Path("/var/bench/etcd"), await etcd_metrics(METRICS, Options()), victims)
         undo = FileUndo(UNDO)
-        async with fenced(unit, victim, bus=bus, undo=undo, terms=Terms(may_switch=True), tell=tell) as fence:
+        async with fenced(unit, victim, bus=bus, undo=undo, terms=terms, tell=tell) as fence:
             started = await asyncio.create_subprocess_exec("systemctl", "start", unit)
             status = await started.wait()
     lines.append(
@@ -56,4 +59,4 @@ async def main(unit: str, log: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(asyncio.run(main(sys.argv[1], sys.argv[2])))
+    sys.exit(asyncio.run(main(sys.argv[1], sys.argv[2], json.loads(sys.argv[3]))))
