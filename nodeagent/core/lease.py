@@ -73,6 +73,12 @@ class NodeLease:
         renewed = parse_time(self.renewed)
         return None if renewed is None or self.duration is None else renewed + self.duration
 
+    @property
+    def said(self) -> Mapping[str, str]:
+        """``notes`` as far as they are the holder's: medik8s leaves those of the one before when it takes a lease."""
+        whose = f"{self.notes.get('requester')}/{self.notes.get('operation')}"
+        return self.notes if self.identity == whose else {}
+
     def is_of(self, claim: Claim) -> bool:
         return self.identity == claim.identity and self.notes.get("instance") == claim.instance
 

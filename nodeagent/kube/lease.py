@@ -153,9 +153,9 @@ class KubeLease:
             return None
         expires = lease.expires if lease.duration != UNTIL_RELEASED else None
         return Holder(
-            name=lease.notes.get("requester") or lease.identity,
-            operation=lease.notes.get("operation", ""),
-            reason=lease.notes.get("reason", ""),
+            name=lease.said.get("requester") or lease.identity,
+            operation=lease.said.get("operation", ""),
+            reason=lease.said.get("reason", ""),
             since=lease.acquired,
             expires=micro_time(expires) if expires is not None else "",
         )
@@ -298,7 +298,7 @@ class KubeLease:
         if token is not None:
             return why_lost(token, lease) == ""
         # A write that we gave up waiting for, and that was done after all: nobody else would give it back.
-        return (lease.notes.get("operation"), lease.notes.get("instance")) == (operation, self._settings.instance)
+        return (lease.said.get("operation"), lease.said.get("instance")) == (operation, self._settings.instance)
 
     async def _delete(self, lease: NodeLease) -> None:
         with suppress(NotFound):
@@ -321,7 +321,7 @@ def _describe(lease: NodeLease | None, standing: Standing) -> str:
     assert lease is not None
     expires = lease.expires
     who = lease.identity or "nobody"
-    reason = f" ({lease.notes['reason']})" if lease.notes.get("reason") else ""
+    reason = f" ({lease.said['reason']})" if lease.said.get("reason") else ""
     since = f", since {lease.acquired}" if lease.acquired else ""
     until = f", until {micro_time(expires)} at most" if expires is not None else ""
     state = "" if standing is Standing.HELD else f"; {standing}"

@@ -33,6 +33,13 @@ OURS = NodeLease("u1", "7", ME.identity, 600.0, micro_time(NOW), micro_time(NOW)
 LONG_AGO = Seen("u1/7", 0.0)
 
 
+def test_notes_that_another_holder_left_are_not_this_ones() -> None:
+    notes = {"requester": "nodeagent", "operation": "op-1", "reason": "update", "instance": "host-a"}
+    assert replace(OURS, notes=notes).said == notes
+    assert replace(NMO, notes=notes).said == {}
+    assert NMO.said == {}
+
+
 def old(lease: NodeLease, age: float) -> NodeLease:
     return replace(lease, renewed=micro_time(NOW - age))
 

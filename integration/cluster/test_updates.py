@@ -1,0 +1,433 @@
+"""Whole updates of a node of the cluster, and what comes in between: maintenances, reboots that nobody planned, others
+that take the node meanwhile, windows that close, a member of etcd that is missed.
+
+Everything that a cluster has of the node is real; the host itself is one in memory (`member`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+import pytest
+
+from integration.cluster.agents import NMO, foreign, lease_of, taken_too_early, written
+from integration.cluster.api import Object
+from integration.cluster.cluster import LEASE_PATH, Cluster
+from integration.cluster.etcd import EtcdCluster, EtcdMember
+from integration.cluster.member import QUICK, Member
+from integration.cluster.test_drain import Scene, hurry
+from integration.cluster.tools import Binaries
+from nodeagent.core.events import EventKind
+from nodeagent.core.phase import Phase
+from nodeagent.core.ports import Inhibitor
+from nodeagent.core.windows import Schedule, weekly
+from nodeagent.host.clock import SystemClock
+from nodeagent.host.etcd.guard import EtcdGuard
+from nodeagent.kube.gates import MACHINES
+from tests.agent.fakes import World
+from tests.agent.harness import config
+from tests.agent.oshost import FIRST, NEW, OLD, os_host
+
+FENCER: Final = "NodeHealthCheck-nhc-worker"
+BEFORE = config("before", {"/etc/app/x": "1"})
+REBOOTS = config("after", {"/etc/app/x": "1", "/etc/unlisted": "2"})  # no policy knows it: drain and reboot
+RESTARTS = config("after", {"/etc/app/x": "2"})
+
+__all__ = ["hurry"]  # a fixture, for every test
+_numbers = itertools.count(1)
+
+
+@dataclass
+class Story(Scene):
+    """A node with pods, and the agent on it. ``member`` is at rest with the config ``before`` at first."""
+
+    member: Member = None  # type: ignore[assignment]
+    life: asyncio.Task[bool] | None = None
+
+    def begin(self) -> None:
+        """The daemon starts."""
+        self.life = asyncio.create_task(self.member.live())
+
+    async def ends(self) -> bool:
+        """This life: True if it came to rest, False if the host went down under it."""
+        assert self.life is not None
+        return await asyncio.wait_for(asyncio.shield(self.life), 90)
+
+    async def kill(self) -> None:
+        assert self.life is not None
+        self.life.cancel()
+        await asyncio.gather(self.life, return_exceptions=True)
+
+    async def power_cut(self) -> None:
+        await self.kill()
+        self.member.world.power_cut()
+
+    async def phase(self, phase: Phase) -> None:
+        async with asyncio.timeout(60):
+            while self.member.phase is not phase:
+                await asyncio.sleep(0.05)
+
+    def lease(self) -> Object | None:
+        return lease_of(self.cluster, self.node)
+
+    def lease_writes(self) -> list[Object]:
+        return [event for name, event in written(self.cluster) if name == f"node-{self.node}"]
+
+    def given_back(self) -> bool:
+        return self.lease() is None and not self.member.cordoned
+
+
+MakeStory = Callable[..., Any]
+
+
+@pytest.fixture
+async def client(cluster: Cluster) -> AsyncIterator[Any]:
+    from integration.cluster.agents import client_of
+
+    async with client_of(cluster) as made:
+        yield made
+
+
+@pytest.fixture
+async def make_story(cluster: Cluster, node: str, client: Any) -> AsyncIterator[MakeStory]:
+    """Keywords are those of a Member. It has the first config, and came to rest."""
+    made: list[tuple[Story, asyncio.Task[None]]] = []
+
+    async def make(*, first: Any = BEFORE, **more: Any) -> Story:
+        namespace = f"story-{next(_numbers)}"
+        cluster.admin.create("/api/v1/namespaces", {"metadata": {"name": namespace}})
+        story = Story(cluster, client, node, namespace)
+        story.member = Member(cluster, node, tell=story.seen.append, **more)
+        made.append((story, asyncio.create_task(story.kubelet())))
+        story.member.want(first)
+        await asyncio.wait_for(story.member.settle(), 60)
+        assert story.member.phase is Phase.IDLE
+        story.member.world.done.clear()
+        story.member.world.events.clear()
+        return story
+
+    yield make
+    for story, kubelet in made:
+        if story.life is not None:
+            await story.kill()
+        kubelet.cancel()
+        await asyncio.gather(kubelet, return_exceptions=True)
+
+
+@pytest.fixture
+async def story(make_story: MakeStory) -> Story:
+    made: Story = await make_story()
+    return made
+
+
+@pytest.fixture(scope="module")
+def members_of_etcd(binaries: Binaries, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdCluster]:
+    made = EtcdCluster(binaries, tmp_path_factory.mktemp("etcd"))
+    try:
+        made.start()
+        yield made
+    finally:
+        made.close()
+
+
+async def test_drained_rebooted_and_given_back(story: Story) -> None:
+    """Case 13: the lease lasts through the reboot and is found again; the node is uncordoned after the verification."""
+    story.pod("web")
+    story.member.want(REBOOTS)
+    story.begin()
+    assert not await story.ends(), "the host goes down"
+    assert story.names() == []
+    assert story.member.cordoned
+    during = story.lease()
+    assert during is not None
+    assert during["spec"]["leaseDurationSeconds"] >= QUICK.boot_cover
+    story.begin()
+    assert await story.ends()
+    assert story.member.outcomes()[-1] == "done"
+    assert story.given_back()
+    verbs = [event["verb"] for event in story.lease_writes()]
+    assert verbs[-1] == "delete"
+    assert verbs.count("delete") == verbs.count("create") == 2, "once for each update"
+    assert taken_too_early(story.cluster, story.node) == []
+
+
+@pytest.mark.parametrize("holder", [NMO, FENCER])
+async def test_nothing_is_begun_while_another_one_has_the_node(story: Story, holder: str) -> None:
+    """Cases 1 and 2."""
+    story.pod("web")
+    before = foreign(story.cluster, story.node, holder=holder)
+    story.member.want(REBOOTS)
+    story.begin()
+    assert holder in await story.member.told(EventKind.WAITING, "LeaseHeld")
+    assert not story.member.cordoned
+    assert story.names() == ["web"]
+    assert story.lease() == before
+    story.cluster.admin.delete(f"{LEASE_PATH}/node-{story.node}")
+    assert not await story.ends()
+
+
+async def test_a_restart_of_the_agent_in_a_drain_goes_on_with_it(story: Story) -> None:
+    """Cases 11 and 12: SIGTERM gives nothing back, and the next process goes on with the same operation."""
+    story.pod("web")
+    story.budget("web-budget", "web", allowed=0)
+    story.member.want(REBOOTS)
+    story.begin()
+    await story.why("web", "web-budget")
+    before, deadline = story.lease(), story.member.record.drain_until
+    await story.kill()
+    assert story.lease() is not None
+    assert story.member.cordoned
+    story.seen.clear()
+    story.begin()
+    await story.why("web", "web-budget")
+    after = story.lease()
+    assert before is not None
+    assert after is not None
+    assert after["spec"]["holderIdentity"] == before["spec"]["holderIdentity"]
+    assert after["metadata"]["uid"] == before["metadata"]["uid"]
+    assert story.member.record.drain_until == deadline, "it does not begin anew"
+    story.budget("web-budget", "web", allowed=1)
+    assert not await story.ends()
+
+
+async def test_a_power_cut_in_a_drain_begins_anew(story: Story) -> None:
+    """Case 14: nothing was written, so the operation ends there, its cordon and its lease are given back, and what is
+    desired now is looked at again, as a new operation."""
+    story.pod("web")
+    story.budget("web-budget", "web", allowed=0)
+    story.member.want(REBOOTS)
+    story.begin()
+    await story.why("web", "web-budget")
+    first = story.member.record.update_id
+    await story.power_cut()
+    assert story.lease() is not None, "nobody else may have a node of which nobody knows how it is"
+    story.member.want(BEFORE)  # meanwhile nobody wants it any more
+    story.begin()
+    assert await story.ends()
+    assert story.given_back()
+    assert story.names() == ["web"], "it was not drained on"
+    assert all(entry.update_id != first for entry in story.member.world.history)
+    assert "/etc/unlisted" not in story.member.world.disk
+
+
+async def test_a_power_cut_in_the_middle_of_actions_holds_the_lease_until_all_is_verified(story: Story) -> None:
+    """Case 14: files are written, so every service has started with them; it is verified, not done again."""
+    unit = story.member.world.units["app.service"]
+    unit.hang = True
+    story.member.want(RESTARTS)
+    story.begin()
+    await story.phase(Phase.ACTING)
+    before = story.lease()
+    await story.power_cut()
+    unit.hang = False
+    story.begin()
+    assert await story.ends()
+    assert story.member.outcomes()[-1] == "done"
+    assert story.given_back()
+    assert before is not None
+    writes = story.lease_writes()
+    made = max(number for number, event in enumerate(writes) if event["verb"] == "create")
+    assert [event["verb"] for event in writes[made:]].count("delete") == 1, "held from before the cut to the end"
+    deleted = writes[-1]
+    assert deleted["verb"] == "delete"
+    assert story.member.world.boot == 2, "nobody rebooted again"
+
+
+async def test_a_boot_that_takes_longer_than_the_lease(story: Story) -> None:
+    """Case 15: who fences the node meanwhile has it; nothing is uncordoned or disrupted until he gives it back."""
+    story.member.want(REBOOTS)
+    story.begin()
+    assert not await story.ends()
+    fencing = foreign(story.cluster, story.node, holder=FENCER)
+    story.begin()
+    message = await story.member.told(EventKind.WAITING, "LeaseHeld")
+    assert FENCER in message
+    assert "stays cordoned until then" in message
+    assert story.lease() == fencing, "what is his is left alone"
+    assert story.member.cordoned
+    story.cluster.admin.delete(f"{LEASE_PATH}/node-{story.node}")
+    assert await story.ends()
+    assert story.given_back()
+    assert story.member.world.boot == 2
+
+
+async def test_a_deployment_that_does_not_boot(make_story: MakeStory) -> None:
+    """Case 16: the boot loader or greenboot went back to the old one. Marked as failed, no second try, and the node is
+    given back, since it is as it was before."""
+    world: World = os_host().world
+    assert world.deployments == [FIRST]
+    story: Story = await make_story(first=OLD, world=world)
+    story.pod("web")
+    story.member.want(NEW)
+    world.boot_menu[2] = FIRST.id
+    lives = 0
+    while True:
+        story.begin()
+        lives += 1
+        if await story.ends():
+            break
+        assert lives < 4
+    entry = story.member.world.history[-1]
+    assert (entry.to_name, entry.outcome) == ("new", "reverted")
+    assert story.member.phase is Phase.DEGRADED
+    assert story.given_back()
+    boots = world.boot
+    for _ in range(2):
+        story.begin()
+        assert await story.ends()
+    assert world.boot == boots
+    assert story.lease() is None
+
+
+async def test_a_node_that_was_made_again_while_the_host_was_down(story: Story) -> None:
+    """Case 17: the token is void; nothing of the old operation is done to the new Node."""
+    story.member.want(REBOOTS)
+    story.begin()
+    assert not await story.ends()
+    story.cluster.admin.delete(story.path)
+    story.cluster.admin.delete(f"{LEASE_PATH}/node-{story.node}")  # what the garbage collector does then
+    story.cluster.node(story.node)
+    story.begin()
+    assert await story.ends()
+    assert story.given_back()
+    assert story.member.world.boot == 2
+    # And the new Node is one like any other: a newer config finds its lease free.
+    story.member.want(config("newer", {"/etc/app/x": "9", "/etc/unlisted": "2"}))
+    story.begin()
+    assert await story.ends()
+    assert story.member.outcomes()[-1] == "done"
+    assert story.lease() is None
+
+
+async def test_a_machine_that_is_deleted_while_its_node_is_drained(story: Story) -> None:
+    """Case 18: nothing is written any more; the node is left to those who take it away."""
+    body = {
+        "apiVersion": "machine.openshift.io/v1beta1",
+        "kind": "Machine",
+        "metadata": {"name": story.node, "finalizers": ["machine.machine.openshift.io"]},
+        "spec": {},
+    }
+    story.cluster.admin.create(MACHINES.format("default", "").rstrip("/"), body)
+    note = {"machine.openshift.io/machine": f"default/{story.node}"}
+    story.cluster.admin.patch(story.path, {"metadata": {"annotations": note}})
+    machine = MACHINES.format("default", story.node)
+    story.pod("web")
+    story.budget("web-budget", "web", allowed=0)
+    story.member.want(REBOOTS)
+    story.begin()
+    await story.why("web", "web-budget")
+    hooks = story.cluster.admin.get(machine)["spec"]["lifecycleHooks"]["preDrain"]
+    assert [hook["name"] for hook in hooks] == ["NodeUpdate"], "it is not deleted under us"
+    story.cluster.admin.delete(machine)
+    story.budget("web-budget", "web", allowed=1)
+    assert await story.ends(), "no reboot"
+    assert "/etc/unlisted" not in story.member.world.disk
+    assert story.given_back()
+    left = story.cluster.admin.get(machine)["spec"].get("lifecycleHooks", {}).get("preDrain") or []
+    assert left == [], "nothing of ours keeps it"
+
+
+def guard_of(member: EtcdMember) -> EtcdGuard:
+    return EtcdGuard(SystemClock(), root=member.host, timeout=2.0)
+
+
+async def test_a_member_of_etcd_that_is_missed(make_story: MakeStory, members_of_etcd: EtcdCluster) -> None:
+    """Case 28: refused before anything is cordoned, while a peer is down; asked again right before the reboot, and the
+    lead is handed on."""
+    etcd = members_of_etcd
+    leader = await asyncio.to_thread(etcd.leader)
+    peer = await asyncio.to_thread(etcd.follower)
+    peer.server.kill()
+    story: Story = await make_story(guard=guard_of(leader))
+    story.pod("web")
+    story.member.want(REBOOTS)
+    story.begin()
+    assert peer.name in await story.member.told(EventKind.WAITING, "EtcdQuorumAtRisk")
+    assert not story.member.cordoned
+    assert story.lease() is None
+    assert story.names() == ["web"]
+    peer.server.start()
+    await asyncio.to_thread(peer.server.wait_ready, 60)
+    assert not await story.ends()
+    assert await asyncio.to_thread(etcd.leader) is not leader
+
+
+async def test_a_peer_of_etcd_that_goes_down_in_the_drain(make_story: MakeStory, members_of_etcd: EtcdCluster) -> None:
+    """Case 28: asked again before the first byte is written; then the node is given back, and it is tried later."""
+    leader = await asyncio.to_thread(members_of_etcd.leader)
+    peer = await asyncio.to_thread(members_of_etcd.follower)
+    story: Story = await make_story(guard=guard_of(leader))
+    story.pod("web")
+    story.budget("web-budget", "web", allowed=0)
+    story.member.want(REBOOTS)
+    story.begin()
+    await story.why("web", "web-budget")
+    peer.server.kill()
+    try:
+        story.budget("web-budget", "web", allowed=1)
+        assert await story.ends()
+    finally:
+        peer.server.start()
+        await asyncio.to_thread(peer.server.wait_ready, 60)
+    assert story.member.record.reason == "EtcdQuorumAtRisk"
+    assert story.given_back()
+    assert "/etc/unlisted" not in story.member.world.disk
+    story.begin()
+    assert not await story.ends()
+
+
+async def test_a_peer_of_etcd_that_goes_down_before_the_reboot(
+    make_story: MakeStory, members_of_etcd: EtcdCluster
+) -> None:
+    """Case 28: asked again right before the reboot, which waits."""
+    leader = await asyncio.to_thread(members_of_etcd.leader)
+    peer = await asyncio.to_thread(members_of_etcd.follower)
+    story: Story = await make_story(guard=guard_of(leader))
+    story.member.world.blockers.append(Inhibitor("backup", "copies", "backup[77]"))
+    story.member.want(REBOOTS)
+    story.begin()
+    await story.member.told(EventKind.WAITING, "RebootBlocked")
+    peer.server.kill()
+    try:
+        story.member.world.blockers.clear()
+        assert peer.name in await story.member.told(EventKind.WAITING, "EtcdQuorumAtRisk")
+        assert story.member.world.boot == 1
+        assert story.lease() is not None
+    finally:
+        peer.server.start()
+        await asyncio.to_thread(peer.server.wait_ready, 60)
+    assert not await story.ends()
+
+
+async def test_a_window_that_closes_in_the_middle_of_a_drain(make_story: MakeStory) -> None:
+    """Case 29: it keeps things from beginning, and interrupts nothing."""
+    now = datetime.now(UTC)  # noqa: TID251 - the test's own
+    start = now - timedelta(minutes=5)
+    window = Schedule(weekly([start.strftime("%a")], start.strftime("%H:%M"), 60), UTC)
+    story: Story = await make_story(limits=replace(QUICK, windows=window))
+    story.pod("web")
+    story.budget("web-budget", "web", allowed=0)
+    story.member.want(REBOOTS)
+    story.begin()
+    await story.why("web", "web-budget")
+    story.member.clock.ahead = timedelta(hours=2)
+    story.budget("web-budget", "web", allowed=1)
+    assert not await story.ends(), "it is drained and rebooted"
+    story.begin()
+    assert await story.ends()
+    assert story.member.outcomes()[-1] == "done"
+    assert story.given_back()
+    story.member.want(config("next", {"/etc/app/x": "3", "/etc/unlisted": "2"}))
+    story.begin()
+    assert "no window is open; the next one opens " in await story.member.told(EventKind.WAITING, "WindowClosed")
+    assert story.lease() is None
+    story.member.clock.ahead = timedelta(0)
+    assert story.member.loop is not None
+    story.member.loop.look_again()
+    assert await story.ends()
+    assert story.member.outcomes()[-1] == "done"
