@@ -56,6 +56,7 @@ from nodeagent.host.store import SqliteStore
 from nodeagent.host.systemd import Systemd
 from nodeagent.host.users import HostUsers
 from nodeagent.settings import Settings, load
+from nodeagent.settings_cluster import DrainSettings
 
 __all__ = ["Daemon", "main", "run"]
 
@@ -248,24 +249,21 @@ class Daemon:
         )
 
 
-def _drain_by(status: Status, timeout: float) -> str:
-    """When a drain is given up. That of a maintenance counts from its beginning."""
-    if status.maintenance is not None and status.phase is not Phase.DRAINING:
-        return status.maintenance.drain_by
-    return later(status.since, timeout) if status.since else ""
-
-
-def _tell_drain(report: Report, timeout: float) -> Callable[[Sequence[Remaining]], None]:
+def _tell_drain(report: Report, settings: Callable[[], DrainSettings]) -> Callable[[Sequence[Remaining]], None]:
     def tell(remaining: Sequence[Remaining]) -> None:
-        status = report.status
+        status, present = report.status, settings()
+        if status.maintenance is not None and status.phase is not Phase.DRAINING:
+            by, then = status.maintenance.drain_by, "the maintenance goes on without the drain"
+        else:
+            by, then = later(status.since, present.timeout), _THEN[present.on_deadline]
         often = status.remaining is not None and len(status.remaining) == len(remaining)
-        by = _drain_by(status, timeout)
-        fields = {"remaining": remaining, "often": often, "left": len(remaining), "by": by}
+        fields = {"remaining": remaining, "often": often, "left": len(remaining), "by": by, "then": then}
         report.emit(Event(EventKind.DRAIN, status.phase, update_id=status.update_id, fields=fields))
 
     return tell
 
 
+_THEN = {"reboot": "the host is rebooted all the same", "abort": "the update is given up and tried again later"}
 _EMPTY = DISRUPTIVE - {Phase.DRAINING}
 
 
@@ -299,6 +297,7 @@ async def run(settings: Settings, notifier: Notifier) -> None:
         store = SqliteStore(Path(settings.state_dir) / "state.db")
         await store.open()
         say: Others | None = None
+        daemon: Daemon | None = None
         try:
             units = Systemd(bus)
             port = await deployments(settings, units)
@@ -311,7 +310,7 @@ async def run(settings: Settings, notifier: Notifier) -> None:
                 SystemClock(),
                 boot_id=power.boot_id(),
                 drives=False,
-                tell=_tell_drain(report, settings.drain.timeout),
+                tell=_tell_drain(report, lambda: (daemon.settings if daemon else settings).drain),
             )
             windows = await asyncio.to_thread(schedule, settings.windows)
             daemon = Daemon(settings, store, units, power, os, report, say, windows, fence)

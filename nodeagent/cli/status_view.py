@@ -7,12 +7,13 @@ from datetime import datetime
 from typing import Any
 
 from nodeagent.cli.output import printable
-from nodeagent.cli.terminal import BAD, DIM, GOOD, STRONG, WARN, ago, clock, paint
+from nodeagent.cli.terminal import BAD, DIM, GOOD, STRONG, WARN, ago, ahead, clock, paint
 from nodeagent.core.hints import hint
 
 __all__ = ["progress_line", "view"]
 
 WIDTH = 24  # of the bar, in characters
+SHOWN = 20  # pods that a drain waits for; those that are blocked come first
 
 
 def view(status: dict[str, Any], now: datetime, *, bar: bool = False) -> list[str]:
@@ -40,8 +41,8 @@ def _rows(status: dict[str, Any], now: datetime, *, bar: bool) -> Iterator[tuple
         yield "lease", _lease(lease, now)
     if found := status.get("maintenance"):
         yield "maintenance", _maintenance(found, now)
-    for pod in (status["drain"] or {}).get("remaining", ()):
-        yield "waits for", f"{pod['namespace']}/{pod['name']}: {pod['why']}"
+    if drain := status["drain"]:
+        yield from _drain(drain, now)
     for deployment in status["deployments"]:
         yield "deployment", _deployment(deployment)
     if fence := status["fence"]:
@@ -96,6 +97,26 @@ def _lease(lease: dict[str, Any], now: datetime) -> str:
     if lease["expires"]:
         text += f", expires {clock(lease['expires'], now)}"
     return printable(text)
+
+
+def _drain(drain: dict[str, Any], now: datetime) -> Iterator[tuple[str, str]]:
+    """Optional keys are those that an older daemon does not send."""
+    if drain.get("requester"):
+        since = f" (since {clock(drain['since'], now)}, {ago(drain['since'], now)})" if drain.get("since") else ""
+        yield "drain for", printable(f"{drain['requester']}: {drain['reason']}{since}")
+    if drain.get("deadline"):
+        yield "deadline", f"{clock(drain['deadline'], now)}{ahead(drain['deadline'], now)}; then {drain['then']}"
+    pods = drain["remaining"]
+    told: set[str] = set()
+    for pod in pods[:SHOWN]:
+        yield "waits for", printable(f"{pod['namespace']}/{pod['name']}: {pod['why']}")
+        if (way := pod.get("hint")) and way not in told:
+            told.add(way)
+            yield "what now", paint(printable(way), STRONG)
+    if len(pods) > SHOWN:
+        yield "waits for", f"{len(pods) - SHOWN} more (status --json has all)"
+    if not pods:
+        yield "waits for", "a second look: no pods are left"
 
 
 def _maintenance(found: dict[str, Any], now: datetime) -> str:

@@ -20,6 +20,7 @@ __all__ = [
     "STRONG",
     "WARN",
     "ago",
+    "ahead",
     "clock",
     "counted",
     "duration",
@@ -101,6 +102,13 @@ def ago(stamp: str, now: datetime) -> str:
         return ""
     seconds = (now - when).total_seconds()
     return "just now" if seconds < 1 else f"{duration(seconds)} ago"
+
+
+def ahead(stamp: str, now: datetime) -> str:
+    """``, in 12 min``; "" for what is over."""
+    when = _parsed(stamp)
+    seconds = (when - now).total_seconds() if when is not None else 0.0
+    return f", in {duration(seconds)}" if seconds >= 1 else ""
 
 
 def counted(number: int, noun: str) -> str:

@@ -23,6 +23,7 @@ __all__ = [
     "fate_of",
     "is_blocked",
     "pause_after",
+    "way_out",
     "why_here",
 ]
 
@@ -155,6 +156,32 @@ def why_here(pod: Object, cause: Cause | None, words: str) -> str:
     return ASKED
 
 
+def way_out(pod: Remaining) -> str:
+    """What a person can do about a pod that stays; "" for one that goes by itself. Nothing of it is done by us."""
+    if not is_blocked(pod):
+        return ""
+    for start, words in _WAYS_OUT:
+        if pod.why.startswith(start):
+            return words.format(pod=pod)
+    return f"kubectl describe pod -n {pod.namespace} {pod.name}"
+
+
 def is_blocked(pod: Remaining) -> bool:
     """Whether something keeps it here; otherwise it is on its way."""
     return not pod.why.startswith((ASKED, GRACE))
+
+
+_WAYS_OUT = (
+    (Cause.TWO_BUDGETS.value, "delete one of the budgets: kubectl get pdb -n {pod.namespace}"),
+    (Cause.PENDING_BUDGET.value, "wait; if it stays so, is the controller manager of the cluster well?"),
+    (
+        Cause.BUDGET.value,
+        "give it one replica more, or make the ones elsewhere ready: kubectl get pdb,pods -n {pod.namespace}",
+    ),
+    (Cause.WEBHOOK.value, "ask who runs the webhook; it often means that a controller is moving the pod"),
+    (Cause.NAMESPACE.value, "wait for the namespace: kubectl describe namespace {pod.namespace}"),
+    (Cause.FORBIDDEN.value, "kubectl apply -f packaging/kubernetes/nodeagent.yaml, which has the rights of the agent"),
+    ("terminating; waits for", "ask the controller that owns the finalizer; it is gone when that is"),
+    ("terminating", "journalctl -u kubelet -u crio on this node: an unmount or the runtime may hang"),
+)
+"""By how the reason begins."""

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from nodeagent.core.deployment import Deployment
-from nodeagent.core.drain import Remaining
+from nodeagent.core.drain import Remaining, is_blocked, way_out
 from nodeagent.core.events import Event, EventKind, StepProgress
 from nodeagent.core.fence.view import FenceView, fence_to_dict
 from nodeagent.core.maintenance import MAINTENANCE, Maintenance, State, is_maintenance
@@ -49,6 +49,7 @@ class Status:
     fence: FenceView | None = None
     remaining: Sequence[Remaining] | None = None  # of the drain; None while there is none
     drain_by: str = ""  # when the drain is given up; RFC 3339
+    drain_then: str = ""  # what follows then, for people
     drained: bool = False  # for the update that is under way
     maintenance: Maintenance | None = None
     maintenance_waits: str = ""  # for whom or what, as REASON: words
@@ -65,8 +66,8 @@ def fold(status: Status, event: Event) -> Status:
         remaining = status.remaining if drains or status.phase is Phase.DRAINING else None
         return replace(status, maintenance=note, maintenance_waits=waits, remaining=remaining)
     if event.kind is EventKind.DRAIN:
-        by = str(event.fields.get("by", ""))
-        return replace(status, remaining=tuple(event.fields.get("remaining", ())), drain_by=by)
+        by, then = (str(event.fields.get(name, "")) for name in ("by", "then"))
+        return replace(status, remaining=tuple(event.fields.get("remaining", ())), drain_by=by, drain_then=then)
     if event.kind is EventKind.FENCE:
         return replace(status, fence=event.fields.get("fence"))
     if event.kind is EventKind.DEPLOYMENTS:
@@ -143,6 +144,22 @@ def _maintenance(status: Status) -> Mapping[str, Any] | None:
     }
 
 
+def _drain(status: Status) -> Mapping[str, Any] | None:
+    """For whom and why, since when, until when and what then, and what is left, the ones that are blocked first."""
+    if status.remaining is None:
+        return None
+    note = status.maintenance if status.phase is not Phase.DRAINING else None
+    pods = sorted(status.remaining, key=lambda pod: not is_blocked(pod))
+    return {
+        "requester": note.requester if note is not None else "nodeagent",
+        "reason": note.reason if note is not None else f"update to {status.desired}",
+        "since": (note.began if note is not None else status.since),
+        "deadline": status.drain_by,
+        "then": status.drain_then,
+        "remaining": [{**asdict(pod), "blocked": is_blocked(pod), "hint": way_out(pod)} for pod in pods],
+    }
+
+
 def status_to_dict(status: Status, *, daemon: str) -> dict[str, Any]:
     """The contract's object."""
     step: Mapping[str, Any] | None = None
@@ -186,7 +203,7 @@ def status_to_dict(status: Status, *, daemon: str) -> dict[str, Any]:
             for found in status.deployments
         ],
         "lease": lease,
-        "drain": {"remaining": [asdict(pod) for pod in status.remaining]} if status.remaining is not None else None,
+        "drain": _drain(status),
         "fence": None if status.fence is None else fence_to_dict(status.fence),
         "maintenance": _maintenance(status),
         "daemon": daemon,

@@ -6,7 +6,19 @@ from typing import Any
 
 import pytest
 
-from nodeagent.core.drain import Cause, DrainPolicy, Fate, cause_of, eviction, fate_of, pause_after, why_here
+from nodeagent.core.drain import (
+    Cause,
+    DrainPolicy,
+    Fate,
+    Remaining,
+    cause_of,
+    eviction,
+    fate_of,
+    is_blocked,
+    pause_after,
+    way_out,
+    why_here,
+)
 
 STRICT = DrainPolicy(unmanaged=False, local_data=False)
 
@@ -127,3 +139,29 @@ def test_pauses_grow_to_a_minute_and_no_further() -> None:
 )
 def test_why_here(what: dict[str, Any], cause: Cause | None, words: str, why: str) -> None:
     assert why_here(what, cause, words) == why
+
+
+@pytest.mark.parametrize(
+    ("what", "cause", "words"),
+    [
+        (pod(), None, ""),
+        (pod(spec={"terminationGracePeriodSeconds": 600}), None, ""),
+        (pod(deletionTimestamp="T", deletionGracePeriodSeconds=600), None, ""),
+        (pod(), Cause.BUDGET, "kubectl get pdb,pods -n shop"),
+        (pod(), Cause.TWO_BUDGETS, "delete one of the budgets"),
+        (pod(), Cause.PENDING_BUDGET, "controller manager"),
+        (pod(), Cause.WEBHOOK, "who runs the webhook"),
+        (pod(), Cause.FORBIDDEN, "packaging/kubernetes"),
+        (pod(), Cause.NAMESPACE, "describe namespace shop"),
+        (pod(), Cause.BUSY, "kubectl describe pod -n shop web-0"),
+        (pod(deletionTimestamp="T", finalizers=["a/b"]), None, "owns the finalizer"),
+        (pod(deletionTimestamp="T"), None, "journalctl -u kubelet"),
+    ],
+)
+def test_a_pod_that_stays_has_a_way_out_and_one_that_goes_needs_none(
+    what: dict[str, Any], cause: Cause | None, words: str
+) -> None:
+    left = Remaining("shop", "web-0", why_here(what, cause, "words of the server"))
+    assert is_blocked(left) == bool(words)
+    assert words in way_out(left)
+    assert bool(way_out(left)) == bool(words)

@@ -93,6 +93,50 @@ def test_everything_that_the_contract_allows(cli: Cli, daemon: FakeDaemon) -> No
     ]
 
 
+def test_a_drain_at_night(cli: Cli, daemon: FakeDaemon) -> None:
+    """Who asked, why, since when, until when and what then, what is left and why, who has the lease, what to do."""
+    budget = "a disruption budget: The disruption budget web needs 3 healthy pods and has 3 currently"
+    hint = "give it one replica more: kubectl get pdb,pods -n shop"
+    daemon.status |= {
+        **BUSY,
+        "phase": "Draining",
+        "step": None,
+        "drain": {
+            "requester": "nodeagent",
+            "reason": "update to worker-2",
+            "since": "2026-11-21T03:00:00.000Z",
+            "deadline": "2026-11-21T04:00:00.000Z",
+            "then": "the host is rebooted all the same",
+            "remaining": [
+                {"namespace": "shop", "name": "web-0", "why": budget, "blocked": True, "hint": hint},
+                {"namespace": "shop", "name": "web-1", "why": budget, "blocked": True, "hint": hint},
+                {"namespace": "shop", "name": "db-0", "why": "asked to go", "blocked": False, "hint": ""},
+            ],
+        },
+    }
+    assert cli("status").out == (
+        "phase      Draining\n"
+        "since      03:00:00, 12 min ago\n"
+        "current    worker-1\n"
+        "desired    worker-2\n"
+        "lease      node-a: update to worker-2 (since 03:11:30, 30 s ago)\n"
+        "drain for  nodeagent: update to worker-2 (since 03:00:00, 12 min ago)\n"
+        "deadline   04:00:00, in 48 min; then the host is rebooted all the same\n"
+        f"waits for  shop/web-0: {budget}\n"
+        f"what now   {hint}\n"
+        f"waits for  shop/web-1: {budget}\n"
+        "waits for  shop/db-0: asked to go\n"
+        "update     u2\n"
+    )
+    pods = [{"namespace": "shop", "name": f"web-{number}", "why": "asked to go"} for number in range(30)]
+    daemon.status["drain"] = {"remaining": pods}
+    lines = cli("status").out.splitlines()
+    assert sum(line.startswith("waits for") for line in lines) == 21
+    assert "waits for  10 more (status --json has all)" in lines
+    daemon.status["drain"] = {"remaining": []}
+    assert "waits for  a second look: no pods are left" in cli("status").out.splitlines()
+
+
 @pytest.mark.parametrize(
     ("fence", "line"),
     [
