@@ -1,4 +1,4 @@
-"""`nodeagent etcd status`: is there a member of etcd on this host, and might it go now?
+"""`nodeagent etcd status`: is there a member of etcd on this host, and might it go now? (And ``etcd_latency``.)
 
 Asks etcd itself, not the daemon: it is for the moment before a person reboots a host by hand, too.
 """
@@ -9,6 +9,7 @@ import argparse
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+from nodeagent.cli import etcd_latency
 from nodeagent.cli.output import printable
 from nodeagent.cli.terminal import BAD, GOOD, emit, paint, table
 
@@ -32,10 +33,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     status.add_argument("--ca", default="", metavar="FILE", help="authority of etcd's certificates (PEM)")
     status.add_argument("--cert", default="", metavar="FILE", help="client certificate (PEM)")
     status.add_argument("--key", default="", metavar="FILE", help="its key (PEM)")
+    etcd_latency.add_arguments(commands)
 
 
 def run(args: argparse.Namespace) -> int:
     """0 if the host may be disrupted as far as etcd goes, also where there is no member; 4 if not."""
+    if args.etcd_command == "latency":
+        return etcd_latency.run(args)
     from nodeagent.host.clock import SystemClock
     from nodeagent.host.etcd.guard import Access, EtcdGuard
 

@@ -41,7 +41,7 @@ COMMANDS: Final = (
     Command("verify", "what on this host is not as its current config says"),
     Command("maintenance", "keep this host from being disrupted for a while"),
     Command("lease", "who has the right to disrupt this host"),
-    Command("etcd", "may this host go without etcd losing its quorum"),
+    Command("etcd", "may this host go without etcd losing its quorum, and how fast is its disk"),
     Command("fleet", "does every node of every pool of a cluster run what it should"),
     Command("config", "the agent's own settings, and whether they are good"),
     Command("daemon", "run the agent; this is what its unit does"),

@@ -33,6 +33,8 @@ class When(StrEnum):
     BEFORE = "before"
     DURING = "during"
     AFTER = "after"
+    NOW = "now"
+    """Without any update."""
 
 
 @dataclass(frozen=True, slots=True)
