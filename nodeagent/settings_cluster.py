@@ -54,6 +54,10 @@ class ClusterSettings(Struct, frozen=True, forbid_unknown_fields=True):
     ``service_account``: the directory of a service account (``token``, ``ca.crt``) instead, for an agent in a pod,
     whose environment names the API server; "" for none.
 
+    ``source``: where the desired config comes from. file: ``desired_config`` of this host. cluster: the MachineConfig
+    that the Node's annotation ``machineconfiguration.openshift.io/desiredConfig`` names; how far this host is with it
+    is told there as well, so that a machine-config-controller can drive it. Only where no other daemon does that.
+
     ``lease_namespace``: where the node leases are. medik8s-leases: its operators look there.
 
     ``lease_duration``: seconds that the node lease lasts without being renewed. 600: how long an API server may be
@@ -66,6 +70,7 @@ class ClusterSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
     kubeconfig: OptionalPath = ""
     service_account: OptionalPath = ""
+    source: Literal["file", "cluster"] = "file"
     lease_namespace: Namespace = "medik8s-leases"
     lease_duration: Annotated[float, Meta(ge=120, le=3600)] = 600
     boot_cover: Annotated[float, Meta(ge=60, le=7200)] = 1800
@@ -77,6 +82,10 @@ class ClusterSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
 class DrainSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """How the node is emptied, in a cluster.
+
+    ``by``: who empties it where ``cluster.source`` is cluster. self: nodeagent. controller: the
+    machine-config-controller, which is asked to. auto: the controller where it has left its annotations on the Node.
+    Everywhere else it is nodeagent.
 
     ``timeout``: seconds from the cordon until the drain has failed, also over restarts of the agent. 3600: a budget
     that allows nothing for an hour needs a person.
@@ -91,6 +100,7 @@ class DrainSettings(Struct, frozen=True, forbid_unknown_fields=True):
     ``local_data``: whether pods are evicted whose emptyDir volumes are lost with them. True, as above.
     """
 
+    by: Literal["auto", "self", "controller"] = "auto"
     timeout: Annotated[float, Meta(ge=10, le=7 * 86400)] = 3600
     on_deadline: Literal["reboot", "abort"] = "reboot"
     unmanaged: bool = True

@@ -20,6 +20,7 @@ from integration.cluster.api import ApiError
 from integration.cluster.cluster import Cluster
 from integration.cluster.controller import CONFIGS, MCO, Controller, Memory
 from nodeagent.agent.loop import Loop
+from nodeagent.agent.ordered import Ordered
 from nodeagent.agent.preflight import Desired
 from nodeagent.agent.report import Report
 from nodeagent.core.parse import parse
@@ -75,13 +76,12 @@ class Driven(Host):
         return Desired(source, parse(source.text))
 
     async def _desired(self) -> Desired | None:
-        source = await self.shake.desired()
-        return Desired(source, parse(source.text)) if source is not None else None
+        return await self.ordered.desired()
 
     def build(self) -> Loop:
         loop = super().build()
         self.report = Report(Status())
-        self.report.add(lambda _event, status: self.shake.tell(status))
+        self.report.add(self.ordered.sink)
         self.report.add(lambda event, _status: FakeReporter(self.world).emit(event))
         drain = ControllerDrain(self._client, self._node, still_ours=loop.ports.lease.check)
         ports = replace(loop.ports, node=drain, reporter=self.report)
@@ -100,8 +100,9 @@ class Driven(Host):
             trouble=lambda fault: self.troubles.append(fault.reason if fault else ""),
             every=EVERY,
         )
+        self.ordered = Ordered(self.shake)
         loop = self.build()
-        tasks = [asyncio.create_task(self.shake.run()), asyncio.create_task(loop.run())]
+        tasks = [asyncio.create_task(self.ordered.run(self.report.status)), asyncio.create_task(loop.run())]
         try:
             yield
         finally:

@@ -25,7 +25,8 @@ MAX_HISTORY = 1000
 
 
 class Api:
-    """``parse`` turns text into a desired config, off the loop."""
+    """``parse`` turns text into a desired config, off the loop. ``desired_path`` is "" where a cluster says what is
+    desired."""
 
     def __init__(
         self,
@@ -56,6 +57,7 @@ class Api:
 
         A config that failed here before is tried once more: somebody asked for it.
         """
+        self._ours_to_say()
         desired = await self._parse(text.encode())
         if self._report.status.phase in (Phase.IDLE, Phase.DEGRADED):
             await self._loop.check(desired)
@@ -67,6 +69,7 @@ class Api:
         """Makes the config that was current before the desired one, and returns its name: an ordinary update. The
         present one does not come back by itself, whoever writes it to the desired file. Of an update that ended
         half-way, the present one is the one that failed."""
+        self._ours_to_say()
         if self._report.status.phase not in (Phase.IDLE, Phase.DEGRADED):
             raise Refused(f"an update is under way ({self._report.status.phase})", reason="UpdateUnderWay")
         present, digest = await self._ports.store.current(), await self._ports.store.previous()
@@ -79,6 +82,10 @@ class Api:
         await self._ports.files.install(self._desired_path, FileNode(previous.source.text, 0o600))
         self._loop.look_again(retry_rejected=True, avoid=present)
         return previous.config.name
+
+    def _ours_to_say(self) -> None:
+        if not self._desired_path:
+            raise Refused("the cluster says which config this host shall have", reason="ClusterDecides")
 
     async def verify(self) -> str:
         """Drift: what of the current config the host does not have."""

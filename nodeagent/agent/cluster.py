@@ -7,17 +7,22 @@ something is used, so a daemon starts, and goes on with what it was doing, while
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
+from nodeagent.agent.ordered import Ordered, warn
+from nodeagent.agent.report import Report
 from nodeagent.core.drain import DrainPolicy, Remaining
-from nodeagent.core.ports import Clock
+from nodeagent.core.ports import Clock, NodePort
 from nodeagent.core.slots import Kind, SlotPool
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.conditions import NodeConditions
+from nodeagent.kube.controller_drain import ControllerDrain, EitherDrain
 from nodeagent.kube.credentials import Access
 from nodeagent.kube.drain import KubeNode
 from nodeagent.kube.events import NodeEvents
 from nodeagent.kube.gates import Gates
+from nodeagent.kube.handshake import ConfigMemory, Handshake
 from nodeagent.kube.lease import KubeLease, LeaseSettings, TokenStore
 from nodeagent.kube.slots import KubeSlots, SlotSettings
 from nodeagent.settings import Settings
@@ -61,6 +66,9 @@ class Cluster:
         self.node = KubeNode(
             self.client, name, clock, still_ours=self.lease.check, tell=tell, policy=drain_policy(settings.drain)
         )
+        # Elsewhere those annotations are between the controller and its own daemon.
+        theirs = ControllerDrain(self.client, name, still_ours=self.lease.check)
+        self._either = EitherDrain(self.node, theirs, controller=drained_by(settings.drain)) if drives else None
 
         def pool(kind: Kind, count: int) -> KubeSlots | None:
             if not slots.pool or not count:
@@ -71,9 +79,23 @@ class Cluster:
         self.slot = pool(Kind.DISRUPT, slots.max_unavailable)
         self.staging_slot = pool(Kind.STAGE, slots.max_staging)
 
+    @property
+    def port(self) -> NodePort:
+        """Whoever empties the node."""
+        return self._either or self.node
+
+    def ordered(self, memory: ConfigMemory, report: Report, changed: Callable[[bool], None]) -> Ordered | None:
+        """None where the desired config does not come from here. ``changed`` as in ``Handshake``."""
+        if self._either is None:
+            return None
+        trouble = partial(warn, report)
+        return Ordered(Handshake(self.client, self.name, memory, changed=changed, trouble=trouble))
+
     def use(self, settings: Settings) -> None:
         """What may change without a restart, from the next drain on."""
         self.node.policy = drain_policy(settings.drain)
+        if self._either is not None:
+            self._either.controller = drained_by(settings.drain)
 
     async def run(self) -> None:
         """For as long as the daemon lives: what is held stays held."""
@@ -81,6 +103,11 @@ class Cluster:
 
     async def close(self) -> None:
         await self.client.close()
+
+
+def drained_by(settings: DrainSettings) -> bool | None:
+    """Whether it is a controller; None for whoever is there."""
+    return {"auto": None, "self": False, "controller": True}[settings.by]
 
 
 def drain_policy(settings: DrainSettings) -> DrainPolicy:

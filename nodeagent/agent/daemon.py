@@ -137,6 +137,8 @@ class Daemon:
         self.report = report
         self.metrics = Metrics(store, clock, settings.metrics.file)
         self._units = units
+        self.ordered = others.cluster.ordered(store, report, self._ordered) if others.cluster is not None else None
+        self.desired_path = settings.desired_config if self.ordered is None else ""
         self.loop = Loop(
             self.ports,
             limits(settings, windows),
@@ -159,7 +161,7 @@ class Daemon:
             self.loop,
             report,
             self.keeper,
-            desired_path=settings.desired_config,
+            desired_path=self.desired_path,
             parse=parse_desired,
             load=self._load,
             reload=self.reload,
@@ -205,7 +207,12 @@ class Daemon:
             return default_policy()
         return merge(default_policy(), await asyncio.to_thread(parse_policy, text, path))
 
+    def _ordered(self, again: bool) -> None:
+        self.loop.look_again(retry_rejected=again)
+
     async def _desired(self) -> Desired | None:
+        if self.ordered is not None:
+            return await self.ordered.desired()
         text = await config_file.read(self.settings.desired_config)
         return await parse_desired(text) if text is not None else None
 
@@ -309,7 +316,7 @@ async def run(settings: Settings, notifier: Notifier) -> None:
                 store,
                 SystemClock(),
                 boot_id=power.boot_id(),
-                drives=False,
+                drives=settings.cluster.source == "cluster",
                 tell=_tell_drain(report, lambda: (daemon.settings if daemon else settings).drain),
             )
             windows = await asyncio.to_thread(schedule, settings.windows)
@@ -323,7 +330,7 @@ async def run(settings: Settings, notifier: Notifier) -> None:
             async with serve(bus, daemon.api, report):
                 report.emit(Event(EventKind.STARTED, report.status.phase, __version__))
                 notifier.ready()
-                watched = [path for path in (settings.desired_config, settings.policy) if path]
+                watched = [path for path in (daemon.desired_path, settings.policy) if path]
                 watches = [config_file.watch(path, daemon.loop.look_again) for path in watched]
                 # Not before we are ready: the other side may have to be started first.
                 shown = [os.tell()] if os is not None else []
@@ -333,6 +340,9 @@ async def run(settings: Settings, notifier: Notifier) -> None:
                     report.add(teller.sink)
                     teller.begin(report.status)
                     shown += [say.cluster.run(), daemon.lease.run(random.random), teller.run()]
+                if daemon.ordered is not None:
+                    report.add(daemon.ordered.sink)
+                    shown.append(daemon.ordered.run(report.status))
                 await _until(stop, *lives, *watches, *shown)
                 notifier.stopping()
                 report.emit(Event(EventKind.STOPPED, report.status.phase))

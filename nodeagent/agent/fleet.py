@@ -84,7 +84,7 @@ def others(
             tell=tell,
         )
         fleet = Fleet(cluster.slot, cluster.staging_slot, cluster.gates, guard)
-        return Others(cluster.lease, cluster.node, fleet, cluster)
+        return Others(cluster.lease, cluster.port, fleet, cluster)
     slot = _fleetlock(settings, machine_id) if settings.slots.fleetlock else None
     return Others(LocalLease(store, clock), None, Fleet(slot, None, None, guard))
 
@@ -99,6 +99,8 @@ def _check(settings: Settings) -> None:
     cluster, slots = settings.cluster, settings.slots
     if cluster.kubeconfig and cluster.service_account:
         raise _contradiction("set cluster.kubeconfig or cluster.service_account, not both")
+    if cluster.source == "cluster" and not cluster.configured:
+        raise _contradiction("cluster.source: cluster needs a cluster (cluster.kubeconfig or cluster.service_account)")
     if slots.pool and not cluster.configured:
         raise _contradiction("slots.pool needs a cluster (cluster.kubeconfig); without one there is slots.fleetlock")
     if slots.fleetlock and cluster.configured:

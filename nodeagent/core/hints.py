@@ -209,6 +209,7 @@ HINTS: Mapping[str, str] = MappingProxyType(
         "NodeUnknown": "wait until the kubelet has registered the node, or correct the setting with its name",
         "ConfigNotFound": "make the MachineConfig that is named, or correct the Node's desiredConfig",
         "ConfigNameInvalid": "put the name of a MachineConfig into the Node's annotation desiredConfig",
+        "ClusterDecides": "change the Node's desiredConfig, or ask again for it: nodeagent.org/retry=NAME on the Node",
         "ImageLayered": "take the Node's desiredImage away and put the image into osImageURL of its MachineConfig",
         "Cordoned": "ask who cordoned it (kubectl describe node); kubectl uncordon when it may go on",
         # etcd on this host

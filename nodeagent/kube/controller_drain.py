@@ -83,15 +83,15 @@ class ControllerDrain:
 
 
 class EitherDrain:
-    """``controller`` None: whoever is there."""
+    """``controller`` None: whoever is there. It may be changed, and counts from the next drain on."""
 
     def __init__(self, own: NodePort, theirs: ControllerDrain, *, controller: bool | None = None) -> None:
+        self.controller = controller
         self._own = own
         self._theirs = theirs
-        self._controller = controller
 
     async def drain(self, operation: str, deadline: float) -> None:
-        controller = self._controller
+        controller = self.controller
         while controller is None:  # the phase has a deadline
             with suppress(Unreachable, Retryable):
                 controller = (await self._theirs.orders()).controlled

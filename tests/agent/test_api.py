@@ -33,7 +33,7 @@ class NoNotes:
         raise AssertionError
 
 
-def api(host: Host, phase: Phase = Phase.IDLE) -> Api:
+def api(host: Host, phase: Phase = Phase.IDLE, *, path: str = DESIRED) -> Api:
     loop = host.build()
 
     async def nothing(*_: object) -> None: ...
@@ -49,11 +49,19 @@ def api(host: Host, phase: Phase = Phase.IDLE) -> Api:
         loop,
         report,
         keeper,
-        desired_path=DESIRED,
+        desired_path=path,
         parse=parse,
         load=host._load,
         reload=nothing,
     )
+
+
+async def test_where_the_cluster_says_what_is_desired_nobody_else_does() -> None:
+    asked = api(await at_old(), path="")
+    for call in (asked.apply("text"), asked.rollback()):
+        with pytest.raises(Refused) as caught:
+            await call
+        assert caught.value.reason == "ClusterDecides"
 
 
 async def test_rollback_writes_the_config_before_and_avoids_the_present_one() -> None:

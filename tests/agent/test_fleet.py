@@ -6,26 +6,30 @@ import subprocess
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
 from nodeagent.agent.fleet import FleetLockSlots, Others, others, schedule
+from nodeagent.agent.report import Report
 from nodeagent.core.lease import Claim, LeaseToken
+from nodeagent.core.status import Status
 from nodeagent.errors import InvalidInput, Terminal
 from nodeagent.host.clock import SystemClock
 from nodeagent.host.store import SqliteStore
 from nodeagent.host.token import KEY, StoredToken
+from nodeagent.kube.controller_drain import EitherDrain
 from nodeagent.settings import Settings
-from nodeagent.settings_cluster import ClusterSettings, SlotSettings, WindowSettings
+from nodeagent.settings_cluster import ClusterSettings, DrainSettings, SlotSettings, WindowSettings
 
 MACHINE_ID = "0123456789abcdef0123456789abcdef"
 
 
-def made(tmp_path: Path, settings: Settings, *, machine_id: str = MACHINE_ID) -> Others:
+def made(tmp_path: Path, settings: Settings, *, machine_id: str = MACHINE_ID, drives: bool = False) -> Others:
     path = tmp_path / "machine-id"
     path.write_text(machine_id + "\n")
     store = SqliteStore(tmp_path / "s/state.db")
-    return others(settings, store, SystemClock(), boot_id="b", drives=False, tell=lambda _: None, machine_id=path)
+    return others(settings, store, SystemClock(), boot_id="b", drives=drives, tell=lambda _: None, machine_id=path)
 
 
 def test_a_host_alone_has_a_local_lease_and_the_guard(tmp_path: Path) -> None:
@@ -57,11 +61,29 @@ def test_in_a_cluster(tmp_path: Path) -> None:
     assert (bare.fleet.slot, bare.fleet.staging_slot) == (None, None)
 
 
+@pytest.mark.parametrize(("by", "controller"), [("auto", None), ("self", False), ("controller", True)])
+def test_where_the_cluster_says_what_is_desired_a_controller_may_drain(
+    tmp_path: Path, by: Literal["auto", "self", "controller"], controller: bool | None
+) -> None:
+    cluster = ClusterSettings(kubeconfig="/nowhere", source="cluster")
+    say = made(tmp_path, Settings(cluster=cluster), drives=True)
+    assert isinstance(say.node, EitherDrain)
+    say.use(Settings(cluster=cluster, drain=DrainSettings(by=by)))
+    assert say.node.controller is controller
+    store, report = SqliteStore(tmp_path / "s/state.db"), Report(Status())
+    assert say.cluster is not None
+    assert say.cluster.ordered(store, report, lambda _: None) is not None
+    alone = made(tmp_path, Settings(cluster=ClusterSettings(kubeconfig="/nowhere")))
+    assert alone.cluster is not None
+    assert alone.cluster.ordered(store, report, lambda _: None) is None
+
+
 @pytest.mark.parametrize(
     ("cluster", "slots", "words"),
     [
         (ClusterSettings(kubeconfig="/a", service_account="/b"), SlotSettings(), "not both"),
         (ClusterSettings(), SlotSettings(pool="workers"), "needs a cluster"),
+        (ClusterSettings(source="cluster"), SlotSettings(), "needs a cluster"),
         (ClusterSettings(kubeconfig="/a"), SlotSettings(fleetlock="https://l"), "without a cluster"),
     ],
 )
