@@ -1,27 +1,51 @@
 """Which deployment came up after the reboot, why, and what that means for the update.
 
 Only one answer is good. Of the others, a failed finalization and a boot that somebody chose differently are known
-reasons, and trying again would give the same; whatever else kept the new deployment from booting (a power cut before
-the finalization takes the staged state with it) is answered by staging again, a few times.
+reasons, and trying again would give the same; whatever else kept the new deployment from booting is answered by
+staging again. How often depends on how the last boot ended
+- In order: whatever takes away what is staged will do so again. A miss, and few of those are enough.
+- Anyhow (a power cut takes the staged state with it, and so does a reboot by somebody who did not wait): when that is
+  over, the host shall get there. But it may be our work that brings the host down, so each new try waits for longer
+  than the one before whether this boot lasts, and not for ever. A cut while we wait counts for nothing.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
 
-from nodeagent.agent.context import Limits, Next, Ports, Update
+from nodeagent.agent.context import Limits, Next, Ports, Update, narrate
 from nodeagent.agent.deployments import Os, Where, discard_ours, where
 from nodeagent.agent.verify import VerifyFailed, in_force
 from nodeagent.core.deployment import OsTarget, unmet
+from nodeagent.core.events import EventKind
 from nodeagent.core.phase import Phase
 from nodeagent.core.steps import step_from_pair, step_to_pair, write_steps
 from nodeagent.errors import Terminal
 
-__all__ = ["MAX_MISSES", "after_boot", "after_merge", "back_to_old", "stage_again", "still_old"]
+__all__ = [
+    "MAX_AGAIN",
+    "MAX_MISSES",
+    "after_boot",
+    "after_merge",
+    "back_to_old",
+    "before_staging_again",
+    "left",
+    "stage_again",
+    "still_old",
+]
 
 MAX_MISSES = 2
 """How often what we staged may be lost without a reason that we know. A third time there is one that we do not see."""
+
+MAX_AGAIN = 8
+"""How often an update is staged once more after its files were written, whyever. The pauses before are half an hour
+altogether, so what ends it is no run of power cuts, but a host that goes down under this very work."""
+
+AT_ONCE = 2  # of those, the ones without a pause before
+PAUSE = 30.0
+"""Seconds before the next one, doubled each time after."""
 
 
 async def after_boot(ports: Ports, limits: Limits, update: Update, os: Os, target: OsTarget) -> Next | None:
@@ -42,15 +66,36 @@ async def after_boot(ports: Ports, limits: Limits, update: Update, os: Os, targe
 
 
 def stage_again(ports: Ports, update: Update, why: str) -> Next:
-    """Back to staging with the files in place. A staged deployment does not survive a boot that we did not ask for:
-    that is no miss. Raises ``VerifyFailed`` when it is enough."""
+    """Back to staging with the files in place. A staged deployment does not survive a boot that we did not ask for, or
+    that did not come by an orderly shutdown: that is no miss. Raises ``VerifyFailed`` when it is enough."""
     record = update.record
-    expected = record.phase is Phase.REBOOTING and record.staged_boot != ports.power.boot_id()
-    if not expected:
+    same_boot = record.staged_boot == ports.power.boot_id()
+    if same_boot or record.left_boot == record.staged_boot:
         if record.misses >= MAX_MISSES:
             raise VerifyFailed(f"{why}; staged {record.misses + 1} times", reason="StagedLost")
         update.record = replace(record, misses=record.misses + 1)
     return Next(Phase.STAGING, "StagedLost", why)
+
+
+async def before_staging_again(ports: Ports, update: Update) -> None:
+    """Where the files are written. Raises ``Terminal`` (``StagedLost``) when that was tried often enough."""
+    again = update.record.again
+    if again >= MAX_AGAIN:
+        raise Terminal(f"staged {again + 1} times, and the host went down each time", reason="StagedLost")
+    if again >= AT_ONCE:
+        pause = PAUSE * 2 ** (again - AT_ONCE)
+        why = f"staged {again + 1} times already; waiting {pause:g} s to see whether this boot lasts"
+        narrate(ports, update, EventKind.WAITING, why, reason="StagedLost")
+        await asyncio.sleep(pause)
+    # Before the work, not after its failure: who is cut off counts nothing.
+    update.record = replace(update.record, again=again + 1)
+    await ports.store.save(update.record)
+
+
+async def left(ports: Ports) -> None:
+    """When this process is told to end after logind accepted our reboot: that has come in order so far, and the
+    finalization is what comes next."""
+    await ports.store.save(replace(await ports.store.load(), left_boot=ports.power.boot_id()))
 
 
 def _said(wrong: Mapping[str, str]) -> str:
@@ -82,6 +127,8 @@ async def back_to_old(ports: Ports, limits: Limits, update: Update, os: Os) -> N
             await discard_ours(os, record)
             return None
         case Where.NEW if not record.rolled_back:
+            if gone := await discard_ours(os, record):  # rpm-ostree rolls nothing back while something is staged
+                narrate(ports, update, EventKind.WARNING, f"discarded {gone}, which was staged for {record.to_name}")
             await os.rollback()
             update.record = replace(record, rolled_back=True)
             return Next(Phase.REBOOTING, "Reverting", f"rebooting into {record.os_from}")

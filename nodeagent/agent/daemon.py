@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from nodeagent import __version__, log
+from nodeagent.agent import booting
 from nodeagent.agent.api import Api
 from nodeagent.agent.context import Limits, Ports
 from nodeagent.agent.deployments import Os
@@ -345,6 +346,8 @@ async def run(settings: Settings, notifier: Notifier) -> None:
                     shown.append(daemon.ordered.run(report.status))
                 await _until(stop, *lives, *watches, *shown)
                 notifier.stopping()
+                if daemon.loop.executor.asked_to_reboot:
+                    await booting.left(daemon.ports)
                 report.emit(Event(EventKind.STOPPED, report.status.phase))
         finally:
             if say is not None:

@@ -123,10 +123,11 @@ async def ours(os: Os, record: Record) -> str:
     return ""
 
 
-async def discard_ours(os: Os, record: Record) -> None:
-    """What somebody else staged stays."""
-    if await ours(os, record):
+async def discard_ours(os: Os, record: Record) -> str:
+    """Id of what was discarded. What somebody else staged stays."""
+    if found := await ours(os, record):
         await os.discard()
+    return found
 
 
 def where(record: Record, deployment: Deployment) -> Where:

@@ -55,6 +55,7 @@ class Executor:
         self.ports = ports
         self.limits = limits
         self.look = asyncio.Event()  # set by the loop: the desired config may have changed meanwhile
+        self.asked_to_reboot = False  # and logind said yes
         self._superseded = superseded
         self._chance = chance
         self._work: dict[Phase, Callable[[Update], Awaitable[Next]]] = {
@@ -154,6 +155,7 @@ class Executor:
         if os is None or target is None:
             raise Terminal("the deployments of this host cannot be reached any more", reason="NoDeployments")
         if record.acted:  # the node is out of service by now: it does not queue again
+            await booting.before_staging_again(self.ports, update)
             await self._stage(update, os, target)
             return Next(Phase.REBOOTING, "Planned", f"rebooting into {record.to_name}")
         await leasing.may_stage(self.ports, update)
@@ -263,8 +265,9 @@ class Executor:
         if record.tries >= MAX_REBOOT_TRIES:
             never = f"asked for a reboot {MAX_REBOOT_TRIES} times, none came"
             return degraded(self.ports, update, never, "RebootFailed")
-        update.record = replace(record, tries=record.tries + 1)
+        update.record = replace(record, tries=record.tries + 1, left_boot="")
         await self.ports.store.save(update.record)
+        self.asked_to_reboot = False
         while True:
             try:
                 await reboot(self.ports, self.limits, update)
@@ -279,6 +282,7 @@ class Executor:
                     return await self._stage_again(update, str(error))
                 return degraded(self.ports, update, str(error), error.reason)
             else:
+                self.asked_to_reboot = True
                 return None
 
     async def _stage_again(self, update: Update, why: str) -> Next:

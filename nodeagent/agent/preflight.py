@@ -11,7 +11,7 @@ from nodeagent.agent.acting import missing_units
 from nodeagent.agent.context import Limits, Ports, Update
 from nodeagent.agent.verify import in_force, mismatches, os_mismatches, with_os
 from nodeagent.agent.writing import managed_keys
-from nodeagent.core.change import ActionType, Plan
+from nodeagent.core.change import Plan
 from nodeagent.core.deployment import OS_DOMAINS, OsTarget, target_between, target_to_dict, unmet
 from nodeagent.core.machineconfig import ConfigSource, MachineConfig
 from nodeagent.core.plan import make_plan
@@ -119,13 +119,6 @@ class Preflight:
             if not unmet(target, await self.ports.os.booted()):
                 return None  # the config speaks of less than before, and the host has all of it
             await self.ports.os.guard(target)
-        elif any(action.type is ActionType.REBOOT for p in changes for action in p.actions):
-            # Only the place where packages come from changes, and we do not install from there.
-            raise Unreconcilable(
-                "extensions come from the repositories of the host; another extensions image alone changes nothing",
-                reason="ExtensionsImageUnused",
-                problems=problems,
-            )
         return target
 
     def _check_reboot(self, plan: Plan) -> None:

@@ -24,7 +24,6 @@ REFUSALS = {
     "Unreconcilable": 3,
     "NoDeployments": 3,
     "BootcHost": 3,
-    "ExtensionsImageUnused": 3,
     "ImageInvalid": 2,
     "ImageNotPinned": 2,
     "Refused": 4,

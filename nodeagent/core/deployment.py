@@ -15,7 +15,7 @@ from typing import Any
 from nodeagent.core.image import ContainerImage, OsImage, OstreeCommit, image_to_text, parse_image
 from nodeagent.core.kargs import merged
 from nodeagent.core.machineconfig import MachineConfig
-from nodeagent.core.packages import packages_of, replaced_of
+from nodeagent.core.packages import NOT_IN_EACH_IMAGE, packages_of, replaced_of
 
 __all__ = [
     "OS_DOMAINS",
@@ -30,8 +30,8 @@ __all__ = [
     "unmet",
 ]
 
-OS_DOMAINS = frozenset({"osImageURL", "kernelArguments", "kernelType", "extensions", "baseOSExtensionsContainerImage"})
-"""Domains of changes that a deployment brings; of the last only the place that packages come from."""
+OS_DOMAINS = frozenset({"osImageURL", "kernelArguments", "kernelType", "extensions"})
+"""Domains of changes that a deployment brings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class OsTarget:
     without_kernel_arguments: tuple[str, ...] = ()
     packages: frozenset[str] = frozenset()
     without_packages: frozenset[str] = frozenset()
-    removed: frozenset[str] = frozenset()  # packages of the base to leave out, for another kernel
+    removed: frozenset[str] = frozenset()  # packages of the base to leave out, as far as it has them
     without_removed: frozenset[str] = frozenset()  # packages of the base to have back
 
 
@@ -116,7 +116,7 @@ def unmet(target: OsTarget, deployment: Deployment) -> Mapping[str, str]:
     left = [f"still has {name}" for name in sorted(target.without_packages & deployment.packages)]
     if missing or left:
         wrong["extensions"] = ", ".join([*missing, *left])
-    if not target.removed <= deployment.removed or target.without_removed & deployment.removed:
+    if not target.removed - NOT_IN_EACH_IMAGE <= deployment.removed or target.without_removed & deployment.removed:
         wrong["kernelType"] = "has another kernel"
     return wrong
 

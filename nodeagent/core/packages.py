@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from nodeagent.core.machineconfig import MachineConfig
 
-__all__ = ["EXTENSIONS", "KERNELS", "packages_of", "replaced_of"]
+__all__ = ["EXTENSIONS", "KERNELS", "NOT_IN_EACH_IMAGE", "packages_of", "replaced_of"]
 
 EXTENSIONS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
@@ -33,7 +33,11 @@ KERNELS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     }
 )
 
-BASE_KERNEL = ("kernel", *(f"kernel-{part}" for part in _PARTS))
+IMAGE_KERNEL = "kernel-core"
+"""The package of the image that the kernel itself is in: while it is there, no other kernel boots."""
+
+NOT_IN_EACH_IMAGE = frozenset({"kernel", *(f"kernel-{part}" for part in _PARTS)}) - {IMAGE_KERNEL}
+"""What belongs to it where it is: RHEL before 9.2 has no kernel-modules-core, Fedora CoreOS no kernel-modules-extra."""
 
 
 def packages_of(config: MachineConfig) -> frozenset[str]:
@@ -43,5 +47,5 @@ def packages_of(config: MachineConfig) -> frozenset[str]:
 
 
 def replaced_of(config: MachineConfig) -> frozenset[str]:
-    """Packages of the image that have to make room for another kernel."""
-    return frozenset() if config.kernel_type == "default" else frozenset(BASE_KERNEL)
+    """Packages of the image that have to make room for another kernel, as far as they are there."""
+    return frozenset() if config.kernel_type == "default" else NOT_IN_EACH_IMAGE | {IMAGE_KERNEL}

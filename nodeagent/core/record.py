@@ -68,6 +68,8 @@ class Record:
     staged: str = ""  # id of a deployment that we staged; until the next update if that one was abandoned
     staged_boot: str = ""  # the boot in which that was
     misses: int = 0  # how often what we staged was gone, or did not boot, for no reason that we know
+    again: int = 0  # how often we began to stage once more, with the files written
+    left_boot: str = ""  # the boot that ended in order, as far as we saw it, after we had asked for the reboot
     wrote_boot: str = ""  # the boot in which the first byte was written: services of later ones may have read it
     merged: bool = False  # what the merge of /etc took back was written again, once
     restored: bool = False  # of a revert: files, units and users are as before

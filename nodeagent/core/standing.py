@@ -12,7 +12,7 @@ from dataclasses import replace
 from nodeagent.core.deployment import Deployment, OsTarget, unmet
 from nodeagent.core.image import OsImage, parse_image
 from nodeagent.core.machineconfig import MachineConfig
-from nodeagent.core.packages import KERNELS, packages_of, replaced_of
+from nodeagent.core.packages import KERNELS, NOT_IN_EACH_IMAGE, packages_of, replaced_of
 from nodeagent.errors import InvalidInput
 
 __all__ = ["asks_of_os", "mismatches_of", "os_in_force", "same_os"]
@@ -68,7 +68,8 @@ def _image(url: str) -> OsImage | None:
 
 def _image_url(candidates: Sequence[MachineConfig], new: MachineConfig, deployment: Deployment) -> str:
     urls = list(dict.fromkeys(config.os_image_url for config in candidates))
-    for url in urls:
+    # The same content by another name is no change: of that one nothing is left to do.
+    for url in (new.os_image_url, *urls):
         if (image := _image(url)) is not None and not unmet(OsTarget(image), deployment):
             return url
     # What cannot be compared is believed of the first config only: that is the one that was verified here.
@@ -91,7 +92,8 @@ def _kernel_arguments(candidates: Sequence[MachineConfig], deployment: Deploymen
 
 def _kernel_type(candidates: Sequence[MachineConfig], new: MachineConfig, deployment: Deployment) -> str:
     for kind in dict.fromkeys(config.kernel_type for config in candidates):
-        packages, removed = frozenset(KERNELS.get(kind, ())), replaced_of(replace(new, kernel_type=kind))
+        packages = frozenset(KERNELS.get(kind, ()))
+        removed = replaced_of(replace(new, kernel_type=kind)) - NOT_IN_EACH_IMAGE
         if packages <= deployment.packages and removed <= deployment.removed and (removed or not _swapped(deployment)):
             return kind
     return next((config.kernel_type for config in candidates if config.kernel_type != new.kernel_type), "default")

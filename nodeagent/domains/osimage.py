@@ -6,17 +6,15 @@ from typing import Final
 
 from nodeagent.core.domain import Domain, RuleEntry
 from nodeagent.core.machineconfig import MachineConfig
-from nodeagent.core.policy import NONE, UNLISTED, Verdict
+from nodeagent.core.policy import NONE, Verdict
 
 __all__ = ["DOMAIN"]
 
 
-def extensions_image_rule(old: MachineConfig, new: MachineConfig) -> Verdict:
-    """The image is a place to install packages from. Who has nothing installed from it does not notice a new one."""
-    for config in (old, new):
-        if config.extensions or config.kernel_type != "default":
-            return Verdict(UNLISTED, "packages from this image are part of the deployment")
-    return Verdict((NONE,), "nothing is installed from this image")
+def extensions_image_rule(_old: MachineConfig, _new: MachineConfig) -> Verdict:
+    """Each release of the OS has another one. What is installed changes with the image of the OS, the extensions or
+    the kernel type, and those have verdicts of their own."""
+    return Verdict((NONE,), "packages come from the repositories of the host, not from this image")
 
 
 DOMAIN: Final = Domain(
@@ -24,8 +22,7 @@ DOMAIN: Final = Domain(
     title="the OS deployment",
     fields={
         "baseOSExtensionsContainerImage": RuleEntry(
-            extensions_image_rule,
-            "None while there are neither extensions nor another kernel; otherwise Drain and Reboot",
+            extensions_image_rule, "None: it is not read, packages come from the repositories of the host"
         ),
     },
 )

@@ -87,6 +87,7 @@ class World:
     boot_menu: dict[int, str] = field(default_factory=dict)  # a person chooses this deployment at that boot
     tampers: dict[str, Node] = field(default_factory=dict)  # what somebody writes to the disk at each boot
     forget_staged: int = 0  # so many finalizations do not happen, and nobody knows why
+    power_fails: int = 0  # so many reboots that we ask for end with a power cut instead
     wrong_kernel_arguments: bool = False
     staged_with_lease: list[str] = field(default_factory=list)  # who held the lease while something was staged
     credentials: list[bytes | None] = field(default_factory=list)
@@ -361,11 +362,14 @@ class FakePower:
             raise AssertionError("rebooted over an inhibitor")
         if self.world.reboot_ignored:
             return
+        if self.world.power_fails:
+            self.world.power_fails -= 1
+            self.world.power_cut()
+            raise Killed
         self.world.done.append(f"{self.world.boot}:reboot")
         self.world.shut_down()
         assert self.world.rebooting is not None
         self.world.rebooting.set()
-        await asyncio.Event().wait()  # the host goes down under us
 
     async def power_off(self, why: str, *, warn: float, force: bool) -> None:
         self.world.tick()
@@ -464,7 +468,8 @@ class FakeDeployments:
     async def rollback(self) -> None:
         self.world.tick()
         order = self.world.deployments
-        assert not order[0].staged, "rpm-ostree refuses that"
+        if order[0].staged:
+            raise Refused(f"cannot roll back while {order[0].id} is staged", reason="StagedByOther")
         if order[0].booted:
             if len(order) < 2:
                 raise Terminal("there is no other deployment", reason="NoRollback")

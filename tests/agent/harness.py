@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from nodeagent.agent import booting
 from nodeagent.agent.context import Limits, Ports
 from nodeagent.agent.deployments import Os
 from nodeagent.agent.loop import Loop
@@ -129,11 +130,13 @@ class Host:
             if life.done():
                 life.result()
                 return True
-            return False
         finally:
             for task in (life, death):
                 task.cancel()
             await asyncio.gather(life, death, return_exceptions=True)
+        if loop.executor.asked_to_reboot:  # as the daemon does; systemd stops it before it finalizes anything
+            await booting.left(loop.ports)
+        return False
 
     async def settle(self, lives: int = 12) -> None:
         """Until the daemon has nothing left to do; through kills and reboots."""

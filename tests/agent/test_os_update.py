@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 
+from nodeagent.agent.booting import AT_ONCE, MAX_AGAIN, MAX_MISSES, PAUSE
 from nodeagent.core.deployment import staged
 from nodeagent.core.events import EventKind
 from nodeagent.core.machineconfig import UnitEntry
 from nodeagent.core.phase import Phase
-from nodeagent.core.ports import Holder
+from nodeagent.core.ports import Holder, Inhibitor
+from nodeagent.core.record import Record
 from nodeagent.core.tree import FileNode, expand
 from nodeagent.errors import Refused, Retryable, Terminal, Unreconcilable
 from tests.agent.fakes import FakeDeployments, FakeLease, FakeStore, FakeUnit, Killed
@@ -230,15 +234,32 @@ async def test_an_image_must_be_pinned_only_if_it_changes() -> None:
 
 
 async def test_an_extensions_image_alone_changes_nothing() -> None:
+    """With and without packages; a release that brings another one beside its OS costs no more than that OS."""
     host = await at_old(on("a", "old", extensions_image="x@1"))
     host.want(on("a", "unused", extensions_image="x@2"))
     await host.settle()
     assert (host.phase, host.actions()) == (Phase.IDLE, [])
-    host.want(on("a", "used", extensions=("usbguard",), extensions_image="x@2"))
+    used = {"extensions": ("usbguard",), "kernel_type": "realtime"}
+    host.want(on("a", "used", extensions_image="x@2", **used))
     await host.settle()
-    host.want(on("a", "other", extensions=("usbguard",), extensions_image="x@3"))
+    assert (host.phase, host.actions()) == (Phase.IDLE, ["reboot"])
+    host.want(on("a", "other", extensions_image="x@3", **used))
     await host.settle()
-    assert (host.phase, host.record.reason) == (Phase.DEGRADED, "ExtensionsImageUnused")
+    assert (host.phase, host.record.reason, host.actions()) == (Phase.IDLE, "", ["reboot"])
+    host.want(on("b", "release", extensions_image="x@4", **used))
+    await host.settle()
+    assert (host.phase, booted_digest(host.world), host.actions()) == (Phase.IDLE, B_DIGEST, ["reboot"] * 2)
+
+
+async def test_an_extensions_image_is_nothing_to_a_host_without_deployments() -> None:
+    host = os_host()
+    host.world.deployments = []
+    host.want(config("one", FILES, extensions=("usbguard",), extensions_image="x@1"))
+    await host.settle()
+    host.world.done.clear()
+    host.want(config("two", FILES, extensions=("usbguard",), extensions_image="x@2"))
+    await host.settle()
+    assert (host.phase, host.actions()) == (Phase.IDLE, [])
 
 
 async def test_a_config_that_leaves_the_os_alone_from_now_on() -> None:
@@ -517,6 +538,88 @@ async def test_lost_for_no_reason_is_staged_again_but_not_for_ever() -> None:
     assert managed(host.world, OLD, NEW) == expand(OLD)
 
 
+@pytest.mark.parametrize("cuts", [3, MAX_AGAIN])
+async def test_power_that_fails_at_each_reboot_and_then_stays(cuts: int) -> None:
+    host = await at_old()
+    host.world.power_fails = cuts
+    host.want(NEW)
+    began = asyncio.get_running_loop().time()
+    await host.settle()
+    assert (host.phase, booted_digest(host.world), host.record.reason) == (Phase.IDLE, B_DIGEST, "")
+    assert len(host.world.credentials) == cuts + 1
+    assert host.actions() == ["reboot"], "each cut was one too many already"
+    waited = asyncio.get_running_loop().time() - began
+    assert waited >= sum(PAUSE * 2**number for number in range(cuts - AT_ONCE))
+    assert set(host.world.staged_with_lease) == {"nodeagent"}
+
+
+async def test_a_host_that_goes_down_under_each_try_is_no_loop() -> None:
+    host = await at_old()
+    host.world.power_fails = 99
+    host.want(NEW)
+    with pytest.MonkeyPatch.context() as patch:
+        # The way back has to boot as well.
+        patch.setattr(FakeStore, "save", power_stays_for_the_way_back(host))
+        await host.settle(lives=20)
+    assert (host.phase, host.record.reason, host.record.revert_reason) == (Phase.DEGRADED, "Reverted", "StagedLost")
+    assert len(host.world.credentials) == MAX_AGAIN + 1
+    assert managed(host.world, OLD, NEW) == expand(OLD)
+    assert staged(host.world.deployments) is None
+
+
+def power_stays_for_the_way_back(host: Host) -> Callable[[FakeStore, Record], Awaitable[None]]:
+    save = FakeStore.save
+
+    async def saving(self: FakeStore, record: Record) -> None:
+        if record.reverting:
+            host.world.power_fails = 0
+        await save(self, record)
+
+    return saving
+
+
+async def test_a_cut_while_we_wait_for_the_power_to_stay_counts_for_nothing() -> None:
+    host = await at_old()
+    host.world.power_fails = AT_ONCE + 1
+    host.want(NEW)
+    stagings = AT_ONCE + 1
+    while len(host.world.credentials) < stagings or host.phase is not Phase.STAGING:
+        with contextlib.suppress(Killed):
+            await live_for(host, PAUSE / 2)
+    for _ in range(3 * MAX_AGAIN):
+        await live_for(host, PAUSE / 2)
+        assert host.phase is Phase.STAGING
+        host.world.power_cut()
+    assert len(host.world.credentials) == stagings
+    assert any("this boot lasts" in event.message for event in host.world.events if event.kind is EventKind.WAITING)
+    await host.settle()
+    assert (host.phase, booted_digest(host.world)) == (Phase.IDLE, B_DIGEST)
+    assert len(host.world.credentials) == stagings + 1
+
+
+async def live_for(host: Host, seconds: float) -> None:
+    """One life of the daemon that ends after so long."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await host._live()
+
+
+async def test_reboots_by_somebody_who_does_not_wait_for_ours() -> None:
+    """What is locked is lost by them, in order and expected."""
+    host = await at_old()
+    host.want(NEW)
+    host.world.blockers = [Inhibitor("backup", "sleep", "nightly")]
+    for number in range(MAX_MISSES + 2):
+        while len(host.world.credentials) <= number or host.phase is not Phase.REBOOTING:
+            await live_for(host, 100)
+        host.world.shut_down()
+    assert host.actions() == []
+    host.world.blockers = []
+    await host.settle()
+    assert (host.phase, booted_digest(host.world)) == (Phase.IDLE, B_DIGEST)
+    assert host.actions() == ["reboot"]
+
+
 async def test_lost_once_is_staged_again_with_the_lease() -> None:
     host = await at_old()
     host.world.forget_staged = 1
@@ -710,6 +813,32 @@ async def test_a_rollback_that_does_not_boot_is_no_loop() -> None:
     assert (host.phase, host.record.reason) == (Phase.DEGRADED, "RollbackFailed")
     assert host.actions().count("reboot") == 2
     assert host.world.holder is not None
+
+
+@pytest.mark.parametrize("theirs", [False, True])
+async def test_nothing_is_rolled_back_while_something_is_staged(theirs: bool) -> None:
+    """Of what was asked for it goes, and what somebody else staged is his to remove."""
+    host = await at_old()
+    bad_on(host.world, B_DIGEST)
+    host.want(BAD)
+    assert not await host._live()
+    made = host.world.deployments[0]
+    extra = replace(made, id="os-cccc.9", booted=False, staged=True, locked=False)
+    host.world.deployments.insert(0, replace(extra, digest=C_DIGEST) if theirs else extra)
+    await host.settle()
+    if not theirs:
+        assert (host.phase, host.record.reason) == (Phase.DEGRADED, "Reverted")
+        assert booted_digest(host.world) == A_DIGEST
+        assert any("os-cccc.9" in e.message for e in host.world.events if e.kind is EventKind.WARNING)
+        return
+    assert (host.phase, host.record.reason) == (Phase.DEGRADED, "StagedByOther")
+    assert (host.world.deployments[0].id, booted_digest(host.world)) == ("os-cccc.9", B_DIGEST)
+    assert host.world.holder is not None
+    del host.world.deployments[0]  # he has done so; now the way back is open to a person
+    host.want(OLD)
+    await host.settle()
+    assert (host.phase, booted_digest(host.world)) == (Phase.IDLE, A_DIGEST)
+    assert managed(host.world, OLD, BAD) == expand(OLD)
 
 
 async def test_the_new_deployment_boots_again_after_the_files_were_restored() -> None:

@@ -14,7 +14,7 @@ from nodeagent.host.rpmostree import failures
 
 PACKAGE = Path(nodeagent.__file__).parent
 ROOMS = ("agent", "core", "domains", "host", "kube", "log")  # errors of cli carry their own hints
-POSITIONS = {"Next": 1, "_degraded": 2, "_failed": 2, "Gate": 0, "Refusal": 0}
+POSITIONS = {"Next": 1, "degraded": 3, "_failed": 2, "Gate": 0, "Refusal": 0}
 """Functions that take a reason by position."""
 
 
@@ -57,3 +57,20 @@ def test_reasons_are_camel_case_and_hints_are_one_line() -> None:
 def test_there_is_an_answer_for_a_reason_of_a_newer_agent() -> None:
     assert hint("SomethingNew") == "journalctl -u nodeagent shows the details"
     assert hint("") == ""
+
+
+def test_every_hint_is_for_a_reason_that_somebody_gives() -> None:
+    files = [path for path in PACKAGE.rglob("*.py") if path.name != "hints.py"]
+    nodes = (node for path in files for node in ast.walk(ast.parse(path.read_text())))
+    words = {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    jobs = {word for word in HINTS if word.startswith("Job")}  # made of systemd's own words
+    assert set(HINTS) - words - jobs == set()
+
+
+def test_reasons_that_the_docs_speak_of_are_there() -> None:
+    """Nothing else there is a word of two humps in backquotes."""
+    text = (PACKAGE.parent / "docs/operations.md").read_text()
+    told = re.sub(r"<!-- begin generated.*?<!-- end generated[^>]*-->", "", text, flags=re.DOTALL)
+    words = set(re.findall(r"`([A-Z][a-z]+(?:[A-Z][a-z]+)+)`", told))
+    assert words - set(HINTS) == set()
+    assert {"StagedLost", "FinalizeFailed", "NoRollback", "BootcHost"} <= words

@@ -279,9 +279,15 @@ def test_the_way_back_asks_for_the_same(case: str) -> None:
     assert shown(make_plan(changed(what), BASE, policy)) == expected
 
 
-def test_extensions_image_matters_with_extensions() -> None:
-    old = config(extensions=("usbguard",))
-    assert shown(make_plan(old, replace(old, extensions_image="q/e"), default_policy())) == BOTH
+@pytest.mark.parametrize("installed", [{"extensions": ("usbguard",)}, {"kernel_type": "realtime"}])
+def test_an_extensions_image_alone_disrupts_nothing(installed: dict[str, Any]) -> None:
+    """It changes with each release of the OS, and so with an osImageURL, which has a verdict of its own."""
+    old = config(**installed)
+    (planned,) = make_plan(old, replace(old, extensions_image="q/e"), default_policy()).changes
+    assert [str(action.type) for action in planned.actions] == ["None"]
+    assert "not from this image" in planned.why
+    both = replace(old, extensions_image="q/e", os_image_url="q/b")
+    assert shown(make_plan(old, both, default_policy())) == BOTH
 
 
 def test_every_action_names_its_changes() -> None:

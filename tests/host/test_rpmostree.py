@@ -13,7 +13,9 @@ import pytest
 from dbus_next import Variant
 
 from nodeagent.core.deployment import OsTarget
-from nodeagent.core.image import parse_image
+from nodeagent.core.image import OsImage, parse_image
+from nodeagent.core.machineconfig import MachineConfig
+from nodeagent.core.packages import replaced_of
 from nodeagent.core.ports import Deployments
 from nodeagent.errors import AgentError, Refused, Retryable, Terminal, Unreconcilable
 from nodeagent.host.bus import Bus
@@ -106,7 +108,26 @@ async def test_a_host_without_rpm_ostree(
     assert caught.value.reason == ("BootcHost" if bootc else "NoDeployments")
 
 
+async def test_bootc_without_ostree_is_not_asked_for_rpm_ostree(
+    os: RpmOstree, daemon: FakeRpmOstree, bus: Bus, tmp_path: Path
+) -> None:
+    """Its own backend: no deployments of ostree, and the digest of the image among the kernel's arguments."""
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/cmdline").write_text(f"root=UUID=1 rw composefs=?{A} quiet\n")
+    found = await detect(Systemd(bus), root=tmp_path)
+    assert found is not None
+    for port in (found, os):
+        with pytest.raises(Unreconcilable) as caught:
+            await port.list()
+        assert caught.value.reason == "BootcHost"
+    (tmp_path / "run/ostree-booted").touch()  # with ostree below it, rpm-ostree can do its work
+    assert await os.list()
+
+
 async def test_detects_a_host_with_deployments(bus: Bus, tmp_path: Path) -> None:
+    assert await detect(Systemd(bus), root=tmp_path) is None
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/cmdline").write_text("root=UUID=1 rw quiet\n")
     assert await detect(Systemd(bus), root=tmp_path) is None
     (tmp_path / "run").mkdir()
     (tmp_path / "run/ostree-booted").touch()
@@ -189,6 +210,38 @@ async def test_packages_alone_pull_no_image(os: RpmOstree, daemon: FakeRpmOstree
     assert options["idempotent-layering"] is True
 
 
+REALTIME = {
+    "packages": frozenset({"kernel-rt-core"}),
+    "removed": replaced_of(MachineConfig("", kernel_type="realtime")),
+}
+
+
+@pytest.mark.parametrize("image", [IMAGE.image, None], ids=["with another image", "alone"])
+async def test_another_kernel_where_the_image_lacks_parts_of_its_own(
+    os: RpmOstree, daemon: FakeRpmOstree, image: OsImage | None
+) -> None:
+    daemon.not_in_base = {"kernel-modules-core", "kernel-modules-extra"}
+    staged = await stage(os, OsTarget(image=image, kernel_arguments=("nosmt",), **REALTIME))
+    assert staged.removed == {"kernel", "kernel-core", "kernel-modules"}
+    assert "nosmt" in staged.kernel_arguments
+    assert [member for member, _ in daemon.requests] == ["UpdateDeployment"] * 3 + ["KernelArgs"]
+
+
+async def test_a_package_that_has_to_go_and_is_not_there(os: RpmOstree, daemon: FakeRpmOstree) -> None:
+    """Not an image with a kernel that we know."""
+    daemon.not_in_base = {"kernel-core"}
+    assert (await fails(os, Terminal, OsTarget(**REALTIME))).reason == "PackageUnavailable"
+
+
+async def test_with_another_kernel_nothing_is_removed_twice(os: RpmOstree, daemon: FakeRpmOstree) -> None:
+    """Only another image can have what this one had not."""
+    daemon.first.update({"requested-packages": ["kernel-rt-core"], "requested-base-removals": ["kernel-core"]})
+    await stage(os, OsTarget(kernel_arguments=("nosmt",), **REALTIME))
+    assert [member for member, _ in daemon.requests] == ["KernelArgs"]
+    await stage(os, OsTarget(image=IMAGE.image, kernel_arguments=("nosmt",), **REALTIME), replace=daemon.first["id"])
+    assert "kernel-modules-core" in daemon.requests[1][1][0]["override-remove-packages"]
+
+
 async def test_nothing_of_a_former_target_is_left(os: RpmOstree, daemon: FakeRpmOstree) -> None:
     first = await stage(os, OsTarget(image=IMAGE.image, kernel_arguments=("one",), packages=frozenset({"p"})))
     second = await stage(os, OsTarget(kernel_arguments=("two",)), replace=first.id)
@@ -264,7 +317,7 @@ async def test_success_with_half_of_it(os: RpmOstree, daemon: FakeRpmOstree) -> 
         ("While pulling x: min-free-space-percent '3%' would be exceeded", Terminal, "NoSpace"),
         ("pinging container registry q: dial tcp: lookup q: no such host", Retryable, "RegistryUnreachable"),
         ("While pulling x: Operation was cancelled", Retryable, "TransactionCancelled"),
-        ("something new", Terminal, "StageFailed"),
+        ("something new", Retryable, "StageFailed"),
     ],
 )
 async def test_what_a_failure_means(
@@ -538,7 +591,7 @@ async def test_what_a_person_staged_after_us_is_not_ours(
     target = OsTarget(kernel_arguments=("one",))
     if fails_first:
         daemon.script = lambda transaction: transaction.finish(False, "no")
-        await fails(os, Terminal, target)
+        await fails(os, Retryable, target)
         daemon.script = daemon.work
     else:
         await stage(os, target)
@@ -558,6 +611,6 @@ async def test_what_was_half_done_is_ours_after_a_failure(os: RpmOstree, daemon:
             await transaction.finish(False, "no")
 
     daemon.script = fails_second
-    await fails(os, Terminal, target)
+    await fails(os, Retryable, target)
     daemon.script = daemon.work
     assert (await stage(os, target)).kernel_arguments[-1] == "one"

@@ -122,6 +122,8 @@ def test_anything_else_is_a_value_error(data: bytes) -> None:
          " found", Terminal, "SignatureInvalid"),
         ("GPG verification enabled, but no signatures found (use gpg-verify=false in remote config to disable)",
          Terminal, "SignatureInvalid"),
+        ("While pulling 12: Commit 12: Commit has no requested ref ‘os/stable’ in ref binding metadata (‘os/next’)",
+         Terminal, "ImageNotFound"),
         ("While pulling s: Metadata not found for commit 'x'", Terminal, "ImageNotFound"),
         ("While pulling 00: file:///r/repo/objects/00/0.commit: linkat: No such file or directory",
          Terminal, "ImageNotFound"),
@@ -135,7 +137,7 @@ def test_anything_else_is_a_value_error(data: bytes) -> None:
          Retryable, "RegistryUnreachable"),
         ("While pulling x: Operation was cancelled", Retryable, "TransactionCancelled"),
         ("client disconnected before calling Start; cancelling transaction", Retryable, "TransactionCancelled"),
-        ("", Terminal, "StageFailed"),
+        ("", Retryable, "StageFailed"),
     ],
 )  # fmt: skip
 def test_what_a_text_means(text: str, kind: type[AgentError], reason: str) -> None:

@@ -13,14 +13,15 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from nodeagent.core.deployment import Deployment, OsTarget, StageProgress, unmet
+from nodeagent.core.packages import NOT_IN_EACH_IMAGE
 from nodeagent.errors import AgentError, Refused, Retryable, Terminal
 from nodeagent.host.bus import Bus
 from nodeagent.host.bus_errors import BusUnreachable
 from nodeagent.host.rpmostree.begin import Patience, begin
 from nodeagent.host.rpmostree.credentials import Credentials
-from nodeagent.host.rpmostree.failures import SAME_REFS, failure
+from nodeagent.host.rpmostree.failures import SAME_REFS, absent_package, failure
 from nodeagent.host.rpmostree.finalization import Finalization
-from nodeagent.host.rpmostree.guards import Guards, Services
+from nodeagent.host.rpmostree.guards import Guards, Services, native_bootc
 from nodeagent.host.rpmostree.mark import Mark
 from nodeagent.host.rpmostree.request import CLEANUP, ROLLBACK, Request, next_request
 from nodeagent.host.rpmostree.session import SERVICE, Session, State, visit
@@ -45,8 +46,9 @@ async def detect(
     min_free: int = MIN_FREE,
     timing: Timing | None = None,
 ) -> RpmOstree | None:
-    """None on a host that was not booted from an ostree deployment. Removes what a killed agent left in /run."""
-    if not await asyncio.to_thread((root / "run/ostree-booted").exists):
+    """None on a host that was not booted from an image. Removes what a killed agent left in /run."""
+    ostree = await asyncio.to_thread((root / "run/ostree-booted").exists)
+    if not ostree and not await asyncio.to_thread(native_bootc, root):
         return None
     driver = RpmOstree(services, make_bus=make_bus, root=root, min_free=min_free, timing=timing)
     await driver.sweep()
@@ -96,7 +98,7 @@ class RpmOstree:
             except (Terminal, Refused):
                 await asyncio.to_thread(self._mark.close, ours)
                 raise
-            # Anything else leaves it open: what came of the transaction is not known yet.
+            # What is left, as a daemon that died, leaves it open: what came of the transaction is not known yet.
         await asyncio.to_thread(self._mark.close, ours | {staged.id})
         return staged
 
@@ -123,6 +125,7 @@ class RpmOstree:
 
     @asynccontextmanager
     async def _visit(self) -> AsyncIterator[Session]:
+        await self._guards.refuse_bootc()
         try:
             async with visit(self._make_bus, self._timing, self._staged.locks) as session:
                 yield session
@@ -136,14 +139,15 @@ class RpmOstree:
         """One request after the other, until there is nothing left to ask for. ``ours`` gets the ids of what comes."""
         patience = Patience(self._timing, tell)
         last: Request | None = None
+        absent: set[str] = set()
         asked = lost = 0
-        while asked < _REQUESTS:
+        while asked < _REQUESTS + len(absent):
             async with self._visit() as session:
                 state = await session.read()
                 if (staged := state.staged) and not unmet(target, staged):
                     return await self._locked(session, staged)
                 await self._refuse_foreign(state, ours)
-                request = next_request(target, state.booted, state.first)
+                request = next_request(target, state.booted, state.first, absent)
                 if request is None or request == last:
                     raise _incomplete(target, state)
                 others = {d.id for d in state.deployments} - ours
@@ -159,7 +163,10 @@ class RpmOstree:
                     raise Retryable(message, reason="TransactionLost")
             elif outcome.success:
                 last = request
+            elif (package := absent_package(outcome.text)) in NOT_IN_EACH_IMAGE - absent:
+                absent.add(package)
             elif SAME_REFS not in outcome.text:
+                await asyncio.to_thread(self._mark.close, ours)
                 raise failure(outcome.text, request.doing)
         raise Terminal(f"no end in sight after {_REQUESTS} transactions: cannot stage", reason="StageIncomplete")
 

@@ -6,8 +6,8 @@ The wordings come from the programs underneath, whose messages pass through unch
   is rejected by policy; Go's net and tls packages below it: dial tcp, no such host, i/o timeout, x509
 - ostree-ext: refusing usage (of a policy that accepts anything), and its own "Creating importer" around all those
 - libostree: min-free-space, GPG verification enabled but no signatures found, none are in trusted keyring, Can't check
-  signature, No such branch, Server returned HTTP, of a remote on a disk a commit that does not open; libcurl below
-  it: Couldn't resolve host, Timeout was reached
+  signature, No such branch, has no requested ref (of a commit that belongs to another one), Server returned HTTP, of a
+  remote on a disk a commit that does not open; libcurl below it: Couldn't resolve host, Timeout was reached
 - rpm-ostree and libdnf: Packages not found, Could not depsolve
 
 The first that fits counts; the order is from the exact to the general.
@@ -19,11 +19,12 @@ import re
 
 from nodeagent.errors import AgentError, Refused, Retryable, Terminal
 
-__all__ = ["SAME_REFS", "failure", "one_line"]
+__all__ = ["SAME_REFS", "absent_package", "failure", "one_line"]
 
 SAME_REFS = "Old and new refs are equal"
 """A rebase to the refspec that the first deployment has already. Somebody staged it between our look and our call."""
 
+_ABSENT = re.compile(r'Package "([^"]+)" not found')
 _MAX_TEXT = 600  # characters; a failed script of a package prints pages
 _USERINFO = re.compile(r"(?<=://)[^/@\s]+@")
 
@@ -51,7 +52,8 @@ _TABLE: tuple[tuple[type[AgentError], str, str], ...] = (
         "ImageNotFound",
         r"manifest unknown|name unknown|name_unknown|manifest_unknown|not known to registry|\b404 \(not found\)"
         r"|server returned (http|status) 404|no such branch|no such metadata object|metadata not found for commit"
-        r"|refspec '.*' not found|\.commit: .*no such file or directory|remote \"?.*\"? not found|no such ref",
+        r"|has no requested ref|refspec '.*' not found|\.commit: .*no such file or directory|remote \"?.*\"? not found"
+        r"|no such ref",
     ),
     (
         Terminal,
@@ -78,12 +80,19 @@ _COMPILED = tuple((kind, reason, re.compile(pattern, re.IGNORECASE)) for kind, r
 
 
 def failure(text: str, doing: str) -> AgentError:
-    """``doing`` opens the message, as in "cannot <doing>: ...". What nobody knows is ``Terminal`` ``StageFailed``."""
+    """``doing`` opens the message, as in "cannot <doing>: ...". What nobody knows is ``StageFailed`` and ``Retryable``:
+    most of it is a program below that was killed or was short of something, and going back costs more than trying."""
     message = f"cannot {doing}: {one_line(text) or 'rpm-ostree did not say why'}"
     for kind, reason, pattern in _COMPILED:
         if pattern.search(text):
             return kind(message, reason=reason)
-    return Terminal(message, reason="StageFailed")
+    return Retryable(message, reason="StageFailed")
+
+
+def absent_package(text: str) -> str:
+    """The package of the base that was to be removed and is not in it, "" if the failure was another one."""
+    found = _ABSENT.search(text)
+    return found[1] if found else ""
 
 
 def one_line(text: str) -> str:

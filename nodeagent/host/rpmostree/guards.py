@@ -25,7 +25,7 @@ from nodeagent.host.rpmostree.gvariant import read_vardict, string
 from nodeagent.host.rpmostree.output import output_of
 from nodeagent.host.rpmostree.session import SERVICE, Session, State
 
-__all__ = ["Guards", "Services"]
+__all__ = ["Guards", "Services", "native_bootc"]
 
 _ZINCATI = "zincati.service"
 _BOOTC_TIMER = "bootc-fetch-apply-updates.timer"
@@ -48,6 +48,22 @@ class Services(Protocol):
     async def restart(self, unit: str, deadline: float) -> None: ...
 
 
+def native_bootc(root: Path) -> bool:
+    """Whether the host was booted by bootc's own backend, which keeps its images without ostree. Known as bootc knows
+    it itself: by an argument of the kernel. Blocks for two small files in memory."""
+    if (root / "run/ostree-booted").exists():
+        return False
+    try:
+        arguments = (root / "proc/cmdline").read_text(encoding="utf-8", errors="replace").split()
+    except FileNotFoundError:
+        return False
+    return any(argument.startswith("composefs=") for argument in arguments)
+
+
+def bootc_host() -> Unreconcilable:
+    return Unreconcilable("this host is updated by bootc alone, there is no rpm-ostree on it", reason="BootcHost")
+
+
 class Guards:
     """``min_free`` in bytes."""
 
@@ -63,13 +79,18 @@ class Guards:
         if target.image is not None or target.removed or target.without_removed:
             await self._boot_space(session, await session.read())
 
+    async def refuse_bootc(self) -> None:
+        """Raises ``Unreconcilable`` (``BootcHost``) where ostree has nothing to do with what is booted, and the daemon,
+        if it is installed at all, would only fail to start."""
+        if await asyncio.to_thread(native_bootc, self._root):
+            raise bootc_host()
+
     async def absent(self) -> Unreconcilable | None:
         """Why there is no daemon to ask, None if there should be one: then it is broken, not absent."""
         if (await self._services.state(SERVICE)).load != "not-found":
             return None
         if await asyncio.to_thread((self._root / "usr/bin/bootc").exists):
-            message = "this host is updated by bootc alone, there is no rpm-ostree on it"
-            return Unreconcilable(message, reason="BootcHost")
+            return bootc_host()
         return Unreconcilable("this host has deployments, but no rpm-ostree to make one", reason="NoDeployments")
 
     # -- drivers --------------------------------------------------------------------------------------------------

@@ -8,6 +8,8 @@ Rules of the daemon that decide the form of a request (rpm-ostree's ``rpmostreed
   their own, which pulls nothing; it comes second, so that a host without its registry has nothing staged.
 - The default of ``allow-downgrade`` depends on the method and, by mistake, on the order in which modifiers are read. A
   target is pinned, so the age of what it names is nobody's business: always true.
+- A package can be removed only from a base that has it; which ones that has is known after the pull, and then the
+  refusal names the first that is missing. A removal of before that a new base has no use for is no error.
 - Unknown keys, and known ones with another type, are ignored in silence.
 - Two requests are the same one only if they are equal byte by byte; the second then joins the first. So a request is
   made the same way each time, and an agent that was killed finds its own transaction again.
@@ -16,13 +18,14 @@ Rules of the daemon that decide the form of a request (rpm-ostree's ``rpmostreed
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from nodeagent.core.deployment import Deployment, OsTarget, unmet
 from nodeagent.core.image import ContainerImage, OsImage, OstreeCommit, content_id
 from nodeagent.core.kargs import merged
+from nodeagent.core.packages import NOT_IN_EACH_IMAGE
 from nodeagent.host.bus_codec import a_sv
 
 __all__ = ["CLEANUP", "ROLLBACK", "TITLE", "Request", "next_request"]
@@ -45,8 +48,11 @@ CLEANUP = Request("Cleanup", "as", (["pending-deploy"],), "remove what is staged
 ROLLBACK = Request("Rollback", "a{sv}", ({},), "roll back")
 
 
-def next_request(target: OsTarget, booted: Deployment, first: Deployment) -> Request | None:
-    """None if ``first`` is what was asked for. ``first`` is the booted deployment or a staged one of ours."""
+def next_request(
+    target: OsTarget, booted: Deployment, first: Deployment, absent: Collection[str] = ()
+) -> Request | None:
+    """None if ``first`` is what was asked for. ``first`` is the booted deployment or a staged one of ours; ``absent``
+    are packages that the image was found not to have, and so cannot be removed from it."""
     shall_have = (booted.packages | target.packages) - target.without_packages
     shall_lack = (booted.removed | target.removed) - target.without_removed
     modifiers: dict[str, tuple[str, Any]] = {}
@@ -55,10 +61,13 @@ def next_request(target: OsTarget, booted: Deployment, first: Deployment) -> Req
             return CLEANUP  # a former target of ours had another image; from the booted one it is a short way
     elif "osImageURL" in unmet(OsTarget(image=target.image), first):
         modifiers |= _image(target.image, first)
+    remove = shall_lack - first.removed - frozenset(absent)
+    if not modifiers and remove <= NOT_IN_EACH_IMAGE:
+        remove = frozenset()  # of this image they were asked for when the kernel was
     lists = {
         "install-packages": shall_have - first.packages,
         "uninstall-packages": first.packages - shall_have,
-        "override-remove-packages": shall_lack - first.removed,
+        "override-remove-packages": remove,
         "override-reset-packages": first.removed - shall_lack,
     }
     modifiers |= {key: ("as", sorted(names)) for key, names in lists.items() if names}
