@@ -80,7 +80,8 @@ class Driven(Host):
 
     def build(self) -> Loop:
         loop = super().build()
-        self.report = Report(Status())
+        current = self.world.configs[self.world.current].name if self.world.current else ""
+        self.report = Report(Status(self.phase, self.record.reason, self.record.message, current=current))
         self.report.add(self.ordered.sink)
         self.report.add(lambda event, _status: FakeReporter(self.world).emit(event))
         drain = ControllerDrain(self._client, self._node, still_ours=loop.ports.lease.check)
@@ -317,8 +318,6 @@ async def test_a_node_that_is_made_anew_is_told_again(
     async with host.running():
         cluster.admin.delete(f"/api/v1/nodes/{node}")
         cluster.node(node)
-        assert host.report.status.phase is Phase.IDLE
-        host.shake.tell(replace(host.report.status, current=name))
         await until(at(controller, name))
 
 
