@@ -34,7 +34,7 @@ def test_a_bad_deployment_is_rolled_back(node: Vm, shelf: RegistryDisk) -> None:
     units = {updates.MINE_UNIT: UnitSpec(updates.UNIT, enabled=True), BAD_UNIT: UnitSpec(enabled=True)}
     files = {updates.MINE: "mine of bad\n"}
     agent.apply(node, agent.machine_config("bad", files=files, units=units, osImageURL=shelf.of(BAD).by_digest))
-    end = agent.wait_outcome(node, "bad", nodes.WAIT * 2)
+    end = agent.wait_outcome(node, "bad", nodes.WAIT * 3)  # three boots
     assert (end["outcome"], end["reason"]) == ("reverted", "UnitUnhealthy")
     assert BAD_UNIT in end["message"]
     # Forward, back, and once more because services of that boot had read the files of `bad`.
