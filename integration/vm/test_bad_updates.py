@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
+import pytest
+
 from integration.host import agent
 from integration.host.agent import UnitSpec
 from integration.host.snapshot import Entry, difference
@@ -28,6 +30,7 @@ def came_back(node: Vm, before: Mapping[str, Entry]) -> None:
     assert (node.reboots, agent.outcomes(node)) == (reboots, outcomes)
 
 
+@pytest.mark.timeout(nodes.WAIT * 4)
 def test_a_bad_deployment_is_rolled_back(node: Vm, shelf: RegistryDisk) -> None:
     nodes.settings(node, {"verify": {"timeout": 60}})  # as long as it waits for a unit that was well before
     before = agent.managed(node)
