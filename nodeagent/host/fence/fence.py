@@ -97,20 +97,17 @@ async def fenced(
             if failed:
                 raise Terminal("; ".join(failed), reason="FenceNotRecovered")
             disks = await _disks(victim, paths, find)
+            hands = Hands(bus, undo, unit, disks, victim.pids, reach)
+            stack.push_async_callback(_put_back, fence, hands)
+            if not await hands.begin(memory_high=terms.memory_high, cpu_weight=terms.cpu_weight):
+                raise Terminal("; ".join(hands.missing), reason="NothingToLimit")
             heard = await stack.enter_async_context(hearing(victim, reach.cgroups, reach.proc))
             if terms.idle_p99 is None:
                 fence.idle_p99 = await heard.idle(terms.baseline)
             else:
                 fence.idle_p99 = terms.idle_p99
                 heard.expect(terms.idle_p99)
-            hands = Hands(bus, undo, unit, disks, victim.pids, reach)
-            stack.push_async_callback(_put_back, fence, hands)
-            if not await hands.reach_out(
-                fence.idle_p99,
-                may_switch=terms.may_switch,
-                memory_high=terms.memory_high,
-                cpu_weight=terms.cpu_weight,
-            ):
+            if not await hands.shape(fence.idle_p99, may_switch=terms.may_switch):
                 raise Terminal("; ".join(hands.missing), reason="NothingToLimit")
             bounds = careful(terms.bounds, *await asyncio.to_thread(_ground, paths))
             turns = _Turns(fence, hands, heard, bounds)
@@ -151,9 +148,10 @@ class _Turns:
     async def _turn(self) -> None:
         brake = self._state.decision.limits.brake
         await (self._heard.listen(TURN) if brake is None else self._hands.brake(brake))
-        now = _now()
-        reading = weigh(self._heard.readings(), now, self._bounds.stale)
         writing = await self._hands.writing()
+        readings = self._heard.readings()
+        now = _now()  # not before them: what is from the future counts for nothing
+        reading = weigh(readings, now, self._bounds.stale)
         if self._hands.shapes != self._shapes:
             self._shapes = self._hands.shapes
             self._state = replace(begin(now, self._shapes, self._bounds), started=self._state.started)

@@ -8,6 +8,7 @@ kernel may have been slow. ``restore`` puts everything back, whatever of it fail
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -43,7 +44,7 @@ HERE = Reach()
 
 
 class Hands:
-    """On one unit and the disks below it; ``reach_out`` first. ``pids``: the victim's processes now."""
+    """On one unit and the disks below it; ``begin`` and ``shape`` first. ``pids``: the victim's processes now."""
 
     def __init__(
         self, bus: Bus, undo: Undo, unit: str, disks: Disks, pids: Callable[[], Sequence[int]], reach: Reach
@@ -56,20 +57,23 @@ class Hands:
         self._pids = pids
         self._unit = UnitIo(bus, undo, unit, reach.cgroups)
         self._queues = [Queue(disk, undo, SysfsQueue(str(disk.number), reach.disks)) for disk in disks.disks]
+        self._files = [reach.disks / str(disk.number) / "queue/max_sectors_kb" for disk in disks.disks]
         self._priorities = Priorities(undo, reach.priorities, reach.proc)
         self._limiting = self._braking = self._shaping = False
         self._prioritising = True
         self._caps: tuple[int | None, int | None] | None = None
         self._wrote: tuple[float, int] | None = None
 
-    async def reach_out(
-        self, idle_p99: float | None, *, may_switch: bool, memory_high: int | None, cpu_weight: int | None
-    ) -> bool:
-        """Finds out what can be moved here, and sets what stays as long as we do. False: nothing can. Queues are given
-        their tight shape, or it is not known whether they take one."""
+    async def begin(self, *, memory_high: int | None, cpu_weight: int | None) -> bool:
+        """Sets what stays as long as we do. False: nothing can be moved here, so that nothing need be measured."""
         self._limiting = self._braking = await self._tried(self._unit.begin())
         if self._limiting:
             await self._tried(self._unit.hold_static(memory_high=memory_high, cpu_weight=cpu_weight))
+        return self._limiting or await asyncio.to_thread(all, (os.access(file, os.W_OK) for file in self._files))
+
+    async def shape(self, idle_p99: float | None, *, may_switch: bool) -> bool:
+        """False: nothing can be moved here after all. Queues are given their tight shape, or it is not known whether
+        they take one."""
         shapes = await self._ladder(idle_p99, may_switch=may_switch)
         if isinstance(shapes, Untouched):
             self._miss(f"queues stay as they are: {shapes.why}")

@@ -38,7 +38,7 @@ class Hearing:
         self._probe = probe
         self._pressure = felt
         self._aim = target(None)
-        self._etcd: Reading | None = None
+        self._etcd: list[Reading] = []
         self._taken: deque[tuple[float, tuple[float, ...]]] = deque()
         self._told: set[str] = set(missing)
         self.missing = list(missing)
@@ -81,7 +81,8 @@ class Hearing:
 
     def readings(self) -> list[Reading]:
         now = _now()
-        found = [] if self._etcd is None else [self._etcd]
+        found = self._etcd
+        self._etcd = found[-1:]  # the last one counts until it is stale; none is missed in a turn that takes its time
         if self._probe is not None:
             latencies, waiting = self._probed()
             self._stalls += sum(1 for latency in latencies if latency > STALL)
@@ -90,10 +91,10 @@ class Hearing:
                 self._taken.popleft()
             recent = [latency for at, some in self._taken if now - at < _WINDOW for latency in some]
             reading = of_probe(now, recent, waiting, self._aim)
-            found += [] if reading is None else [reading]
+            found = found if reading is None else [*found, reading]
         if self._pressure is not None:
             try:
-                found.append(of_pressure(now, self._pressure.share()))
+                found = [*found, of_pressure(now, self._pressure.share())]
             except AgentError as error:
                 self._lost(error.message)
                 self._pressure = None
@@ -118,7 +119,8 @@ class Hearing:
         over = increase([before, histogram]) if before is not None else None
         if over is None:
             return
-        self._etcd = of_etcd(_now(), over, self._aim)
+        if (reading := of_etcd(_now(), over, self._aim)) is not None:
+            self._etcd.append(reading)
         self._etcd_stalls = (self._etcd_stalls or 0.0) + above(_ETCD_STALL, over).least
 
     def _probed(self) -> tuple[tuple[float, ...], float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
@@ -72,7 +73,8 @@ class Host:
         self.slow = 0.0
         self.fast = 0.0
         self.views: list[FenceView] = []
-        self.victim = Victim(self.data, self.scrape, lambda: [VICTIM])
+        # Without our probe: how long an fsync takes on this machine is not for these tests to depend on.
+        self.victim = Victim(None, self.scrape, lambda: [VICTIM])
 
     async def find(self, paths: Sequence[str]) -> Disks:
         return self.theirs if str(self.data) in paths else self.disks
@@ -263,6 +265,7 @@ async def test_where_nothing_can_be_limited_the_block_runs_all_the_same(host: Ho
 
 async def test_a_victim_on_another_disk_needs_no_fence(host: Host) -> None:
     host.theirs = Disks((OTHER,), (OTHER,), ())
+    host.victim = replace(host.victim, directory=host.data)
     async with host.fenced() as fence:
         assert fence.view.reason == "OtherDisk"
         assert "/dev/sdb" in fence.view.message
@@ -287,10 +290,22 @@ async def test_a_fault_of_ours_opens_everything(host: Host, monkeypatch: pytest.
 
 
 async def test_the_idle_disk_is_measured_first(host: Host) -> None:
+    host.victim = Victim(host.data)
     async with host.fenced(replace(TERMS, idle_p99=None, baseline=0.0)) as fence:
         assert fence.idle_p99 is None
         assert fence.view.active
+        await host.until(fence, lambda view: view.source == "probe")
+    async with host.fenced(replace(TERMS, idle_p99=None, baseline=6.0)) as fence:
+        assert fence.idle_p99 is not None
+        assert fence.idle_p99 > 0
     assert host.touched() == {}
+
+
+async def test_where_nothing_can_be_moved_nothing_is_measured(host: Host) -> None:
+    (host.cgroups / "cgroup.controllers").write_text("cpu memory\n")
+    shutil.rmtree(host.queue)
+    async with asyncio.timeout(30), host.fenced(replace(TERMS, idle_p99=None, baseline=300.0)) as fence:
+        assert fence.view.reason == "NothingToLimit"
 
 
 async def test_several_disks_that_are_not_alike(host: Host) -> None:
