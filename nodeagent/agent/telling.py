@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Final, Protocol
 
 from nodeagent import log
@@ -29,6 +30,9 @@ QUICK: Final = 1.0
 
 WORDS_EVERY: Final = 15.0
 """Seconds between two writes of conditions that differ in their words only: the pods of a drain go one by one."""
+
+FAREWELL: Final = 3.0
+"""Seconds by which telling may hold up the end of the daemon."""
 
 FIRST_PAUSE, LONGEST_PAUSE = 2.0, 120.0
 """Seconds between two tries while the API server does not answer."""
@@ -76,7 +80,16 @@ class Teller:
             self._wake.set()
 
     async def run(self) -> None:
-        """For ever."""
+        """For ever. What is not told when it is cancelled has a moment left: the host may be about to go off."""
+        try:
+            await self._live()
+        finally:
+            if self._queue or self._pending():
+                with suppress(AgentError, TimeoutError):
+                    async with asyncio.timeout(FAREWELL):
+                        await self._tell(at_once=True)
+
+    async def _live(self) -> None:
         pauses = self._pauses()
         while True:
             await self._wake.wait()
@@ -92,8 +105,8 @@ class Teller:
             if self._pending():  # words, which wait for the next ones
                 asyncio.get_running_loop().call_later(WORDS_EVERY, self._wake.set)
 
-    async def _tell(self) -> None:
-        if self._due():
+    async def _tell(self, *, at_once: bool = False) -> None:
+        if self._due() or (at_once and self._pending()):
             state = self._state
             with self._no_complaint_twice():
                 await self._conditions.tell(state)

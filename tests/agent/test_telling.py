@@ -148,3 +148,15 @@ async def test_what_it_may_not_write_is_complained_of_once(
         await asyncio.sleep(10)
         assert cluster.notices[-1][0] == "UpdateWaiting"
         assert len(cluster.notices) == 1, "what was refused is given up"
+
+
+async def test_a_host_that_goes_off_says_so_and_waits_for_nobody(cluster: Cluster) -> None:
+    async with telling(cluster) as report:
+        await asyncio.sleep(10)
+        phase(report, Phase.DRAINING)
+    assert cluster.states[-1].draining
+    assert [reason for reason, _ in cluster.notices] == ["DrainRequested"]
+    cluster.error = Unreachable("no answer", reason="KubeUnreachable")
+    async with telling(cluster) as report:
+        phase(report, Phase.DRAINING)
+    assert len(cluster.notices) == 1
