@@ -58,6 +58,19 @@ MAINTENANCE_START = Family(
     "nodeagent_maintenance_start_timestamp_seconds", Kind.GAUGE, "When it was asked for, since the epoch."
 )
 DRAIN_PODS = Family("nodeagent_drain_pods", Kind.GAUGE, "Pods that a drain waits for. Absent without a drain.")
+FENCE = Family(
+    "nodeagent_fence_active",
+    Kind.GAUGE,
+    "1 while staging is fenced, 0 if it cannot be. Absent while nothing is staged.",
+)
+FENCE_LIMIT = Family(
+    "nodeagent_fence_write_limit_bytes_per_second", Kind.GAUGE, "What staging may write. Absent without a cap."
+)
+FENCE_P99 = Family(
+    "nodeagent_fence_victim_fsync_p99_seconds",
+    Kind.GAUGE,
+    "Of etcd's fsyncs lately, while staging is fenced. Absent when nobody knows.",
+)
 UPDATES = Family("nodeagent_updates_total", Kind.COUNTER, "Updates that ended, by outcome.", ("outcome",))
 DURATION = Family(
     "nodeagent_update_duration_seconds", Kind.HISTOGRAM, "From the start of an update to its end, reboots included."
@@ -83,25 +96,34 @@ PHASE_SECONDS = Family(
 )
 FETCHED = Family("nodeagent_staging_fetched_bytes_total", Kind.COUNTER, "Bytes of OS images that were fetched.")
 
+THROTTLED = Family("nodeagent_fence_throttled_seconds_total", Kind.COUNTER, "Time in which staging was under a cap.")
+SLOW_FSYNCS = Family(
+    "nodeagent_fence_victim_slow_fsyncs_total", Kind.COUNTER, "Fsyncs of etcd over 100 ms while staging was fenced."
+)
+
 # In the order of the page.
 HISTORY = (UPDATES, DURATION, ENDED, REBOOTS, AVOIDED, FALLBACKS)  # these go on after a restart
 FAMILIES = (
     *(INFO, PHASE, PHASE_START, REASON, CONFIG, IN_SYNC, DRIFTED, DEPLOYMENT),
     *(LEASE, LEASE_START, MAINTENANCE, MAINTENANCE_START, DRAIN_PODS),
+    *(FENCE, FENCE_LIMIT, FENCE_P99),
     *HISTORY,
-    *(REFUSED, PHASE_SECONDS, FETCHED),
+    *(REFUSED, PHASE_SECONDS, FETCHED, THROTTLED, SLOW_FSYNCS),
 )
 
 
 def samples(status: Status, tally: Tally, version: str) -> Iterator[Sample]:
     yield from _standing(status, version)
     yield from _others(status)
+    yield from _fence(status)
     yield from _history(tally)
     for reason, count in sorted(tally.refused.items()):
         yield REFUSED.at(count, reason)
     for phase in Phase:
         yield PHASE_SECONDS.at(tally.phases.get(phase, 0.0), phase)
     yield FETCHED.at(tally.fetched)
+    yield THROTTLED.at(tally.throttled)
+    yield SLOW_FSYNCS.at(tally.slow_fsyncs)
 
 
 def _standing(status: Status, version: str) -> Iterator[Sample]:
@@ -132,6 +154,16 @@ def _others(status: Status) -> Iterator[Sample]:
             yield MAINTENANCE_START.at(since)
     if status.remaining is not None:
         yield DRAIN_PODS.at(len(status.remaining))
+
+
+def _fence(status: Status) -> Iterator[Sample]:
+    if status.fence is None:
+        return
+    yield FENCE.at(status.fence.active)
+    if status.fence.write_bps is not None:
+        yield FENCE_LIMIT.at(status.fence.write_bps)
+    if status.fence.p99 is not None:
+        yield FENCE_P99.at(status.fence.p99)
 
 
 def _history(tally: Tally) -> Iterator[Sample]:

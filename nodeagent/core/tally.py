@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from nodeagent.core.events import Event, EventKind
+from nodeagent.core.fence.view import FenceView
 from nodeagent.core.kubetime import parse_time
 from nodeagent.core.phase import Phase
 from nodeagent.core.ports import HistoryEntry
@@ -38,10 +39,13 @@ class Tally:
     refused: Counter[str] = field(default_factory=Counter)  # by reason
     phases: dict[Phase, float] = field(default_factory=dict)  # seconds in each
     fetched: int = 0  # bytes of OS images
+    throttled: float = 0.0  # seconds that staging was under a cap
+    slow_fsyncs: int = 0  # of the victim, while there was a fence
 
     _phase: Phase | None = None
     _since: float = 0.0
     _fetching: int = 0
+    _fence: FenceView | None = None
     _newest: HistoryEntry | None = None
     _read: bool = False
 
@@ -57,6 +61,8 @@ class Tally:
             # It counts up, and from nought again with each try.
             self.fetched += now - self._fetching if now >= self._fetching else now
             self._fetching = now
+        elif event.kind is EventKind.FENCE:
+            self._fenced(status.fence)
 
     def read(self, entries: Sequence[HistoryEntry], limit: int) -> None:
         """``entries`` is the history, the newest first, of which no more than ``limit`` are kept.
@@ -76,6 +82,16 @@ class Tally:
         if entries:
             self._newest = entries[0]
             self.ended = parse_time(entries[0].finished)
+
+    def _fenced(self, view: FenceView | None) -> None:
+        """Its own counts begin anew with each fence."""
+        if view is not None:
+            before = (
+                self._fence if self._fence is not None and self._fence.seconds <= view.seconds else FenceView(False)
+            )
+            self.throttled += max(0.0, view.throttled - before.throttled)
+            self.slow_fsyncs += max(0, view.exceedances - before.exceedances)
+        self._fence = view
 
     def _count(self, entry: HistoryEntry) -> None:
         self.updates[entry.outcome] += 1

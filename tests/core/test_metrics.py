@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from nodeagent.core.deployment import Deployment
 from nodeagent.core.drain import Remaining
 from nodeagent.core.events import Event, EventKind
 from nodeagent.core.exposition import Kind, render
+from nodeagent.core.fence.view import FenceView
 from nodeagent.core.maintenance import Maintenance
 from nodeagent.core.metrics import FAMILIES, OUTCOMES, samples
 from nodeagent.core.phase import Phase
@@ -185,10 +187,34 @@ def test_bytes_of_images_and_refusals() -> None:
     assert found["nodeagent_refused_total", "ConfigInvalid"] == 1
 
 
+def test_the_fence() -> None:
+    first = FenceView(True, write_bps=16_000_000, p99=0.0031, exceedances=2, throttled=10.0, seconds=30.0)
+    views = [
+        FenceView(True, seconds=0.5),
+        first,
+        replace(first, exceedances=3, throttled=12.5, seconds=33.0),
+        None,
+        FenceView(True, exceedances=1, throttled=1.0, seconds=2.0),
+    ]
+    tally = Tally()
+    for view in views:
+        tally.told(Event(EventKind.FENCE, Phase.STAGING, fields={"fence": view}), Status(fence=view), 0.0)
+    found = page(Status(fence=first), tally)
+    assert found["nodeagent_fence_active",] == 1
+    assert found["nodeagent_fence_write_limit_bytes_per_second",] == 16e6
+    assert found["nodeagent_fence_victim_fsync_p99_seconds",] == 0.0031
+    assert found["nodeagent_fence_throttled_seconds_total",] == 13.5
+    assert found["nodeagent_fence_victim_slow_fsyncs_total",] == 4
+    without = page(Status(fence=FenceView(False, reason="NoIoController")))
+    assert without["nodeagent_fence_active",] == 0
+    assert ("nodeagent_fence_write_limit_bytes_per_second",) not in without
+    assert ("nodeagent_fence_active",) not in page(Status())
+
+
 def test_names_follow_the_conventions() -> None:
     assert len({family.name for family in FAMILIES}) == len(FAMILIES)
     for family in FAMILIES:
-        assert re.fullmatch(r"nodeagent_[a-z_]+", family.name)
+        assert re.fullmatch(r"nodeagent_[a-z0-9_]+", family.name)
         assert family.name.endswith("_total") == (family.kind is Kind.COUNTER)
         assert family.help.endswith(".")
 
