@@ -247,6 +247,20 @@ async def test_another_operator_has_the_node(story: Story) -> None:
         story.nmo.invalidate(story.node)
 
 
+async def test_a_machine_is_not_deleted_under_a_persons_hands(story: Story) -> None:
+    """Who deletes machines takes no lease: a preDrain hook keeps it until the maintenance is over."""
+    admin, machine = story.cluster.admin, MACHINES.format("default", story.node)
+    kind = {"apiVersion": "machine.openshift.io/v1beta1", "kind": "Machine", "spec": {}}
+    admin.create(MACHINES.format("default", "").rstrip("/"), {**kind, "metadata": {"name": story.node}})
+    note = {"machine.openshift.io/machine": f"default/{story.node}"}
+    admin.patch(story.path, {"metadata": {"annotations": note}})
+    await story.agent.keeper.start("root", DISKS)
+    hooks = admin.get(machine)["spec"]["lifecycleHooks"]["preDrain"]
+    assert [hook["name"] for hook in hooks] == ["NodeUpdate"]
+    await story.agent.keeper.stop("root")
+    assert not admin.get(machine)["spec"].get("lifecycleHooks", {}).get("preDrain")
+
+
 @pytest.mark.parametrize("what", ["node", "machine"])
 async def test_no_update_of_a_node_that_is_being_deleted(story: Story, what: str) -> None:
     admin = story.cluster.admin

@@ -37,6 +37,7 @@ __all__ = [
     "reboots",
     "still_ours",
     "was_taken",
+    "where_there_is_a_node",
     "while_away",
 ]
 
@@ -197,7 +198,7 @@ async def give_back(ports: Ports, update: Update) -> None:
         if ports.node is not None and update.record.cordon:
             _free(await ports.lease.holder(), operation, "; the node stays cordoned until then")
             for cordon in dict.fromkeys((update.record.cordon, operation)):
-                await _where_there_is_a_node(ports.node.uncordon(cordon))
+                await where_there_is_a_node(ports.node.uncordon(cordon))
         await _return(ports, operation)
         if fleet.staging_slot is not None:
             await fleet.staging_slot.release(operation)
@@ -241,13 +242,13 @@ async def _nobody_else(ports: Ports, update: Update) -> None:
 
 async def _return(ports: Ports, operation: str) -> None:
     if ports.fleet.gates is not None:
-        await _where_there_is_a_node(ports.fleet.gates.free_machine())
+        await where_there_is_a_node(ports.fleet.gates.free_machine())
     await ports.lease.release(operation)
     if ports.fleet.slot is not None:
         await ports.fleet.slot.release(operation)
 
 
-async def _where_there_is_a_node(work: Awaitable[None]) -> None:
+async def where_there_is_a_node(work: Awaitable[None]) -> None:
     """A Node that was deleted took everything with it."""
     try:
         await work

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
 from nodeagent.agent.context import Limits, Ports
+from nodeagent.agent.leasing import where_there_is_a_node
 from nodeagent.agent.rebooting import wait_for_blockers
 from nodeagent.agent.report import Report
 from nodeagent.agent.reserved import ReservedLease
@@ -233,6 +234,8 @@ class Keeper:
     async def _hold(self, note: Maintenance, rest: float | None) -> None:
         await self._ports.lease.acquire(note.requester, note.operation, note.reason)
         await self._ports.lease.extend(note.operation, rest)
+        if self._ports.fleet.gates is not None:  # who deletes machines takes no lease
+            await self._ports.fleet.gates.hold_machine()
         self._adopted = note.operation
 
     async def _drain(self, note: Maintenance) -> None:
@@ -280,7 +283,9 @@ class Keeper:
             holder = await self._ports.lease.holder()
             if holder is not None and holder.operation != note.operation:
                 raise Refused(f"{holder.name} has the node now: {holder.reason}", reason="LeaseHeld")
-            await self._ports.node.uncordon(note.operation)
+            await where_there_is_a_node(self._ports.node.uncordon(note.operation))
+        if self._ports.fleet.gates is not None:
+            await where_there_is_a_node(self._ports.fleet.gates.free_machine())
         await self._ports.lease.release(note.operation)
         why = note.ended
         await self._notes.keep_maintenance(None)

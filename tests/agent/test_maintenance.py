@@ -75,6 +75,7 @@ class Node:
     seconds: float = 5.0
     error: AgentError | None = None
     cordoned: str = ""
+    gone: bool = False
 
     async def drain(self, operation: str, deadline: float) -> None:
         self.world.tick()
@@ -86,6 +87,8 @@ class Node:
 
     async def uncordon(self, operation: str) -> None:
         self.world.tick()
+        if self.gone:
+            raise Refused("there is no Node", reason="NodeUnknown")
         if self.cordoned == operation:
             self.cordoned = ""
 
@@ -95,6 +98,8 @@ class Gate:
     """Somebody who works on the node without a lease, and etcd."""
 
     refusal: Refused | None = None
+    leaving: bool = False
+    held: bool = False
 
     async def check(self) -> None:
         if self.refusal is not None:
@@ -102,9 +107,13 @@ class Gate:
 
     leave = check
 
-    async def hold_machine(self) -> None: ...
+    async def hold_machine(self) -> None:
+        if self.leaving:
+            raise Refused("the machine is being deleted", reason="NodeLeaving")
+        self.held = True
 
-    async def free_machine(self) -> None: ...
+    async def free_machine(self) -> None:
+        self.held = False
 
 
 @dataclass
@@ -369,6 +378,27 @@ async def test_drained_and_uncordoned(scene: Scene) -> None:
         assert (scene.state, scene.node.cordoned) == ("under way", note.operation)
         await keeper.stop("root")
         assert scene.node.cordoned == ""
+
+
+async def test_its_machine_is_not_deleted_meanwhile(scene: Scene) -> None:
+    async with scene.life() as keeper:
+        await keeper.start("root", Asked("disk swap"))
+        assert scene.gates.held
+        await keeper.stop("root")
+        assert not scene.gates.held
+        scene.gates.leaving = True
+        await refused(keeper.start("root", Asked("disk swap")), "NodeLeaving")
+        assert (scene.note, scene.holder) == (None, "")
+
+
+async def test_a_node_that_is_gone_keeps_nothing_open(scene: Scene) -> None:
+    async with scene.life() as keeper:
+        await keeper.start("root", Asked("disk swap", drain=True))
+        await asyncio.sleep(10)
+        scene.node.gone = True
+        scene.world.holder = None
+        await asyncio.sleep(100)
+        assert (scene.note, scene.freed) == (None, 1)
 
 
 async def test_a_drain_is_stopped(scene: Scene) -> None:
