@@ -11,7 +11,7 @@ from nodeagent.core.backoff import jittered
 from nodeagent.core.events import Event, EventKind
 from nodeagent.core.ports import Holder, Lease
 from nodeagent.core.status import Status, fold
-from nodeagent.errors import AgentError
+from nodeagent.errors import AgentError, Refused
 
 __all__ = ["Report", "ReportedLease", "Sink"]
 
@@ -48,26 +48,33 @@ class ReportedLease:
     async def acquire(self, holder: str, operation: str, reason: str) -> None:
         try:
             await self._lease.acquire(holder, operation, reason)
-        finally:
-            await self.tell()
+        except Refused:
+            await self._tell()
+            raise
+        await self._tell()
 
     async def check(self, operation: str, *, need: float = 0.0, offline: bool = False) -> None:
         await self._lease.check(operation, need=need, offline=offline)
 
     async def before_reboot(self, operation: str, cover: float) -> None:
         await self._lease.before_reboot(operation, cover)
-        await self.tell()
+        await self._tell()
 
     async def extend(self, operation: str, seconds: float | None) -> None:
         await self._lease.extend(operation, seconds)
-        await self.tell()
+        await self._tell()
 
     async def release(self, operation: str) -> None:
         await self._lease.release(operation)
-        await self.tell()
+        await self._tell()
 
     async def holder(self) -> Holder | None:
         return await self._lease.holder()
+
+    async def _tell(self) -> None:
+        """What was done is done, also where nobody can be asked about it just now."""
+        with suppress(AgentError):
+            await self.tell()
 
     async def tell(self) -> None:
         now, before = await self._lease.holder(), self._report.status.lease
@@ -79,6 +86,5 @@ class ReportedLease:
     async def run(self, chance: Callable[[], float]) -> None:
         """For ever, for a lease that others take without telling us. ``chance`` spreads the hosts of a fleet."""
         while True:
-            with suppress(AgentError):  # who needs the lease is told what is wrong
-                await self.tell()
+            await self._tell()
             await asyncio.sleep(jittered(LOOK, chance()))

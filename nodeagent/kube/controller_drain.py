@@ -33,7 +33,7 @@ class ControllerDrain:
         self._client = client
         self._node = node
         self._path = f"/api/v1/nodes/{node}"
-        self._still_ours = still_ours
+        self.still_ours = still_ours
 
     async def drain(self, operation: str, deadline: float) -> None:
         """Raises ``Refused``: ``DrainTimedOut`` after ``deadline`` seconds, ``NodeUnknown``, or what ``still_ours``
@@ -42,7 +42,7 @@ class ControllerDrain:
 
         async def wish(orders: Orders) -> str | None:
             nonlocal config
-            await self._still_ours(operation)
+            await self.still_ours(operation)
             # One that is desired meanwhile is the next update's: this drain is for the one that it began with.
             config = config or orders.desired or operation
             return None if orders.single else ask_drain(orders, config)
@@ -91,13 +91,18 @@ class EitherDrain:
         self._theirs = theirs
 
     async def drain(self, operation: str, deadline: float) -> None:
+        loop = asyncio.get_running_loop()
+        end = loop.time() + deadline
         controller = self.controller
-        while controller is None:  # the phase has a deadline
+        while controller is None:
             with suppress(Unreachable, Retryable):
+                await self._theirs.still_ours(operation)
                 controller = (await self._theirs.orders()).controlled
                 break
+            if loop.time() > end:
+                raise Refused(f"the API server did not answer in {deadline:g} s", reason="DrainTimedOut")
             await asyncio.sleep(jittered(LOOK, random.random()))  # noqa: S311
-        await (self._theirs if controller else self._own).drain(operation, deadline)
+        await (self._theirs if controller else self._own).drain(operation, max(0.0, end - loop.time()))
 
     async def uncordon(self, operation: str) -> None:
         """Each undoes what is its own only, so both may be asked: the setting may have changed in between."""
