@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
 import pytest
 
+from nodeagent.agent.context import Fleet, Ports
 from nodeagent.agent.fleet import FleetLockSlots, Others, others, schedule
 from nodeagent.agent.report import Report
+from nodeagent.core.events import EventKind
 from nodeagent.core.lease import Claim, LeaseToken
+from nodeagent.core.phase import Phase
 from nodeagent.core.status import Status
 from nodeagent.errors import InvalidInput, Terminal
 from nodeagent.host.clock import SystemClock
+from nodeagent.host.fleetlock import FleetLock
 from nodeagent.host.store import SqliteStore
 from nodeagent.host.token import KEY, StoredToken
 from nodeagent.kube.controller_drain import EitherDrain
 from nodeagent.settings import Settings
 from nodeagent.settings_cluster import ClusterSettings, DrainSettings, SlotSettings, WindowSettings
+from tests.agent.fakes import FakeUnit, World
+from tests.agent.harness import LIMITS, Host, config
+from tests.host.test_fleetlock import FleetServer, serving
 
 MACHINE_ID = "0123456789abcdef0123456789abcdef"
 
@@ -108,6 +117,38 @@ def test_windows() -> None:
     assert found.is_open(datetime(2026, 7, 3, 3, 30, tzinfo=UTC))
     with pytest.raises(InvalidInput):
         schedule(WindowSettings(zone="Europe/Nowhere"))
+
+
+class OfFleet(Host):
+    """A host without a cluster whose slots are a server's."""
+
+    def __init__(self, server: FleetServer, machine: str) -> None:
+        super().__init__(World(units={"app.service": FakeUnit()}), replace(LIMITS, settle=0.01, lease_retry=0.05))
+        self.slots = FleetLockSlots(FleetLock(server.url, machine))
+
+    def ports(self) -> Ports:
+        return replace(super().ports(), fleet=Fleet(slot=self.slots))
+
+
+async def test_a_fleet_of_two_with_one_slot() -> None:
+    async with serving(FleetServer(full=423)) as server:
+        first, second = OfFleet(server, "1" * 32), OfFleet(server, "2" * 32)
+        first.world.units["app.service"].fail_restarts = 1
+        first.limits = replace(first.limits, may_reboot=False, revert=False)
+        first.want(config("a", {"/etc/app/x": "1"}))
+        await first.settle()
+        assert first.phase is Phase.DEGRADED
+        assert server.held == {"default": {"1" * 32}}, "a host that failed keeps its slot"
+        second.want(config("a", {"/etc/app/x": "1"}))
+        task = asyncio.create_task(second.settle())
+        while not (waiting := [e for e in second.world.events if e.kind is EventKind.WAITING]):
+            await asyncio.sleep(0.01)
+        assert (waiting[0].reason, second.world.holder) == ("SlotHeld", None)
+        first.want(config("b", {"/etc/app/x": "2"}))
+        await first.settle()
+        await task
+        assert {first.phase, second.phase} == {Phase.IDLE}
+        assert server.held == {"default": set()}
 
 
 async def test_the_token_of_a_lease_outlives_the_process(tmp_path: Path) -> None:
