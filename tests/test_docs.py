@@ -59,6 +59,12 @@ def test_paths_of_the_tree_exist(page: Path) -> None:
         assert (ROOT / path.rstrip(".")).exists(), path
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_tests_that_are_named_exist(page: Path) -> None:
+    for path, name in re.findall(r"`([\w/]+\.py)::(\w+)`", page.read_text()):
+        assert re.search(rf"^(async )?def {name}\(", (ROOT / path).read_text(), re.MULTILINE), f"{path}::{name}"
+
+
 @pytest.mark.parametrize(("page", "command"), COMMANDS)
 def test_command_lines_parse(page: str, command: str) -> None:
     words = [word for word in shlex.split(command.split("; ")[0])[1:] if word != "..."]

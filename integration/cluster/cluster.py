@@ -63,6 +63,7 @@ class Cluster:
             "--endpoint-reconciler-type=none", "--profiling=false",
             f"--audit-policy-file={HERE / 'audit.yaml'}", f"--audit-log-path={self._audit}",
             "--audit-log-mode=blocking",
+            "--audit-log-maxsize=10000",  # MB: a log that is rotated away is one that no checker reads
         ], directory / "apiserver.log", self._serves)
         # fmt: on
 

@@ -134,11 +134,14 @@ class Member(Host):
         try:
             return await self._live()
         finally:
-            if self._keeping is not None:
-                self._keeping.cancel()
-                await asyncio.gather(self._keeping, return_exceptions=True)
-            if self.side is not None:
-                await self.side.close()
+            await self.close()
+
+    async def close(self) -> None:
+        if self._keeping is not None:
+            self._keeping.cancel()
+            await asyncio.gather(self._keeping, return_exceptions=True)
+        if self.side is not None:
+            await self.side.close()
 
     async def settle(self, lives: int = 12) -> None:
         for _ in range(lives):
