@@ -75,7 +75,7 @@ def config(name: str, count: int, changed: int, encode: Encoder, form: Form = re
 
 def plan(old_text: bytes, new_text: bytes, policy: Policy) -> Plan:
     """All that `nodeagent plan` does between reading its inputs and printing."""
-    cache: Cache = {}
+    cache = Cache()
     old, new = parse(old_text, cache=cache), parse(new_text, cache=cache)
     if problems := (*domains.validate(old, new), *check_reconcilable(old, new)):
         raise SystemExit(f"the benchmark made a bad config: {problems[0]}")

@@ -46,7 +46,7 @@ def _load(old_path: str, new_path: str, policy_path: str | None) -> tuple[Machin
     from nodeagent.core.parse import parse
     from nodeagent.core.quickfiles import Cache
 
-    cache: Cache = {}
+    cache = Cache()
     errors = inputs.Errors()
     old = errors.collect(lambda: parse(inputs.read(old_path), inputs.name_of(old_path), cache=cache))
     new = errors.collect(lambda: parse(inputs.read(new_path), inputs.name_of(new_path), cache=cache))

@@ -67,7 +67,10 @@ _DECODER: Final = msgspec.json.Decoder(_Document)
 
 def read(text: bytes, cache: Cache) -> dict[str, object] | None:
     """The document as ``document.load`` gives it, but with ``QuickFiles`` for its files; None: use that instead."""
-    if len(text) > MAX_BYTES or (colons := _colons(text)) > MAX_COLONS:
+    if len(text) > MAX_BYTES:
+        return None
+    colons, backslashes = _count(text)
+    if colons > MAX_COLONS:
         return None
     try:
         document = _DECODER.decode(text)
@@ -76,7 +79,7 @@ def read(text: bytes, cache: Cache) -> dict[str, object] | None:
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError, InvalidInput):
         return None
     # Without a backslash outside of the rest no escape can stand for a colon or hide one.
-    if not _has_exactly(text, b"\\", rest.backslashes):
+    if backslashes != rest.backslashes:
         return None
     quick = read_usual(document.spec.config.storage.files, cache)
     if quick is None or colons != rest.colons + quick.colons:
@@ -85,19 +88,15 @@ def read(text: bytes, cache: Cache) -> dict[str, object] | None:
     return data
 
 
-def _colons(text: bytes) -> int:
-    """The same as ``text.count(b":")``, which looks at every byte where this skips to the next colon."""
-    pieces = (text[start : start + _PIECE] for start in range(0, len(text), _PIECE))
-    return sum(len(piece) - len(piece.replace(b":", b"")) for piece in pieces)
-
-
-def _has_exactly(text: bytes, byte: bytes, count: int) -> bool:
-    """The same as ``text.count(byte) == count``, which is slower by far for what is rare."""
-    place = text.find(byte)
-    while place >= 0 and count >= 0:
-        count -= 1
-        place = text.find(byte, place + 1)
-    return count == 0
+def _count(text: bytes) -> tuple[int, int]:
+    """Its colons and backslashes. ``bytes.count`` looks at every byte, which is slow for what is rare."""
+    colons = backslashes = 0
+    for start in range(0, len(text), _PIECE):
+        piece = text[start : start + _PIECE]
+        colons += len(piece) - len(piece.replace(b":", b""))
+        if b"\\" in piece:
+            backslashes += piece.count(b"\\")
+    return colons, backslashes
 
 
 class _Rest:

@@ -36,7 +36,7 @@ def parse(text: bytes, what: str = "the MachineConfig", *, cache: Cache | None =
     One ``cache`` for the two configs of a comparison makes them share the files that are the same in both, which
     saves decoding and comparing them. It changes no result.
     """
-    document = jsondoc.read(text, {} if cache is None else cache) if is_json(text) else None
+    document = jsondoc.read(text, cache or Cache()) if is_json(text) else None
     return parse_document(load(text, what) if document is None else document, what)
 
 

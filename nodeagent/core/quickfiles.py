@@ -1,37 +1,28 @@
 """The short way from ``JsonFile`` to ``FileEntry``, for entries in the usual form.
 
 It may leave any entry to the long way (``files``), or the whole list, but must never take what the long way refuses,
-and both must build the same entries. This is most of the time of a plan, and written for speed: what an earlier config
-had as well is not read again, and paths and contents are checked and decoded for all entries together.
+and both must build the same entries. This is most of the time of a plan, and written for speed: what the config before
+had as well is not read again, entries of the same form are read together, and paths are checked for all of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import chain, repeat
+from itertools import repeat
+from typing import Final
 
 import msgspec
 
-from nodeagent.core.dataurl import ContentError, decode_base64, decode_percent, split
-from nodeagent.core.jsonfile import JsonFile, JsonOwner
+from nodeagent.core.dataurl import ContentError, decode_together, split
+from nodeagent.core.jsonfile import JsonContents, JsonFile, JsonOwner, JsonVerification
 from nodeagent.core.machineconfig import MAX_ID, MAX_MODE, FileEntry
 from nodeagent.core.paths import managed_directories
 
-__all__ = ["Cache", "Known", "QuickFiles", "read_usual"]
+__all__ = ["Cache", "QuickFiles", "read_usual"]
 
-
-class Known(msgspec.Struct, gc=False):
-    """An entry that is in order, its directory, and how many colons its text has if it has no key twice."""
-
-    item: JsonFile
-    entry: FileEntry
-    directory: str
-    colons: int
-
-
-Cache = dict[str, Known]
-"""By path, what earlier configs had. The two configs of a plan differ in few files."""
+_TOGETHER: Final = 64  # entries read as one: enough to spread the cost of the calls, and still in the cache
 
 
 @dataclass(slots=True)
@@ -48,130 +39,164 @@ class QuickFiles:
     colons: int = 0
 
 
+@dataclass(slots=True)
+class Cache:
+    """What the config before had. The two configs of a plan differ in few files."""
+
+    files: dict[str, FileEntry] = field(default_factory=dict)
+    items: dict[str, JsonFile] = field(default_factory=dict)
+    parents: set[str] = field(default_factory=set)
+    colons: int = 0
+
+
 def read_usual(items: list[JsonFile], cache: Cache) -> QuickFiles | None:
-    """None if something is wrong that is looked for in all entries together."""
-    quick = QuickFiles(items)
-    files, parents, colons = quick.files, quick.parents, 0
-    reader = _Reader()
-    for index, item in enumerate(items):
-        known = cache.get(item.path)
-        if known is not None and known.item == item:
-            files[item.path] = known.entry
-            parents.add(known.directory)
-            colons += known.colons
-        elif not reader.take(item):
-            quick.rest.append(index)
-            colons += _colons(item.plain())
+    """None if something is wrong that is looked for in many entries together. Then ``cache`` is as before."""
+    by_path = {item.path: item for item in items}
+    if len(by_path) < len(items):
+        return None  # two entries for one path
+    known = map(cache.items.get, by_path)
+    fresh = [index for index, (item, was) in enumerate(zip(items, known, strict=True)) if item != was]
+    reader = _Reader(items)
     try:
-        for known in reader.read():
-            path = known.item.path
-            cache[path] = known
-            files[path] = known.entry
-            parents.add(known.directory)
-            colons += known.colons
+        if len(fresh) <= len(items) // 2:
+            reader.start_from(cache, by_path, fresh)
+            reader.read(fresh)
+        else:
+            reader.read(range(len(items)))
+        return reader.finish(cache, by_path)
     except ValueError:
         return None
-    if len(files) + len(quick.rest) < len(items) or any(items[index].path in files for index in quick.rest):
-        return None  # two entries for one path
-    quick.colons = colons
-    return quick
 
 
-class _Taken(msgspec.Struct, gc=False):
-    """An entry in the usual form, but for its path and its content."""
+class _Form(msgspec.Struct, gc=False):
+    """What entries have in common that differ in their path and data only."""
 
-    item: JsonFile
     mode: int
     user: int
     group: int
+    overwrite: bool
+    is_base64: bool
     colons: int
 
 
-class _Batch:
-    """Entries with their contents in the same encoding, and the ``data`` of their URLs."""
+_Key = tuple[int | None, bool | None, JsonOwner | None, JsonOwner | None, str | None, JsonVerification | None, bytes]
+"""Mode, overwrite, user, group, compression, verification and the source up to its comma."""
+
+
+class _Alike:
+    """Some entries with the same key. ``data`` is what follows the comma, up to and with the quote."""
 
     def __init__(self) -> None:
-        self.taken: list[_Taken] = []
-        self.data: list[str] = []
-
-    def known(self, contents: Iterable[bytes]) -> Iterator[Known]:
-        """Raises ``ValueError`` for a bad path."""
-        directories = managed_directories([taken.item.path for taken in self.taken])
-        for taken, directory, content in zip(self.taken, directories, contents, strict=False):
-            item = taken.item
-            entry = FileEntry(item.path, content, taken.mode, taken.user, taken.group, item.overwrite is not False)
-            yield Known(item, entry, directory, taken.colons)
+        self.indexes: list[int] = []
+        self.paths: list[str] = []
+        self.data: list[bytes] = []
 
 
 class _Reader:
-    def __init__(self) -> None:
-        self._empty, self._base64, self._percent = _Batch(), _Batch(), _Batch()
-        self._headers: dict[str, tuple[_Batch, int]] = {}  # of data URLs: where they belong, and their colons
+    """All methods raise ``ValueError`` for what must be left to the long way altogether."""
 
-    def take(self, item: JsonFile) -> bool:
-        """Whether ``item`` is in the usual form. Paths and contents are for ``read``."""
-        mode, contents, user, group = item.mode, item.contents, item.user, item.group
-        colons = 1 + item.path.count(":") + (item.overwrite is not None)
-        if mode is None:
-            mode = 0o644
-        elif 0 <= mode <= MAX_MODE:
-            colons += 1
-        else:
-            return False
-        uid = gid = 0
-        if user is not None:
-            uid, count = _owner(user)
-            colons += count
-        if group is not None:
-            gid, count = _owner(group)
-            colons += count
-        if uid < 0 or gid < 0:
-            return False
-        batch = self._empty
-        if contents is not None:
-            source, verification = contents.source, contents.verification
-            if contents.compression or (verification is not None and verification.hash is not None):
-                return False
-            colons += 1 + (source is not None) + (contents.compression is not None) + (verification is not None)
-            if source:
-                header, comma, data = source.partition(",")
-                if not comma or (header not in self._headers and not self._know(header)):
-                    return False
-                batch, count = self._headers[header]
-                batch.data.append(data)
-                colons += count + (data.count(":") if ":" in data else 0)
-        batch.taken.append(_Taken(item, mode, uid, gid, colons))
-        return True
+    def __init__(self, items: list[JsonFile]) -> None:
+        self._items = items
+        self._files: dict[str, FileEntry] = {}
+        self._parents: set[str] = set()
+        self._rest: list[int] = []
+        self._colons = 0
+        self._forms: dict[_Key, _Form | None] = {}
 
-    def _know(self, header: str) -> bool:
-        try:
-            is_base64, _ = split(f"{header},")
-        except ContentError:
-            return False
-        self._headers[header] = self._base64 if is_base64 else self._percent, header.count(":")
-        return True
+    def start_from(self, cache: Cache, by_path: dict[str, JsonFile], fresh: list[int]) -> None:
+        """Takes what the config before had as well: all but ``fresh``."""
+        removed = cache.items.keys() - by_path.keys()
+        changed = cache.items.keys() & {self._items[index].path for index in fresh}
+        self._files = cache.files.copy()
+        self._colons = cache.colons
+        for path in removed | changed:
+            del self._files[path]
+            self._colons -= cache.items[path].colons()
+        self._parents = {path.rpartition("/")[0] for path in self._files} if removed else cache.parents
 
-    def read(self) -> Iterator[Known]:
-        """All that was taken. Raises ``ValueError`` if the path or the data of any is bad."""
-        return chain(
-            self._empty.known(repeat(b"")),
-            self._base64.known(decode_base64(self._base64.data)),
-            self._percent.known(decode_percent(self._percent.data)),
-        )
+    def read(self, indexes: Sequence[int]) -> None:
+        paths = [self._items[index].path for index in indexes]
+        self._parents = self._parents.union(managed_directories(paths))
+        for start in range(0, len(indexes), _TOGETHER):
+            groups = defaultdict[_Key, _Alike](_Alike)
+            for index in indexes[start : start + _TOGETHER]:
+                item = self._items[index]
+                contents = item.contents
+                if contents is None:
+                    self._rest.append(index)
+                    continue
+                header, _, data = bytes(contents.source).partition(b",")
+                shape = item.mode, item.overwrite, item.user, item.group
+                alike = groups[*shape, contents.compression, contents.verification, header]
+                alike.indexes.append(index)
+                alike.paths.append(item.path)
+                alike.data.append(data)
+            for key, alike in groups.items():
+                self._take(key, alike)
+
+    def _take(self, key: _Key, alike: _Alike) -> None:
+        if key not in self._forms:
+            self._forms[key] = _form(*key)
+        form = self._forms[key]
+        if form is None:
+            self._rest += alike.indexes
+            return
+        contents = decode_together(alike.data, is_base64=form.is_base64)
+        self._colons += form.colons * len(contents) + "".join(alike.paths).count(":")
+        if not form.is_base64:
+            self._colons += sum(data.count(b":") for data in alike.data if b":" in data)
+        columns = repeat(form.mode), repeat(form.user), repeat(form.group), repeat(form.overwrite)
+        self._files.update(zip(alike.paths, map(FileEntry, alike.paths, contents, *columns), strict=True))
+
+    def finish(self, cache: Cache, by_path: dict[str, JsonFile]) -> QuickFiles:
+        files, colons = self._files, self._colons
+        if self._rest:
+            files = files.copy()  # the rest will come to these, and is not for the cache
+            for index in self._rest:
+                item = self._items[index]
+                del by_path[item.path]
+                colons += _left(item)
+        cache.files, cache.items, cache.parents, cache.colons = self._files, by_path, self._parents, self._colons
+        return QuickFiles(self._items, files, set(self._parents), sorted(self._rest), colons)
 
 
-def _owner(owner: JsonOwner) -> tuple[int, int]:
-    """The number, -1 for what needs the long way; and the colons."""
-    number, name = owner.id, owner.name
-    if number is None:
-        if name is None:
-            return 0, 1
-        return (0 if name in ("", "root") else -1), 2
-    return (number if 0 <= number <= MAX_ID and not name else -1), 2 + (name is not None)
+def _form(
+    mode: int | None,
+    overwrite: bool | None,
+    user: JsonOwner | None,
+    group: JsonOwner | None,
+    compression: str | None,
+    verification: JsonVerification | None,
+    header: bytes,
+) -> _Form | None:
+    """None for what needs the long way."""
+    uid, gid, bits = _owner(user), _owner(group), 0o644 if mode is None else mode
+    if uid is None or gid is None or not 0 <= bits <= MAX_MODE or header[:1] != b'"':
+        return None
+    if compression or (verification is not None and verification.hash is not None):
+        return None
+    try:
+        is_base64, _ = split(header[1:].decode() + ",")
+    except ContentError:
+        return None
+    contents = JsonContents(msgspec.Raw(header + b',"'), compression, verification)
+    colons = JsonFile("", contents, mode, overwrite, user, group).colons()
+    return _Form(bits, uid, gid, overwrite is not False, is_base64, colons)
 
 
-def _colons(data: object) -> int:
-    """The same for plain data."""
-    if isinstance(data, dict):
-        return sum(1 + key.count(":") + _colons(value) for key, value in data.items())
-    return data.count(":") if isinstance(data, str) else 0
+def _owner(owner: JsonOwner | None) -> int | None:
+    """The number; None for what needs the long way."""
+    if owner is None:
+        return 0
+    if owner.id is None:
+        return 0 if owner.name in (None, "", "root") else None
+    return owner.id if 0 <= owner.id <= MAX_ID and not owner.name else None
+
+
+def _left(item: JsonFile) -> int:
+    """The colons of an entry that is left to the long way."""
+    source = b"" if item.contents is None else bytes(item.contents.source)
+    if source[:1] not in (b"", b'"', b"n"):  # absent, a string or null
+        raise ValueError("a source that is no text")
+    item.plain()
+    return item.colons()

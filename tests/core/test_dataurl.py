@@ -5,13 +5,14 @@ from __future__ import annotations
 import base64
 import gzip
 import tracemalloc
+from collections.abc import Callable
 from urllib.parse import quote, unquote_to_bytes
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from nodeagent.core.dataurl import MAX_FILE_BYTES, ContentError, decode, decode_percent, gunzip
+from nodeagent.core.dataurl import MAX_FILE_BYTES, ContentError, decode, decode_together, gunzip
 
 GOOD = {
     "data:,": b"",
@@ -103,27 +104,35 @@ URL_CHARS = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) not in 
 def test_percent_is_decoded_as_urllib_does(data: str) -> None:
     good = all(len(piece) >= 2 and set(piece[:2]) <= set("0123456789abcdefABCDEF") for piece in data.split("%")[1:])
     if good:
-        assert decode_percent([data]) == [unquote_to_bytes(data)]
+        assert decode("data:," + data) == unquote_to_bytes(data)
     else:
         with pytest.raises(ContentError, match="two hexadecimal digits"):
-            decode_percent([data])
+            decode("data:," + data)
 
 
-@given(st.lists(st.text(st.sampled_from("a%=:4 \n\0é") | st.sampled_from("a4"), max_size=8), max_size=70))
+@pytest.mark.parametrize("header", ["data:,", "data:;base64,"])
+@given(
+    st.lists(st.text(st.sampled_from("a%=:40 \n\0é") | st.sampled_from("aA4="), max_size=8), min_size=1, max_size=20)
+)
 @example(["%", "41"])
 @example(["%4", "%%41", "a"])
 @example(["a b", "c"])
 @example(["=", "", "%41"])
+@example(["%00", "a", ""])
 @example(["a"] * 64 + ["%"])
-def test_many_texts_are_decoded_as_each_alone(texts: list[str]) -> None:
-    def attempt(several: list[str]) -> list[bytes] | None:
+@example(["aGk=", "", "aGkh"])
+@example(["aGk=", "a", "aGkh"])
+@example(["aG", "k="])
+def test_many_are_decoded_as_each_alone(header: str, texts: list[str]) -> None:
+    def attempt(decoder: Callable[[], list[bytes]]) -> list[bytes] | None:
         try:
-            return decode_percent(several)
-        except ContentError:
+            return decoder()
+        except ValueError:
             return None
 
-    alone = [attempt([data]) for data in texts]
-    assert attempt(texts) == (None if None in alone else [content for (content,) in filter(None, alone)])
+    data = [f'{text}"'.encode() for text in texts]
+    together = attempt(lambda: decode_together(data, is_base64="base64" in header))
+    assert together == attempt(lambda: [decode(header + text) for text in texts])
 
 
 @given(st.binary())

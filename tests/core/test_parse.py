@@ -13,7 +13,7 @@ import pytest
 
 from nodeagent.core.dataurl import MAX_FILE_BYTES
 from nodeagent.core.machineconfig import FileEntry, MachineConfig, UnitEntry, UserEntry
-from nodeagent.core.parse import parse, parse_document
+from nodeagent.core.parse import Cache, parse, parse_document
 from nodeagent.core.problems import MAX_SHOWN
 from nodeagent.errors import InvalidInput, Problem
 from tests.core.documents import (
@@ -720,7 +720,7 @@ def test_the_cache_changes_no_result() -> None:
         with_files(file(text="a"), file("/etc/b", "b"), {"path": "/etc/c", "contents": packed(b"d")}),
         with_files({"path": "/etc/a", "contents": {"source": in_base64(b"a")}}, file("/etc/b", "B", mode=384)),
     ]
-    cache: Any = {}
+    cache = Cache()
     for doc in [*docs, *reversed(docs)]:
         assert parse(text(doc), cache=cache) == parse(text(doc)) == parse(as_yaml(doc))
     with pytest.raises(InvalidInput):
@@ -728,7 +728,7 @@ def test_the_cache_changes_no_result() -> None:
 
 
 def test_equal_configs_share_their_files() -> None:
-    cache: Any = {}
+    cache = Cache()
     old = parse(text(with_files(file(text="a"), file("/etc/b"))), cache=cache)
     new = parse(text(with_files(file("/etc/b", "x"), file(text="a"))), cache=cache)
     assert old.files["/etc/a"] is new.files["/etc/a"]

@@ -18,7 +18,7 @@ from nodeagent.core.change import ChangeKind
 from nodeagent.core.diff import diff
 from nodeagent.core.document import load
 from nodeagent.core.machineconfig import MachineConfig
-from nodeagent.core.parse import parse, parse_document
+from nodeagent.core.parse import Cache, parse, parse_document
 from nodeagent.core.reconcile import check_reconcilable
 from nodeagent.errors import InvalidInput, Problem
 from tests.core.documents import Doc, as_yaml, document, in_base64, plain, text
@@ -141,7 +141,7 @@ def test_the_quick_way_is_taken_for_usual_documents(spec: Doc) -> None:
     for entry in doc["spec"]["config"]["storage"]["files"]:
         for key in [key for key, value in entry.items() if value is None]:
             del entry[key]
-    assert jsondoc.read(text(doc), {}) is not None
+    assert jsondoc.read(text(doc), Cache()) is not None
 
 
 REVERSED = {
@@ -179,7 +179,7 @@ def test_equal_means_nothing_to_do(old: MachineConfig, new: MachineConfig) -> No
 @given(SPECS, SPECS)
 def test_a_shared_cache_changes_nothing(one: Doc, two: Doc) -> None:
     texts = [text(built(spec, encoder)) for spec in (one, two) for encoder in ENCODERS]
-    cache: Any = {}
+    cache = Cache()
     assert [parse(written, cache=cache) for written in texts] == [parse(written) for written in texts]
 
 
