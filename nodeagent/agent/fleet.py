@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from nodeagent.host.etcd.guard import EtcdGuard
     from nodeagent.host.fleetlock import FleetLock
 
-__all__ = ["Others", "others", "schedule"]
+__all__ = ["Others", "consistent", "others", "schedule"]
 
 MACHINE_ID: Final = Path("/etc/machine-id")
 
@@ -68,7 +68,7 @@ def others(
 ) -> Others:
     """Blocks: imports, and reads small files. Raises ``InvalidInput`` for settings that contradict each other.
     ``drives`` and ``tell`` as in ``Cluster``."""
-    _check(settings)
+    consistent(settings)
     guard = Guard(clock, single=settings.etcd.single_member)
     if settings.cluster.configured:
         from nodeagent.agent.cluster import Cluster
@@ -95,7 +95,8 @@ def schedule(settings: WindowSettings) -> Schedule | None:
     return Schedule(parse_windows(settings.open), zone) if settings.open else None
 
 
-def _check(settings: Settings) -> None:
+def consistent(settings: Settings) -> None:
+    """Raises ``InvalidInput`` (``SettingsInvalid``) for what the settings say only together."""
     cluster, slots = settings.cluster, settings.slots
     if cluster.kubeconfig and cluster.service_account:
         raise _contradiction("set cluster.kubeconfig or cluster.service_account, not both")

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nodeagent.cli.terminal import BAD, DIM, GOOD, emit, paint, table
 from nodeagent.errors import InvalidInput, Problem
+
+if TYPE_CHECKING:
+    from nodeagent.settings import Settings
 
 __all__ = ["add_arguments", "run"]
 
@@ -73,11 +76,23 @@ def _looks() -> list[dict[str, Any]]:
     except InvalidInput as error:
         return [_look("settings", error.problems)]
     values = loaded.settings
-    looks = [_look("settings")]
+    looks = [_look("settings", _together(values))]
     if values.policy:
         optional = values.policy == settings.Settings().policy
         looks.append(_look_at(values.policy, "policy", optional=optional))
     return [*looks, _look_at(values.desired_config, "desired config", optional=True)]
+
+
+def _together(values: Settings) -> list[Problem]:
+    """What keeps the daemon from starting although each setting is good by itself."""
+    from nodeagent.agent.fleet import consistent, schedule
+
+    try:
+        consistent(values)
+        schedule(values.windows)
+    except InvalidInput as error:
+        return [Problem("settings", error.message)]
+    return []
 
 
 def _look_at(path: str, what: str, *, optional: bool) -> dict[str, Any]:

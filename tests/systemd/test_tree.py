@@ -76,7 +76,7 @@ def test_systemd_has_nothing_against_the_unit() -> None:
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
 def test_the_unit_stays_hardened() -> None:
-    """3.1 with systemd 252; newer ones know more to find fault with."""
+    """3.2 with systemd 252; newer ones know more to find fault with."""
     done = subprocess.run(
         ["systemd-analyze", "security", "--offline=yes", "--threshold=35", str(UNIT)],
         check=False,

@@ -265,6 +265,17 @@ def test_config_check_looks_at_settings_policy_and_desired_config(cli: Cli, no_s
     assert [bool(look["problems"]) for look in answer.json["files"]] == [False, False, True]
 
 
+def test_config_check_looks_at_what_settings_say_together(cli: Cli, no_settings: Path) -> None:
+    for text, words in (
+        ("slots: {pool: workers}\n", "slots.pool needs a cluster"),
+        ("windows: {zone: Europe/Nowhere}\n", "'Europe/Nowhere' is no time zone"),
+    ):
+        (no_settings / "60-x.yaml").write_text(text)
+        answer = cli("config", "check")
+        assert answer.code == 2
+        assert words in answer.out
+
+
 def test_config_check_with_wrong_settings(cli: Cli, no_settings: Path) -> None:
     (no_settings / "50-mine.yaml").write_text("on_drift: ignore\nlog: {levle: info}\n")
     answer = cli("config", "check")
