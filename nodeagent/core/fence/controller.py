@@ -101,8 +101,9 @@ class State:
 
 
 def begin(now: float, ladder: Sequence[Shape], bounds: Bounds = FENCE_BOUNDS) -> State:
-    """Shut first, and opened when that turns out to be needless: the first seconds of an update hurt as others do."""
-    rate = max(bounds.first, bounds.floor)
+    """Shut first, and opened when that turns out to be needless: the first seconds of an update hurt as others do. Not
+    on a disk that is known to be fast (``opening``)."""
+    rate = max(bounds.first, bounds.floor) if bounds.first < bounds.ceiling else None
     limits = _limits(rate, len(ladder), ladder, None, bounds)
     decision = Decision(limits, Why.STARTED, "an update is about to be staged", changed=True)
     return State(now, now, decision, rate, len(ladder), bounds.patience, now, now)

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from nodeagent.core.fence.bounds import FAST
+
 __all__ = ["QueueFacts", "Shape", "Untouched", "ladder"]
 
-_FAST = 0.002  # seconds, p99 of an fsync on the idle disk below which there is nothing to gain
 _PIECES = (128, 32)  # KiB, the gentle rung and the tight one
 _DEPTHS = (16, 1)
 _DEADLINE, _NONE = "mq-deadline", "none"
@@ -57,7 +58,7 @@ def ladder(facts: QueueFacts, idle_p99: float | None, *, may_switch: bool) -> tu
         return Untouched("it has several paths, each with a queue of its own")
     if idle_p99 is None and facts.nvme:
         return Untouched("an NVMe disk, and nothing says that it is slow")
-    if idle_p99 is not None and idle_p99 < _FAST:
+    if idle_p99 is not None and idle_p99 < FAST:
         return Untouched(f"it is fast: 99 % of the fsyncs take less than {idle_p99 * 1000:.1f} ms")
     if facts.scheduler not in (_NONE, _DEADLINE):
         return Untouched(f"its scheduler is {facts.scheduler}, for which nobody measured this")

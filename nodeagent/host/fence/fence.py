@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from nodeagent.core.disks import Disks
-from nodeagent.core.fence.bounds import FENCE_BOUNDS, Bounds, careful
+from nodeagent.core.fence.bounds import FENCE_BOUNDS, Bounds, careful, opening
 from nodeagent.core.fence.controller import begin, step
 from nodeagent.core.fence.signals import weigh
 from nodeagent.core.fence.view import FenceView
@@ -109,7 +109,7 @@ async def fenced(
                 heard.expect(terms.idle_p99)
             if not await hands.shape(fence.idle_p99, may_switch=terms.may_switch):
                 raise Terminal("; ".join(hands.missing), reason="NothingToLimit")
-            bounds = careful(terms.bounds, *await asyncio.to_thread(_ground, paths))
+            bounds = opening(careful(terms.bounds, *await asyncio.to_thread(_ground, paths)), fence.idle_p99)
             turns = _Turns(fence, hands, heard, bounds)
             await turns.begin()
             task = asyncio.create_task(turns.run())

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from nodeagent.core.fence.bounds import Bounds, floor_at
+from nodeagent.core.fence.bounds import Bounds, floor_at, opening
 from nodeagent.core.fence.controller import BRAKE, Limits, State, Why, begin, step
 from nodeagent.core.fence.shape import Shape
 from nodeagent.core.fence.signals import Reading, Source, Strain
@@ -167,6 +167,24 @@ def test_it_starts_shut() -> None:
     assert first.limits == Limits(write_iops=489, shape=LADDER[1])
     assert first.why is Why.STARTED
     assert begin(0.0, (), HOUR).decision.limits == Limits(write_bps=16_000_000)
+
+
+@pytest.mark.parametrize(
+    ("idle_p99", "first"),
+    [(None, 16e6), (0.0019, 256e6), (0.004, 16.384e6), (0.01, 6.5536e6), (0.05, 4e6), (5.0, 4e6)],
+    ids=["nobody measured", "fast", "4 ms", "10 ms", "50 ms: the floor", "stuck"],
+)
+def test_it_opens_as_far_as_the_idle_disk_lets_it(idle_p99: float | None, first: float) -> None:
+    assert opening(HOUR, idle_p99) == replace(HOUR, first=pytest.approx(first))
+
+
+def test_a_fast_disk_is_open_until_somebody_is_strained() -> None:
+    bounds = opening(HOUR, 0.001)
+    state = begin(0.0, (), bounds)
+    assert state.decision.limits == Limits()
+    assert step(state, 1.0, reading(1.0, Strain.CALM), (), bounds).decision.limits == Limits()
+    strained = step(state, 1.0, reading(1.0, Strain.STRAINED), (), bounds, writing=80e6)
+    assert strained.decision.limits == Limits(write_bps=40_000_000)
 
 
 def test_a_strain_halves_the_cap() -> None:

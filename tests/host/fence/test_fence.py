@@ -29,7 +29,7 @@ from tests.host.fake_limits import CGROUP, DISK, OTHER, UNIT, Manager
 
 QUEUE = {"max_sectors_kb": "1280", "scheduler": "none [mq-deadline]", "nr_requests": "256", "logical_block_size": "512"}
 QUICK = Bounds(interval=0.01, settle=0.02, patience=0.05, stale=2.0)
-TERMS = Terms(bounds=QUICK, idle_p99=0.02)
+TERMS = Terms(bounds=QUICK, idle_p99=0.004096)  # which lets it begin with 16 MB/s
 UPDATER, VICTIM = 501, 502
 PRIORITIES = {UPDATER: 0, VICTIM: 2 << 13 | 4}
 
@@ -245,11 +245,22 @@ async def test_without_priorities_the_rest_is_done(host: Host) -> None:
 
 
 async def test_without_queues_bytes_are_counted(host: Host) -> None:
-    async with host.fenced(replace(TERMS, idle_p99=0.001)) as fence:
+    (host.queue / "scheduler").write_text("[kyber] none")
+    untouched = host.touched()
+    async with host.fenced() as fence:
         assert "wbps=16000000" in host.manager.io_max
         assert (fence.view.write_bps, fence.view.write_iops) == (16_000_000, None)
+        assert any("kyber" in what for what in fence.view.missing)
+        assert host.touched().keys() == {"io.max", "notes", *untouched}
+    assert host.touched() == untouched
+
+
+async def test_a_fast_disk_is_left_alone(host: Host) -> None:
+    async with host.fenced(replace(TERMS, idle_p99=0.001)) as fence:
+        assert fence.view.active
+        assert (fence.view.write_bps, fence.view.write_iops) == (None, None)
         assert any("it is fast" in what for what in fence.view.missing)
-        assert host.touched().keys() == {"io.max", "notes"}
+        assert host.touched().keys() == {"notes"}
     assert host.touched() == {}
 
 
