@@ -50,9 +50,8 @@ IOSchedulingPriority=0
 StandardError=file:/run/bench/errors
 ExecStart={command}"""
 _STAGE = f"""\
-Type=oneshot
+Type=exec
 RemainAfterExit=yes
-TimeoutStartSec=infinity
 IOAccounting=yes
 PrivateMounts=yes
 EnvironmentFile={HOME}/stage.env
@@ -109,7 +108,7 @@ class Bed:
         )
         self._unit(STAGE, "stages an update", _STAGE)
         self.vm.write(f"{HOME}/stage.env", "COMMITS=\n")
-        self.vm.write(f"{HOME}/stamp", "")
+        self._program("clean.sh", timeout=CLEAN_TIMEOUT)
         # Built into the kernels of RHCOS and Fedora CoreOS, a module in Debian's.
         self.vm.run(["modprobe", "mq-deadline"])
         self.vm.run(["mkdir", "-p", "/var/bench"])
@@ -151,7 +150,8 @@ class Bed:
     @contextmanager
     def prepared(self, variant: Variant, commits: Sequence[str]) -> Iterator[None]:
         """Around a staging: everything that the variant sets beforehand."""
-        drop_in = ["[Service]", f"Nice={variant.nice}"]
+        slice_ = "osupdate.slice" if variant.io_cost is not None else "system.slice"
+        drop_in = ["[Service]", f"Slice={slice_}", f"Nice={variant.nice}"]
         if variant.io_class:
             drop_in += [f"IOSchedulingClass={variant.io_class}", f"IOSchedulingPriority={variant.io_priority}"]
         self.vm.write(f"{UNITS}/{STAGE}.d/10-variant.conf", "\n".join(drop_in) + "\n")
@@ -171,9 +171,14 @@ class Bed:
             self._program(
                 "queue.sh", "set", str(shape.max_sectors_kb), str(shape.depth or "-"), shape.scheduler or "-", wbt
             )
+        if variant.io_cost is not None and self._disk is not None:
+            limits = [str(self._disk.iops), str(self._disk.bytes_per_second)]
+            self._program("iocost.sh", "on", str(variant.io_cost), *limits)
         try:
             yield
         finally:
+            if variant.io_cost is not None:
+                self._program("iocost.sh", "off")
             if shape is not None:
                 self._program("queue.sh", "restore")
             if variant.realtime_victims:
@@ -182,11 +187,10 @@ class Bed:
     def stage(self, terms: Mapping[str, Any] | None) -> Mapping[str, str]:
         """Stage and wait, in a fence on these terms if they are not None. Properties of the service, among them when it
         ran, in µs."""
+        program = ["bash", f"{HOME}/started.sh", STAGE]
         if terms is not None:
-            program = [PYTHON, f"{HOME}/fenced.py", STAGE, f"{HOME}/fence.log", json.dumps(terms)]
-            self.vm.run(program, timeout=STAGE_TIMEOUT)
-        else:
-            self.vm.run(["systemctl", "start", STAGE], timeout=STAGE_TIMEOUT)
+            program = [PYTHON, f"{HOME}/fenced.py", STAGE, f"{HOME}/fence.log", json.dumps(terms), *program]
+        self.vm.run(program, timeout=STAGE_TIMEOUT)
         times = ("ExecMainStartTimestampMonotonic", "ExecMainExitTimestampMonotonic")
         # It remains, or systemd would forget all of this at once.
         found = self.vm.unit(STAGE, *times, "IOWriteBytes", "IOWriteOperations")

@@ -36,6 +36,7 @@ class Variant:
     write_iops: int | None = None
     write_bps: int | None = None
     memory_high: int | None = None  # bytes
+    io_cost: int | None = None  # io.weight of the update, where the victims have 1000
     fence: Mapping[str, Any] | None = None
     """What is other than the defaults of ``nodeagent.host.fence.fence.Terms``; ``bounds`` by name."""
 
@@ -45,13 +46,14 @@ UNFENCED = Variant("B", "unfenced")
 OTHERS = Variant(
     "M", "Nice 10, best-effort 6, per-object-fsync", nice=10, io_class="best-effort", io_priority=6, object_fsync=True
 )
-FENCED = Variant("C", "the fence, allowed to switch the scheduler", object_fsync=True, fence={"may_switch": True})
+FENCED = Variant("C", "the fence, may switch the scheduler", nice=10, object_fsync=True, fence={"may_switch": True})
 HEADLINE = (IDLE, UNFENCED, OTHERS, FENCED)
 
 _TIGHT = QueueShape(32, 1, "mq-deadline", no_wbt=True)
 _SHAPED = Variant(
     "Q",
     "small requests, short queue, priorities",
+    nice=10,
     io_class="idle",
     object_fsync=True,
     queue=_TIGHT,
@@ -107,9 +109,20 @@ VARIANTS = {
             write_iops=160,
             memory_high=256 << 20,
         ),
-        Variant("C-default", "the fence, with the scheduler as it is", object_fsync=True, fence={}),
-        Variant("C-batched", "the fence, without per-object-fsync", fence={"may_switch": True}),
+        Variant("C-default", "the fence, with the scheduler as it is", nice=10, object_fsync=True, fence={}),
+        Variant("C-batched", "the fence, without per-object-fsync", nice=10, fence={"may_switch": True}),
+        *(
+            replace(OTHERS, name=f"cost{weight}", title=f"io.cost, weight {weight} to 1000", io_cost=weight)
+            for weight in (20, 100)
+        ),
         Variant("fsync", "per-object-fsync alone", object_fsync=True),
+        replace(
+            _CAPPED,
+            name="Q300-16k",
+            title="requests of 16 KiB, 300 a second",
+            write_iops=300,
+            queue=replace(_TIGHT, max_sectors_kb=16),
+        ),
         Variant("cap4", "4 MB/s, per-object-fsync", object_fsync=True, write_bps=4_000_000),
         Variant("cap8", "8 MB/s", write_bps=8_000_000),
         Variant("iops120", "120 writes/s, per-object-fsync", object_fsync=True, write_iops=120),

@@ -1,8 +1,14 @@
 #!/bin/bash
 # Runs in the guest between two stagings, while the disk is fast: what was staged is gone, and none of it in memory.
-# By hand, because ostree's own cleanup reads all trees, which takes a minute without KVM. What came since /run/bench/stamp
-# was staged: known by its birth, since links to older objects change all other times.
+# By hand, because ostree's own cleanup reads all trees, which takes a minute without KVM. The first time it only notes
+# which objects there are.
 set -euo pipefail
+known=/run/bench/objects
+objects() { find /sysroot/ostree/repo/objects -type f | sort; }
+if [ ! -e $known ]; then
+    objects >$known
+    exit
+fi
 rm -f /run/ostree/staged-deployment /run/ostree/staged-deployment-locked
 # shellcheck disable=SC2016 # expanded inside
 unshare --mount bash -euo pipefail -c '
@@ -13,7 +19,7 @@ for deployment in /sysroot/ostree/deploy/*/deploy/*.[0-9]; do
         rm -rf "$deployment" "$deployment.origin"
     fi
 done
-find /sysroot/ostree/repo/objects -type f -newerBm /run/bench/stamp -delete
-'
+xargs --no-run-if-empty rm
+' < <(objects | comm -13 $known -)
 sync
 echo 3 >/proc/sys/vm/drop_caches

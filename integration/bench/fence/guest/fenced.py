@@ -1,6 +1,6 @@
-"""Runs in the guest, with the package's interpreter: starts a unit inside the fence, and waits until it has ended.
+"""Runs in the guest, with the package's interpreter: runs a command with a fence around what a unit writes.
 
-    fenced.py UNIT LOG TERMS
+    fenced.py UNIT LOG TERMS COMMAND...
 
 TERMS is JSON: fields of Terms, and in ``bounds`` those of Bounds. The victim is etcd and, for priorities, the open-loop
 probe. LOG gets a line of JSON for each change of the limits, with the time (monotonic clock), and at the end what could
@@ -13,6 +13,7 @@ import asyncio
 import json
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ def victims() -> list[int]:
     return sorted(found, key=lambda pid: Path(f"/proc/{pid}/comm").read_text().strip() != "etcd")
 
 
-async def main(unit: str, log: str, chosen: dict[str, Any]) -> int:
+async def main(unit: str, log: str, chosen: dict[str, Any], command: Sequence[str]) -> int:
     terms = Terms(**{**chosen, "bounds": Bounds(**chosen.get("bounds", {}))})
     lines: list[dict[str, Any]] = []
 
@@ -49,7 +50,7 @@ async def main(unit: str, log: str, chosen: dict[str, Any]) -> int:
         victim = Victim(Path("/var/bench/etcd"), await etcd_metrics(METRICS, Options()), victims)
         undo = FileUndo(UNDO)
         async with fenced(unit, victim, bus=bus, undo=undo, terms=terms, tell=tell) as fence:
-            started = await asyncio.create_subprocess_exec("systemctl", "start", unit)
+            started = await asyncio.create_subprocess_exec(*command)
             status = await started.wait()
     lines.append(
         {"at": time.monotonic(), "left": fence.left, "idle_p99": fence.idle_p99, "view": fence_to_dict(fence.view)}
@@ -59,4 +60,4 @@ async def main(unit: str, log: str, chosen: dict[str, Any]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(asyncio.run(main(sys.argv[1], sys.argv[2], json.loads(sys.argv[3]))))
+    sys.exit(asyncio.run(main(sys.argv[1], sys.argv[2], json.loads(sys.argv[3]), sys.argv[4:])))

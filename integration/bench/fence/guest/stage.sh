@@ -2,6 +2,7 @@
 # Runs in the guest, as the service whose I/O is fenced: what rpm-ostree does to a disk when it stages an image.
 # stage.sh COMMIT...: the last one is deployed, those before it are its layers. A commit is a transaction: it ends with a syncfs.
 set -euo pipefail
+trap 'echo $? >/run/bench/ended' EXIT
 mount -o remount,rw /sysroot
 for commit; do
     ostree pull-local --repo=/sysroot/ostree/repo --disable-verify-bindings /var/media/repo "$commit"
