@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from dbus_next import Variant
 
-from nodeagent.core.deployment import OsTarget
+from nodeagent.core.deployment import OsTarget, StageProgress
 from nodeagent.core.image import OsImage, parse_image
 from nodeagent.core.machineconfig import MachineConfig
 from nodeagent.core.packages import replaced_of
@@ -350,6 +350,25 @@ async def test_somebody_staged_the_same_refspec_in_between(os: RpmOstree, daemon
 # -- the daemon comes and goes ----------------------------------------------------------------------------------------
 
 
+async def test_a_daemon_that_is_off_is_started_by_systemd(
+    private_bus: PrivateBus, bus: Bus, manager: FakeSystemd, tmp_path: Path
+) -> None:
+    """Which waits for as long as that takes; the bus would give up after 25 seconds."""
+    started: list[str] = []
+    async with FakeRpmOstree(tmp_path) as daemon:
+
+        async def start(job: int, unit: str) -> None:
+            started.append(unit)
+            await daemon.start(private_bus.address)
+            await manager.finish(job, unit, "done")
+
+        manager.job_script = start
+        os = adapter(private_bus, Systemd(bus), tmp_path)
+        assert await os.list()
+        assert await os.list()
+    assert started == ["rpm-ostreed.service"]
+
+
 async def test_registers_once_and_again_with_a_new_daemon(
     os: RpmOstree, daemon: FakeRpmOstree, private_bus: PrivateBus
 ) -> None:
@@ -421,11 +440,15 @@ async def test_what_somebody_staged_while_we_waited_stays(os: RpmOstree, daemon:
     daemon._current = theirs
 
     def end() -> None:
-        daemon.stage(checksum=B, container_image_reference="theirs", container_image_reference_digest="x")
-        theirs.over.set()
+        if not theirs.over.is_set():
+            daemon.stage(checksum=B, container_image_reference="theirs", container_image_reference_digest="x")
+            theirs.over.set()
 
-    asyncio.get_running_loop().call_later(0.2, end)
-    assert (await fails(os, Refused)).reason == "StagedByOther"
+    def tell(_progress: StageProgress) -> None:
+        """That we wait."""
+        asyncio.get_running_loop().call_soon(end)
+
+    assert (await fails(os, Refused, tell=tell)).reason == "StagedByOther"
     assert not daemon.requests
 
 

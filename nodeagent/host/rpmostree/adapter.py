@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from nodeagent.core.deployment import Deployment, OsTarget, StageProgress, unmet
@@ -127,13 +127,18 @@ class RpmOstree:
     async def _visit(self) -> AsyncIterator[Session]:
         await self._guards.refuse_bootc()
         try:
-            async with visit(self._make_bus, self._timing, self._staged.locks) as session:
+            async with visit(self._make_bus, self._timing, self._staged.locks, self._start) as session:
                 yield session
         except BusUnreachable as error:
             # The bus says the same of a daemon that is not installed and of one that does not start.
             if error.reason == "ServiceUnknown" and (absent := await self._guards.absent()):
                 raise absent from error
             raise
+
+    async def _start(self) -> None:
+        # Of a daemon that is not there, or does not come up, the call that follows brings the reason.
+        with suppress(AgentError):
+            await self._services.start(SERVICE, self._timing.call)
 
     async def _stage(self, target: OsTarget, ours: set[str], tell: Callable[[StageProgress], None]) -> Deployment:
         """One request after the other, until there is nothing left to ask for. ``ours`` gets the ids of what comes."""

@@ -7,6 +7,8 @@ Contract and reasons
 - Registered, because the daemon leaves a minute after its last client. Not for longer than a visit, because a daemon
   that idles has no use for its memory. A daemon that was started anew has forgotten us, so its owner is compared before
   each call.
+- Started by systemd first: dbus-daemon waits 25 seconds for what it activates, the daemon's unit allows itself minutes
+  where the disk is slow. Its own command line does the same.
 - A call that the daemon took with it when it left (``NoReply``) is made again, a few times: nothing of it remains, for
   a transaction lives in the daemon that made it.
 - ``read`` is a state of one moment after ``Reload``, the daemon's own sync point.
@@ -15,7 +17,7 @@ Contract and reasons
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -57,10 +59,17 @@ class State:
 class Session:
     """Made by ``visit``."""
 
-    def __init__(self, bus: Bus, timing: Timing, read_locks: Callable[[], Mapping[str, bool]]) -> None:
+    def __init__(
+        self,
+        bus: Bus,
+        timing: Timing,
+        read_locks: Callable[[], Mapping[str, bool]],
+        start: Callable[[], Awaitable[None]],
+    ) -> None:
         self._bus = bus
         self._timing = timing
         self._read_locks = read_locks
+        self._start = start
         self._registered = ("", "")  # our name and the daemon's at that time
 
     async def read(self) -> State:
@@ -120,6 +129,9 @@ class Session:
 
     async def _register(self) -> None:
         owner = await self._owner()
+        if not owner:
+            await self._start()
+            owner = await self._owner()
         if owner and (self._bus.unique_name, owner) == self._registered:
             return
         options = a_sv({"id": ("s", _CLIENT_ID)})
@@ -130,7 +142,7 @@ class Session:
         self._registered = (self._bus.unique_name, await self._owner())
 
     async def _owner(self) -> str:
-        """ "" while nobody has the name; then the next call starts the daemon."""
+        """ "" while nobody has the name; the next call makes the bus start the daemon then."""
         try:
             return str((await self._bus.call_bus("GetNameOwner", "s", (_NAME,)))[0])
         except BusUnreachable as error:
@@ -141,8 +153,12 @@ class Session:
 
 @asynccontextmanager
 async def visit(
-    make_bus: Callable[[], Bus], timing: Timing, read_locks: Callable[[], Mapping[str, bool]]
+    make_bus: Callable[[], Bus],
+    timing: Timing,
+    read_locks: Callable[[], Mapping[str, bool]],
+    start: Callable[[], Awaitable[None]],
 ) -> AsyncIterator[Session]:
-    """``read_locks``: id to whether it is locked, of what is staged; it blocks, so it runs in a thread."""
+    """``read_locks``: id to whether it is locked, of what is staged; it blocks, so it runs in a thread. ``start``: the
+    daemon, as far as that can be done."""
     async with make_bus() as bus:
-        yield Session(bus, timing, read_locks)
+        yield Session(bus, timing, read_locks, start)
