@@ -1,7 +1,7 @@
 """The second disk of the benchmark's machine: what is staged, and an etcd. It is read-only and never slowed.
 
-A repository (bare-user, so that ostree copies and fsyncs each object as it does with an image) with the machine's own
-tree and, for each round, other content: some commits as the layers of an image, and one with the tree and all of them.
+A repository (bare-user, so that ostree copies and fsyncs each object as it does with an image) with the tree that the
+machine has and, for each round, other content: some commits as the layers of an image, and one with the tree and all of them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Source:
 
 
 def make(forest: Forest, commit: Commit, say: Say, rounds: int) -> Source:
-    """The disk for a machine that runs ``commit``, made once. Raises Unavailable where there is no etcd."""
+    """The disk for machines that run about what ``commit`` is, made once. Raises Unavailable without an etcd."""
     etcd = cluster_tools.build(say).etcd
 
     def fill(content: Path) -> str:
