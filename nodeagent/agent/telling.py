@@ -65,6 +65,7 @@ class Teller:
     def begin(self, status: Status) -> None:
         """What was so when the daemon started: the conditions may say something else."""
         self._state = node_state(status)
+        self._notices.begin(status)
         self._wake.set()
 
     def sink(self, event: Event, status: Status) -> None:

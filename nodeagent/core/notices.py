@@ -75,6 +75,12 @@ class Notices:
         self._phase: Phase | None = None
         self._blocked: dict[tuple[str, str], float] = {}
 
+    def begin(self, status: Status) -> None:
+        """What this process found: it was told when it began."""
+        note = status.maintenance
+        self._maintenance = (note, note.state(status.boot_id) if note is not None else None)
+        self._phase = status.phase
+
     def of(self, event: Event, status: Status, now: float) -> Sequence[Notice]:
         """``status`` is that after the event."""
         return [

@@ -28,6 +28,7 @@ class Told:
     def __init__(self, status: Status | None = None) -> None:
         self.status = status or Status(boot_id="b1")
         self.notices = Notices()
+        self.notices.begin(self.status)
 
     def of(self, event: Event, now: float = 0.0) -> list[Notice]:
         self.status = fold(self.status, event)
@@ -63,7 +64,7 @@ def test_an_update_that_drains_and_reboots() -> None:
     assert told.phase(Phase.ACTING) == []
     assert told.phase(Phase.REBOOTING, message="rebooting into worker-2") == ["Rebooting"]
     assert node_state(told.status) == drained, "and the conditions stay through the reboot"
-    after = Told(replace(told.status, drained=True, boot_id="b2"))
+    after = Told(replace(told.status, phase=Phase.REBOOTING, boot_id="b2"))
     assert after.phase(Phase.VERIFYING) == []
     assert node_state(after.status) == drained
     done = Event(EventKind.UPDATE_DONE, Phase.RELEASING, desired="worker-2")
@@ -157,10 +158,13 @@ def test_a_drain_that_was_given_up_is_a_problem_once() -> None:
     assert not node_state(told.status).drained
 
 
-def test_one_that_was_there_at_the_start_is_not_told_again() -> None:
-    told = Told()
-    assert told.maintenance(replace(NOTE, began="t", drained="t")) == []
-    assert node_state(told.status).maintenance
+def test_what_a_process_found_is_not_told_again_and_what_follows_is() -> None:
+    drains = replace(NOTE, began="t")
+    told = Told(Status(boot_id="b1", maintenance=drains))
+    assert told.maintenance(drains) == []
+    assert told.maintenance(replace(drains, drained="t")) == ["Drained"]
+    assert Told(Status(phase=Phase.DRAINING)).phase(Phase.DRAINING) == []
+    assert Told(Status(phase=Phase.DRAINING)).phase(Phase.WRITING) == ["Drained"]
 
 
 def test_a_plan_that_was_taken_back_was_no_maintenance() -> None:
