@@ -37,7 +37,7 @@ def booted(filesystem: str, rounds: int) -> Iterator[tuple[Vm, Source]]:
         stack.callback(forest.close)
         installed = (guest.part(), parts.package(tarball), parts.stand_in({"REGISTRY": registry.IN_GUEST}))
         commit = forest.commit(A.having(*installed))
-        # What is staged is without nodeagent: nobody boots it, and so it need not be made anew for each of its versions.
+        # What is staged is without nodeagent: nobody boots it, and it need not be made anew for each version of it.
         brought = source.make(forest, forest.commit(A.having(guest.part())), say, rounds)
         stack.callback(brought.disk.close)
         disk = image.system(forest, commit, say, filesystem=filesystem)

@@ -1,7 +1,8 @@
 """The second disk of the benchmark's machine: what is staged, and an etcd. It is read-only and never slowed.
 
 A repository (bare-user, so that ostree copies and fsyncs each object as it does with an image) with the tree that the
-machine has and, for each round, other content: some commits as the layers of an image, and one with the tree and all of them.
+machine has and, for each round, other content: some commits as the layers of an image, and one with the tree and all
+of them.
 """
 
 from __future__ import annotations
