@@ -215,7 +215,7 @@ HINTS: Mapping[str, str] = MappingProxyType(
         "EtcdUnreachable": "nodeagent etcd status as root; crictl ps --name etcd; the JSON gateway must be on",
         "EtcdCredentials": "run it as root; check the certificates that etcd's flags name, or give others",
         "EtcdQuorumAtRisk": "bring the members that are named back first (etcdctl endpoint health --cluster)",
-        "EtcdNotRedundant": "add members (three stand the loss of one), or allow it for a single member",
+        "EtcdNotRedundant": "add members (three stand the loss of one); for a single one set etcd.single_member: true",
         "EtcdLearner": "wait until the learner is promoted, or remove it (etcdctl member list)",
         "EtcdUnstarted": "start the member that was added, or remove it (etcdctl member list)",
         "EtcdAlarm": "etcdctl alarm list; NOSPACE: compact, defragment, alarm disarm; CORRUPT: replace that member",
