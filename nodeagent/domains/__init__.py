@@ -98,9 +98,10 @@ def health_of(unit: str) -> tuple[Health, ...]:
     return tuple(health for domain in DOMAINS for health in domain.health if health.unit == unit)
 
 
-def changed_contents(old: MachineConfig, new: MachineConfig) -> dict[str, bytes]:
-    """Path to new content of every file, unit and drop-in whose content is not that of ``old``."""
-    files = {path: new.files[path] for path in differing(old.files, new.files)}
+def changed_contents(old: MachineConfig, new: MachineConfig, within: tuple[str, ...] = ("/",)) -> dict[str, bytes]:
+    """Path to new content of every file, unit and drop-in whose content is not that of ``old``. Of files only those
+    whose path begins with one of ``within``."""
+    files = {path: new.files[path] for path in differing(old.files, new.files) if path.startswith(within)}
     units = {name: new.units[name] for name in differing(old.units, new.units)}
     had = expand(MachineConfig("", _same_keys(old.files, files), _same_keys(old.units, units)))
     changed: dict[str, bytes] = {}
@@ -119,7 +120,7 @@ def validate(old: MachineConfig, new: MachineConfig) -> tuple[Problem, ...]:
     """What is wrong with contents that change, as far as it shows without a host. Paths are those of the host."""
     return tuple(
         Problem(path, message)
-        for path, content in changed_contents(old, new).items()
+        for path, content in changed_contents(old, new, VALIDATED).items()
         if path.startswith(VALIDATED)
         for domain in DOMAINS
         for pattern, check in domain.validate.items()
