@@ -15,6 +15,7 @@ from integration.bench.fence import report
 from integration.bench.fence.picture import picture
 from integration.bench.fence.rounds import Phase, order
 from integration.bench.fence.stats import Entry, between, histogram_quantile, median, quantile, summary
+from integration.bench.fence.table import table
 from integration.bench.fence.variants import HEADLINE, VARIANTS
 
 RATE = 50.0
@@ -160,6 +161,13 @@ def test_what_cannot_be_said_is_not_an_aim_kept() -> None:
     phases = [found for found in run() if found["variant"] in "AC"]
     aims = report.aims("xfs", report.of_variants(phases))
     assert aims["staging_over_unfenced"]["kept"] is None
+
+
+def test_the_table_has_a_row_for_each_variant() -> None:
+    head, rule, *rows = table(report.of_variants(run()), {"B": "plain"}).splitlines()
+    assert {line.count("|") for line in (head, rule, *rows)} == {head.count("|")}
+    assert rows[1] == "| B | plain | 50 | 50 | 50 | 50 | 50 | 1000/0/0 | 0, 0 | 10 | 1 |"
+    assert [row.split()[1] for row in rows] == ["A", "B", "M", "C"]
 
 
 def test_the_picture_is_well_formed_and_has_every_phase() -> None:

@@ -11,6 +11,7 @@ third program on the disk. ``variants.py`` has the cases beyond A, B, M and C.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import json
 import os
@@ -24,6 +25,7 @@ from integration.bench.fence.ground import booted, say
 from integration.bench.fence.picture import picture
 from integration.bench.fence.rounds import Phase
 from integration.bench.fence.stats import Entry
+from integration.bench.fence.table import table
 from integration.bench.fence.variants import HEADLINE, VARIANTS
 from integration.host.errors import HostRingError, Unavailable
 
@@ -41,11 +43,14 @@ def main() -> int:
         say(f"bench-fence: FAILED: {error}")
         return 1
     print(json.dumps(result, indent=2))
+    titles = {variant.name: variant.title for variant in VARIANTS.values()}
+    say(table(result["variants"], titles))
+    for line in (*result["doubts"], *(f"{name}: {aim}" for name, aim in result["aims"].items())):
+        say(line)
     if args.out is not None:
         args.out.mkdir(parents=True, exist_ok=True)
         name = f"fence-{args.filesystem}{'-fast' if args.fast else ''}{'-innocent' if args.innocent else ''}"
         (args.out / f"{name}.json").write_text(json.dumps(result, indent=2) + "\n")
-        titles = {variant.name: variant.title for variant in VARIANTS.values()}
         drawn = picture(_title(result), result["phases"], entries, titles)
         (args.out / f"{name}.svg").write_text(drawn)
     return 0
@@ -63,7 +68,8 @@ def measure(args: argparse.Namespace) -> tuple[dict[str, Any], list[Entry]]:
             phases.append(report.of_phase(phase, bed.entries(), RATE, bed.others()))
             say(_line(phases[-1]))
 
-        rounds.run(bed, source, variants, args.rounds, args.idle, heard)
+        with contextlib.suppress(KeyboardInterrupt):  # what was measured until then is reported
+            rounds.run(bed, source, variants, args.rounds, args.idle, heard)
         entries = bed.entries()
         kernel = vm.run(["uname", "-r"]).stdout.strip()
     by_variant = report.of_variants(phases)
