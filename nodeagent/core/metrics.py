@@ -88,6 +88,12 @@ FALLBACKS = Family(
 REFUSED = Family(
     "nodeagent_refused_total", Kind.COUNTER, "Desired configs that were not begun, by reason.", ("reason",)
 )
+WAITS = Family(
+    "nodeagent_waits_total",
+    Kind.COUNTER,
+    "Waits that began, by phase and reason. LeaseHeld while Releasing: the node was taken during a reboot of ours.",
+    ("phase", "reason"),
+)
 PHASE_SECONDS = Family(
     "nodeagent_phase_seconds_total",
     Kind.COUNTER,
@@ -108,7 +114,7 @@ FAMILIES = (
     *(LEASE, LEASE_START, MAINTENANCE, MAINTENANCE_START, DRAIN_PODS),
     *(FENCE, FENCE_LIMIT, FENCE_P99),
     *HISTORY,
-    *(REFUSED, PHASE_SECONDS, FETCHED, THROTTLED, SLOW_FSYNCS),
+    *(REFUSED, WAITS, PHASE_SECONDS, FETCHED, THROTTLED, SLOW_FSYNCS),
 )
 
 
@@ -119,6 +125,8 @@ def samples(status: Status, tally: Tally, version: str) -> Iterator[Sample]:
     yield from _history(tally)
     for reason, count in sorted(tally.refused.items()):
         yield REFUSED.at(count, reason)
+    for labels, count in sorted(tally.waits.items()):
+        yield WAITS.at(count, *labels)
     for phase in Phase:
         yield PHASE_SECONDS.at(tally.phases.get(phase, 0.0), phase)
     yield FETCHED.at(tally.fetched)

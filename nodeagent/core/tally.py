@@ -37,6 +37,7 @@ class Tally:
 
     # From the events.
     refused: Counter[str] = field(default_factory=Counter)  # by reason
+    waits: Counter[tuple[str, str]] = field(default_factory=Counter)  # by phase and reason
     phases: dict[Phase, float] = field(default_factory=dict)  # seconds in each
     fetched: int = 0  # bytes of OS images
     throttled: float = 0.0  # seconds that staging was under a cap
@@ -57,6 +58,8 @@ class Tally:
             self._phase, self._since, self._fetching = status.phase, at, 0
         if event.kind is EventKind.REFUSED:
             self.refused[event.reason] += 1
+        elif event.kind is EventKind.WAITING:
+            self.waits[str(event.phase), event.reason] += 1
         elif event.kind is EventKind.STAGING and isinstance(now := event.fields.get("fetched_bytes"), int):
             # It counts up, and from nought again with each try.
             self.fetched += now - self._fetching if now >= self._fetching else now

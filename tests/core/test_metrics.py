@@ -173,6 +173,17 @@ def test_seconds_in_phases() -> None:
     assert found["nodeagent_phase_seconds_total", "Rebooting"] == 0
 
 
+def test_waits_are_told_once_for_each_reason() -> None:
+    tally = Tally()
+    for phase, reason in (("Leasing", "LeaseHeld"), ("Leasing", "WindowClosed"), ("Releasing", "LeaseHeld")):
+        event = Event(EventKind.WAITING, Phase(phase), "", reason)
+        events(tally, (0.0, Phase(phase), event))
+    events(tally, (0.0, Phase.LEASING, Event(EventKind.WAITING, Phase.LEASING, "", "LeaseHeld")))
+    found = page(Status(), tally)
+    waits = {key[1:]: value for key, value in found.items() if key[0] == "nodeagent_waits_total"}
+    assert waits == {("Leasing", "LeaseHeld"): 2, ("Leasing", "WindowClosed"): 1, ("Releasing", "LeaseHeld"): 1}
+
+
 def test_bytes_of_images_and_refusals() -> None:
     tally = Tally()
     for phase, fetched in ((Phase.STAGING, 10), (Phase.STAGING, 70), (Phase.STAGING, 30), (Phase.IDLE, None)):
