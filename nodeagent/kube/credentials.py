@@ -56,6 +56,9 @@ class Access:
         # netrc files and proxies of the environment are for people at a shell; a kubeconfig says proxy-url if it
         # means it.
         configuration.client_session_kwargs = {"trust_env": False}
+        # Since Python 3.13 an authority without key usages is refused, which is how some clusters' own are. This one is
+        # named by the kubeconfig, and kubectl does not ask for more.
+        configuration.disable_strict_ssl_verification = True
         configuration.retries = None  # which call may be repeated is decided where it is known what it does
         try:
             files = self._kubeconfig(configuration) if self.kubeconfig else self._in_cluster(configuration)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import ssl
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -26,6 +28,7 @@ from nodeagent.kube.errors import (
     Throttled,
     Unauthorized,
 )
+from nodeagent.kube.library import load
 from tests.kube.server import CUT, HANG, Answer, Server, serving
 
 SECRET = "very-secret-token"
@@ -238,3 +241,23 @@ async def test_no_kubeconfig(tmp_path: Path) -> None:
     async with KubeClient(Access(str(tmp_path / "none")), Clock()) as kube:
         with pytest.raises(Terminal, match="No such file"):
             await kube.get("/x")
+
+
+async def test_an_authority_is_asked_for_no_more_than_kubectl_asks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = ssl.create_default_context
+
+    def as_since_python_3_13(*args: Any, **options: Any) -> ssl.SSLContext:
+        context = made(*args, **options)
+        context.verify_flags |= ssl.VERIFY_X509_STRICT
+        return context
+
+    monkeypatch.setattr(ssl, "create_default_context", as_since_python_3_13)
+    path = kubeconfig(tmp_path, "https://127.0.0.1:1", token=SECRET)
+    identity = await asyncio.to_thread(Access(str(path), private=str(tmp_path)).load)
+    rest = await asyncio.to_thread(load().RESTClientObject, identity.configuration)
+    try:
+        assert not rest.ssl_context.verify_flags & ssl.VERIFY_X509_STRICT
+    finally:
+        await rest.close()
