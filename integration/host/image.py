@@ -32,6 +32,7 @@ GUEST_UNITS = (
     "flaky.service",
 )
 UNUSED_DAYS = 2.0  # a layer of an older recipe or package is kept this long for other checkouts, then pruned
+KEPT = 6  # of a kind at most, besides those in use: on a day of many changes each of them makes new layers
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,10 +133,17 @@ def layer(kind: str, key: str, build: Callable[[Path], None]) -> Layer:
 
 
 def _prune(cache: Path, kind: str, keep: Path) -> None:
+    """Removes what has not been used for long, and what is more than the newest few; nothing that is in use."""
     oldest = time.time() - UNUSED_DAYS * 86400  # noqa: TID251 - compared with file times
-    for lock_path in cache.glob(f"{kind}-*.lock"):
+    used = {
+        lock: lock.stat().st_mtime
+        for lock in cache.glob(f"{kind}-*.lock")
+        if lock.stem.rpartition("-")[0] == kind and lock.with_suffix("").is_dir()
+    }
+    newest = sorted(used, key=lambda lock: used[lock], reverse=True)[:KEPT]
+    for lock_path in used:
         path = lock_path.with_suffix("")
-        if path == keep or not path.is_dir() or lock_path.stat().st_mtime > oldest:
+        if path == keep or (lock_path in newest and used[lock_path] >= oldest):
             continue
         with lock_path.open("a+") as lock:
             try:
