@@ -11,9 +11,29 @@ from integration.ostreehost import updates
 from integration.ostreehost.conftest import OstreeHostMaker, Publish
 from integration.ostreehost.machine import OstreeHost
 from integration.ostreehost.test_harness import fill_boot
+from integration.trees.forest import Commit
 from integration.trees.tree import BAD, BAD_UNIT, A, B
 
 QUICK = {"verify": {"timeout": 4}}
+# `rpm-ostree kargs --append=by-hand`
+KARGS = """
+import gi
+gi.require_version("Gio", "2.0")
+from gi.repository import Gio, GLib
+bus = Gio.bus_get_sync(Gio.BusType.SYSTEM)
+def call(connection, name, path, interface, method, arguments):
+    return connection.call_sync(name, path, interface, method, arguments, None, 0, 60000, None).unpack()
+OWNER, PATH = "org.projectatomic.rpmostree1", "/org/projectatomic/rpmostree1/fedora_coreos"
+(config,) = call(bus, OWNER, PATH, f"{OWNER}.OS", "GetDeploymentBootConfig", GLib.Variant("(sb)", ("", False)))
+asked = GLib.Variant("(sasasasa{sv})", (config["options"], ["by-hand"], [], [], {}))
+(address,) = call(bus, OWNER, PATH, f"{OWNER}.OS", "KernelArgs", asked)
+peer = Gio.DBusConnection.new_for_address_sync(address, Gio.DBusConnectionFlags.AUTHENTICATION_CLIENT, None, None)
+loop = GLib.MainLoop()
+TRANSACTION = f"{OWNER}.Transaction"
+peer.signal_subscribe(None, TRANSACTION, "Finished", "/", None, 0, lambda *signal: loop.quit())
+call(peer, None, "/", TRANSACTION, "Start", None)
+loop.run()
+"""
 
 
 def bad(publish: Publish) -> str:
@@ -52,6 +72,39 @@ def test_the_old_one_comes_back(make_node_at_a: OstreeHostMaker, publish: Publis
     # Something else is tried at once.
     agent.apply(node, updates.config("b", publish(B)))
     updates.wait_updated(node, "b", B)
+
+
+def test_what_is_staged_on_it_goes_with_it(make_node_at_a: OstreeHostMaker, publish: Publish) -> None:
+    """Somebody changes the kernel arguments of what is about to be rolled back: rpm-ostree would refuse to."""
+    node = make_node_at_a(settings={"verify": {"timeout": 20}})
+    agent.apply(node, bad(publish))
+    updates.wait_said(node, "resuming the update to bad: verify")
+    node.write("/run/kargs.py", KARGS)
+    node.run(["python3", "/run/kargs.py"])
+    assert any(d.staged for d in node.deployments())
+    ended = agent.wait_outcome(node, "bad", updates.WAIT)
+    assert (ended["outcome"], ended["reason"]) == ("reverted", "UnitUnhealthy")
+    updates.check(node, "a", A)
+    assert "by-hand" not in node.cmdline
+    assert "discarded fedora-coreos-" in updates.said(node)
+
+
+def test_somebody_elses_is_in_the_way_of_a_rollback(
+    make_node_at_a: OstreeHostMaker, publish: Publish, commit_b: Commit
+) -> None:
+    """It is not ours to remove: a person has to say what is wanted."""
+    node = make_node_at_a(settings={"verify": {"timeout": 20}})
+    agent.apply(node, bad(publish))
+    updates.wait_said(node, "resuming the update to bad: verify")
+    node.stage(commit_b)
+    ended = agent.wait_outcome(node, "bad", updates.WAIT)
+    assert (ended["outcome"], ended["reason"]) == ("degraded", "StagedByOther")
+    now = agent.status(node)
+    assert (updates.shown(now)[:2], node.reboots) == ([f"{B.version} staged", f"{BAD.version} booted"], 1)
+    assert now["lease"] is not None
+    node.run(["ostree", "admin", "undeploy", "0"])
+    agent.apply(node, updates.config("a", publish(A)))
+    updates.wait_updated(node, "a", A)
 
 
 def test_it_stays_where_that_is_set(make_node_at_a: OstreeHostMaker, publish: Publish) -> None:
@@ -107,6 +160,23 @@ def test_boot_is_full_before(make_node_at_a: OstreeHostMaker, publish: Publish) 
     assert done.returncode == 4
     assert "BootFull" in done.stderr
     assert updates.shown(agent.status(node)) == [f"{A.version} booted"]
+
+
+def test_rollback_by_a_person_with_half_of_an_update_staged(node_at_a: OstreeHost, publish: Publish) -> None:
+    """The image is there, its kernel arguments could not be: that is ours, and nobody has to clean it up."""
+    node = node_at_a
+    agent.apply(node, updates.config("b", publish(B)))
+    updates.wait_updated(node, "b", B)
+    full = "min-free-space-percent '3%' would be exceeded, at least 4.1 kB requested"
+    updates.mischief(node, {"at": "method:KernelArgs", "do": "fail", "message": full})
+    agent.apply(node, updates.config("bad", publish(BAD), kernelArguments=["nosmt"]))
+    now = agent.wait_phase(node, "Degraded")
+    assert (now["reason"], updates.shown(now)[0]) == ("NoSpace", f"{BAD.version} staged locked")
+    # It is refused while that is being tried once more.
+    node.wait_for(lambda: node.run(["nodeagent", "rollback"]), "the rollback is accepted", updates.WAIT, every=0.2)
+    updates.wait_current(node, "a")
+    updates.check(node, "a", A)
+    assert node.reboots == 2
 
 
 def test_rollback_by_a_person(node_at_a: OstreeHost, publish: Publish) -> None:

@@ -18,6 +18,7 @@ from integration.ostreehost.machine import FINALIZE, OstreeHost
 from integration.ostreehost.updates import CUTS, SEED
 from integration.trees.tree import A, B
 
+AT_ONCE = 2  # times that it is staged again before there is a pause
 LONGEST = 6.0  # seconds from the beginning of an update within which the power fails
 # Stopped after so long, the finalization is at one of its steps; which one is chance.
 HALF_FINALIZED = """\
@@ -88,6 +89,26 @@ def test_between_unlocking_and_the_reboot(make_node_at_a: OstreeHostMaker, publi
     there = [f"{B.version} staged", f"{A.version} booted"]
     updates.wait_status(node, "it is unlocked", lambda now: updates.shown(now) == there)
     node.power_cut()
+    converges(node)
+    assert node.reboots == 1
+
+
+def test_once_more_each_time(make_node_at_a: OstreeHostMaker, publish: Publish) -> None:
+    """Between unlocking and the reboot again and again; it gets there when the power stays."""
+    node = make_node_at_a(settings={"reboot": {"warn_users": 30}})
+    node.log_in("core")
+    begin(node, publish)
+    there = [f"{B.version} staged", f"{A.version} booted"]
+    for _ in range(AT_ONCE + 1):
+        updates.wait_status(node, "it is unlocked", lambda now: updates.shown(now) == there)
+        node.power_cut()
+        node.log_in("core")
+    updates.wait_said(node, "to see whether this boot lasts")
+    node.power_cut()  # it does not, and so the same pause comes once more
+    node.wait_for(
+        lambda: updates.said(node).count("to see whether this boot lasts") == 2, "it waits again", updates.WAIT
+    )
+    assert "waiting 30 s" in updates.said(node)
     converges(node)
     assert node.reboots == 1
 
