@@ -15,6 +15,7 @@ from nodeagent.core.packages import packages_of, replaced_of
 from nodeagent.core.standing import asks_of_os, mismatches_of, os_in_force
 
 A, B, C = (f"quay.example/os@sha256:{letter * 64}" for letter in "abc")
+MIRRORED = A.replace("quay.example", "mirror.example")
 TAG = "quay.example/os:latest"
 
 
@@ -76,6 +77,8 @@ def test_a_config_without_an_os_asks_for_nothing() -> None:
         ([config(os_image_url=TAG)], host(A), TAG),
         ([config(os_image_url=TAG), config(os_image_url=A)], host(A), A),
         ([config(os_image_url=A), config(os_image_url=TAG)], host(C), A),
+        ([config(os_image_url=A), config(os_image_url=MIRRORED)], host(A), MIRRORED),  # the same, so no change
+        ([config(os_image_url=A), config(os_image_url=MIRRORED)], host(B), A),
         ([config(os_image_url=A), config()], host(A), A),
         ([config(os_image_url=A), config()], host(B), ""),
     ],
@@ -105,6 +108,13 @@ def test_a_kernel_that_is_neither() -> None:
     there = replace(host(), removed=frozenset({"kernel-core"}))
     candidates = [config(), config(kernel_type="realtime")]
     assert os_in_force(candidates[0], candidates, candidates[1], there).kernel_type == "default"
+
+
+def test_a_kernel_where_the_image_lacks_parts_of_its_own() -> None:
+    realtime = config(kernel_type="realtime")
+    there = replace(host(like=realtime), removed=frozenset({"kernel", "kernel-core", "kernel-modules"}))
+    assert not mismatches_of(realtime, there)
+    assert os_in_force(config(), [config(), realtime], realtime, there).kernel_type == "realtime"
 
 
 tokens = st.lists(st.sampled_from(["a", "b", "c=1", "c=2"]), max_size=3, unique=True).map(tuple)
