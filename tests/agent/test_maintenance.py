@@ -304,7 +304,9 @@ async def test_its_time_passes(scene: Scene) -> None:
         assert scene.state == "under way"
         again = await keeper.start("root", Asked("more", seconds=600))
         assert (again.id, again.reason) == (note.id, "disk swap")
-        await asyncio.sleep(590)
+        await asyncio.sleep(1)
+        assert scene.world.holder.expires == "in 600 s"
+        await asyncio.sleep(589)
         assert scene.state == "under way"
         await asyncio.sleep(11)
         assert (scene.told(), scene.holder, scene.freed) == (None, "", 1)
@@ -438,6 +440,17 @@ async def test_powered_off_and_back_up_it_goes_on(scene: Scene, drain: bool) -> 
         assert bool(scene.node.cordoned) == drain
         await keeper.stop("root")
     assert (scene.holder, scene.node.cordoned) == ("", "")
+
+
+async def test_off_once_more_when_it_is_asked_for_once_more(scene: Scene) -> None:
+    for boot in (1, 2):
+        async with scene.life() as keeper:
+            await asyncio.sleep(1000)
+            assert len(scene.world.done) == boot - 1
+            await keeper.start("root", Asked("new memory", power_off=True))
+            assert scene.world.rebooting is not None
+            await scene.world.rebooting.wait()
+    assert scene.world.done == ["1:power-off", "2:power-off"]
 
 
 async def test_off_until_released(scene: Scene) -> None:
