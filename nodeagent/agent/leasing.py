@@ -116,6 +116,8 @@ def reboots(update: Update) -> bool:
 async def may_stage(ports: Ports, update: Update) -> None:
     if ports.fleet.staging_slot is not None:
         with later():
+            # Nothing is staged while somebody else has the node: so no slot is held for it either.
+            _free(await ports.lease.holder(), update.record.update_id)
             await ports.fleet.staging_slot.acquire(HOLDER, update.record.update_id, _why(update))
 
 

@@ -17,6 +17,7 @@ from nodeagent.core.ports import Holder
 from nodeagent.core.tree import FileNode
 from nodeagent.core.windows import Schedule, parse_windows
 from nodeagent.errors import Refused
+from tests.agent import oshost
 from tests.agent.clusterhost import (
     DRAIN,
     OLD,
@@ -99,6 +100,26 @@ async def test_waits_takes_nothing_and_asks_no_more_often_than_set(reason: str) 
     assert max(pauses) <= 90, "and not so seldom that nobody believes it"
     assert len(host.around.asked) <= 360, "one in ten seconds"
     OBSTACLES[reason](host, False)
+    await task
+    assert host.phase is Phase.IDLE
+    all_given_back(host)
+
+
+async def test_a_staging_slot_is_held_for_the_staging_only() -> None:
+    host = ClusterHost(oshost.os_host().world)
+    host.want(oshost.OLD)
+    await host.settle()
+    host.world.stage_seconds = 600
+    hold(host, NMO)
+    host.want(oshost.NEW)
+    task = asyncio.create_task(host.settle())
+    await asyncio.sleep(600)
+    assert (host.phase, waited_for(host), host.around.staging_slot) == (Phase.STAGING, ["LeaseHeld"], "")
+    hold(host, None)
+    await until(lambda: host.around.staging_slot != "")
+    assert (host.world.holder, host.around.slot) == (None, "")
+    await until(lambda: host.phase is Phase.DRAINING)
+    assert host.around.staging_slot == ""
     await task
     assert host.phase is Phase.IDLE
     all_given_back(host)
