@@ -167,7 +167,7 @@ async def test_a_controller_drives_an_update_with_its_own_drain(
         controller.drains = False
         controller.desire(second)
         await until(lambda: controller.notes().get("desiredDrain") == f"drain-{second}")
-        assert at(controller, first, "Working")()
+        await until(at(controller, first, "Working"))
         assert host.phase is Phase.DRAINING
         assert host.actions() == ["restart app.service"], "nothing is done before the node is empty"
         controller.drains = True
@@ -197,7 +197,7 @@ async def test_a_newer_config_takes_over_before_anything_is_written(
         host.world.holder = Holder("jane", "maintenance", "new disks", "now")
         controller.desire(names[1])
         await until(lambda: "jane" in controller.notes().get("reason", ""))
-        assert at(controller, names[0], "Working")()
+        await until(at(controller, names[0], "Working"))
         controller.desire(names[2])
         await until(lambda: host.record.to_name == names[2])
         host.world.holder = None
