@@ -80,6 +80,20 @@ async def test_a_long_one_and_one_that_happened_before(cluster: Cluster, node: s
     assert len(event["note"].encode()) == 1000
 
 
+async def test_there_is_an_end_to_how_many(cluster: Cluster, node: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST", 5)
+    async with client_of(cluster) as client:
+        events, at = NodeEvents(client, node), clock.monotonic()
+        for number in range(20):
+            await events.write(Notice("UpdateWaiting", "Wait", f"for {number}"), at)
+        assert sorted(event["note"] for event in there(cluster, node)) == [
+            *(f"for {number}" for number in range(4)),
+            module.TOO_MANY.note,
+        ]
+        await events.write(DRAINED, at + module.HOUR + 1)
+        assert len(there(cluster, node)) == 6, "the next hour has its own"
+
+
 async def test_a_node_that_is_not_there(cluster: Cluster) -> None:
     async with client_of(cluster) as client:
         with pytest.raises(Refused) as caught:

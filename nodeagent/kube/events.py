@@ -8,6 +8,7 @@ wants that one then.
 from __future__ import annotations
 
 import secrets
+from collections import deque
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -30,6 +31,12 @@ FORGET_AFTER: Final = 3000.0
 
 KNOWN: Final = 200  # series that are remembered; a drain has a few
 
+MOST: Final = 100
+"""New Events in an hour. An update has ten; who gets more than this from one node reads none of them any more."""
+
+HOUR: Final = 3600.0
+TOO_MANY: Final = Notice("NoticesDropped", "Report", "too many to tell them all: nodeagent status on the node", True)
+
 
 @dataclass(slots=True)
 class _Series:
@@ -49,6 +56,7 @@ class NodeEvents:
         self._node = node
         self._uid = ""
         self._series: dict[Notice, _Series] = {}
+        self._made: deque[float] = deque()  # when, on the steady clock
 
     async def write(self, notice: Notice, at: float) -> None:
         """``at`` is when it was so, on the steady clock: what could not be told then is told later with its own time.
@@ -69,6 +77,12 @@ class NodeEvents:
         known.count, known.seen, known.written = known.count + 1, at, at
 
     async def _new(self, notice: Notice, at: float) -> None:
+        while self._made and at - self._made[0] > HOUR:
+            self._made.popleft()
+        if len(self._made) >= MOST:
+            return
+        if len(self._made) == MOST - 1:
+            notice = TOO_MANY
         uid = await self._node_uid()
         # The form of client-go: the object, and something that no other event of it has.
         name = f"{self._node}.{secrets.token_hex(8)}"
@@ -86,6 +100,7 @@ class NodeEvents:
             "regarding": {"apiVersion": "v1", "kind": "Node", "name": self._node, "uid": uid},
         }
         await self._client.create(EVENTS, body)
+        self._made.append(at)
         self._series.pop(notice, None)
         self._series[notice] = _Series(name, 1, at, at)
         while len(self._series) > KNOWN:
