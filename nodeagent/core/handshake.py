@@ -57,9 +57,7 @@ RETRY: Final = "nodeagent.org/retry"
 """Annotation by which a person asks for a config that failed: its name. We take it off when we have seen it."""
 
 MAX_REASON: Final = 1000  # characters; the machine-config-daemon cuts at 2000, and no one reads so much of it
-UNRECONCILABLE: Final = frozenset(
-    {"Unreconcilable", "NoDeployments", "BootcHost", "ExtensionsImageUnused", "ImageLayered"}
-)
+UNRECONCILABLE: Final = frozenset({"Unreconcilable", "NoDeployments", "BootcHost", "ImageLayered"})
 """Reasons with which an update to a valid config is refused because no running host can make the change."""
 
 _NAME: Final = re.compile(
