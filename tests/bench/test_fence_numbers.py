@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from integration.bench.fence import report
 from integration.bench.fence.picture import picture
+from integration.bench.fence.publish import markdown, replaced
 from integration.bench.fence.rounds import Phase, order
 from integration.bench.fence.stats import Entry, between, histogram_quantile, median, quantile, summary
 from integration.bench.fence.table import table
@@ -168,6 +169,32 @@ def test_the_table_has_a_row_for_each_variant() -> None:
     assert {line.count("|") for line in (head, rule, *rows)} == {head.count("|")}
     assert rows[1] == "| B | plain | 50 | 50 | 50 | 50 | 50 | 1000/0/0 | 0, 0 | 10 | 1 |"
     assert [row.split()[1] for row in rows] == ["A", "B", "M", "C"]
+
+
+def test_the_docs_get_the_result_between_their_markers() -> None:
+    phases = run()
+    variants = report.of_variants(phases)
+    result = {
+        "verdict": "conclusive",
+        "doubts": [],
+        "filesystem": "xfs",
+        "kernel": "6.12.1",
+        "disk": {"iops": 500, "bytes_per_second": 12_000_000},
+        "load": {"bytes": 213e6, "files": 3000},
+        "processors": 2,
+        "aims": report.aims("xfs", variants),
+        "variants": variants,
+        "phases": [{**each, "noise": {"host_waited": 0.1, "host_loadavg": 1.0}} for each in phases],
+    }
+    said = markdown(result, {"C": "ours"})
+    assert said.startswith("**Conclusive**.")
+    assert "500 IOPS and 12 MB/s; 213 MB in 3000 files" in said
+    assert "| worst_ms | 100 | 8.0 | kept |" in said
+    assert "| C | ours |" in said
+    page = "a\n<!-- begin measured: x -->\nold\n<!-- end measured: x -->\nb\n"
+    assert replaced(page, "x", "new\n") == "a\n<!-- begin measured: x -->\n\nnew\n\n<!-- end measured: x -->\nb\n"
+    with pytest.raises(ValueError, match="no markers for y"):
+        replaced(page, "y", "new")
 
 
 def test_the_picture_is_well_formed_and_has_every_phase() -> None:

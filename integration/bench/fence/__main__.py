@@ -23,6 +23,7 @@ from integration.bench.fence import report, rounds
 from integration.bench.fence.bed import PUTS, RATE, Bed, Disk
 from integration.bench.fence.ground import booted, say
 from integration.bench.fence.picture import picture
+from integration.bench.fence.publish import publish
 from integration.bench.fence.rounds import Phase
 from integration.bench.fence.stats import Entry
 from integration.bench.fence.table import table
@@ -47,12 +48,14 @@ def main() -> int:
     say(table(result["variants"], titles))
     for line in (*result["doubts"], *(f"{name}: {aim}" for name, aim in result["aims"].items())):
         say(line)
+    drawn = picture(_title(result), result["phases"], entries, titles)
+    name = f"fence-{args.filesystem}{'-fast' if args.fast else ''}{'-innocent' if args.innocent else ''}"
     if args.out is not None:
         args.out.mkdir(parents=True, exist_ok=True)
-        name = f"fence-{args.filesystem}{'-fast' if args.fast else ''}{'-innocent' if args.innocent else ''}"
         (args.out / f"{name}.json").write_text(json.dumps(result, indent=2) + "\n")
-        drawn = picture(_title(result), result["phases"], entries, titles)
         (args.out / f"{name}.svg").write_text(drawn)
+    if args.docs:
+        publish(name, result, drawn, titles)
     return 0
 
 
@@ -114,6 +117,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--fast", action="store_true", help="a disk that is not slowed")
     parser.add_argument("--innocent", action="store_true", help="with a third program on the disk")
     parser.add_argument("--out", type=Path, help="a folder for the JSON and the picture")
+    parser.add_argument("--docs", action="store_true", help="write the result into docs/fence.md")
     return parser.parse_args()
 
 

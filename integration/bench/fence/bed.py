@@ -22,7 +22,7 @@ from integration.vm.machine import Vm
 __all__ = ["PUTS", "RATE", "Bed", "Disk", "Mark"]
 
 RATE = 50.0  # appends a second of the probe
-PUTS = 10.0  # a second into etcd
+PUTS = 5.0  # a second into etcd
 GUEST = Path(__file__).parent / "guest"
 HOME = "/run/bench"  # in memory: nothing of the harness is on the disk
 UNITS = "/run/systemd/system"

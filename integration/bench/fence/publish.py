@@ -1,0 +1,58 @@
+"""Puts the result of a run into the docs: its table between two markers of ``docs/fence.md``, its picture beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from integration.bench.fence.table import table
+
+__all__ = ["markdown", "publish", "replaced"]
+
+DOCS = Path(__file__).parents[3] / "docs"
+PAGE = "fence.md"
+
+
+def publish(name: str, result: Mapping[str, Any], drawn: str, titles: Mapping[str, str]) -> None:
+    """``name``: of the markers and, with ``.svg``, of the picture."""
+    page = DOCS / PAGE
+    page.write_text(replaced(page.read_text(), name, markdown(result, titles)))
+    (DOCS / f"{name}.svg").write_text(drawn)
+
+
+def markdown(result: Mapping[str, Any], titles: Mapping[str, str]) -> str:
+    """The verdict, what was measured on, the variants, and which aims were reached."""
+    phases, disk, load = result["phases"], result["disk"], result["load"]
+    speed = "as fast as it is" if disk is None else f"{disk['iops']} IOPS and {disk['bytes_per_second'] / 1e6:g} MB/s"
+    waited = [phase["noise"]["host_waited"] for phase in phases]
+    loads = [phase["noise"]["host_loadavg"] for phase in phases]
+    lines = [
+        f"**{result['verdict'].capitalize()}**"
+        + (": " + "; ".join(result["doubts"]) + "." if result["doubts"] else "."),
+        "",
+        f"{result['filesystem']}, kernel {result['kernel']}, {speed}; {load['bytes'] / 1e6:.0f} MB in {load['files']} "
+        f"files a staging; {1 + max(phase['round'] for phase in phases)} rounds. Load of the machine "
+        f"{min(loads):.1f} to {max(loads):.1f} on {result['processors']} processors; QEMU waited for one "
+        f"{min(waited):.0%} to {max(waited):.0%} of the time.",
+        "",
+        table(result["variants"], titles),
+    ]
+    if result["aims"]:
+        lines += ["| aim | at most | reached | |", "|---|---|---|---|"]
+        words = {True: "kept", False: "not kept", None: "cannot be said"}
+        lines += [
+            f"| {name} | {a['aim']:g} | {a['reached']} | {words[a['kept']]} |" for name, a in result["aims"].items()
+        ]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def replaced(text: str, name: str, content: str) -> str:
+    """``text`` with this between the markers of that name; ``ValueError`` if they are not there."""
+    begin, end = f"<!-- begin measured: {name} -->", f"<!-- end measured: {name} -->"
+    before, opened, rest = text.partition(begin)
+    _, closed, after = rest.partition(end)
+    if not (opened and closed):
+        raise ValueError(f"no markers for {name}")
+    return f"{before}{begin}\n\n{content.strip()}\n\n{end}{after}"
