@@ -28,5 +28,5 @@ def test_killed_at_any_point() -> None:
     result = json.loads(done.stdout)
     print(result)
     assert result["rounds"] == ROUNDS
-    assert result["updates"] > ROUNDS
+    assert result["updates"] > ROUNDS // 10, "next to nothing was written: the test proves little"
     assert result["hot_journals"] > 0, "no kill came in the middle of a transaction: the test proves little"
