@@ -155,6 +155,7 @@ def _terms(settings: FenceSettings, idle_p99: float | None) -> Terms:
         baseline=settings.baseline,
         idle_p99=idle_p99,
         may_switch=settings.may_switch_scheduler,
+        object_fsync=settings.per_object_fsync,
         memory_high=(settings.memory_high << 20) or None,
         cpu_weight=settings.cpu_weight or None,
     )

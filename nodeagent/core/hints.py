@@ -91,6 +91,7 @@ HINTS: Mapping[str, str] = MappingProxyType(
         "NoDisk": "nothing: /sysroot is on no local disk, so nothing is there to protect from the update",
         "MetricsInvalid": "check etcd's metrics with curl; the fence goes by its own probe meanwhile",
         "NoMetrics": "check etcd's metrics with curl, or set fence.metrics_url; our own probe is left meanwhile",
+        "UpdaterBusy": "nothing: somebody else's transaction of rpm-ostree was under way; the next update has it again",
         "NoPriorities": "nothing: on this kind of machine the fence does without I/O priorities",
         "PriorityNotRestored": "ionice -p PID shows and sets it; a restart of etcd, or a reboot, does too",
         "OtherDisk": "nothing: etcd has a disk of its own, which is the best that can be done for it",

@@ -20,7 +20,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -31,6 +31,7 @@ from nodeagent.core.fence.signals import weigh
 from nodeagent.core.fence.view import FenceView
 from nodeagent.errors import AgentError, Terminal
 from nodeagent.host.blockdev.find import SYSROOT, find_disks, mounted_at
+from nodeagent.host.blockdev.hotplug import Hotplug, hotplug
 from nodeagent.host.bus import Bus
 from nodeagent.host.fence.hands import HERE, Hands, Reach, recover
 from nodeagent.host.fence.hearing import Hearing, hearing
@@ -46,18 +47,21 @@ LEAVE = 30.0
 _MOUNTS = Path("/proc/self/mountinfo")
 
 Find = Callable[[Sequence[str]], Coroutine[None, None, Disks]]
+Listen = Callable[[], AbstractAsyncContextManager[asyncio.Queue[Hotplug]]]
 Tell = Callable[[FenceView], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
     """What an admin may choose. ``baseline``: seconds; ``idle_p99``: seconds, if it was measured before, then it is not
-    again; ``memory_high`` in bytes and ``cpu_weight`` (1 to 10000) None: as they are."""
+    again; ``object_fsync``: rpm-ostreed syncs each object that it writes (``object_fsync``); ``memory_high`` in bytes
+    and ``cpu_weight`` (1 to 10000) None: as they are."""
 
     bounds: Bounds = FENCE_BOUNDS
     baseline: float = 10.0
     idle_p99: float | None = None
     may_switch: bool = False
+    object_fsync: bool = False
     memory_high: int | None = None
     cpu_weight: int | None = None
 
@@ -88,6 +92,7 @@ async def fenced(
     tell: Tell = lambda _view: None,
     paths: Sequence[str] = SYSROOT,
     find: Find = find_disks,
+    listen: Listen = hotplug,
     reach: Reach = HERE,
 ) -> AsyncIterator[Fence]:
     fence = Fence(tell)
@@ -96,10 +101,13 @@ async def fenced(
             _was, failed = await recover(bus, undo, reach)
             if failed:
                 raise Terminal("; ".join(failed), reason="FenceNotRecovered")
+            events = await _events(stack, listen)  # before we look, so that nothing is missed in between
             disks = await _disks(victim, paths, find)
             hands = Hands(bus, undo, unit, disks, victim.pids, reach)
             stack.push_async_callback(_put_back, fence, hands)
-            if not await hands.begin(memory_high=terms.memory_high, cpu_weight=terms.cpu_weight):
+            if not await hands.begin(
+                object_fsync=terms.object_fsync, memory_high=terms.memory_high, cpu_weight=terms.cpu_weight
+            ):
                 raise Terminal("; ".join(hands.missing), reason="NothingToLimit")
             heard = await stack.enter_async_context(hearing(victim, reach.cgroups, reach.proc))
             if terms.idle_p99 is None:
@@ -110,7 +118,7 @@ async def fenced(
             if not await hands.shape(fence.idle_p99, may_switch=terms.may_switch):
                 raise Terminal("; ".join(hands.missing), reason="NothingToLimit")
             bounds = opening(careful(terms.bounds, *await asyncio.to_thread(_ground, paths)), fence.idle_p99)
-            turns = _Turns(fence, hands, heard, bounds)
+            turns = _Turns(fence, hands, heard, bounds, _Moves(events, disks, lambda: _disks(victim, paths, find)))
             await turns.begin()
             task = asyncio.create_task(turns.run())
             stack.push_async_callback(_stopped, task)
@@ -121,12 +129,39 @@ async def fenced(
         yield fence
 
 
+class _Moves:
+    """Whether the file system lies on other disks by now: a path of a multipath was lost, a mirror was replaced."""
+
+    def __init__(
+        self, events: asyncio.Queue[Hotplug] | None, disks: Disks, find: Callable[[], Coroutine[None, None, Disks]]
+    ) -> None:
+        self._events = events
+        self._disks = disks
+        self._find = find
+
+    async def look(self) -> Disks | None:
+        """The new ones; None if they are the same, or cannot be told just now: the next event may."""
+        if self._events is None or self._events.empty():
+            return None
+        while not self._events.empty():
+            self._events.get_nowait()
+        try:
+            found = await self._find()
+        except AgentError:
+            return None
+        if found == self._disks:
+            return None
+        self._disks = found
+        return found
+
+
 class _Turns:
-    def __init__(self, fence: Fence, hands: Hands, heard: Hearing, bounds: Bounds) -> None:
+    def __init__(self, fence: Fence, hands: Hands, heard: Hearing, bounds: Bounds, moves: _Moves) -> None:
         self._fence = fence
         self._hands = hands
         self._heard = heard
         self._bounds = bounds
+        self._moves = moves
         self._shapes = hands.shapes
         self._state = begin(_now(), self._shapes, bounds)
         self._throttled = 0.0
@@ -148,6 +183,8 @@ class _Turns:
     async def _turn(self) -> None:
         brake = self._state.decision.limits.brake
         await (self._heard.listen(TURN) if brake is None else self._hands.brake(brake))
+        if (disks := await self._moves.look()) is not None:
+            await self._hands.move(disks)
         writing = await self._hands.writing()
         readings = self._heard.readings()
         now = _now()  # not before them: what is from the future counts for nothing
@@ -165,13 +202,14 @@ class _Turns:
         self._at = now
         await self._hands.hold(decision.limits)
         capped = decision.limits.write_bps is not None or decision.limits.write_iops is not None
+        capped = capped and self._hands.limiting
         self._fence.say(
             FenceView(
                 active=True,
                 reason=str(decision.why),
                 message=decision.because,
                 write_bps=round(self._state.rate) if capped and self._state.rate is not None else None,
-                write_iops=decision.limits.write_iops,
+                write_iops=decision.limits.write_iops if capped else None,
                 p99=self._heard.p99(),
                 exceedances=round(self._heard.exceedances),
                 throttled=self._throttled,
@@ -188,6 +226,13 @@ def _failed(view: FenceView, error: Exception) -> FenceView:
 
 def _capped(view: FenceView) -> bool:
     return view.active and view.write_bps is not None
+
+
+async def _events(stack: AsyncExitStack, listen: Listen) -> asyncio.Queue[Hotplug] | None:
+    try:
+        return await stack.enter_async_context(listen())
+    except AgentError:  # no netlink, or no udev, which finding the disk says better
+        return None
 
 
 async def _disks(victim: Victim, paths: Sequence[str], find: Find) -> Disks:

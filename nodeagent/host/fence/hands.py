@@ -20,6 +20,8 @@ from nodeagent.core.fence.shape import Shape, Untouched, ladder
 from nodeagent.errors import AgentError
 from nodeagent.host import iolimits, queue
 from nodeagent.host.bus import Bus
+from nodeagent.host.fence import object_fsync
+from nodeagent.host.fence.object_fsync import ObjectFsync
 from nodeagent.host.fence.priorities import IoPriority, Priorities
 from nodeagent.host.iolimits import UnitIo
 from nodeagent.host.queue import Queue, SysfsQueue
@@ -38,6 +40,7 @@ class Reach:
     disks: Path = Path("/sys/dev/block")
     priorities: IoPriority | None = None
     proc: Path = Path("/proc")
+    objects: Callable[[Bus, Undo, str], ObjectFsync] = ObjectFsync
 
 
 HERE = Reach()
@@ -52,34 +55,51 @@ class Hands:
         self.shapes: tuple[Shape, ...] = ()
         """What the queues may be given; none where they stay as they are."""
         self.missing: list[str] = list(disks.notes)
-        self._name = unit
         self._disks = disks
         self._pids = pids
+        self._undo = undo
+        self._reach = reach
         self._unit = UnitIo(bus, undo, unit, reach.cgroups)
-        self._queues = [Queue(disk, undo, SysfsQueue(str(disk.number), reach.disks)) for disk in disks.disks]
-        self._files = [reach.disks / str(disk.number) / "queue/max_sectors_kb" for disk in disks.disks]
+        self._queues = self._queues_of(disks)
+        self._idle: tuple[float | None, bool] = (None, False)
         self._priorities = Priorities(undo, reach.priorities, reach.proc)
-        self._limiting = self._braking = self._shaping = False
+        self._objects = reach.objects(bus, undo, unit)
+        self.limiting = False
+        """Whether caps are to be had here."""
+        self._braking = self._shaping = self._syncing = False
         self._prioritising = True
         self._caps: tuple[int | None, int | None] | None = None
         self._wrote: tuple[float, int] | None = None
 
-    async def begin(self, *, memory_high: int | None, cpu_weight: int | None) -> bool:
+    async def begin(self, *, object_fsync: bool, memory_high: int | None, cpu_weight: int | None) -> bool:
         """Sets what stays as long as we do. False: nothing can be moved here, so that nothing need be measured."""
-        self._limiting = self._braking = await self._tried(self._unit.begin())
-        if self._limiting:
+        self._syncing = object_fsync and await self._tried(self._objects.begin())
+        self.limiting = self._braking = await self._tried(self._unit.begin())
+        if self.limiting:
             await self._tried(self._unit.hold_static(memory_high=memory_high, cpu_weight=cpu_weight))
-        return self._limiting or await asyncio.to_thread(all, (os.access(file, os.W_OK) for file in self._files))
+        return self._syncing or self.limiting or await asyncio.to_thread(self._writable)
 
     async def shape(self, idle_p99: float | None, *, may_switch: bool) -> bool:
         """False: nothing can be moved here after all. Queues are given their tight shape, or it is not known whether
         they take one."""
+        self._idle = (idle_p99, may_switch)
         shapes = await self._ladder(idle_p99, may_switch=may_switch)
         if isinstance(shapes, Untouched):
             self._miss(f"queues stay as they are: {shapes.why}")
         elif await self._tried(self._apply(shapes[-1])):
             self.shapes, self._shaping = shapes, True
-        return self._limiting or bool(self.shapes)
+        return self._syncing or self.limiting or bool(self.shapes)
+
+    async def move(self, disks: Disks) -> None:
+        """The same on other disks, as well as it goes; the old ones are as they were found."""
+        await self._tried(self._unshape())
+        if self.limiting:
+            await self._tried(self._unit.hold(self._disks.limits, None, None))
+        self._disks, self._queues = disks, self._queues_of(disks)
+        self._caps = self._wrote = None
+        self.shapes, self._shaping = (), False
+        idle_p99, may_switch = self._idle
+        await self.shape(idle_p99, may_switch=may_switch)
 
     async def hold(self, limits: Limits) -> None:
         """From now on. For each turn, also when nothing changed: tasks come and go. ``shapes`` is empty afterwards if
@@ -93,7 +113,7 @@ class Hands:
         elif self._shaping:
             self._shaping = not await self._tried(self._unshape())
         caps = (limits.write_bps, limits.write_iops)
-        if self._limiting and caps != self._caps:
+        if self.limiting and caps != self._caps:
             self._caps = caps if await self._tried(self._unit.hold(self._disks.limits, *caps)) else None
 
     async def brake(self, brake: Brake) -> None:
@@ -111,7 +131,7 @@ class Hands:
     async def writing(self) -> float | None:
         """Bytes a second that the unit wrote to the limited disks since the last question; None if nobody knows."""
         wrote = None
-        if self._limiting:
+        if self.limiting:
             with suppress(AgentError):
                 if (cgroup := await self._unit.cgroup()) is not None:
                     wrote = await asyncio.to_thread(_written, cgroup, self._disks.limits)
@@ -123,7 +143,17 @@ class Hands:
 
     async def restore(self) -> list[str]:
         """All of it. Answers with what could not be put back, in words."""
-        return await _all(*(each.restore for each in self._queues), self._unit.end, self._priorities.restore)
+        return await _all(
+            *(each.restore for each in self._queues), self._unit.end, self._priorities.restore, self._objects.end
+        )
+
+    def _queues_of(self, disks: Disks) -> list[Queue]:
+        return [Queue(disk, self._undo, SysfsQueue(str(disk.number), self._reach.disks)) for disk in disks.disks]
+
+    def _writable(self) -> bool:
+        """Queues, by the look of them."""
+        files = [self._reach.disks / str(disk.number) / "queue/max_sectors_kb" for disk in self._disks.disks]
+        return all(os.access(file, os.W_OK) for file in files)
 
     async def _ladder(self, idle_p99: float | None, *, may_switch: bool) -> tuple[Shape, ...] | Untouched:
         """One shape for all disks, so they must be alike."""
@@ -188,7 +218,11 @@ async def recover(bus: Bus, undo: Undo, reach: Reach = HERE) -> tuple[bool, list
     async def queues() -> None:
         await queue.recover(undo, reach.disks)
 
-    return True, await _all(queues, units, Priorities(undo, reach.priorities, reach.proc).restore)
+    async def objects() -> None:
+        for unit in await object_fsync.left(undo):
+            await reach.objects(bus, undo, unit).end()
+
+    return True, await _all(queues, units, Priorities(undo, reach.priorities, reach.proc).restore, objects)
 
 
 async def _all(*work: Callable[[], Awaitable[None]]) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from nodeagent.core.fence.bounds import Bounds
 from nodeagent.core.fence.view import FenceView
 from nodeagent.core.histogram import WAL_FSYNC
 from nodeagent.errors import Retryable, Terminal
+from nodeagent.host.blockdev.hotplug import Hotplug
 from nodeagent.host.bus import Bus
 from nodeagent.host.fence import fence as module
 from nodeagent.host.fence import hearing
@@ -70,6 +71,7 @@ class Host:
         self.reach = Reach(self.cgroups, directory / "block", self.threads, directory / "proc")
         self.disks = Disks((DISK,), (DISK,), ())
         self.theirs = self.disks
+        self.events: asyncio.Queue[Hotplug] = asyncio.Queue()
         self.slow = 0.0
         self.fast = 0.0
         self.views: list[FenceView] = []
@@ -78,6 +80,10 @@ class Host:
 
     async def find(self, paths: Sequence[str]) -> Disks:
         return self.theirs if str(self.data) in paths else self.disks
+
+    @asynccontextmanager
+    async def listen(self) -> AsyncIterator[asyncio.Queue[Hotplug]]:
+        yield self.events
 
     async def scrape(self) -> str:
         """All of them fast, or all slow."""
@@ -94,6 +100,7 @@ class Host:
             terms=terms,
             tell=self.views.append,
             find=self.find,
+            listen=self.listen,
             reach=self.reach,
         )
 
@@ -317,6 +324,24 @@ async def test_where_nothing_can_be_moved_nothing_is_measured(host: Host) -> Non
     shutil.rmtree(host.queue)
     async with asyncio.timeout(30), host.fenced(replace(TERMS, idle_p99=None, baseline=300.0)) as fence:
         assert fence.view.reason == "NothingToLimit"
+
+
+async def test_it_follows_to_another_disk(host: Host) -> None:
+    other = host.reach.disks / f"{OTHER.number}/queue"
+    other.mkdir(parents=True)
+    for name, text in QUEUE.items():
+        (other / name).write_text(text)
+    async with host.fenced() as fence:
+        host.events.put_nowait(Hotplug("change", "/dev/vda", DISK.number))
+        await host.until(fence, lambda view: view.seconds > 0.1)
+        assert (other / "max_sectors_kb").read_text() == "1280", "an event alone is no other disk"
+        host.disks = host.theirs = Disks((OTHER,), (OTHER,), ())
+        host.events.put_nowait(Hotplug("remove", "/dev/vda", DISK.number))
+        await host.until(fence, lambda _view: (other / "max_sectors_kb").read_text() == "32")
+        await host.until(fence, lambda _view: f"{OTHER.number} " in host.manager.io_max)
+        assert (host.queue / "max_sectors_kb").read_text() == "1280"
+    assert host.touched() == {}
+    assert (other / "max_sectors_kb").read_text() == "1280"
 
 
 async def test_several_disks_that_are_not_alike(host: Host) -> None:
