@@ -12,7 +12,7 @@ OS serves:
   adapter and the same stand-in doing the work, with no file to write and nothing verified. The best case of that order.
 
 To drain takes no time here: there is no cluster, and it would be the same for both. The registry is a disk of the
-guest, so what a network would add to `drain_first` is not in it.
+guest, so what a network would add to `drain_first` is not in it; rpm-ostreed runs already in both.
 """
 
 from __future__ import annotations
@@ -56,11 +56,12 @@ def test_drained_window(
     image = shelf.of(BIG)
 
     node = make_node(media=shelf)
+    node.run(["systemctl", "start", "rpm-ostreed"], timeout=nodes.WAIT)
     started = time.monotonic()
     agent.apply(node, updates.config("b", image))
     agent.wait_done(node, "b", TIMEOUT)
     total = time.monotonic() - started
-    entries = agent.update_journal(node, agent.history(node)[0]["id"])
+    entries = agent.update_journal(node, agent.history(node)[0]["update_id"])
     times = [(int(entry["__REALTIME_TIMESTAMP"]) / 1e6, entry) for entry in entries]
     leased = next(at for at, entry in times if entry.get("NODEAGENT_PHASE") == "Leasing")
     ours = times[-1][0] - leased
@@ -69,7 +70,8 @@ def test_drained_window(
     node = make_node(media=shelf)
     node.write("/run/adapter.py", SCRIPT)
     python = ["/usr/lib/nodeagent/bin/python3", "-BIS", "/run/adapter.py"]
-    node.run(["systemctl", "stop", agent.UNIT])
+    node.run(["systemctl", "stop", agent.UNIT], timeout=nodes.WAIT)
+    node.run(["systemctl", "start", "rpm-ostreed"], timeout=nodes.WAIT)
     started = time.monotonic()
     staged = json.loads(node.run([*python, "stage", image.by_digest], timeout=TIMEOUT).stdout)
     assert staged[0][0] == image.digest, staged
