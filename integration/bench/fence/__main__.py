@@ -86,7 +86,7 @@ def measure(args: argparse.Namespace) -> tuple[dict[str, Any], list[Entry]]:
         "processors": os.cpu_count(),
         "verdict": "inconclusive" if doubts else "conclusive",
         "doubts": doubts,
-        "aims": report.aims(args.filesystem, by_variant) if "C" in by_variant and not args.fast else {},
+        "aims": report.aims(args.filesystem, by_variant) if "C" in by_variant and not doubts and not args.fast else {},
         "variants": by_variant,
         "phases": phases,
     }
