@@ -81,13 +81,14 @@ def foreign(
 
 
 def written(cluster: Cluster) -> Iterator[tuple[str, dict[str, Any]]]:
-    """What the audit log has of the leases: their names, and every write that the API server accepted, oldest first."""
+    """What the audit log has of the leases: their names, and every write that the API server accepted, oldest first.
+    Not one that was never answered, for then nobody knows that he has it: he asks again."""
     for event in cluster.audit():
         what = event.get("objectRef") or {}
         if what.get("namespace") != LEASES or event["verb"] not in ("create", "update", "patch", "delete"):
             continue
         answer = event.get("responseObject") or {}
-        if event["responseStatus"]["code"] < 300:
+        if event["responseStatus"]["code"] < 300 and (answer or event["verb"] == "delete"):
             yield what.get("name") or answer["metadata"]["name"], event
 
 

@@ -145,6 +145,8 @@ def told_of(cluster: Cluster, node: str) -> list[tuple[str, str, str]]:
         what = event.get("objectRef") or {}
         if (what.get("resource"), what.get("name"), event["verb"]) != ("nodes", node, "patch"):
             continue
+        if "responseObject" not in event:  # whoever asked was gone before the answer, and asks again
+            continue
         notes = event["responseObject"]["metadata"].get("annotations") or {}
         now = tuple(notes.get(MCO + key, "") for key in ("state", "currentConfig", "lastAppliedDrain"))
         if not found or found[-1] != now:
