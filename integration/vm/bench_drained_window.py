@@ -81,7 +81,8 @@ def test_drained_window(
         node.run(["systemctl", "reboot"])
     drain_first = time.monotonic() - started
     agent.wait_daemon(node, nodes.WAIT)
-    assert agent.status(node)["deployments"][0]["digest"] == image.digest
+    there = updates.wait_status(node, "the deployments are known", lambda now: now["deployments"], nodes.WAIT)
+    assert there["deployments"][0]["digest"] == image.digest
 
     ratio = ours / drain_first
     result = {
