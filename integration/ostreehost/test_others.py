@@ -72,7 +72,7 @@ def test_something_is_staged_already(node_at_a: OstreeHost, publish: Publish, co
     untouched(node)
     assert [d.checksum for d in node.deployments() if d.staged] == [commit_b.checksum]
     node.run(["ostree", "admin", "undeploy", "0"])
-    agent.apply(node, updates.config("k", publish(A), kernelArguments=["nosmt"]))
+    updates.apply_again(node, updates.config("k", publish(A), kernelArguments=["nosmt"]))
     updates.wait_updated(node, "k", A)
 
 

@@ -131,6 +131,9 @@ class Loop:
             return None
         outcome = await self._run(update)
         if outcome is Outcome.PUT_OFF:
+            # The watch tells of a file that we were asked to apply once more; that is no reason to try at once again.
+            if not self._retry_rejected and not await self._superseded(update):
+                self._wake.clear()
             return self._delay()
         return 0.0 if outcome in (Outcome.ABANDONED, Outcome.DONE) else None
 
