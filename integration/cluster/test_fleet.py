@@ -34,7 +34,6 @@ NODES: Final = 200
 RIVALS: Final = 2  # agents that believe to be the one of the node: a cloned host, or an old process that still runs
 ROUNDS: Final = 2
 SPREAD: Final = 10.0  # seconds; less only measures this process, which does the TLS of all of them
-POOL: Final = 100  # each with a whole loop and executor, in one process
 SLOTS: Final = 8
 RESTING: Final = 100
 WINDOW: Final = 45.0  # seconds
@@ -171,7 +170,7 @@ async def test_an_update_of_a_whole_pool(
     """Every node has an agent with its own connection, loop and executor. All want the same update at once, and there
     are eight slots."""
     monkeypatch.setattr(leasing, "LONGEST_PAUSE", SPREAD)
-    nodes = [await asyncio.to_thread(make_node) for _ in range(POOL)]
+    nodes = [await asyncio.to_thread(make_node) for _ in range(NODES)]
     chance = random.Random(7)
     user = "pool-members"
     limits = replace(QUICK, lease_retry=SPREAD)
@@ -189,8 +188,8 @@ async def test_an_update_of_a_whole_pool(
     spans = surely_held(cluster)
     disrupted = [span for node in nodes for span in spans[f"node-{node}"]]
     slots = [span for name, every in spans.items() if name.startswith("slot-disrupt-fleet-") for span in every]
-    figures = cost.figures("pool", nodes=POOL, slots=SLOTS, most_disrupted=most_at_once(disrupted))
-    assert [member.outcomes() for member in members] == [["done"]] * POOL
+    figures = cost.figures("pool", nodes=NODES, slots=SLOTS, most_disrupted=most_at_once(disrupted))
+    assert [member.outcomes() for member in members] == [["done"]] * NODES
     assert 1 < figures["most_disrupted"] <= SLOTS
     assert most_at_once(slots) <= SLOTS
     for node in nodes:

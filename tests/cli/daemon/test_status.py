@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -208,6 +209,15 @@ def test_a_damaged_store_is_said(cli: Cli, bus_address: str, store: Path) -> Non
     assert (answer.code, answer.error["reason"]) == (1, "StoreCorrupt")
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """What a shell starts in the background ignores SIGINT, and so do all of its children."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_watch_follows_and_survives_a_restart_of_the_daemon(daemon: FakeDaemon) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "nodeagent", "status", "--watch", "--json"], stdout=subprocess.PIPE, text=True
@@ -236,6 +246,7 @@ def test_watch_follows_and_survives_a_restart_of_the_daemon(daemon: FakeDaemon) 
         process.communicate()
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_watch_on_a_terminal_draws(daemon: FakeDaemon) -> None:
     master, slave = os.openpty()
     process = subprocess.Popen(
