@@ -214,7 +214,8 @@ def test_silence(sandbox: Box, make_agent: MakeAgent, ignores: bool) -> None:
     sandbox.mischief({"at": "layer:2", "do": "hang", "ignore_cancel": ignores})
     answer = agent.stage(OsTarget(image=container(sandbox)))
     assert (answer.kind, answer.reason) == ("Retryable", "TransactionStuck")
-    assert answer.services == (["restart rpm-ostreed.service"] if ignores else [])
+    done = [what for what in answer.services if what != "start rpm-ostreed.service"]  # it may have been idle
+    assert done == (["restart rpm-ostreed.service"] if ignores else [])
     sandbox.mischief()
     good(agent.stage(OsTarget(image=container(sandbox))))
 
