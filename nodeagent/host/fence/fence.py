@@ -123,8 +123,10 @@ async def fenced(
             task = asyncio.create_task(turns.run())
             stack.push_async_callback(_stopped, task)
         except AgentError as error:
+            await stack.aclose()  # what is up by now would be loosened by nobody
             fence.say(replace(fence.view, active=False, reason=error.reason, message=error.message))
         except Exception as error:  # noqa: BLE001 - as in _Turns.run
+            await stack.aclose()
             fence.say(_failed(fence.view, error))
         yield fence
 

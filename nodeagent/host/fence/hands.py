@@ -232,6 +232,8 @@ async def _all(*work: Callable[[], Awaitable[None]]) -> list[str]:
             await each()
         except AgentError as error:
             failed.append(error.message)
+        except Exception as error:  # noqa: BLE001 - or what comes after it would stay as we made it
+            failed.append(f"{type(error).__name__}: {error}")
     return failed
 
 

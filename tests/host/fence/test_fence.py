@@ -24,6 +24,7 @@ from nodeagent.host.fence.fence import Fence, Terms, fenced
 from nodeagent.host.fence.hands import Reach, recover
 from nodeagent.host.fence.priorities import IDLE, REALTIME
 from nodeagent.host.fence.victim import Victim
+from nodeagent.host.queue import Queue
 from nodeagent.host.undo import FileUndo
 from tests.host.conftest import PrivateBus
 from tests.host.fake_limits import CGROUP, DISK, OTHER, UNIT, Manager
@@ -305,6 +306,34 @@ async def test_a_fault_of_ours_opens_everything(host: Host, monkeypatch: pytest.
         view = await host.until(fence, lambda view: not view.active)
         assert (view.reason, view.message) == ("FenceFailed", "ZeroDivisionError: division by zero")
         assert host.touched() == {}
+
+
+async def test_a_fault_of_ours_while_it_is_put_up_leaves_nothing_up(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody would loosen what is held by then."""
+    monkeypatch.setattr(module._Turns, "begin", _hold_and_fail)
+    async with host.fenced() as fence:
+        assert (fence.view.active, fence.view.reason) == (False, "FenceFailed")
+        assert host.touched() == {}
+    assert fence.left == []
+
+
+async def _hold_and_fail(self: module._Turns) -> None:
+    await self._hands.hold(self._state.decision.limits)
+    raise ZeroDivisionError
+
+
+async def test_one_fault_does_not_keep_the_rest_from_being_put_back(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(_self: Queue) -> None:
+        raise OSError("the disk is gone")
+
+    async with host.fenced() as fence:
+        monkeypatch.setattr(Queue, "restore", fail)
+    assert fence.left == ["OSError: the disk is gone"]
+    assert host.touched().keys() == {"max_sectors_kb", "notes"}, "the queue alone"
 
 
 async def test_the_idle_disk_is_measured_first(host: Host) -> None:
