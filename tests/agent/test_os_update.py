@@ -11,6 +11,9 @@ from itertools import pairwise
 import pytest
 
 from nodeagent.agent.booting import AT_ONCE, MAX_AGAIN, MAX_MISSES, PAUSE
+from nodeagent.agent.context import Update
+from nodeagent.agent.executor import Outcome
+from nodeagent.agent.loop import Loop
 from nodeagent.core.deployment import staged
 from nodeagent.core.events import EventKind
 from nodeagent.core.machineconfig import UnitEntry
@@ -474,6 +477,47 @@ async def test_what_cannot_be_staged_is_tried_again_later(errors: list[Terminal]
     assert managed(host.world, OLD, NEW) == expand(OLD)
     await host.settle()
     assert (host.phase, booted_digest(host.world)) == (Phase.IDLE, B_DIGEST)
+
+
+@pytest.mark.parametrize(
+    ("meanwhile", "at_once"),
+    [
+        (lambda host, loop: loop.look_again(), False),
+        (lambda host, loop: loop.look_again(retry_rejected=True), True),
+        (lambda host, loop: host.want(MORE), True),
+    ],
+    ids=["the watch tells of the same file", "a person asks again", "something else is desired"],
+)
+async def test_what_is_put_off_waits_unless_there_is_news(
+    meanwhile: Callable[[Host, Loop], None], at_once: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = await at_old()
+    host.world.stage_errors = [Terminal("manifest unknown", reason="ImageNotFound")]
+    host.want(NEW)
+    loop = host.build()
+    run, turn, ended = loop.executor.run, loop.turn, list[float]()
+
+    async def disturbed(update: Update) -> Outcome:
+        outcome = await run(update)
+        meanwhile(host, loop)
+        return outcome
+
+    async def once() -> float | None:
+        if ended:
+            raise Stop
+        delay = await turn()
+        ended.append(asyncio.get_running_loop().time())
+        return delay
+
+    monkeypatch.setattr(loop.executor, "run", disturbed)
+    monkeypatch.setattr(loop, "turn", once)
+    with pytest.raises(Stop):
+        await loop.run()
+    assert (asyncio.get_running_loop().time() - ended[0] < 30) == at_once
+
+
+class Stop(Exception):
+    """The loop looked a second time."""
 
 
 async def test_what_is_put_off_does_not_bring_back_what_failed() -> None:
