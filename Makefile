@@ -36,13 +36,13 @@ demo-vm: venv ## an update of the OS on a virtual machine that really boots; min
 
 test: venv ## rings 1 and 2: pure, protocols, and a real systemd host in a container
 	@echo "== ring 1: pure and protocol tests"
-	@$(PYTEST) -q -n 2 tests
+	@$(PYTEST) -q -n 4 --dist worksteal tests
 	@echo "== ring 2: the package, and real systemd hosts $(SUDO_NOTE)"
 	@$(PYTEST) -q -n $(HOSTS) --dist worksteal $(RING2)
 	@echo "make test: all rings passed"
 
 unit: venv ## ring 1 only, in seconds
-	@$(PYTEST) -q -n 2 tests
+	@$(PYTEST) -q -n 4 --dist worksteal tests
 
 host: venv ## ring 2, without ostree
 	@$(PYTEST) -q -n $(HOSTS) --dist worksteal $(RING2)

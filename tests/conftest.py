@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import inspect
 import os
 from collections.abc import AsyncIterator, Iterator
@@ -33,6 +34,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if isinstance(item, pytest.Function) and inspect.iscoroutinefunction(item.obj):
             item.fixturenames.insert(0, "no_leaked_tasks")  # a marker would come too late here
+
+
+def pytest_collection_finish() -> None:
+    """What was imported stays: without it each collection takes a few ms instead of 80."""
+    gc.freeze()
 
 
 @pytest.fixture
