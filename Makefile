@@ -15,9 +15,10 @@ PYTEST := $(BIN)/pytest
 OSTREE := integration/trees integration/rpmostreed integration/ostreehost
 # Ring 3 pauses servers and reads clocks: in a process of its own, not beside booting hosts.
 RING2 := integration $(addprefix --ignore=,integration/cluster integration/vm $(OSTREE))
+HOST_TESTS = $(PYTEST) -q -n $(HOSTS) --dist load --maxschedchunk 1 $(RING2)
 SUDO_NOTE = $(if $(filter 0,$(shell id -u)),,(not root: the rings that boot hosts will say what is missing))
 
-.PHONY: help venv demo demo-vm test versions check format unit host ostree integration cluster cluster-tools vm package wheel bench bench-fence docs clean
+.PHONY: help venv demo demo-vm test versions check format unit host long ostree integration cluster cluster-tools vm package wheel bench bench-fence docs clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -38,14 +39,17 @@ test: venv ## rings 1 and 2: pure, protocols, and a real systemd host in a conta
 	@echo "== ring 1: pure and protocol tests"
 	@$(PYTEST) -q -n 4 --dist worksteal tests
 	@echo "== ring 2: the package, and real systemd hosts $(SUDO_NOTE)"
-	@$(PYTEST) -q -n $(HOSTS) --dist worksteal $(RING2)
+	@$(HOST_TESTS) -m "not long"
 	@echo "make test: all rings passed"
 
 unit: venv ## ring 1 only, in seconds
 	@$(PYTEST) -q -n 4 --dist worksteal tests
 
-host: venv ## ring 2, without ostree
-	@$(PYTEST) -q -n $(HOSTS) --dist worksteal $(RING2)
+host: venv ## ring 2, without ostree, as `make test` runs it
+	@$(HOST_TESTS) -m "not long"
+
+long: venv ## ring 2, what `make test` leaves out: kills at random times, the package made twice
+	@$(HOST_TESTS) -m long
 
 ostree: venv ## ring 2, the part of it that boots from ostree: OS updates, power cuts
 	@$(PYTEST) -q -n 3 --dist worksteal $(OSTREE)
@@ -59,8 +63,8 @@ cluster: venv ## ring 3: a real API server
 vm: venv ## ring 4: a booted ostree system in QEMU (the first run makes its disks, minutes)
 	@$(PYTEST) -q -n 2 --dist worksteal integration/vm
 
-integration: ostree cluster vm ## the rings that take longer, or need more than this machine has at first: see cluster-tools
-	@echo "make integration: rings 3 and 4, and the hosts that boot from ostree, passed"
+integration: long ostree cluster vm ## the rings that take longer, or need more than this machine has at first: see cluster-tools
+	@echo "make integration: rings 3 and 4, and what is long of ring 2, passed"
 
 versions: venv ## ring 1 on every other supported Python of this machine
 	@packaging/versions.sh $(VENV)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, Phase, example, given, seed, settings
 from hypothesis import strategies as st
 
@@ -85,6 +86,7 @@ def state(host: Host) -> dict[str, Entry]:
     return {**agent.managed(host), **host.snapshot("/var/lib/ring")}
 
 
+@pytest.mark.slow
 def test_there_and_back_again(make_node: HostMaker) -> None:
     host = make_node(files={agent.POLICY: POLICY}, settings={"actions": {"settle": 0}})
     for path, mode in SHIPPED.items():

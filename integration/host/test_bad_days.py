@@ -152,6 +152,7 @@ def test_a_full_state_directory(node: Host) -> None:
     assert node.reboots == 0
 
 
+@pytest.mark.slow
 def test_the_state_directory_fills_in_the_middle(slow_node: Host) -> None:
     """What cannot be noted must not be done again and again."""
     host = slow_node
@@ -175,6 +176,7 @@ def test_the_state_directory_fills_in_the_middle(slow_node: Host) -> None:
 # Services that the agent talks to
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "command",
     [

@@ -83,6 +83,7 @@ def test_a_unit_at_its_start_limit_is_cured_without_a_reboot(make_node: HostMake
     assert host.reboots == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("mode", "settings", "reason"),
     [
@@ -109,6 +110,7 @@ def test_a_reboot_that_cures(make_node: HostMaker, mode: str, settings: dict[str
         assert_calm(host, reboots=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("mode", "settings"),
     [("fail", QUICK), ("hang", LATE), ("die 3", PATIENT)],
@@ -127,6 +129,7 @@ def test_a_reboot_that_does_not_cure(make_node: HostMaker, mode: str, settings: 
     assert now["lease"] is None, "the host is as it was and serves; others may have it"
 
 
+@pytest.mark.slow
 def test_reverted_stays_reverted_until_somebody_asks(make_node: HostMaker) -> None:
     host = started(make_node, {})
     bad = flaky("bad", "fail")
@@ -146,6 +149,7 @@ def test_reverted_stays_reverted_until_somebody_asks(make_node: HostMaker) -> No
     assert host.reboots == 3
 
 
+@pytest.mark.slow
 def test_degraded_instead_of_reverted(make_node: HostMaker) -> None:
     host = started(make_node, {"on_failure": "degraded"})
     apply_and_reboot(host, flaky("bad", "fail"))
@@ -185,6 +189,7 @@ def test_a_reload_that_fails(make_node: HostMaker) -> None:
     assert host.is_active("reloadable.service")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["fail until-reboot", "fail"], ids=["a reboot cures it", "a reboot does not cure it"])
 def test_killed_on_the_way(make_node: HostMaker, mode: str) -> None:
     """A daemon that dies while it falls back or reverts does not do so twice."""

@@ -273,6 +273,7 @@ def test_the_plan_is_worth_it(killpoint_node: Host) -> None:
     assert {point.name.split()[1] for point in notes(updates.points["a"])} == STORE_CALLS
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("part", range(PARTS))
 def test_killed_before_and_after_every_step(killpoint_node: Host, part: int) -> None:
@@ -285,8 +286,9 @@ def test_killed_before_and_after_every_step(killpoint_node: Host, part: int) -> 
         updates.kill_at(A, other)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("part", range(RANDOM_PARTS))
+@pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.long) for part in range(1, RANDOM_PARTS))])
 def test_killed_at_random_times(make_node: HostMaker, part: int) -> None:
     updates = Updates(make_node(settings=SETTINGS, files={agent.POLICY: POLICY, DROPIN: AT_ONCE, **NO_LIMIT}))
     chance = random.Random(SEED + part)
@@ -295,6 +297,7 @@ def test_killed_at_random_times(make_node: HostMaker, part: int) -> None:
     assert int(updates.host.unit(agent.UNIT, "NRestarts")["NRestarts"]) == RUNS // RANDOM_PARTS
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_the_power_is_cut(killpoint_node: Host) -> None:
     updates = Updates(killpoint_node)

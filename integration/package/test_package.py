@@ -37,6 +37,7 @@ def sums(folder: Path) -> dict[str, str]:
     return {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in names}
 
 
+@pytest.mark.long
 def test_same_sources_give_the_same_bytes(package: Package, tmp_path: Path) -> None:
     elsewhere = shutil.copytree(package.source, tmp_path / "somewhere" / "else")
     for path in elsewhere.rglob("*"):
