@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.conftest import pytest_collection_finish, pytest_sessionstart
@@ -9,6 +11,10 @@ from tests.conftest import pytest_collection_finish, pytest_sessionstart
 __all__ = ["pytest_collection_finish", "pytest_sessionstart"]
 
 
+PACKAGE = Path(__file__).parent / "package"
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The slow ones first, or all but one worker would wait for whoever got them last."""
-    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+    """Tests of the package first, which is built for them while others make the image of the hosts; then the slow ones,
+    or all but one worker would wait for whoever got them last."""
+    items.sort(key=lambda item: (item.path.parent != PACKAGE, item.get_closest_marker("slow") is None))

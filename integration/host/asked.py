@@ -169,7 +169,7 @@ class Asked(abc.ABC):
 
     # Waiting
 
-    def wait_for(self, predicate: Callable[[], T | None], what: str, timeout: float = 30.0, every: float = 0.05) -> T:
+    def wait_for(self, predicate: Callable[[], T | None], what: str, timeout: float = 30.0, every: float = 0.1) -> T:
         """Ask `predicate` until it says something true and return that. Failed commands and reboots count as no."""
         deadline = time.monotonic() + timeout
         last: Exception | None = None
