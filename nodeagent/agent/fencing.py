@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from nodeagent import log
-from nodeagent.core.fence.bounds import FENCE_BOUNDS
+from nodeagent.core.fence.bounds import FENCE_BOUNDS, Idle
 from nodeagent.core.fence.view import FenceTold, FenceView, summary
 from nodeagent.core.ports import Clock
 from nodeagent.host.bus import Bus
@@ -45,7 +45,7 @@ class HostFence:
         self._clock = clock
         self._directory = directory
         self._undo = FileUndo(notes)
-        self._idle: tuple[float, float] | None = None
+        self._idle: tuple[float, Idle] | None = None
         self._said: set[str] = set()
 
     def use(self, settings: FenceSettings) -> None:
@@ -78,13 +78,13 @@ class HostFence:
                 settings.unit, victim, bus=self._bus, undo=self._undo, terms=terms, tell=teller.see
             ) as fence:
                 teller.fence = fence
-                if terms.idle_p99 is None and fence.idle_p99 is not None:
-                    self._idle = (self._clock.monotonic(), fence.idle_p99)
+                if terms.idle is None and fence.idle is not None:
+                    self._idle = (self._clock.monotonic(), fence.idle)
                 yield
         finally:
             teller.end()
 
-    def _known(self) -> float | None:
+    def _known(self) -> Idle | None:
         if self._idle is None or self._clock.monotonic() - self._idle[0] > KNOWN_FOR:
             return None
         return self._idle[1]
@@ -144,7 +144,7 @@ async def _victim(settings: FenceSettings, directory: Path) -> Victim | None:
     return Victim(chosen or directory) if settings.enabled == "always" else None
 
 
-def _terms(settings: FenceSettings, idle_p99: float | None) -> Terms:
+def _terms(settings: FenceSettings, idle: Idle | None) -> Terms:
     return Terms(
         bounds=replace(
             FENCE_BOUNDS,
@@ -153,7 +153,7 @@ def _terms(settings: FenceSettings, idle_p99: float | None) -> Terms:
             deadline=settings.deadline,
         ),
         baseline=settings.baseline,
-        idle_p99=idle_p99,
+        idle=idle,
         may_switch=settings.may_switch_scheduler,
         object_fsync=settings.per_object_fsync,
         memory_high=(settings.memory_high << 20) or None,

@@ -59,6 +59,15 @@ class FsyncProbe:
     def start(self) -> None:
         self._thread.start()
 
+    def pace(self, rate: float) -> None:
+        """From the next append on, so many a second."""
+        self._period = 1.0 / rate
+
+    @property
+    def thread(self) -> int | None:
+        """As the kernel numbers it."""
+        return self._thread.native_id
+
     def take(self) -> Probed:
         """What came since the last time. Once the file system failed, an error of ``faults``."""
         if self._error is not None:

@@ -9,12 +9,14 @@ kernel does besides (``block/elevator.c``, ``blk-sysfs.c``), and what follows:
 - After a scheduler went, ``nr_requests`` shows the depth that the driver asked for, whatever the depth is, and writing
   what it shows does nothing (seen on 6.18). Putting back what was found would leave the disk at a depth of 4 for good.
   So a depth is always written in two steps, by way of the number below it.
+- ``wbt_lat_usec`` is not there, or not to be read, where the kernel or the disk has no writeback throttling.
 - What is written may be rounded (a depth below 4 becomes 4): what is put back was read, so it is not.
 """
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 from collections.abc import Coroutine, Mapping
 from contextlib import suppress
@@ -32,7 +34,8 @@ __all__ = ["Attributes", "Queue", "SysfsQueue", "recover"]
 
 _KEY = "queue-"
 _NONE = "none"
-_SIZE, _DEPTH, _SCHEDULER = "max_sectors_kb", "nr_requests", "scheduler"
+_SIZE, _DEPTH, _SCHEDULER, _WBT = "max_sectors_kb", "nr_requests", "scheduler", "wbt_lat_usec"
+_NO_WBT = "0"
 _LEAST_DEPTH = 4  # the kernel's BLKDEV_MIN_RQ
 _SYSFS = Path("/sys/dev/block")
 
@@ -79,7 +82,8 @@ class SysfsQueue:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """``bare_depth``: nr_requests without a scheduler, where there was one; None until it was seen."""
+    """``bare_depth``: nr_requests without a scheduler, where there was one; None until it was seen. ``wbt``: None where
+    there is none."""
 
     identity: str
     max_sectors_kb: str
@@ -87,6 +91,7 @@ class _Found:
     nr_requests: str
     iosched: Mapping[str, str] = field(default_factory=dict)
     bare_depth: str | None = None
+    wbt: str | None = None
 
 
 class Queue:
@@ -129,14 +134,19 @@ class Queue:
             if note is None:  # /sys is read-only: nothing was changed, and nothing could be put back
                 await self._undo.clear(self._key)
             raise
-        if shape.depth is None:
-            return
+        if shape.depth is not None:
+            found = await self._apply_depth(found, str(shape.depth), shape.scheduler)
+        if found.wbt is not None:
+            await self._write({_WBT: found.wbt if shape.wbt else _NO_WBT})
+
+    async def _apply_depth(self, found: _Found, depth: str, scheduler: str) -> _Found:
         await self._write({_SCHEDULER: _NONE})
         if found.scheduler != _NONE and found.bare_depth is None:
             found = replace(found, bare_depth=await self._read(_DEPTH))
             await self._note(found)
-        await asyncio.to_thread(self._put_depth, str(shape.depth))
-        await self._write({_SCHEDULER: shape.scheduler or found.scheduler})
+        await asyncio.to_thread(self._put_depth, depth)
+        await self._write({_SCHEDULER: scheduler or found.scheduler})
+        return found
 
     async def _note(self, found: _Found) -> None:
         await self._undo.save(self._key, json.dumps(asdict(found)))
@@ -174,7 +184,16 @@ class Queue:
                 scheduler=_chosen(self._queue.read(_SCHEDULER)),
                 nr_requests=self._queue.read(_DEPTH),
                 iosched=iosched,
+                wbt=self._wbt(),
             )
+
+    def _wbt(self) -> str | None:
+        try:
+            return self._queue.read(_WBT)
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.EINVAL):
+                raise
+            return None
 
     async def _read(self, name: str) -> str:
         with translated("read the queue of", self._path):
@@ -207,6 +226,8 @@ class Queue:
                 self._put_depth(depth)
             self._put({_SCHEDULER: found.scheduler, _DEPTH: found.nr_requests, _SIZE: found.max_sectors_kb})
             self._put({f"iosched/{name}": value for name, value in found.iosched.items()})
+            if found.wbt is not None:
+                self._put({_WBT: found.wbt})
             now = self._found()
         except Retryable as error:
             if error.reason != "PathChanged":
@@ -214,8 +235,7 @@ class Queue:
             return True  # the disk is gone
         except FileNotFoundError:
             return True
-        same = (now.max_sectors_kb, now.scheduler, now.nr_requests, now.iosched)
-        return same == (found.max_sectors_kb, found.scheduler, found.nr_requests, found.iosched)
+        return now == replace(found, bare_depth=None)
 
 
 async def recover(undo: Undo, root: Path = _SYSFS) -> list[str]:

@@ -14,6 +14,7 @@ import pytest
 from nodeagent.agent import fencing
 from nodeagent.agent.fencing import HostFence
 from nodeagent.core.events import Event, EventKind
+from nodeagent.core.fence.bounds import Idle
 from nodeagent.core.fence.view import FenceTold, FenceView
 from nodeagent.core.status import Status, fold, status_to_dict
 from nodeagent.errors import Retryable
@@ -67,6 +68,9 @@ async def test_it_is_up_while_the_os_is_staged_and_between_two_tries_it_is_not()
     assert told == ["up", "gone"] * 2
 
 
+IDLE = Idle(0.005, 0.02)
+
+
 class Fenced:
     """In the place of the real one, which has tests of its own (``tests/host/fence``)."""
 
@@ -87,7 +91,7 @@ class Fenced:
         self.terms.append(given["terms"])
         self.victims.append(victim)
         fence = Fence(given["tell"])
-        fence.idle_p99 = given["terms"].idle_p99 or 0.02
+        fence.idle = given["terms"].idle or IDLE
         for view in self.views:
             fence.say(view)
         yield fence
@@ -167,9 +171,9 @@ async def test_settings_in_the_units_of_the_controller(fenced: Fenced, tmp_path:
     fence.use(FenceSettings(floor=10, memory_high=512, cpu_weight=20, probe_directory="/var/x", baseline=1))
     await stage(fence)
     first, second = fenced.terms
-    assert (first.memory_high, first.cpu_weight, first.idle_p99) == (None, None, None)
+    assert (first.memory_high, first.cpu_weight, first.idle) == (None, None, None)
     assert (second.bounds.floor, second.memory_high, second.cpu_weight) == (1e7, 512 << 20, 20)
-    assert second.idle_p99 == 0.02, "it was measured a moment ago"
+    assert second.idle == IDLE, "it was measured a moment ago"
     assert fenced.victims[1].directory == Path("/var/x")
 
 

@@ -17,6 +17,7 @@ class SimulatedQueue:
     def __init__(self, scheduler: str = "none", asked: int = 256) -> None:
         self.sequence = "7"
         self.max_sectors_kb = 1280
+        self.wbt = "75000"
         self.asked = self.depth = asked
         self.scheduler = scheduler
         self.requests = asked if scheduler == "none" else 2 * min(asked, TAGS)
@@ -26,7 +27,8 @@ class SimulatedQueue:
 
     @property
     def state(self) -> tuple[object, ...]:
-        return self.max_sectors_kb, self.depth, self.scheduler, self.requests, tuple(sorted(self.iosched.items()))
+        settings = tuple(sorted(self.iosched.items()))
+        return self.max_sectors_kb, self.depth, self.scheduler, self.requests, self.wbt, settings
 
     def identity(self) -> str:
         return self.sequence
@@ -42,6 +44,8 @@ class SimulatedQueue:
             return str(self.requests)
         if name == "scheduler":
             return " ".join(f"[{name}]" if name == self.scheduler else name for name in ("none", "mq-deadline", "bfq"))
+        if name == "wbt_lat_usec":
+            return self.wbt
         if name == "logical_block_size":
             return "512"
         return self.iosched[name.removeprefix("iosched/")]
@@ -51,6 +55,8 @@ class SimulatedQueue:
         self.writes.append((name, value))
         if name == "max_sectors_kb":
             self.max_sectors_kb = int(value)
+        elif name == "wbt_lat_usec":
+            self.wbt = value
         elif name == "nr_requests":
             if int(value) == self.requests:
                 return

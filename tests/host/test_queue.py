@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import shutil
 import subprocess
@@ -19,7 +20,7 @@ from nodeagent.host.undo import FileUndo
 from tests.host.simulated_queue import SimulatedQueue
 
 DISK = BlockNode(DeviceNumber(254, 0), "/dev/vda")
-TIGHT = Shape(32, 1, "mq-deadline", priorities=True)
+TIGHT = Shape(32, 1, "mq-deadline", priorities=True, wbt=False)
 GENTLE = Shape(128, 16, "mq-deadline", priorities=True)
 
 
@@ -66,11 +67,29 @@ async def test_shaped_and_put_back(make: Callable[[], SimulatedQueue]) -> None:
     queue = Queue(DISK, notes, simulated)
     await queue.apply(TIGHT)
     assert (simulated.max_sectors_kb, simulated.depth, simulated.scheduler) == (32, 4, "mq-deadline")
+    assert simulated.wbt == "0"
     await queue.apply(GENTLE)
     assert (simulated.max_sectors_kb, simulated.depth, simulated.scheduler) == (128, 16, "mq-deadline")
+    assert simulated.wbt == "75000"
     await queue.restore()
     assert simulated.state == before
     assert notes.notes == {}
+
+
+@pytest.mark.parametrize("code", [errno.ENOENT, errno.EINVAL])
+async def test_a_kernel_without_writeback_throttling(code: int) -> None:
+    class Without(SimulatedQueue):
+        def read(self, name: str) -> str:
+            if name == "wbt_lat_usec":
+                raise OSError(code, os.strerror(code), name)
+            return super().read(name)
+
+    simulated = Without("none", 200)
+    before = simulated.state
+    queue = Queue(DISK, Notes(), simulated)
+    await queue.apply(TIGHT)
+    await queue.restore()
+    assert simulated.state == before
 
 
 async def test_without_leave_the_scheduler_stays() -> None:
@@ -82,8 +101,8 @@ async def test_without_leave_the_scheduler_stays() -> None:
 
 async def test_what_a_scheduler_holds_is_not_cut_short() -> None:
     simulated = found_with_scheduler()
-    await Queue(DISK, Notes(), simulated).apply(Shape(32, None, "", priorities=True))
-    assert simulated.writes == [("max_sectors_kb", "32")]
+    await Queue(DISK, Notes(), simulated).apply(Shape(32, None, "", priorities=True, wbt=False))
+    assert simulated.writes == [("max_sectors_kb", "32"), ("wbt_lat_usec", "0")]
 
 
 async def test_the_same_shape_again_writes_nothing() -> None:
@@ -260,7 +279,8 @@ async def test_a_real_queue(loop_device: str, tmp_path: Path) -> None:
         pytest.skip("this kernel has no mq-deadline")
 
     def state() -> list[str]:
-        files = [directory / name for name in ("max_sectors_kb", "scheduler", "nr_requests")]
+        files = [directory / name for name in ("max_sectors_kb", "scheduler", "nr_requests", "wbt_lat_usec")]
+        files = [file for file in files if file.exists()]  # kernels without writeback throttling
         return [f"{file.name}: {file.read_text().strip()}" for file in (*files, *sorted(directory.glob("iosched/*")))]
 
     for scheduler in ("none", "mq-deadline"):
@@ -273,6 +293,7 @@ async def test_a_real_queue(loop_device: str, tmp_path: Path) -> None:
         shaped = state()
         assert "max_sectors_kb: 32" in shaped
         assert any("[mq-deadline]" in line for line in shaped)
+        assert not (directory / "wbt_lat_usec").exists() or "wbt_lat_usec: 0" in shaped
         assert depth is None or depth_of(loop_device) == 4 < depth
         assert await recover(notes) == [loop_device]  # by number alone, as after a kill
         assert state() == before

@@ -110,6 +110,13 @@ VARIANTS = {
             memory_high=256 << 20,
         ),
         Variant("C-default", "the fence, with the scheduler as it is", nice=10, object_fsync=True, fence={}),
+        Variant(
+            "C-free",
+            "the fence, without the brake",
+            nice=10,
+            object_fsync=True,
+            fence={"may_switch": True, "bounds": {"brake": 0.0}},
+        ),
         Variant("C-batched", "the fence, without per-object-fsync", nice=10, fence={"may_switch": True}),
         *(
             replace(OTHERS, name=f"cost{weight}", title=f"io.cost, weight {weight} to 1000", io_cost=weight)

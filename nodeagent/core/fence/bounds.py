@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-__all__ = ["FAST", "FENCE_BOUNDS", "Bounds", "careful", "floor_at", "opening"]
+__all__ = ["FAST", "FENCE_BOUNDS", "Bounds", "Idle", "careful", "floor_at", "opening"]
 
 FAST = 0.002
 """Seconds, p99 of an fsync on the idle disk, below which the disk needs no help."""
 
-_AT_ONCE = 64 << 10  # bytes that may be written during the slowest of a hundred idle fsyncs
+_AT_ONCE = 64 << 10  # bytes that may be written in the time of an idle fsync
 _MARGIN = 1.1  # over what a deadline needs: the bytes that are left are an estimate
 _LATE = 0.5  # part of the time after which the floor rises, when nobody knows how much is left
 
@@ -20,7 +20,9 @@ class Bounds:
     """Bytes a second that the updater may always write. Far below, its half-written transactions hold up everybody who
     waits for the journal: the cap causes the stall that it should prevent. Take twice that for ext4 or a kernel before
     6.12, where metadata does not overtake throttled data."""
-    floor_iops: int = 100
+    floor_iops: int = 200
+    """Writes a second, where the queue is shaped. Whoever is heeded first waits for one piece at most there, so it is
+    more than ``floor`` in pieces of 32 KiB: below it an update takes longer and hurts no less."""
     first: float = 16e6
     """What it may write at first."""
     blind: float = 16e6
@@ -48,6 +50,15 @@ class Bounds:
 
 FENCE_BOUNDS = Bounds()
 
+
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """What an fsync takes while nothing is staged; seconds."""
+
+    p50: float
+    p99: float
+
+
 _CAREFUL = 8e6  # bytes a second, the floor where throttled data can hold up a journal
 _METADATA_OVERTAKES = (6, 12)  # the first kernel that lets it (29390bb5661d, "blk-throttle: support prioritized ...")
 
@@ -60,15 +71,16 @@ def careful(bounds: Bounds, filesystem: str, kernel: str) -> Bounds:
     return replace(bounds, floor=max(bounds.floor, _CAREFUL))
 
 
-def opening(bounds: Bounds, idle_p99: float | None) -> Bounds:
-    """What it may write at first, from what an fsync takes while nothing is staged (seconds; None: nobody measured).
+def opening(bounds: Bounds, idle: Idle | None) -> Bounds:
+    """What it may write at first. ``idle`` None: nobody measured.
 
-    An fsync is two or three requests one after the other, so it says how many the disk can do in a second. A fast disk
-    is open from the start: what is shut there needlessly would take half a minute to open.
+    An fsync is two or three requests one after the other, so a usual one says how many the disk can do in a second; the
+    slowest of a hundred speaks of whatever else the host did. A fast disk is open from the start: what is shut there
+    needlessly would take half a minute to open.
     """
-    if idle_p99 is None:
+    if idle is None:
         return bounds
-    first = bounds.ceiling if idle_p99 < FAST else min(_AT_ONCE / idle_p99, bounds.ceiling)
+    first = bounds.ceiling if idle.p99 < FAST else min(_AT_ONCE / idle.p50, bounds.ceiling)
     return replace(bounds, first=max(first, bounds.floor))
 
 

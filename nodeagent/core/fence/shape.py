@@ -35,12 +35,15 @@ class QueueFacts:
 class Shape:
     """``depth``: requests that the disk has at once; None: as many as before. ``scheduler`` "": as it is. With
     ``priorities`` the updater's I/O goes into the idle class and the victim's into the real-time class; without a
-    scheduler that looks at them they mean nothing."""
+    scheduler that looks at them they mean nothing. ``wbt`` False: the kernel's writeback throttling is off, because it
+    lets the writes of everybody's fsync through one after the other, whatever their priority, and the fewer the shorter
+    the queue is."""
 
     max_sectors_kb: int
     depth: int | None = None
     scheduler: str = ""
     priorities: bool = False
+    wbt: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +77,7 @@ def ladder(facts: QueueFacts, idle_p99: float | None, *, may_switch: bool) -> tu
             depth=depth if cut else None,
             scheduler=_DEADLINE if switch else "",
             priorities=switch or with_scheduler,
+            wbt=not (switch or with_scheduler),
         )
         for piece, depth in zip(_PIECES, _DEPTHS, strict=True)
     )

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["FenceTold", "FenceView", "fence_to_dict", "p99_of", "summary"]
+__all__ = ["FenceTold", "FenceView", "fence_to_dict", "p50_of", "p99_of", "summary"]
 
 _MS = 1000
 _LEAST = 50
@@ -53,9 +53,18 @@ class FenceTold:
 
 def p99_of(latencies: Sequence[float]) -> float | None:
     """Seconds, by nearest rank: one of them, not a guess between two. None if there are too few."""
+    return _of(latencies, 0.99)
+
+
+def p50_of(latencies: Sequence[float]) -> float | None:
+    """As ``p99_of``."""
+    return _of(latencies, 0.5)
+
+
+def _of(latencies: Sequence[float], part: float) -> float | None:
     if len(latencies) < _LEAST:
         return None
-    return sorted(latencies)[math.ceil(0.99 * len(latencies)) - 1]
+    return sorted(latencies)[math.ceil(part * len(latencies)) - 1]
 
 
 def summary(view: FenceView) -> str:

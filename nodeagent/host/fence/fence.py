@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from nodeagent.core.disks import Disks
-from nodeagent.core.fence.bounds import FENCE_BOUNDS, Bounds, careful, opening
+from nodeagent.core.fence.bounds import FENCE_BOUNDS, Bounds, Idle, careful, opening
 from nodeagent.core.fence.controller import begin, step
 from nodeagent.core.fence.signals import weigh
 from nodeagent.core.fence.view import FenceView
@@ -53,13 +53,13 @@ Tell = Callable[[FenceView], None]
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What an admin may choose. ``baseline``: seconds; ``idle_p99``: seconds, if it was measured before, then it is not
+    """What an admin may choose. ``baseline``: seconds; ``idle``: if it was measured before, then it is not
     again; ``object_fsync``: rpm-ostreed syncs each object that it writes (``object_fsync``); ``memory_high`` in bytes
     and ``cpu_weight`` (1 to 10000) None: as they are."""
 
     bounds: Bounds = FENCE_BOUNDS
     baseline: float = 10.0
-    idle_p99: float | None = None
+    idle: Idle | None = None
     may_switch: bool = False
     object_fsync: bool = False
     memory_high: int | None = None
@@ -68,12 +68,12 @@ class Terms:
 
 class Fence:
     """``view`` is how it stands, or stood last; ``left`` what could not be put back, known when the block has ended;
-    ``idle_p99`` what was measured, in seconds."""
+    ``idle`` what was measured."""
 
     def __init__(self, tell: Tell) -> None:
         self.view = FenceView(active=False)
         self.left: list[str] = []
-        self.idle_p99: float | None = None
+        self.idle: Idle | None = None
         self._tell = tell
 
     def say(self, view: FenceView) -> None:
@@ -110,14 +110,16 @@ async def fenced(
             ):
                 raise Terminal("; ".join(hands.missing), reason="NothingToLimit")
             heard = await stack.enter_async_context(hearing(victim, reach.cgroups, reach.proc))
-            if terms.idle_p99 is None:
-                fence.idle_p99 = await heard.idle(terms.baseline)
+            hands.probe = heard.thread
+            if terms.idle is None:
+                fence.idle = await heard.idle(terms.baseline)
             else:
-                fence.idle_p99 = terms.idle_p99
-                heard.expect(terms.idle_p99)
-            if not await hands.shape(fence.idle_p99, may_switch=terms.may_switch):
+                fence.idle = terms.idle
+                heard.expect(terms.idle)
+            slow = None if fence.idle is None else fence.idle.p99
+            if not await hands.shape(slow, may_switch=terms.may_switch):
                 raise Terminal("; ".join(hands.missing), reason="NothingToLimit")
-            bounds = opening(careful(terms.bounds, *await asyncio.to_thread(_ground, paths)), fence.idle_p99)
+            bounds = opening(careful(terms.bounds, *await asyncio.to_thread(_ground, paths)), fence.idle)
             turns = _Turns(fence, hands, heard, bounds, _Moves(events, disks, lambda: _disks(victim, paths, find)))
             await turns.begin()
             task = asyncio.create_task(turns.run())

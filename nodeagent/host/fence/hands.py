@@ -8,6 +8,7 @@ kernel may have been slow. ``restore`` puts everything back, whatever of it fail
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
@@ -30,6 +31,8 @@ from nodeagent.host.undo import Undo
 __all__ = ["HERE", "Hands", "Reach", "recover"]
 
 _WROTE = "wbytes="
+_AGAIN = 5.0
+"""Seconds between two looks for tasks without their priority: few, since a task has that of the one that started it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +69,14 @@ class Hands:
         self._objects = reach.objects(bus, undo, unit)
         self.limiting = False
         """Whether caps are to be had here."""
+        self.probe: int | None = None
+        """The thread that speaks for the victim; it gets the victim's priority."""
         self._braking = self._shaping = self._syncing = False
         self._prioritising = True
         self._caps: tuple[int | None, int | None] | None = None
         self._wrote: tuple[float, int] | None = None
+        self._cgroup: Path | None = None
+        self._prioritised = -math.inf
 
     async def begin(self, *, object_fsync: bool, memory_high: int | None, cpu_weight: int | None) -> bool:
         """Sets what stays as long as we do. False: nothing can be moved here, so that nothing need be measured."""
@@ -132,9 +139,10 @@ class Hands:
         """Bytes a second that the unit wrote to the limited disks since the last question; None if nobody knows."""
         wrote = None
         if self.limiting:
-            with suppress(AgentError):
-                if (cgroup := await self._unit.cgroup()) is not None:
-                    wrote = await asyncio.to_thread(_written, cgroup, self._disks.limits)
+            if (cgroup := await self._home()) is not None:
+                wrote = await asyncio.to_thread(_written, cgroup, self._disks.limits)
+            if wrote is None:
+                self._cgroup = None
         now, before = asyncio.get_running_loop().time(), self._wrote
         self._wrote = None if wrote is None else (now, wrote)
         if wrote is None or before is None or now <= before[0] or wrote < before[1]:
@@ -180,14 +188,25 @@ class Hands:
             await each.restore()
 
     async def _prioritise(self) -> None:
-        if not self._prioritising:
+        now = asyncio.get_running_loop().time()
+        if not self._prioritising or now - self._prioritised < _AGAIN:
             return
-        ours: Sequence[int] = ()
-        with suppress(AgentError):
-            if (cgroup := await self._unit.cgroup()) is not None:
-                ours = await asyncio.to_thread(_processes, cgroup)
+        self._prioritised = now
+        cgroup = await self._home()
+        ours = [] if cgroup is None else await asyncio.to_thread(_processes, cgroup)
         theirs = await asyncio.to_thread(self._pids)
         self._prioritising = await self._tried(self._priorities.hold(ours, theirs))
+        if self._prioritising and theirs and self.probe is not None:
+            await self._tried(self._priorities.own(self.probe))
+            self.probe = None
+
+    async def _home(self) -> Path | None:
+        """Where the unit's tasks are. A service has the same cgroup each time it runs, so systemd is not asked each
+        second."""
+        if self._cgroup is None:
+            with suppress(AgentError):
+                self._cgroup = await self._unit.cgroup()
+        return self._cgroup
 
     async def _tried(self, work: Awaitable[None]) -> bool:
         try:

@@ -13,8 +13,9 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
+from nodeagent.core.fence.bounds import Idle
 from nodeagent.core.fence.signals import STALL, Reading, of_etcd, of_pressure, of_probe, target
-from nodeagent.core.fence.view import p99_of
+from nodeagent.core.fence.view import p50_of, p99_of
 from nodeagent.core.histogram import WAL_FSYNC, Histogram, above, increase, parse
 from nodeagent.errors import AgentError
 from nodeagent.host.fence.victim import Scrape, Victim, cgroup_of
@@ -23,9 +24,10 @@ from nodeagent.host.pressure import Pressure, pressure
 
 __all__ = ["Hearing", "hearing"]
 
-EVERY = 2.0
+EVERY = 4.0
 """Seconds between two pages of metrics. An idle member makes some tens of fsyncs in that."""
-_WINDOW = 2.0  # seconds of the probe that are judged together: one second has too few samples to be strained by
+_PACE = 4.0  # appends of the probe a second while it is listened to: each costs a slow disk two or three requests
+_WINDOW = 3.0  # seconds of the probe that are judged together: one second has too few samples to be strained by
 _LATELY = 60.0  # seconds that the p99 which people see speaks of
 _ETCD_STALL = 0.128  # the bound of etcd's buckets above STALL
 
@@ -45,20 +47,29 @@ class Hearing:
         self._stalls = 0.0
         self._etcd_stalls: float | None = None
 
-    async def idle(self, seconds: float) -> float | None:
-        """p99 of an fsync while nothing is staged, which sets what counts as slow from now on. None if our probe cannot
-        tell: then the strictest is taken."""
+    async def idle(self, seconds: float) -> Idle | None:
+        """What an fsync takes while nothing is staged, which sets what counts as slow from now on. None if our probe
+        cannot tell: then the strictest is taken."""
         found = None
         if self._probe is not None and seconds:
             await asyncio.sleep(seconds)
-            found = p99_of(self._probed()[0])
+            latencies, _waiting = self._probed()
+            p50, p99 = p50_of(latencies), p99_of(latencies)
+            found = None if p50 is None or p99 is None else Idle(p50, p99)
         self.expect(found)
         return found
 
-    def expect(self, idle_p99: float | None) -> None:
+    def expect(self, idle: Idle | None) -> None:
         """From now on is what counts."""
-        self._aim = target(idle_p99)
+        self._aim = target(None if idle is None else idle.p99)
+        if self._probe is not None:
+            self._probe.pace(_PACE)
         self._etcd_stalls = None if self._etcd_stalls is None else 0.0
+
+    @property
+    def thread(self) -> int | None:
+        """Of our probe, which must wait as the victim does or it tells of somebody else."""
+        return None if self._probe is None else self._probe.thread
 
     @property
     def exceedances(self) -> float:

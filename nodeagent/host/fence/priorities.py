@@ -77,6 +77,10 @@ class Priorities:
             self._note = found
         await asyncio.to_thread(self._set, todo)
 
+    async def own(self, thread: int) -> None:
+        """Our own probe waits as the victim does. Not noted: the thread goes with us."""
+        await asyncio.to_thread(self._set, {thread: REALTIME})
+
     async def restore(self) -> None:
         """As they were found; nothing happens without a ``hold``."""
         note, self._note = await self._load(), None

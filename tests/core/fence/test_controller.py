@@ -10,13 +10,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from nodeagent.core.fence.bounds import Bounds, floor_at, opening
+from nodeagent.core.fence.bounds import Bounds, Idle, floor_at, opening
 from nodeagent.core.fence.controller import BRAKE, Limits, State, Why, begin, step
 from nodeagent.core.fence.shape import Shape
 from nodeagent.core.fence.signals import Reading, Source, Strain
 
 LADDER = (Shape(128, 16, "mq-deadline", priorities=True), Shape(32, 1, "mq-deadline", priorities=True))
-HOUR = Bounds(deadline=3600)
+HOUR = Bounds(deadline=3600, floor_iops=100)  # less than the floor in bytes, which is what these are about
 KIB = 1024
 
 
@@ -170,16 +170,24 @@ def test_it_starts_shut() -> None:
 
 
 @pytest.mark.parametrize(
-    ("idle_p99", "first"),
-    [(None, 16e6), (0.0019, 256e6), (0.004, 16.384e6), (0.01, 6.5536e6), (0.05, 4e6), (5.0, 4e6)],
-    ids=["nobody measured", "fast", "4 ms", "10 ms", "50 ms: the floor", "stuck"],
+    ("idle", "first"),
+    [
+        (None, 16e6),
+        (Idle(0.001, 0.0019), 256e6),
+        (Idle(0.001, 0.002), 65.536e6),
+        (Idle(0.004, 0.012), 16.384e6),
+        (Idle(0.01, 0.5), 6.5536e6),
+        (Idle(0.05, 0.06), 4e6),
+        (Idle(5.0, 9.0), 4e6),
+    ],
+    ids=["nobody measured", "fast", "1 ms", "4 ms", "10 ms", "50 ms: the floor", "stuck"],
 )
-def test_it_opens_as_far_as_the_idle_disk_lets_it(idle_p99: float | None, first: float) -> None:
-    assert opening(HOUR, idle_p99) == replace(HOUR, first=pytest.approx(first))
+def test_it_opens_as_far_as_the_idle_disk_lets_it(idle: Idle | None, first: float) -> None:
+    assert opening(HOUR, idle) == replace(HOUR, first=pytest.approx(first))
 
 
 def test_a_fast_disk_is_open_until_somebody_is_strained() -> None:
-    bounds = opening(HOUR, 0.001)
+    bounds = opening(HOUR, Idle(0.0005, 0.001))
     state = begin(0.0, (), bounds)
     assert state.decision.limits == Limits()
     assert step(state, 1.0, reading(1.0, Strain.CALM), (), bounds).decision.limits == Limits()

@@ -21,7 +21,7 @@ def test_a_slow_disk_gets_small_requests_and_a_short_queue() -> None:
 
 
 def test_with_leave_it_gets_a_scheduler_that_heeds_priorities() -> None:
-    tight = Shape(32, 1, "mq-deadline", priorities=True)
+    tight = Shape(32, 1, "mq-deadline", priorities=True, wbt=False)
     assert ladder(VIRTIO, 0.012, may_switch=True)[-1] == tight  # type: ignore[index]
     without = replace(VIRTIO, schedulers=("none",))
     assert ladder(without, 0.012, may_switch=True)[-1] == Shape(32, 1)  # type: ignore[index]
@@ -29,8 +29,8 @@ def test_with_leave_it_gets_a_scheduler_that_heeds_priorities() -> None:
 
 def test_one_that_has_it_keeps_it() -> None:
     facts = replace(VIRTIO, scheduler="mq-deadline")
-    assert ladder(facts, 0.012, may_switch=False)[-1] == Shape(32, None, "", priorities=True)  # type: ignore[index]
-    assert ladder(facts, 0.012, may_switch=True)[-1] == Shape(32, 1, "mq-deadline", priorities=True)  # type: ignore[index]
+    assert ladder(facts, 0.012, may_switch=False)[-1] == Shape(32, None, "", priorities=True, wbt=False)  # type: ignore[index]
+    assert ladder(facts, 0.012, may_switch=True)[-1] == Shape(32, 1, "mq-deadline", priorities=True, wbt=False)  # type: ignore[index]
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from nodeagent.core.disks import BlockNode, DeviceNumber, Disks
-from nodeagent.core.fence.bounds import Bounds
+from nodeagent.core.fence.bounds import Bounds, Idle
 from nodeagent.core.fence.view import FenceView
 from nodeagent.core.histogram import WAL_FSYNC
 from nodeagent.errors import Retryable, Terminal
@@ -31,7 +31,7 @@ from tests.host.fake_limits import CGROUP, DISK, OTHER, UNIT, Manager
 
 QUEUE = {"max_sectors_kb": "1280", "scheduler": "none [mq-deadline]", "nr_requests": "256", "logical_block_size": "512"}
 QUICK = Bounds(interval=0.01, settle=0.02, patience=0.05, stale=2.0)
-TERMS = Terms(bounds=QUICK, idle_p99=0.004096)  # which lets it begin with 16 MB/s
+TERMS = Terms(bounds=QUICK, idle=Idle(0.004096, 0.012))  # which lets it begin with 16 MB/s
 UPDATER, VICTIM = 501, 502
 PRIORITIES = {UPDATER: 0, VICTIM: 2 << 13 | 4}
 
@@ -202,7 +202,7 @@ async def test_a_second_cancellation_does_not_cut_the_end_short(host: Host) -> N
 
 async def test_cancelled_while_the_idle_disk_is_measured(host: Host) -> None:
     async def stage() -> None:
-        async with host.fenced(replace(TERMS, idle_p99=None, baseline=60.0)):
+        async with host.fenced(replace(TERMS, idle=None, baseline=60.0)):
             pytest.fail("it began")
 
     task = asyncio.create_task(stage())
@@ -264,7 +264,7 @@ async def test_without_queues_bytes_are_counted(host: Host) -> None:
 
 
 async def test_a_fast_disk_is_left_alone(host: Host) -> None:
-    async with host.fenced(replace(TERMS, idle_p99=0.001)) as fence:
+    async with host.fenced(replace(TERMS, idle=Idle(0.0005, 0.001))) as fence:
         assert fence.view.active
         assert (fence.view.write_bps, fence.view.write_iops) == (None, None)
         assert any("it is fast" in what for what in fence.view.missing)
@@ -338,20 +338,20 @@ async def test_one_fault_does_not_keep_the_rest_from_being_put_back(
 
 async def test_the_idle_disk_is_measured_first(host: Host) -> None:
     host.victim = Victim(host.data)
-    async with host.fenced(replace(TERMS, idle_p99=None, baseline=0.0)) as fence:
-        assert fence.idle_p99 is None
+    async with host.fenced(replace(TERMS, idle=None, baseline=0.0)) as fence:
+        assert fence.idle is None
         assert fence.view.active
         await host.until(fence, lambda view: view.source == "probe")
-    async with host.fenced(replace(TERMS, idle_p99=None, baseline=6.0)) as fence:
-        assert fence.idle_p99 is not None
-        assert fence.idle_p99 > 0
+    async with host.fenced(replace(TERMS, idle=None, baseline=6.0)) as fence:
+        assert fence.idle is not None
+        assert 0 < fence.idle.p50 <= fence.idle.p99
     assert host.touched() == {}
 
 
 async def test_where_nothing_can_be_moved_nothing_is_measured(host: Host) -> None:
     (host.cgroups / "cgroup.controllers").write_text("cpu memory\n")
     shutil.rmtree(host.queue)
-    async with asyncio.timeout(30), host.fenced(replace(TERMS, idle_p99=None, baseline=300.0)) as fence:
+    async with asyncio.timeout(30), host.fenced(replace(TERMS, idle=None, baseline=300.0)) as fence:
         assert fence.view.reason == "NothingToLimit"
 
 
