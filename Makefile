@@ -48,7 +48,7 @@ unit: venv ## ring 1 only, in seconds
 host: venv ## ring 2, without ostree, as `make test` runs it
 	@$(HOST_TESTS) -m "not long"
 
-long: venv ## ring 2, what `make test` leaves out: kills at random times, the package made twice
+long: venv ## ring 2, what `make test` has no time for: most of the kills, power cuts, the package made twice
 	@$(HOST_TESTS) -m long
 
 ostree: venv ## ring 2, the part of it that boots from ostree: OS updates, power cuts

@@ -152,6 +152,7 @@ def test_a_full_state_directory(node: Host) -> None:
     assert node.reboots == 0
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_state_directory_fills_in_the_middle(slow_node: Host) -> None:
     """What cannot be noted must not be done again and again."""
@@ -181,7 +182,7 @@ def test_the_state_directory_fills_in_the_middle(slow_node: Host) -> None:
     "command",
     [
         ["systemctl", "kill", "--signal=SIGKILL", "dbus.service"],
-        ["systemctl", "restart", "dbus.service"],
+        pytest.param(["systemctl", "restart", "dbus.service"], marks=pytest.mark.long),
         ["systemctl", "daemon-reexec"],
         ["systemctl", "daemon-reload"],
     ],

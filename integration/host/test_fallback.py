@@ -89,7 +89,7 @@ def test_a_unit_at_its_start_limit_is_cured_without_a_reboot(make_node: HostMake
     [
         ("fail until-reboot", QUICK, "JobFailed"),
         ("hang until-reboot", LATE, "JobTimeout"),
-        ("die 3 until-reboot", PATIENT, "UnitUnhealthy"),
+        pytest.param("die 3 until-reboot", PATIENT, "UnitUnhealthy", marks=pytest.mark.long),
     ],
     ids=["fails", "hangs past its deadline", "dies after 3 s"],
 )
@@ -190,7 +190,11 @@ def test_a_reload_that_fails(make_node: HostMaker) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", ["fail until-reboot", "fail"], ids=["a reboot cures it", "a reboot does not cure it"])
+@pytest.mark.parametrize(
+    "mode",
+    ["fail until-reboot", pytest.param("fail", marks=pytest.mark.long)],
+    ids=["a reboot cures it", "a reboot does not cure it"],
+)
 def test_killed_on_the_way(make_node: HostMaker, mode: str) -> None:
     """A daemon that dies while it falls back or reverts does not do so twice."""
     host = started(make_node, {}, files=KILLABLE)

@@ -273,9 +273,14 @@ def test_the_plan_is_worth_it(killpoint_node: Host) -> None:
     assert {point.name.split()[1] for point in notes(updates.points["a"])} == STORE_CALLS
 
 
+def parts(count: int) -> list[Any]:
+    """The first for `make test`, the others for those who have more time."""
+    return [0, *(pytest.param(part, marks=pytest.mark.long) for part in range(1, count))]
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize("part", parts(PARTS))
 def test_killed_before_and_after_every_step(killpoint_node: Host, part: int) -> None:
     updates = Updates(killpoint_node)
     # Steps and phases on the way to B; on the way back what is noted in the store.
@@ -288,7 +293,7 @@ def test_killed_before_and_after_every_step(killpoint_node: Host, part: int) -> 
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.long) for part in range(1, RANDOM_PARTS))])
+@pytest.mark.parametrize("part", parts(RANDOM_PARTS))
 def test_killed_at_random_times(make_node: HostMaker, part: int) -> None:
     updates = Updates(make_node(settings=SETTINGS, files={agent.POLICY: POLICY, DROPIN: AT_ONCE, **NO_LIMIT}))
     chance = random.Random(SEED + part)
@@ -297,6 +302,7 @@ def test_killed_at_random_times(make_node: HostMaker, part: int) -> None:
     assert int(updates.host.unit(agent.UNIT, "NRestarts")["NRestarts"]) == RUNS // RANDOM_PARTS
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_the_power_is_cut(killpoint_node: Host) -> None:
