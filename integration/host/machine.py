@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import fcntl
 import secrets
 import shlex
 import subprocess
@@ -28,6 +27,7 @@ from typing import Self
 
 from integration.host import cgroup, overlay, process
 from integration.host.asked import COMMAND_TIMEOUT, GUEST_ENV, Asked
+from integration.host.claims import claim, leftovers
 from integration.host.container import Boot, Container
 from integration.host.errors import CommandFailed, HostGone, HostTimeout
 from integration.host.image import Image, cache_directory
@@ -47,10 +47,7 @@ class Host(Asked):
         """
         self.name = f"na-{secrets.token_hex(4)}"
         self.directory = hosts_directory() / self.name
-        with _nobody_sweeps():
-            self.directory.mkdir()
-            self._lock = (self.directory / "lock").open("w")
-            fcntl.flock(self._lock, fcntl.LOCK_EX)
+        self._lock = claim(self.directory)
         binds = [f"--bind-ro={source}:{target}" for target, source in (read_only or {}).items()]
         self.container = self._install(image, disk, binds)
         _open_hosts.add(self)
@@ -190,25 +187,10 @@ def hosts_directory() -> Path:
 
 def sweep() -> None:
     """Remove what killed test runs left behind: mounts, files, and a container that does not want to shut down."""
-    with _nobody_sweeps():
-        for directory in hosts_directory().glob("na-*"):
-            with contextlib.suppress(FileNotFoundError), (directory / "lock").open("w") as lock:
-                try:
-                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except BlockingIOError:
-                    continue  # in use by a parallel run
-                cgroup.remove(cgroup.path_of(directory.name))
-                overlay.unmount_below(directory)
-                overlay.remove_tree(directory)
-
-
-@contextlib.contextmanager
-def _nobody_sweeps() -> Iterator[None]:
-    """A host that is being made has no lock of its own yet, and would be taken for a leftover."""
-    hosts_directory().mkdir(parents=True, exist_ok=True)
-    with (hosts_directory() / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+    for directory in leftovers(hosts_directory(), "na-*"):
+        cgroup.remove(cgroup.path_of(directory.name))
+        overlay.unmount_below(directory)
+        overlay.remove_tree(directory)
 
 
 @atexit.register

@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import fcntl
 import secrets
 import shlex
 import subprocess
@@ -40,6 +39,7 @@ from typing import Any, Self
 
 from integration.host import overlay
 from integration.host.asked import COMMAND_TIMEOUT, GUEST_ENV, Asked
+from integration.host.claims import claim, leftovers
 from integration.host.errors import CommandFailed, HostGone, HostRingError, HostTimeout
 from integration.host.image import cache_directory
 from integration.vm import disk
@@ -104,9 +104,7 @@ class Vm(Asked):
         """
         self.name = f"vm-{secrets.token_hex(4)}"
         self.directory = machines_directory() / self.name
-        self.directory.mkdir(parents=True)
-        self._lock = (self.directory / "lock").open("w")
-        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        self._lock = claim(self.directory)
         self.disk = self.directory / "disk.qcow2"
         if live is None:
             disk.overlay(self.disk, image.path, "raw")
@@ -367,13 +365,8 @@ def machines_directory() -> Path:
 
 def sweep() -> None:
     """Remove what killed test runs left behind."""
-    for directory in machines_directory().glob("vm-*"):
-        with contextlib.suppress(FileNotFoundError), (directory / "lock").open("w") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                continue  # in use by a parallel run
-            overlay.remove_tree(directory)
+    for directory in leftovers(machines_directory(), "vm-*"):
+        overlay.remove_tree(directory)
 
 
 @atexit.register

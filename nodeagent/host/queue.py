@@ -10,6 +10,7 @@ kernel does besides (``block/elevator.c``, ``blk-sysfs.c``), and what follows:
   what it shows does nothing (seen on 6.18). Putting back what was found would leave the disk at a depth of 4 for good.
   So a depth is always written in two steps, by way of the number below it.
 - ``wbt_lat_usec`` is not there, or not to be read, where the kernel or the disk has no writeback throttling.
+  What is put back counts as set by hand: the one trace that stays is that a later change to bfq does not turn it off.
 - What is written may be rounded (a depth below 4 becomes 4): what is put back was read, so it is not.
 """
 
@@ -235,7 +236,9 @@ class Queue:
             return True  # the disk is gone
         except FileNotFoundError:
             return True
-        return now == replace(found, bare_depth=None)
+        # None is also what a note of an agent says that knew nothing of it.
+        wbt = now.wbt if found.wbt is None else found.wbt
+        return now == replace(found, bare_depth=None, wbt=wbt)
 
 
 async def recover(undo: Undo, root: Path = _SYSFS) -> list[str]:

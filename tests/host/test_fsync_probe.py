@@ -89,6 +89,16 @@ async def test_nothing_is_waiting_between_two_appends(disk: Disk, tmp_path: Path
         assert probe.take().waiting == 0.0
 
 
+async def test_its_pace_can_be_changed(disk: Disk, tmp_path: Path) -> None:
+    async with fsync_probe(tmp_path, rate=200) as probe:
+        await syncs(disk, 5)
+        probe.pace(0.01)
+        await asyncio.sleep(0.1)  # for what was due by the old one
+        before = disk.syncs
+        await asyncio.sleep(0.3)
+        assert disk.syncs == before
+
+
 async def test_it_writes_where_nothing_was_written(disk: Disk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """At the end of its space it begins anew, in space that is allocated again."""
     monkeypatch.setattr(module, "_SEGMENT", 5000)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import json
 import os
 import shutil
 import subprocess
@@ -90,6 +91,18 @@ async def test_a_kernel_without_writeback_throttling(code: int) -> None:
     await queue.apply(TIGHT)
     await queue.restore()
     assert simulated.state == before
+
+
+async def test_a_note_of_an_agent_that_left_writeback_throttling_alone() -> None:
+    """It was upgraded while the fence was up."""
+    simulated, notes = found_without_scheduler(), Notes()
+    before = simulated.state
+    await Queue(DISK, notes, simulated).apply(GENTLE)
+    (key, text), *_ = notes.notes.items()
+    notes.notes[key] = json.dumps({name: value for name, value in json.loads(text).items() if name != "wbt"})
+    await Queue(DISK, notes, simulated).restore()
+    assert simulated.state == before
+    assert notes.notes == {}
 
 
 async def test_without_leave_the_scheduler_stays() -> None:

@@ -66,6 +66,13 @@ class Limits:
     shape: Shape | None = None
     brake: Brake | None = None
 
+    @property
+    def rate(self) -> int | None:
+        """Bytes a second that either cap makes."""
+        if self.write_iops is None or self.shape is None:
+            return self.write_bps
+        return self.write_iops * self.shape.max_sectors_kb * _KIB
+
 
 @dataclass(frozen=True, slots=True)
 class Decision:

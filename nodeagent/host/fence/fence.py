@@ -212,7 +212,7 @@ class _Turns:
                 active=True,
                 reason=str(decision.why),
                 message=decision.because,
-                write_bps=round(self._state.rate) if capped and self._state.rate is not None else None,
+                write_bps=decision.limits.rate if capped else None,
                 write_iops=decision.limits.write_iops if capped else None,
                 p99=self._heard.p99(),
                 exceedances=round(self._heard.exceedances),

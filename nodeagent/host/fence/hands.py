@@ -191,9 +191,9 @@ class Hands:
         now = asyncio.get_running_loop().time()
         if not self._prioritising or now - self._prioritised < _AGAIN:
             return
-        self._prioritised = now
         cgroup = await self._home()
         ours = [] if cgroup is None else await asyncio.to_thread(_processes, cgroup)
+        self._prioritised = now if ours else -math.inf  # one that has just started is not to write for seconds first
         theirs = await asyncio.to_thread(self._pids)
         self._prioritising = await self._tried(self._priorities.hold(ours, theirs))
         if self._prioritising and theirs and self.probe is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
@@ -159,8 +160,34 @@ async def test_a_victim_that_suffers_closes_it(host: Host) -> None:
         host.slow = 7
         view = await host.until(fence, lambda view: view.reason == "stalled")
         assert view.message == "etcd: 7 of 107 fsyncs over 128 ms"
-        assert (view.write_bps, view.exceedances) == (QUICK.floor_iops and 8_000_000, 7)
+        assert view.write_iops == 245
+        assert (view.write_bps, view.exceedances) == (245 * 32 * 1024, 7), "what that many pieces make"
     assert host.touched() == {}
+
+
+async def test_an_updater_that_starts_later_does_not_wait_for_its_priority(host: Host) -> None:
+    tasks = host.cgroups / CGROUP.lstrip("/") / "cgroup.procs"
+    tasks.write_text("")
+    async with asyncio.timeout(4), host.fenced() as fence:  # less than the time between two looks
+        await host.until(fence, lambda view: view.seconds > 0.1)
+        assert host.threads.values == {UPDATER: 0, VICTIM: REALTIME}
+        tasks.write_text(f"{UPDATER}\n")
+        await host.until(fence, lambda _view: host.threads.values[UPDATER] == IDLE)
+    assert host.touched() == {}
+
+
+async def test_our_probe_waits_as_the_victim_does(host: Host) -> None:
+    host.victim = replace(host.victim, directory=host.data)
+    before = set(host.threads.values)
+    async with host.fenced() as fence:
+        await host.until(fence, lambda _view: len(host.threads.values) > len(before))
+        (probe,) = host.threads.values.keys() - before
+        assert threading.current_thread().native_id != probe
+        assert Path(f"/proc/self/task/{probe}").exists()
+        assert host.threads.values[probe] == REALTIME
+        notes = "".join(path.read_text() for path in (host.cgroups.parent / "undo").glob("*"))
+        assert str(probe) not in notes, "it goes with us: nothing is to be put back"
+    assert host.threads.values == {**PRIORITIES, probe: REALTIME}
 
 
 @pytest.mark.parametrize("how", ["error", "cancelled"])
