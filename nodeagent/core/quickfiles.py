@@ -54,8 +54,10 @@ def read_usual(items: list[JsonFile], cache: Cache) -> QuickFiles | None:
     by_path = {item.path: item for item in items}
     if len(by_path) < len(items):
         return None  # two entries for one path
-    known = map(cache.items.get, by_path)
-    fresh = [index for index, (item, was) in enumerate(zip(items, known, strict=True)) if item != was]
+    fresh: Sequence[int] = range(len(items))
+    if cache.items:
+        known = map(cache.items.get, by_path)
+        fresh = [index for index, (item, was) in enumerate(zip(items, known, strict=True)) if item != was]
     reader = _Reader(items)
     try:
         if len(fresh) <= len(items) // 2:
@@ -103,7 +105,7 @@ class _Reader:
         self._colons = 0
         self._forms: dict[_Key, _Form | None] = {}
 
-    def start_from(self, cache: Cache, by_path: dict[str, JsonFile], fresh: list[int]) -> None:
+    def start_from(self, cache: Cache, by_path: dict[str, JsonFile], fresh: Sequence[int]) -> None:
         """Takes what the config before had as well: all but ``fresh``."""
         removed = cache.items.keys() - by_path.keys()
         changed = cache.items.keys() & {self._items[index].path for index in fresh}
@@ -119,6 +121,7 @@ class _Reader:
         self._parents = self._parents.union(managed_directories(paths))
         for start in range(0, len(indexes), _TOGETHER):
             groups = defaultdict[_Key, _Alike](_Alike)
+            before, alike = None, _Alike()
             for index in indexes[start : start + _TOGETHER]:
                 item = self._items[index]
                 contents = item.contents
@@ -127,7 +130,9 @@ class _Reader:
                     continue
                 header, _, data = bytes(contents.source).partition(b",")
                 shape = item.mode, item.overwrite, item.user, item.group
-                alike = groups[*shape, contents.compression, contents.verification, header]
+                key = *shape, contents.compression, contents.verification, header
+                if key != before:  # neighbours are alike: comparing them takes less than a look into the groups
+                    before, alike = key, groups[key]
                 alike.indexes.append(index)
                 alike.paths.append(item.path)
                 alike.data.append(data)
