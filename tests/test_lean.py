@@ -19,6 +19,19 @@ assert issubclass(log.Logger, structlog.BoundLoggerBase)
 """
 
 
+DAEMON = """\
+import sys
+import nodeagent.agent.daemon
+late = ("nodeagent.host.fence.", "nodeagent.kube.", "kubernetes", "pyudev", "rich", "http.client")
+print(sorted(name for name in sys.modules if name.startswith(late)))
+"""
+
+
+def test_what_the_daemon_does_not_import_at_its_start() -> None:
+    done = subprocess.run([sys.executable, "-c", DAEMON], check=True, timeout=30, capture_output=True, text=True)
+    assert done.stdout == "[]\n"
+
+
 def test_what_the_daemon_imports_of_its_libraries() -> None:
     subprocess.run([sys.executable, "-c", PROGRAM], check=True, timeout=30)
 

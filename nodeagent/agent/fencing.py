@@ -6,21 +6,26 @@ life of the process; the OS is staged all the same.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from nodeagent import log
 from nodeagent.core.fence.bounds import FENCE_BOUNDS, Idle
 from nodeagent.core.fence.view import FenceTold, FenceView, summary
 from nodeagent.core.ports import Clock
+from nodeagent.errors import AgentError
 from nodeagent.host.bus import Bus
-from nodeagent.host.fence.fence import Fence, Terms, fenced
-from nodeagent.host.fence.hands import recover
-from nodeagent.host.fence.victim import Metrics, Victim, find_etcd
 from nodeagent.host.undo import FileUndo
 from nodeagent.settings_fence import FenceSettings
+
+if TYPE_CHECKING:  # a sixth of the daemon's start, for what most of its lives never do
+    from nodeagent.host.fence.fence import Fence, Terms
+    from nodeagent.host.fence.victim import Victim
 
 __all__ = ["HostFence"]
 
@@ -54,6 +59,12 @@ class HostFence:
 
     async def recover(self) -> None:
         """First thing at start: what a killed agent left is put back."""
+        with suppress(AgentError):  # recover says so, too
+            if not await self._undo.load():
+                return
+        await _import()
+        from nodeagent.host.fence.hands import recover
+
         was, failed = await recover(self._bus, self._undo)
         if failed:
             _log.error(f"the I/O fence of an agent that was killed is still up: {'; '.join(failed)}", reason=_LEFT)
@@ -66,6 +77,9 @@ class HostFence:
         if settings.enabled == "never":
             yield
             return
+        await _import()
+        from nodeagent.host.fence.fence import fenced
+
         teller = _Teller(tell, self._said)
         victim = await _victim(settings, self._directory)
         if victim is None:
@@ -135,7 +149,14 @@ def _cap(view: FenceView) -> str:
     return f"at most {view.write_bps / _MB:.1f} MB/s are written{pieces}"
 
 
+async def _import() -> None:
+    """Not in the loop, which it would hold up."""
+    await asyncio.to_thread(import_module, "nodeagent.host.fence.fence")
+
+
 async def _victim(settings: FenceSettings, directory: Path) -> Victim | None:
+    from nodeagent.host.fence.victim import Metrics, Victim, find_etcd
+
     metrics = Metrics(settings.metrics_url, settings.metrics_ca, settings.metrics_certificate, settings.metrics_key)
     found = await find_etcd(metrics)
     chosen = Path(settings.probe_directory) if settings.probe_directory else None
@@ -145,6 +166,8 @@ async def _victim(settings: FenceSettings, directory: Path) -> Victim | None:
 
 
 def _terms(settings: FenceSettings, idle: Idle | None) -> Terms:
+    from nodeagent.host.fence.fence import Terms
+
     return Terms(
         bounds=replace(
             FENCE_BOUNDS,

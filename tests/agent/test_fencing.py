@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from nodeagent.agent import fencing
 from nodeagent.agent.fencing import HostFence
 from nodeagent.core.events import Event, EventKind
 from nodeagent.core.fence.bounds import Idle
@@ -20,7 +19,7 @@ from nodeagent.core.status import Status, fold, status_to_dict
 from nodeagent.errors import Retryable
 from nodeagent.host.bus import Bus
 from nodeagent.host.clock import SystemClock
-from nodeagent.host.fence.fence import Fence
+from nodeagent.host.fence.fence import Fence, Terms
 from nodeagent.host.fence.victim import Victim
 from nodeagent.host.undo import FileUndo
 from nodeagent.settings_fence import FenceSettings
@@ -77,11 +76,11 @@ class Fenced:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.views = [UP, replace(UP, seconds=1.0), OPEN]
         self.left: list[str] = []
-        self.terms: list[fencing.Terms] = []
+        self.terms: list[Terms] = []
         self.victims: list[Victim] = []
         self.found: Victim | None = Victim(Path("/var/lib/etcd"))
-        monkeypatch.setattr(fencing, "fenced", self.fenced)
-        monkeypatch.setattr(fencing, "find_etcd", self.find)
+        monkeypatch.setattr("nodeagent.host.fence.fence.fenced", self.fenced)
+        monkeypatch.setattr("nodeagent.host.fence.victim.find_etcd", self.find)
 
     async def find(self, _metrics: object) -> Victim | None:
         return self.found
