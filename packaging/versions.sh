@@ -26,6 +26,6 @@ for version in 3.11 3.12 3.13 3.14; do
     fi
     echo "== ring 1 on $("$python" -V)"
     UV_PROJECT_ENVIRONMENT=$venv/versions/$version "$venv/bin/uv" sync --frozen --all-groups --quiet --python "$python"
-    "$venv/versions/$version/bin/pytest" -q -n 2 tests
+    "$venv/versions/$version/bin/pytest" -q -n 4 --dist worksteal tests
 done
 echo "make versions: passed on all that are here"

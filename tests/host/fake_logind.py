@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from typing import Any
 
@@ -21,6 +22,7 @@ class FakeLogind(FakePeer):
         self.inhibitors: list[list[Any]] = []
         self.sessions: dict[str, str] = {}  # id to class
         self.held: list[int] = []  # our ends of the pipes
+        self._given = asyncio.Event()  # set when the client has the only other end
         self.preparing = False
         self.going_down: str = ""
         self.on("ListInhibitors", lambda m: ("a(ssssuu)", (self.inhibitors,)))
@@ -40,8 +42,9 @@ class FakeLogind(FakePeer):
         for fd in self.held:
             os.close(fd)
 
-    def still_held(self) -> bool:
+    async def still_held(self) -> bool:
         """Whether the client has its end open: logind sees the pipe hang up."""
+        await self._given.wait()
         os.set_blocking(self.held[-1], False)
         try:
             return os.read(self.held[-1], 1) != b""
@@ -54,8 +57,10 @@ class FakeLogind(FakePeer):
         self.inhibitors.append([what, who, why, mode, 0, os.getpid()])
         ours, theirs = os.pipe()
         self.held.append(ours)
+        self._given.clear()
         await self.bus.send(Message.new_method_return(message, "h", [0], [theirs]))
         os.close(theirs)
+        self._given.set()
 
     @property
     def _denial(self) -> str:

@@ -59,16 +59,16 @@ async def test_blockers_are_others_that_block_shutdown(logind: Logind, manager: 
 async def test_inhibit_holds_and_lets_go(logind: Logind, manager: FakeLogind) -> None:
     async with logind.inhibit("applying x"):
         assert manager.calls == [("Inhibit", ["shutdown", "nodeagent", "applying x", "block"])]
-        assert manager.still_held()
+        assert await manager.still_held()
         assert not await logind.blockers()
-    assert not manager.still_held()
+    assert not await manager.still_held()
 
 
 async def test_inhibit_lets_go_of_a_failure(logind: Logind, manager: FakeLogind) -> None:
     with pytest.raises(ZeroDivisionError):
         async with logind.inhibit("x"):
             raise ZeroDivisionError
-    assert not manager.still_held()
+    assert not await manager.still_held()
 
 
 async def test_inhibit_without_logind(bus: Bus, capsys: pytest.CaptureFixture[str]) -> None:
