@@ -21,7 +21,7 @@ APT_TIMEOUT = 600.0
 
 PACKAGES = ("ostree", "ostree-boot", "gir1.2-ostree-1.0", "python3", "python3-gi")
 # The kernel for virtual machines has a quarter of the drivers.
-KERNEL_PACKAGES = ("linux-image-cloud-amd64", "busybox-static", "xfsprogs")
+KERNEL_PACKAGES = ("linux-image-cloud-amd64", "busybox-static", "xfsprogs", "cryptsetup-bin", "lvm2")
 CHROOT_ENV = {
     "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
     "LC_ALL": "C.UTF-8",

@@ -33,10 +33,14 @@ KARGS = (
 # Not in a container's image, or masked there because a container has no use for it.
 UNMASKED = ("systemd-tmpfiles-setup-dev.service",)
 MASKED = (
+    "blk-availability.service",
+    "dm-event.socket",
     "getty@tty1.service",
     "serial-getty@ttyS0.service",
     "kmod-static-nodes.service",
     "ldconfig.service",
+    "lvm2-lvmpolld.socket",
+    "lvm2-monitor.service",
     "systemd-binfmt.service",
     "systemd-firstboot.service",
     "systemd-hwdb-update.service",
@@ -81,6 +85,7 @@ NO_RULES = (
     "60-serial",
     "60-tpm2-id",
     "65-integration",
+    "69-lvm",
     "70-camera",
     "70-joystick",
     "70-memory",

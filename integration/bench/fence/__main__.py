@@ -15,6 +15,7 @@ import contextlib
 import dataclasses
 import json
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,8 @@ SCHEMA = "nodeagent/bench-fence/v1"
 
 def main() -> int:
     args = _arguments()
+    for stop in (signal.SIGINT, signal.SIGTERM):  # also where a shell started this in the background
+        signal.signal(stop, signal.default_int_handler)
     try:
         result, entries = measure(args)
     except Unavailable as error:

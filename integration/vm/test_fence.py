@@ -1,0 +1,78 @@
+"""The I/O fence in the update path, on a real disk: what the kernel holds while an OS is staged, and afterwards.
+
+How well it protects whom is for the benchmark to say (`integration/bench/fence`).
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from integration.host import agent
+from integration.ostreehost import updates
+from integration.trees.tree import B
+from integration.vm import nodes
+from integration.vm.machine import Vm
+from integration.vm.registry import RegistryDisk
+
+RPMOSTREED = "rpm-ostreed.service"
+QUEUE = "/sys/block/vda/queue"
+SHAPED = ("max_sectors_kb", "nr_requests", "scheduler", "wbt_lat_usec")
+# The pull stops where it can be looked at, as often as the agent is lost in it.
+STOPS = {"at": "layer:2", "do": "sleep", "seconds": 20, "times": 9}
+# Whatever the speed of this machine's disk. The etcd that there is not would keep the node from its reboot.
+FENCE = {"fence": {"enabled": "always", "baseline": 0, "may_switch_scheduler": True}}
+
+
+def queue(node: Vm) -> list[str]:
+    return node.run(["sh", "-c", f"cd {QUEUE}; grep -H . {' '.join(SHAPED)}"], check=False).stdout.splitlines()
+
+
+def io_max(node: Vm) -> str:
+    """What the kernel limits of rpm-ostreed, now; "" where it does not run, or has no limit."""
+    group = node.unit(RPMOSTREED, "ControlGroup")["ControlGroup"]
+    return node.run(["sh", "-c", f"cat /sys/fs/cgroup{group or '/none'}/io.max"], check=False).stdout.strip()
+
+
+def wait_up(node: Vm) -> None:
+    """Until writes of rpm-ostreed are counted by the kernel, and `status` says so."""
+    node.wait_for(lambda: "wiops=" in io_max(node).replace("wiops=max", ""), "writes are capped", nodes.WAIT)
+    updates.wait_status(node, "the fence is shown", lambda now: now["fence"] and now["fence"]["write_iops"], nodes.WAIT)
+
+
+@pytest.mark.timeout(nodes.WAIT * 3)
+def test_nothing_is_left_of_it_however_it_ends(node: Vm, shelf: RegistryDisk) -> None:
+    node.run(["modprobe", "mq-deadline"])
+    nodes.settings(node, FENCE)
+    updates.mischief(node, STOPS)
+    before = queue(node)
+    assert (len(before), io_max(node)) == (len(SHAPED), "")
+
+    agent.apply(node, updates.config("b", shelf.of(B)))
+    wait_up(node)
+    shaped = queue(node)
+    assert "max_sectors_kb:32" in shaped
+    assert any("[mq-deadline]" in line for line in shaped)
+
+    # Killed: whoever starts next takes it down, and puts it up again for what it goes on with.
+    node.kill(agent.UNIT)
+    updates.wait_said(node, "took down the I/O fence of an agent that was killed", nodes.WAIT)
+    wait_up(node)
+
+    # Stopped: it takes it down itself, from under an rpm-ostreed that still runs.
+    node.run(["systemctl", "stop", agent.UNIT], timeout=nodes.WAIT)
+    assert (queue(node), io_max(node)) == (before, "")
+    assert node.is_active(RPMOSTREED)
+
+    # Nobody is its client any more, so it leaves when its work is done; the next one has no limit either.
+    updates.mischief(node)
+    node.wait_for(lambda: not node.is_active(RPMOSTREED), "rpm-ostreed leaves", nodes.WAIT)
+    node.run(["systemctl", "start", RPMOSTREED], timeout=120)
+    assert io_max(node) == ""
+
+    # And to its end, with the reboot.
+    node.run(["systemctl", "start", agent.UNIT], timeout=nodes.WAIT)
+    updates.wait_updated(node, "b", B, nodes.WAIT)
+    assert "fence: gone, up for" in updates.said(node)
+    node.run(["systemctl", "start", RPMOSTREED], timeout=120)
+    assert io_max(node) == ""
+    assert agent.status(node)["fence"] is None
