@@ -13,7 +13,7 @@ STAMP := $(VENV)/.stamp
 PYTEST := $(BIN)/pytest
 # Hosts that boot from ostree take minutes, most of them to make their trees: not in `make test`.
 OSTREE := integration/trees integration/rpmostreed integration/ostreehost
-# Ring 3 pauses servers and reads clocks: in a process of its own, not beside booting hosts.
+# Ring 3 pauses servers and reads clocks: not beside booting hosts. It mostly waits; each worker has its own servers.
 RING2 := integration $(addprefix --ignore=,integration/cluster integration/vm $(OSTREE))
 HOST_TESTS = $(PYTEST) -q -n $(HOSTS) --dist load --maxschedchunk 1 $(RING2)
 SUDO_NOTE = $(if $(filter 0,$(shell id -u)),,(not root: the rings that boot hosts will say what is missing))
@@ -58,7 +58,7 @@ cluster-tools: venv ## kube-apiserver and etcd for ring 3, found or built (minut
 	@$(BIN)/python -m integration.cluster.tools
 
 cluster: venv ## ring 3: a real API server
-	@$(PYTEST) -q integration/cluster
+	@$(PYTEST) -q -n 3 --dist load --maxschedchunk 1 integration/cluster
 
 vm: venv ## ring 4: a booted ostree system in QEMU (the first run makes its disks, minutes)
 	@$(PYTEST) -q -n 2 --dist worksteal integration/vm

@@ -343,6 +343,7 @@ async def test_configs_of_our_own_kind(cluster: Cluster, node: str, host: Driven
     assert cluster.admin.find(f"{CONFIGS}/{good}") is None
 
 
+@pytest.mark.slow
 async def test_at_rest_one_request_in_ten_seconds_at_most(cluster: Cluster, node: str, controller: Controller) -> None:
     """By the API server's own account, at the real pace: what an agent asks for after it came to rest."""
     name = f"rendered-{node}"

@@ -10,7 +10,6 @@ of rpm-ostreed, the agent up and at rest, and a registry from which `publish` ma
 
 from __future__ import annotations
 
-import fcntl
 import secrets
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import Any
 import pytest
 
 from integration.host import agent, machine, overlay
+from integration.host.claims import claim
 from integration.host.conftest import finish, package, pytest_runtest_makereport, say
 from integration.ostreehost import updates
 from integration.ostreehost.machine import OstreeHost
@@ -90,10 +90,7 @@ def node_tree(package: Path) -> Callable[[Tree], Tree]:
 def registry(forest: Forest) -> Iterator[Registry]:
     """Empty at first; nodes see it."""
     directory = machine.hosts_directory() / f"na-registry-{secrets.token_hex(4)}"
-    directory.mkdir(parents=True)
-    # What a killed run leaves is swept like its hosts.
-    with (directory / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with claim(directory):  # what a killed run leaves is swept like its hosts
         yield Registry(directory, forest)
         overlay.remove_tree(directory)
 

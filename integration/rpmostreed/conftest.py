@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import itertools
 import secrets
 from collections.abc import Callable, Iterator
@@ -11,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from integration.host import overlay
+from integration.host.claims import claim, leftovers
 from integration.host.conftest import say as say
 from integration.host.conftest import unavailable
 from integration.host.errors import Unavailable
@@ -53,26 +53,18 @@ def root(say: Callable[[str], None]) -> Iterator[Path]:
 def workshop() -> Iterator[Path]:
     """A directory in memory: every commit of libostree syncs the whole file system, and a disk has other users."""
     scratch_directory = cache_directory() / "scratch"
-    for left in scratch_directory.glob(f"{PREFIX}*/lock"):
-        _sweep(left)
+    for left in leftovers(scratch_directory, f"{PREFIX}*"):
+        _remove(left)
     directory = scratch_directory / f"{PREFIX}{secrets.token_hex(4)}"
-    overlay.mount_tmpfs(directory, WORKSHOP_SIZE)
-    with (directory / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield directory
+    with claim(directory):
+        overlay.mount_tmpfs(directory / "memory", WORKSHOP_SIZE)
+        yield directory / "memory"
+        _remove(directory)
+
+
+def _remove(directory: Path) -> None:
     overlay.unmount_below(directory)
     overlay.remove_tree(directory)
-
-
-def _sweep(lock_path: Path) -> None:
-    """What a killed run left behind; one that is alive holds its lock."""
-    with lock_path.open() as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return
-    overlay.unmount_below(lock_path.parent)
-    overlay.remove_tree(lock_path.parent)
 
 
 @pytest.fixture(scope="session")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import secrets
 import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from integration.host import machine, overlay, process
+from integration.host.claims import claim
 from integration.host.image import Image
 from integration.trees.base import CHROOT_ENV
 
@@ -63,11 +63,8 @@ def toolbox(image: Image, *directories: Path) -> Iterator[Toolbox]:
 @contextlib.contextmanager
 def scratch(image: Image) -> Iterator[Path]:
     """A writable view of an image that is thrown away."""
-    # What a killed run leaves is swept like its hosts.
     directory = machine.hosts_directory() / f"na-scratch-{secrets.token_hex(4)}"
-    directory.mkdir(parents=True)
-    with (directory / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with claim(directory):  # what a killed run leaves is swept like its hosts
         try:
             overlay.mount(image.paths, directory / "upper", directory / "root")
             yield directory / "root"

@@ -21,13 +21,15 @@ from nodeagent.core.phase import Phase
 from nodeagent.core.plan_json import plan_from_dict
 from nodeagent.core.record import Record, advance, at_rest, half_way
 from nodeagent.core.resume import Decision
-from nodeagent.errors import AgentError, InvalidInput, Refused, Unreconcilable
+from nodeagent.errors import AgentError, InvalidInput, Refused, Retryable, Unreconcilable
 
 __all__ = ["Loop"]
 
 RETRY_FIRST = 30.0
 RETRY_CAP = 3600.0
 """Seconds between two looks at a desired config that was refused, or not staged, for a reason that may pass."""
+AGAIN, AGAIN_AFTER = 2, 2.0
+"""How often what may pass is not told as a refusal yet, and seconds between: systemd is started anew, a bus goes."""
 
 _AFTER_BOOT = {
     Decision.VERIFY: Phase.VERIFYING,
@@ -63,6 +65,7 @@ class Loop:
         self._refused = ""
         self._wanted = ""  # name of the config that was looked at last, for people
         self._delays = delays(RETRY_FIRST, RETRY_CAP)
+        self._passing = 0  # looks in a row that met something which may pass
 
     def look_again(self, *, retry_rejected: bool = False, avoid: str = "") -> None:
         """The desired config may have changed. ``retry_rejected``: a person asked for it, so try it once more even
@@ -119,14 +122,22 @@ class Loop:
     async def turn(self) -> float | None:
         """Seconds after which to look again; None: only when something changes."""
         record = await self.ports.store.load()
+        asked = self._retry_rejected
         try:
             update = await self._next_update(record)
         except AgentError as error:
-            await self._refuse(record, error)
             if isinstance(error, InvalidInput | Unreconcilable):
+                await self._refuse(record, error)
                 return None  # the same input gives the same answer
+            self._retry_rejected = self._retry_rejected or asked  # it was not tried
+            if isinstance(error, Retryable) and self._passing < AGAIN:
+                self._passing += 1
+                text = f"{error}; looking again"
+                narrate(self.ports, None, EventKind.WARNING, text, reason=error.reason, record=record)
+                return jittered(AGAIN_AFTER, self._chance())
+            await self._refuse(record, error)
             return self._delay()
-        self._refused = ""
+        self._refused, self._passing = "", 0
         if update is None:
             return None
         outcome = await self._run(update)

@@ -13,13 +13,13 @@ import pytest
 from nodeagent.agent.booting import AT_ONCE, MAX_AGAIN, MAX_MISSES, PAUSE
 from nodeagent.agent.context import Update
 from nodeagent.agent.executor import Outcome
-from nodeagent.agent.loop import Loop
+from nodeagent.agent.loop import AGAIN, AGAIN_AFTER, Loop
 from nodeagent.core.deployment import staged
 from nodeagent.core.events import EventKind
 from nodeagent.core.machineconfig import UnitEntry
 from nodeagent.core.phase import Phase
 from nodeagent.core.ports import Holder, Inhibitor
-from nodeagent.core.record import Record
+from nodeagent.core.record import Record, record_to_dict
 from nodeagent.core.tree import FileNode, expand
 from nodeagent.errors import Refused, Retryable, Terminal, Unreconcilable
 from tests.agent.fakes import FakeDeployments, FakeLease, FakeStore, FakeUnit, Killed
@@ -949,17 +949,55 @@ async def test_files_do_not_wait_for_rpm_ostreed(error: Exception, monkeypatch: 
     await host.settle()
     assert (host.phase, host.actions()) == (Phase.IDLE, ["restart app.service"])
     host.want(NEW)
-    await host.settle()
+    loop = host.build()
+    for _ in range(AGAIN + 1):
+        await loop.turn()
     assert (host.phase, host.record.reason) == (Phase.DEGRADED, error.reason)  # type: ignore[attr-defined]
 
 
 async def test_a_first_start_waits_for_rpm_ostreed() -> None:
     """Only the host can say what it has. Later that is known, and an update of files does not ask again."""
     host = os_host()
-    host.world.os_errors = 1
+    host.world.os_errors = AGAIN + 1
     host.want(on("b", "first"))
-    assert await host.build().turn() is not None
+    loop = host.build()
+    assert all([await loop.turn() for _ in range(AGAIN + 1)])
     assert (host.phase, host.record.reason) == (Phase.DEGRADED, "BusTimeout")
+    await host.settle()
+    assert (host.phase, booted_digest(host.world)) == (Phase.IDLE, B_DIGEST)
+
+
+async def test_what_passes_is_not_told_as_a_refusal() -> None:
+    """A bus that goes, as at each power cut and each start of systemd anew, is no reason to call anybody."""
+    host = os_host()
+    host.world.os_errors = AGAIN
+    host.want(on("b", "first"))
+    loop = host.build()
+    delays = [await loop.turn() for _ in range(AGAIN)]
+    assert all(delay is not None and AGAIN_AFTER <= delay <= 1.2 * AGAIN_AFTER for delay in delays)
+    assert host.phase is Phase.IDLE
+    told = [event for event in host.world.events if event.kind is EventKind.WARNING]
+    assert [event.reason for event in told] == ["BusTimeout"] * AGAIN
+    await host.settle()
+    assert (host.phase, booted_digest(host.world)) == (Phase.IDLE, B_DIGEST)
+    assert EventKind.REFUSED not in {event.kind for event in host.world.events}
+
+
+async def test_what_a_person_asked_for_outlasts_what_passes() -> None:
+    host = await at_old()
+    host.want(NEW)
+    host.world.record = record_to_dict(replace(host.record, avoided=host.wanted))
+    loop = host.build()
+    await loop.turn()
+    assert host.record.reason == "RolledBack"
+    loop.look_again(retry_rejected=True)
+    host.world.os_errors = 1
+    assert await loop.turn() is not None
+    host.world.rebooting = asyncio.Event()
+    task = asyncio.create_task(loop.turn())
+    await host.world.rebooting.wait()
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
     await host.settle()
     assert (host.phase, booted_digest(host.world)) == (Phase.IDLE, B_DIGEST)
 
