@@ -52,7 +52,7 @@ long: venv ## ring 2, what `make test` has no time for: most of the kills, power
 	@$(HOST_TESTS) -m long
 
 ostree: venv ## ring 2, the part of it that boots from ostree: OS updates, power cuts
-	@$(PYTEST) -q -n 3 --dist worksteal $(OSTREE)
+	@$(PYTEST) -q -n 4 --dist worksteal $(OSTREE)
 
 cluster-tools: venv ## kube-apiserver and etcd for ring 3, found or built (minutes, once)
 	@$(BIN)/python -m integration.cluster.tools

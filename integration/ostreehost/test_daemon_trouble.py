@@ -86,6 +86,7 @@ def test_the_network_comes_back(node_at_a: OstreeHost, publish: Publish) -> None
     assert node_at_a.reboots == 1
 
 
+@pytest.mark.slow
 def test_a_transaction_that_never_ends(make_node_at_a: OstreeHostMaker, publish: Publish) -> None:
     node = make_node_at_a(settings={"os": {"free_space": 512, "no_progress": 60}})
     updates.mischief(node, {"at": "layer:2", "do": "hang", "times": 1})
@@ -107,6 +108,7 @@ def test_the_agent_is_killed_while_staging(node_at_a: OstreeHost, publish: Publi
     assert node.reboots == 1
 
 
+@pytest.mark.slow
 def test_the_agent_is_killed_at_random_times(node_at_a: OstreeHost, publish: Publish) -> None:
     node, chance = node_at_a, random.Random(SEED)
     print(f"NODEAGENT_CUTS={CUTS} NODEAGENT_CUTS_SEED={SEED}")

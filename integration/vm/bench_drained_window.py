@@ -2,9 +2,9 @@
 
     .venv/bin/pytest -s integration/vm/bench_drained_window.py
 
-Prints one JSON object. Both go from A to the same image (B and 200 MB that A has not), on machines that go on from the
-same frozen guest, one after the other. The window begins where work would be taken off the node, and ends when the new
-OS serves:
+Prints one JSON object. Both go from A to the same image, on machines that go on from the same frozen guest, one after
+the other. The image is B and 700 MB that A has not, as much as a whole image of Fedora CoreOS has. The window begins
+where work would be taken off the node, and ends when the new OS serves:
 
 - `ours`: from the moment the agent's journal has it in the phase Leasing until it has the update as done, which
   includes the verification after the boot.
@@ -34,7 +34,7 @@ from integration.vm.conftest import VmMaker
 from integration.vm.registry import RegistryDisk
 
 LIMIT = 0.5  # of the project
-FILES, SIZE = 3200, 65536  # 200 MB
+FILES, SIZE = 10_650, 65536
 TIMEOUT = 3600
 
 

@@ -30,6 +30,7 @@ def came_back(node: Vm, before: Mapping[str, Entry]) -> None:
     assert (node.reboots, agent.outcomes(node)) == (reboots, outcomes)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(nodes.WAIT * 4)
 def test_a_bad_deployment_is_rolled_back(node: Vm, shelf: RegistryDisk) -> None:
     nodes.settings(node, {"verify": {"timeout": 60}})  # as long as it waits for a unit that was well before

@@ -39,6 +39,7 @@ def wait_up(node: Vm) -> None:
     updates.wait_status(node, "the fence is shown", lambda now: now["fence"] and now["fence"]["write_iops"], nodes.WAIT)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(nodes.WAIT * 3)
 def test_nothing_is_left_of_it_however_it_ends(node: Vm, shelf: RegistryDisk) -> None:
     node.run(["modprobe", "mq-deadline"])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 
+import pytest
+
 from integration.host import agent
 from integration.host.snapshot import difference
 from integration.ostreehost import updates
@@ -21,6 +23,7 @@ ExecStart=/bin/sh -c 'while read -r up rest </proc/uptime; do echo "$up"; sleep 
 LONGEST_PAUSE = 8.0  # seconds between two beats: without KVM one processor does everything, ten times slower
 
 
+@pytest.mark.slow
 def test_from_a_to_b_and_back(node: Vm, shelf: RegistryDisk) -> None:
     before = agent.managed(node)
     first = node.boots[-1].options
