@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 
+import pytest
+
 from integration.host import agent
 from integration.host.agent import UnitSpec
 from integration.host.snapshot import difference
@@ -43,6 +45,7 @@ def bad(publish: Publish) -> str:
     return agent.machine_config("bad", files=files, units=units, osImageURL=publish(BAD).by_digest)
 
 
+@pytest.mark.slow
 def test_the_old_one_comes_back(make_node_at_a: OstreeHostMaker, publish: Publish) -> None:
     node = make_node_at_a(settings=QUICK)
     before = agent.managed(node)
@@ -74,6 +77,7 @@ def test_the_old_one_comes_back(make_node_at_a: OstreeHostMaker, publish: Publis
     updates.wait_updated(node, "b", B)
 
 
+@pytest.mark.slow
 def test_what_is_staged_on_it_goes_with_it(make_node_at_a: OstreeHostMaker, publish: Publish) -> None:
     """Somebody changes the kernel arguments of what is about to be rolled back: rpm-ostree would refuse to."""
     node = make_node_at_a(settings={"verify": {"timeout": 20}})
@@ -89,6 +93,7 @@ def test_what_is_staged_on_it_goes_with_it(make_node_at_a: OstreeHostMaker, publ
     assert "discarded fedora-coreos-" in updates.said(node)
 
 
+@pytest.mark.slow
 def test_somebody_elses_is_in_the_way_of_a_rollback(
     make_node_at_a: OstreeHostMaker, publish: Publish, commit_b: Commit
 ) -> None:
@@ -121,6 +126,7 @@ def test_it_stays_where_that_is_set(make_node_at_a: OstreeHostMaker, publish: Pu
     updates.wait_updated(node, "a", A)
 
 
+@pytest.mark.slow
 def test_boot_is_full_at_the_shutdown(make_node_at_a: OstreeHostMaker, publish: Publish) -> None:
     node = make_node_at_a(boot_size="1m")
     before = agent.managed(node)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from integration.host import agent
 from integration.ostreehost import updates
 from integration.ostreehost.conftest import OstreeHostMaker, Publish
@@ -34,6 +36,7 @@ def packages(node: OstreeHost) -> list[str]:
     return node.run(["ls", PACKAGES]).stdout.split()
 
 
+@pytest.mark.slow
 def test_realtime_and_back(make_ostree_node: OstreeHostMaker, publish: Publish) -> None:
     node = node_with_kernel(make_ostree_node, publish)
     assert packages(node) == OLDER

@@ -93,6 +93,7 @@ def test_between_unlocking_and_the_reboot(make_node_at_a: OstreeHostMaker, publi
     assert node.reboots == 1
 
 
+@pytest.mark.slow
 def test_once_more_each_time(make_node_at_a: OstreeHostMaker, publish: Publish) -> None:
     """Between unlocking and the reboot again and again; it gets there when the power stays."""
     node = make_node_at_a(settings={"reboot": {"warn_users": 30}})
