@@ -33,10 +33,7 @@ _HEADER = re.compile(
 )
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,20}(?=:)")
 _URL_CHARS: Final = bytes(set(range(0x21, 0x7F)) - set(b'<>#"{}|\\^[]`'))
-_OTHER: Final = b"\1"
 _NUL: Final = b"\0"
-_QUOTED: Final = bytes(ord("=") if byte == ord("%") else byte if byte in _URL_CHARS else 1 for byte in range(256))
-_QUOTED_TOGETHER: Final = _QUOTED[: ord('"')] + _NUL + _QUOTED[ord('"') + 1 :]
 _BASE64_CHARS: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/="
 
 
@@ -59,10 +56,10 @@ def decode_together(data: Sequence[bytes], *, is_base64: bool) -> list[bytes]:
     ends the string. Raises ``ValueError`` if any is bad."""
     if is_base64:
         return _BASE64_LIST.decode(b'["%b]' % b',"'.join(data))
-    joined = b"".join(data)
-    decoded = _pieces(_undo_escapes(joined, _QUOTED_TOGETHER))
-    if len(decoded) != len(data):  # some content has such a byte, which is rare
-        return [_undo_escapes(each[:-1], _QUOTED) for each in data]
+    # Each ends with a quote, which no data may have; a NUL, which may come of an escape, is rarer in content.
+    decoded = _pieces(_undo_escapes(b"".join(data), _URL_CHARS + b'"', ends='"'))
+    if len(decoded) != len(data):
+        return [_undo_escapes(each[:-1], _URL_CHARS) for each in data]
     return decoded
 
 
@@ -130,15 +127,19 @@ def _first_other(data: str, chars: bytes) -> int:
 
 
 def _decode_percent(data: str) -> bytes:
-    return _undo_escapes(data.encode(), _QUOTED)
+    return _undo_escapes(data.encode(), _URL_CHARS)
 
 
-def _undo_escapes(data: bytes, table: bytes) -> bytes:
-    # Quoted-printable is percent encoding with another escape character and, on top, line breaks, which are refused
-    # here. It is the only decoder in C of the two in the standard library; urllib's takes 30 times as long.
-    quoted = (data.replace(b"=", b"%3D") if b"=" in data else data).translate(table)
-    if _OTHER in quoted:
+def _undo_escapes(data: bytes, allowed: bytes, *, ends: str = "") -> bytes:
+    """``ends``: a character that becomes a NUL."""
+    if data.translate(None, allowed):
         raise ContentError(f"character {_first_other(data.decode(), _URL_CHARS)} of the data must be percent-encoded")
+    # Quoted-printable is percent encoding with another escape character and, on top, line breaks, which are refused
+    # here. It is the only decoder in C of the two in the standard library; urllib's takes 30 times as long. A text is
+    # given the other character in a third of the time that bytes take.
+    text = data.decode("ascii")
+    text = (text.replace("=", "%3D") if "=" in text else text).replace("%", "=")
+    quoted = (text.replace(ends, "\0") if ends else text).encode("ascii")
     decoded = binascii.a2b_qp(quoted)
     # What is no escape stays as it is, so that each of them makes the whole longer.
     if len(decoded) != len(quoted) - 2 * quoted.count(b"="):
