@@ -12,6 +12,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import random
 import shutil
 import time
 from collections.abc import Callable
@@ -109,12 +110,17 @@ def layer(kind: str, key: str, build: Callable[[Path], None]) -> Layer:
     lock = path.with_suffix(".lock").open("a+")
     try:
         while True:
-            fcntl.flock(lock, fcntl.LOCK_SH)
+            fcntl.flock(lock, fcntl.LOCK_SH)  # waits for whoever builds it
             if path.is_dir():
                 os.utime(lock.fileno())
                 return Layer(path, lock)
-            # The switch is not atomic: somebody else may have built it before we get our turn, hence the loop.
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            # Never waited for: who built it shares the lock at once, and for as long as a whole run.
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                fcntl.flock(lock, fcntl.LOCK_UN)
+                time.sleep(random.uniform(0.05, 0.3))
+                continue
             if not path.is_dir():
                 unfinished = path.with_suffix(".unfinished")
                 for leftover in (unfinished, unfinished.with_name(unfinished.name + ".overlay")):
