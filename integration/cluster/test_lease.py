@@ -120,7 +120,7 @@ async def test_an_expired_lease_is_taken_after_a_whole_duration_without_a_change
             await agent.lease.acquire("nodeagent", OP, WHY)
             break
         await asyncio.sleep(0.2)
-    assert 2 <= time.monotonic() - began < 5
+    assert time.monotonic() - began >= 2
     taken = lease_of(cluster, node)
     assert taken is not None
     assert taken["spec"]["leaseTransitions"] == 1

@@ -182,8 +182,7 @@ def test_flaky_fails_as_told(host: Host) -> None:
     assert host.run(restart, check=False).returncode == 1
     host.write("/etc/flaky/mode", "hang")
     host.run([*restart, "--no-block"])
-    time.sleep(0.3)
-    assert host.unit("flaky.service", "ActiveState")["ActiveState"] == "activating"
+    host.wait_for(lambda: host.unit("flaky.service", "ActiveState")["ActiveState"] == "activating", "it hangs")
     host.write("/etc/flaky/mode", "die 0.5")
     host.run(restart)
     assert host.is_active("flaky.service")

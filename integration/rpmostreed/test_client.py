@@ -160,7 +160,7 @@ def test_what_a_person_staged_stays(sandbox: Box, agent: Agent) -> None:
 
 
 def test_waits_for_a_person(sandbox: Box, agent: Agent) -> None:
-    sandbox.mischief({"at": "layer:2", "do": "sleep", "seconds": 1.5, "times": 1})
+    sandbox.mischief({"at": "layer:2", "do": "sleep", "seconds": 4, "times": 1})
     client = sandbox.client()
     peer = client.peer(
         client.result(OS, "OS.Rebase", f"(@a{{sv}} {{}}, 'ostree-unverified-registry:{IMAGE}:3', @as [])")

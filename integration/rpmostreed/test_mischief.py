@@ -36,7 +36,7 @@ def test_cancelling_between_layers(sandbox: Box) -> None:
 
 
 def test_cancelling_may_come_too_late(sandbox: Box) -> None:
-    sandbox.mischief({"at": "staged", "do": "sleep", "seconds": 0.7, "ignore_cancel": True})
+    sandbox.mischief({"at": "staged", "do": "sleep", "seconds": 2, "ignore_cancel": True})
     client = sandbox.client()
     peer = begin(client, "('root=LABEL=root', ['a=b'], @as [], @as [], @a{sv} {})", "KernelArgs")
     sandbox.wait_until(lambda: peer.texts("TaskEnd"))
@@ -49,7 +49,7 @@ def test_cancelling_may_come_too_late(sandbox: Box) -> None:
 
 
 def test_cancelling_a_pull_from_a_remote_has_a_prefix(sandbox: Box) -> None:
-    sandbox.mischief({"at": "start", "do": "sleep", "seconds": 0.4, "ignore_cancel": True})
+    sandbox.mischief({"at": "start", "do": "sleep", "seconds": 2, "ignore_cancel": True})
     peer = begin(sandbox.client(), "(@a{sv} {},)", "Upgrade")
     peer.call("Cancel")
     success, text = peer.finished()

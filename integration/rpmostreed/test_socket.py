@@ -50,7 +50,7 @@ def test_who_comes_late_hears_finished_alone(sandbox: Box) -> None:
 
 
 def test_all_peers_hear_all_and_only_one_started(sandbox: Box) -> None:
-    sandbox.mischief({"at": "start", "do": "sleep", "seconds": 0.3})
+    sandbox.mischief({"at": "start", "do": "sleep", "seconds": 1.5})
     client = sandbox.client()
     peer, watcher = (client.peer(client.result(OS, "OS.Rebase", REBASE)) for _ in range(2))
     assert (peer.start(), watcher.start()) == (True, False)

@@ -207,6 +207,7 @@ class Daemon:
     def _leave(self) -> bool:
         self._idle_exit = 0
         notify("STATUS=Exiting due to idle")
+        log("Exiting due to idle")
         self.stop()
         return False
 
