@@ -46,6 +46,11 @@ class DiskImage:
     def key(self) -> str:
         return self.layer.path.name
 
+    @property
+    def made(self) -> str:
+        """When: made again from the same sources it has the same files, and other bytes."""
+        return str(self.path.stat().st_mtime_ns)
+
     def close(self) -> None:
         self.layer.lock.close()
 

@@ -63,7 +63,9 @@ def frozen(
             f"(the agent answered after {boot.seconds:.0f} s)"
         )
 
-    parts = [image.key, media.key if media is not None else "", accel, _version()]
+    # A guest in memory knows the very bytes of its disks.
+    disks = [part for disk in (image, media) if disk is not None for part in (disk.key, disk.made)]
+    parts = [*disks, accel, _version()]
     sources = [Path(module.__file__ or "").read_bytes() for module in (machine, qemu)]
     key = digest(*(part.encode() for part in parts), *sources, prepare[0] if prepare is not None else b"")
     return LiveImage(image, media, accel, layer("vm-live", key, build))

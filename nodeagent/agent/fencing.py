@@ -62,10 +62,14 @@ class HostFence:
         with suppress(AgentError):  # recover says so, too
             if not await self._undo.load():
                 return
-        await _import()
-        from nodeagent.host.fence.hands import recover
+        try:
+            await _import()
+        except ImportError as error:
+            was, failed = True, [str(error)]
+        else:
+            from nodeagent.host.fence.hands import recover
 
-        was, failed = await recover(self._bus, self._undo)
+            was, failed = await recover(self._bus, self._undo)
         if failed:
             _log.error(f"the I/O fence of an agent that was killed is still up: {'; '.join(failed)}", reason=_LEFT)
         elif was:
@@ -77,10 +81,15 @@ class HostFence:
         if settings.enabled == "never":
             yield
             return
-        await _import()
+        teller = _Teller(tell, self._said)
+        try:
+            await _import()
+        except ImportError as error:  # another release was installed under us, which a restart makes good
+            teller.once(f"not up, {error}", reason="FenceFailed")
+            yield
+            return
         from nodeagent.host.fence.fence import fenced
 
-        teller = _Teller(tell, self._said)
         victim = await _victim(settings, self._directory)
         if victim is None:
             teller.once("not needed: no member of etcd is on this host")

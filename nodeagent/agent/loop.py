@@ -61,6 +61,7 @@ class Loop:
         self._chance = chance
         self._wake = asyncio.Event()
         self._retry_rejected = False
+        self._wished = ""  # digest of what a person asked for once more, and could not be looked at yet
         self._avoid = ""  # digest of the config that a person wants to get away from
         self._refused = ""
         self._wanted = ""  # name of the config that was looked at last, for people
@@ -122,14 +123,13 @@ class Loop:
     async def turn(self) -> float | None:
         """Seconds after which to look again; None: only when something changes."""
         record = await self.ports.store.load()
-        asked = self._retry_rejected
         try:
             update = await self._next_update(record)
         except AgentError as error:
             if isinstance(error, InvalidInput | Unreconcilable):
+                self._wished = ""
                 await self._refuse(record, error)
                 return None  # the same input gives the same answer
-            self._retry_rejected = self._retry_rejected or asked  # it was not tried
             if isinstance(error, Retryable) and self._passing < AGAIN:
                 self._passing += 1
                 text = f"{error}; looking again"
@@ -137,7 +137,7 @@ class Loop:
                 return jittered(AGAIN_AFTER, self._chance())
             await self._refuse(record, error)
             return self._delay()
-        self._refused, self._passing = "", 0
+        self._refused, self._passing, self._wished = "", 0, ""
         if update is None:
             return None
         outcome = await self._run(update)
@@ -160,7 +160,8 @@ class Loop:
         unfinished = half_way(record)
         if desired is None:
             return None
-        retry, self._retry_rejected = self._retry_rejected, False
+        retry = self._retry_rejected or desired.source.digest == self._wished
+        self._retry_rejected, self._wished = False, desired.source.digest if retry else ""
         if desired.source.digest == record.rejected and not retry:
             return None
         if desired.source.digest == current and not unfinished:

@@ -18,6 +18,10 @@ __all__ = ["QUIET", "Ending", "Show", "ending", "show"]
 
 QUIET = 3.0
 """Seconds without a change after which an idle daemon has nothing to do for our config."""
+LOOKS = 2
+"""How many times as long a degraded one may look at it, which looks again at what may pass; nobody is told of that."""
+OTHERS = 10
+"""And as long as it still shows another config than ours as the one that is desired."""
 
 REFUSALS = {
     "InvalidInput": 2,
@@ -91,6 +95,8 @@ def ending(
     if quiet < QUIET:
         return None
     if status["phase"] == "Degraded":
+        if quiet < QUIET * (LOOKS if status["desired"] == name else OTHERS):
+            return None
         return Ending("refused" if status["reason"] in REFUSALS else "degraded", status["reason"], status["message"])
     return Ending("unchanged") if status["current"] == name else None
 

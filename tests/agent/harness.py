@@ -138,6 +138,22 @@ class Host:
             await booting.left(loop.ports)
         return False
 
+    async def ask(self, loop: Loop | None = None, *, avoid: str = "") -> None:
+        """As a person does, who wants that config, and maybe away from another one. Until the host is at rest."""
+        loop = loop or self.build()
+        loop.look_again(retry_rejected=not avoid, avoid=avoid)
+        await self.turn_and_settle(loop)
+
+    async def turn_and_settle(self, loop: Loop) -> None:
+        """With what that process remembers, up to its end or a reboot; then whatever is left to do."""
+        self.world.rebooting = asyncio.Event()
+        asked, down = asyncio.create_task(loop.turn()), asyncio.create_task(self.world.rebooting.wait())
+        await asyncio.wait({asked, down}, return_when=asyncio.FIRST_COMPLETED)
+        for task in (asked, down):
+            task.cancel()
+        await asyncio.gather(asked, down, return_exceptions=True)
+        await self.settle()
+
     async def settle(self, lives: int = 12) -> None:
         """Until the daemon has nothing left to do; through kills and reboots."""
         for _ in range(lives):

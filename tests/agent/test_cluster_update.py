@@ -206,13 +206,7 @@ async def test_a_lease_that_is_deleted_in_the_drain_cancels_the_update() -> None
     host.around.stuck = False
     await host.settle()
     assert not written(host), "it is not taken again without being asked for"
-    again = host.build()
-    again.look_again(retry_rejected=True)
-    host.world.rebooting = asyncio.Event()
-    asking = asyncio.create_task(again.turn())
-    await host.world.rebooting.wait()
-    asking.cancel()
-    await host.settle()
+    await host.ask()
     assert (host.phase, written(host)) == (Phase.IDLE, True)
 
 

@@ -142,6 +142,30 @@ async def test_a_fence_that_is_not_up(fenced: Fenced, tmp_path: Path) -> None:
     assert not [each for each in await stage(fence) if each.message]
 
 
+@pytest.fixture
+def replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another release was installed while the daemon runs, and that has no such module."""
+
+    def gone(name: str) -> None:
+        raise ImportError(f"No module named '{name}'")
+
+    monkeypatch.setattr("nodeagent.agent.fencing.import_module", gone)
+
+
+async def test_a_fence_that_is_not_installed_any_more_fails_nothing(replaced: None, tmp_path: Path) -> None:
+    told = [each for each in await stage(host_fence(tmp_path)) if each.message]
+    assert [(each.reason, each.bad) for each in told] == [("FenceFailed", True)]
+    assert "nodeagent.host.fence.fence" in told[0].message
+
+
+async def test_one_that_cannot_be_recovered_is_told(
+    replaced: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await FileUndo(tmp_path / "notes").save("unit-rpm-ostreed.service", "{}")
+    await host_fence(tmp_path).recover()
+    assert "FenceNotRecovered" in capsys.readouterr().err
+
+
 async def test_what_is_left_is_bad(fenced: Fenced, tmp_path: Path) -> None:
     fenced.left = ["rpm-ostreed.service: the kernel still limits its writes"]
     bad = [each for each in await stage(host_fence(tmp_path)) if each.bad]

@@ -993,13 +993,22 @@ async def test_what_a_person_asked_for_outlasts_what_passes() -> None:
     loop.look_again(retry_rejected=True)
     host.world.os_errors = 1
     assert await loop.turn() is not None
-    host.world.rebooting = asyncio.Event()
-    task = asyncio.create_task(loop.turn())
-    await host.world.rebooting.wait()
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
-    await host.settle()
+    await host.turn_and_settle(loop)
     assert (host.phase, booted_digest(host.world)) == (Phase.IDLE, B_DIGEST)
+
+
+async def test_what_a_person_asked_for_is_that_config_and_no_other() -> None:
+    host = await at_old()
+    host.want(NEW)
+    host.world.record = record_to_dict(replace(host.record, avoided=host.wanted))
+    host.want(MORE)
+    loop = host.build()
+    loop.look_again(retry_rejected=True)
+    host.world.os_errors = 1
+    assert await loop.turn() is not None
+    host.want(NEW)  # something writes it there again
+    await loop.turn()
+    assert (host.phase, host.record.reason, booted_digest(host.world)) == (Phase.DEGRADED, "RolledBack", A_DIGEST)
 
 
 async def test_a_first_start_on_a_host_that_only_bootc_updates(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -1051,28 +1060,14 @@ async def test_rollback_goes_back_and_stays_there() -> None:
     new = host.world.current
     host.want(OLD)
     assert host.loop is not None
-    host.loop.look_again(avoid=new)
     # As the daemon does it: one process, which also remembers what to avoid.
-    loop = host.loop
-    host.world.rebooting = asyncio.Event()
-    task = asyncio.create_task(loop.turn())
-    await host.world.rebooting.wait()
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
-    await host.settle()
+    await host.ask(host.loop, avoid=new)
     assert (host.phase, booted_digest(host.world)) == (Phase.IDLE, A_DIGEST)
     assert (host.world.previous, host.record.avoided) == (new, new)
     host.want(NEW)  # something writes it there again
     await host.settle()
     assert (host.phase, host.record.reason, booted_digest(host.world)) == (Phase.DEGRADED, "RolledBack", A_DIGEST)
-    asked = host.build()
-    asked.look_again(retry_rejected=True)  # a person does
-    host.world.rebooting = asyncio.Event()
-    task = asyncio.create_task(asked.turn())
-    await host.world.rebooting.wait()
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
-    await host.settle()
+    await host.ask()  # a person does
     assert (host.phase, booted_digest(host.world), host.record.avoided) == (Phase.IDLE, B_DIGEST, "")
 
 

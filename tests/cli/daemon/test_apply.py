@@ -175,7 +175,7 @@ def test_a_reboot_of_the_host_ends_the_waiting_with_an_answer(daemon: FakeDaemon
 
 
 NONE: frozenset[str] = frozenset()
-DEGRADED = {**IDLE, "phase": "Degraded", "reason": "NoSpace", "message": "full"}
+DEGRADED = {**IDLE, "phase": "Degraded", "desired": "worker-2", "reason": "NoSpace", "message": "full"}
 
 
 @pytest.mark.parametrize(
@@ -190,8 +190,11 @@ DEGRADED = {**IDLE, "phase": "Degraded", "reason": "NoSpace", "message": "full"}
         (IDLE | {"current": "worker-2"}, [], NONE, 0.9, None),
         (IDLE | {"current": "worker-2"}, [], NONE, 1.0, Ending("unchanged")),
         (DEGRADED, [], NONE, 0, None),
-        (DEGRADED, [], NONE, 1.0, Ending("degraded", "NoSpace", "full")),
-        (DEGRADED | {"reason": "Drifted"}, [], NONE, 1.0, Ending("refused", "Drifted", "full")),
+        (DEGRADED, [], NONE, 1.9, None),  # it may look again
+        (DEGRADED, [], NONE, 2.0, Ending("degraded", "NoSpace", "full")),
+        (DEGRADED | {"desired": "worker-1"}, [], NONE, 9.9, None),  # that is about another one
+        (DEGRADED | {"desired": "worker-1"}, [], NONE, 10.0, Ending("degraded", "NoSpace", "full")),
+        (DEGRADED | {"reason": "Drifted"}, [], NONE, 2.0, Ending("refused", "Drifted", "full")),
     ],
 )
 def test_when_it_is_over(
