@@ -117,6 +117,17 @@ VARIANTS = {
             object_fsync=True,
             fence={"may_switch": True, "bounds": {"brake": 0.0}},
         ),
+        Variant(
+            "C-still",
+            "the fence, with 240 writes/s that stay",
+            nice=10,
+            object_fsync=True,
+            # Strained or calm: the rate is at its floor, and a calm of that length does not come.
+            fence={
+                "may_switch": True,
+                "bounds": {"floor": 8e6, "first": 8e6, "floor_iops": 240, "brake": 0.0, "patience": 1e6},
+            },
+        ),
         Variant("C-batched", "the fence, without per-object-fsync", nice=10, fence={"may_switch": True}),
         *(
             replace(OTHERS, name=f"cost{weight}", title=f"io.cost, weight {weight} to 1000", io_cost=weight)
