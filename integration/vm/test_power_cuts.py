@@ -76,6 +76,7 @@ def booted(node: Vm, start: Callable[[], None]) -> None:
 MOMENTS = [pulling, unlocked, finalizing, *([staged, written, booted] if CUTS > FEW else [])]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moment", MOMENTS, ids=lambda moment: moment.__name__)
 def test_converges(node: Vm, shelf: RegistryDisk, moment: Callable[[Vm, Callable[[], None]], None]) -> None:
     old = node.boots[-1].options
