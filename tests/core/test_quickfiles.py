@@ -173,6 +173,21 @@ def test_what_both_have_is_shared() -> None:
     assert (old.files["/etc/a"].content, new.files["/etc/a"].content) == (b"b:c", b"a")
 
 
+@pytest.mark.parametrize(
+    "sources",
+    [
+        ["data:;base64,QUJD", "QUJD", 'data:;base64,QUJD\\"data:;base64,\\/AAA'],
+        ["data:,a", "a", 'data:,\\"data:,a'],
+        ["data:,a", "data:,b", "data:;base64,QUJD"],
+        ["data:,a", "data:,data:,", "data:,,"],
+        ["data:,a", "data:text/plain,a", "data:;base64,QUJD"],
+    ],
+)
+def test_a_header_is_not_taken_for_that_of_another(sources: list[str]) -> None:
+    """Several are looked at together: what one of them lacks and another has twice is seen."""
+    check(written([f'{{"path":"/etc/{n}","contents":{{"source":"{each}"}}}}' for n, each in enumerate(sources)]))
+
+
 def test_a_directory_that_became_a_file() -> None:
     files = [f'{{"path":"/etc/{name}","contents":{{"source":"data:,"}}}}' for name in ("a", "b", "c", "d", "x/y", "x")]
     check(written(files[:5]), written([*files[:4], files[5]]), written(files[:5]), written(files))
