@@ -186,13 +186,14 @@ class Bed:
             if variant.realtime_victims:
                 self._program("class.sh", "-c2 -n0", *VICTIMS)
 
-    def stage(self, terms: Mapping[str, Any] | None) -> Mapping[str, str]:
+    def stage(self, terms: Mapping[str, Any] | None, rest: float) -> Mapping[str, str]:
         """Stage and wait, in a fence on these terms if they are not None. Properties of the service, among them when it
-        ran, in µs."""
+        ran, in µs; they are asked for after a ``rest`` of so many seconds."""
         program = ["bash", f"{HOME}/started.sh", STAGE]
         if terms is not None:
             program = [PYTHON, f"{HOME}/fenced.py", STAGE, f"{HOME}/fence.log", json.dumps(terms), *program]
         self.vm.run(program, timeout=STAGE_TIMEOUT)
+        time.sleep(rest)
         times = ("ExecMainStartTimestampMonotonic", "ExecMainExitTimestampMonotonic")
         # It remains, or systemd would forget all of this at once.
         found = self.vm.unit(STAGE, *times, "IOWriteBytes", "IOWriteOperations")

@@ -17,6 +17,7 @@ __all__ = ["Phase", "order", "run"]
 SETTLE = 5.0  # seconds on the slow disk before anything counts
 LEAD = 1.0  # seconds before it: its limits are set; that the fence first measures the idle disk does not count
 TAIL = 2.0  # seconds after a staging that still belong to it: what it left to be written
+ASKED = 2.0  # seconds around a question of ours that belong to nobody: the answer takes the guest's only processor
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,14 +59,14 @@ def run(
 def _phase(bed: Bed, source: Source, variant: Variant, number: int, idle: float) -> Phase:
     if not variant.stages:
         before = bed.mark()
-        time.sleep(idle)
+        time.sleep(idle + 2 * ASKED)
         after = bed.mark()
         return _of(variant, number, before, after, {}, ())
     with bed.prepared(variant, source.rounds[number % len(source.rounds)]):
         time.sleep(1.0)
         before = bed.mark()
-        staged = bed.stage(variant.fence)
-        time.sleep(TAIL)
+        time.sleep(ASKED)
+        staged = bed.stage(variant.fence, TAIL)
         after = bed.mark()
     return _of(variant, number, before, after, staged, bed.fence_log() if variant.fence is not None else ())
 
@@ -78,10 +79,10 @@ def _of(
     staged: Mapping[str, str],
     fence: Sequence[Mapping[str, Any]],
 ) -> Phase:
-    begin, ran = before.at, None
+    begin, end, ran = before.at + ASKED, after.at - ASKED, None
     if staged:
-        begun, ended = (int(staged[f"ExecMain{what}TimestampMonotonic"]) for what in ("Start", "Exit"))
-        begin, ran = begun / 1e6 - LEAD, (ended - begun) / 1e6
+        begun, ended = (int(staged[f"ExecMain{what}TimestampMonotonic"]) / 1e6 for what in ("Start", "Exit"))
+        begin, end, ran = begun - LEAD, ended + TAIL, ended - begun
     took, host_took = after.at - before.at, after.host_at - before.host_at
     noise = {
         "host_loadavg": os.getloadavg()[0],
@@ -92,4 +93,4 @@ def _of(
     }
     written, writes = (int(staged.get(f"IOWrite{what}", 0)) for what in ("Bytes", "Operations"))
     etcd = (before.etcd, after.etcd)
-    return Phase(variant.name, number, begin, after.at, ran, written, writes, fence, etcd, noise)
+    return Phase(variant.name, number, begin, end, ran, written, writes, fence, etcd, noise)

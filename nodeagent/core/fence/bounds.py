@@ -9,7 +9,7 @@ __all__ = ["FAST", "FENCE_BOUNDS", "Bounds", "Idle", "careful", "floor_at", "ope
 FAST = 0.002
 """Seconds, p99 of an fsync on the idle disk, below which the disk needs no help."""
 
-_AT_ONCE = 64 << 10  # bytes that may be written in the time of an idle fsync
+_AT_ONCE = 32 << 10  # bytes that may be written in the time of an idle fsync
 _MARGIN = 1.1  # over what a deadline needs: the bytes that are left are an estimate
 _LATE = 0.5  # part of the time after which the floor rises, when nobody knows how much is left
 
@@ -41,7 +41,8 @@ class Bounds:
     """Seconds of calm before the cap is raised; twice as long after each strain, up to ``patience_most``."""
     patience_most: float = 48.0
     brake: float = 5.0
-    """Seconds for which the freezer helps at most, and then rests twice as long."""
+    """Seconds for which the freezer helps at most, and then rests twice as long. It comes when the victim is stuck, and
+    not at a single slow fsync: there it did more harm than good (docs/fence.md)."""
     relax: float = 60.0
     """Seconds of calm without a cap before the queue gets a gentler shape."""
     relaxations: int = 3
@@ -74,9 +75,9 @@ def careful(bounds: Bounds, filesystem: str, kernel: str) -> Bounds:
 def opening(bounds: Bounds, idle: Idle | None) -> Bounds:
     """What it may write at first. ``idle`` None: nobody measured.
 
-    An fsync is two or three requests one after the other, so a usual one says how many the disk can do in a second; the
-    slowest of a hundred speaks of whatever else the host did. A fast disk is open from the start: what is shut there
-    needlessly would take half a minute to open.
+    An fsync is two or three requests one after the other, so a usual one says how many the disk can do in a second, of
+    which the updater gets a third; the slowest of a hundred speaks of whatever else the host did. A fast disk is open
+    from the start: what is shut there needlessly would take half a minute to open.
     """
     if idle is None:
         return bounds

@@ -177,7 +177,7 @@ def _strained(
     writing: float | None,
     left: float | None,
 ) -> State:
-    stalled = reading.strain is Strain.STALLED
+    stalled = reading.strain >= Strain.STALLED
     again = state.strained
     state = replace(state, calm_since=now, strained=True)
     if again and not stalled and now - state.changed < bounds.settle:
@@ -188,7 +188,7 @@ def _strained(
         # At the floor nothing is learned: it is not our writing that hurts there, or nothing can be done about it.
         known = was if was > bounds.floor else state.strained_at
         state = replace(state, patience=patience, strained_at=known)
-    if not stalled:
+    if reading.strain is not Strain.STUCK:
         state = replace(state, braked_since=None)
     elif state.braked_since is None and now >= state.rest_until:
         state = replace(state, braked_since=now, rest_until=now + 3 * bounds.brake)

@@ -174,13 +174,13 @@ def test_it_starts_shut() -> None:
     [
         (None, 16e6),
         (Idle(0.001, 0.0019), 256e6),
-        (Idle(0.001, 0.002), 65.536e6),
-        (Idle(0.004, 0.012), 16.384e6),
-        (Idle(0.01, 0.5), 6.5536e6),
-        (Idle(0.05, 0.06), 4e6),
+        (Idle(0.001, 0.002), 32.768e6),
+        (Idle(0.004, 0.012), 8.192e6),
+        (Idle(0.008, 0.5), 4.096e6),
+        (Idle(0.01, 0.06), 4e6),
         (Idle(5.0, 9.0), 4e6),
     ],
-    ids=["nobody measured", "fast", "1 ms", "4 ms", "10 ms", "50 ms: the floor", "stuck"],
+    ids=["nobody measured", "fast", "1 ms", "4 ms", "8 ms", "10 ms: the floor", "stuck"],
 )
 def test_it_opens_as_far_as_the_idle_disk_lets_it(idle: Idle | None, first: float) -> None:
     assert opening(HOUR, idle) == replace(HOUR, first=pytest.approx(first))
@@ -229,23 +229,26 @@ def test_a_stall_shuts_everything() -> None:
     calm = run(200, of(Strain.CALM))[-1]
     assert calm.limits == Limits(shape=LADDER[0])
     state = step(calm.state, 201.0, reading(201.0, Strain.STALLED), LADDER, HOUR)
-    assert state.decision.limits == Limits(write_iops=123, shape=LADDER[1], brake=BRAKE)
+    assert state.decision.limits == Limits(write_iops=123, shape=LADDER[1])
     assert state.decision.why is Why.STALLED
+    state = step(state, 202.0, reading(202.0, Strain.STUCK), LADDER, HOUR)
+    assert state.decision.limits == Limits(write_iops=123, shape=LADDER[1], brake=BRAKE)
 
 
 def test_the_brake_is_let_go_and_rests() -> None:
-    braked = [moment.limits.brake is not None for moment in run(34, of(Strain.STALLED))]
+    braked = [moment.limits.brake is not None for moment in run(34, of(Strain.STUCK))]
     assert braked == [False, *[True] * 5, *[False] * 10, *[True] * 5, *[False] * 10, *[True] * 4]
 
 
 def test_the_brake_is_let_go_when_the_victim_is_well() -> None:
-    braked = run(2, lambda _r, _l, tick: Strain.STALLED if tick == 1 else Strain.CALM)
-    assert [moment.limits.brake for moment in braked] == [None, BRAKE, None]
+    for well in (Strain.CALM, Strain.STALLED):
+        braked = run(2, lambda _r, _l, tick, well=well: Strain.STUCK if tick == 1 else well)
+        assert [moment.limits.brake for moment in braked] == [None, BRAKE, None]
 
 
 def test_the_brake_is_let_go_when_the_signal_is_lost() -> None:
-    """Before it counts as lost, too: the last one was of a stall."""
-    braked = run(8, lambda _r, _l, tick: Strain.STALLED if tick == 1 else None)
+    """Before it counts as lost, too: the last one was bad."""
+    braked = run(8, lambda _r, _l, tick: Strain.STUCK if tick == 1 else None)
     assert [moment.limits.brake is not None for moment in braked] == [False, *[True] * 5, False, False, False]
 
 
