@@ -52,7 +52,7 @@ long: venv ## ring 2, what `make test` has no time for: most of the kills, power
 	@$(HOST_TESTS) -m long
 
 ostree: venv ## ring 2, the part of it that boots from ostree: OS updates, power cuts
-	@$(PYTEST) -q -n 4 --dist load --maxschedchunk 1 $(OSTREE)
+	@$(PYTEST) -q --durations 5 -n 4 --dist load --maxschedchunk 1 $(OSTREE)
 
 cluster-tools: venv ## kube-apiserver and etcd for ring 3, found or built (minutes, once)
 	@$(BIN)/python -m integration.cluster.tools
@@ -61,7 +61,7 @@ cluster: venv ## ring 3: a real API server
 	@$(PYTEST) -q -n 3 --dist load --maxschedchunk 1 integration/cluster
 
 vm: venv ## ring 4: a booted ostree system in QEMU (the first run makes its disks, minutes)
-	@$(PYTEST) -q -n 2 --dist load --maxschedchunk 1 integration/vm
+	@$(PYTEST) -q --durations 25 -n 2 --dist load --maxschedchunk 1 integration/vm
 
 integration: long ostree cluster vm ## the rings that take longer, or need more than this machine has at first: see cluster-tools
 	@echo "make integration: rings 3 and 4, and what is long of ring 2, passed"
