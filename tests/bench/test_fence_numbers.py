@@ -91,13 +91,15 @@ def test_variants_have_the_names_that_they_are_found_by() -> None:
 WAL = "etcd_disk_wal_fsync_duration_seconds_bucket"
 
 
-def phase(variant: str, number: int, entries: list[Entry], staging: float | None, waited: float = 0.0) -> report.Json:
+def phase(
+    variant: str, number: int, entries: list[Entry], staging: float | None, waited: float = 0.0, stolen: float = 0.0
+) -> report.Json:
     begin, end = entries[0].due, entries[-1].due + 1 / RATE
     etcd: tuple[Mapping[str, float], Mapping[str, float]] = (
         {f'{WAL}{{le="0.001"}}': 0.0, f'{WAL}{{le="+Inf"}}': 0.0, "etcd_server_leader_changes_seen_total": 1.0},
         {f'{WAL}{{le="0.001"}}': 9.0, f'{WAL}{{le="+Inf"}}': 9.0, "etcd_server_leader_changes_seen_total": 3.0},
     )
-    made = Phase(variant, number, begin, end, staging, 7, 3, (), etcd, {"host_waited": waited})
+    made = Phase(variant, number, begin, end, staging, 7, 3, (), etcd, {"host_waited": waited, "host_stolen": stolen})
     return report.of_phase(made, entries, RATE)
 
 
@@ -118,7 +120,9 @@ def test_others_on_the_disk_are_in_the_report() -> None:
     assert report.of_variants([found])["B"]["others"] == {"reads": found["others"]["reads"]}
 
 
-def run(*, bad: float = 0.05, waited: float = 0.0, idle: tuple[float, float] = (0.005, 0.005)) -> list[report.Json]:
+def run(
+    *, bad: float = 0.05, waited: float = 0.0, stolen: float = 0.0, idle: tuple[float, float] = (0.005, 0.005)
+) -> list[report.Json]:
     """Two rounds of A, B, M and C, with a p99 of ``bad`` without a fence."""
     return [
         found
@@ -127,7 +131,7 @@ def run(*, bad: float = 0.05, waited: float = 0.0, idle: tuple[float, float] = (
             phase("A", number, steady(10, idle[number]), None, waited),
             phase("B", number, steady(10, bad), 10.0, waited),
             phase("M", number, [*steady(10), *stall(10.0, 2.0)], 12.0, waited),
-            phase("C", number, steady(10, 0.008), 14.0, waited),
+            phase("C", number, steady(10, 0.008), 14.0, waited, stolen * number),
         )
     ]
 
@@ -149,6 +153,7 @@ def test_a_run_that_shows_what_it_should() -> None:
     [
         (run(bad=0.006), "contention"),
         (run(waited=0.5), "busy"),
+        (run(stolen=0.2), "did not get up to 20%"),
         (run(idle=(0.005, 0.02)), "drifts"),
         ([phase("C", 0, steady(5), 5.0)], "without A and B"),
     ],
@@ -184,7 +189,9 @@ def test_the_docs_get_the_result_between_their_markers() -> None:
         "processors": 2,
         "aims": report.aims("xfs", variants),
         "variants": variants,
-        "phases": [{**each, "noise": {"host_waited": 0.1, "host_loadavg": 1.0}} for each in phases],
+        "phases": [
+            {**each, "noise": {"host_waited": 0.1, "host_stolen": 0.02, "host_loadavg": 1.0}} for each in phases
+        ],
     }
     said = markdown(result, {"C": "ours"})
     assert said.startswith("**Conclusive**.")

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from integration.bench.fence.source import Source
 from integration.bench.fence.stats import Entry
 from integration.bench.fence.variants import Variant
@@ -80,6 +82,9 @@ class Mark:
     host_at: float
     host_waited: float
     """For which QEMU's threads were ready to run and this machine had no processor for them."""
+    host_worked: float
+    host_stolen: float
+    """Of this machine's processors: for which they worked, and wanted to and were not let, where it is a guest, too."""
 
 
 class Bed:
@@ -134,7 +139,7 @@ class Bed:
         self.throttle()
 
     def mark(self) -> Mark:
-        waited = self._host_waited()
+        waited, host = self._host_waited(), psutil.cpu_times()
         lines = self.vm.run(["bash", f"{HOME}/mark.sh"]).stdout.splitlines()
         cpu = [int(word) for word in lines[1].split()[1:]]
         pairs = (line.rsplit(" ", 1) for line in lines[3:])
@@ -145,6 +150,8 @@ class Bed:
             etcd={name: float(value) for name, value in pairs},
             host_at=time.monotonic(),
             host_waited=waited,
+            host_worked=host.user + host.nice + host.system,
+            host_stolen=host.steal,
         )
 
     # Staging

@@ -26,6 +26,7 @@ def markdown(result: Mapping[str, Any], titles: Mapping[str, str]) -> str:
     phases, disk, load = result["phases"], result["disk"], result["load"]
     speed = "as fast as it is" if disk is None else f"{disk['iops']} IOPS and {disk['bytes_per_second'] / 1e6:g} MB/s"
     waited = [phase["noise"]["host_waited"] for phase in phases]
+    stolen = [phase["noise"]["host_stolen"] for phase in phases]
     loads = [phase["noise"]["host_loadavg"] for phase in phases]
     lines = [
         f"**{result['verdict'].capitalize()}**"
@@ -34,7 +35,8 @@ def markdown(result: Mapping[str, Any], titles: Mapping[str, str]) -> str:
         f"{result['filesystem']}, kernel {result['kernel']}, {speed}; {load['bytes'] / 1e6:.0f} MB in {load['files']} "
         f"files a staging; {1 + max(phase['round'] for phase in phases)} rounds. Load of the machine "
         f"{min(loads):.1f} to {max(loads):.1f} on {result['processors']} processors; QEMU waited for one "
-        f"{min(waited):.0%} to {max(waited):.0%} of the time.",
+        f"{min(waited):.0%} to {max(waited):.0%} of the time, and the machine did not get {min(stolen):.0%} to "
+        f"{max(stolen):.0%} of what it asked its own host for.",
         "",
         table(result["variants"], titles),
     ]

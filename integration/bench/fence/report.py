@@ -20,6 +20,7 @@ __all__ = ["AIMS", "aims", "doubts", "of_phase", "of_variants"]
 CONTENTION = 3.0  # times the idle p99 that staging without a fence must cost, or nothing was shown
 DRIFT = 2.0  # between the idle phases of a run
 WAITED = 0.25  # part of the time for which the guest was kept from running
+STOLEN = 0.15  # part of what this machine asked of its own host and did not get, in any phase
 _BUCKET = re.compile(r'^etcd_disk_(\w+)_duration_seconds_bucket\{le="([^"]+)"\}$')
 
 AIMS: Mapping[str, Mapping[str, float]] = {
@@ -110,6 +111,9 @@ def doubts(phases: Sequence[Json], variants: Mapping[str, Json]) -> list[str]:
     waited = median([phase["noise"]["host_waited"] for phase in phases])
     if waited > WAITED:
         found.append(f"this machine was too busy: the guest was kept waiting {waited:.0%} of the time")
+    stolen = max(phase["noise"]["host_stolen"] for phase in phases)
+    if stolen > STOLEN:
+        found.append(f"this machine is a guest itself, and did not get up to {stolen:.0%} of its processors' time")
     return found
 
 

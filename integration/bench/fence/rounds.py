@@ -84,10 +84,12 @@ def _of(
         begun, ended = (int(staged[f"ExecMain{what}TimestampMonotonic"]) / 1e6 for what in ("Start", "Exit"))
         begin, end, ran = begun - LEAD, ended + TAIL, ended - begun
     took, host_took = after.at - before.at, after.host_at - before.host_at
+    stolen = after.host_stolen - before.host_stolen
     noise = {
         "host_loadavg": os.getloadavg()[0],
         # Of two threads at most: the processor of the guest, and the one of its disk.
         "host_waited": (after.host_waited - before.host_waited) / host_took,
+        "host_stolen": stolen / (stolen + after.host_worked - before.host_worked or 1.0),
         "guest_cpu": (after.guest_busy - before.guest_busy) / took,
         "disk_busy": (after.disk_busy - before.disk_busy) / took,
     }
