@@ -16,7 +16,7 @@ from integration.bench.fence.picture import picture
 from integration.bench.fence.publish import markdown, replaced
 from integration.bench.fence.rounds import Phase, order
 from integration.bench.fence.stats import Entry, between, histogram_quantile, median, quantile, summary
-from integration.bench.fence.table import table
+from integration.bench.fence.table import others, table
 from integration.bench.fence.variants import HEADLINE, VARIANTS
 
 RATE = 50.0
@@ -174,6 +174,12 @@ def test_the_table_has_a_row_for_each_variant() -> None:
     assert {line.count("|") for line in (head, rule, *rows)} == {head.count("|")}
     assert rows[1] == "| B | plain | 50 | 50 | 50 | 50 | 50 | 1000/0/0 | 0, 0 | 10 | 1 |"
     assert [row.split()[1] for row in rows] == ["A", "B", "M", "C"]
+
+
+def test_the_table_of_others() -> None:
+    reads = {"p50_ms": 1.4, "p99_ms": 20.0, "worst_ms": 300.0}
+    text = others({"A": {"others": {}}, "B": {"others": {"reads": reads}}})
+    assert text.splitlines()[-1] == "| a third program's read |  | 1/20/300 |"
 
 
 def test_the_docs_get_the_result_between_their_markers() -> None:

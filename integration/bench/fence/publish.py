@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from integration.bench.fence.table import table
+from integration.bench.fence.table import others, table
 
 __all__ = ["markdown", "publish", "replaced"]
 
@@ -39,6 +39,7 @@ def markdown(result: Mapping[str, Any], titles: Mapping[str, str]) -> str:
         f"{max(stolen):.0%} of what it asked its own host for.",
         "",
         table(result["variants"], titles),
+        others(result["variants"]),
     ]
     if result["aims"]:
         lines += ["| aim | at most | reached | |", "|---|---|---|---|"]

@@ -1,13 +1,15 @@
-"""The variants of a run as a table of Markdown, for the docs. Pure."""
+"""The variants of a run as tables of Markdown, for the docs. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["table"]
+__all__ = ["others", "table"]
 
 _HEAD = "| | what | p50 | p99 | p99.9 | max | sync p99 | over 8/100/500 ms | harm s | staging s | etcd's p99 |"
+
+_PROGRAMS = {"puts": "a put into etcd", "reads": "a third program's read", "writes": "its write, synced"}
 
 
 def table(variants: Mapping[str, Mapping[str, Any]], titles: Mapping[str, str]) -> str:
@@ -20,4 +22,14 @@ def table(variants: Mapping[str, Mapping[str, Any]], titles: Mapping[str, str]) 
         staging = f"{row['staging_s']:.0f}" if "staging_s" in row else ""
         wal = "" if row["wal_fsync_p99_ms"] is None else f"{row['wal_fsync_p99_ms']:.0f}"
         rows.append("| " + " | ".join((name, titles.get(name, ""), *latencies, over, harm, staging, wal)) + " |")
+    return "\n".join(rows) + "\n"
+
+
+def others(variants: Mapping[str, Mapping[str, Any]]) -> str:
+    """What else was timed, a column for each variant: p50, p99 and the worst of all; milliseconds."""
+    rows = ["| p50/p99/max, ms | " + " | ".join(variants) + " |", "|---" * (len(variants) + 1) + "|"]
+    for name in dict.fromkeys(name for row in variants.values() for name in row["others"]):
+        found = (row["others"].get(name) for row in variants.values())
+        cells = ("" if t is None else f"{t['p50_ms']:.0f}/{t['p99_ms']:.0f}/{t['worst_ms']:.0f}" for t in found)
+        rows.append("| " + " | ".join((_PROGRAMS.get(name, name), *cells)) + " |")
     return "\n".join(rows) + "\n"
