@@ -51,11 +51,14 @@ IOSchedulingClass=best-effort
 IOSchedulingPriority=0
 StandardError=file:/run/bench/errors
 ExecStart={command}"""
-# Below everything else on the processor, in every variant: what is compared is the disk.
+# Below everything else on the processor, in every variant: what is compared is the disk. By its slice, which also turns
+# the controller on: without it the kernel shares the processor out by session (autogroups), whatever their niceness.
+SLICE = "osupdate.slice"
+_SLICE = "[Slice]\nCPUWeight=idle\n"
 _STAGE = f"""\
 Type=exec
+Slice={SLICE}
 RemainAfterExit=yes
-CPUSchedulingPolicy=idle
 IOAccounting=yes
 PrivateMounts=yes
 EnvironmentFile={HOME}/stage.env
@@ -113,6 +116,7 @@ class Bed:
             "puts",
             f"ExecStart={python} {HOME}/puts.py {ETCD_PORT} {HOME}/puts.bin {PUTS:g}",
         )
+        self.vm.write(f"{UNITS}/{SLICE}", _SLICE)
         self._unit(STAGE, "stages an update", _STAGE)
         self.vm.write(f"{HOME}/stage.env", "COMMITS=\n")
         self._program("clean.sh", timeout=CLEAN_TIMEOUT)
@@ -159,8 +163,7 @@ class Bed:
     @contextmanager
     def prepared(self, variant: Variant, commits: Sequence[str]) -> Iterator[None]:
         """Around a staging: everything that the variant sets beforehand."""
-        slice_ = "osupdate.slice" if variant.io_cost is not None else "system.slice"
-        drop_in = ["[Service]", f"Slice={slice_}", f"Nice={variant.nice}"]
+        drop_in = ["[Service]", f"Nice={variant.nice}"]
         if variant.io_class:
             drop_in += [f"IOSchedulingClass={variant.io_class}", f"IOSchedulingPriority={variant.io_priority}"]
         self.vm.write(f"{UNITS}/{STAGE}.d/10-variant.conf", "\n".join(drop_in) + "\n")

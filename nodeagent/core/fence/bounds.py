@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 __all__ = ["FAST", "FENCE_BOUNDS", "Bounds", "Idle", "careful", "floor_at", "opening"]
@@ -10,6 +11,7 @@ FAST = 0.002
 """Seconds, p99 of an fsync on the idle disk, below which the disk needs no help."""
 
 _AT_ONCE = 32 << 10  # bytes that may be written in the time of an idle fsync
+_REQUESTS = 3  # of that size, at most, that the disk does in that time
 _MARGIN = 1.1  # over what a deadline needs: the bytes that are left are an estimate
 _LATE = 0.5  # part of the time after which the floor rises, when nobody knows how much is left
 
@@ -25,6 +27,9 @@ class Bounds:
     more than ``floor`` in pieces of 32 KiB: below it an update takes longer and hurts no less."""
     first: float = 16e6
     """What it may write at first."""
+    most: float = math.inf
+    """What it may write at most, whatever the victim says: what a slow disk can do (``opening``). More brings nothing,
+    and lets the next burst of metadata in front of everybody."""
     blind: float = 16e6
     """What it may write at most while nobody knows how the victim fares."""
     ceiling: float = 256e6
@@ -81,8 +86,10 @@ def opening(bounds: Bounds, idle: Idle | None) -> Bounds:
     """
     if idle is None:
         return bounds
-    first = bounds.ceiling if idle.p99 < FAST else min(_AT_ONCE / idle.p50, bounds.ceiling)
-    return replace(bounds, first=max(first, bounds.floor))
+    if idle.p99 < FAST:
+        return replace(bounds, first=bounds.ceiling)
+    first = max(min(_AT_ONCE / idle.p50, bounds.ceiling), bounds.floor)
+    return replace(bounds, first=first, most=max(_REQUESTS * _AT_ONCE / idle.p50, first))
 
 
 def floor_at(bounds: Bounds, elapsed: float, left: float | None) -> float:

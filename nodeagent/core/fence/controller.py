@@ -160,7 +160,8 @@ def _calm(state: State, now: float, because: str, ladder: Sequence[Shape], bound
     else:
         near = known is not None and rate * _UP > known * _NEAR
         if for_now >= (patience if near else bounds.patience):
-            rate = rate * _UP if rate * _UP < bounds.ceiling else None
+            more = min(rate * _UP, max(bounds.most, rate))
+            rate = more if more < bounds.ceiling else None
         forget = known is not None and rate is not None and rate > known * _BEYOND
     if forget:
         known, patience = None, bounds.patience

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -170,20 +171,29 @@ def test_it_starts_shut() -> None:
 
 
 @pytest.mark.parametrize(
-    ("idle", "first"),
+    ("idle", "first", "most"),
     [
-        (None, 16e6),
-        (Idle(0.001, 0.0019), 256e6),
-        (Idle(0.001, 0.002), 32.768e6),
-        (Idle(0.004, 0.012), 8.192e6),
-        (Idle(0.008, 0.5), 4.096e6),
-        (Idle(0.01, 0.06), 4e6),
-        (Idle(5.0, 9.0), 4e6),
+        (None, 16e6, math.inf),
+        (Idle(0.001, 0.0019), 256e6, math.inf),
+        (Idle(0.001, 0.002), 32.768e6, 98.304e6),
+        (Idle(0.004, 0.012), 8.192e6, 24.576e6),
+        (Idle(0.008, 0.5), 4.096e6, 12.288e6),
+        (Idle(0.01, 0.06), 4e6, 9.8304e6),
+        (Idle(5.0, 9.0), 4e6, 4e6),
     ],
     ids=["nobody measured", "fast", "1 ms", "4 ms", "8 ms", "10 ms: the floor", "stuck"],
 )
-def test_it_opens_as_far_as_the_idle_disk_lets_it(idle: Idle | None, first: float) -> None:
-    assert opening(HOUR, idle) == replace(HOUR, first=pytest.approx(first))
+def test_it_opens_as_far_as_the_idle_disk_lets_it(idle: Idle | None, first: float, most: float) -> None:
+    assert opening(HOUR, idle) == replace(HOUR, first=pytest.approx(first), most=pytest.approx(most))
+
+
+def test_a_slow_disk_is_never_asked_for_more_than_it_can_do() -> None:
+    """However calm the victim is: but what is due is allowed (``test_what_is_due_is_allowed``)."""
+    bounds = opening(HOUR, Idle(0.008, 0.03))
+    moments = run(600, of(Strain.CALM), bounds=bounds)
+    assert moments[-1].limits.write_iops == 375
+    assert max(moment.limits.write_iops or math.inf for moment in moments) == 375
+    assert moments[-1].limits.shape == LADDER[1], "nor is its queue changed"
 
 
 def test_a_fast_disk_is_open_until_somebody_is_strained() -> None:
