@@ -33,7 +33,7 @@ def markdown(result: Mapping[str, Any], titles: Mapping[str, str]) -> str:
         + (": " + "; ".join(result["doubts"]) + "." if result["doubts"] else "."),
         "",
         f"{result['filesystem']}, kernel {result['kernel']}, {speed}; {load['bytes'] / 1e6:.0f} MB in {load['files']} "
-        f"files a staging; {1 + max(phase['round'] for phase in phases)} rounds. Load of the machine "
+        f"files a staging; {1 + max(phase['round'] for phase in phases)} round(s). Load of the machine "
         f"{min(loads):.1f} to {max(loads):.1f} on {result['processors']} processors; QEMU waited for one "
         f"{min(waited):.0%} to {max(waited):.0%} of the time, and the machine did not get {min(stolen):.0%} to "
         f"{max(stolen):.0%} of what it asked its own host for.",
