@@ -82,10 +82,13 @@ class HostFence:
             yield
             return
         teller = _Teller(tell, self._said)
+        lost = ""
         try:
             await _import()
         except ImportError as error:  # another release was installed under us, which a restart makes good
-            teller.once(f"not up, {error}", reason="FenceFailed")
+            lost = str(error)
+        if lost:
+            teller.once(f"not up, {lost}", reason="FenceFailed")
             yield
             return
         from nodeagent.host.fence.fence import fenced

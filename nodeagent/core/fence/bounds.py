@@ -29,7 +29,8 @@ class Bounds:
     """What it may write at first."""
     most: float = math.inf
     """What it may write at most, whatever the victim says: what a slow disk can do (``opening``). More brings nothing,
-    and lets the next burst of metadata in front of everybody."""
+    and lets the next burst of metadata in front of everybody. Not less than ``blind``: the disk may have been measured
+    in a bad moment, and what is too little here stays so for the whole update."""
     blind: float = 16e6
     """What it may write at most while nobody knows how the victim fares."""
     ceiling: float = 256e6
@@ -89,7 +90,7 @@ def opening(bounds: Bounds, idle: Idle | None) -> Bounds:
     if idle.p99 < FAST:
         return replace(bounds, first=bounds.ceiling)
     first = max(min(_AT_ONCE / idle.p50, bounds.ceiling), bounds.floor)
-    return replace(bounds, first=first, most=max(_REQUESTS * _AT_ONCE / idle.p50, first))
+    return replace(bounds, first=first, most=max(_REQUESTS * _AT_ONCE / idle.p50, first, bounds.blind))
 
 
 def floor_at(bounds: Bounds, elapsed: float, left: float | None) -> float:

@@ -18,7 +18,7 @@ __all__ = ["STALL", "Reading", "Source", "Strain", "of_etcd", "of_pressure", "of
 
 STALL = 0.1
 """Seconds. An entry that takes longer is one that etcd warns about, and what we count as harm."""
-STUCK = 0.5
+_STUCK = 0.5
 """Seconds. Half of the time after which etcd's members choose another leader."""
 _ETCD_STALL, _ETCD_STUCK = 0.128, 0.512  # the bounds of etcd's buckets above these
 
@@ -73,7 +73,7 @@ def of_probe(at: float, latencies: Sequence[float], waiting: float, aim: float) 
     taken = [*latencies, waiting] if waiting > aim else list(latencies)
     if not taken:
         return None
-    bounds = aim, STALL, STUCK
+    bounds = aim, STALL, _STUCK
     over = [sum(1 for seconds in taken if seconds > bound) for bound in bounds]
     return _reading(Source.PROBE, at, len(taken), bounds, over)
 
