@@ -128,6 +128,7 @@ VARIANTS = {
                 "bounds": {"floor": 8e6, "first": 8e6, "floor_iops": 240, "brake": 0.0, "patience": 1e6},
             },
         ),
+        replace(FENCED, name="C-early", title="the fence, idle class from the first instruction on", io_class="idle"),
         Variant("C-batched", "the fence, without per-object-fsync", nice=10, fence={"may_switch": True}),
         *(
             replace(OTHERS, name=f"cost{weight}", title=f"io.cost, weight {weight} to 1000", io_cost=weight)
