@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 from xml.etree import ElementTree
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from integration.bench.fence import report
+from integration.bench.fence import report, rounds
+from integration.bench.fence.bed import Bed
 from integration.bench.fence.picture import picture
 from integration.bench.fence.publish import markdown, replaced
 from integration.bench.fence.rounds import Phase, order
+from integration.bench.fence.source import Source
 from integration.bench.fence.stats import Entry, between, histogram_quantile, median, quantile, summary
 from integration.bench.fence.table import others, table
 from integration.bench.fence.variants import HEADLINE, VARIANTS
@@ -112,7 +115,7 @@ def test_a_phase_in_the_report() -> None:
 
 
 def test_others_on_the_disk_are_in_the_report() -> None:
-    made = Phase("B", 0, 0.0, 10.0, 9.0, 7, 3, (), ({}, {}), {"host_waited": 0.0})
+    made = Phase("B", 0, 0.0, 10.0, 9.0, 7, 3, (), ({}, {}), {"host_waited": 0.0, "host_stolen": 0.0})
     reads = steady(10, 0.02)
     found = report.of_phase(made, steady(10), RATE, {"reads": reads, "writes": []})
     assert found["others"]["reads"] == {"p50_ms": 20.0, "p99_ms": 20.0, "worst_ms": 20.0}
@@ -152,8 +155,7 @@ def test_a_run_that_shows_what_it_should() -> None:
     ("phases", "word"),
     [
         (run(bad=0.006), "contention"),
-        (run(waited=0.5), "busy"),
-        (run(stolen=0.2), "did not get up to 20%"),
+        (run(stolen=0.2), "C: this machine is a guest itself, and was not given 20%"),
         (run(idle=(0.005, 0.02)), "drifts"),
         ([phase("C", 0, steady(5), 5.0)], "without A and B"),
     ],
@@ -161,6 +163,39 @@ def test_a_run_that_shows_what_it_should() -> None:
 def test_a_run_that_proves_nothing_says_so(phases: list[report.Json], word: str) -> None:
     (doubt,) = report.doubts(phases, report.of_variants(phases))
     assert word in doubt
+
+
+def test_each_variant_that_was_disturbed_is_a_doubt() -> None:
+    phases = run(waited=0.5)
+    doubts = report.doubts(phases, report.of_variants(phases))
+    assert [doubt[:2] for doubt in doubts] == ["A:", "B:", "M:", "C:"]
+    assert all("kept waiting 50%" in doubt for doubt in doubts)
+
+
+def test_what_was_disturbed_counts_only_where_there_is_nothing_else() -> None:
+    phases = run(stolen=0.2)
+    counts = report.counted(phases)
+    assert [each for each in phases if each not in counts] == [phases[-1]]
+    assert report.doubts(counts, report.of_variants(counts)) == []
+    assert report.counted(phases[-4:]) == phases[-4:]
+
+
+def test_a_variant_is_measured_until_it_was_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rounds, "SETTLE", 0.0)
+    monkeypatch.setattr(rounds, "_phase", lambda _bed, _source, variant, number, _idle: (variant.name, number))
+    bed = cast("Bed", SimpleNamespace(clean=lambda: None))
+    heard: list[tuple[str, int]] = []
+
+    def quiet(phase: Any) -> bool:
+        heard.append(phase)
+        return phase not in {("B", 0), ("C", 1)} and phase[0] != "M"
+
+    rounds.run(bed, cast("Source", None), HEADLINE, 2, 4, 0.0, quiet)
+    numbers = {name: [number for each, number in heard if each == name] for name in "ABMC"}
+    assert numbers == {"A": [0, 1], "B": [0, 1, 2], "C": [0, 1, 2], "M": [0, 1, 2, 3]}
+    heard.clear()
+    rounds.run(bed, cast("Source", None), HEADLINE, 1, 0, 0.0, quiet)
+    assert len(heard) == 4
 
 
 def test_what_cannot_be_said_is_not_an_aim_kept() -> None:
@@ -195,6 +230,7 @@ def test_the_docs_get_the_result_between_their_markers() -> None:
         "processors": 2,
         "aims": report.aims("xfs", variants),
         "variants": variants,
+        "disturbed": [phases[-1]],
         "phases": [
             {**each, "noise": {"host_waited": 0.1, "host_stolen": 0.02, "host_loadavg": 1.0}} for each in phases
         ],
@@ -202,6 +238,8 @@ def test_the_docs_get_the_result_between_their_markers() -> None:
     said = markdown(result, {"C": "ours"})
     assert said.startswith("**Conclusive**.")
     assert "500 IOPS and 12 MB/s; 213 MB in 3000 files" in said
+    assert "2 round(s)." in said
+    assert "no time for the guest then: C of round 2." in said
     assert "| worst_ms | 100 | 8.0 | kept |" in said
     assert "| C | ours |" in said
     page = "a\n<!-- begin measured: x -->\nold\n<!-- end measured: x -->\nb\n"

@@ -70,16 +70,18 @@ def measure(args: argparse.Namespace) -> tuple[dict[str, Any], list[Entry]]:
         bed = Bed(vm, source, disk, innocent=args.innocent)
         bed.make()
 
-        def heard(phase: Phase) -> None:
+        def heard(phase: Phase) -> bool:
             phases.append(report.of_phase(phase, bed.entries(), RATE, bed.others()))
             say(_line(phases[-1]))
+            return report.quiet(phase.noise)
 
         with contextlib.suppress(KeyboardInterrupt):  # what was measured until then is reported
-            rounds.run(bed, source, variants, args.rounds, args.idle, heard)
+            rounds.run(bed, source, variants, args.rounds, args.most, args.idle, heard)
         entries = bed.entries()
         kernel = vm.run(["uname", "-r"]).stdout.strip()
-    by_variant = report.of_variants(phases)
-    doubts = report.doubts(phases, by_variant)
+    counted = report.counted(phases)
+    by_variant = report.of_variants(counted)
+    doubts = report.doubts(counted, by_variant)
     result: dict[str, Any] = {
         "schema": SCHEMA,
         "filesystem": args.filesystem,
@@ -91,7 +93,8 @@ def measure(args: argparse.Namespace) -> tuple[dict[str, Any], list[Entry]]:
         "doubts": doubts,
         "aims": report.aims(args.filesystem, by_variant) if "C" in by_variant and not doubts and not args.fast else {},
         "variants": by_variant,
-        "phases": phases,
+        "phases": counted,
+        "disturbed": [phase for phase in phases if phase not in counted],
     }
     return result, entries
 
@@ -115,6 +118,9 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="bench-fence", description="what staging costs etcd on the same disk")
     parser.add_argument("--filesystem", choices=("xfs", "ext4"), default="xfs")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument(
+        "--most", type=int, default=0, help="rounds at most, until as many as asked for had the machine for themselves"
+    )
     parser.add_argument("--variants", default=",".join(variant.name for variant in HEADLINE), help=", ".join(VARIANTS))
     parser.add_argument("--idle", type=float, default=20.0, help="seconds of an idle phase")
     parser.add_argument("--fast", action="store_true", help="a disk that is not slowed")

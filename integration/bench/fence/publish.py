@@ -28,15 +28,19 @@ def markdown(result: Mapping[str, Any], titles: Mapping[str, str]) -> str:
     waited = [phase["noise"]["host_waited"] for phase in phases]
     stolen = [phase["noise"]["host_stolen"] for phase in phases]
     loads = [phase["noise"]["host_loadavg"] for phase in phases]
+    rounds = sorted({row["rounds"] for row in result["variants"].values()})
+    times = f"{rounds[0]} to {rounds[-1]}" if len(rounds) > 1 else f"{rounds[0]}"
+    disturbed = ", ".join(f"{phase['variant']} of round {phase['round'] + 1}" for phase in result["disturbed"])
     lines = [
         f"**{result['verdict'].capitalize()}**"
         + (": " + "; ".join(result["doubts"]) + "." if result["doubts"] else "."),
         "",
         f"{result['filesystem']}, kernel {result['kernel']}, {speed}; {load['bytes'] / 1e6:.0f} MB in {load['files']} "
-        f"files a staging; {1 + max(phase['round'] for phase in phases)} round(s). Load of the machine "
+        f"files a staging; {times} round(s). Load of the machine "
         f"{min(loads):.1f} to {max(loads):.1f} on {result['processors']} processors; QEMU waited for one "
         f"{min(waited):.0%} to {max(waited):.0%} of the time, and the machine did not get {min(stolen):.0%} to "
-        f"{max(stolen):.0%} of what it asked its own host for.",
+        f"{max(stolen):.0%} of what it asked its own host for."
+        + (f" Left out, for it had no time for the guest then: {disturbed}." if disturbed else ""),
         "",
         table(result["variants"], titles),
         others(result["variants"]),

@@ -2,7 +2,8 @@
 
 All in milliseconds but staging and harm, which are seconds. A run in which staging was not seen to hurt proves nothing
 about a fence: it is *inconclusive*, with the reasons, whatever the fence's numbers are. So is one in which this
-machine had no time for the guest.
+machine had no time for the guest. A phase in which it had none does not count where the variant has others, whatever
+came of either.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 from integration.bench.fence.rounds import Phase
 from integration.bench.fence.stats import Entry, between, histogram_quantile, median, quantile, summary
 
-__all__ = ["AIMS", "aims", "doubts", "of_phase", "of_variants"]
+__all__ = ["AIMS", "aims", "counted", "doubts", "of_phase", "of_variants", "quiet"]
 
 CONTENTION = 3.0  # times the idle p99 that staging without a fence must cost, or nothing was shown
 DRIFT = 2.0  # between the idle phases of a run
@@ -69,8 +70,19 @@ def of_phase(
     }
 
 
+def quiet(noise: Mapping[str, float]) -> bool:
+    """Whether this machine had time for the guest."""
+    return noise["host_waited"] <= WAITED and noise["host_stolen"] <= STOLEN
+
+
+def counted(phases: Sequence[Json]) -> list[Json]:
+    """Those that were quiet; of a variant that was never measured in quiet, all."""
+    measured = {phase["variant"] for phase in phases if quiet(phase["noise"])}
+    return [phase for phase in phases if quiet(phase["noise"]) or phase["variant"] not in measured]
+
+
 def of_variants(phases: Sequence[Json]) -> dict[str, Json]:
-    """Medians over the rounds, sums of counts, and the worst of all; ratios are to the same round's others."""
+    """Medians over the rounds, sums of counts, and the worst of all; ratios are of medians."""
     found: dict[str, Json] = {}
     for name in dict.fromkeys(phase["variant"] for phase in phases):
         mine = [phase for phase in phases if phase["variant"] == name]
@@ -108,12 +120,13 @@ def doubts(phases: Sequence[Json], variants: Mapping[str, Json]) -> list[str]:
     idle = variants["A"]["p99_ms_of_rounds"]
     if max(idle) > DRIFT * min(idle):
         found.append(f"the idle disk drifts: its p99 is between {min(idle):g} and {max(idle):g} ms")
-    waited = median([phase["noise"]["host_waited"] for phase in phases])
-    if waited > WAITED:
-        found.append(f"this machine was too busy: the guest was kept waiting {waited:.0%} of the time")
-    stolen = max(phase["noise"]["host_stolen"] for phase in phases)
-    if stolen > STOLEN:
-        found.append(f"this machine is a guest itself, and did not get up to {stolen:.0%} of its processors' time")
+    for name in variants:
+        noises = [phase["noise"] for phase in phases if phase["variant"] == name]
+        waited, stolen = (max(noise[key] for noise in noises) for key in ("host_waited", "host_stolen"))
+        if waited > WAITED:
+            found.append(f"{name}: this machine was too busy: the guest was kept waiting {waited:.0%} of the time")
+        if stolen > STOLEN:
+            found.append(f"{name}: this machine is a guest itself, and was not given {stolen:.0%} of what it asked for")
     return found
 
 
@@ -159,11 +172,11 @@ def _others(phases: Sequence[Json]) -> Json:
 
 
 def _ratio(phases: Sequence[Json], mine: Sequence[Json], other: str, key: str) -> float | None:
-    """Median over the rounds of ours to the other's."""
-    theirs = {phase["round"]: phase[key] for phase in phases if phase["variant"] == other}
-    pairs = [(phase[key], theirs.get(phase["round"])) for phase in mine]
-    ratios = [own / base for own, base in pairs if own is not None and base]
-    return round(median(ratios), 2) if ratios else None
+    """Of our median to the other's."""
+    theirs = [phase[key] for phase in phases if phase["variant"] == other]
+    if not theirs or None in theirs or None in (ours := [phase[key] for phase in mine]):
+        return None
+    return round(median(ours) / median(theirs), 2)
 
 
 def _buckets(counters: Mapping[str, float], name: str) -> dict[float, float]:

@@ -46,14 +46,23 @@ def order(variants: Sequence[Variant], number: int) -> list[Variant]:
 
 
 def run(
-    bed: Bed, source: Source, variants: Sequence[Variant], rounds: int, idle: float, done: Callable[[Phase], None]
+    bed: Bed,
+    source: Source,
+    variants: Sequence[Variant],
+    rounds: int,
+    most: int,
+    idle: float,
+    done: Callable[[Phase], bool],
 ) -> None:
-    """``idle``: seconds of a phase in which nothing is staged; ``done`` hears of each phase."""
-    for number in range(rounds):
+    """``idle``: seconds of a phase in which nothing is staged; ``done`` hears of each phase, and says whether it
+    counts. Until each variant has as many that do as there are ``rounds``, but no more than ``most`` of each."""
+    wanted = dict.fromkeys((variant.name for variant in variants), rounds)
+    for number in range(max(rounds, most)):
         for variant in order(variants, number):
-            bed.clean()
-            time.sleep(SETTLE)
-            done(_phase(bed, source, variant, number, idle))
+            if wanted[variant.name]:
+                bed.clean()
+                time.sleep(SETTLE)
+                wanted[variant.name] -= done(_phase(bed, source, variant, number, idle))
 
 
 def _phase(bed: Bed, source: Source, variant: Variant, number: int, idle: float) -> Phase:
