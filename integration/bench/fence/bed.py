@@ -183,6 +183,8 @@ class Bed:
             self._program(
                 "queue.sh", "set", str(shape.max_sectors_kb), str(shape.depth or "-"), shape.scheduler or "-", wbt
             )
+        if variant.dirty is not None:
+            self._program("dirty.sh", str(variant.dirty), "1")
         if variant.io_cost is not None and self._disk is not None:
             limits = [str(self._disk.iops), str(self._disk.bytes_per_second)]
             self._program("iocost.sh", "on", str(variant.io_cost), *limits)
@@ -191,6 +193,8 @@ class Bed:
         finally:
             if variant.io_cost is not None:
                 self._program("iocost.sh", "off")
+            if variant.dirty is not None:
+                self._program("dirty.sh", "0", "0")
             if shape is not None:
                 self._program("queue.sh", "restore")
             if variant.realtime_victims:

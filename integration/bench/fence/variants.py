@@ -36,6 +36,7 @@ class Variant:
     write_iops: int | None = None
     write_bps: int | None = None
     memory_high: int | None = None  # bytes
+    dirty: int | None = None  # bytes of the whole disk that may wait in memory to be written
     io_cost: int | None = None  # io.weight of the update, where the victims have 1000
     fence: Mapping[str, Any] | None = None
     """What is other than the defaults of ``nodeagent.host.fence.fence.Terms``; ``bounds`` by name."""
@@ -109,6 +110,16 @@ VARIANTS = {
             write_iops=160,
             memory_high=256 << 20,
         ),
+        replace(_SHAPED, name="Q-dirty", title="the shaped queue, 2 MiB may be dirty", dirty=2 << 20),
+        replace(
+            _CAPPED,
+            name="Q240-dirty",
+            title="the shaped queue, 240 writes/s, 2 MiB may be dirty",
+            write_iops=240,
+            dirty=2 << 20,
+        ),
+        Variant("dirty", "2 MiB may be dirty, per-object-fsync", object_fsync=True, dirty=2 << 20),
+        replace(FENCED, name="C-dirty", title="the fence, 2 MiB may be dirty", dirty=2 << 20),
         Variant("C-default", "the fence, with the scheduler as it is", nice=10, object_fsync=True, fence={}),
         Variant(
             "C-free",
