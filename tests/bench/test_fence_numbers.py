@@ -109,6 +109,7 @@ def phase(
 def test_a_phase_in_the_report() -> None:
     found = phase("B", 0, [*steady(10), *stall(10.0, 1.0)], 9.5)
     assert (found["harm_s"], found["worst_ms"], found["p50_ms"], found["staging_s"]) == (0.9, 1000.0, 5.0, 9.5)
+    assert found["late_ms"] == {10: 1000.0}
     assert found["etcd"]["leader_changes_seen"] == 2
     assert found["etcd"]["wal_fsync_p99_ms"] == 1.0
     assert found["etcd"]["backend_commit_p99_ms"] is None

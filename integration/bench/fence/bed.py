@@ -218,6 +218,10 @@ class Bed:
         """What the fence of the last staging did, as guest/fenced.py noted it."""
         return [json.loads(line) for line in self.vm.read_text(f"{HOME}/fence.log").splitlines()]
 
+    def steps(self) -> list[float]:
+        """When each commit of the last staging was there; seconds of the guest's clock."""
+        return [float(line) for line in self.vm.read_text(f"{HOME}/steps").splitlines()]
+
     # What was measured
 
     def entries(self) -> list[Entry]:

@@ -14,9 +14,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from integration.bench.fence.rounds import Phase
-from integration.bench.fence.stats import Entry, between, histogram_quantile, median, quantile, summary
+from integration.bench.fence.stats import HARMFUL, Entry, between, histogram_quantile, median, quantile, summary
 
-__all__ = ["AIMS", "aims", "counted", "doubts", "of_phase", "of_variants", "quiet"]
+__all__ = ["AIMS", "aims", "counted", "doubts", "late", "of_phase", "of_variants", "quiet"]
 
 CONTENTION = 3.0  # times the idle p99 that staging without a fence must cost, or nothing was shown
 DRIFT = 2.0  # between the idle phases of a run
@@ -63,11 +63,23 @@ def of_phase(
         "sync_p99_ms": _ms(found.sync_p99),
         "over_ms": dict(found.over),
         "harm_s": round(found.harm, 3),
+        "steps_s": [round(at - phase.begin, 1) for at in phase.steps],
+        "late_ms": late(between(entries, phase.begin, phase.end), phase.begin),
         "etcd": {**etcd, **counts},
         "others": {name: _three(between(some, phase.begin, phase.end)) for name, some in (others or {}).items()},
         "fence": list(phase.fence),
         "noise": {name: round(value, 3) for name, value in phase.noise.items()},
     }
+
+
+def late(entries: Sequence[Entry], begin: float) -> dict[int, float]:
+    """The worst of each second, counted from ``begin``, in which an entry took harmfully long."""
+    found: dict[int, float] = {}
+    for entry in entries:
+        if entry.latency > HARMFUL:
+            second = int(entry.due - begin)
+            found[second] = max(found.get(second, 0.0), round(entry.latency * 1000, 1))
+    return found
 
 
 def quiet(noise: Mapping[str, float]) -> bool:

@@ -34,6 +34,7 @@ class Phase:
     fence: Sequence[Mapping[str, Any]]  # what it did, if there was one
     etcd: tuple[Mapping[str, float], Mapping[str, float]]  # its counters before and after
     noise: Mapping[str, float]
+    steps: Sequence[float] = ()  # when each commit was there
 
 
 def order(variants: Sequence[Variant], number: int) -> list[Variant]:
@@ -77,7 +78,8 @@ def _phase(bed: Bed, source: Source, variant: Variant, number: int, idle: float)
         time.sleep(ASKED)
         staged = bed.stage(variant.fence, TAIL)
         after = bed.mark()
-    return _of(variant, number, before, after, staged, bed.fence_log() if variant.fence is not None else ())
+    log = bed.fence_log() if variant.fence is not None else ()
+    return _of(variant, number, before, after, staged, log, bed.steps())
 
 
 def _of(
@@ -87,6 +89,7 @@ def _of(
     after: Mark,
     staged: Mapping[str, str],
     fence: Sequence[Mapping[str, Any]],
+    steps: Sequence[float] = (),
 ) -> Phase:
     begin, end, ran = before.at + ASKED, after.at - ASKED, None
     if staged:
@@ -104,4 +107,4 @@ def _of(
     }
     written, writes = (int(staged.get(f"IOWrite{what}", 0)) for what in ("Bytes", "Operations"))
     etcd = (before.etcd, after.etcd)
-    return Phase(variant.name, number, begin, end, ran, written, writes, fence, etcd, noise)
+    return Phase(variant.name, number, begin, end, ran, written, writes, fence, etcd, noise, steps)
