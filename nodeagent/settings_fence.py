@@ -50,6 +50,10 @@ class FenceSettings(Struct, frozen=True, forbid_unknown_fields=True):
     before an update, with a copy of the repository's configuration mounted over it; the file itself stays as it is.
     True: on a slow disk it took more off etcd than any cap did.
 
+    ``bound_dirty_pages``: whether little of what is written to the disk may wait in memory meanwhile, on ext4 on a disk
+    that was measured and is slow: there a fsync of etcd waits for the data of others. True: it took a stall of four
+    seconds to a quarter of one. Others who write there wait for the disk, too.
+
     ``memory_high``: MiB of memory above which the unit is made to wait for its own writes (MemoryHigh=); 0: as it is.
     0: it was not seen to help; less than 256 slows rpm-ostreed itself down.
 
@@ -75,6 +79,7 @@ class FenceSettings(Struct, frozen=True, forbid_unknown_fields=True):
     deadline: Annotated[float, Meta(ge=60, le=86400)] = 1800
     may_switch_scheduler: bool = False
     per_object_fsync: bool = True
+    bound_dirty_pages: bool = True
     memory_high: Annotated[int, Meta(ge=0, le=1048576)] = 0
     cpu_weight: Weight = 0
     probe_directory: OptionalPath = ""

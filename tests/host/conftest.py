@@ -1,4 +1,4 @@
-"""A private bus for each test that asks for one."""
+"""A private bus, or a loop device, for each test that asks for one."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from nodeagent.host.bus import Bus
+from nodeagent.host.queue import SysfsQueue
 
 CONFIG = """<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-Bus Bus Configuration 1.0//EN"
  "http://www.freedesktop.org/standards/dbus/1.0/busconfig.dtd">
@@ -95,3 +96,24 @@ def _open_files() -> list[str]:
         except OSError:
             continue
     return links
+
+
+@pytest.fixture
+def loop_device(tmp_path: Path) -> Iterator[str]:
+    """Its number. Of a loop device of our own: a queue that nobody else is behind."""
+    if os.geteuid() != 0 or not Path("/dev/loop-control").exists() or shutil.which("losetup") is None:
+        pytest.skip("needs root, losetup and loop devices")
+    image = tmp_path / "disk.img"
+    image.write_bytes(bytes(1 << 20))
+    made = subprocess.run(["losetup", "--find", "--show", str(image)], capture_output=True, text=True, timeout=20)
+    if made.returncode != 0:
+        pytest.skip(f"no loop device to be had: {made.stderr}")
+    device = made.stdout.strip()
+    number = Path(f"/sys/block/{Path(device).name}/dev").read_text().strip()
+    fresh = SysfsQueue(number)
+    try:
+        for name, value in (("scheduler", "none"), ("nr_requests", "99"), ("nr_requests", "128")):
+            fresh.write(name, value)  # whoever had the device before, also if that was a test that failed
+        yield number
+    finally:
+        subprocess.run(["losetup", "--detach", device], check=True, timeout=20)

@@ -6,9 +6,8 @@ import asyncio
 import errno
 import json
 import os
-import shutil
 import subprocess
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -262,27 +261,6 @@ def depth_of(number: str) -> int | None:
     script = f"mount -t debugfs none /mnt && sed -n '/^bitmap_tags/,/depth/s/^depth=//p' /mnt/block/{name}/hctx0/tags"
     done = subprocess.run(["unshare", "-m", "sh", "-c", script], capture_output=True, text=True, timeout=20)
     return int(done.stdout) if done.returncode == 0 and done.stdout.strip() else None
-
-
-@pytest.fixture
-def loop_device(tmp_path: Path) -> Iterator[str]:
-    """Its number. Of a loop device of our own: a queue that nobody else is behind."""
-    if os.geteuid() != 0 or not Path("/dev/loop-control").exists() or shutil.which("losetup") is None:
-        pytest.skip("needs root, losetup and loop devices")
-    image = tmp_path / "disk.img"
-    image.write_bytes(bytes(1 << 20))
-    made = subprocess.run(["losetup", "--find", "--show", str(image)], capture_output=True, text=True, timeout=20)
-    if made.returncode != 0:
-        pytest.skip(f"no loop device to be had: {made.stderr}")
-    device = made.stdout.strip()
-    number = Path(f"/sys/block/{Path(device).name}/dev").read_text().strip()
-    fresh = SysfsQueue(number)
-    try:
-        for name, value in (("scheduler", "none"), ("nr_requests", "99"), ("nr_requests", "128")):
-            fresh.write(name, value)  # whoever had the device before, also if that was a test that failed
-        yield number
-    finally:
-        subprocess.run(["losetup", "--detach", device], check=True, timeout=20)
 
 
 async def test_a_real_queue(loop_device: str, tmp_path: Path) -> None:

@@ -47,7 +47,8 @@ UNFENCED = Variant("B", "unfenced")
 OTHERS = Variant(
     "M", "Nice 10, best-effort 6, per-object-fsync", nice=10, io_class="best-effort", io_priority=6, object_fsync=True
 )
-FENCED = Variant("C", "the fence, may switch the scheduler", nice=10, object_fsync=True, fence={"may_switch": True})
+_OURS = {"may_switch": True, "bound_dirty": True}
+FENCED = Variant("C", "the fence, may switch the scheduler", nice=10, object_fsync=True, fence=_OURS)
 HEADLINE = (IDLE, UNFENCED, OTHERS, FENCED)
 
 _TIGHT = QueueShape(32, 1, "mq-deadline", no_wbt=True)
@@ -120,13 +121,13 @@ VARIANTS = {
         ),
         Variant("dirty", "2 MiB may be dirty, per-object-fsync", object_fsync=True, dirty=2 << 20),
         replace(FENCED, name="C-dirty", title="the fence, 2 MiB may be dirty", dirty=2 << 20),
-        Variant("C-default", "the fence, with the scheduler as it is", nice=10, object_fsync=True, fence={}),
+        replace(FENCED, name="C-default", title="the fence, with the scheduler as it is", fence={"bound_dirty": True}),
         Variant(
             "C-free",
             "the fence, without the brake",
             nice=10,
             object_fsync=True,
-            fence={"may_switch": True, "bounds": {"brake": 0.0}},
+            fence={**_OURS, "bounds": {"brake": 0.0}},
         ),
         Variant(
             "C-still",
@@ -135,12 +136,13 @@ VARIANTS = {
             object_fsync=True,
             # Strained or calm: the rate is at its floor, and a calm of that length does not come.
             fence={
-                "may_switch": True,
+                **_OURS,
                 "bounds": {"floor": 8e6, "first": 8e6, "floor_iops": 240, "brake": 0.0, "patience": 1e6},
             },
         ),
         replace(FENCED, name="C-early", title="the fence, idle class from the first instruction on", io_class="idle"),
-        Variant("C-batched", "the fence, without per-object-fsync", nice=10, fence={"may_switch": True}),
+        Variant("C-batched", "the fence, without per-object-fsync", nice=10, fence=_OURS),
+        replace(FENCED, name="C-lax", title="the fence, dirty pages as they come", fence={"may_switch": True}),
         *(
             replace(OTHERS, name=f"cost{weight}", title=f"io.cost, weight {weight} to 1000", io_cost=weight)
             for weight in (20, 100)

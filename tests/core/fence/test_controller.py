@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from nodeagent.core.fence.bounds import Bounds, Idle, floor_at, opening
+from nodeagent.core.fence.bounds import Bounds, Idle, floor_at, may_be_dirty, opening
 from nodeagent.core.fence.controller import BRAKE, Limits, State, Why, begin, step
 from nodeagent.core.fence.shape import Shape
 from nodeagent.core.fence.signals import Reading, Source, Strain
@@ -185,6 +185,12 @@ def test_it_starts_shut() -> None:
 )
 def test_it_opens_as_far_as_the_idle_disk_lets_it(idle: Idle | None, first: float, most: float) -> None:
     assert opening(HOUR, idle) == replace(HOUR, first=pytest.approx(first), most=pytest.approx(most))
+
+
+def test_dirty_pages_are_bounded_only_where_it_helps() -> None:
+    slow, fast = Idle(0.004, 0.012), Idle(0.0005, 0.0019)
+    assert may_be_dirty("ext4", slow) == 2 << 20
+    assert [may_be_dirty("ext4", fast), may_be_dirty("ext4", None), may_be_dirty("xfs", slow)] == [None] * 3
 
 
 def test_a_slow_disk_is_never_asked_for_more_than_it_can_do() -> None:
