@@ -43,7 +43,9 @@ _SCALARS = ("MemoryHigh", "CPUWeight")
 _SIGNATURES = {**dict.fromkeys(_LISTS, "a(st)"), **dict.fromkeys(_SCALARS, "t")}
 
 _AGREES_WITHIN = 3.0  # seconds
+_JOB_WITHIN = 5.0  # seconds that a start or a stop of the unit is waited for before it can be thawed
 _LOOK = 0.05
+_BUSY = "org.freedesktop.systemd1.UnitBusy"
 _INACTIVE = ("org.freedesktop.systemd1.UnitInactive", "org.freedesktop.systemd1.NoSuchUnit")
 
 _NO_LIMIT = 2**64 - 1
@@ -92,13 +94,31 @@ class UnitIo:
         values = {"MemoryHigh": memory_high, "CPUWeight": cpu_weight}
         await self._set({name: value for name, value in values.items() if value is not None})
 
-    async def freeze(self) -> None:
-        """Its tasks stop at their next return from the kernel. Nothing happens if it does not run. The bus name that it
-        may own is silent meanwhile."""
-        await self._freezer("FreezeUnit")
+    async def freeze(self) -> bool:
+        """Its tasks stop at their next return from the kernel. The bus name that it may own is silent meanwhile. False
+        if that cannot be just now: it does not run, or a job of it is under way."""
+        try:
+            await self._call("FreezeUnit", "s", (self._unit,))
+        except BusFault as error:
+            if error.bus_error not in (*_INACTIVE, _BUSY):
+                raise
+            return False
+        return True
 
     async def thaw(self) -> None:
-        await self._freezer("ThawUnit")
+        """Nothing happens if it does not run. A job of it is waited for, for some seconds."""
+        until = asyncio.get_running_loop().time() + _JOB_WITHIN
+        while True:
+            try:
+                await self._call("ThawUnit", "s", (self._unit,))
+            except BusFault as error:
+                if error.bus_error in _INACTIVE:
+                    return
+                if error.bus_error != _BUSY or asyncio.get_running_loop().time() >= until:
+                    raise
+                await asyncio.sleep(_LOOK)
+            else:
+                return
 
     async def end(self) -> None:
         """As it was found, and thawed; nothing happens without a ``begin``. The note stays if that failed."""
@@ -159,13 +179,6 @@ class UnitIo:
         (path,) = await self._call("LoadUnit", "s", (self._unit,))
         kind = self._unit.rpartition(".")[2].capitalize()
         return await self._bus.get(_NAME, path, f"{_NAME}.{kind}", name)
-
-    async def _freezer(self, member: str) -> None:
-        try:
-            await self._call(member, "s", (self._unit,))
-        except BusFault as error:
-            if error.bus_error not in _INACTIVE:
-                raise
 
     async def _call(self, member: str, signature: str, body: Sequence[Any]) -> list[Any]:
         return await self._bus.call(_NAME, _PATH, _MANAGER, member, signature, body)

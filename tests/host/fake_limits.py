@@ -31,6 +31,8 @@ class Manager(FakePeer):
         self.lists: dict[str, dict[str, int]] = {name: {} for name in KEYS}
         self.scalars = {"MemoryHigh": INFINITY, "CPUWeight": INFINITY}
         self.frozen = False
+        self.jobs = 0
+        """How often it is said that one is under way."""
         self.sent: list[tuple[str, bool, list[Any]]] = []
         self.signatures: set[tuple[str, str]] = set()
         self.on("LoadUnit", lambda m: ("o", ("/org/freedesktop/systemd1/unit/it",)))
@@ -82,6 +84,9 @@ class Manager(FakePeer):
         (self.cgroup / "io.max").write_text("".join(line + "\n" for line in lines))
 
     def _freeze(self, frozen: bool) -> Any:
+        if self.jobs:
+            self.jobs -= 1
+            raise DBusFault("org.freedesktop.systemd1.UnitBusy", "Unit has a pending job")
         if not self.running:
             raise DBusFault("org.freedesktop.systemd1.UnitInactive", "Unit is not active")
         self.frozen = frozen

@@ -111,6 +111,28 @@ async def test_a_unit_that_does_not_run(bus: Bus, manager: Manager, undo: FileUn
     assert manager.lists["IOWriteIOPSMax"] == {}
 
 
+async def test_a_job_of_the_unit_is_waited_for(
+    bus: Bus, manager: Manager, undo: FileUndo, cgroups: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As systemd starts it, nobody can freeze it; and what is frozen must be thawed however long that takes."""
+    unit = UnitIo(bus, undo, UNIT, cgroups)
+    await unit.begin()
+    manager.jobs = 1
+    assert not await unit.freeze()
+    assert not manager.frozen
+    assert await unit.freeze()
+    manager.jobs = 3
+    await unit.end()
+    assert not manager.frozen
+    monkeypatch.setattr(iolimits, "_JOB_WITHIN", 0.1)
+    await unit.begin()
+    manager.jobs = 1_000_000
+    with pytest.raises(AgentError, match="pending job"):
+        await unit.end()
+    manager.jobs = 0
+    assert await recover(bus, undo, cgroups) == [UNIT]
+
+
 async def test_a_limit_that_the_kernel_does_not_hold(
     bus: Bus, manager: Manager, undo: FileUndo, cgroups: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -139,15 +139,22 @@ class Hands:
 
     async def brake(self, brake: Brake) -> None:
         """One turn of it: frozen, then thawed."""
-        if self._braking:
-            self._braking = await self._tried(self._unit.freeze())
-            try:
-                await asyncio.sleep(brake.frozen)
-            finally:
+        frozen = self._braking and await self._freeze()
+        try:
+            await asyncio.sleep(brake.frozen)
+        finally:
+            if frozen:
                 await self._tried(self._unit.thaw())
-            await asyncio.sleep(brake.thawed)
-        else:
-            await asyncio.sleep(brake.frozen + brake.thawed)
+        await asyncio.sleep(brake.thawed)
+
+    async def _freeze(self) -> bool:
+        """Whether it may be frozen now, and is to be thawed."""
+        try:
+            return await self._unit.freeze()
+        except AgentError as error:  # also one that came too late to know
+            self._miss(error.message)
+            self._braking = False
+            return True
 
     async def writing(self) -> float | None:
         """Bytes a second that the unit wrote to the limited disks since the last question; None if nobody knows."""

@@ -14,6 +14,7 @@ import pytest
 
 from nodeagent.core.disks import BlockNode, DeviceNumber, Disks
 from nodeagent.core.fence.bounds import Bounds, Idle
+from nodeagent.core.fence.controller import Brake
 from nodeagent.core.fence.view import FenceView
 from nodeagent.core.histogram import WAL_FSYNC
 from nodeagent.errors import Retryable, Terminal
@@ -22,7 +23,7 @@ from nodeagent.host.bus import Bus
 from nodeagent.host.fence import fence as module
 from nodeagent.host.fence import hearing
 from nodeagent.host.fence.fence import Fence, Terms, fenced
-from nodeagent.host.fence.hands import Reach, recover
+from nodeagent.host.fence.hands import Hands, Reach, recover
 from nodeagent.host.fence.priorities import IDLE, REALTIME
 from nodeagent.host.fence.victim import Victim
 from nodeagent.host.queue import Queue
@@ -194,6 +195,22 @@ async def test_after_the_deadline_as_much_may_be_dirty_as_before(host: Host) -> 
         assert "strict_limit" in host.touched()
         await host.until(fence, lambda view: view.reason == "deadline")
         assert host.touched().keys() <= {"priorities", "notes"}
+    assert host.touched() == {}
+
+
+async def test_an_updater_that_is_just_starting_is_frozen_later(host: Host) -> None:
+    hands = Hands(host.bus, host.undo, UNIT, host.disks, lambda: [VICTIM], host.reach)
+    await hands.begin(object_fsync=False, memory_high=None, cpu_weight=None)
+    host.manager.jobs = 1
+    await hands.brake(Brake(frozen=0.0, thawed=0.0))
+    assert (host.manager.jobs, host.manager.frozen, hands.missing) == (0, False, [])
+    braking = asyncio.create_task(hands.brake(Brake(frozen=0.5, thawed=0.0)))
+    async with asyncio.timeout(20):
+        while not host.manager.frozen:
+            await asyncio.sleep(0.01)
+        await braking
+    assert not host.manager.frozen
+    assert await hands.restore() == []
     assert host.touched() == {}
 
 
