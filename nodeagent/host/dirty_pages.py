@@ -1,9 +1,9 @@
 """How much that was written to a disk may wait in memory (``/sys/class/bdi/DISK``): bounded, and put back.
 
 A commit of ext4's journal waits for the data of each file that it allocated blocks for (ordered mode), and each fsync
-of etcd is such a commit. What rpm-ostree wrote and did not sync yet, a kernel and its initramfs at worst, stops etcd
-for as long as the disk takes for it; a cap makes that longer. With the bound whoever writes waits instead, a little at
-a time. It concerns everybody who writes to that disk.
+of etcd is such a commit. So what rpm-ostree wrote and did not sync yet stops etcd for as long as the disk takes for it,
+and a cap makes that longer. With the bound whoever writes waits instead, a little at a time. It concerns everybody who
+writes to that disk.
 
 ``max_bytes``, ``max_ratio_fine`` and ``strict_limit`` are there since Linux 6.2 (Documentation/ABI/testing/
 sysfs-class-bdi). A bound in bytes is kept as millionths of what may be dirty at all, so those are noted and put back.
