@@ -51,8 +51,9 @@ class FenceSettings(Struct, frozen=True, forbid_unknown_fields=True):
     True: on a slow disk it took more off etcd than any cap did.
 
     ``bound_dirty_pages``: whether little of what is written to the disk may wait in memory meanwhile, on ext4 on a disk
-    that was measured and is slow: there a fsync of etcd waits for the data of others. True: it took a stall of four
-    seconds to a quarter of one. Others who write there wait for the disk, too.
+    that was measured and is slow: there an fsync of etcd waits for the data of others, and with the bound a stall of
+    four seconds became one of a quarter. False: everybody who writes there waits for the disk then, and what that
+    costs them was not measured.
 
     ``memory_high``: MiB of memory above which the unit is made to wait for its own writes (MemoryHigh=); 0: as it is.
     0: it was not seen to help; less than 256 slows rpm-ostreed itself down.
@@ -79,7 +80,7 @@ class FenceSettings(Struct, frozen=True, forbid_unknown_fields=True):
     deadline: Annotated[float, Meta(ge=60, le=86400)] = 1800
     may_switch_scheduler: bool = False
     per_object_fsync: bool = True
-    bound_dirty_pages: bool = True
+    bound_dirty_pages: bool = False
     memory_high: Annotated[int, Meta(ge=0, le=1048576)] = 0
     cpu_weight: Weight = 0
     probe_directory: OptionalPath = ""

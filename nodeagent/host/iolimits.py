@@ -125,7 +125,13 @@ class UnitIo:
         note = (await self._undo.load()).get(self._key)
         if note is None:
             return
-        await self.thaw()
+        try:
+            await self.thaw()
+        finally:  # a job that hangs keeps a unit from being thawed, and is no reason to leave its limits
+            await self._unlimit(note)
+        await self._undo.clear(self._key)
+
+    async def _unlimit(self, note: str) -> None:
         found = self._read_note(note)
         now = {name: await self._get(name) for name in found}
         changed = {name: value for name, value in found.items() if now[name] != value}
@@ -136,7 +142,6 @@ class UnitIo:
             if held is not None:
                 message = f"{self._unit}: the kernel still limits its writes ({held})"
                 raise Retryable(message, reason="LimitsNotReset")
-        await self._undo.clear(self._key)
 
     def _read_note(self, note: str) -> Mapping[str, Any]:
         try:

@@ -126,9 +126,11 @@ async def test_a_job_of_the_unit_is_waited_for(
     assert not manager.frozen
     monkeypatch.setattr(iolimits, "_JOB_WITHIN", 0.1)
     await unit.begin()
+    await unit.hold([DISK], None, 120)
     manager.jobs = 1_000_000
     with pytest.raises(AgentError, match="pending job"):
         await unit.end()
+    assert manager.lists["IOWriteIOPSMax"] == {}, "its limits go all the same"
     manager.jobs = 0
     assert await recover(bus, undo, cgroups) == [UNIT]
 

@@ -48,7 +48,7 @@ OTHERS = Variant(
     "M", "Nice 10, best-effort 6, per-object-fsync", nice=10, io_class="best-effort", io_priority=6, object_fsync=True
 )
 _OURS = {"may_switch": True, "bound_dirty": True}
-FENCED = Variant("C", "the fence, may switch the scheduler", nice=10, object_fsync=True, fence=_OURS)
+FENCED = Variant("C", "the fence, all of the disk's allowed", nice=10, object_fsync=True, fence=_OURS)
 HEADLINE = (IDLE, UNFENCED, OTHERS, FENCED)
 
 _TIGHT = QueueShape(32, 1, "mq-deadline", no_wbt=True)
@@ -121,7 +121,7 @@ VARIANTS = {
         ),
         Variant("dirty", "2 MiB may be dirty, per-object-fsync", object_fsync=True, dirty=2 << 20),
         replace(FENCED, name="C-dirty", title="the fence, 2 MiB may be dirty", dirty=2 << 20),
-        replace(FENCED, name="C-default", title="the fence, with the scheduler as it is", fence={"bound_dirty": True}),
+        replace(FENCED, name="C-default", title="the fence as it comes, nothing of the disk's allowed", fence={}),
         Variant(
             "C-free",
             "the fence, without the brake",

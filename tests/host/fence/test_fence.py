@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -34,6 +35,7 @@ from tests.host.fake_limits import CGROUP, DISK, OTHER, UNIT, Manager
 QUEUE = {"max_sectors_kb": "1280", "scheduler": "none [mq-deadline]", "nr_requests": "256", "logical_block_size": "512"}
 BDI = {"max_ratio_fine": "1000000", "max_bytes": "4246286336", "strict_limit": "0"}
 QUICK = Bounds(interval=0.01, settle=0.02, patience=0.05, stale=2.0)
+GROUND = module._ground  # before it is replaced below
 TERMS = Terms(bounds=QUICK, idle=Idle(0.002048, 0.012))  # which lets it begin with 16 MB/s
 UPDATER, VICTIM = 501, 502
 PRIORITIES = {UPDATER: 0, VICTIM: 2 << 13 | 4}
@@ -189,12 +191,18 @@ async def test_little_may_be_dirty_where_a_journal_waits_for_it(host: Host, monk
         assert most.read_text() == BDI["max_bytes"], "nobody waits for it there"
 
 
+def test_the_ground_is_of_the_first_path_that_is_there(tmp_path: Path) -> None:
+    kind, kernel = GROUND((str(tmp_path / "sysroot"), "/proc", "/"))
+    assert (kind, kernel) == ("proc", os.uname().release)
+    assert GROUND((str(tmp_path / "none"),))[0] == ""
+
+
 async def test_after_the_deadline_as_much_may_be_dirty_as_before(host: Host) -> None:
     terms = replace(TERMS, bounds=replace(QUICK, deadline=0.2), bound_dirty=True)
     async with host.fenced(terms) as fence:
-        assert "strict_limit" in host.touched()
         await host.until(fence, lambda view: view.reason == "deadline")
         assert host.touched().keys() <= {"priorities", "notes"}
+    assert (host.bdi / "max_bytes").read_text() == str(2 << 20), "it was bounded: here nothing rounds and resets it"
     assert host.touched() == {}
 
 
