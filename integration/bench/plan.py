@@ -19,6 +19,7 @@ from __future__ import annotations
 import argparse
 import base64
 import json
+import platform
 import random
 import statistics
 import sys
@@ -130,7 +131,8 @@ def main() -> int:
     results = {name: measure(*form, args.files, args.runs) for name, form in forms.items()}
     for name, form in forms.items():
         results[name]["times_input"] = peak(*form, args.files)
-    report = {"schema": "nodeagent/bench-plan/v1", "files": args.files, "forms": results}
+    python = platform.python_version()
+    report = {"schema": "nodeagent/bench-plan/v1", "python": python, "files": args.files, "forms": results}
     for result in results.values():
         result["good"] = result["times_json"] <= MAX_TIMES_JSON and result["times_input"] <= MAX_TIMES_INPUT
     print(json.dumps(report, indent=2))

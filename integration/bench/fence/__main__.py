@@ -52,7 +52,8 @@ def main() -> int:
     for line in (*result["doubts"], *(f"{name}: {aim}" for name, aim in result["aims"].items())):
         say(line)
     drawn = picture(_title(result), result["phases"], entries, titles)
-    name = f"fence-{args.filesystem}{'-fast' if args.fast else ''}{'-innocent' if args.innocent else ''}"
+    usual = f"fence-{args.filesystem}{'-fast' if args.fast else ''}{'-innocent' if args.innocent else ''}"
+    name = args.name or usual
     if args.out is not None:
         args.out.mkdir(parents=True, exist_ok=True)
         (args.out / f"{name}.json").write_text(json.dumps(result, indent=2) + "\n")
@@ -125,6 +126,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--idle", type=float, default=20.0, help="seconds of an idle phase")
     parser.add_argument("--fast", action="store_true", help="a disk that is not slowed")
     parser.add_argument("--innocent", action="store_true", help="with a third program on the disk")
+    parser.add_argument("--name", help="what the result is called, in the folder and in the docs (fence-xfs, ...)")
     parser.add_argument("--out", type=Path, help="a folder for the JSON and the picture")
     parser.add_argument("--docs", action="store_true", help="write the result into docs/fence.md")
     return parser.parse_args()

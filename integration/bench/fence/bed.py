@@ -174,6 +174,7 @@ class Bed:
             f"IOWriteIOPSMax=/dev/vda {variant.write_iops}" if variant.write_iops else "IOWriteIOPSMax=",
             f"IOWriteBandwidthMax=/dev/vda {variant.write_bps}" if variant.write_bps else "IOWriteBandwidthMax=",
             f"MemoryHigh={variant.memory_high or 'infinity'}",
+            f"CPUQuota={variant.cpu_quota}%" if variant.cpu_quota else "CPUQuota=",
         ]
         self.vm.run(["systemctl", "set-property", "--runtime", STAGE, *limits])
         if variant.realtime_victims:

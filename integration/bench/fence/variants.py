@@ -36,6 +36,7 @@ class Variant:
     write_iops: int | None = None
     write_bps: int | None = None
     memory_high: int | None = None  # bytes
+    cpu_quota: int | None = None  # percent of one processor
     dirty: int | None = None  # bytes of the whole disk that may wait in memory to be written
     io_cost: int | None = None  # io.weight of the update, where the victims have 1000
     fence: Mapping[str, Any] | None = None
@@ -141,6 +142,7 @@ VARIANTS = {
             },
         ),
         replace(FENCED, name="C-early", title="the fence, idle class from the first instruction on", io_class="idle"),
+        replace(FENCED, name="C-cpu", title="the fence, half of a processor", cpu_quota=50),
         Variant("C-batched", "the fence, without per-object-fsync", nice=10, fence=_OURS),
         replace(FENCED, name="C-lax", title="the fence, dirty pages as they come", fence={"may_switch": True}),
         *(
