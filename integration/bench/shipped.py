@@ -1,0 +1,31 @@
+"""``plan.py`` once more, with the interpreter and the libraries that hosts get: these are what a plan is made with there.
+
+Builds the package (`make package`), or takes what of it is up to date. Prints the JSON of ``plan.py``.
+
+    python -m integration.bench.shipped [arguments of plan.py]
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+RUN = "import runpy, sys; sys.path.append(sys.argv.pop(1)); runpy.run_module('integration.bench.plan', run_name='__main__')"
+
+
+def main() -> int:
+    out = ROOT / "dist"
+    build = [sys.executable, str(ROOT / "packaging" / "build.py"), "--out", str(out)]
+    subprocess.run(build, check=True, stdout=sys.stderr)
+    (tar,) = out.glob("nodeagent-*.tar.gz")
+    with tempfile.TemporaryDirectory() as directory:
+        subprocess.run(["tar", "--extract", "--file", str(tar), "--directory", directory], check=True)
+        python = Path(directory, "usr/lib/nodeagent/bin/python3")
+        return subprocess.run([python, "-c", RUN, str(ROOT), *sys.argv[1:]], check=False).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())
