@@ -11,7 +11,7 @@ FAST = 0.002
 """Seconds, p99 of an fsync on the idle disk, below which the disk needs no help."""
 
 _AT_ONCE = 32 << 10  # bytes that may be written in the time of an idle fsync
-_REQUESTS = 3  # of that size, at most, that the disk does in that time
+_REQUESTS = 2  # of that size, at least, that the disk does in that time
 _MARGIN = 1.1  # over what a deadline needs: the bytes that are left are an estimate
 _LATE = 0.5  # part of the time after which the floor rises, when nobody knows how much is left
 
@@ -88,8 +88,8 @@ def may_be_dirty(filesystem: str, idle: Idle | None) -> int | None:
 def opening(bounds: Bounds, idle: Idle | None) -> Bounds:
     """What it may write at first. ``idle`` None: nobody measured.
 
-    An fsync is two or three requests one after the other, so a usual one says how many the disk can do in a second, of
-    which the updater gets a third; the slowest of a hundred speaks of whatever else the host did. A fast disk is open
+    An fsync is at least two requests one after the other, so a usual one says how many the disk can do in a second, of
+    which the updater gets half; the slowest of a hundred speaks of whatever else the host did. A fast disk is open
     from the start: what is shut there needlessly would take half a minute to open.
     """
     if idle is None:

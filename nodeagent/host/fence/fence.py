@@ -23,6 +23,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import TracebackType
 
 from nodeagent.core.disks import Disks
 from nodeagent.core.fence.bounds import FENCE_BOUNDS, Bounds, Idle, careful, may_be_dirty, opening
@@ -42,8 +43,15 @@ __all__ = ["Fence", "Terms", "fenced"]
 
 TURN = 1.0
 """Seconds between two decisions; sooner if the victim's cgroup calls."""
+LINGER = 10.0
+"""Seconds that what the unit wrote may take to reach the disk, before everything is put back. It waits behind the cap;
+let go all at once, with nobody's priority heeded any more, it held up etcd for most of a second."""
 LEAVE = 30.0
 """Seconds that putting everything back may take. Reading limits back takes a few, a stuck disk for ever."""
+UNWRITTEN = 1 << 20
+"""Bytes of the unit in memory that are none worth waiting for."""
+LOOK = 0.25
+"""Seconds between two looks at these."""
 _MOUNTS = Path("/proc/self/mountinfo")
 
 Find = Callable[[Sequence[str]], Coroutine[None, None, Disks]]
@@ -129,6 +137,7 @@ async def fenced(
             await turns.begin()
             task = asyncio.create_task(turns.run())
             stack.push_async_callback(_stopped, task)
+            stack.push_async_exit(_Lingering(fence, hands))  # while turns are taken
         except AgentError as error:
             await stack.aclose()  # what is up by now would be loosened by nobody
             fence.say(replace(fence.view, active=False, reason=error.reason, message=error.message))
@@ -284,6 +293,24 @@ async def _put_back(fence: Fence, hands: Hands) -> None:
         fence.left = [f"not everything was put back within {LEAVE:.0f} s"]
     if cancelled:
         raise asyncio.CancelledError
+
+
+class _Lingering(AbstractAsyncContextManager[None]):
+    """Waits at its end until what the unit wrote is on the disk, or for ``LINGER`` seconds, or not at all if we are
+    cancelled."""
+
+    def __init__(self, fence: Fence, hands: Hands) -> None:
+        self._fence = fence
+        self._hands = hands
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        until = _now() + LINGER
+        while (kind is None or issubclass(kind, Exception)) and _capped(self._fence.view) and _now() < until:
+            if await self._hands.unwritten() <= UNWRITTEN:
+                return
+            await asyncio.sleep(LOOK)
 
 
 async def _stopped(task: asyncio.Task[None]) -> None:

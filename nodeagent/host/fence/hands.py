@@ -32,6 +32,7 @@ from nodeagent.host.undo import Undo
 __all__ = ["HERE", "Hands", "Reach", "recover"]
 
 _WROTE = "wbytes="
+_UNWRITTEN = ("file_dirty", "file_writeback")
 _AGAIN = 5.0
 """Seconds between two looks for tasks without their priority: few, since a task has that of the one that started it."""
 
@@ -170,6 +171,11 @@ class Hands:
             return None
         return (wrote - before[1]) / (now - before[0])
 
+    async def unwritten(self) -> int:
+        """Bytes that the unit wrote and the disk does not have yet; 0 where nobody knows."""
+        cgroup = await self._home()
+        return 0 if cgroup is None else await asyncio.to_thread(_unwritten, cgroup)
+
     async def restore(self) -> list[str]:
         """All of it. Answers with what could not be put back, in words."""
         return await _all(
@@ -296,6 +302,15 @@ def _written(cgroup: Path, disks: Sequence[BlockNode]) -> int | None:
         return None
     words = [word for line in lines if line and line[0] in numbers for word in line[1:] if word.startswith(_WROTE)]
     return sum(int(word.removeprefix(_WROTE)) for word in words)
+
+
+def _unwritten(cgroup: Path) -> int:
+    """From ``memory.stat``, which counts what waits for a cap as written back just now."""
+    try:
+        lines = (line.split() for line in (cgroup / "memory.stat").read_text().splitlines())
+        return sum(int(count) for name, count in lines if name in _UNWRITTEN)
+    except (OSError, ValueError):
+        return 0
 
 
 def _processes(cgroup: Path) -> list[int]:
