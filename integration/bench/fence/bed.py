@@ -120,9 +120,6 @@ class Bed:
         self._unit(STAGE, "stages an update", _STAGE)
         self.vm.write(f"{HOME}/stage.env", "COMMITS=\n")
         self._program("clean.sh", timeout=CLEAN_TIMEOUT)
-        # Without KVM the guest's only processor is many times slower than a real one, and so is each stretch of the
-        # kernel that nothing interrupts: walking the inodes of a file system would hold up the probe for 100 ms.
-        self._program("preempt.sh")
         # Built into the kernels of RHCOS and Fedora CoreOS, a module in Debian's.
         self.vm.run(["modprobe", "mq-deadline"])
         self.vm.run(["mkdir", "-p", "/var/bench"])
