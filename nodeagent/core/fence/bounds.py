@@ -31,6 +31,8 @@ class Bounds:
     """What it may write at most, whatever the victim says: what a slow disk can do (``opening``). More brings nothing,
     and lets the next burst of metadata in front of everybody. Not less than ``blind``: the disk may have been measured
     in a bad moment, and what is too little here stays so for the whole update."""
+    disk: float | None = None
+    """What the disk can do, by what is known before an update; None: nothing is. The cap comes near it slowly."""
     blind: float = 16e6
     """What it may write at most while nobody knows how the victim fares."""
     ceiling: float = 256e6
@@ -46,6 +48,8 @@ class Bounds:
     patience: float = 3.0
     """Seconds of calm before the cap is raised; twice as long after each strain, up to ``patience_most``."""
     patience_most: float = 48.0
+    wary: float = 24.0
+    """Seconds of calm before the cap is raised near ``disk``, as long as the victim was never strained."""
     brake: float = 5.0
     """Seconds for which the freezer helps at most, and then rests twice as long. It comes when the victim is stuck, and
     not at a single slow fsync: there it did more harm than good (docs/fence.md)."""
@@ -97,7 +101,8 @@ def opening(bounds: Bounds, idle: Idle | None) -> Bounds:
     if idle.p99 < FAST:
         return replace(bounds, first=bounds.ceiling)
     first = max(min(_AT_ONCE / idle.p50, bounds.ceiling), bounds.floor)
-    return replace(bounds, first=first, most=max(_REQUESTS * _AT_ONCE / idle.p50, first, bounds.blind))
+    disk = _REQUESTS * _AT_ONCE / idle.p50
+    return replace(bounds, first=first, disk=disk, most=max(disk, first, bounds.blind))
 
 
 def floor_at(bounds: Bounds, elapsed: float, left: float | None) -> float:

@@ -2,8 +2,9 @@
 
 The cap rises by a quarter when the victim was calm for a while, and is halved when it is strained (additive steps would
 take minutes on a fast disk and too much of a slow one). Two things keep it from swinging. A rate at which the victim
-was strained is remembered: up to six tenths of it the way is quick, around it slow, and slower each time. And a cap is
-halved from what the updater really writes, not from a number that did not bind.
+was strained is remembered, and before it ever was, the rate that the disk can do by what is known of it: up to six
+tenths of it the way is quick, around it slow, and slower each time. And a cap is halved from what the updater really
+writes, not from a number that did not bind.
 
 Where the queue is shaped the cap counts writes, else bytes; never both, which kernels before 6.16 get wrong. Counting
 writes makes sense only when they are cut to a known size: a cap on bytes lets a large object through in one piece, in
@@ -101,7 +102,7 @@ class State:
     strained: bool = False
     """So said the last reading."""
     strained_at: float | None = None
-    """The rate at which it began to be."""
+    """The rate at which it began to be, or will by what is known of the disk."""
     braked_since: float | None = None
     rest_until: float = 0.0
     relaxed: int = 0
@@ -113,7 +114,8 @@ def begin(now: float, ladder: Sequence[Shape], bounds: Bounds = FENCE_BOUNDS) ->
     rate = max(bounds.first, bounds.floor) if bounds.first < bounds.ceiling else None
     limits = _limits(rate, len(ladder), ladder, None, bounds)
     decision = Decision(limits, Why.STARTED, "an update is about to be staged", changed=True)
-    return State(now, now, decision, rate, len(ladder), bounds.patience, now, now)
+    patience = bounds.patience if bounds.disk is None else bounds.wary
+    return State(now, now, decision, rate, len(ladder), patience, now, now, strained_at=bounds.disk)
 
 
 def step(

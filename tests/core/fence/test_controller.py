@@ -171,20 +171,33 @@ def test_it_starts_shut() -> None:
 
 
 @pytest.mark.parametrize(
-    ("idle", "first", "most"),
+    ("idle", "first", "disk", "most"),
     [
-        (None, 16e6, math.inf),
-        (Idle(0.001, 0.0019), 256e6, math.inf),
-        (Idle(0.001, 0.002), 32.768e6, 65.536e6),
-        (Idle(0.004, 0.012), 8.192e6, 16.384e6),
-        (Idle(0.008, 0.5), 4.096e6, 16e6),
-        (Idle(0.01, 0.06), 4e6, 16e6),
-        (Idle(5.0, 9.0), 4e6, 16e6),
+        (None, 16e6, None, math.inf),
+        (Idle(0.001, 0.0019), 256e6, None, math.inf),
+        (Idle(0.001, 0.002), 32.768e6, 65.536e6, 65.536e6),
+        (Idle(0.004, 0.012), 8.192e6, 16.384e6, 16.384e6),
+        (Idle(0.008, 0.5), 4.096e6, 8.192e6, 16e6),
+        (Idle(0.01, 0.06), 4e6, 6.5536e6, 16e6),
+        (Idle(5.0, 9.0), 4e6, 13107.2, 16e6),
     ],
     ids=["nobody measured", "fast", "1 ms", "4 ms", "8 ms", "10 ms: the floor", "stuck"],
 )
-def test_it_opens_as_far_as_the_idle_disk_lets_it(idle: Idle | None, first: float, most: float) -> None:
-    assert opening(HOUR, idle) == replace(HOUR, first=pytest.approx(first), most=pytest.approx(most))
+def test_it_opens_as_far_as_the_idle_disk_lets_it(
+    idle: Idle | None, first: float, disk: float | None, most: float
+) -> None:
+    known = None if disk is None else pytest.approx(disk)
+    assert opening(HOUR, idle) == replace(HOUR, first=pytest.approx(first), disk=known, most=pytest.approx(most))
+
+
+def test_the_way_to_all_that_the_disk_can_do_is_slow() -> None:
+    """And where it was strained once, slower."""
+    bounds = opening(HOUR, Idle(0.004, 0.03))
+    rates = [moment.rate for moment in run(100, of(Strain.CALM), bounds=bounds, ladder=())]
+    changes = [second for second in range(1, 101) if rates[second] != rates[second - 1]]
+    assert [(second, rates[second]) for second in changes] == [(24, 10.24e6), (48, 12.8e6), (72, 16e6)]
+    once = run(100, lambda _rate, _limits, tick: Strain.STRAINED if tick == 30 else Strain.CALM, bounds=bounds)
+    assert max(moment.rate or math.inf for moment in once[32:]) == pytest.approx(6.4e6, rel=0.01)
 
 
 def test_dirty_pages_are_bounded_only_where_it_helps() -> None:
