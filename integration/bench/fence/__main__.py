@@ -1,11 +1,11 @@
 """How much staging an update of the OS costs etcd on the same disk: unfenced, as others do it, and with our fence.
 
-    python -m integration.bench.fence [--filesystem xfs|ext4] [--rounds N] [--variants A,B,M,C]      (make bench-fence)
+    python -m integration.bench.fence [--filesystem xfs|ext4] [--rounds N] [--variants A,B,M,C,C-all]      (make bench-fence)
 
 One boot of a machine whose disk is slowed to what a small cloud disk can do. Prints one JSON object: each phase, each
 variant over all rounds, what makes the run inconclusive, and which aims were reached. With --out there is a picture
 beside it. ``--fast`` leaves the disk as fast as it is, where the fence must stay out of the way; ``--innocent`` has a
-third program on the disk. ``variants.py`` has the cases beyond A, B, M and C.
+third program on the disk. ``variants.py`` has the cases beyond A, B, M, C and C-all.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from integration.bench.fence.publish import publish
 from integration.bench.fence.rounds import Phase
 from integration.bench.fence.stats import Entry
 from integration.bench.fence.table import table
-from integration.bench.fence.variants import HEADLINE, VARIANTS
+from integration.bench.fence.variants import ALLOWED, FENCED, HEADLINE, VARIANTS
 from integration.host.errors import HostRingError, Unavailable
 
-SCHEMA = "nodeagent/bench-fence/v1"
+SCHEMA = "nodeagent/bench-fence/v2"
 
 
 def main() -> int:
@@ -49,7 +49,7 @@ def main() -> int:
     print(json.dumps(result, indent=2))
     titles = {variant.name: variant.title for variant in VARIANTS.values()}
     say(table(result["variants"], titles))
-    for line in (*result["doubts"], *(f"{name}: {aim}" for name, aim in result["aims"].items())):
+    for line in (*result["doubts"], *(f"{name}: {aims}" for name, aims in result["aims"].items())):
         say(line)
     drawn = picture(_title(result), result["phases"], entries, titles)
     usual = f"fence-{args.filesystem}{'-fast' if args.fast else ''}{'-innocent' if args.innocent else ''}"
@@ -92,7 +92,11 @@ def measure(args: argparse.Namespace) -> tuple[dict[str, Any], list[Entry]]:
         "processors": os.cpu_count(),
         "verdict": "inconclusive" if doubts else "conclusive",
         "doubts": doubts,
-        "aims": report.aims(args.filesystem, by_variant) if "C" in by_variant and not doubts and not args.fast else {},
+        "aims": {
+            fence.name: report.aims(args.filesystem, by_variant, fence.name)
+            for fence in (FENCED, ALLOWED)
+            if fence.name in by_variant and not doubts and not args.fast
+        },
         "variants": by_variant,
         "phases": counted,
         "disturbed": [phase for phase in phases if phase not in counted],

@@ -45,12 +45,12 @@ def markdown(result: Mapping[str, Any], titles: Mapping[str, str]) -> str:
         table(result["variants"], titles),
         others(result["variants"]),
     ]
-    if result["aims"]:
-        lines += ["| aim | at most | reached | |", "|---|---|---|---|"]
+    if by_fence := result["aims"]:
         words = {True: "kept", False: "not kept", None: "cannot be said"}
-        lines += [
-            f"| {name} | {a['aim']:g} | {a['reached']} | {words[a['kept']]} |" for name, a in result["aims"].items()
-        ]
+        lines += [f"| aim | at most | {' | '.join(by_fence)} |", "|---|---|" + "---|" * len(by_fence)]
+        for name, first in next(iter(by_fence.values())).items():
+            reached = (f"{aims[name]['reached']}: {words[aims[name]['kept']]}" for aims in by_fence.values())
+            lines.append(f"| {name} | {first['aim']:g} | {' | '.join(reached)} |")
         lines.append("")
     return "\n".join(lines)
 

@@ -1,8 +1,8 @@
 """What an update is staged with: the cases that are compared, and the parts of each, as data.
 
 ``IDLE`` (A) stages nothing. ``UNFENCED`` (B) is ostree as it comes, ``OTHERS`` (M) what machine-config-daemon's image
-of the OS ships for control planes: Nice 10, best-effort 6, each object synced by itself. ``FENCED`` (C) is ours. The
-rest takes one part out, or holds one alone.
+of the OS ships for control planes: Nice 10, best-effort 6, each object synced by itself. ``FENCED`` (C) is ours as it
+comes, ``ALLOWED`` (C-all) with all that an admin can allow. The rest takes one part out, or holds one alone.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-__all__ = ["FENCED", "HEADLINE", "IDLE", "OTHERS", "UNFENCED", "VARIANTS", "QueueShape", "Variant"]
+__all__ = ["ALLOWED", "FENCED", "HEADLINE", "IDLE", "OTHERS", "UNFENCED", "VARIANTS", "QueueShape", "Variant"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +48,10 @@ UNFENCED = Variant("B", "unfenced")
 OTHERS = Variant(
     "M", "Nice 10, best-effort 6, per-object-fsync", nice=10, io_class="best-effort", io_priority=6, object_fsync=True
 )
-_OURS = {"may_switch": True, "bound_dirty": True}
-FENCED = Variant("C", "the fence, all of the disk's allowed", nice=10, object_fsync=True, fence=_OURS)
-HEADLINE = (IDLE, UNFENCED, OTHERS, FENCED)
+_ALL = {"may_switch": True, "bound_dirty": True}
+FENCED = Variant("C", "the fence, as it comes", nice=10, object_fsync=True, fence={})
+ALLOWED = replace(FENCED, name="C-all", title="the fence, all of the disk's allowed", fence=_ALL)
+HEADLINE = (IDLE, UNFENCED, OTHERS, FENCED, ALLOWED)
 
 _TIGHT = QueueShape(32, 1, "mq-deadline", no_wbt=True)
 _SHAPED = Variant(
@@ -121,14 +122,12 @@ VARIANTS = {
             dirty=2 << 20,
         ),
         Variant("dirty", "2 MiB may be dirty, per-object-fsync", object_fsync=True, dirty=2 << 20),
-        replace(FENCED, name="C-dirty", title="the fence, 2 MiB may be dirty", dirty=2 << 20),
-        replace(FENCED, name="C-default", title="the fence as it comes, nothing of the disk's allowed", fence={}),
         Variant(
             "C-free",
             "the fence, without the brake",
             nice=10,
             object_fsync=True,
-            fence={**_OURS, "bounds": {"brake": 0.0}},
+            fence={**_ALL, "bounds": {"brake": 0.0}},
         ),
         Variant(
             "C-still",
@@ -137,14 +136,14 @@ VARIANTS = {
             object_fsync=True,
             # Strained or calm: the rate is at its floor, and a calm of that length does not come.
             fence={
-                **_OURS,
+                **_ALL,
                 "bounds": {"floor": 8e6, "first": 8e6, "floor_iops": 240, "brake": 0.0, "patience": 1e6},
             },
         ),
-        replace(FENCED, name="C-early", title="the fence, idle class from the first instruction on", io_class="idle"),
-        replace(FENCED, name="C-cpu", title="the fence, half of a processor", cpu_quota=50),
-        Variant("C-batched", "the fence, without per-object-fsync", nice=10, fence=_OURS),
-        replace(FENCED, name="C-lax", title="the fence, dirty pages as they come", fence={"may_switch": True}),
+        replace(ALLOWED, name="C-early", title="the fence, idle class from the first instruction on", io_class="idle"),
+        replace(ALLOWED, name="C-cpu", title="the fence, half of a processor", cpu_quota=50),
+        Variant("C-batched", "the fence, without per-object-fsync", nice=10, fence=_ALL),
+        replace(ALLOWED, name="C-lax", title="the fence, may switch the scheduler", fence={"may_switch": True}),
         *(
             replace(OTHERS, name=f"cost{weight}", title=f"io.cost, weight {weight} to 1000", io_cost=weight)
             for weight in (20, 100)
