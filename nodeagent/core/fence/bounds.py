@@ -50,6 +50,8 @@ class Bounds:
     patience_most: float = 48.0
     wary: float = 24.0
     """Seconds of calm before the cap is raised near ``disk``, as long as the victim was never strained."""
+    bold: float = 120.0
+    """Seconds of calm before it is raised beyond ``disk``, which may have been measured in a bad moment."""
     brake: float = 5.0
     """Seconds for which the freezer helps at most, and then rests twice as long. It comes when the victim is stuck, and
     not at a single slow fsync: there it did more harm than good (docs/fence.md)."""

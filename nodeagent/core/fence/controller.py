@@ -3,8 +3,8 @@
 The cap rises by a quarter when the victim was calm for a while, and is halved when it is strained (additive steps would
 take minutes on a fast disk and too much of a slow one). Two things keep it from swinging. A rate at which the victim
 was strained is remembered, and before it ever was, the rate that the disk can do by what is known of it: up to six
-tenths of it the way is quick, around it slow, and slower each time. And a cap is halved from what the updater really
-writes, not from a number that did not bind.
+tenths of it the way is quick, around it slow, and slower each time; beyond what the disk can do it takes minutes. And a
+cap is halved from what the updater really writes, not from a number that did not bind.
 
 Where the queue is shaped the cap counts writes, else bytes; never both, which kernels before 6.16 get wrong. Counting
 writes makes sense only when they are cut to a known size: a cap on bytes lets a large object through in one piece, in
@@ -161,7 +161,10 @@ def _calm(state: State, now: float, because: str, ladder: Sequence[Shape], bound
             rung, relaxed = rung - 1, relaxed + 1
     else:
         near = known is not None and rate * _UP > known * _NEAR
-        if for_now >= (patience if near else bounds.patience):
+        wait = patience if near else bounds.patience
+        if bounds.disk is not None and rate * _UP > bounds.disk:
+            wait = max(wait, bounds.bold)
+        if for_now >= wait:
             more = min(rate * _UP, max(bounds.most, rate))
             rate = more if more < bounds.ceiling else None
         forget = known is not None and rate is not None and rate > known * _BEYOND

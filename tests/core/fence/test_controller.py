@@ -192,12 +192,13 @@ def test_it_opens_as_far_as_the_idle_disk_lets_it(
 
 def test_the_way_to_all_that_the_disk_can_do_is_slow() -> None:
     """And where it was strained once, slower."""
-    bounds = opening(HOUR, Idle(0.004, 0.03))
-    rates = [moment.rate for moment in run(100, of(Strain.CALM), bounds=bounds, ladder=())]
-    changes = [second for second in range(1, 101) if rates[second] != rates[second - 1]]
-    assert [(second, rates[second]) for second in changes] == [(24, 10.24e6), (48, 12.8e6), (72, 16e6)]
+    bounds = opening(HOUR, Idle(0.0045, 0.03))  # which can do 14.6 MB/s; 16 are the most in any case
+    rates = [moment.rate for moment in run(300, of(Strain.CALM), bounds=bounds, ladder=())]
+    changes = [second for second in range(1, 301) if rates[second] != rates[second - 1]]
+    steps = [(second, round((rates[second] or 0) / 1e6, 1)) for second in changes]
+    assert steps == [(24, 9.1), (48, 11.4), (72, 14.2), (192, 16.0)]
     once = run(100, lambda _rate, _limits, tick: Strain.STRAINED if tick == 30 else Strain.CALM, bounds=bounds)
-    assert max(moment.rate or math.inf for moment in once[32:]) == pytest.approx(6.4e6, rel=0.01)
+    assert max(moment.rate or math.inf for moment in once[32:]) == pytest.approx(5.7e6, rel=0.01)
 
 
 def test_dirty_pages_are_bounded_only_where_it_helps() -> None:

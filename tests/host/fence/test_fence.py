@@ -34,7 +34,7 @@ from tests.host.fake_limits import CGROUP, DISK, OTHER, UNIT, Manager
 
 QUEUE = {"max_sectors_kb": "1280", "scheduler": "none [mq-deadline]", "nr_requests": "256", "logical_block_size": "512"}
 BDI = {"max_ratio_fine": "1000000", "max_bytes": "4246286336", "strict_limit": "0"}
-QUICK = Bounds(interval=0.01, settle=0.02, patience=0.05, wary=0.05, stale=2.0)
+QUICK = Bounds(interval=0.01, settle=0.02, patience=0.05, wary=0.05, bold=0.05, stale=2.0)
 GROUND = module._ground  # before it is replaced below
 TERMS = Terms(bounds=QUICK, idle=Idle(0.002048, 0.012))  # which lets it begin with 16 MB/s
 UPDATER, VICTIM = 501, 502
