@@ -52,6 +52,8 @@ class Bounds:
     """Seconds of calm before the cap is raised near ``disk``, as long as the victim was never strained."""
     bold: float = 120.0
     """Seconds of calm before it is raised beyond ``disk``, which may have been measured in a bad moment."""
+    drain: int | None = None
+    """Bytes of the updater that may wait in memory before they are sent to the disk; None: as the kernel sees fit."""
     brake: float = 5.0
     """Seconds for which the freezer helps at most, and then rests twice as long. It comes when the victim is stuck, and
     not at a single slow fsync: there it did more harm than good (docs/fence.md)."""
@@ -74,6 +76,7 @@ class Idle:
 
 _CAREFUL = 8e6  # bytes a second, the floor where throttled data can hold up a journal
 _DIRTY = 2 << 20  # what a disk that is slow writes in a fifth of a second
+_DRAIN = 1 << 20  # bytes; what the floor takes an eighth of a second for
 _METADATA_OVERTAKES = (6, 12)  # the first kernel that lets it (29390bb5661d, "blk-throttle: support prioritized ...")
 
 
@@ -87,6 +90,7 @@ def careful(bounds: Bounds, filesystem: str, kernel: str) -> Bounds:
             floor=max(bounds.floor, _CAREFUL),
             wary=min(bounds.wary, bounds.patience),
             bold=min(bounds.bold, bounds.patience),
+            drain=_DRAIN,
         )
     return bounds if numbers >= _METADATA_OVERTAKES else replace(bounds, floor=max(bounds.floor, _CAREFUL))
 

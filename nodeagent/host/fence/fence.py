@@ -34,6 +34,7 @@ from nodeagent.errors import AgentError, Terminal
 from nodeagent.host.blockdev.find import SYSROOT, find_disks, mounted_at
 from nodeagent.host.blockdev.hotplug import Hotplug, hotplug
 from nodeagent.host.bus import Bus
+from nodeagent.host.fence.draining import drained
 from nodeagent.host.fence.hands import HERE, Hands, Reach, recover
 from nodeagent.host.fence.hearing import Hearing, hearing
 from nodeagent.host.fence.victim import Victim
@@ -135,8 +136,10 @@ async def fenced(
             bounds = opening(careful(terms.bounds, filesystem, kernel), fence.idle)
             turns = _Turns(fence, hands, heard, bounds, _Moves(events, disks, lambda: _disks(victim, paths, find)))
             await turns.begin()
-            task = asyncio.create_task(turns.run())
-            stack.push_async_callback(_stopped, task)
+            stack.push_async_callback(_stopped, asyncio.create_task(turns.run()))
+            if bounds.drain is not None:
+                task = asyncio.create_task(drained(hands, paths, bounds.drain))
+                stack.push_async_callback(_stopped, task)
             stack.push_async_exit(_Lingering(fence, hands))  # while turns are taken
         except AgentError as error:
             await stack.aclose()  # what is up by now would be loosened by nobody

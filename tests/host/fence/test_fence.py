@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -19,10 +20,11 @@ from nodeagent.core.fence.controller import Brake
 from nodeagent.core.fence.view import FenceView
 from nodeagent.core.histogram import WAL_FSYNC
 from nodeagent.errors import Retryable, Terminal
+from nodeagent.host.blockdev.find import SYSROOT
 from nodeagent.host.blockdev.hotplug import Hotplug
 from nodeagent.host.bus import Bus
+from nodeagent.host.fence import draining, hearing
 from nodeagent.host.fence import fence as module
-from nodeagent.host.fence import hearing
 from nodeagent.host.fence.fence import Fence, Terms, fenced
 from nodeagent.host.fence.hands import Hands, Reach, recover
 from nodeagent.host.fence.priorities import IDLE, REALTIME
@@ -207,6 +209,50 @@ async def test_but_is_not_waited_for_for_ever(host: Host, monkeypatch: pytest.Mo
     assert task.cancelled() == (how == "cancelled")
     assert host.touched() == {}
     assert asyncio.get_running_loop().time() - begun < module.LINGER or how == "too slow"
+
+
+@pytest.mark.parametrize(
+    ("filesystem", "bytes_", "syncs"), [("ext4", 3 << 20, True), ("ext4", 5, False), ("xfs", 3 << 20, False)]
+)
+async def test_what_is_dirty_goes_to_the_disk_where_others_wait_for_it(
+    host: Host, monkeypatch: pytest.MonkeyPatch, filesystem: str, bytes_: int, *, syncs: bool
+) -> None:
+    memory = host.cgroups / CGROUP.lstrip("/") / "memory.stat"
+    memory.write_text(f"file_dirty {bytes_}\n")
+    synced: list[Sequence[str]] = []
+
+    def sync(paths: Sequence[str]) -> None:
+        synced.append(paths)
+        memory.write_text("file_dirty 0\n")
+
+    monkeypatch.setattr(module, "_ground", lambda _paths: (filesystem, "6.12.0"))
+    monkeypatch.setattr(draining, "EVERY", 0.02)
+    monkeypatch.setattr(draining, "_sync", sync)
+    monkeypatch.setattr(module, "LINGER", 0.0)
+    async with host.fenced() as fence:
+        await host.until(fence, lambda view: view.reason == "calm")
+        await host.until_so(lambda: bool(synced) or not syncs)
+    assert synced == ([SYSROOT] if syncs else [])
+    assert host.touched() == {}
+
+
+def test_a_file_system_is_synced_by_its_first_path_that_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called: list[str] = []
+    library = SimpleNamespace(syncfs=lambda directory: called.append(os.readlink(f"/proc/self/fd/{directory}")))
+    monkeypatch.setattr(draining, "_library", lambda: library)
+    (tmp_path / "file").write_text("")
+    before = len(os.listdir("/proc/self/fd"))
+    draining._sync([str(tmp_path / "none"), str(tmp_path / "file"), str(tmp_path), "/"])
+    draining._sync([str(tmp_path / "none")])
+    assert called == [str(tmp_path)]
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_the_kernel_takes_it(tmp_path: Path) -> None:
+    draining._sync([str(tmp_path)])
+    assert draining._library().syncfs(-1) == -1
 
 
 async def test_a_victim_that_suffers_closes_it(host: Host) -> None:

@@ -1,0 +1,49 @@
+"""Has what the updater wrote and did not sync go to the disk a little at a time (``syncfs``).
+
+Where others wait for what is dirty (``core.fence.bounds.careful``), it must never be much: the kernel begins after
+thirty seconds with what is old, and then with all of it. Nothing of the disk is changed for that, and nobody but the
+updater waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+from collections.abc import Sequence
+from functools import cache
+
+from nodeagent.host.fence.hands import Hands
+
+__all__ = ["EVERY", "drained"]
+
+EVERY = 0.5
+"""Seconds between two looks."""
+
+
+async def drained(hands: Hands, paths: Sequence[str], most: int) -> None:
+    """Until it is cancelled: the file system of the first path that is there, whenever the unit has more than ``most``
+    bytes in memory."""
+    while True:
+        await asyncio.sleep(EVERY)
+        if await hands.unwritten() > most:
+            await asyncio.to_thread(_sync, paths)
+
+
+def _sync(paths: Sequence[str]) -> None:
+    """What fails is the updater's to hear of: its own syncs tell it."""
+    for path in paths:
+        try:
+            directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError:
+            continue
+        try:
+            _library().syncfs(directory)
+        finally:
+            os.close(directory)
+        return
+
+
+@cache
+def _library() -> ctypes.CDLL:
+    return ctypes.CDLL(None)
