@@ -81,18 +81,13 @@ _METADATA_OVERTAKES = (6, 12)  # the first kernel that lets it (29390bb5661d, "b
 
 
 def careful(bounds: Bounds, filesystem: str, kernel: str) -> Bounds:
-    """With a floor for this file system and this kernel release, such as "xfs" and "6.12.0-55.el10.x86_64", and no time
-    lost above it where others wait for what the cap holds back."""
+    """With a floor for this file system and this kernel release, such as "xfs" and "6.12.0-55.el10.x86_64", and little
+    that waits in memory where others wait for it."""
     numbers = tuple(int(part) if part.isdigit() else 0 for part in kernel.replace("-", ".").split(".")[:2])
-    if filesystem == "ext4":
-        return replace(
-            bounds,
-            floor=max(bounds.floor, _CAREFUL),
-            wary=min(bounds.wary, bounds.patience),
-            bold=min(bounds.bold, bounds.patience),
-            drain=_DRAIN,
-        )
-    return bounds if numbers >= _METADATA_OVERTAKES else replace(bounds, floor=max(bounds.floor, _CAREFUL))
+    if filesystem != "ext4" and numbers >= _METADATA_OVERTAKES:
+        return bounds
+    drain = _DRAIN if filesystem == "ext4" else None
+    return replace(bounds, floor=max(bounds.floor, _CAREFUL), drain=drain)
 
 
 def may_be_dirty(filesystem: str, idle: Idle | None) -> int | None:
