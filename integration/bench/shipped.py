@@ -1,4 +1,4 @@
-"""``plan.py`` once more, with the interpreter and the libraries that hosts get: these are what a plan is made with there.
+"""``plan.py`` once more, with the interpreter and the libraries that hosts get: there, these make the plans.
 
 Builds the package (`make package`), or takes what of it is up to date. Prints the JSON of ``plan.py``.
 
@@ -13,7 +13,11 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-RUN = "import runpy, sys; sys.path.append(sys.argv.pop(1)); runpy.run_module('integration.bench.plan', run_name='__main__')"
+RUN = """\
+import runpy, sys
+sys.path.append(sys.argv.pop(1))
+runpy.run_module("integration.bench.plan", run_name="__main__")
+"""
 
 
 def main() -> int:

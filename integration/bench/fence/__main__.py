@@ -1,6 +1,7 @@
 """How much staging an update of the OS costs etcd on the same disk: unfenced, as others do it, and with our fence.
 
-    python -m integration.bench.fence [--filesystem xfs|ext4] [--rounds N] [--variants A,B,M,C,C-all]      (make bench-fence)
+    python -m integration.bench.fence [--filesystem xfs|ext4] [--rounds N] [--variants A,B,M,C,C-all]
+    make bench-fence
 
 One boot of a machine whose disk is slowed to what a small cloud disk can do. Prints one JSON object: each phase, each
 variant over all rounds, what makes the run inconclusive, and which aims were reached. With --out there is a picture
