@@ -22,8 +22,8 @@ import os
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from types import TracebackType
 
 from nodeagent.core.disks import Disks
 from nodeagent.core.fence.bounds import FENCE_BOUNDS, Bounds, Idle, careful, may_be_dirty, opening
@@ -140,7 +140,7 @@ async def fenced(
             if bounds.drain is not None:
                 task = asyncio.create_task(drained(hands, paths, bounds.drain))
                 stack.push_async_callback(_stopped, task)
-            stack.push_async_exit(_Lingering(fence, hands))  # while turns are taken
+            stack.push_async_exit(partial(_linger, fence, hands))  # while turns are taken
         except AgentError as error:
             await stack.aclose()  # what is up by now would be loosened by nobody
             fence.say(replace(fence.view, active=False, reason=error.reason, message=error.message))
@@ -298,22 +298,15 @@ async def _put_back(fence: Fence, hands: Hands) -> None:
         raise asyncio.CancelledError
 
 
-class _Lingering(AbstractAsyncContextManager[None]):
-    """Waits at its end until what the unit wrote is on the disk, or for ``LINGER`` seconds, or not at all if we are
-    cancelled."""
-
-    def __init__(self, fence: Fence, hands: Hands) -> None:
-        self._fence = fence
-        self._hands = hands
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        until = _now() + LINGER
-        while (kind is None or issubclass(kind, Exception)) and _capped(self._fence.view) and _now() < until:
-            if await self._hands.unwritten() <= UNWRITTEN:
-                return
-            await asyncio.sleep(LOOK)
+async def _linger(fence: Fence, hands: Hands, kind: type[BaseException] | None, *_error: object) -> bool:
+    """At the end of the block: until what the unit wrote is on the disk, or for ``LINGER`` seconds, or not at all if we
+    are cancelled."""
+    until = _now() + LINGER
+    while (kind is None or issubclass(kind, Exception)) and _capped(fence.view) and _now() < until:
+        if await hands.unwritten() <= UNWRITTEN:
+            break
+        await asyncio.sleep(LOOK)
+    return False
 
 
 async def _stopped(task: asyncio.Task[None]) -> None:
