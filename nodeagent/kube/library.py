@@ -11,8 +11,9 @@ import sys
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cache
+from threading import Lock
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from nodeagent.errors import Terminal
 from nodeagent.lean import without_init
@@ -39,9 +40,18 @@ class Library:
     load_kube_config: Callable[..., Coroutine[Any, Any, object]]
 
 
-@cache
+_LOADING: Final = Lock()  # two at once would take away each other's stand-ins
+
+
 def load() -> Library:
-    """Blocks for half a second at the first time. Raises ``Terminal`` (``ClientMissing``) where it is not installed."""
+    """Blocks for half a second at the first time. Raises ``Terminal`` (``ClientMissing``) where it is not installed.
+    From any thread."""
+    with _LOADING:
+        return _loaded()
+
+
+@cache
+def _loaded() -> Library:
     try:
         return _load()
     except ModuleNotFoundError as error:

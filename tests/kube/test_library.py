@@ -32,3 +32,24 @@ assert kubernetes.aio.client.Configuration is found.Configuration
 
 def test_what_is_imported_is_what_is_shipped() -> None:
     subprocess.run([sys.executable, "-c", PROGRAM, PACKAGING], check=True, timeout=60)
+
+
+TOGETHER = """\
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+from nodeagent.kube import library
+sys.setswitchinterval(1e-5)
+ready = Barrier(8)
+def load(_):
+    ready.wait()
+    return library.load()
+with ThreadPoolExecutor(8) as threads:
+    found = list(threads.map(load, range(8)))
+assert all(each is found[0] for each in found)
+assert "kubernetes.aio" not in sys.modules
+"""
+
+
+def test_clients_that_connect_at_once_share_it() -> None:
+    subprocess.run([sys.executable, "-c", TOGETHER], check=True, timeout=60)
