@@ -106,7 +106,7 @@ def opening(bounds: Bounds, idle: Idle | None) -> Bounds:
     if idle is None:
         return bounds
     if idle.p99 < FAST:
-        return replace(bounds, first=bounds.ceiling)
+        return replace(bounds, first=bounds.ceiling, drain=None)
     first = max(min(_AT_ONCE / idle.p50, bounds.ceiling), bounds.floor)
     disk = _REQUESTS * _AT_ONCE / idle.p50
     return replace(bounds, first=first, disk=disk, most=max(disk, first, bounds.blind))

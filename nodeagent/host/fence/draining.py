@@ -1,8 +1,8 @@
 """Has what the updater wrote and did not sync go to the disk a little at a time (``syncfs``).
 
 Where others wait for what is dirty (``core.fence.bounds.careful``), it must never be much: the kernel begins after
-thirty seconds with what is old, and then with all of it. Nothing of the disk is changed for that, and nobody but the
-updater waits.
+thirty seconds with what is old, and then with all of it. Nothing of the disk is changed for that, and nobody is made to
+wait, but what others have in memory for that file system is written sooner, too.
 """
 
 from __future__ import annotations

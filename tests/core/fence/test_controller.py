@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from nodeagent.core.fence.bounds import Bounds, Idle, floor_at, may_be_dirty, opening
+from nodeagent.core.fence.bounds import Bounds, Idle, careful, floor_at, may_be_dirty, opening
 from nodeagent.core.fence.controller import BRAKE, Limits, State, Why, begin, step
 from nodeagent.core.fence.shape import Shape
 from nodeagent.core.fence.signals import Reading, Source, Strain
@@ -188,6 +188,13 @@ def test_it_opens_as_far_as_the_idle_disk_lets_it(
 ) -> None:
     known = None if disk is None else pytest.approx(disk)
     assert opening(HOUR, idle) == replace(HOUR, first=pytest.approx(first), disk=known, most=pytest.approx(most))
+
+
+def test_nothing_is_sent_to_a_fast_disk_early() -> None:
+    bounds = careful(HOUR, "ext4", "6.12.0")
+    drains = [opening(bounds, idle).drain for idle in (None, Idle(0.004, 0.03), Idle(0.0005, 0.001))]
+    assert drains == [bounds.drain, bounds.drain, None]
+    assert bounds.drain
 
 
 def test_the_way_to_all_that_the_disk_can_do_is_slow() -> None:
