@@ -79,7 +79,7 @@ def above(capacity: float) -> Callable[[float | None, Limits, int], Strain]:
 
 strains = st.lists(st.sampled_from([*Strain, None]), min_size=1, max_size=80)
 ladders = st.sampled_from([(), LADDER[1:], LADDER])
-bounds_ = st.builds(
+chosen = st.builds(
     Bounds,
     floor=st.sampled_from([1e6, 4e6, 8e6]),
     first=st.sampled_from([2e6, 16e6]),
@@ -87,6 +87,8 @@ bounds_ = st.builds(
     ceiling=st.sampled_from([32e6, 256e6]),
     deadline=st.sampled_from([30.0, 3600.0]),
 )
+idle_ = st.sampled_from([Idle(0.001, 0.003), Idle(0.004, 0.03), Idle(0.008, 0.5)])
+bounds_ = chosen | st.builds(opening, chosen, idle_)
 
 
 @given(strains, ladders, bounds_, st.sampled_from([0.3, 1.0, 1.7]))
@@ -119,6 +121,24 @@ def test_it_recovers(felt: list[Strain | None], ladder: Sequence[Shape]) -> None
     assert moments[-1].rate is None
     assert moments[-1].limits.brake is None
     assert moments[-1].limits.shape == (ladder[0] if ladder else None), "the gentlest"
+
+
+@settings(max_examples=40)
+@given(strains, ladders, idle_)
+def test_it_recovers_on_a_slow_disk(felt: list[Strain | None], ladder: Sequence[Shape], idle: Idle) -> None:
+    """Up to most of what the disk can do, and no further than it may."""
+    bounds = opening(HOUR, idle)
+    moments = run(
+        len(felt) + 900,
+        lambda _r, _l, tick: felt[tick - 1] if tick <= len(felt) else Strain.CALM,
+        bounds=bounds,
+        ladder=ladder,
+    )
+    rates = [math.inf if moment.rate is None else moment.rate for moment in moments]
+    assert bounds.disk is not None
+    assert rates[-1] >= 0.7 * min(bounds.disk, bounds.most)
+    assert max(rates) <= bounds.most * 1.04
+    assert moments[-1].limits.brake is None
 
 
 @settings(max_examples=20)
