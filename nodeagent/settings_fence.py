@@ -42,18 +42,13 @@ class FenceSettings(Struct, frozen=True, forbid_unknown_fields=True):
     staging is much for anybody.
 
     ``may_switch_scheduler``: whether the disk's scheduler may be switched between none and mq-deadline meanwhile. With
-    it fewer requests are in the disk at once and priorities count, which is what helps most on slow disks with XFS; on
-    ext4 it does harm. False: it concerns everybody on that disk, and stops it for a moment.
+    it fewer requests are in the disk at once and priorities count, which is what helps most on slow disks. False: it
+    concerns everybody on that disk, and stops it for a moment.
 
     ``per_object_fsync``: whether rpm-ostreed syncs each object that it writes (core.per-object-fsync of the
     repository), instead of a whole layer at once, for which everybody on the disk waits. For that it is started again
     before an update, with a copy of the repository's configuration mounted over it; the file itself stays as it is.
     True: on a slow disk it took more off etcd than any cap did.
-
-    ``bound_dirty_pages``: whether little of what is written to the disk may wait in memory meanwhile, on ext4 on a disk
-    that was measured and is slow: there an fsync of etcd waits for the data of others, and with the bound a stall of
-    four seconds became one of a quarter. False: everybody who writes there waits for the disk then, and what that
-    costs them was not measured.
 
     ``memory_high``: MiB of memory above which the unit is made to wait for its own writes (MemoryHigh=); 0: as it is.
     0: it was not seen to help; less than 256 slows rpm-ostreed itself down.
@@ -80,7 +75,6 @@ class FenceSettings(Struct, frozen=True, forbid_unknown_fields=True):
     deadline: Annotated[float, Meta(ge=60, le=86400)] = 1800
     may_switch_scheduler: bool = False
     per_object_fsync: bool = True
-    bound_dirty_pages: bool = False
     memory_high: Annotated[int, Meta(ge=0, le=1048576)] = 0
     cpu_weight: Weight = 0
     probe_directory: OptionalPath = ""

@@ -28,8 +28,8 @@ TIMEOUT = 300.0
 FILESYSTEMS = ("ext4", "xfs")
 
 
-def make(disk: Path, sysroot: Path, boot: Path, filesystem: str) -> None:
-    """Make the raw `disk` with the content of two directories."""
+def make(disk: Path, sysroot: Path, boot: Path, filesystem: str, journal: int | None = None) -> None:
+    """Make the raw `disk` with the content of two directories. `journal`: MiB of it, on ext4; None: by the size."""
     with disk.open("xb") as file:
         file.truncate(SIZE)
     table = f"label: gpt\nstart={BOOT_OFFSET // SECTOR}, size={BOOT_SIZE // SECTOR}, name=boot\n"
@@ -37,7 +37,7 @@ def make(disk: Path, sysroot: Path, boot: Path, filesystem: str) -> None:
     process.run(["sfdisk", "--quiet", str(disk)], stdin=table.encode(), timeout=TIMEOUT)
     _make_ext4(disk, boot, "boot", BOOT_OFFSET, BOOT_SIZE)
     if filesystem == "ext4":
-        _make_ext4(disk, sysroot, "root", ROOT_OFFSET, ROOT_SIZE)
+        _make_ext4(disk, sysroot, "root", ROOT_OFFSET, ROOT_SIZE, journal)
     else:
         _make_xfs(disk, sysroot, "root", ROOT_OFFSET, ROOT_SIZE)
 
@@ -89,12 +89,13 @@ class Unbootable(Exception):
     """The disk has nothing that a boot loader could start; a real machine would be lost now."""
 
 
-def _make_ext4(disk: Path, content: Path, label: str, offset: int, size: int) -> None:
+def _make_ext4(disk: Path, content: Path, label: str, offset: int, size: int, journal: int | None = None) -> None:
     # 64bit and metadata_csum are off for no reason but that old debugfs reads the result as well.
     process.run(
         [
             *("mke2fs", "-q", "-F", "-t", "ext4", "-L", label, "-d", str(content)),
             *("-E", f"offset={offset},lazy_itable_init=0,lazy_journal_init=0,root_owner=0:0", "-I", "256"),
+            *(() if journal is None else ("-J", f"size={journal}")),
             *(str(disk), f"{size // 1024}k"),
         ],
         timeout=TIMEOUT,

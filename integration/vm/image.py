@@ -56,9 +56,16 @@ class DiskImage:
 
 
 def system(
-    forest: Forest, commit: Commit | Pulled, say: Say, *, filesystem: str = "ext4", kargs: Sequence[str] = ()
+    forest: Forest,
+    commit: Commit | Pulled,
+    say: Say,
+    *,
+    filesystem: str = "ext4",
+    kargs: Sequence[str] = (),
+    journal: int | None = None,
 ) -> DiskImage:
-    """The system disk with a commit or an image deployed, booting with guest.KARGS and `kargs`. Raises Unavailable."""
+    """The system disk with a commit or an image deployed, booting with guest.KARGS and `kargs`; `journal`: MiB, as
+    disk.make has it. Raises Unavailable."""
     arguments = [*guest.KARGS, f"rootfstype={filesystem}", *kargs]
 
     def build(path: Path) -> None:
@@ -72,11 +79,11 @@ def system(
         # What ostree put into boot/ belongs to a filesystem of its own, which is mounted there.
         for entry in (sysroot / "boot").iterdir():
             entry.rename(boot / entry.name)
-        disk.make(path / "disk.raw", sysroot, boot, filesystem)
+        disk.make(path / "disk.raw", sysroot, boot, filesystem, journal)
         disk.remove(work)
         say(f"made the {filesystem} disk with {commit.checksum[:8]} in {time.monotonic() - started:.1f} s")
 
-    key = digest(commit.checksum.encode(), filesystem.encode(), " ".join(arguments).encode(), _sources())
+    key = digest(commit.checksum.encode(), f"{filesystem} {journal}".encode(), " ".join(arguments).encode(), _sources())
     return DiskImage(layer("vm-disk", key, build))
 
 

@@ -191,7 +191,6 @@ def _terms(settings: FenceSettings, idle: Idle | None) -> Terms:
         idle=idle,
         may_switch=settings.may_switch_scheduler,
         object_fsync=settings.per_object_fsync,
-        bound_dirty=settings.bound_dirty_pages,
         memory_high=(settings.memory_high << 20) or None,
         cpu_weight=settings.cpu_weight or None,
     )

@@ -75,8 +75,6 @@ class Disks:
     """What lies above the first of ``limits``, the top first."""
     notes: tuple[str, ...] = ()
     """For people: what is unusual, and what it means for the limits."""
-    holds: tuple[DeviceNumber, ...] = ()
-    """Whose dirty pages those of the file system are: the top, or the disk that it is a partition of."""
 
     def meets(self, other: Disks) -> bool:
         """Whether writers here and there wait for the same disk. If not, nobody has to be protected."""
@@ -86,7 +84,6 @@ class Disks:
 def find(top: DeviceNumber, lookup: Lookup) -> Disks | None:
     """None if ``top``, or what it stands on, is not to be seen."""
     node = lookup(top)
-    holds = () if node is None else (node.disk or node.number,)
     layers: list[str] = []
     notes: list[str] = []
     for _ in range(_LAYERS):
@@ -106,7 +103,7 @@ def find(top: DeviceNumber, lookup: Lookup) -> Disks | None:
         if (node := lookup(node.disk)) is None:
             return None
     disks = tuple(_bottom(node, lookup))
-    return Disks((node,), disks, tuple(layers), (*notes, *_notes(node, disks)), holds)
+    return Disks((node,), disks, tuple(layers), (*notes, *_notes(node, disks)))
 
 
 def together(found: Sequence[Disks]) -> Disks:
@@ -124,7 +121,6 @@ def together(found: Sequence[Disks]) -> Disks:
         tuple(disks[number] for number in sorted(disks)),
         found[0].layers,
         tuple(dict.fromkeys(notes)),
-        tuple(sorted({number for each in found for number in each.holds})),
     )
 
 

@@ -82,8 +82,7 @@ HINTS: Mapping[str, str] = MappingProxyType(
         "RollbackFailed": "rpm-ostree status; boot the old deployment by hand, then apply the config that you want",
         "Merged": "nothing: files that the OS replaced at its update are written again, and the host is rebooted",
         # The I/O fence
-        "QueueNotRestored": "look at the disk (grep . /sys/block/*/{queue,bdi}/* 2>/dev/null); a reboot resets it",
-        "NoDirtyLimit": "nothing, or a kernel from 6.2 on; until then etcd on ext4 may wait for the data of others",
+        "QueueNotRestored": "look at the disk (grep . /sys/block/*/queue/* 2>/dev/null); a reboot resets it",
         "NoPressure": "nothing, where other signals are left; psi=1 on the kernel command line turns it on",
         "NoIoControl": "boot with the unified cgroup hierarchy; until then only the queue of the disk is left",
         "LimitNotHeld": "journalctl -b _PID=1 says why systemd could not limit it; the agent tries again by itself",

@@ -34,7 +34,6 @@ def test_partitions_of_two_disks_are_not_one_place() -> None:
     assert found is not None
     assert [at.path for at in found.limits] == ["/dev/d0"]
     assert [disk.path for disk in found.disks] == ["/dev/d3", "/dev/d4"]
-    assert found.holds == (number(0),)
 
 
 def test_a_partition_and_a_disk_are_not_one_place() -> None:
@@ -42,13 +41,6 @@ def test_a_partition_and_a_disk_are_not_one_place() -> None:
     assert found is not None
     assert [at.path for at in found.limits] == ["/dev/d0"]
     assert [disk.path for disk in found.disks] == ["/dev/d2"]
-
-
-def test_dirty_pages_are_of_what_the_file_system_is_on() -> None:
-    crypt = (node(0, 1), node(1, disk=2), node(2))
-    found = [below(0, *crypt), below(1, *crypt), below(2, *crypt)]
-    assert [each and each.holds for each in found] == [(number(0),), (number(2),), (number(2),)]
-    assert together([each for each in found if each]).holds == (number(0), number(2))
 
 
 def test_a_file_on_another_disk() -> None:

@@ -69,7 +69,7 @@ def measure(args: argparse.Namespace) -> tuple[dict[str, Any], list[Entry]]:
     phases: list[dict[str, Any]] = []
     disk = None if args.fast else Disk()
     with booted(args.filesystem, args.rounds) as (vm, source):
-        bed = Bed(vm, source, disk, innocent=args.innocent)
+        bed = Bed(vm, source, disk, innocent=args.innocent, trace=args.trace)
         bed.make()
 
         def heard(phase: Phase) -> bool:
@@ -80,6 +80,9 @@ def measure(args: argparse.Namespace) -> tuple[dict[str, Any], list[Entry]]:
         with contextlib.suppress(KeyboardInterrupt):  # what was measured until then is reported
             rounds.run(bed, source, variants, args.rounds, args.most, args.idle, heard)
         entries = bed.entries()
+        if args.trace:
+            args.out.mkdir(parents=True, exist_ok=True)
+            (args.out / "waits.jsonl").write_text(bed.waits())
         kernel = vm.run(["uname", "-r"]).stdout.strip()
     counted = report.counted(phases)
     by_variant = report.of_variants(counted)
@@ -133,8 +136,14 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--innocent", action="store_true", help="with a third program on the disk")
     parser.add_argument("--name", help="what the result is called, in the folder and in the docs (fence-xfs, ...)")
     parser.add_argument("--out", type=Path, help="a folder for the JSON and the picture")
+    parser.add_argument(
+        "--trace", action="store_true", help="note where everybody waits while an append is late (needs --out)"
+    )
     parser.add_argument("--docs", action="store_true", help="write the result into docs/fence.md")
-    return parser.parse_args()
+    args = parser.parse_args()
+    if args.trace and args.out is None:
+        parser.error("--trace needs --out")
+    return args
 
 
 if __name__ == "__main__":

@@ -51,10 +51,11 @@ IOSchedulingClass=best-effort
 IOSchedulingPriority=0
 StandardError=file:/run/bench/errors
 ExecStart={command}"""
-# Below everything else on the processor, in every variant: what is compared is the disk. By its slice, which also turns
-# the controller on: without it the kernel shares the processor out by session (autogroups), whatever their niceness.
+# Its share of the processor and no more, in every variant: what is compared is the disk. Slices turn the controller on;
+# without it the kernel shares the processor out by session (autogroups), whatever their niceness. Not CPUWeight=idle:
+# whoever is interrupted with a handle of ext4's journal in hand stops all others until it is let go on.
 SLICE = "osupdate.slice"
-_SLICE = "[Slice]\nCPUWeight=idle\n"
+_SLICE = "[Slice]\nCPUWeight=100\n"
 _STAGE = f"""\
 Type=exec
 Slice={SLICE}
@@ -91,10 +92,13 @@ class Mark:
 
 
 class Bed:
-    def __init__(self, vm: Vm, source: Source, disk: Disk | None, *, innocent: bool = False) -> None:
-        """``innocent``: with a third program on the disk."""
+    def __init__(
+        self, vm: Vm, source: Source, disk: Disk | None, *, innocent: bool = False, trace: bool = False
+    ) -> None:
+        """``innocent``: with a third program on the disk; ``trace``: who waits when the probe does is noted."""
         self.vm = vm
         self._innocent = innocent
+        self._trace = trace
         self._source = source
         self._disk = disk
 
@@ -126,6 +130,10 @@ class Bed:
         self.vm.run(["systemctl", "daemon-reload"], timeout=60)
         self.vm.run(["systemctl", "start", *VICTIMS, "bench-puts.service"], timeout=120)
         self.vm.wait_for(lambda: self.mark().etcd, "etcd answers", 120)
+        if self._trace:
+            probe = self.vm.unit("bench-probe.service", "MainPID")["MainPID"]
+            self._unit("bench-waits.service", "who waits", f"ExecStart={python} {HOME}/waits.py {probe} {HOME}/waits")
+            self.vm.run(["systemctl", "start", "bench-waits.service"])
         if self._innocent:
             files = f"/var/bench/innocent/data {HOME}/reads.bin {HOME}/writes.bin"
             self._unit("bench-innocent.service", "a third program", f"ExecStart={python} {HOME}/innocent.py {files}")
@@ -181,11 +189,8 @@ class Bed:
             self._program("class.sh", "-c1 -n0", *VICTIMS)
         if (shape := variant.queue) is not None:
             wbt = "0" if shape.no_wbt else "-"
-            self._program(
-                "queue.sh", "set", str(shape.max_sectors_kb), str(shape.depth or "-"), shape.scheduler or "-", wbt
-            )
-        if variant.dirty is not None:
-            self._program("dirty.sh", str(variant.dirty), "1")
+            shaped = (shape.max_sectors_kb, shape.depth, shape.scheduler, wbt)
+            self._program("queue.sh", "set", *(str(each or "-") for each in shaped))
         if variant.io_cost is not None and self._disk is not None:
             limits = [str(self._disk.iops), str(self._disk.bytes_per_second)]
             self._program("iocost.sh", "on", str(variant.io_cost), *limits)
@@ -194,8 +199,6 @@ class Bed:
         finally:
             if variant.io_cost is not None:
                 self._program("iocost.sh", "off")
-            if variant.dirty is not None:
-                self._program("dirty.sh", "0", "0")
             if shape is not None:
                 self._program("queue.sh", "restore")
             if variant.realtime_victims:
@@ -224,6 +227,10 @@ class Bed:
         return [float(line) for line in self.vm.read_text(f"{HOME}/steps").splitlines()]
 
     # What was measured
+
+    def waits(self) -> str:
+        """What guest/waits.py noted, with ``trace``."""
+        return self.vm.read_text(f"{HOME}/waits")
 
     def entries(self) -> list[Entry]:
         return self._records("probe.bin")

@@ -19,6 +19,11 @@ from integration.vm.machine import Vm
 
 __all__ = ["booted", "say"]
 
+JOURNAL = 512
+"""MiB of ext4's journal: what mke2fs makes on disks from 64 to 128 GB, the least that nodes have. By the size of this
+machine's it would be 64, in which not more than two hundred writes of throttled data can be under way: then everybody
+who writes waits for them."""
+
 
 def say(text: str) -> None:
     """To the person who waits; the result alone goes to the standard output."""
@@ -40,7 +45,7 @@ def booted(filesystem: str, rounds: int) -> Iterator[tuple[Vm, Source]]:
         # What is staged is without nodeagent: nobody boots it, and it need not be made anew for each version of it.
         brought = source.make(forest, forest.commit(A.having(guest.part())), say, rounds)
         stack.callback(brought.disk.close)
-        disk = image.system(forest, commit, say, filesystem=filesystem)
+        disk = image.system(forest, commit, say, filesystem=filesystem, journal=JOURNAL)
         stack.callback(disk.close)
         (kernel,) = (kernel for path in forest.image.paths for kernel in path.glob("usr/lib/modules/*/vmlinuz"))
         frozen = live.frozen(disk, say, media=brought.disk, accel=tools.accelerator(kernel))

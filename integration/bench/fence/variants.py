@@ -16,7 +16,7 @@ __all__ = ["ALLOWED", "FENCED", "HEADLINE", "IDLE", "OTHERS", "UNFENCED", "VARIA
 
 @dataclass(frozen=True, slots=True)
 class QueueShape:
-    max_sectors_kb: int
+    max_sectors_kb: int | None  # None: as it is
     depth: int | None = None  # requests that the disk has at once; the kernel takes no less than 4
     scheduler: str = ""
     no_wbt: bool = False
@@ -37,7 +37,6 @@ class Variant:
     write_bps: int | None = None
     memory_high: int | None = None  # bytes
     cpu_quota: int | None = None  # percent of one processor
-    dirty: int | None = None  # bytes of the whole disk that may wait in memory to be written
     io_cost: int | None = None  # io.weight of the update, where the victims have 1000
     fence: Mapping[str, Any] | None = None
     """What is other than the defaults of ``nodeagent.host.fence.fence.Terms``; ``bounds`` by name."""
@@ -48,7 +47,7 @@ UNFENCED = Variant("B", "unfenced")
 OTHERS = Variant(
     "M", "Nice 10, best-effort 6, per-object-fsync", nice=10, io_class="best-effort", io_priority=6, object_fsync=True
 )
-_ALL = {"may_switch": True, "bound_dirty": True}
+_ALL = {"may_switch": True}
 FENCED = Variant("C", "the fence, as it comes", nice=10, object_fsync=True, fence={})
 ALLOWED = replace(FENCED, name="C-all", title="the fence, all of the disk's allowed", fence=_ALL)
 HEADLINE = (IDLE, UNFENCED, OTHERS, FENCED, ALLOWED)
@@ -113,15 +112,6 @@ VARIANTS = {
             write_iops=160,
             memory_high=256 << 20,
         ),
-        replace(_SHAPED, name="Q-dirty", title="the shaped queue, 2 MiB may be dirty", dirty=2 << 20),
-        replace(
-            _CAPPED,
-            name="Q240-dirty",
-            title="the shaped queue, 240 writes/s, 2 MiB may be dirty",
-            write_iops=240,
-            dirty=2 << 20,
-        ),
-        Variant("dirty", "2 MiB may be dirty, per-object-fsync", object_fsync=True, dirty=2 << 20),
         Variant(
             "C-free",
             "the fence, without the brake",
@@ -143,7 +133,12 @@ VARIANTS = {
         replace(ALLOWED, name="C-early", title="the fence, idle class from the first instruction on", io_class="idle"),
         replace(ALLOWED, name="C-cpu", title="the fence, half of a processor", cpu_quota=50),
         Variant("C-batched", "the fence, without per-object-fsync", nice=10, fence=_ALL),
-        replace(ALLOWED, name="C-lax", title="the fence, may switch the scheduler", fence={"may_switch": True}),
+        replace(
+            FENCED,
+            name="C-found",
+            title="the fence, as it comes, on a disk with mq-deadline",
+            queue=QueueShape(None, None, "mq-deadline"),
+        ),
         *(
             replace(OTHERS, name=f"cost{weight}", title=f"io.cost, weight {weight} to 1000", io_cost=weight)
             for weight in (20, 100)

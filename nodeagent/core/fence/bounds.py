@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-__all__ = ["FAST", "FENCE_BOUNDS", "Bounds", "Idle", "careful", "floor_at", "may_be_dirty", "opening"]
+__all__ = ["FAST", "FENCE_BOUNDS", "Bounds", "Idle", "careful", "floor_at", "opening"]
 
 FAST = 0.002
 """Seconds, p99 of an fsync on the idle disk, below which the disk needs no help."""
@@ -75,8 +75,7 @@ class Idle:
 
 
 _CAREFUL = 8e6  # bytes a second, the floor where throttled data can hold up a journal
-_DIRTY = 2 << 20  # what a disk that is slow writes in a fifth of a second
-_DRAIN = 1 << 20  # bytes; what the floor takes an eighth of a second for
+_DRAIN = 128 << 10  # bytes; a few dozen small files, each of which takes room in a journal until it is written
 _METADATA_OVERTAKES = (6, 12)  # the first kernel that lets it (29390bb5661d, "blk-throttle: support prioritized ...")
 
 
@@ -88,12 +87,6 @@ def careful(bounds: Bounds, filesystem: str, kernel: str) -> Bounds:
         return bounds
     drain = _DRAIN if filesystem == "ext4" else None
     return replace(bounds, floor=max(bounds.floor, _CAREFUL), drain=drain)
-
-
-def may_be_dirty(filesystem: str, idle: Idle | None) -> int | None:
-    """Bytes that may wait in memory to be written there (``host.dirty_pages``); None: as many as before. Only on a disk
-    that was measured and is slow, for everybody who writes there pays for it."""
-    return _DIRTY if filesystem == "ext4" and idle is not None and idle.p99 >= FAST else None
 
 
 def opening(bounds: Bounds, idle: Idle | None) -> Bounds:

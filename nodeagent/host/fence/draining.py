@@ -1,8 +1,11 @@
 """Has what the updater wrote and did not sync go to the disk a little at a time (``syncfs``).
 
-Where others wait for what is dirty (``core.fence.bounds.careful``), it must never be much: the kernel begins after
-thirty seconds with what is old, and then with all of it. Nothing of the disk is changed for that, and nobody is made to
-wait, but what others have in memory for that file system is written sooner, too.
+For ext4 (``core.fence.bounds.careful``), where each piece of a file that waits behind a cap keeps room in the journal
+reserved until it is written (fs/ext4/inode.c, ext4_do_writepages). Once half of what a transaction may take is
+reserved, whoever writes anything waits. The kernel begins after thirty seconds with what is old, and then with all of
+it; so does a program that syncs everything at its end. Sent on all the time, it is never many pieces at once. Nothing
+of the disk is changed for that, and nobody is made to wait, but what others have in memory for that file system is
+written sooner, too.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from nodeagent.host.fence.hands import Hands
 
 __all__ = ["EVERY", "drained"]
 
-EVERY = 0.5
+EVERY = 0.25
 """Seconds between two looks."""
 
 

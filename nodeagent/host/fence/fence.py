@@ -26,8 +26,9 @@ from functools import partial
 from pathlib import Path
 
 from nodeagent.core.disks import Disks
-from nodeagent.core.fence.bounds import FENCE_BOUNDS, Bounds, Idle, careful, may_be_dirty, opening
-from nodeagent.core.fence.controller import Why, begin, step
+from nodeagent.core.fence.bounds import FENCE_BOUNDS, Bounds, Idle, careful, opening
+from nodeagent.core.fence.controller import begin, step
+from nodeagent.core.fence.shape import ladder
 from nodeagent.core.fence.signals import weigh
 from nodeagent.core.fence.view import FenceView
 from nodeagent.errors import AgentError, Terminal
@@ -63,16 +64,14 @@ Tell = Callable[[FenceView], None]
 @dataclass(frozen=True, slots=True)
 class Terms:
     """What an admin may choose. ``baseline``: seconds; ``idle``: if it was measured before, then it is not
-    again; ``object_fsync``: rpm-ostreed syncs each object that it writes (``object_fsync``); ``bound_dirty``: what may
-    wait in memory is bounded where that helps (``may_be_dirty``); ``memory_high`` in bytes and ``cpu_weight`` (1 to
-    10000) None: as they are."""
+    again; ``object_fsync``: rpm-ostreed syncs each object that it writes (``object_fsync``); ``memory_high`` in bytes
+    and ``cpu_weight`` (1 to 10000) None: as they are."""
 
     bounds: Bounds = FENCE_BOUNDS
     baseline: float = 10.0
     idle: Idle | None = None
     may_switch: bool = False
     object_fsync: bool = False
-    bound_dirty: bool = False
     memory_high: int | None = None
     cpu_weight: int | None = None
 
@@ -128,11 +127,9 @@ async def fenced(
                 fence.idle = terms.idle
                 heard.expect(terms.idle)
             slow = None if fence.idle is None else fence.idle.p99
-            if not await hands.shape(slow, may_switch=terms.may_switch):
+            if not await hands.shape(partial(ladder, idle_p99=slow, may_switch=terms.may_switch)):
                 raise Terminal("; ".join(hands.missing), reason="NothingToLimit")
             filesystem, kernel = await asyncio.to_thread(_ground, paths)
-            if terms.bound_dirty:
-                await hands.bound(may_be_dirty(filesystem, fence.idle))
             bounds = opening(careful(terms.bounds, filesystem, kernel), fence.idle)
             turns = _Turns(fence, hands, heard, bounds, _Moves(events, disks, lambda: _disks(victim, paths, find)))
             await turns.begin()
@@ -222,8 +219,6 @@ class _Turns:
             self._throttled += now - self._at
         self._at = now
         await self._hands.hold(decision.limits)
-        if decision.why is Why.DEADLINE:
-            await self._hands.bound(None)
         capped = decision.limits.write_bps is not None or decision.limits.write_iops is not None
         capped = capped and self._hands.limiting
         self._fence.say(

@@ -1,4 +1,4 @@
-"""Everything that the fence moves: caps and freezer of the unit, queues and dirty pages of disks, I/O priorities.
+"""Everything that the fence moves: caps and freezer of the unit, queues of disks, I/O priorities.
 
 What fails is told in ``missing`` and not tried again, except for caps, which are asked for again at each turn: the
 kernel may have been slow. ``restore`` puts everything back, whatever of it fails; what could not be put back stays in
@@ -17,11 +17,10 @@ from pathlib import Path
 
 from nodeagent.core.disks import BlockNode, Disks
 from nodeagent.core.fence.controller import Brake, Limits
-from nodeagent.core.fence.shape import Shape, Untouched, ladder
+from nodeagent.core.fence.shape import QueueFacts, Shape, Untouched
 from nodeagent.errors import AgentError
-from nodeagent.host import dirty_pages, iolimits, queue
+from nodeagent.host import iolimits, queue
 from nodeagent.host.bus import Bus
-from nodeagent.host.dirty_pages import BDIS, DirtyPages
 from nodeagent.host.fence import object_fsync
 from nodeagent.host.fence.object_fsync import ObjectFsync
 from nodeagent.host.fence.priorities import IoPriority, Priorities
@@ -45,11 +44,13 @@ class Reach:
     disks: Path = Path("/sys/dev/block")
     priorities: IoPriority | None = None
     proc: Path = Path("/proc")
-    bdis: Path = BDIS
     objects: Callable[[Bus, Undo, str], ObjectFsync] = ObjectFsync
 
 
 HERE = Reach()
+
+Choose = Callable[[QueueFacts], tuple[Shape, ...] | Untouched]
+"""Which shapes a queue may be given: ``core.fence.shape.ladder``, but for what was found."""
 
 
 class Hands:
@@ -67,9 +68,7 @@ class Hands:
         self._reach = reach
         self._unit = UnitIo(bus, undo, unit, reach.cgroups)
         self._queues = self._queues_of(disks)
-        self._pages = self._pages_of(disks)
-        self._dirty: int | None = None
-        self._idle: tuple[float | None, bool] = (None, False)
+        self._choose: Choose | None = None
         self._priorities = Priorities(undo, reach.priorities, reach.proc)
         self._objects = reach.objects(bus, undo, unit)
         self.limiting = False
@@ -91,37 +90,27 @@ class Hands:
             await self._tried(self._unit.hold_static(memory_high=memory_high, cpu_weight=cpu_weight))
         return self._syncing or self.limiting or await asyncio.to_thread(self._writable)
 
-    async def shape(self, idle_p99: float | None, *, may_switch: bool) -> bool:
+    async def shape(self, choose: Choose) -> bool:
         """False: nothing can be moved here after all. Queues are given their tight shape, or it is not known whether
         they take one."""
-        self._idle = (idle_p99, may_switch)
-        shapes = await self._ladder(idle_p99, may_switch=may_switch)
+        self._choose = choose
+        shapes = await self._ladder(choose)
         if isinstance(shapes, Untouched):
             self._miss(f"queues stay as they are: {shapes.why}")
         elif await self._tried(self._apply(shapes[-1])):
             self.shapes, self._shaping = shapes, True
         return self._syncing or self.limiting or bool(self.shapes)
 
-    async def bound(self, dirty: int | None) -> None:
-        """``dirty`` bytes of what is written to the file system may wait in memory; None: as many as before."""
-        was, self._dirty = self._dirty, dirty
-        if (was, dirty) != (None, None):
-            for each in self._pages:
-                await self._tried(each.restore() if dirty is None else each.bound(dirty))
-
     async def move(self, disks: Disks) -> None:
         """The same on other disks, as well as it goes; the old ones are as they were found."""
         await self._tried(self._unshape())
-        for each in self._pages:
-            await self._tried(each.restore())
         if self.limiting:
             await self._tried(self._unit.hold(self._disks.limits, None, None))
-        self._disks, self._queues, self._pages = disks, self._queues_of(disks), self._pages_of(disks)
+        self._disks, self._queues = disks, self._queues_of(disks)
         self._caps = self._wrote = None
         self.shapes, self._shaping = (), False
-        idle_p99, may_switch = self._idle
-        await self.shape(idle_p99, may_switch=may_switch)
-        await self.bound(self._dirty)
+        if self._choose is not None:
+            await self.shape(self._choose)
 
     async def hold(self, limits: Limits) -> None:
         """From now on. For each turn, also when nothing changed: tasks come and go. ``shapes`` is empty afterwards if
@@ -180,7 +169,6 @@ class Hands:
         """All of it. Answers with what could not be put back, in words."""
         return await _all(
             *(each.restore for each in self._queues),
-            *(each.restore for each in self._pages),
             self._unit.end,
             self._priorities.restore,
             self._objects.end,
@@ -189,15 +177,12 @@ class Hands:
     def _queues_of(self, disks: Disks) -> list[Queue]:
         return [Queue(disk, self._undo, SysfsQueue(str(disk.number), self._reach.disks)) for disk in disks.disks]
 
-    def _pages_of(self, disks: Disks) -> list[DirtyPages]:
-        return [DirtyPages(number, self._undo, self._reach.bdis) for number in disks.holds]
-
     def _writable(self) -> bool:
         """Queues, by the look of them."""
         files = [self._reach.disks / str(disk.number) / "queue/max_sectors_kb" for disk in self._disks.disks]
         return all(os.access(file, os.W_OK) for file in files)
 
-    async def _ladder(self, idle_p99: float | None, *, may_switch: bool) -> tuple[Shape, ...] | Untouched:
+    async def _ladder(self, choose: Choose) -> tuple[Shape, ...] | Untouched:
         """One shape for all disks, so they must be alike."""
         found: list[tuple[Shape, ...]] = []
         for each in self._queues:
@@ -205,7 +190,7 @@ class Hands:
                 facts = await each.facts()
             except AgentError as error:
                 return Untouched(error.message)
-            shapes = ladder(facts, idle_p99, may_switch=may_switch)
+            shapes = choose(facts)
             if isinstance(shapes, Untouched):
                 return shapes
             found.append(shapes)
@@ -271,14 +256,11 @@ async def recover(bus: Bus, undo: Undo, reach: Reach = HERE) -> tuple[bool, list
     async def queues() -> None:
         await queue.recover(undo, reach.disks)
 
-    async def pages() -> None:
-        await dirty_pages.recover(undo, reach.bdis)
-
     async def objects() -> None:
         for unit in await object_fsync.left(undo):
             await reach.objects(bus, undo, unit).end()
 
-    return True, await _all(queues, pages, units, Priorities(undo, reach.priorities, reach.proc).restore, objects)
+    return True, await _all(queues, units, Priorities(undo, reach.priorities, reach.proc).restore, objects)
 
 
 async def _all(*work: Callable[[], Awaitable[None]]) -> list[str]:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from nodeagent.core.fence.bounds import Bounds, Idle, careful, floor_at, may_be_dirty, opening
+from nodeagent.core.fence.bounds import Bounds, Idle, careful, floor_at, opening
 from nodeagent.core.fence.controller import BRAKE, Limits, State, Why, begin, step
 from nodeagent.core.fence.shape import Shape
 from nodeagent.core.fence.signals import Reading, Source, Strain
@@ -226,12 +226,6 @@ def test_the_way_to_all_that_the_disk_can_do_is_slow() -> None:
     assert steps == [(24, 9.1), (48, 11.4), (72, 14.2), (192, 16.0)]
     once = run(100, lambda _rate, _limits, tick: Strain.STRAINED if tick == 30 else Strain.CALM, bounds=bounds)
     assert max(moment.rate or math.inf for moment in once[32:]) == pytest.approx(5.7e6, rel=0.01)
-
-
-def test_dirty_pages_are_bounded_only_where_it_helps() -> None:
-    slow, fast = Idle(0.004, 0.012), Idle(0.0005, 0.0019)
-    assert may_be_dirty("ext4", slow) == 2 << 20
-    assert [may_be_dirty("ext4", fast), may_be_dirty("ext4", None), may_be_dirty("xfs", slow)] == [None] * 3
 
 
 def test_a_slow_disk_is_never_asked_for_more_than_it_can_do() -> None:

@@ -35,7 +35,6 @@ from tests.host.conftest import PrivateBus
 from tests.host.fake_limits import CGROUP, DISK, OTHER, UNIT, Manager
 
 QUEUE = {"max_sectors_kb": "1280", "scheduler": "none [mq-deadline]", "nr_requests": "256", "logical_block_size": "512"}
-BDI = {"max_ratio_fine": "1000000", "max_bytes": "4246286336", "strict_limit": "0"}
 QUICK = Bounds(interval=0.01, settle=0.02, patience=0.05, wary=0.05, bold=0.05, stale=2.0)
 GROUND = module._ground  # before it is replaced below
 TERMS = Terms(bounds=QUICK, idle=Idle(0.002048, 0.012))  # which lets it begin with 16 MB/s
@@ -76,12 +75,8 @@ class Host:
             (directory / f"proc/{pid}/task/{pid}").mkdir(parents=True)
             (directory / f"proc/{pid}/stat").write_text(f"{pid} (a) b) S " + " ".join(["0"] * 18) + f" {pid}00 0")
         (self.cgroups / CGROUP.lstrip("/") / "cgroup.procs").write_text(f"{UPDATER}\n")
-        self.reach = Reach(self.cgroups, directory / "block", self.threads, directory / "proc", directory / "bdi")
-        self.bdi = directory / "bdi/254:0"
-        self.bdi.mkdir(parents=True)
-        for name, text in BDI.items():
-            (self.bdi / name).write_text(text)
-        self.disks = Disks((DISK,), (DISK,), (), holds=(DISK.number,))
+        self.reach = Reach(self.cgroups, directory / "block", self.threads, directory / "proc")
+        self.disks = Disks((DISK,), (DISK,), ())
         self.theirs = self.disks
         self.events: asyncio.Queue[Hotplug] = asyncio.Queue()
         self.slow = 0.0
@@ -120,8 +115,6 @@ class Host:
         """What is not as it was before: {} when all is."""
         now = {name: (self.queue / name).read_text() for name in QUEUE}
         found: dict[str, object] = {name: value for name, value in now.items() if value != QUEUE[name]}
-        strict = (self.bdi / "strict_limit").read_text()
-        found |= {} if strict == BDI["strict_limit"] else {"strict_limit": strict}
         found |= {} if self.manager.io_max == "" else {"io.max": self.manager.io_max}
         found |= {"frozen": True} if self.manager.frozen else {}
         found |= {"priorities": self.threads.values} if self.threads.values != PRIORITIES else {}
@@ -266,33 +259,10 @@ async def test_a_victim_that_suffers_closes_it(host: Host) -> None:
     assert host.touched() == {}
 
 
-async def test_little_may_be_dirty_where_a_journal_waits_for_it(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
-    most = host.bdi / "max_bytes"
-    async with host.fenced(replace(TERMS, bound_dirty=True)) as fence:
-        assert (most.read_text(), "strict_limit" in host.touched()) == (str(2 << 20), True)
-        assert fence.view.missing == ()
-    assert host.touched() == {}
-    most.write_text(BDI["max_bytes"])
-    async with host.fenced(TERMS):
-        assert most.read_text() == BDI["max_bytes"], "the admin does not want it"
-    monkeypatch.setattr(module, "_ground", lambda _paths: ("xfs", "6.12.0"))
-    async with host.fenced(replace(TERMS, bound_dirty=True)):
-        assert most.read_text() == BDI["max_bytes"], "nobody waits for it there"
-
-
 def test_the_ground_is_of_the_first_path_that_is_there(tmp_path: Path) -> None:
     kind, kernel = GROUND((str(tmp_path / "sysroot"), "/proc", "/"))
     assert (kind, kernel) == ("proc", os.uname().release)
     assert GROUND((str(tmp_path / "none"),))[0] == ""
-
-
-async def test_after_the_deadline_as_much_may_be_dirty_as_before(host: Host) -> None:
-    terms = replace(TERMS, bounds=replace(QUICK, deadline=0.2), bound_dirty=True)
-    async with host.fenced(terms) as fence:
-        await host.until(fence, lambda view: view.reason == "deadline")
-        assert host.touched().keys() <= {"priorities", "notes"}
-    assert (host.bdi / "max_bytes").read_text() == str(2 << 20), "it was bounded: here nothing rounds and resets it"
-    assert host.touched() == {}
 
 
 async def test_an_updater_that_is_just_starting_is_frozen_later(host: Host) -> None:
@@ -308,15 +278,6 @@ async def test_an_updater_that_is_just_starting_is_frozen_later(host: Host) -> N
         await braking
     assert not host.manager.frozen
     assert await hands.restore() == []
-    assert host.touched() == {}
-
-
-async def test_dirty_pages_of_a_kernel_that_cannot_bound_them(host: Host) -> None:
-    (host.bdi / "strict_limit").rename(host.bdi / "gone")
-    async with host.fenced(replace(TERMS, bound_dirty=True)) as fence:
-        assert fence.view.active
-        assert fence.view.missing == ("dirty pages of one disk cannot be bounded, before Linux 6.2",)
-        (host.bdi / "gone").rename(host.bdi / "strict_limit")
     assert host.touched() == {}
 
 
@@ -400,9 +361,9 @@ async def test_what_a_kill_leaves_is_put_back_by_whoever_comes(host: Host, monke
 
     with monkeypatch.context() as patch:
         patch.setattr(module, "_put_back", killed)
-        async with host.fenced(replace(TERMS, bound_dirty=True)):
+        async with host.fenced():
             pass
-    assert host.touched().keys() == {"io.max", "max_sectors_kb", "strict_limit", "priorities", "notes"}
+    assert host.touched().keys() == {"io.max", "max_sectors_kb", "priorities", "notes"}
     host.threads.values[777] = REALTIME  # a thread that etcd started meanwhile
     (host.reach.proc / f"{VICTIM}/task/777").mkdir()
     assert await recover(host.bus, host.undo, host.reach) == (True, [])
@@ -542,20 +503,17 @@ async def test_it_follows_to_another_disk(host: Host) -> None:
     other.mkdir(parents=True)
     for name, text in QUEUE.items():
         (other / name).write_text(text)
-    shutil.copytree(host.bdi, strict := host.bdi.parent / str(OTHER.number))
-    async with host.fenced(replace(TERMS, bound_dirty=True)) as fence:
+    async with host.fenced() as fence:
         host.events.put_nowait(Hotplug("change", "/dev/vda", DISK.number))
         await host.until(fence, lambda view: view.seconds > 0.1)
         assert (other / "max_sectors_kb").read_text() == "1280", "an event alone is no other disk"
-        host.disks = host.theirs = Disks((OTHER,), (OTHER,), (), holds=(OTHER.number,))
+        host.disks = host.theirs = Disks((OTHER,), (OTHER,), ())
         host.events.put_nowait(Hotplug("remove", "/dev/vda", DISK.number))
         await host.until(fence, lambda _view: (other / "max_sectors_kb").read_text() == "32")
         await host.until(fence, lambda _view: f"{OTHER.number} " in host.manager.io_max)
         assert (host.queue / "max_sectors_kb").read_text() == "1280"
-        assert [(each / "strict_limit").read_text() for each in (host.bdi, strict)] == ["0", "1"]
     assert host.touched() == {}
     assert (other / "max_sectors_kb").read_text() == "1280"
-    assert (strict / "strict_limit").read_text() == "0"
 
 
 async def test_several_disks_that_are_not_alike(host: Host) -> None:
