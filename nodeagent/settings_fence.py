@@ -33,7 +33,7 @@ class FenceSettings(Struct, frozen=True, forbid_unknown_fields=True):
     fsyncs, so that a p99 can be told. What is known from the last quarter of an hour is not measured again.
 
     ``floor``: MB/s that may always be written. 4: far less, and others wait for the journal behind work that is half
-    done. On ext4, and before kernel 6.12, it is never below 8: there a journal can be held up by throttled data. Where
+    done. Before kernel 6.12 it is never below 8: there a journal can be held up by throttled data. Where
     writes are counted, it is 200 of them a second at least, which are 6.5 in the smallest pieces.
 
     ``ceiling``: MB/s above which there is no cap. 256: what is faster needs no help.

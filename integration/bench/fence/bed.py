@@ -51,11 +51,11 @@ IOSchedulingClass=best-effort
 IOSchedulingPriority=0
 StandardError=file:/run/bench/errors
 ExecStart={command}"""
-# Its share of the processor and no more, in every variant: what is compared is the disk. Slices turn the controller on;
-# without it the kernel shares the processor out by session (autogroups), whatever their niceness. Not CPUWeight=idle:
-# whoever is interrupted with a handle of ext4's journal in hand stops all others until it is let go on.
+# Little of the processor where others want it, in every variant: what is compared is the disk. By its slice, which also
+# turns the controller on: without it the kernel shares the processor out by session (autogroups), whatever their
+# niceness. Not CPUWeight=idle: who is interrupted with a handle of ext4's journal stops all others until it goes on.
 SLICE = "osupdate.slice"
-_SLICE = "[Slice]\nCPUWeight=100\n"
+_SLICE = "[Slice]\nCPUWeight=20\n"
 _STAGE = f"""\
 Type=exec
 Slice={SLICE}

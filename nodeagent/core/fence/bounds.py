@@ -20,8 +20,8 @@ _LATE = 0.5  # part of the time after which the floor rises, when nobody knows h
 class Bounds:
     floor: float = 4e6
     """Bytes a second that the updater may always write. Far below, its half-written transactions hold up everybody who
-    waits for the journal: the cap causes the stall that it should prevent. Take twice that for ext4 or a kernel before
-    6.12, where metadata does not overtake throttled data."""
+    waits for the journal: the cap causes the stall that it should prevent. Take twice that for a kernel before 6.12,
+    where metadata does not overtake throttled data."""
     floor_iops: int = 200
     """Writes a second, where the queue is shaped. Whoever is heeded first waits for one piece at most there, so it is
     more than ``floor`` in pieces of 32 KiB: below it an update takes longer and hurts no less."""
@@ -80,13 +80,11 @@ _METADATA_OVERTAKES = (6, 12)  # the first kernel that lets it (29390bb5661d, "b
 
 
 def careful(bounds: Bounds, filesystem: str, kernel: str) -> Bounds:
-    """With a floor for this file system and this kernel release, such as "xfs" and "6.12.0-55.el10.x86_64", and little
-    that waits in memory where others wait for it."""
+    """With a floor for this kernel release, such as "6.12.0-55.el10.x86_64", and little that waits in memory on a file
+    system, such as "ext4", on which others wait for it."""
     numbers = tuple(int(part) if part.isdigit() else 0 for part in kernel.replace("-", ".").split(".")[:2])
-    if filesystem != "ext4" and numbers >= _METADATA_OVERTAKES:
-        return bounds
-    drain = _DRAIN if filesystem == "ext4" else None
-    return replace(bounds, floor=max(bounds.floor, _CAREFUL), drain=drain)
+    floor = bounds.floor if numbers >= _METADATA_OVERTAKES else max(bounds.floor, _CAREFUL)
+    return replace(bounds, floor=floor, drain=_DRAIN if filesystem == "ext4" else None)
 
 
 def opening(bounds: Bounds, idle: Idle | None) -> Bounds:

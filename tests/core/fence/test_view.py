@@ -14,7 +14,8 @@ from nodeagent.core.fence.view import FenceView, fence_to_dict, p99_of, summary
         ("xfs", "6.12.0-55.el10.x86_64", 4e6),
         ("xfs", "6.18.3", 4e6),
         ("xfs", "5.14.0-570.el9.x86_64", 8e6),
-        ("ext4", "6.18.3", 8e6),
+        ("ext4", "6.18.3", 4e6),
+        ("ext4", "6.11.0", 8e6),
         ("", "custom", 8e6),
     ],
 )

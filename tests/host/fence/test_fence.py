@@ -134,7 +134,7 @@ class Host:
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "TURN", 0.02)
-    monkeypatch.setattr(module, "_ground", lambda _paths: ("ext4", "6.12.0"))
+    monkeypatch.setattr(module, "_ground", lambda _paths: ("ext4", "5.14.0"))
     monkeypatch.setattr(hearing, "EVERY", 0.02)
 
 
