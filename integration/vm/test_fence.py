@@ -77,3 +77,56 @@ def test_nothing_is_left_of_it_however_it_ends(node: Vm, shelf: RegistryDisk) ->
     node.run(["systemctl", "start", RPMOSTREED], timeout=120)
     assert io_max(node) == ""
     assert agent.status(node)["fence"] is None
+
+
+DIRTY = "dirty.service"
+WRITTEN = 2 << 20  # bytes
+HOLD = f"""\
+import asyncio
+from pathlib import Path
+
+from nodeagent.host.bus import Bus
+from nodeagent.host.fence.fence import Terms, fenced
+from nodeagent.host.fence.victim import Victim
+from nodeagent.host.undo import FileUndo
+
+
+async def main():
+    home = Path("/var/lib/nodeagent")
+    async with Bus() as bus:
+        undo, terms = FileUndo(home / "try"), Terms(baseline=0)
+        async with fenced("{DIRTY}", Victim(home), bus=bus, undo=undo, terms=terms):
+            await asyncio.Event().wait()
+
+
+asyncio.run(main())
+"""
+# All else of the unit counts, its sandbox above all.
+INSTEAD = """\
+[Service]
+Type=exec
+WatchdogSec=0
+ExecStart=
+ExecStart=/usr/lib/nodeagent/bin/python3 /run/hold.py
+"""
+
+
+def dirty(vm: Vm) -> int:
+    """Bytes that the service wrote and the disk does not have."""
+    group = vm.unit(DIRTY, "ControlGroup")["ControlGroup"]
+    fields = dict(line.split() for line in vm.read_text(f"/sys/fs/cgroup{group}/memory.stat").splitlines())
+    return int(fields["file_dirty"]) + int(fields["file_writeback"])
+
+
+@pytest.mark.timeout(nodes.WAIT)
+def test_what_is_not_synced_is_sent_to_an_ext4_from_within_the_sandbox(vm: Vm) -> None:
+    vm.run(["sh", "-c", "echo 0 >/proc/sys/vm/dirty_writeback_centisecs"])  # or the kernel does it, sooner or later
+    write = f"head -c {WRITTEN} /dev/zero >/var/written; exec sleep infinity"
+    vm.run(["systemd-run", "--quiet", f"--unit={DIRTY}", "sh", "-c", write])
+    vm.wait_for(lambda: dirty(vm) >= WRITTEN, "it is in memory", nodes.WAIT / 4)
+    vm.write("/run/hold.py", HOLD)
+    vm.write(f"/run/systemd/system/{agent.UNIT}.d/90-instead.conf", INSTEAD)
+    vm.run(["systemctl", "daemon-reload"], timeout=60)
+    assert dirty(vm) >= WRITTEN
+    vm.run(["systemctl", "restart", agent.UNIT], timeout=nodes.WAIT / 4)
+    vm.wait_for(lambda: dirty(vm) < WRITTEN / 8, "it is on the disk", nodes.WAIT / 4)
