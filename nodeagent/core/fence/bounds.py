@@ -76,15 +76,17 @@ class Idle:
 
 _CAREFUL = 8e6  # bytes a second, the floor where throttled data can hold up a journal
 _DRAIN = 128 << 10  # bytes; a few dozen small files, each of which takes room in a journal until it is written
+_JOURNAL_IOPS = 150  # what a slice of the kernel's (0.1 s) lets through is waited for three times in an fsync there
 _METADATA_OVERTAKES = (6, 12)  # the first kernel that lets it (29390bb5661d, "blk-throttle: support prioritized ...")
 
 
 def careful(bounds: Bounds, filesystem: str, kernel: str) -> Bounds:
-    """With a floor for this kernel release, such as "6.12.0-55.el10.x86_64", and little that waits in memory on a file
-    system, such as "ext4", on which others wait for it."""
+    """With a floor for this file system and this kernel release, such as "xfs" and "6.12.0-55.el10.x86_64", and little
+    that waits in memory where others wait for it."""
     numbers = tuple(int(part) if part.isdigit() else 0 for part in kernel.replace("-", ".").split(".")[:2])
     floor = bounds.floor if numbers >= _METADATA_OVERTAKES else max(bounds.floor, _CAREFUL)
-    return replace(bounds, floor=floor, drain=_DRAIN if filesystem == "ext4" else None)
+    bounds = replace(bounds, floor=floor)
+    return replace(bounds, floor_iops=_JOURNAL_IOPS, drain=_DRAIN) if filesystem == "ext4" else bounds
 
 
 def opening(bounds: Bounds, idle: Idle | None) -> Bounds:
