@@ -34,7 +34,7 @@ class FenceSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
     ``floor``: MB/s that may always be written. 4: far less, and others wait for the journal behind work that is half
     done. Before kernel 6.12 it is never below 8: there a journal can be held up by throttled data. Where
-    writes are counted, it is 200 of them a second at least, which are 6.5 in the smallest pieces.
+    writes are counted, it is 200 of them a second at least (150 on ext4), which are 6.5 (4.9) in the smallest pieces.
 
     ``ceiling``: MB/s above which there is no cap. 256: what is faster needs no help.
 

@@ -22,6 +22,7 @@ from nodeagent.core.fence.view import FenceView, fence_to_dict, p99_of, summary
 def test_the_floor(filesystem: str, kernel: str, floor: float) -> None:
     assert careful(FENCE_BOUNDS, filesystem, kernel).floor == floor
     assert careful(Bounds(floor=2e7), filesystem, kernel).floor == 2e7
+    assert careful(FENCE_BOUNDS, filesystem, kernel).floor_iops == (150 if filesystem == "ext4" else 200)
     drain = careful(FENCE_BOUNDS, filesystem, kernel).drain
     assert (drain is not None) == (filesystem == "ext4"), "others wait there for what is dirty"
 
