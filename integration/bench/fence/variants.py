@@ -130,6 +130,7 @@ VARIANTS = {
                 "bounds": {"floor": 8e6, "first": 8e6, "floor_iops": 240, "brake": 0.0, "patience": 1e6},
             },
         ),
+        replace(FENCED, name="C-steady", title="the fence, which does not rise", fence={"bounds": {"wary": 1e6}}),
         replace(ALLOWED, name="C-early", title="the fence, idle class from the first instruction on", io_class="idle"),
         replace(ALLOWED, name="C-cpu", title="the fence, half of a processor", cpu_quota=50),
         Variant("C-batched", "the fence, without per-object-fsync", nice=10, fence=_ALL),
