@@ -11,8 +11,6 @@ kernel does besides (``block/elevator.c``, ``blk-sysfs.c``), and what follows:
   So a depth is always written in two steps, by way of the number below it.
 - ``wbt_lat_usec`` is not there, or not to be read, where the kernel or the disk has no writeback throttling.
   What is put back counts as set by hand: the one trace that stays is that a later change to bfq does not turn it off.
-- For each change the queue is stopped until all of it is done, which may be half a second of others' writeback, and
-  whoever syncs waits for that. So a moment is waited for, though not for long, in which the disk has nothing to do.
 - What is written may be rounded (a depth below 4 becomes 4): what is put back was read, so it is not.
 """
 
@@ -21,7 +19,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import json
-import time
 from collections.abc import Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
@@ -42,9 +39,6 @@ _SIZE, _DEPTH, _SCHEDULER, _WBT = "max_sectors_kb", "nr_requests", "scheduler", 
 _NO_WBT = "0"
 _LEAST_DEPTH = 4  # the kernel's BLKDEV_MIN_RQ
 _SYSFS = Path("/sys/dev/block")
-IDLE_WITHIN = 1.0
-"""Seconds for which a moment is waited for in which the disk has nothing to do."""
-_LOOK, _LOOKS = 0.002, 3  # seconds between two looks, and how many in a row must find nothing
 
 
 class Attributes(Protocol):
@@ -78,19 +72,7 @@ class SysfsQueue:
         return (self._disk / "queue" / name).read_text().strip()
 
     def write(self, name: str, value: str) -> None:
-        self._wait_idle()
         (self._disk / "queue" / name).write_text(value)
-
-    def _wait_idle(self) -> None:
-        """What waits in a scheduler is not counted, but while anything does, the disk has something to do."""
-        until, idle = time.monotonic() + IDLE_WITHIN, 0
-        while idle < _LOOKS and time.monotonic() < until:
-            try:
-                busy = any(map(int, (self._disk / "inflight").read_text().split()))
-            except FileNotFoundError:
-                return
-            idle = 0 if busy else idle + 1
-            time.sleep(_LOOK)
 
     def names(self, directory: str) -> list[str]:
         try:

@@ -76,31 +76,6 @@ async def test_shaped_and_put_back(make: Callable[[], SimulatedQueue]) -> None:
     assert notes.notes == {}
 
 
-@pytest.mark.parametrize("ends", [True, False])
-def test_the_queue_is_changed_when_the_disk_has_nothing_to_do(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: bool
-) -> None:
-    disk, looked = tmp_path / "254:0", 0
-
-    def later(_seconds: float) -> None:
-        nonlocal looked
-        looked += 1
-        assert size.read_text() == "1280"
-        if looked == 20 and ends:
-            (disk / "inflight").write_text("       0        0\n")
-        clock[0] += 0.01
-
-    clock = [0.0]
-    (disk / "queue").mkdir(parents=True)
-    (disk / "inflight").write_text("       0        3\n")
-    (size := disk / "queue/max_sectors_kb").write_text("1280")
-    monkeypatch.setattr("nodeagent.host.queue.time.sleep", later)
-    monkeypatch.setattr("nodeagent.host.queue.time.monotonic", lambda: clock[0])
-    SysfsQueue("254:0", tmp_path).write("max_sectors_kb", "32")
-    assert size.read_text() == "32"
-    assert looked == (23 if ends else 100), "three times in a row it had nothing to do; or a second was enough"
-
-
 @pytest.mark.parametrize("code", [errno.ENOENT, errno.EINVAL])
 async def test_a_kernel_without_writeback_throttling(code: int) -> None:
     class Without(SimulatedQueue):

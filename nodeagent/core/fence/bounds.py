@@ -24,7 +24,8 @@ class Bounds:
     where metadata does not overtake throttled data."""
     floor_iops: int = 200
     """Writes a second, where the queue is shaped. Whoever is heeded first waits for one piece at most there, so it is
-    more than ``floor`` in pieces of 32 KiB: below it an update takes longer and hurts no less."""
+    more than ``floor`` in pieces of 32 KiB: below it an update takes longer and hurts no less. Less on ext4, where an
+    fsync waits more often (``careful``)."""
     first: float = 16e6
     """What it may write at first."""
     most: float = math.inf

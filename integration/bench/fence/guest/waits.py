@@ -3,9 +3,9 @@
     waits.py PROBE RESULT
 
 PROBE is the probe's process. RESULT gets a line of JSON for each look: when (monotonic clock), for how long the probe
-waits already (s), and of each task that sleeps uninterruptibly (D), or is kept from a processor within the kernel (R),
-its name and the functions that it is in, innermost first. It costs processor, so what is measured beside it is not to
-be published.
+was found waiting (s; it may be for more than one sync), and of each task that sleeps uninterruptibly (D), or is kept
+from a processor within the kernel (R), its name and the functions that it is in, innermost first. It costs processor,
+so what is measured beside it is not to be published.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import os
 import sys
 import time
 
-LOOK = 0.02
-LATE = 0.06
-AGAIN = 0.06
-DEEP = 24
+LOOK = 0.02  # seconds between two looks at the probe
+LATE = 0.06  # seconds for which it waits before anybody else is looked at
+AGAIN = 0.06  # seconds between two looks at the others, which cost most
+DEEP = 24  # functions of each
 
 
 def state(pid: str) -> str:
