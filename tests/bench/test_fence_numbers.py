@@ -95,15 +95,23 @@ WAL = "etcd_disk_wal_fsync_duration_seconds_bucket"
 
 
 def phase(
-    variant: str, number: int, entries: list[Entry], staging: float | None, waited: float = 0.0, stolen: float = 0.0
+    variant: str,
+    number: int,
+    entries: list[Entry],
+    staging: float | None,
+    waited: float = 0.0,
+    stolen: float = 0.0,
+    after: float = 0.005,
 ) -> report.Json:
     begin, end = entries[0].due, entries[-1].due + 1 / RATE
     etcd: tuple[Mapping[str, float], Mapping[str, float]] = (
         {f'{WAL}{{le="0.001"}}': 0.0, f'{WAL}{{le="+Inf"}}': 0.0, "etcd_server_leader_changes_seen_total": 1.0},
         {f'{WAL}{{le="0.001"}}': 9.0, f'{WAL}{{le="+Inf"}}': 9.0, "etcd_server_leader_changes_seen_total": 3.0},
     )
-    made = Phase(variant, number, begin, end, staging, 7, 3, (), etcd, {"host_waited": waited, "host_stolen": stolen})
-    return report.of_phase(made, entries, RATE)
+    noise = {"host_waited": waited, "host_stolen": stolen}
+    watched = None if staging is None else end + 5
+    made = Phase(variant, number, begin, end, staging, 7, 3, (), etcd, noise, after=watched)
+    return report.of_phase(made, [*entries, *(steady(5, after, end))], RATE)
 
 
 def test_a_phase_in_the_report() -> None:
@@ -150,6 +158,24 @@ def test_a_run_that_shows_what_it_should() -> None:
     assert report.aims("ext4", variants)["harm_over_others"] == {"aim": 0.1, "reached": 0.0, "kept": True}
     failed = report.aims("xfs", variants, fenced="M")
     assert {name for name, aim in failed.items() if not aim["kept"]} == {"harm", "worst_ms", "p99_over_idle"}
+
+
+def test_what_comes_after_a_staging_counts_for_the_aims() -> None:
+    phases = run()
+    phases[-1] = phase("C", 1, steady(10, 0.008), 14.0, after=0.2)
+    assert phases[-1]["after"] == {
+        "seconds": 5.0,
+        "harm_s": 5.0,
+        "worst_ms": 200.0,
+        "late_ms": dict.fromkeys(range(10, 15), 200.0),
+    }
+    variants = report.of_variants(phases)
+    assert (variants["C"]["worst_ms"], variants["C"]["after_worst_ms"]) == (8.0, 200.0)
+    found = report.aims("xfs", variants)
+    assert (found["harm"]["reached"], found["worst_ms"]["reached"]) == (5.0, 200.0)
+    assert not found["harm"]["kept"]
+    assert report.aims("ext4", variants)["harm_over_others"]["reached"] == round(5 / 3.8, 3)
+    assert "| 200, 0+5 |" in table(variants, {})
 
 
 @pytest.mark.parametrize(
@@ -208,7 +234,7 @@ def test_what_cannot_be_said_is_not_an_aim_kept() -> None:
 def test_the_table_has_a_row_for_each_variant() -> None:
     head, rule, *rows = table(report.of_variants(run()), {"B": "plain"}).splitlines()
     assert {line.count("|") for line in (head, rule, *rows)} == {head.count("|")}
-    assert rows[1] == "| B | plain | 50 | 50 | 50 | 50 | 50 | 1000/0/0 | 0, 0 | 10 | 1 |"
+    assert rows[1] == "| B | plain | 50 | 50 | 50 | 50 | 50 | 1000/0/0 | 0, 0 | 5, 0+0 | 10 | 1 |"
     assert [row.split()[1] for row in rows] == ["A", "B", "M", "C"]
 
 

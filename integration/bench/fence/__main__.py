@@ -112,7 +112,10 @@ def _line(phase: dict[str, Any]) -> str:
     times = " ".join(
         f"{name} {phase[f'{key}_ms']:g}" for name, key in (("p50", "p50"), ("p99", "p99"), ("max", "worst"))
     )
-    staged = "" if phase["staging_s"] is None else f", staged in {phase['staging_s']:.0f} s"
+    staged = ""
+    if phase["staging_s"] is not None:
+        after = phase["after"]
+        staged = f", staged in {phase['staging_s']:.0f} s; after: max {after['worst_ms']:g}, harm {after['harm_s']:g} s"
     noise = " ".join(f"{name} {value:g}" for name, value in phase["noise"].items())
     return f"round {phase['round']} {phase['variant']:>6}: ms: {times}; harm {phase['harm_s']:g} s{staged} ({noise})"
 

@@ -65,10 +65,24 @@ def of_phase(
         "harm_s": round(found.harm, 3),
         "steps_s": [round(at - phase.begin, 1) for at in phase.steps],
         "late_ms": late(between(entries, phase.begin, phase.end), phase.begin),
+        "after": _after(phase, entries, rate),
         "etcd": {**etcd, **counts},
         "others": {name: _three(between(some, phase.begin, phase.end)) for name, some in (others or {}).items()},
         "fence": list(phase.fence),
         "noise": {name: round(value, 3) for name, value in phase.noise.items()},
+    }
+
+
+def _after(phase: Phase, entries: Sequence[Entry], rate: float) -> Json | None:
+    """What it did to those who came after it; None if nothing was staged."""
+    if phase.after is None:
+        return None
+    found = summary(between(entries, phase.end, phase.after), rate)
+    return {
+        "seconds": round(phase.after - phase.end, 1),
+        "harm_s": round(found.harm, 3),
+        "worst_ms": _ms(found.worst),
+        "late_ms": late(between(entries, phase.end, phase.after), phase.begin),
     }
 
 
@@ -101,6 +115,9 @@ def of_variants(phases: Sequence[Json]) -> dict[str, Json]:
         row: Json = {"rounds": len(mine), "harm_s": [phase["harm_s"] for phase in mine]}
         row |= {f"{key}_ms": median([p[f"{key}_ms"] for p in mine]) for key in ("p50", "p99", "p999", "sync_p99")}
         row["worst_ms"] = max(phase["worst_ms"] for phase in mine)
+        if mine[0]["after"] is not None:
+            row["after_harm_s"] = [phase["after"]["harm_s"] for phase in mine]
+            row["after_worst_ms"] = max(phase["after"]["worst_ms"] for phase in mine)
         row["p99_ms_of_rounds"] = [phase["p99_ms"] for phase in mine]
         row["over_ms"] = {bound: sum(p["over_ms"][bound] for p in mine) for bound in mine[0]["over_ms"]}
         row["entries"] = sum(phase["entries"] for phase in mine)
@@ -143,17 +160,18 @@ def doubts(phases: Sequence[Json], variants: Mapping[str, Json]) -> list[str]:
 
 
 def aims(filesystem: str, variants: Mapping[str, Json], fenced: str = "C", others: str = "M") -> dict[str, Json]:
-    """Each aim with what was asked and what was reached (None: it cannot be said)."""
+    """Each aim with what was asked and what was reached (None: it cannot be said). Harm and the worst entry are those
+    of a staging and of what came after it."""
     mine = variants[fenced]
     reached: dict[str, float | None] = {
-        "harm": max(mine["harm_s"]),
-        "worst_ms": mine["worst_ms"],
+        "harm": max(_harms(mine)),
+        "worst_ms": max(mine["worst_ms"], mine["after_worst_ms"]),
         "p99_over_idle": mine["p99_over_idle"],
         "staging_over_unfenced": mine.get("staging_over_unfenced"),
         "harm_over_others": None,
     }
-    if others in variants and (harm := sum(variants[others]["harm_s"])) > 0:
-        reached["harm_over_others"] = round(sum(mine["harm_s"]) / harm, 3)
+    if others in variants and (harm := sum(_harms(variants[others]))) > 0:
+        reached["harm_over_others"] = round(sum(_harms(mine)) / harm, 3)
     return {
         name: {
             "aim": aim,
@@ -162,6 +180,11 @@ def aims(filesystem: str, variants: Mapping[str, Json], fenced: str = "C", other
         }
         for name, aim in AIMS[filesystem].items()
     }
+
+
+def _harms(row: Json) -> list[float]:
+    """Of each round, with what came after it."""
+    return [round(during + after, 3) for during, after in zip(row["harm_s"], row["after_harm_s"], strict=True)]
 
 
 def _three(entries: Sequence[Entry]) -> Json | None:

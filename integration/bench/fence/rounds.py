@@ -17,6 +17,9 @@ __all__ = ["Phase", "order", "run"]
 SETTLE = 5.0  # seconds on the slow disk before anything counts
 LEAD = 1.0  # seconds before it: its limits are set; that the fence first measures the idle disk does not count
 TAIL = 2.0  # seconds after a staging that still belong to it: what it left to be written
+# Seconds after it, and after its fence, in which an entry may be late for what it left: file systems write their own
+# data each half a minute. A fence stays longer than the first.
+AFTER, AFTER_FENCE = 45.0, 10.0
 ASKED = 2.0  # seconds around a question of ours that belong to nobody: the answer takes the guest's only processor
 
 
@@ -35,6 +38,7 @@ class Phase:
     etcd: tuple[Mapping[str, float], Mapping[str, float]]  # its counters before and after
     noise: Mapping[str, float]
     steps: Sequence[float] = ()  # when each commit was there
+    after: float | None = None  # until when entries may be late for what it left
 
 
 def order(variants: Sequence[Variant], number: int) -> list[Variant]:
@@ -76,7 +80,7 @@ def _phase(bed: Bed, source: Source, variant: Variant, number: int, idle: float)
         time.sleep(1.0)
         before = bed.mark()
         time.sleep(ASKED)
-        staged = bed.stage(variant.fence, TAIL)
+        staged = bed.stage(variant.fence, ASKED + (AFTER if variant.fence is None else AFTER_FENCE))
         after = bed.mark()
     log = bed.fence_log() if variant.fence is not None else ()
     return _of(variant, number, before, after, staged, log, bed.steps())
@@ -91,10 +95,10 @@ def _of(
     fence: Sequence[Mapping[str, Any]],
     steps: Sequence[float] = (),
 ) -> Phase:
-    begin, end, ran = before.at + ASKED, after.at - ASKED, None
+    begin, end, ran, watched = before.at + ASKED, after.at - ASKED, None, None
     if staged:
         begun, ended = (int(staged[f"ExecMain{what}TimestampMonotonic"]) / 1e6 for what in ("Start", "Exit"))
-        begin, end, ran = begun - LEAD, ended + TAIL, ended - begun
+        begin, end, ran, watched = begun - LEAD, ended + TAIL, ended - begun, end
     took, host_took = after.at - before.at, after.host_at - before.host_at
     stolen = after.host_stolen - before.host_stolen
     noise = {
@@ -107,4 +111,4 @@ def _of(
     }
     written, writes = (int(staged.get(f"IOWrite{what}", 0)) for what in ("Bytes", "Operations"))
     etcd = (before.etcd, after.etcd)
-    return Phase(variant.name, number, begin, end, ran, written, writes, fence, etcd, noise, steps)
+    return Phase(variant.name, number, begin, end, ran, written, writes, fence, etcd, noise, steps, watched)

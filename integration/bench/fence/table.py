@@ -7,7 +7,10 @@ from typing import Any
 
 __all__ = ["others", "table"]
 
-_HEAD = "| | what | p50 | p99 | p99.9 | max | sync p99 | over 8/100/500 ms | harm s | staging s | etcd's p99 |"
+_HEAD = (
+    "| | what | p50 | p99 | p99.9 | max | sync p99 | over 8/100/500 ms | harm s | after: max, harm s"
+    " | staging s | etcd's p99 |"
+)
 
 _PROGRAMS = {"puts": "a put into etcd", "reads": "a third program's read", "writes": "its write, synced"}
 
@@ -20,8 +23,11 @@ def table(variants: Mapping[str, Mapping[str, Any]], titles: Mapping[str, str]) 
         over = "/".join(str(count) for count in row["over_ms"].values())
         harm = ", ".join(f"{seconds:g}" for seconds in row["harm_s"])
         staging = f"{row['staging_s']:.0f}" if "staging_s" in row else ""
+        after = ""
+        if "after_harm_s" in row:
+            after = f"{row['after_worst_ms']:.0f}, " + "+".join(f"{seconds:g}" for seconds in row["after_harm_s"])
         wal = "" if row["wal_fsync_p99_ms"] is None else f"{row['wal_fsync_p99_ms']:.0f}"
-        rows.append("| " + " | ".join((name, titles.get(name, ""), *latencies, over, harm, staging, wal)) + " |")
+        rows.append("| " + " | ".join((name, titles.get(name, ""), *latencies, over, harm, after, staging, wal)) + " |")
     return "\n".join(rows) + "\n"
 
 

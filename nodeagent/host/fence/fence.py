@@ -48,6 +48,11 @@ TURN = 1.0
 LINGER = 10.0
 """Seconds that what the unit wrote may take to reach the disk, before everything is put back. It waits behind the cap;
 let go all at once, with nobody's priority heeded any more, it held up etcd for most of a second."""
+AFTERWARDS = 35.0
+"""Seconds for which queues keep their shape after that. What a staging changed in the file system's own data is written
+later: by XFS each half a minute (fs/xfs/xfs_log.c, xfs_log_worker), by others when it is half a minute old
+(mm/page-writeback.c, dirty_expire_interval, looked at each five seconds). It is written all at once, and let into a
+deep queue it held up etcd for most of a second."""
 LEAVE = 30.0
 """Seconds that putting everything back may take. Reading limits back takes a few, a stuck disk for ever."""
 UNWRITTEN = 1 << 20
@@ -137,7 +142,7 @@ async def fenced(
             if bounds.drain is not None:
                 task = asyncio.create_task(drained(hands, paths, bounds.drain))
                 stack.push_async_callback(_stopped, task)
-            stack.push_async_exit(partial(_linger, fence, hands))  # while turns are taken
+            stack.push_async_exit(partial(_linger, fence, hands, turns))  # while turns are taken
         except AgentError as error:
             await stack.aclose()  # what is up by now would be loosened by nobody
             fence.say(replace(fence.view, active=False, reason=error.reason, message=error.message))
@@ -184,6 +189,8 @@ class _Turns:
         self._state = begin(_now(), self._shapes, bounds)
         self._throttled = 0.0
         self._at = _now()
+        self.note = ""
+        """What is said instead of why the limits are what they are."""
 
     async def begin(self) -> None:
         await self._hands.writing()
@@ -225,7 +232,7 @@ class _Turns:
             FenceView(
                 active=True,
                 reason=str(decision.why),
-                message=decision.because,
+                message=self.note or decision.because,
                 write_bps=decision.limits.rate if capped else None,
                 write_iops=decision.limits.write_iops if capped else None,
                 p99=self._heard.p99(),
@@ -293,14 +300,19 @@ async def _put_back(fence: Fence, hands: Hands) -> None:
         raise asyncio.CancelledError
 
 
-async def _linger(fence: Fence, hands: Hands, kind: type[BaseException] | None, *_error: object) -> bool:
-    """At the end of the block: until what the unit wrote is on the disk, or for ``LINGER`` seconds, or not at all if we
-    are cancelled."""
+async def _linger(fence: Fence, hands: Hands, turns: _Turns, kind: type[BaseException] | None, *_error: object) -> bool:
+    """At the end of the block, unless we are cancelled: until what the unit wrote is on the disk, or for ``LINGER``
+    seconds, and then for ``AFTERWARDS`` where queues have a shape."""
+    if kind is not None and not issubclass(kind, Exception):
+        return False
     until = _now() + LINGER
-    while (kind is None or issubclass(kind, Exception)) and _capped(fence.view) and _now() < until:
+    while _capped(fence.view) and _now() < until:
         if await hands.unwritten() <= UNWRITTEN:
             break
         await asyncio.sleep(LOOK)
+    if hands.shaping:
+        turns.note = "done; stays until the file system has written what it keeps of that"
+        await asyncio.sleep(AFTERWARDS)
     return False
 
 

@@ -75,7 +75,9 @@ class Hands:
         """Whether caps are to be had here."""
         self.probe: int | None = None
         """The thread that speaks for the victim; it gets the victim's priority."""
-        self._braking = self._shaping = self._syncing = False
+        self.shaping = False
+        """Whether queues have another shape than the one they were found with, or may have."""
+        self._braking = self._syncing = False
         self._prioritising = True
         self._caps: tuple[int | None, int | None] | None = None
         self._wrote: tuple[float, int] | None = None
@@ -98,7 +100,7 @@ class Hands:
         if isinstance(shapes, Untouched):
             self._miss(f"queues stay as they are: {shapes.why}")
         elif await self._tried(self._apply(shapes[-1])):
-            self.shapes, self._shaping = shapes, True
+            self.shapes, self.shaping = shapes, True
         return self._syncing or self.limiting or bool(self.shapes)
 
     async def move(self, disks: Disks) -> None:
@@ -108,7 +110,7 @@ class Hands:
             await self._tried(self._unit.hold(self._disks.limits, None, None))
         self._disks, self._queues = disks, self._queues_of(disks)
         self._caps = self._wrote = None
-        self.shapes, self._shaping = (), False
+        self.shapes, self.shaping = (), False
         if self._choose is not None:
             await self.shape(self._choose)
 
@@ -118,11 +120,11 @@ class Hands:
         if limits.shape is not None:
             if not await self._tried(self._apply(limits.shape)):
                 self.shapes = ()
-            self._shaping = True
+            self.shaping = True
             if limits.shape.priorities:
                 await self._prioritise()
-        elif self._shaping:
-            self._shaping = not await self._tried(self._unshape())
+        elif self.shaping:
+            self.shaping = not await self._tried(self._unshape())
         caps = (limits.write_bps, limits.write_iops)
         if self.limiting and caps != self._caps:
             self._caps = caps if await self._tried(self._unit.hold(self._disks.limits, *caps)) else None

@@ -134,6 +134,7 @@ class Host:
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "TURN", 0.02)
+    monkeypatch.setattr(module, "AFTERWARDS", 0.0)
     monkeypatch.setattr(module, "_ground", lambda _paths: ("ext4", "5.14.0"))
     monkeypatch.setattr(hearing, "EVERY", 0.02)
 
@@ -179,6 +180,34 @@ async def test_what_was_written_reaches_the_disk_before_the_limits_go(host: Host
     assert "wiops" in host.manager.io_max, "and it goes on deciding"
     memory.write_text("file_dirty 4096\nfile_writeback 0\n")
     await task
+    assert host.touched() == {}
+
+
+async def test_queues_keep_their_shape_until_the_file_system_has_written_what_is_its_own(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "AFTERWARDS", 3600.0)
+
+    async def stage() -> None:
+        async with host.fenced():
+            pass
+
+    task = asyncio.create_task(stage())
+    await host.until_so(lambda: bool(host.views) and host.views[-1].message.startswith("done; stays"))
+    assert host.views[-1].active
+    assert (host.queue / "max_sectors_kb").read_text() == "32"
+    task.cancel()  # the agent is stopped
+    await asyncio.wait({task}, timeout=20)
+    assert task.cancelled()
+    assert host.touched() == {}
+
+
+@pytest.mark.parametrize("why", ["fast", "given up"])
+async def test_and_where_they_have_none_nobody_waits(host: Host, monkeypatch: pytest.MonkeyPatch, why: str) -> None:
+    monkeypatch.setattr(module, "AFTERWARDS", 3600.0)
+    bounds, idle = (QUICK, Idle(1e-4, 1e-3)) if why == "fast" else (replace(QUICK, deadline=0.1), TERMS.idle)
+    async with asyncio.timeout(20), host.fenced(Terms(bounds=bounds, idle=idle)) as fence:
+        await host.until(fence, lambda view: view.write_iops is None and view.write_bps is None)
     assert host.touched() == {}
 
 

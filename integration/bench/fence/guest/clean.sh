@@ -22,4 +22,6 @@ done
 xargs --no-run-if-empty rm
 ' < <(objects | comm -13 $known -)
 sync
+# What that changed in the file system's own data is written now, and not half a minute later, in what is measured.
+fsfreeze --freeze /sysroot && fsfreeze --unfreeze /sysroot
 echo 3 >/proc/sys/vm/drop_caches
