@@ -2,6 +2,7 @@
 
 What is found is noted before the first write, so that ``recover`` can put it back after a kill at any point. What the
 kernel does besides (``block/elevator.c``, ``blk-sysfs.c``), and what follows:
+- Below a scheduler ``nr_requests`` are its tags, one for each request until the disk has done it.
 - A change of the scheduler sets ``nr_requests`` anew and begins with the scheduler's defaults in ``iosched/``. So these
   are noted, too, and written after the scheduler.
 - ``nr_requests`` is the disk's own depth only while the scheduler is ``none``; below a scheduler that is not shown. So
@@ -135,8 +136,10 @@ class Queue:
             if note is None:  # /sys is read-only: nothing was changed, and nothing could be put back
                 await self._undo.clear(self._key)
             raise
-        if shape.depth is not None:
+        if shape.scheduler or found.scheduler == _NONE:
             found = await self._apply_depth(found, str(shape.depth), shape.scheduler)
+        else:
+            await self._write({_DEPTH: str(shape.depth)})
         if found.wbt is not None:
             await self._write({_WBT: found.wbt if shape.wbt else _NO_WBT})
 

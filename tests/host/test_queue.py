@@ -111,10 +111,17 @@ async def test_without_leave_the_scheduler_stays() -> None:
     assert "scheduler" not in dict(simulated.writes)
 
 
-async def test_what_a_scheduler_holds_is_not_cut_short() -> None:
-    simulated = found_with_scheduler()
-    await Queue(DISK, Notes(), simulated).apply(Shape(32, None, "", priorities=True, wbt=False))
-    assert simulated.writes == [("max_sectors_kb", "32"), ("wbt_lat_usec", "0")]
+async def test_without_leave_the_scheduler_that_is_there_is_not_left_for_a_moment() -> None:
+    simulated, notes = found_with_scheduler(), Notes()
+    before = simulated.state
+    await Queue(DISK, notes, simulated).apply(Shape(32, 1))
+    assert simulated.writes == [("max_sectors_kb", "32"), ("nr_requests", "1")]
+    assert (simulated.requests, simulated.depth) == (4, 200)
+    assert simulated.state != before
+    simulated.writes.clear()
+    assert await Queue(DISK, notes, simulated).restore() is None
+    assert simulated.state == before
+    assert "scheduler" not in dict(simulated.writes)
 
 
 async def test_the_same_shape_again_writes_nothing() -> None:

@@ -46,6 +46,10 @@ class Why(StrEnum):
     DEADLINE = "deadline"
 
 
+_BAD = frozenset({Why.STRAINED, Why.STALLED, Why.BLIND})
+"""What is said also where nothing more can be done about it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Brake:
     """The updater is frozen and thawed in turns; seconds. A frozen task holds no lock of a file system: the kernel
@@ -250,7 +254,10 @@ def _decided(state: State, now: float, why: Why, because: str, ladder: Sequence[
     brake = None if state.braked_since is None else BRAKE
     limits = _limits(state.rate, state.rung, ladder, brake, bounds)
     if not _differs(limits, state.decision.limits):
-        return _held(state)
+        if why not in _BAD:
+            return _held(state)  # it says still why limits are what they are
+        limits = state.decision.limits
+        return replace(state, decision=Decision(limits, why, because, changed=False))
     return replace(state, changed=now, decision=Decision(limits, why, because, changed=True))
 
 

@@ -33,14 +33,14 @@ class QueueFacts:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """``depth``: requests that the disk has at once; None: as many as before. ``scheduler`` "": as it is. With
-    ``priorities`` the updater's I/O goes into the idle class and the victim's into the real-time class; without a
+    """``depth``: requests that are on the disk at once; where a scheduler stays, all that are under way, on the disk or in
+    it. ``scheduler`` "": as it is. With ``priorities`` the updater's I/O goes into the idle class and the victim's into the real-time class; without a
     scheduler that looks at them they mean nothing. ``wbt`` False: the kernel's writeback throttling is off, because it
     lets the writes of everybody's fsync through one after the other, whatever their priority, and the fewer the shorter
     the queue is."""
 
     max_sectors_kb: int
-    depth: int | None = None
+    depth: int
     scheduler: str = ""
     priorities: bool = False
     wbt: bool = True
@@ -65,19 +65,18 @@ def ladder(facts: QueueFacts, idle_p99: float | None, *, may_switch: bool) -> tu
         return Untouched(f"it is fast: 99 % of the fsyncs take less than {idle_p99 * 1000:.1f} ms")
     if facts.scheduler not in (_NONE, _DEADLINE):
         return Untouched(f"its scheduler is {facts.scheduler}, for which nobody measured this")
-    with_scheduler = facts.scheduler == _DEADLINE
+    # Below a scheduler nr_requests counts each request until the disk has done it. Cut short, nothing is left to be sorted
+    # by priority, and it is a short queue like that of a disk without one; as it is, all that XFS writes of its own is let
+    # into the disk at once. The disk's own depth can be set without a scheduler only, so that takes leave, too.
     switch = may_switch and _DEADLINE in facts.schedulers and _NONE in facts.schedulers
-    # Below a scheduler nr_requests is what may wait in it, not what the disk has: cut short, nothing is left to be
-    # sorted by priority. The disk's depth can be set without a scheduler only.
-    cut = switch or not with_scheduler
     least = max(4, facts.logical_block_size // 1024)  # a page; the kernel takes no less
     return tuple(
         Shape(
             max_sectors_kb=min(max(piece, least), facts.max_sectors_kb),
-            depth=depth if cut else None,
+            depth=depth,
             scheduler=_DEADLINE if switch else "",
-            priorities=switch or with_scheduler,
-            wbt=not (switch or with_scheduler),
+            priorities=switch,
+            wbt=not switch,
         )
         for piece, depth in zip(_PIECES, _DEPTHS, strict=True)
     )

@@ -264,6 +264,15 @@ def test_the_reason_at_the_floor_is_the_victim() -> None:
     assert [(moment.rate, moment.state.decision.why) for moment in moments[1:]] == [(4e6, Why.STRAINED)] * 2
 
 
+def test_and_also_where_nothing_more_can_be_done_about_it() -> None:
+    shut = run(10, of(Strain.STRAINED), bounds=Bounds(first=4e6, floor=4e6, floor_iops=200))
+    assert len({moment.limits for moment in shut}) == 1
+    assert shut[-1].state.decision.why is Why.STRAINED
+    assert not any(moment.state.decision.changed for moment in shut[1:])
+    calm = run(2, of(Strain.CALM), bounds=Bounds(first=4e6, floor=4e6, floor_iops=200))
+    assert calm[-1].state.decision.why is Why.STARTED, "a calm moment is not why the limits are what they are"
+
+
 def test_it_halves_what_is_written_not_what_would_be_allowed() -> None:
     def after(rate: float | None, writing: float | None) -> float | None:
         state = replace(begin(0.0, (), HOUR), rate=rate)

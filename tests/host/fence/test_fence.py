@@ -37,7 +37,7 @@ from tests.host.fake_limits import CGROUP, DISK, OTHER, UNIT, Manager
 QUEUE = {"max_sectors_kb": "1280", "scheduler": "none [mq-deadline]", "nr_requests": "256", "logical_block_size": "512"}
 QUICK = Bounds(interval=0.01, settle=0.02, patience=0.05, wary=0.05, bold=0.05, stale=2.0)
 GROUND = module._ground  # before it is replaced below
-TERMS = Terms(bounds=QUICK, idle=Idle(0.002048, 0.012))  # which lets it begin with 16 MB/s
+TERMS = Terms(bounds=QUICK, idle=Idle(0.002048, 0.012), may_switch=True)  # which lets it begin with 16 MB/s
 UPDATER, VICTIM = 501, 502
 PRIORITIES = {UPDATER: 0, VICTIM: 2 << 13 | 4}
 
@@ -114,6 +114,9 @@ class Host:
     def touched(self) -> dict[str, object]:
         """What is not as it was before: {} when all is."""
         now = {name: (self.queue / name).read_text() for name in QUEUE}
+        now["scheduler"] = (
+            now["scheduler"].replace("none [mq-deadline]", "mq-deadline").replace("mq-deadline", "none [mq-deadline]")
+        )
         found: dict[str, object] = {name: value for name, value in now.items() if value != QUEUE[name]}
         found |= {} if self.manager.io_max == "" else {"io.max": self.manager.io_max}
         found |= {"frozen": True} if self.manager.frozen else {}
@@ -159,7 +162,7 @@ async def test_it_is_up_for_a_block_and_leaves_no_trace(host: Host) -> None:
         view = await host.until(fence, lambda view: view.write_iops == 954)
         assert view.reason == "calm", "977 would be; less than a tenth is not worth a change"
         assert view.throttled > 0
-        assert host.touched().keys() == {"io.max", "max_sectors_kb", "priorities", "notes"}
+        assert host.touched().keys() == {"io.max", "max_sectors_kb", "nr_requests", "priorities", "notes"}
     assert host.touched() == {}
     assert fence.left == []
     assert host.views[-1] == fence.view
@@ -392,7 +395,7 @@ async def test_what_a_kill_leaves_is_put_back_by_whoever_comes(host: Host, monke
         patch.setattr(module, "_put_back", killed)
         async with host.fenced():
             pass
-    assert host.touched().keys() == {"io.max", "max_sectors_kb", "priorities", "notes"}
+    assert host.touched().keys() == {"io.max", "max_sectors_kb", "nr_requests", "priorities", "notes"}
     host.threads.values[777] = REALTIME  # a thread that etcd started meanwhile
     (host.reach.proc / f"{VICTIM}/task/777").mkdir()
     assert await recover(host.bus, host.undo, host.reach) == (True, [])
@@ -505,7 +508,7 @@ async def test_one_fault_does_not_keep_the_rest_from_being_put_back(
     async with host.fenced() as fence:
         monkeypatch.setattr(Queue, "restore", fail)
     assert fence.left == ["OSError: the disk is gone"]
-    assert host.touched().keys() == {"max_sectors_kb", "notes"}, "the queue alone"
+    assert host.touched().keys() == {"max_sectors_kb", "nr_requests", "notes"}, "the queue alone"
 
 
 async def test_the_idle_disk_is_measured_first(host: Host) -> None:
