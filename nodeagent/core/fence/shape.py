@@ -33,11 +33,11 @@ class QueueFacts:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """``depth``: requests that are on the disk at once; where a scheduler stays, all that are under way, on the disk or in
-    it. ``scheduler`` "": as it is. With ``priorities`` the updater's I/O goes into the idle class and the victim's into the real-time class; without a
-    scheduler that looks at them they mean nothing. ``wbt`` False: the kernel's writeback throttling is off, because it
-    lets the writes of everybody's fsync through one after the other, whatever their priority, and the fewer the shorter
-    the queue is."""
+    """``depth``: requests that are on the disk at once; where a scheduler stays, all that are under way, on the disk
+    or in it. ``scheduler`` "": as it is. With ``priorities`` the updater's I/O goes into the idle class and the
+    victim's into the real-time class; without a scheduler that looks at them they mean nothing. ``wbt`` False: the
+    kernel's writeback throttling is off, because it lets the writes of everybody's fsync through one after the other,
+    whatever their priority, and the fewer the shorter the queue is."""
 
     max_sectors_kb: int
     depth: int
@@ -65,9 +65,9 @@ def ladder(facts: QueueFacts, idle_p99: float | None, *, may_switch: bool) -> tu
         return Untouched(f"it is fast: 99 % of the fsyncs take less than {idle_p99 * 1000:.1f} ms")
     if facts.scheduler not in (_NONE, _DEADLINE):
         return Untouched(f"its scheduler is {facts.scheduler}, for which nobody measured this")
-    # Below a scheduler nr_requests counts each request until the disk has done it. Cut short, nothing is left to be sorted
-    # by priority, and it is a short queue like that of a disk without one; as it is, all that XFS writes of its own is let
-    # into the disk at once. The disk's own depth can be set without a scheduler only, so that takes leave, too.
+    # Below a scheduler nr_requests counts each request until the disk has done it. Cut short, nothing is left to be
+    # sorted by priority, and it is a short queue like that of a disk without one; as it is, all that XFS writes of its
+    # own goes into the disk at once. The disk's own depth can be set without a scheduler only, so that takes leave.
     switch = may_switch and _DEADLINE in facts.schedulers and _NONE in facts.schedulers
     least = max(4, facts.logical_block_size // 1024)  # a page; the kernel takes no less
     return tuple(
