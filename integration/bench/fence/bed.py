@@ -51,7 +51,7 @@ IOSchedulingClass=best-effort
 IOSchedulingPriority=0
 StandardError=file:/run/bench/errors
 ExecStart={command}"""
-# Little of the processor where others want it, in every variant: what is compared is the disk. By its slice, which also
+# Little of the processor where others want it, in all variants but one: what is compared is the disk. By its slice, which also
 # turns the controller on: without it the kernel shares the processor out by session (autogroups), whatever their
 # niceness. Not CPUWeight=idle: who is interrupted with a handle of ext4's journal stops all others until it goes on.
 SLICE = "osupdate.slice"
@@ -185,6 +185,7 @@ class Bed:
             f"CPUQuota={variant.cpu_quota}%" if variant.cpu_quota else "CPUQuota=",
         ]
         self.vm.run(["systemctl", "set-property", "--runtime", STAGE, *limits])
+        self.vm.run(["systemctl", "set-property", "--runtime", SLICE, f"CPUWeight={variant.cpu_weight}"])
         if variant.realtime_victims:
             self._program("class.sh", "-c1 -n0", *VICTIMS)
         if (shape := variant.queue) is not None:

@@ -36,6 +36,7 @@ class Variant:
     write_iops: int | None = None
     write_bps: int | None = None
     memory_high: int | None = None  # bytes
+    cpu_weight: int = 20  # of its slice; others have 100
     cpu_quota: int | None = None  # percent of one processor
     io_cost: int | None = None  # io.weight of the update, where the victims have 1000
     fence: Mapping[str, Any] | None = None
@@ -145,6 +146,15 @@ VARIANTS = {
             for weight in (20, 100)
         ),
         Variant("fsync", "per-object-fsync alone", object_fsync=True),
+        Variant("weight", "as much of the processor as others", cpu_weight=100),
+        Variant(
+            "class",
+            "mq-deadline and priorities, per-object-fsync",
+            io_class="idle",
+            object_fsync=True,
+            queue=QueueShape(None, None, "mq-deadline", no_wbt=True),
+            realtime_victims=True,
+        ),
         replace(
             _CAPPED,
             name="Q300-16k",
