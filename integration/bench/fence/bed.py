@@ -51,9 +51,10 @@ IOSchedulingClass=best-effort
 IOSchedulingPriority=0
 StandardError=file:/run/bench/errors
 ExecStart={command}"""
-# Little of the processor where others want it, in all variants but one: what is compared is the disk. By its slice, which also
-# turns the controller on: without it the kernel shares the processor out by session (autogroups), whatever their
-# niceness. Not CPUWeight=idle: who is interrupted with a handle of ext4's journal stops all others until it goes on.
+# Little of the processor where others want it, in all variants but one: what is compared is the disk. By its slice,
+# which also turns the controller on: without it the kernel shares the processor out by session (autogroups), whatever
+# their niceness. Not CPUWeight=idle: who is interrupted with a handle of ext4's journal stops all others until it goes
+# on.
 SLICE = "osupdate.slice"
 _SLICE = "[Slice]\nCPUWeight=20\n"
 _STAGE = f"""\
