@@ -42,8 +42,8 @@ class FenceSettings(Struct, frozen=True, forbid_unknown_fields=True):
     staging is much for anybody.
 
     ``may_switch_scheduler``: whether the disk's scheduler may be switched between none and mq-deadline meanwhile. With
-    it fewer requests are in the disk at once and priorities count, which is what helps most on slow disks with XFS;
-    on ext4 it does not. False: it concerns everybody on that disk, and stops it for a moment.
+    it priorities count, which on slow disks with XFS helps a little where the file system writes data of its own, most
+    of all after a staging; on ext4 it does not. False: it concerns everybody on that disk, and stops it for a moment.
 
     ``per_object_fsync``: whether rpm-ostreed syncs each object that it writes (core.per-object-fsync of the
     repository), instead of a whole layer at once, for which everybody on the disk waits. For that it is started again
