@@ -91,6 +91,12 @@ VARIANTS = {
         ),
         replace(
             _SHAPED,
+            name="Q-wbt",
+            title="the shaped queue, with writeback throttling",
+            queue=replace(_TIGHT, no_wbt=False),
+        ),
+        replace(
+            _SHAPED,
             name="Q-deep",
             title="small requests, mq-deadline, full depth",
             queue=QueueShape(32, None, "mq-deadline", no_wbt=True),
