@@ -172,6 +172,7 @@ class Queue:
                 max_sectors_kb=int(self._queue.read(_SIZE)),
                 scheduler=_chosen(self._queue.read(_SCHEDULER)),
                 schedulers=tuple(self._queue.read(_SCHEDULER).replace("[", "").replace("]", "").split()),
+                nr_requests=int(self._queue.read(_DEPTH)),
                 logical_block_size=int(self._queue.read("logical_block_size")),
                 nvme=self._nvme,
                 multipath=multipath or self._paths,

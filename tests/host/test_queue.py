@@ -287,6 +287,12 @@ async def test_a_real_queue(loop_device: str, tmp_path: Path) -> None:
         notes = FileUndo(tmp_path / "notes")
         major, _, minor = loop_device.partition(":")
         queue = Queue(BlockNode(DeviceNumber(int(major), int(minor)), "/dev/loop"), notes, real)
+        await queue.apply(Shape(32, 1))
+        assert "nr_requests: 4" in state()
+        assert any(f"[{scheduler}]" in line for line in state())
+        await queue.restore()
+        assert state() == before
+        assert depth_of(loop_device) == depth
         await queue.apply(TIGHT)
         shaped = state()
         assert "max_sectors_kb: 32" in shaped

@@ -26,6 +26,7 @@ class QueueFacts:
     max_sectors_kb: int
     scheduler: str
     schedulers: tuple[str, ...]
+    nr_requests: int = 256
     logical_block_size: int = 512
     nvme: bool = False
     multipath: bool = False
@@ -73,7 +74,7 @@ def ladder(facts: QueueFacts, idle_p99: float | None, *, may_switch: bool) -> tu
     return tuple(
         Shape(
             max_sectors_kb=min(max(piece, least), facts.max_sectors_kb),
-            depth=depth,
+            depth=min(depth, facts.nr_requests),
             scheduler=_DEADLINE if switch else "",
             priorities=switch,
             wbt=not switch,

@@ -190,7 +190,7 @@ class _Turns:
         self._throttled = 0.0
         self._at = _now()
         self.note = ""
-        """What is said instead of why the limits are what they are."""
+        """What is said instead of why the limits are what they are, once the unit has nothing left to write."""
 
     async def begin(self) -> None:
         await self._hands.writing()
@@ -222,7 +222,7 @@ class _Turns:
 
     async def _hold(self, source: str) -> None:
         decision, now = self._state.decision, _now()
-        if _capped(self._fence.view):
+        if _capped(self._fence.view) and not self.note:
             self._throttled += now - self._at
         self._at = now
         await self._hands.hold(decision.limits)

@@ -169,6 +169,7 @@ class Hands:
 
     async def restore(self) -> list[str]:
         """All of it. Answers with what could not be put back, in words."""
+        self.shaping = False
         return await _all(
             *(each.restore for each in self._queues),
             self._unit.end,

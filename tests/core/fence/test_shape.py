@@ -56,11 +56,12 @@ def test_a_slow_nvme_disk_is_a_disk_like_others() -> None:
     assert ladder(replace(VIRTIO, nvme=True), 0.012, may_switch=False) == (Shape(128, 16), Shape(32, 1))
 
 
-@given(st.integers(4, 4096), st.sampled_from([512, 4096, 65536]), st.booleans())
-def test_no_request_is_larger_than_what_was_found(sectors: int, block: int, switch: bool) -> None:
-    facts = replace(VIRTIO, max_sectors_kb=sectors, logical_block_size=block)
+@given(st.integers(4, 4096), st.sampled_from([512, 4096, 65536]), st.integers(1, 1024), st.booleans())
+def test_no_shape_is_wider_than_what_was_found(sectors: int, block: int, requests: int, switch: bool) -> None:
+    facts = replace(VIRTIO, max_sectors_kb=sectors, logical_block_size=block, nr_requests=requests)
     shapes = ladder(facts, 0.01, may_switch=switch)
     assert isinstance(shapes, tuple)
     gentle, tight = shapes
     assert sectors >= gentle.max_sectors_kb >= tight.max_sectors_kb >= min(sectors, max(4, block // 1024))
+    assert requests >= gentle.depth >= tight.depth >= 1
     assert {shape.scheduler for shape in shapes} <= {"", "mq-deadline"}
