@@ -16,7 +16,7 @@ from typing import Final
 
 from integration.host import process
 from integration.host.errors import CommandFailed, Unavailable
-from integration.host.tools import Say
+from integration.host.tools import APT_OPTIONS, Say, installing
 
 RELEASE: Final = (1, 26, 8)
 ARCHITECTURES: Final = {"x86_64": "amd64", "aarch64": "arm64"}
@@ -49,7 +49,7 @@ def _installed(say: Say) -> str:
         raise Unavailable("go is missing, and only root can install it")
     if shutil.which("apt-get") is not None:
         env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-        install = ["apt-get", "install", "-qy", "--no-install-recommends", "golang-go", "ca-certificates"]
+        install = ["apt-get", "install", *APT_OPTIONS, "-qy", "--no-install-recommends", "golang-go", "ca-certificates"]
         commands = [["apt-get", "update", "-q"], install]
     elif shutil.which("dnf") is not None:
         env = dict(os.environ)
@@ -59,7 +59,8 @@ def _installed(say: Say) -> str:
     say("installing Go")
     for command in commands:
         try:
-            process.run(command, timeout=INSTALL_TIMEOUT, env=env)
+            with installing():
+                process.run(command, timeout=INSTALL_TIMEOUT, env=env)
         except CommandFailed as error:
             raise Unavailable(f"go is missing, and installing it failed: {error}") from None
     found = shutil.which("go")

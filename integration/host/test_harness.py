@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tarfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -263,6 +264,21 @@ def test_missing_tools_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda _: None)
     with pytest.raises(Unavailable, match=r"neither apt-get nor dnf .*: e2fsprogs mmdebstrap systemd-container tar"):
         tools.ensure(print, build=True)
+
+
+def test_workers_that_miss_the_same_package_install_it_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    installed: list[list[str]] = []
+
+    def install(packages: list[str], _say: object) -> None:
+        time.sleep(0.2)  # a second worker that did not wait would be in here by now
+        installed.append(packages)
+
+    monkeypatch.setattr(tools, "_missing", lambda **_: [] if installed else ["systemd-container"])
+    monkeypatch.setattr(tools, "_install", install)
+    with ThreadPoolExecutor(4) as workers:
+        for done in [workers.submit(tools.ensure, print, build=False) for _ in range(4)]:
+            done.result()
+    assert installed == [["systemd-container"]]
 
 
 def test_a_package_is_installed_and_upgraded(

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import platform
 import shutil
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,6 +18,8 @@ from integration.host.errors import CommandFailed, Unavailable
 Say = Callable[[str], None]
 
 INSTALL_TIMEOUT = 600.0
+# Of a package manager that the machine runs on its own, such as unattended upgrades.
+APT_OPTIONS = ("-o", "DPkg::Lock::Timeout=300")
 
 
 class Tool(NamedTuple):
@@ -48,16 +53,26 @@ def ensure(say: Say, *, build: bool, more: tuple[Tool, ...] = ()) -> None:
         raise Unavailable("test hosts are Linux containers and this is not Linux")
     if os.geteuid() != 0:
         raise Unavailable("test hosts need root: systemd-nspawn and overlay mounts are for root only")
-    missing = _missing(build=build, more=more)
-    if missing:
-        _install(missing, say)
-        left = _missing(build=build, more=more)
+    if _missing(build=build, more=more):
+        with installing():
+            # Another worker of this run may have installed them while this one waited.
+            if missing := _missing(build=build, more=more):
+                _install(missing, say)
+            left = _missing(build=build, more=more)
         if left:
             raise Unavailable(f"still missing after installing them: {', '.join(left)}")
     try:
         process.run(["unshare", "--mount", "true"], timeout=10)
     except CommandFailed as error:
         raise Unavailable(f"this root may not create mount namespaces (CAP_SYS_ADMIN is needed): {error}") from None
+
+
+@contextlib.contextmanager
+def installing() -> Iterator[None]:
+    """Hold the lock of whatever installs packages: package managers fail at once where another one runs."""
+    with (Path(tempfile.gettempdir()) / "nodeagent-install.lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def _missing(*, build: bool, more: tuple[Tool, ...]) -> list[str]:
@@ -75,7 +90,8 @@ def _install(packages: list[str], say: Say) -> None:
     if shutil.which("apt-get") is not None:
         say(f"installing with apt-get: {wanted}")
         env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-        commands = [["apt-get", "update", "-q"], ["apt-get", "install", "-qy", "--no-install-recommends", *packages]]
+        install = ["apt-get", "install", *APT_OPTIONS, "-qy", "--no-install-recommends", *packages]
+        commands = [["apt-get", "update", "-q"], install]
     elif shutil.which("dnf") is not None:
         say(f"installing with dnf: {wanted}")
         env = dict(os.environ)
