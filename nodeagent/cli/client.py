@@ -14,11 +14,11 @@ Imports nothing at import time that a command without the bus would pay for.
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from nodeagent.core import plainjson
 from nodeagent.core.hints import hint
 from nodeagent.errors import AgentError, Terminal, Unreachable
 
@@ -159,7 +159,7 @@ class _translated:  # noqa: N801 - a context manager, read as a word
 
 def _object(text: Any) -> dict[str, Any]:
     try:
-        answer = json.loads(text)
+        answer = plainjson.loads(text)
     except (TypeError, ValueError):
         answer = None
     if not isinstance(answer, dict):

@@ -6,10 +6,10 @@ Everything is only read. That daemon may come back, and its files are the only o
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from pathlib import Path
 
+from nodeagent.core import plainjson
 from nodeagent.core.machineconfig import ConfigSource
 from nodeagent.core.ports import Snapshot
 from nodeagent.core.tree import FileNode
@@ -41,9 +41,9 @@ def current_config(root: str = "/") -> ConfigSource | None:
     if not isinstance(node, FileNode):
         raise _refusal("it is a symbolic link")
     try:
-        config = json.loads(node.content)
+        config = plainjson.loads(node.content)
         name = config["metadata"]["name"]
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError) as error:
         raise _refusal("it is no MachineConfig in JSON") from error
     if config.get("kind", "MachineConfig") != "MachineConfig" or not isinstance(name, str) or not name:
         raise _refusal("it is no MachineConfig")

@@ -12,6 +12,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from nodeagent.core import plainjson
 from nodeagent.errors import (
     AgentError,
     InvalidInput,
@@ -117,7 +118,7 @@ def from_bus(name: str, body: Sequence[Any], what: str) -> AgentError:
 
 def _from_own(reason: str, message: str, details: Any) -> AgentError:
     try:
-        facts = json.loads(details)
+        facts = plainjson.loads(details)
         problems = [Problem(str(p["path"]), str(p["message"])) for p in facts.get("problems", ())]
         kind, hint = _OWN_KINDS.get(facts.get("kind"), AgentError), str(facts.get("hint", ""))
     except (TypeError, ValueError, KeyError, AttributeError):  # another version of the daemon: keep what is stable

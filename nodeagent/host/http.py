@@ -20,6 +20,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from nodeagent import __version__
+from nodeagent.core import plainjson
 
 __all__ = ["Answer", "HttpFault", "request", "tls_context"]
 
@@ -40,7 +41,7 @@ class Answer:
     def json(self) -> dict[str, Any]:
         """{} for what is no JSON object: a proxy on the way answers in HTML."""
         try:
-            found = json.loads(self.body)
+            found = plainjson.loads(self.body)
         except ValueError:
             return {}
         return found if isinstance(found, dict) else {}

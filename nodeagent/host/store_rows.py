@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any, TypeVar
 
+from nodeagent.core import plainjson
 from nodeagent.core.maintenance import Maintenance
 from nodeagent.core.maintenance import from_dict as maintenance_from_dict
 from nodeagent.core.ports import HistoryEntry, Holder, Snapshot
@@ -107,7 +108,7 @@ def _dumps(data: dict[str, Any]) -> str:
 
 
 def _object(text: str) -> dict[str, Any]:
-    data = json.loads(text)
+    data = plainjson.loads(text)
     if not isinstance(data, dict):
         raise TypeError("not a JSON object")
     return data

@@ -10,7 +10,6 @@ without a restart. Every answer's ``Date`` feeds ``server_clock``.
 from __future__ import annotations
 
 import asyncio
-import json
 import random
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -18,6 +17,7 @@ from typing import Any, Final, Self
 from urllib.parse import urlencode
 
 from nodeagent import __version__
+from nodeagent.core import plainjson
 from nodeagent.core.backoff import delays, jittered
 from nodeagent.core.kubetime import ServerClock, http_date
 from nodeagent.core.ports import Clock
@@ -35,6 +35,8 @@ FIRST_PAUSE: Final = 0.5  # seconds; doubled for each further attempt
 MAX_PAUSE: Final = 10.0  # of a Retry-After as well: a longer one is for the caller, who knows what else there is to do
 CHECK_EVERY: Final = 10.0  # seconds between looks at the files of the credentials
 CHUNK: Final = 500  # objects in one answer of a list, as kubectl asks
+MAX_ANSWER: Final = 32 * 1024 * 1024  # bytes; 500 pods of the largest real specs are a third of that
+MAX_ITEMS: Final = 100_000  # objects of one list: twenty times the nodes that Kubernetes supports
 MERGE: Final = "application/merge-patch+json"
 STRATEGIC: Final = "application/strategic-merge-patch+json"
 JSON: Final = "application/json"
@@ -77,7 +79,12 @@ class KubeClient:
         while True:
             more = {"continue": token} if token else {}
             answer = await self._call("GET", path, {"limit": str(CHUNK), **query, **more}, None)
-            found += answer.get("items") or ()
+            items = answer.get("items") or []
+            if not isinstance(items, list) or not all(_sound(item) for item in items):
+                raise ServerFault(f"GET {path}: the answer is not a list of API objects")
+            found += items
+            if len(found) > MAX_ITEMS:
+                raise ServerFault(f"GET {path}: the list has more than {MAX_ITEMS} objects")
             token = (answer.get("metadata") or {}).get("continue") or ""
             if not token:
                 return found
@@ -142,7 +149,7 @@ class KubeClient:
                 sent = self._clock.monotonic()
                 response = await rest.request(method, identity.host + url, headers=headers, body=body)
                 received = self._clock.monotonic()
-                text = await response.read()
+                text = await _body(response, what)
         date = http_date(response.headers.get("Date", ""))
         if date is not None:
             self.server_clock = self.server_clock.told(date, sent, received)
@@ -151,6 +158,8 @@ class KubeClient:
             raise from_answer(response.status, answer or {}, what, response.headers.get("Retry-After", ""))
         if answer is None:
             raise ServerFault(f"{what}: the answer is no JSON object; is that address an API server's?")
+        if not _sound(answer):
+            raise ServerFault(f"{what}: the answer is not an API object")
         return answer
 
     @asynccontextmanager
@@ -196,10 +205,36 @@ def _pause(fault: KubeFault, usual: float) -> float | None:
     return jittered(max(usual, fault.retry_after or 0.0), random.random())  # noqa: S311 - spreads load, no secret
 
 
+def _sound(item: object) -> bool:
+    """Whether the parts that every reader relies on have the types that the API gives them."""
+    if not isinstance(item, dict):
+        return False
+    metadata = item.get("metadata") or {}
+    parts = (metadata, item.get("spec") or {}, item.get("status") or {})
+    if item.get("kind") == "Status":  # there, status is a word
+        parts = (metadata, {}, {})
+    if not all(isinstance(part, dict) for part in parts):
+        return False
+    maps = (metadata.get("labels") or {}, metadata.get("annotations") or {})
+    return all(isinstance(each, dict) and all(isinstance(value, str) for value in each.values()) for each in maps)
+
+
+async def _body(response: Any, what: str) -> bytes:
+    """The whole body of an answer, read in parts: the library's own ``read`` takes as much as the server sends."""
+    raw = response.response  # aiohttp's
+    text = bytearray()
+    async for part in raw.content.iter_any():
+        text += part
+        if len(text) > MAX_ANSWER:
+            raw.close()
+            raise ServerFault(f"{what}: the answer is larger than {MAX_ANSWER} bytes")
+    return bytes(text)
+
+
 def _decoded(text: bytes) -> Object | None:
     """None for what is no JSON object: a proxy on the way answers in HTML."""
     try:
-        answer = json.loads(text)
+        answer = plainjson.loads(text)
     except ValueError:
         return None
     return answer if isinstance(answer, dict) else None

@@ -36,7 +36,7 @@ async def test_an_answer_in_chunks() -> None:
     assert (answer.status, answer.json()) == (200, {"a": 1})
 
 
-@pytest.mark.parametrize("body", [b"<html>", b"[1]", b"", b"\xff"])
+@pytest.mark.parametrize("body", [b"<html>", b"[1]", b"", b"\xff", b"[" * 200_000])
 async def test_what_is_no_object_is_an_empty_one(body: bytes) -> None:
     async with answering(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)) as url:
         assert (await request("GET", url, timeout=5)).json() == {}

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from nodeagent.errors import Refused, Retryable, Terminal, Unreachable
+from nodeagent.kube import client
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.credentials import Access
 from nodeagent.kube.errors import (
@@ -163,6 +164,46 @@ async def test_an_answer_that_is_no_object_is_no_success(connect: Connect) -> No
         async with serving(Answer(200, text)) as server, connect(server) as kube:
             with pytest.raises(ServerFault, match="no JSON object"):
                 await kube.patch("/x", {})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" * 200_000,
+        '{"a":' * 200_000,
+        '{"metadata": "x"}',
+        '{"metadata": {"annotations": ["x"]}}',
+        '{"metadata": {"annotations": {"a": 1}}}',
+        '{"metadata": {"labels": {"a": {}}}}',
+        '{"spec": 7}',
+        '{"status": ["x"]}',
+    ],
+)
+async def test_an_odd_answer_is_a_fault_of_the_server(connect: Connect, text: str) -> None:
+    async with serving(Answer(200, text)) as server, connect(server) as kube:
+        with pytest.raises(ServerFault):
+            await kube.patch("/x", {})
+    listed = text if text.startswith("[") else f'{{"items": [{text}]}}'
+    async with serving(Answer(200, listed)) as server, connect(server) as kube:
+        with pytest.raises(ServerFault):
+            await kube.items("/x")
+
+
+async def test_an_answer_is_read_up_to_a_limit(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "MAX_ANSWER", 1000)
+    async with serving(Answer(200, {"data": "x" * 900})) as server, connect(server) as kube:
+        assert (await kube.get("/x"))["data"]
+    async with serving(Answer(200, {"data": "x" * 1000})) as server, connect(server) as kube:
+        with pytest.raises(ServerFault, match="larger than 1000 bytes"):
+            await kube.patch("/x", {})
+
+
+async def test_a_list_without_end_is_given_up(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "MAX_ITEMS", 10)
+    page = Answer(body={"metadata": {"continue": "more"}, "items": [{"n": 1}] * 3})
+    async with serving(page) as server, connect(server) as kube:
+        with pytest.raises(ServerFault, match="more than 10 objects"):
+            await kube.items("/x")
 
 
 async def test_nobody_there(connect: Connect) -> None:

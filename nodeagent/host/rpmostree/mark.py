@@ -13,6 +13,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
+from nodeagent.core import plainjson
 from nodeagent.core.deployment import Deployment, OsTarget
 from nodeagent.core.image import content_id
 from nodeagent.host.atomic import temp_name
@@ -47,7 +48,7 @@ class Mark:
     def owns(self, deployment: Deployment) -> bool:
         try:
             with self._path.open("rb") as file:
-                noted = json.loads(file.read(_MAX))
+                noted = plainjson.loads(file.read(_MAX))
             image, others, ours = str(noted["image"]), list(noted["others"]), list(noted["ours"])
         except (OSError, ValueError, KeyError, TypeError):
             return False

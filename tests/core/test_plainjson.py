@@ -1,0 +1,31 @@
+"""JSON from outside: whatever is wrong with it is a ``ValueError``."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import nodeagent
+from nodeagent.core import plainjson
+
+DEEP = 200_000
+
+
+@pytest.mark.parametrize("text", ["[" * DEEP, '{"a":' * DEEP, "[" * DEEP + "]" * DEEP, "{", "", "\x00", b"\xff\xfe"])
+def test_what_is_wrong_is_a_value_error(text: str | bytes) -> None:
+    with pytest.raises(ValueError, match=r".+"):
+        plainjson.loads(text)
+
+
+def test_a_document() -> None:
+    assert plainjson.loads(b'{"a": [1, null, "b"]}') == {"a": [1, None, "b"]}
+
+
+def test_no_module_decodes_json_in_another_way() -> None:
+    package = Path(nodeagent.__file__).parent
+    # A MachineConfig has a reader of its own, with hooks and a limit on nesting.
+    allowed = {package / "core/plainjson.py", package / "core/document.py"}
+    found = [path for path in package.rglob("*.py") if re.search(r"\bjson\.loads?\(", path.read_text())]
+    assert set(found) <= allowed
