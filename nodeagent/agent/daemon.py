@@ -9,8 +9,9 @@ import asyncio
 import hashlib
 import random
 import signal
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 from nodeagent import __version__, log
@@ -28,6 +29,7 @@ from nodeagent.agent.report import Report, ReportedLease
 from nodeagent.agent.reserved import ReservedLease
 from nodeagent.agent.service import serve
 from nodeagent.agent.sinks import to_journal, to_notify
+from nodeagent.agent.supervise import keep_running, run_until
 from nodeagent.agent.telling import Teller
 from nodeagent.core.drain import Remaining
 from nodeagent.core.events import Event, EventKind
@@ -334,17 +336,24 @@ async def run(settings: Settings, notifier: Notifier) -> None:
                 watched = [path for path in (daemon.desired_path, settings.policy) if path]
                 watches = [config_file.watch(path, daemon.loop.look_again) for path in watched]
                 # Not before we are ready: the other side may have to be started first.
-                shown = [os.tell()] if os is not None else []
-                lives = [daemon.loop.run(), daemon.keeper.run(), daemon.metrics.run(), _watchdog(notifier)]
+                beside: list[tuple[str, Callable[[], Awaitable[None]]]] = [("metrics", daemon.metrics.run)]
+                if os is not None:
+                    beside.append(("the view of deployments", os.tell))
+                lives = [daemon.loop.run(), daemon.keeper.run(), _watchdog(notifier)]
                 if say.cluster is not None:
                     teller = Teller(say.cluster.conditions, say.cluster.events, SystemClock(), random.random)
                     report.add(teller.sink)
                     teller.begin(report.status)
-                    shown += [say.cluster.run(), daemon.lease.run(random.random), teller.run()]
+                    beside += [
+                        ("renewal of the lease", say.cluster.run),
+                        ("the view of the lease", partial(daemon.lease.run, random.random)),
+                        ("reports to the cluster", teller.run),
+                    ]
                 if daemon.ordered is not None:
                     report.add(daemon.ordered.sink)
-                    shown.append(daemon.ordered.run(report.status))
-                await _until(stop, *lives, *watches, *shown)
+                    beside.append(("the view of the Node", partial(daemon.ordered.run, report.status)))
+                shown = [keep_running(name, work, random.random) for name, work in beside]
+                await run_until(stop, *lives, *watches, *shown)
                 notifier.stopping()
                 if daemon.loop.executor.asked_to_reboot:
                     await booting.left(daemon.ports)
@@ -353,23 +362,6 @@ async def run(settings: Settings, notifier: Notifier) -> None:
             if say is not None:
                 await say.close()
             await store.close()
-
-
-async def _until(stop: asyncio.Event, *work: Coroutine[None, None, None]) -> None:
-    """Runs ``work`` until ``stop``, or until one of it fails: then all of it ends and the error is raised."""
-    stopping = asyncio.create_task(stop.wait())
-    tasks = [asyncio.create_task(one) for one in work]
-    try:
-        pending = set(tasks)
-        while pending and not stopping.done():
-            done, _ = await asyncio.wait({*pending, stopping}, return_when=asyncio.FIRST_COMPLETED)
-            pending -= done
-            for task in done - {stopping}:
-                task.result()
-    finally:
-        for task in (*tasks, stopping):
-            task.cancel()
-        await asyncio.gather(*tasks, stopping, return_exceptions=True)
 
 
 def main() -> int:

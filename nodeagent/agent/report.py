@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 
+from nodeagent import log
 from nodeagent.core.backoff import jittered
 from nodeagent.core.events import Event, EventKind
 from nodeagent.core.ports import Holder, Lease
@@ -22,11 +23,13 @@ LOOK = 60.0
 
 
 class Report:
-    """Fulfils ``ports.Reporter``. A sink must neither block nor raise for a reason outside of it."""
+    """Fulfils ``ports.Reporter``. A sink must not block. One that raises has a bug, which is logged once and harms
+    neither the update nor the other sinks."""
 
     def __init__(self, status: Status) -> None:
         self.status = status
         self._sinks: list[Sink] = []
+        self._broken: set[Sink] = set()
 
     def add(self, sink: Sink) -> None:
         self._sinks.append(sink)
@@ -34,7 +37,13 @@ class Report:
     def emit(self, event: Event) -> None:
         self.status = fold(self.status, event)
         for sink in self._sinks:
-            sink(event, self.status)
+            try:
+                sink(event, self.status)
+            except Exception as error:  # noqa: BLE001 - text from outside reaches sinks, and they only display it
+                if sink not in self._broken:
+                    self._broken.add(sink)
+                    words = f"an event could not be reported: {type(error).__name__}: {error}"
+                    log.get(__name__).error(words, reason="InternalError", exc_info=error)
 
 
 class ReportedLease:

@@ -1,0 +1,63 @@
+"""Tasks beside the updates: they report, follow the cluster or renew a lease, and none of them may end the daemon."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+
+from nodeagent import log
+from nodeagent.core.backoff import delays, jittered
+
+__all__ = ["keep_running", "run_until"]
+
+FIRST_PAUSE = 1.0
+LONGEST_PAUSE = 300.0
+"""Seconds before a task that failed is started again, doubled with each failure."""
+
+CALM = 600.0
+"""Seconds after which a task that is started again counts as well, so that its next failure pauses briefly."""
+
+
+async def keep_running(name: str, work: Callable[[], Awaitable[None]], chance: Callable[[], float]) -> None:
+    """Run ``work`` until it returns, and start it again whenever it raises.
+
+    Every error is logged with its traceback, once for each text. ``chance`` is a random number from 0 to 1 at each
+    call.
+    """
+    clock = asyncio.get_running_loop().time
+    pauses = delays(FIRST_PAUSE, LONGEST_PAUSE)
+    logged = ""
+    while True:
+        started = clock()
+        try:
+            await work()
+        except Exception as error:  # noqa: BLE001 - whatever it is, updates and the lease matter more
+            if clock() - started >= CALM:
+                pauses, logged = delays(FIRST_PAUSE, LONGEST_PAUSE), ""
+            pause = jittered(next(pauses), chance())
+            text = f"{type(error).__name__}: {error}"
+            if text != logged:
+                logged = text
+                reason = getattr(error, "reason", "InternalError")
+                words = f"{name} failed and starts again in {pause:.0f} s: {text}"
+                log.get(__name__).error(words, reason=reason, exc_info=error)
+            await asyncio.sleep(pause)
+        else:
+            return
+
+
+async def run_until(stop: asyncio.Event, *work: Coroutine[None, None, None]) -> None:
+    """Run ``work`` until ``stop`` is set or one of them fails: then all of them end, and the error is raised."""
+    stopping = asyncio.create_task(stop.wait())
+    tasks = [asyncio.create_task(one) for one in work]
+    try:
+        pending = set(tasks)
+        while pending and not stopping.done():
+            done, _ = await asyncio.wait({*pending, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            pending -= done
+            for task in done - {stopping}:
+                task.result()
+    finally:
+        for task in (*tasks, stopping):
+            task.cancel()
+        await asyncio.gather(*tasks, stopping, return_exceptions=True)
