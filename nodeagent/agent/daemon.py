@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from nodeagent import __version__, log
-from nodeagent.agent import booting
+from nodeagent.agent import booting, tidying
 from nodeagent.agent.api import Api
 from nodeagent.agent.context import Limits, Ports
 from nodeagent.agent.deployments import Os
@@ -41,7 +41,6 @@ from nodeagent.core.policy import Policy, merge
 from nodeagent.core.policy_parse import parse_policy
 from nodeagent.core.ports import Deployments
 from nodeagent.core.status import Status
-from nodeagent.core.tree import expand
 from nodeagent.core.windows import Schedule
 from nodeagent.domains import default_policy, health_of
 from nodeagent.errors import AgentError, InvalidInput
@@ -232,11 +231,7 @@ class Daemon:
         return Desired(source, await asyncio.to_thread(parse, source.text))
 
     async def sweep(self) -> None:
-        """Temporary files that a killed process left beside the paths it was writing."""
-        record = await self.store.load()
-        digests = {await self.store.current(), record.to_digest} - {""}
-        paths = {path for digest in digests for path in expand((await self._load(digest)).config)}
-        await self.ports.files.sweep(sorted({*paths, self.settings.desired_config}))
+        await tidying.sweep(self.store, self.ports.files, self._load, self.settings.desired_config, self.report)
 
     async def first_status(self) -> Status:
         """What is known before anything happened: the record of the last life."""
@@ -325,8 +320,8 @@ async def run(settings: Settings, notifier: Notifier) -> None:
             windows = await asyncio.to_thread(schedule, settings.windows)
             daemon = Daemon(settings, store, units, power, os, report, say, windows, fence)
             report.status = await daemon.first_status()
-            await daemon.sweep()
             report.add(to_journal)
+            await daemon.sweep()
             report.add(to_notify(notifier.status))
             report.add(daemon.metrics.sink)
             await daemon.keeper.load()

@@ -98,6 +98,7 @@ class Keeper:
         self._waits = ""
         self._wake = asyncio.Event()
         self._news = asyncio.Event()
+        self._changing = asyncio.Lock()  # from reading the note until its successor is in the store
 
     # What people ask for.
 
@@ -109,27 +110,37 @@ class Keeper:
             raise Refused("there is no cluster that this host could be drained in", reason="NoCluster")
         name = asked.requester.strip() or caller
         name = name if name == caller else f"{name} (by {caller})"
-        now = self._ports.clock.now()
-        until = later(now, asked.seconds) if asked.seconds else ""
-        there = self._note
-        if there is not None and there.ended:
-            raise Refused(f"the one before is still being ended: {self._waits}", reason="MaintenanceEnding")
-        if there is not None and there.requester != name:
-            raise Refused(_held(there), reason="LeaseHeld")
-        if there is not None:
-            note = there.again(until=until, drain=asked.drain, power_off=asked.power_off)
-            self._adopted = ""  # its end is another one
-        else:
-            ident = uuid.uuid4().hex[:8]
-            note = Maintenance(
-                ident, name, asked.reason.strip(), now, until, drain=asked.drain, power_off=asked.power_off
-            )
-            self._impatient = "" if asked.wait else note.operation
-            self._fault = None
-        await self._put(note, f"asked for by {note.words}")
+        async with self._changing:
+            there = self._note
+            note = self._wanted(there, name, asked)
+            await self._put(note, f"asked for by {note.words}")
+            if there is not None:
+                self._adopted = ""  # its end is another one
+            else:
+                self._impatient = "" if asked.wait else note.operation
+                self._fault = None
         self._wake.set()
         await self._until(lambda: self._note is None or bool(self._note.began) or self._patient())
         return self._answer() or note
+
+    def _wanted(self, there: Maintenance | None, name: str, asked: Asked) -> Maintenance:
+        now = self._ports.clock.now()
+        until = later(now, asked.seconds) if asked.seconds else ""
+        if there is None:
+            return Maintenance(
+                uuid.uuid4().hex[:8],
+                name,
+                asked.reason.strip(),
+                now,
+                until,
+                drain=asked.drain,
+                power_off=asked.power_off,
+            )
+        if there.ended:
+            raise Refused(f"the one before is still being ended: {self._waits}", reason="MaintenanceEnding")
+        if there.requester != name:
+            raise Refused(_held(there), reason="LeaseHeld")
+        return there.again(until=until, drain=asked.drain, power_off=asked.power_off)
 
     def _answer(self) -> Maintenance | None:
         if (self._note is None or self._note.ended) and self._fault is not None:
@@ -146,8 +157,7 @@ class Keeper:
         if self._note is None:
             raise Refused("no maintenance is under way", reason="NoMaintenance")
         self._fault = None
-        if not self._note.ended:
-            await self._put(replace(self._note, ended=f"stopped by {caller}"))
+        await self._end(f"stopped by {caller}")
         self._wake.set()
         await self._until(lambda: self._note is None or self._fault is not None)
         self._ended()
@@ -173,7 +183,7 @@ class Keeper:
             if holder is not None and is_maintenance(holder.operation):
                 note = of_lease(holder.operation, holder.name, holder.reason, holder.since)
         if note is not None:
-            await self._put(note)
+            self._use(note)
 
     async def run(self) -> None:
         """For ever."""
@@ -191,7 +201,9 @@ class Keeper:
                 self._waits = ""
         except AgentError as error:
             self._fault = error
-            again = await self._met(error)
+            again = False
+            with suppress(AgentError):  # a store that takes nothing: the fault stays, and the next look tries again
+                again = await self._met(error)
             self._tell_who_waits()
             return None if self._note is None else 0.0 if again else self._limits().lease_retry
         if (note := self._note) is None:
@@ -209,7 +221,7 @@ class Keeper:
         if note.ended:
             return await self._give_back(note)
         if rest is not None and rest <= 0:
-            await self._put(replace(note, ended="its time is over"))
+            await self._replace(note, ended="its time is over")
             return True
         if not note.began:
             await self._begin(note, rest)
@@ -302,14 +314,14 @@ class Keeper:
             return False
         words = f"{error.reason}: {error.message}"
         if not note.ended and self._impatient == note.operation:
+            await self._replace(note, ended=words)
             self._impatient = ""
-            await self._put(replace(note, ended=words))
             return True  # also where nothing was taken: a write without an answer may have been done
         if not note.ended and note.began and error.reason in _OVER:
-            await self._put(replace(note, ended=words), words)
+            await self._replace(note, words, ended=words)
             return True
         if self._adopted == note.operation and not note.ended and error.reason in _GIVEN_UP:
-            await self._put(replace(note, problem=words), words)
+            await self._replace(note, words, problem=words)
             return True
         if words != self._waits:
             self._waits = words
@@ -334,13 +346,31 @@ class Keeper:
     # The note.
 
     async def _change(self, words: str, **fields: Any) -> None:
-        if self._note is not None:  # and not what it was when this began: somebody may have asked meanwhile
-            await self._put(replace(self._note, **fields), words)
+        """Of the note as it is now: a request may have replaced the one that the caller began with."""
+        async with self._changing:
+            if self._note is not None:
+                await self._put(replace(self._note, **fields), words)
+
+    async def _replace(self, note: Maintenance, words: str = "", **fields: Any) -> None:
+        """Nothing if a request has replaced ``note`` since it was read."""
+        async with self._changing:
+            if self._note is note:
+                await self._put(replace(note, **fields), words)
+
+    async def _end(self, why: str) -> None:
+        async with self._changing:
+            if self._note is not None and not self._note.ended:
+                await self._put(replace(self._note, ended=why))
 
     async def _put(self, note: Maintenance, words: str = "") -> None:
+        """The store first: a note that it does not take must leave no trace in memory, where it would block updates.
+        The caller holds ``_changing``."""
+        await self._notes.keep_maintenance(note)
+        self._use(note, words)
+
+    def _use(self, note: Maintenance, words: str = "") -> None:
         self._note = note
         self._reserved.reserve(note.operation, _held(note))
-        await self._notes.keep_maintenance(note)
         self._tell(words)
 
     def _tell(self, words: str) -> None:

@@ -11,7 +11,7 @@ from nodeagent import log
 from nodeagent.core.backoff import jittered
 from nodeagent.core.events import Event, EventKind
 from nodeagent.core.ports import Holder, Lease
-from nodeagent.core.status import Status, fold
+from nodeagent.core.status import Status, StatusProblem, fold
 from nodeagent.errors import AgentError, Refused
 
 __all__ = ["Report", "ReportedLease", "Sink"]
@@ -20,6 +20,10 @@ Sink = Callable[[Event, Status], None]
 
 LOOK = 60.0
 """Seconds between two looks at who has the lease while we do not use it."""
+
+
+SHOWN = 5
+"""Findings of one error that its message lists."""
 
 
 class Report:
@@ -44,6 +48,19 @@ class Report:
                     self._broken.add(sink)
                     words = f"an event could not be reported: {type(error).__name__}: {error}"
                     log.get(__name__).error(words, reason="InternalError", exc_info=error)
+
+    def problem(self, topic: str, error: AgentError) -> None:
+        """Reports what an admin has to put right while the agent goes on; once, until it changes."""
+        text = "; ".join([str(error), *(f"{found.path}: {found.message}" for found in error.problems[:SHOWN])])
+        found = StatusProblem(topic, error.reason, text)
+        if found not in self.status.problems:
+            self.emit(Event(EventKind.WARNING, self.status.phase, text, error.reason, fields={"problem": found}))
+
+    def solved(self, topic: str, message: str) -> None:
+        """``topic`` is no problem any more, if it was one."""
+        if any(found.topic == topic for found in self.status.problems):
+            fields = {"problem": StatusProblem(topic, "", ""), "solved": 1}
+            self.emit(Event(EventKind.WARNING, self.status.phase, message, fields=fields))
 
 
 class ReportedLease:

@@ -81,6 +81,8 @@ def _priority(event: Event) -> int | None:
     """Steps that an admin notices count more than the writes around them; progress is a line for every tenth."""
     if event.fields.get("often"):
         return log.DEBUG
+    if event.fields.get("solved"):
+        return log.NOTICE
     if event.kind is EventKind.MAINTENANCE and not event.message:
         return log.DEBUG
     step = event.step.name if event.step else ""

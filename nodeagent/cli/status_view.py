@@ -32,6 +32,9 @@ def _rows(status: dict[str, Any], now: datetime, *, bar: bool) -> Iterator[tuple
         yield "message", printable(status["message"])
     if reason:
         yield "what now", paint(hint(reason), STRONG)
+    for problem in status.get("problems", ()):
+        yield "problem", paint(printable(f"{problem['reason']}: {problem['message']}"), WARN)
+        yield "what now", paint(hint(problem["reason"]), STRONG)
     if step := status["step"]:
         yield "step", _step(step, bar=bar)
     yield "current", printable(status["current"]) or "none yet"

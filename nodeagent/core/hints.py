@@ -233,6 +233,7 @@ HINTS: Mapping[str, str] = MappingProxyType(
         "FleetLockRejected": "correct the address or the group of the FleetLock server",
         "FleetLockInvalid": "correct the setting: https://HOST/PATH, and a group of letters, digits, dots and dashes",
         # The agent
+        "SweepIncomplete": "remove the files that are named; they are harmless, and no update waits for that",
         "SettingsInvalid": "nodeagent config check shows file and line",
         "RestartNeeded": "systemctl restart nodeagent: this setting is read at the start only",
         "Usage": "nodeagent --help, or --help after the command",

@@ -37,6 +37,7 @@ __all__ = [
     "Slots",
     "Snapshot",
     "Store",
+    "Swept",
     "UnitState",
     "Units",
     "Users",
@@ -52,6 +53,14 @@ class Clock(Protocol):
     def monotonic(self) -> float:
         """Seconds on a clock that nobody sets; only differences mean something."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """``removed`` are temporary files that are gone; ``left`` is what could not be removed or read, and why."""
+
+    removed: Sequence[str] = ()
+    left: Sequence[Problem] = ()
 
 
 class Files(Protocol):
@@ -73,8 +82,8 @@ class Files(Protocol):
         """Removes the path, if it is there, and then those of ``made_dirs`` above it that are empty."""
         ...
 
-    async def sweep(self, paths: Sequence[str]) -> Sequence[str]:
-        """Removes what a killed process left half-written beside ``paths``, and returns what that was."""
+    async def sweep(self, paths: Sequence[str]) -> Swept:
+        """Removes what a killed process left half-written beside ``paths``. Never raises an ``AgentError``."""
         ...
 
     async def differs(self, path: str, node: Node | None) -> str:

@@ -14,7 +14,7 @@ from nodeagent.core.maintenance import MAINTENANCE, Maintenance, State, is_maint
 from nodeagent.core.phase import Phase
 from nodeagent.core.ports import Holder
 
-__all__ = ["SCHEMA", "Status", "fold", "line", "status_to_dict"]
+__all__ = ["SCHEMA", "Status", "StatusProblem", "fold", "line", "status_to_dict"]
 
 SCHEMA = "nodeagent/status/v1"
 
@@ -30,6 +30,15 @@ _WITH_STEP = frozenset(
         EventKind.STAGING,
     }
 )
+
+
+@dataclass(frozen=True, slots=True)
+class StatusProblem:
+    """Something that does not stop the agent and that an admin has to put right. One for each ``topic``."""
+
+    topic: str  # settings, policy, store, config, sweep
+    reason: str  # "" removes the problem of this topic
+    message: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +62,7 @@ class Status:
     drained: bool = False  # for the update that is under way
     maintenance: Maintenance | None = None
     maintenance_waits: str = ""  # for whom or what, as REASON: words
+    problems: Sequence[StatusProblem] = ()
 
 
 def fold(status: Status, event: Event) -> Status:
@@ -79,7 +89,8 @@ def fold(status: Status, event: Event) -> Status:
         boot_id=event.boot_id or status.boot_id,
     )
     if event.kind in _PASSING:
-        return named
+        found = event.fields.get("problem")
+        return named if found is None else replace(named, problems=_problems(named.problems, found))
     if event.kind is EventKind.UPDATE_DONE:
         return replace(named, current=named.desired, step=None)
     if event.kind is EventKind.REFUSED:
@@ -98,6 +109,11 @@ def fold(status: Status, event: Event) -> Status:
         remaining=status.remaining if event.phase is status.phase is Phase.DRAINING else None,
         drained=_drained(status, event),
     )
+
+
+def _problems(known: Sequence[StatusProblem], found: StatusProblem) -> Sequence[StatusProblem]:
+    others = [problem for problem in known if problem.topic != found.topic]
+    return tuple([*others, found] if found.reason else others)
 
 
 def _drained(status: Status, event: Event) -> bool:
@@ -122,6 +138,8 @@ def line(status: Status) -> str:
         parts.append(f"current config is {status.current}")
     if status.maintenance is not None:
         parts.append(f"maintenance {status.maintenance.state(status.boot_id)}, {status.maintenance.words}")
+    if status.problems:
+        parts.append("problem: " + "; ".join(f"{found.reason}: {found.message}" for found in status.problems))
     return ": ".join(parts)[:1000]
 
 
@@ -206,5 +224,6 @@ def status_to_dict(status: Status, *, daemon: str) -> dict[str, Any]:
         "drain": _drain(status),
         "fence": None if status.fence is None else fence_to_dict(status.fence),
         "maintenance": _maintenance(status),
+        "problems": [asdict(problem) for problem in status.problems],
         "daemon": daemon,
     }

@@ -16,10 +16,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import ParamSpec, TypeVar
 
+from nodeagent.core.ports import Swept
 from nodeagent.core.tree import FileNode, LinkNode, Node
-from nodeagent.errors import AgentError, Retryable, Terminal
+from nodeagent.errors import AgentError, Problem, Retryable, Terminal
 from nodeagent.host.atomic import is_temp, put_dir, put_file, put_link, remove_temp
-from nodeagent.host.faults import translated
+from nodeagent.host.faults import fault, translated
 from nodeagent.host.owners import Owners
 from nodeagent.host.paths import Parent, Walk, open_parent, split
 from nodeagent.host.selinux import Labels
@@ -104,28 +105,36 @@ class DiskFiles:
                 missing.update(parent.walk.resolved(*parent.missing[:count]) for count in steps)
         return sorted(missing)
 
-    def sweep(self, paths: Iterable[str]) -> list[str]:
-        """Removes temporary files that a killed agent left beside ``paths`` and above them. Returns their paths.
+    def sweep(self, paths: Iterable[str]) -> Swept:
+        """Removes temporary files that a killed agent left beside ``paths`` and above them.
 
-        Only for a start: it would also take those of a write that is under way.
+        Only for a start: it would also take those of a write that is under way. Sweeping is tidying: the owner of one
+        of these directories decides what is in it, so no fault of any of them is an error.
         """
         folders: set[tuple[str, ...]] = set()
+        left: list[Problem] = []
         for path in paths:
-            parts = split(path)[:-1]
+            try:
+                parts = split(path)[:-1]
+            except AgentError as error:
+                left.append(Problem(path, error.message))
+                continue
             folders.update(tuple(parts[:depth]) for depth in range(len(parts) + 1))
         removed: list[str] = []
         for folder in sorted(folders):
             path = "/" + "/".join((*folder, "*"))
-            with translated("sweep", path):
-                try:
-                    with open_parent(self._root, path) as parent:
-                        removed += _sweep(parent) if not parent.missing else []
-                except NotADirectoryError:
-                    continue
-                except Terminal as error:
-                    if error.reason != "LinkRefused":  # where we do not go, we left nothing
-                        raise
-        return removed
+            try:
+                with open_parent(self._root, path) as parent:
+                    if not parent.missing:
+                        _sweep(parent, removed, left)
+            except NotADirectoryError:
+                continue
+            except OSError as error:
+                left.append(Problem(path, fault(error, "sweep", path).message))
+            except AgentError as error:
+                if error.reason != "LinkRefused":  # nothing was ever written behind such a link
+                    left.append(Problem(path, error.message))
+        return Swept(removed, left)
 
     @contextmanager
     def _making(self, path: str, node: Node) -> Iterator[tuple[Parent, list[str]]]:
@@ -278,11 +287,25 @@ def _remove_empty(walk: Walk, made: frozenset[str]) -> None:
         os.fsync(walk.fd)
 
 
-def _sweep(parent: Parent) -> Iterator[str]:
+def _sweep(parent: Parent, removed: list[str], left: list[Problem]) -> None:
+    """Files, links and empty directories with a name of ours, whoever owns them: a write that was killed may have
+    given its temporary file the final owner already, and only an entry of this very directory goes."""
     for name in os.listdir(parent.fd):  # noqa: PTH208 - a Path has no handle
-        if is_temp(name):
+        if not is_temp(name):
+            continue
+        path = parent.walk.resolved(name)
+        try:
+            kind = os.stat(name, dir_fd=parent.fd, follow_symlinks=False).st_mode
+            if not (stat.S_ISREG(kind) or stat.S_ISLNK(kind) or stat.S_ISDIR(kind)):
+                left.append(Problem(path, "is a device, socket or pipe, which nodeagent never makes"))
+                continue
             remove_temp(name, parent.fd)
-            yield parent.walk.resolved(name)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            left.append(Problem(path, fault(error, "remove", path).message))
+        else:
+            removed.append(path)
 
 
 class HostFiles:
@@ -311,7 +334,7 @@ class HostFiles:
     async def missing_dirs(self, paths: Sequence[str]) -> Sequence[str]:
         return await self._call(self._disk.missing_dirs, paths)
 
-    async def sweep(self, paths: Iterable[str]) -> Sequence[str]:
+    async def sweep(self, paths: Iterable[str]) -> Swept:
         return await self._call(self._disk.sweep, paths)
 
     async def _call(self, work: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:

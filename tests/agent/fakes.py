@@ -15,7 +15,7 @@ from nodeagent.core.deployment import Deployment, OsTarget, StageProgress, boote
 from nodeagent.core.events import Event
 from nodeagent.core.image import ContainerImage, OstreeCommit
 from nodeagent.core.machineconfig import ConfigSource
-from nodeagent.core.ports import HistoryEntry, Holder, Inhibitor, Snapshot, UnitState
+from nodeagent.core.ports import HistoryEntry, Holder, Inhibitor, Snapshot, Swept, UnitState
 from nodeagent.core.record import Record, record_from_dict, record_to_dict
 from nodeagent.core.tree import Node
 from nodeagent.errors import AgentError, Refused, Retryable, Terminal
@@ -232,8 +232,8 @@ class FakeFiles:
                 self.world.dirs.discard(directory)
         self.world.tick()
 
-    async def sweep(self, paths: Sequence[str]) -> Sequence[str]:
-        return []
+    async def sweep(self, paths: Sequence[str]) -> Swept:
+        return Swept()
 
     async def differs(self, path: str, node: Node | None) -> str:
         return "" if self.world.disk.get(path) == node else "differs"

@@ -17,7 +17,7 @@ from nodeagent.core.events import Event, EventKind
 from nodeagent.core.maintenance import Maintenance, from_dict, later, to_dict
 from nodeagent.core.ports import Holder, Inhibitor
 from nodeagent.core.status import Status, status_to_dict
-from nodeagent.errors import AgentError, InvalidInput, Refused, Unreachable
+from nodeagent.errors import AgentError, InvalidInput, Refused, Terminal, Unreachable
 from tests.agent.fakes import (
     FakeClock,
     FakeFiles,
@@ -126,6 +126,7 @@ class Scene:
     gates: Gate = field(default_factory=Gate)
     guard: Gate = field(default_factory=Gate)
     away: AgentError | None = None
+    full: AgentError | None = None  # of the store
 
     def __post_init__(self) -> None:
         self.node = Node(self.world)
@@ -135,6 +136,8 @@ class Scene:
 
     async def keep_maintenance(self, wanted: Maintenance | None) -> None:
         self.world.tick()
+        if self.full is not None:
+            raise self.full
         self.note = from_dict(to_dict(wanted)) if wanted is not None else None
         self.world.tick()
 
@@ -255,6 +258,27 @@ async def test_what_makes_no_sense_is_refused(scene: Scene, asked: Asked, reason
         with pytest.raises(InvalidInput) as caught:
             await keeper.start("root", asked)
         assert (caught.value.reason, scene.note) == (reason, None)
+
+
+async def test_a_full_store_leaves_nothing_behind(scene: Scene) -> None:
+    async with scene.life() as keeper:
+        scene.full = Terminal("no space left", reason="NoSpace")
+        await refused(keeper.start("root", Asked("disk swap")), "NoSpace")
+        assert (scene.told(), scene.events) == (None, [])
+        await scene.all_others.acquire("nodeagent", "u1", "update")
+        await scene.all_others.release("u1")
+        scene.full = None
+        await keeper.start("root", Asked("disk swap", seconds=60))
+        held = scene.told()
+        scene.full = Terminal("no space left", reason="NoSpace")
+        await refused(keeper.start("root", Asked("disk swap", seconds=3600)), "NoSpace")
+        await refused(keeper.stop("root"), "NoSpace")
+        assert scene.told() == held
+        await asyncio.sleep(300)  # its time is over, and that cannot be noted either
+        assert scene.holder == "root"
+        scene.full = None
+        await asyncio.sleep(60)
+        assert (scene.holder, scene.told(), scene.note) == ("", None, None)
 
 
 async def test_no_drain_without_a_cluster(scene: Scene) -> None:

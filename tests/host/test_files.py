@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import socket
 import stat
+import subprocess
 import threading
 import time
 from pathlib import Path
 
 import pytest
 
+from nodeagent.core.ports import Swept
 from nodeagent.core.tree import FileNode, LinkNode, Node
 from nodeagent.errors import AgentError, InvalidInput, Terminal
 from nodeagent.host import atomic
@@ -337,14 +340,42 @@ class TestSweep:
         for name in (".nodeagent-x.tmp", ".nodeagent-0123456789abcdeg.tmp", "nodeagent-0123456789abcdef.tmp"):
             (tmp_path / "etc" / name).write_text("theirs")
         gone = disk.sweep(["/etc/a/x", "/etc/a/y", "/etc/none/z", "/etc/passwd/x"])
-        assert sorted(gone) == [
+        assert sorted(gone.removed) == [
             "/.nodeagent-0123456789abcdef.tmp",
             "/etc/.nodeagent-aaaaaaaaaaaaaaaa.tmp",
             "/etc/.nodeagent-cccccccccccccccc.tmp",
             "/etc/a/.nodeagent-bbbbbbbbbbbbbbbb.tmp",
         ]
+        assert gone.left == []
         assert len(temps(tmp_path)) == 2
         assert (tmp_path / "etc/a/x").exists()
+
+    @pytest.mark.parametrize("in_the_way", ["full directory", "pipe", "immutable", "directory that is a file"])
+    def test_goes_on_after_what_it_cannot_remove(self, disk: DiskFiles, tmp_path: Path, in_the_way: str) -> None:
+        """The owner of a directory with a managed file decides what is in it, and must not decide more than that."""
+        name = ".nodeagent-0123456789abcdef.tmp"
+        theirs, ours = tmp_path / "home/core" / name, tmp_path / "var" / name
+        for path in (theirs, ours):
+            path.parent.mkdir(parents=True)
+        ours.write_text("half")
+        with contextlib.ExitStack() as stack:
+            match in_the_way:
+                case "full directory":
+                    (theirs / "x").mkdir(parents=True)
+                case "pipe":
+                    os.mkfifo(theirs)
+                case "immutable":
+                    theirs.write_text("")
+                    if os.geteuid() or subprocess.run(["chattr", "+i", theirs], capture_output=True).returncode:
+                        pytest.skip("needs root, chattr and a file system that knows attributes")
+                    stack.callback(subprocess.run, ["chattr", "-i", theirs], check=True)
+                case _:
+                    theirs.parent.rmdir()
+                    theirs.parent.write_text("")
+            swept = disk.sweep(["relative", "/home/core/keys", "/var/x"])
+        assert swept.removed == [f"/var/{name}"]
+        expected = [] if in_the_way == "directory that is a file" else [f"/home/core/{name}"]
+        assert [problem.path for problem in swept.left] == ["relative", *expected]
 
 
 async def test_the_port_does_it_in_threads(tmp_path: Path) -> None:
@@ -354,7 +385,7 @@ async def test_the_port_does_it_in_threads(tmp_path: Path) -> None:
     assert await files.differs("/a/x", file()) == ""
     assert await files.capture("/a/x") == file()
     await files.remove("/a/x", made)
-    assert await files.sweep(["/a/x"]) == []
+    assert await files.sweep(["/a/x"]) == Swept([], [])
     assert tree(tmp_path) == {}
 
 

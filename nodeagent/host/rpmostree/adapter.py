@@ -78,7 +78,9 @@ class RpmOstree:
         self._finalization = Finalization(services, self._staged, make_bus, root, self._timing)
 
     async def sweep(self) -> None:
-        await asyncio.to_thread(self._credentials.sweep)
+        """A leftover that cannot be removed is met again, with its reason, where credentials are provided."""
+        with suppress(AgentError):
+            await asyncio.to_thread(self._credentials.sweep)
 
     async def list(self) -> Sequence[Deployment]:
         async with self._visit() as session:

@@ -1,0 +1,50 @@
+"""Removes what a killed process left beside the paths that it was writing. Tidying: nothing of it keeps the daemon from
+starting."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from nodeagent.agent.preflight import Desired
+from nodeagent.agent.report import Report
+from nodeagent.core.ports import Files, Store
+from nodeagent.core.tree import expand
+from nodeagent.errors import AgentError, Terminal
+
+__all__ = ["sweep"]
+
+SWEEP_FOR: Final = 60.0
+"""Seconds. A directory on a file system that does not answer must not keep the daemon from starting."""
+
+
+async def sweep(
+    store: Store, files: Files, load: Callable[[str], Awaitable[Desired]], desired_path: str, report: Report
+) -> None:
+    try:
+        async with asyncio.timeout(SWEEP_FOR):
+            swept = await files.sweep(sorted({*await _paths(store, load), desired_path}))
+    except TimeoutError:
+        report.problem("sweep", Terminal(f"not done within {SWEEP_FOR:g} s", reason="SweepIncomplete"))
+        return
+    if swept.left:
+        first = f"{len(swept.left)} leftover temporary files were not removed"
+        report.problem("sweep", Terminal(first, reason="SweepIncomplete", problems=swept.left))
+
+
+async def _paths(store: Store, load: Callable[[str], Awaitable[Desired]]) -> set[str]:
+    """Those of the configs that the last life may have written. One that cannot be read is reported elsewhere."""
+    digests: set[str] = set()
+    paths: set[str] = set()
+    try:
+        digests.add(await store.current())
+        digests.add((await store.load()).to_digest)
+    except AgentError:
+        pass
+    for digest in digests - {""}:
+        try:
+            paths |= expand((await load(digest)).config).keys()
+        except AgentError:
+            continue
+    return paths
