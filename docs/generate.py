@@ -19,7 +19,7 @@ from nodeagent.core import hints
 from nodeagent.core.change import Action
 from nodeagent.core.domain import RuleEntry, SocketHealth
 from nodeagent.core.metrics import FAMILIES, HISTORY
-from nodeagent.core.phase import DEADLINE, DISRUPTIVE, Phase, graph
+from nodeagent.core.phase import BY_PROGRESS, DEADLINE, DISRUPTIVE, Phase, graph
 from nodeagent.core.policy import SSHKEY
 from nodeagent.core.record import Record
 from nodeagent.core.resume import resume
@@ -71,7 +71,7 @@ def phases() -> str:
             [
                 phase.value,
                 PHASES[phase],
-                duration(limit) if limit else "",
+                f"{duration(limit)}{' without progress' * (phase in BY_PROGRESS)}" if limit else "",
                 "yes" if phase in DISRUPTIVE else "",
                 crash if crash == boot else f"{crash}; after a reboot: {boot}",
             ]

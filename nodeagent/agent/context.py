@@ -107,6 +107,7 @@ class Update:
     acts: tuple[ActStep, ...] = ()
     index: int = 0  # of the step under way, from 1, for people
     asked: float = float("-inf")  # steady time of the last answer about the lease
+    progressed: Callable[[], None] = lambda: None  # called for each file; see core.phase.BY_PROGRESS
 
     def __post_init__(self) -> None:
         self.writes = tuple(step_from_pair(*pair) for pair in self.record.writes)

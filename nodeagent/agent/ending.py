@@ -39,7 +39,7 @@ async def failed(ports: Ports, limits: Limits, update: Update, message: str, rea
             if canceled:
                 update.record = replace(record, rejected=record.to_digest, rejected_why=message)
             return give_up(update, reason, message)
-    if record.phase in (Phase.LEASING, Phase.RELEASING) or reason in LOST:
+    if reason in LOST:
         return degraded(ports, update, message, reason)
     answer = after_failure(
         record,

@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from enum import Enum
+from functools import partial
 
 from nodeagent.agent import acting, bootcheck, booting, draining, leasing, staging, verify, writing
 from nodeagent.agent.context import Limits, Next, Ports, Update, narrate
@@ -21,8 +22,8 @@ from nodeagent.agent.rebooting import reboot
 from nodeagent.core.deployment import OsTarget
 from nodeagent.core.events import EventKind
 from nodeagent.core.history import entry_of, seconds_between
-from nodeagent.core.phase import DEADLINE, Phase
-from nodeagent.core.record import Record, advance, at_rest
+from nodeagent.core.phase import BY_PROGRESS, DEADLINE, UNTOUCHED, Phase
+from nodeagent.core.record import IllegalTransition, Record, advance, at_rest
 from nodeagent.core.resume import MAX_REBOOT_TRIES
 from nodeagent.errors import AgentError, Retryable, Terminal
 
@@ -88,19 +89,21 @@ class Executor:
         waiting = self._waiting(update)
         while True:
             limit = asyncio.timeout(DEADLINE[phase])
+            update.progressed = partial(_postpone, limit, phase)
             try:
                 async with limit:
                     return await self._patiently(phase, update)
             except NotNow as error:  # who waits is not late
                 await waiting.pause(error)
-                if update.record.acted or phase is Phase.RELEASING:
+                if update.record.acted or phase not in UNTOUCHED:
                     self.look.clear()
                 elif await self._newer(update):
                     return await self._abandon(update)
             except TimeoutError:
                 if not limit.expired():
                     raise
-                late = f"{phase} took more than {DEADLINE[phase]} s"
+                how = "made no progress for" if phase in BY_PROGRESS else "took more than"
+                late = f"{phase} {how} {DEADLINE[phase]} s"
                 return await self._failed(update, late, "PhaseLate", curable=True)
             except AgentError as error:
                 curable = isinstance(error, acting.ActionFailed) or getattr(error, "curable", False)
@@ -126,7 +129,11 @@ class Executor:
     async def enter(self, update: Update, to: Next) -> None:
         """Marker before effect: the record is on the disk before the phase starts."""
         now, boot_id = self.ports.clock.now(), self.ports.power.boot_id()
-        record = advance(update.record, to.phase, now=now, boot_id=boot_id, reason=to.reason, message=to.message)
+        try:
+            record = advance(update.record, to.phase, now=now, boot_id=boot_id, reason=to.reason, message=to.message)
+        except IllegalTransition as error:
+            await self.stop(update, error)
+            return
         if to.phase is Phase.WRITING and not record.wrote_boot:
             record = replace(record, wrote_boot=boot_id)
         if to.phase is Phase.DRAINING:
@@ -141,6 +148,13 @@ class Executor:
         update.record = record
         kind = EventKind.DEGRADED if to.phase is Phase.DEGRADED else EventKind.PHASE
         narrate(self.ports, update, kind, to.message, reason=to.reason)
+
+    async def stop(self, update: Update, error: IllegalTransition) -> None:
+        """A bug of ours must not become a loop of restarts: the update ends where it is, the lease is kept, and the
+        config is not applied again without a request."""
+        if update.record.phase is Phase.DEGRADED:
+            raise error
+        await self.enter(update, degraded(self.ports, update, f"a bug in nodeagent: {error}", error.reason))
 
     def _tell_done(self, update: Update) -> None:
         record = update.record
@@ -318,3 +332,9 @@ class Executor:
             await writing.forget_originals(self.ports, update)
         await leasing.give_back(self.ports, update)
         return at_end(self.ports, update)
+
+
+def _postpone(limit: asyncio.Timeout, phase: Phase) -> None:
+    seconds = DEADLINE[phase]
+    if phase in BY_PROGRESS and seconds is not None and not limit.expired():
+        limit.reschedule(asyncio.get_running_loop().time() + seconds)

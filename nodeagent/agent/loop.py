@@ -19,7 +19,7 @@ from nodeagent.core.backoff import delays, jittered
 from nodeagent.core.events import EventKind
 from nodeagent.core.phase import Phase
 from nodeagent.core.plan_json import plan_from_dict
-from nodeagent.core.record import Record, advance, at_rest, half_way
+from nodeagent.core.record import IllegalTransition, Record, advance, at_rest, half_way
 from nodeagent.core.resume import Decision
 from nodeagent.errors import AgentError, InvalidInput, Refused, Retryable, Unreconcilable
 
@@ -111,7 +111,13 @@ class Loop:
         now, boot_id = self.ports.clock.now(), self.ports.power.boot_id()
         record = replace(update.record, reboots=update.record.reboots + 1)
         same = record.phase is phase
-        update.record = replace(record, boot_id=boot_id) if same else advance(record, phase, now=now, boot_id=boot_id)
+        try:
+            update.record = (
+                replace(record, boot_id=boot_id) if same else advance(record, phase, now=now, boot_id=boot_id)
+            )
+        except IllegalTransition as error:
+            await self.executor.stop(update, error)
+            return
         await self.ports.store.save(update.record)
 
     async def _rebuild(self, record: Record) -> Update:

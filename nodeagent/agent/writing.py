@@ -72,7 +72,10 @@ async def _remember(ports: Ports, update: Update) -> Sequence[Snapshot]:
         return known
     keys = list(dict.fromkeys(_key(step) for step in update.writes))
     leaving = [step.path for step in update.writes if isinstance(step, RemovePath)]
-    snapshots = [await _snapshot(ports, key, leaving) for key in keys]
+    snapshots = []
+    for key in keys:
+        snapshots.append(await _snapshot(ports, key, leaving))
+        update.progressed()
     await ports.store.remember(operation, snapshots)
     return snapshots
 
@@ -98,8 +101,12 @@ async def write(ports: Ports, update: Update) -> None:
     """All write steps, in order. Raises the adapter's error; the caller takes back what was written."""
     snapshots = await _remember(ports, update)
     if not update.record.merged:  # after that another OS is booted, which ships something else
-        fresh = [s for s in snapshots if s.key in update.record.fresh]
-        await ports.store.keep_originals([s for s in fresh if not await _shipped(ports, s)])
+        originals = []
+        for snapshot in [s for s in snapshots if s.key in update.record.fresh]:
+            if not await _shipped(ports, snapshot):
+                originals.append(snapshot)
+            update.progressed()
+        await ports.store.keep_originals(originals)
     tree = expand(update.new)
     paths = [step.path for step in update.writes if isinstance(step, WritePath)]
     await ports.store.add_made_dirs(await ports.files.missing_dirs(paths))
@@ -131,6 +138,7 @@ async def write(ports: Ports, update: Update) -> None:
                         await _put(ports, before)
                 case _:
                     assert_never(step)
+            update.progressed()
             narrate(ports, update, EventKind.STEP_DONE, step=step, seconds=ports.clock.monotonic() - started)
 
 
@@ -170,8 +178,10 @@ async def restore(ports: Ports, update: Update) -> None:
     others = [s for s in reversed(snapshots) if not s.key.startswith("unit:")]
     for unit in units:
         await _attempt(failed, _disable_if_enabled(ports, unit.key.partition(":")[2]))
+        update.progressed()
     for snapshot in [*others, *units]:
         await _attempt(failed, _put_back(ports, snapshot))
+        update.progressed()
     if failed:
         raise Terminal("; ".join(str(error) for error in failed), reason="RevertFailed") from failed[0]
 

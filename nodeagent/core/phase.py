@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from types import MappingProxyType
 
-__all__ = ["DEADLINE", "DISRUPTIVE", "NEXT", "Phase", "graph"]
+__all__ = ["BY_PROGRESS", "DEADLINE", "DISRUPTIVE", "NEXT", "UNTOUCHED", "Phase", "graph"]
 
 
 class Phase(StrEnum):
@@ -63,6 +63,9 @@ NEXT: Mapping[Phase, frozenset[Phase]] = MappingProxyType(
     }
 )
 
+UNTOUCHED = frozenset({Phase.STAGING, Phase.LEASING, Phase.DRAINING})
+"""Phases in which nothing on the host was changed yet, unless the record says that it acted."""
+
 DISRUPTIVE = frozenset({Phase.DRAINING, Phase.WRITING, Phase.ACTING, Phase.VERIFYING, Phase.REBOOTING, Phase.REVERTING})
 """Phases in which we must hold the node lease."""
 
@@ -72,16 +75,19 @@ DEADLINE: Mapping[Phase, float | None] = MappingProxyType(
         Phase.STAGING: 3 * 3600.0,  # an image over a slow link; without progress it ends much sooner (os.no_progress)
         Phase.LEASING: None,  # somebody else's maintenance lasts as long as it lasts; status says who
         Phase.DRAINING: None,  # settings (drain.timeout), kept over restarts
-        Phase.WRITING: 600.0,  # local disk only; 1.5 MB of files in the largest rendered config
+        Phase.WRITING: 600.0,  # for one file: five times what the kernel calls a hung task, and an fsync takes seconds
         Phase.ACTING: 3600.0,  # each action has its own, shorter deadline (settings); this bounds the sum
         Phase.VERIFYING: 900.0,  # settle time and "not yet" answers
         Phase.REBOOTING: None,  # inhibitors have their own bound (settings); after that systemd owns the clock
-        Phase.REVERTING: 3600.0,
+        Phase.REVERTING: 3600.0,  # for one file, or for all actions
         Phase.RELEASING: None,  # a cluster that is away, or who has the node by then; each call is bounded
         Phase.DEGRADED: None,
     }
 )
 """Seconds after which a phase has failed; None where something else bounds it, as its comment says."""
+
+BY_PROGRESS = frozenset({Phase.WRITING, Phase.REVERTING})
+"""Phases whose deadline starts again with each file: how long they may take depends on how much there is to write."""
 
 
 def graph() -> str:
