@@ -105,6 +105,8 @@ class UnitState:
     restarts: int
     file: str
     remain_after_exit: bool = False
+    condition: str = ""  # the start condition that was not met when systemd last tried to start it; "" if none
+    triggered_by: tuple[str, ...] = ()  # sockets, timers and paths that start it when it is needed
 
 
 class Units(Protocol):
@@ -120,7 +122,10 @@ class Units(Protocol):
 
     async def reload(self, unit: str, deadline: float) -> None: ...
 
-    async def restart(self, unit: str, deadline: float) -> None: ...
+    async def restart(self, unit: str, deadline: float) -> str:
+        """Returns the start condition that is not met: systemd then starts nothing, and the job is done. "" if the
+        unit was started."""
+        ...
 
     async def enable(self, unit: str) -> None: ...
 

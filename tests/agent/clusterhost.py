@@ -258,9 +258,9 @@ class CheckedUnits(FakeUnits):
         super().__init__(world)
         self.around = around
 
-    async def restart(self, unit: str, deadline: float) -> None:
+    async def restart(self, unit: str, deadline: float) -> str:
         holds(self.world, self.around)
-        await super().restart(unit, deadline)
+        return await super().restart(unit, deadline)
 
 
 class CheckedPower(FakePower):

@@ -39,6 +39,10 @@ class FakeUnit:
     dies_after: float | None = None  # seconds after a restart
     bad_until_boot: int = 0  # fails in every boot before this one
     died_at: float | None = None
+    condition: str = ""  # a start condition that is not met
+    triggered_by: tuple[str, ...] = ()
+    exits: bool = False  # with status 0, as soon as it was started
+    result: str = "success"
 
 
 @dataclass
@@ -181,6 +185,8 @@ class World:
                 unit.restarts = 0
                 unit.died_at = None
                 unit.active = "failed" if self.boot < unit.bad_until_boot else "active"
+                if unit.condition:
+                    unit.active = "inactive"
             elif unit.file != "enabled":
                 unit.active = "inactive"
 
@@ -263,7 +269,19 @@ class FakeUnits:
         now = asyncio.get_running_loop().time()
         if u.died_at is not None and now >= u.died_at:
             u.active, u.died_at = "failed", None
-        return UnitState(unit, u.load, u.active, "running", u.type, "success", str(u.invocation), u.restarts, u.file)
+        return UnitState(
+            unit,
+            u.load,
+            u.active,
+            "running" if u.active == "active" else "dead",
+            u.type,
+            u.result,
+            str(u.invocation),
+            u.restarts,
+            u.file,
+            condition=u.condition if u.active == "inactive" else "",
+            triggered_by=u.triggered_by,
+        )
 
     async def boot_finished(self) -> bool:
         return asyncio.get_running_loop().time() >= self.world.booting_until
@@ -280,7 +298,7 @@ class FakeUnits:
         self.world.done.append(f"{self.world.boot}:reload {unit}")
         self.world.tick()
 
-    async def restart(self, unit: str, deadline: float) -> None:
+    async def restart(self, unit: str, deadline: float) -> str:
         self.world.tick()
         u = self._unit(unit)
         self.world.done.append(f"{self.world.boot}:restart {unit}")
@@ -291,10 +309,17 @@ class FakeUnits:
             u.fail_restarts = max(0, u.fail_restarts - 1)
             u.active = "failed"
             raise JobFailed(f"{unit}: job failed")
+        if u.condition:
+            u.active = "inactive"
+            self.world.tick()
+            return u.condition
         u.active, u.read, u.invocation, u.restarts = "active", dict(self.world.disk), u.invocation + 1, 0
+        if u.exits:
+            u.active = "inactive"
         if u.dies_after is not None:
             u.died_at = asyncio.get_running_loop().time() + u.dies_after
         self.world.tick()
+        return ""
 
     async def enable(self, unit: str) -> None:
         self.world.tick()
