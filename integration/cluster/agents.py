@@ -47,6 +47,10 @@ class Agent:
     def __post_init__(self) -> None:
         self.lease = KubeLease(self.client, self.settings, self.memory, self.clock, self.boot_id)
 
+    @property
+    def lost(self) -> bool:
+        return bool(self.memory.data and self.memory.data["lost"])
+
     def restarted(self, boot_id: str = "boot-1") -> Agent:
         return Agent(self.client, self.settings, self.memory, boot_id, self.clock)
 

@@ -19,7 +19,9 @@ from integration.cluster.agents import (
     taken_too_early,
 )
 from integration.cluster.cluster import LEASE_PATH, Cluster
+from integration.cluster.medik8s import AlreadyHeld, Manager
 from nodeagent.core.kubetime import parse_time
+from nodeagent.core.lease import BEHIND
 from nodeagent.errors import Refused, Terminal, Unreachable
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.errors import Forbidden
@@ -142,6 +144,19 @@ async def test_a_holder_whose_clock_is_fast_is_a_holder(cluster: Cluster, node: 
         await asyncio.sleep(0.5)
 
 
+@pytest.mark.parametrize("slow", [0.2, 2.0, 30.0])
+async def test_a_peer_whose_clock_is_slow_does_not_get_the_lease(
+    cluster: Cluster, node: str, agent: Agent, slow: float
+) -> None:
+    await agent.lease.acquire("nodeagent", OP, WHY)
+    peer = Manager(cluster, NMO, later=-slow)
+    for need in (0.0, 3000.0):  # as it was taken, and as it was renewed
+        await agent.lease.check(OP, need=need)
+        with pytest.raises(AlreadyHeld):
+            peer.request(node, 60)
+    await agent.lease.check(OP)
+
+
 async def test_a_lease_without_an_end_is_held_until_a_person_removes_it(
     cluster: Cluster, node: str, agent: Agent
 ) -> None:
@@ -184,9 +199,9 @@ async def test_many_race_for_an_expired_lease(cluster: Cluster, node: str, make_
 async def test_a_stolen_lease_is_lost_for_good(cluster: Cluster, node: str, agent: Agent) -> None:
     await agent.lease.acquire("nodeagent", OP, WHY)
     thief = foreign(cluster, node)
-    assert not agent.lease.lost.is_set()
+    assert not agent.lost
     assert NMO in await refused(agent.lease.check(OP), "LeaseLost")
-    assert agent.lease.lost.is_set()
+    assert agent.lost
     await refused(agent.lease.before_reboot(OP, 900), "LeaseLost")
     await agent.lease.release(OP)
     assert lease_of(cluster, node) == thief, "what belongs to another one is not deleted"
@@ -203,7 +218,7 @@ async def test_a_stolen_lease_is_lost_for_good(cluster: Cluster, node: str, agen
     cluster.admin.delete(f"{LEASE_PATH}/node-{node}")
     await refused(agent.restarted().lease.acquire("nodeagent", OP, WHY), "LeaseLost")
     await agent.lease.acquire("nodeagent", "a-new-request", WHY)
-    assert not agent.lease.lost.is_set()
+    assert not agent.lost
 
 
 async def test_deleting_the_lease_cancels_the_operation(cluster: Cluster, node: str, agent: Agent) -> None:
@@ -235,7 +250,7 @@ async def test_an_annotation_by_somebody_does_not_disturb(cluster: Cluster, node
     kept = lease_of(cluster, node)
     assert kept is not None
     assert kept["metadata"]["annotations"]["example.com/seen-by"] == "jane"
-    assert kept["spec"]["leaseDurationSeconds"] == 3060, "renewed for as long as the step needs"
+    assert kept["spec"]["leaseDurationSeconds"] == 3060 + BEHIND, "renewed for as long as the step needs"
 
 
 async def test_a_hung_api_server_is_waited_for_while_the_lease_lasts(
@@ -250,7 +265,7 @@ async def test_a_hung_api_server_is_waited_for_while_the_lease_lasts(
     assert time.monotonic() - began < 11, "three reads of two seconds, and the pauses between them"
     cluster.apiserver.resume()
     await agent.lease.check(OP, need=11)
-    assert not agent.lease.lost.is_set()
+    assert not agent.lost
 
 
 async def test_when_the_lease_runs_out_unseen_it_is_no_longer_ours(
@@ -325,7 +340,7 @@ async def test_the_lease_lasts_through_a_reboot_and_is_found_again(cluster: Clus
     during = lease_of(cluster, node)
     assert before is not None
     assert during is not None
-    assert during["spec"]["leaseDurationSeconds"] == 1860
+    assert during["spec"]["leaseDurationSeconds"] == 1860 + BEHIND
 
     booted = agent.restarted("boot-2")
     found = await booted.lease.found()
@@ -340,7 +355,7 @@ async def test_the_lease_lasts_through_a_reboot_and_is_found_again(cluster: Clus
     found = await booted.lease.found()
     assert found is not None
     assert (found.boot_id, found.rebooting) == ("boot-2", False)
-    assert after["spec"]["leaseDurationSeconds"] == 600
+    assert after["spec"]["leaseDurationSeconds"] == 600 + BEHIND
     await booted.lease.release(OP)
 
 
@@ -374,7 +389,9 @@ async def test_what_is_held_is_renewed_in_the_background(cluster: Cluster, node:
     await agent.lease.check(OP, need=0.5)
     assert agent.client.requests == asked + 1, "there is time enough: it was read, not renewed"
     foreign(cluster, node)
-    await asyncio.wait_for(agent.lease.lost.wait(), 5)
+    async with asyncio.timeout(5):
+        while not agent.lost:
+            await asyncio.sleep(0.05)
     asked = agent.client.requests
     await asyncio.sleep(2)
     assert agent.client.requests == asked, "what is lost is not asked for again"

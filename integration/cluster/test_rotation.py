@@ -70,7 +70,7 @@ async def scene(cluster: Cluster, node: str, front: Front, tmp_path: Path) -> As
 async def unreachable(scene: Scene) -> Unreachable:
     with pytest.raises(Unreachable) as caught:
         await scene.agent.lease.check(OP)
-    assert not scene.agent.lease.lost.is_set()
+    assert not scene.agent.lost
     return caught.value
 
 

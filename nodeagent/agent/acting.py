@@ -7,7 +7,6 @@ one is not.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
 from dataclasses import replace
 from typing import assert_never
 
@@ -16,24 +15,10 @@ from nodeagent.agent.leasing import still_ours
 from nodeagent.core.change import PolicySource
 from nodeagent.core.events import EventKind
 from nodeagent.core.machineconfig import MachineConfig
-from nodeagent.core.record import Record
-from nodeagent.core.steps import (
-    ActStep,
-    DaemonReload,
-    Drain,
-    EnableUnit,
-    Reboot,
-    ReloadUnit,
-    RestartUnit,
-    describe,
-    step_id,
-)
+from nodeagent.core.steps import ActStep, DaemonReload, Drain, Reboot, ReloadUnit, RestartUnit, describe, step_id
 from nodeagent.errors import AgentError, Problem
 
-__all__ = ["ActionFailed", "act", "missing_units", "states_before", "unit_steps"]
-
-NOT_RUNNING = frozenset({"inactive", "failed"})
-"""Active states of a unit of which nothing is expected after the update."""
+__all__ = ["ActionFailed", "act", "missing_units", "unit_steps"]
 
 JOB_HEADROOM = 5.0
 """Seconds by which our own limit exceeds that of the unit job, so that the inner one, which cancels the job, fires
@@ -57,7 +42,9 @@ async def act(ports: Ports, limits: Limits, update: Update, steps: tuple[ActStep
             continue
         await still_ours(ports, update, need=limits.action_timeout)
         if (why := await _nothing_to_do(ports, step)) is not None:
-            await _skip(ports, update, ident)
+            record = update.record
+            update.record = replace(record, done=record.done | {ident}, skipped=record.skipped | {ident})
+            await ports.store.save(update.record)
             narrate(ports, update, EventKind.STEP_SKIPPED, why, step=step)
             continue
         narrate(ports, update, EventKind.STEP_STARTED, step=step)
@@ -68,56 +55,13 @@ async def act(ports: Ports, limits: Limits, update: Update, steps: tuple[ActStep
         # A store that takes nothing more stops us here. After the action it would have it done again at every start.
         await ports.store.save(update.record)
         try:
-            unmet = await _do(ports, limits, step)
+            await _do(ports, limits, step)
         except AgentError as error:
-            if not _expected(update.record, step, error):
-                note = f"{step_unit(step)} did not run before the update, and does not start: {error}"
-                narrate(ports, update, EventKind.WARNING, note, reason=error.reason, step=step)
-                await _skip(ports, update, ident, note)
-                continue
             narrate(ports, update, EventKind.STEP_FAILED, str(error), reason=error.reason, step=step)
             raise ActionFailed(f"{describe(step)}: {error}", reason=error.reason) from error
-        if unmet:
-            note = f"start condition {unmet} of {step_unit(step)} is not met"
-            await _skip(ports, update, ident, f"{describe(step)} skipped, {note}")
-            narrate(ports, update, EventKind.STEP_SKIPPED, note, reason="ConditionNotMet", step=step)
-            continue
         update.record = replace(update.record, done=update.record.done | {ident})
         await ports.store.save(update.record)
         narrate(ports, update, EventKind.STEP_DONE, step=step, seconds=ports.clock.monotonic() - started)
-
-
-async def _skip(ports: Ports, update: Update, ident: str, note: str = "") -> None:
-    record = update.record
-    notes = record.notes if not note or note in record.notes else (*record.notes, note)
-    update.record = replace(record, done=record.done | {ident}, skipped=record.skipped | {ident}, notes=notes)
-    await ports.store.save(update.record)
-
-
-def step_unit(step: ActStep) -> str:
-    return step.unit if isinstance(step, RestartUnit | ReloadUnit) else ""
-
-
-def _expected(record: Record, step: ActStep, error: AgentError) -> bool:
-    """Whether the failure of this step counts. A unit that did not run before the update need not run after it; that
-    systemd takes no job at all is another matter."""
-    return record.before.get(step_unit(step)) not in NOT_RUNNING or not error.reason.startswith("Job")
-
-
-async def states_before(ports: Ports, update: Update) -> dict[str, str]:
-    """Active states, before anything is written, of the units that the plan acts on. A unit that this update enables
-    is not among them, and after an update that ended half-way only what runs: all others have to come up."""
-    enabled = {step.unit for step in update.writes if isinstance(step, EnableUnit)}
-    states: dict[str, str] = {}
-    for unit in sorted({step_unit(step) for step in update.acts} - {""}):
-        state = await ports.units.state(unit)
-        if state.load == "not-found":
-            continue
-        active = "failed" if state.sub == "auto-restart" else state.active
-        newly_enabled = unit in enabled and state.file not in ("enabled", "enabled-runtime")
-        if active not in NOT_RUNNING or not (update.record.repairs or newly_enabled):
-            states[unit] = active
-    return states
 
 
 async def _nothing_to_do(ports: Ports, step: ActStep) -> str | None:
@@ -140,9 +84,7 @@ async def _nothing_to_do(ports: Ports, step: ActStep) -> str | None:
     return None
 
 
-async def _do(ports: Ports, limits: Limits, step: ActStep) -> str:
-    """Returns the start condition because of which systemd started nothing; "" otherwise."""
-    work: Awaitable[str | None]
+async def _do(ports: Ports, limits: Limits, step: ActStep) -> None:
     match step:
         case DaemonReload():
             limit = limits.daemon_reload_timeout
@@ -159,7 +101,7 @@ async def _do(ports: Ports, limits: Limits, step: ActStep) -> str:
             assert_never(step)
     try:
         async with asyncio.timeout(limit + JOB_HEADROOM):
-            return await work or ""
+            await work
     except TimeoutError:
         raise ActionFailed(f"no answer from systemd within {limit + JOB_HEADROOM:.0f} s", reason="ActionLate") from None
 

@@ -158,8 +158,7 @@ class Executor:
 
     def _tell_done(self, update: Update) -> None:
         record = update.record
-        after = (f"after a fallback reboot, because {record.fallback}",) if record.fallback else ()
-        how = "; ".join((*after, *record.notes))
+        how = f"after a fallback reboot, because {record.fallback}" if record.fallback else ""
         seconds = seconds_between(record.started, self.ports.clock.now())
         narrate(self.ports, update, EventKind.UPDATE_DONE, how, seconds=seconds, reboots=record.reboots)
 
@@ -256,7 +255,6 @@ class Executor:
             rebooted=record.reboots > 0,
             skipped=record.skipped,
             well=record.well,
-            before=record.before,
         )
         if reboots(update) and record.reboots:
             await bootcheck.watch_boot(self.ports, self.limits, update)
@@ -270,8 +268,9 @@ class Executor:
         if wrong:
             some = "; ".join(f"{entry}: {why}" for entry, why in sorted(wrong.items())[:5])
             raise verify.VerifyFailed(f"{len(wrong)} not as desired: {some}")
-        outcome = "done-after-fallback" if record.fallback else "done"
-        entry = entry_of(record, update.plan, now, outcome, record.fallback, "; ".join(record.notes))
+        entry = entry_of(
+            record, update.plan, now, "done-after-fallback" if record.fallback else "done", record.fallback
+        )
         return Next(Phase.RELEASING, save=lambda after: self.ports.store.promote(after, record.to_digest, entry))
 
     async def _rebooting(self, update: Update) -> Next | None:

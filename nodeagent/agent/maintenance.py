@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
 from nodeagent.agent.context import Limits, Ports
+from nodeagent.agent.lease_watch import while_held
 from nodeagent.agent.leasing import where_there_is_a_node
 from nodeagent.agent.rebooting import wait_for_blockers
 from nodeagent.agent.report import Report
@@ -265,15 +266,22 @@ class Keeper:
         """Marker before effect: the boot that is asked to end is noted, so whatever boots next is the way back up."""
         if note.tries >= POWER_OFF_TRIES:
             raise Refused(f"asked for a power-off {note.tries} times, none came", reason="PowerOffFailed")
-        limits = self._limits()
-        force = await wait_for_blockers(self._ports, limits, "power-off", "PowerOffBlocked", self._blocked)
-        await self._nobody_else(note)
-        if (guard := self._ports.fleet.guard) is not None:
-            await guard.leave()
-        rest = left(note.until, self._ports.clock.now())
-        await self._ports.lease.extend(note.operation, rest)
-        await self._change("powering off", off_boot=self._ports.power.boot_id(), tries=note.tries + 1)
-        await self._ports.power.power_off(f"nodeagent: {note.words}", warn=limits.warn_users, force=force)
+        limits, lease, power, committed = self._limits(), self._ports.lease, self._ports.power, asyncio.Event()
+
+        async def confirm() -> None:
+            await lease.check(note.operation)
+            await self._nobody_else(note)
+            committed.set()
+
+        async with while_held(lease, note.operation, committed):
+            force = await wait_for_blockers(self._ports, limits, "power-off", "PowerOffBlocked", self._blocked)
+            await self._nobody_else(note)
+            if (guard := self._ports.fleet.guard) is not None:
+                await guard.leave()
+            await lease.extend(note.operation, left(note.until, self._ports.clock.now()))
+            await self._change("powering off", off_boot=power.boot_id(), tries=note.tries + 1)
+            await power.power_off(f"nodeagent: {note.words}", warn=limits.warn_users, force=force, confirm=confirm)
+
         # logind said yes; the host goes down under us. If it does not, we ask again, a few times.
         await asyncio.sleep(limits.reboot_grace)
 

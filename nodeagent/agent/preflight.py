@@ -67,7 +67,7 @@ class Preflight:
         )
         target = await self._target(old, desired.config, plan)
         self._check_reboot(plan)
-        update = self._update(desired, known, old, plan, target, repairs=dirty)
+        update = self._update(desired, known, old, plan, target)
         problems = (*validate(old, desired.config), *await missing_units(self.ports, update, desired.config))
         for validator in self.validators:
             problems += tuple(await validator.check(old, desired.config))
@@ -127,14 +127,7 @@ class Preflight:
             raise Refused(f"a reboot is needed for {why}", reason="RebootNotAllowed", hint="see reboot.allow")
 
     def _update(
-        self,
-        desired: Desired,
-        known: Sequence[Desired],
-        old: MachineConfig,
-        plan: Plan,
-        target: OsTarget | None,
-        *,
-        repairs: bool,
+        self, desired: Desired, known: Sequence[Desired], old: MachineConfig, plan: Plan, target: OsTarget | None
     ) -> Update:
         record = Record(
             update_id=uuid.uuid4().hex,
@@ -147,7 +140,6 @@ class Preflight:
             writes=tuple(step_to_pair(step) for step in write_steps(old, desired.config)),
             fresh=tuple(sorted(managed_keys(desired.config) - managed_keys(old))),
             os_target=target_to_dict(target) if target is not None else None,
-            repairs=repairs,
         )
         return Update(record, desired.config, plan)
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Final
 
 from nodeagent.agent.context import Limits, Ports, Update, narrate
+from nodeagent.agent.lease_watch import while_held
 from nodeagent.agent.leasing import before_reboot
 from nodeagent.core.deployment import unmet
 from nodeagent.core.events import EventKind
@@ -14,23 +16,41 @@ from nodeagent.errors import Refused
 
 __all__ = ["reboot", "wait_for_blockers"]
 
+STILL_VALID: Final = 1.0
+"""Seconds for which a permission to reboot needs no second check: users who are warned have longer."""
+
 
 async def reboot(ports: Ports, limits: Limits, update: Update) -> None:
     """Returns when logind accepted the reboot. Raises ``Refused`` with reason ``RebootBlocked`` if somebody blocks
     it for longer than the settings allow, and they do not let us override it; with ``StagedLost`` if what we staged
-    is not there any more; and what ``before_reboot`` raises."""
+    is not there any more; with ``LeaseLost`` as soon as the lease is lost; and what ``before_reboot`` raises."""
+    committed = asyncio.Event()
+    allowed = float("-inf")
 
     def tell(kind: EventKind, message: str) -> None:
         narrate(ports, update, kind, message, reason="RebootBlocked")
 
-    force = await wait_for_blockers(ports, limits, "reboot", "RebootBlocked", tell)
-    await before_reboot(ports, limits, update)
-    target, record = update.target, update.record
-    if ports.os is not None and target is not None and not record.reverting and unmet(target, await ports.os.booted()):
-        # As late as possible: whoever reboots this host before us must not finalize what nobody has verified files for.
-        await ports.os.unlock(record.staged)
-    why = update.record.fallback or f"applying {update.record.to_name}"
-    await ports.power.reboot(f"nodeagent: {why}", warn=limits.warn_users, force=force)
+    async def permit() -> None:
+        nonlocal allowed
+        if ports.clock.monotonic() > allowed + STILL_VALID:
+            await before_reboot(ports, limits, update)
+            allowed = ports.clock.monotonic()
+
+    async def confirm() -> None:
+        """Right before logind is called: users may have had an hour since the first check."""
+        await permit()
+        committed.set()
+        target, record, os = update.target, update.record, ports.os
+        if os is not None and target is not None and not record.reverting and unmet(target, await os.booted()):
+            # As late as possible: another program that reboots this host before us must not finalize a deployment
+            # whose files nobody has verified.
+            await os.unlock(record.staged)
+
+    async with while_held(ports.lease, update.record.update_id, committed):
+        force = await wait_for_blockers(ports, limits, "reboot", "RebootBlocked", tell)
+        await permit()  # users are not warned of a reboot that may not happen
+        why = update.record.fallback or f"applying {update.record.to_name}"
+        await ports.power.reboot(f"nodeagent: {why}", warn=limits.warn_users, force=force, confirm=confirm)
 
 
 async def wait_for_blockers(

@@ -31,7 +31,7 @@ def sentence(event: Event, status: Status) -> str:
         case EventKind.STEP_DONE:
             return f"{step}: done in {event.seconds:.1f} s" if event.seconds is not None else f"{step}: done"
         case EventKind.STEP_SKIPPED:
-            return f"{step}: {'skipped' if event.reason else 'not needed'}, {event.message}"
+            return f"{step}: not needed, {event.message}"
         case EventKind.STEP_FAILED:
             return f"{step} failed: {event.message}"
         case EventKind.STAGING:
@@ -86,7 +86,7 @@ def _priority(event: Event) -> int | None:
     if event.kind is EventKind.MAINTENANCE and not event.message:
         return log.DEBUG
     step = event.step.name if event.step else ""
-    if event.kind in (EventKind.STEP_DONE, EventKind.STEP_SKIPPED) and step.startswith(_ACTS):
+    if event.kind is EventKind.STEP_DONE and step.startswith(_ACTS):
         return log.INFO
     return None
 

@@ -7,10 +7,8 @@ atomic and gives the same result when it is done twice. So a kill at any point i
 from __future__ import annotations
 
 from collections.abc import Awaitable, Sequence
-from dataclasses import replace
 from typing import assert_never
 
-from nodeagent.agent.acting import states_before
 from nodeagent.agent.context import Ports, Update, narrate
 from nodeagent.agent.leasing import still_ours
 from nodeagent.core.events import EventKind
@@ -72,8 +70,6 @@ async def _remember(ports: Ports, update: Update) -> Sequence[Snapshot]:
     if known or not update.writes or update.record.merged:
         # A second look would see what we wrote before we were killed, and the new deployment is not what we go back to.
         return known
-    update.record = replace(update.record, before=await states_before(ports, update))
-    await ports.store.save(update.record)
     keys = list(dict.fromkeys(_key(step) for step in update.writes))
     leaving = [step.path for step in update.writes if isinstance(step, RemovePath)]
     snapshots = []

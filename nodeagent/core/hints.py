@@ -110,8 +110,6 @@ HINTS: Mapping[str, str] = MappingProxyType(
         "ActionLate": "the unit needs longer than actions.timeout; look at it with systemctl status, or raise that",
         "JobTimeout": "journalctl -u of the unit shows where it hangs; raise its TimeoutStartSec= if it is slow",
         "JobCanceled": "somebody else stopped the unit's job (journalctl -u of the unit); apply the config again",
-        "ConditionNotMet": "nothing, if the condition is meant so; systemctl status of the unit shows it",
-        "JobAssert": "systemctl status of the unit shows which Assert setting is not met; correct that first",
         "JobDependency": "systemctl list-dependencies of the unit shows what did not start; correct that first",
         "JobSkipped": "the unit was not running when its job came; systemctl start it, then apply the config again",
         "JobInvalid": "the unit cannot be reloaded; ask for Restart instead of Reload in the policy",

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from math import isnan
 
 __all__ = ["ServerClock", "Uncertain", "http_date", "micro_time", "parse_time", "seconds_time"]
 
@@ -17,17 +18,28 @@ MAX_AGE = 600.0
 """Seconds after which an old bound is not trusted any more: quartz drifts, at worst 0.1 s in this time."""
 
 
+FIRST = datetime.min.replace(tzinfo=UTC).timestamp()
+LAST = datetime.max.replace(microsecond=0, tzinfo=UTC).timestamp()
+"""The years 1 to 9999, which RFC 3339 can write. A Lease that others wrote may hold a time plus a duration beyond."""
+
+
 def micro_time(epoch: float) -> str:
-    return datetime.fromtimestamp(epoch, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    """A time outside the years 1 to 9999 becomes the nearest one inside."""
+    return _utc(epoch).isoformat(timespec="microseconds") + "Z"
 
 
 def seconds_time(epoch: float) -> str:
-    """The form of ``Time``, which has no fractions."""
-    return datetime.fromtimestamp(int(epoch), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    """The form of ``Time``, which has no fractions; limited as ``micro_time``."""
+    return _utc(epoch).isoformat(timespec="seconds") + "Z"
+
+
+def _utc(epoch: float) -> datetime:
+    epoch = FIRST if isnan(epoch) else min(max(epoch, FIRST), LAST)
+    return datetime.fromtimestamp(epoch, UTC).replace(tzinfo=None)
 
 
 def parse_time(text: str) -> float | None:
-    """Seconds since the epoch of any RFC 3339 time; None if it is not one, or without an offset."""
+    """Seconds since the epoch of any RFC 3339 time; None if it is not one, or without an offset. Never raises."""
     try:
         moment = datetime.fromisoformat(text)
         return moment.timestamp() if moment.tzinfo is not None else None

@@ -35,6 +35,11 @@ __all__ = [
 ]
 
 PREFIX = "nodeagent.org/"
+INT32 = 2**31 - 1  # the type of the integers in a Lease
+BEHIND = 60.0
+"""Seconds by which ``renewTime`` is written in the past, and ``leaseDurationSeconds`` longer, so that the lease ends
+at the same moment. Operators of medik8s take a lease whose ``renewTime`` is later than their own clock's present:
+without this margin, one whose clock is slow by a fraction of a second could take a lease that was just renewed."""
 Object = dict[str, Any]
 
 
@@ -84,22 +89,30 @@ class NodeLease:
 
 
 def read_lease(data: Mapping[str, Any]) -> NodeLease:
-    """Takes whatever an API server answers; fields that are missing or null are the same."""
-    meta, spec = data.get("metadata") or {}, data.get("spec") or {}
-    duration = spec.get("leaseDurationSeconds")
-    annotations = meta.get("annotations") or {}
+    """Takes whatever an API server answers; a field that is missing, null or of another type counts as missing."""
+    meta, spec = _mapping(data.get("metadata")), _mapping(data.get("spec"))
+    duration, transitions = spec.get("leaseDurationSeconds"), spec.get("leaseTransitions")
+    annotations = _mapping(meta.get("annotations"))
     return NodeLease(
-        uid=meta.get("uid") or "",
-        version=meta.get("resourceVersion") or "",
-        identity=spec.get("holderIdentity") or "",
-        duration=float(duration) if duration is not None else None,
-        acquired=spec.get("acquireTime") or "",
-        renewed=spec.get("renewTime") or "",
-        transitions=spec.get("leaseTransitions") or 0,
+        uid=_text(meta.get("uid")),
+        version=_text(meta.get("resourceVersion")),
+        identity=_text(spec.get("holderIdentity")),
+        duration=float(duration) if isinstance(duration, int) and abs(duration) <= INT32 else None,
+        acquired=_text(spec.get("acquireTime")),
+        renewed=_text(spec.get("renewTime")),
+        transitions=transitions if isinstance(transitions, int) else 0,
         elected=bool(spec.get("strategy")),
         deleting=bool(meta.get("deletionTimestamp")),
-        notes={k.removeprefix(PREFIX): v for k, v in annotations.items() if k.startswith(PREFIX)},
+        notes={key.removeprefix(PREFIX): _text(annotations[key]) for key in annotations if key.startswith(PREFIX)},
     )
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +195,7 @@ def renewal(lease: NodeLease, duration: float, now: float) -> Object:
 
 
 def _times(duration: float, now: float) -> Object:
-    return {"leaseDurationSeconds": max(1, round(duration)), "renewTime": micro_time(now)}
+    return {"leaseDurationSeconds": max(1, round(duration)) + round(BEHIND), "renewTime": micro_time(now - BEHIND)}
 
 
 def _notes(claim: Claim) -> dict[str, str]:

@@ -6,7 +6,7 @@ is not. Every method that waits on somebody else takes a deadline in seconds or 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Protocol
@@ -21,6 +21,7 @@ from nodeagent.errors import Problem
 
 __all__ = [
     "Clock",
+    "Confirm",
     "Deployments",
     "Fence",
     "Files",
@@ -105,8 +106,6 @@ class UnitState:
     restarts: int
     file: str
     remain_after_exit: bool = False
-    condition: str = ""  # the start condition that was not met when systemd last tried to start it; "" if none
-    triggered_by: tuple[str, ...] = ()  # sockets, timers and paths that start it when it is needed
 
 
 class Units(Protocol):
@@ -122,10 +121,7 @@ class Units(Protocol):
 
     async def reload(self, unit: str, deadline: float) -> None: ...
 
-    async def restart(self, unit: str, deadline: float) -> str:
-        """Returns the start condition that is not met: systemd then starts nothing, and the job is done. "" if the
-        unit was started."""
-        ...
+    async def restart(self, unit: str, deadline: float) -> None: ...
 
     async def enable(self, unit: str) -> None: ...
 
@@ -161,6 +157,9 @@ class Inhibitor:
     process: str  # name and pid, as far as they can be found out
 
 
+Confirm = Callable[[], Awaitable[None]]
+
+
 class Power(Protocol):
     """logind, as far as going down goes."""
 
@@ -174,14 +173,15 @@ class Power(Protocol):
         """Nobody else shuts this host down while we write. Degrades to nothing, with a warning, without logind."""
         ...
 
-    async def reboot(self, why: str, *, warn: float, force: bool) -> None:
-        """Tells logged-in users, gives them ``warn`` seconds if there are any, and asks logind.
+    async def reboot(self, why: str, *, warn: float, force: bool, confirm: Confirm | None = None) -> None:
+        """Tells logged-in users, gives them ``warn`` seconds if there are any, awaits ``confirm`` and asks logind.
 
-        Returns when the reboot was accepted. ``force`` overrides blockers.
+        Returns when the reboot was accepted. ``force`` overrides blockers. What ``confirm`` raises cancels the reboot
+        and the warning of it, as cancelling the call does.
         """
         ...
 
-    async def power_off(self, why: str, *, warn: float, force: bool) -> None:
+    async def power_off(self, why: str, *, warn: float, force: bool, confirm: Confirm | None = None) -> None:
         """As ``reboot``; the host stays off until somebody else switches it on."""
         ...
 

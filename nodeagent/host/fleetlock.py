@@ -26,6 +26,10 @@ MAX_PAUSE: Final = 10.0
 NOT_NOW: Final = frozenset({409, 423, 429})
 """Beside every 5xx that speaks the protocol: airlock says 500 where all slots are taken, poseidon 423."""
 
+LOCKED: Final = 423
+INTERNAL_ERROR: Final = "internal_error"
+"""The kind of answer by which poseidon reports a fault of the server; airlock's 500 for "no slot" has another kind."""
+
 
 class FleetLock:
     """``base`` is the server's address, with or without a path, ``client`` from ``core.fleetlock.client_id``, ``ca`` a
@@ -90,14 +94,17 @@ class FleetLock:
             raise Unreachable(f"{url}: {fault}", reason="FleetLockUnreachable") from fault
 
     def _judge(self, call: Call, answer: Answer) -> None:
-        words = said(answer.json())
-        if 200 <= answer.status < 300:
+        body = answer.json()
+        status, words = answer.status, said(body)
+        if 200 <= status < 300:
             return
-        if answer.status in NOT_NOW or (answer.status >= 500 and words):
-            why = words or f"status {answer.status}"
-            raise Refused(f"no slot of group {self._group} ({why})", reason="SlotHeld")
-        if answer.status >= 500:
-            raise Unreachable(f"{self._base}{call}: status {answer.status}", reason="FleetLockUnreachable")
-        raise Terminal(
-            f"{self._base}{call}: status {answer.status}{', ' + words if words else ''}", reason="FleetLockRejected"
-        )
+        # To a host without a slot, poseidon answers that another one holds it; airlock answers with success.
+        if call is Call.UNLOCK and status == LOCKED and words:
+            return
+        refused = status in NOT_NOW or (status >= 500 and words and body.get("kind") != INTERNAL_ERROR)
+        if call is Call.LOCK and refused:
+            raise Refused(f"no slot of group {self._group} ({words or f'status {status}'})", reason="SlotHeld")
+        message = f"{self._base}{call}: status {status}{', ' + words if words else ''}"
+        if status >= 500 or status in NOT_NOW:
+            raise Unreachable(message, reason="FleetLockUnreachable")
+        raise Terminal(message, reason="FleetLockRejected")

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nodeagent import log
-from nodeagent.core.ports import Inhibitor
+from nodeagent.core.ports import Confirm, Inhibitor
 from nodeagent.errors import AgentError, Refused
 from nodeagent.host.bus import Bus
 from nodeagent.host.bus_errors import BusFault, BusRetryable, BusTerminal, BusUnreachable
@@ -116,17 +116,25 @@ class Logind:
 
     # -- down -----------------------------------------------------------------------------------------------------
 
-    async def reboot(self, why: str, *, warn: float, force: bool) -> None:
-        await self._down(_REBOOT, why, warn, force)
+    async def reboot(self, why: str, *, warn: float, force: bool, confirm: Confirm | None = None) -> None:
+        await self._down(_REBOOT, why, warn, force, confirm)
 
-    async def power_off(self, why: str, *, warn: float, force: bool) -> None:
-        await self._down(_POWER_OFF, why, warn, force)
+    async def power_off(self, why: str, *, warn: float, force: bool, confirm: Confirm | None = None) -> None:
+        await self._down(_POWER_OFF, why, warn, force, confirm)
 
-    async def _down(self, way: _Way, why: str, warn: float, force: bool) -> None:
+    async def _down(self, way: _Way, why: str, warn: float, force: bool, confirm: Confirm | None) -> None:
         if not force:
             await self._refuse_if_blocked(way)
-        if warn > 0 and await self._anybody_there():
-            await self._warn(way, why, warn)
+        scheduled = warn > 0 and await self._anybody_there() and await self._warn(way, why, warn)
+        try:
+            if scheduled:
+                await asyncio.sleep(warn)
+            if confirm is not None:
+                await confirm()
+        except BaseException:
+            if scheduled:
+                await self._unschedule()
+            raise
         await self._ask(way, force)
 
     async def _refuse_if_blocked(self, way: _Way) -> None:
@@ -134,7 +142,8 @@ class Logind:
             who = "; ".join(f"{b.who} ({b.process}): {b.why}" for b in blockers)
             raise Refused(f"the {way.words} is blocked by {who}", reason=way.blocked)
 
-    async def _warn(self, way: _Way, why: str, seconds: float) -> None:
+    async def _warn(self, way: _Way, why: str, seconds: float) -> bool:
+        """True if users have been warned; then logind has a shutdown scheduled for later than ``seconds`` from now."""
         message = "".join(c for c in why if c.isprintable())[:_WALL_MAX]
         at = int((time.time_ns() / 1e9 + seconds + _SLACK) * 1e6)
         try:
@@ -144,12 +153,8 @@ class Logind:
             # A host that cannot warn goes down all the same. Since 257, a blocker that we override is such a case:
             # nobody may schedule past it.
             log.get(__name__).warning(f"users could not be warned of the {way.words}: {error}", reason=error.reason)
-            return
-        try:
-            await asyncio.sleep(seconds)
-        except asyncio.CancelledError:
-            await self._unschedule()
-            raise
+            return False
+        return True
 
     async def _unschedule(self) -> None:
         # If it fails, the host goes down within a minute; what we noted before says so, so that is no surprise.

@@ -76,7 +76,6 @@ class KubeLease:
     def __init__(
         self, client: KubeClient, settings: LeaseSettings, store: TokenStore, clock: Clock, boot_id: str
     ) -> None:
-        self.lost = asyncio.Event()  # set when a holding turns out to be lost: stop what cannot be undone at once
         self._client = client
         self._settings = settings
         self._store = store
@@ -151,7 +150,8 @@ class KubeLease:
             return None
         if self._judge(lease, Claim("", "", "", "")) is Standing.EXPIRED:
             return None
-        expires = lease.expires if lease.duration != UNTIL_RELEASED else None
+        endless = lease.duration is not None and lease.duration >= UNTIL_RELEASED
+        expires = None if endless else lease.expires
         return Holder(
             name=lease.said.get("requester") or lease.identity,
             operation=lease.said.get("operation", ""),
@@ -206,7 +206,6 @@ class KubeLease:
             raise Refused(_describe(lease, standing), reason="LeaseHeld")
         held = LeaseToken(mine.claim if mine else claim, lease.uid, lease.transitions, self._boot_id)
         await self._store.save(held)
-        self.lost.clear()
 
     async def _take(self, claim: Claim, lease: NodeLease | None) -> NodeLease:
         name, duration = self._settings.node, self._settings.duration
@@ -291,7 +290,6 @@ class KubeLease:
             if not token.lost:
                 await self._store.save(token.ended(why))
             self._valid_until = 0.0
-            self.lost.set()
             raise Refused(f"the lease was lost: {why}", reason="LeaseLost")
 
     def _is_held(self, token: LeaseToken | None, lease: NodeLease, operation: str) -> bool:

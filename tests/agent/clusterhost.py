@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from nodeagent.agent.context import Fleet, Ports
 from nodeagent.core.machineconfig import MachineConfig
-from nodeagent.core.ports import Holder
+from nodeagent.core.ports import Confirm, Holder
 from nodeagent.core.tree import Node
 from nodeagent.errors import Refused, Unreachable
 from tests.agent.fakes import FakeFiles, FakeLease, FakePower, FakeUnit, FakeUnits, World
@@ -258,9 +258,9 @@ class CheckedUnits(FakeUnits):
         super().__init__(world)
         self.around = around
 
-    async def restart(self, unit: str, deadline: float) -> str:
+    async def restart(self, unit: str, deadline: float) -> None:
         holds(self.world, self.around)
-        return await super().restart(unit, deadline)
+        await super().restart(unit, deadline)
 
 
 class CheckedPower(FakePower):
@@ -268,16 +268,20 @@ class CheckedPower(FakePower):
         super().__init__(world)
         self.around = around
 
-    async def reboot(self, why: str, *, warn: float, force: bool) -> None:
-        around = self.around
-        holds(self.world, around)
-        assert around.guard is None, "rebooted although the guard says no"
-        assert around.covered or around.away_since is not None, "others would fence it while it boots"
-        assert not around.pods or around.late, "rebooted over pods"
-        around.killed += around.pods
-        around.covered = False
-        around.log.append("reboot")
-        await super().reboot(why, warn=warn, force=force)
+    async def reboot(self, why: str, *, warn: float, force: bool, confirm: Confirm | None = None) -> None:
+        async def checked() -> None:
+            around = self.around
+            assert confirm is not None
+            await confirm()
+            holds(self.world, around)
+            assert around.guard is None, "rebooted although the guard says no"
+            assert around.covered or around.away_since is not None, "others would fence it while it boots"
+            assert not around.pods or around.late, "rebooted over pods"
+            around.killed += around.pods
+            around.covered = False
+            around.log.append("reboot")
+
+        await super().reboot(why, warn=warn, force=force, confirm=checked)
 
 
 def fresh() -> ClusterHost:

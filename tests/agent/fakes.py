@@ -15,7 +15,7 @@ from nodeagent.core.deployment import Deployment, OsTarget, StageProgress, boote
 from nodeagent.core.events import Event
 from nodeagent.core.image import ContainerImage, OstreeCommit
 from nodeagent.core.machineconfig import ConfigSource
-from nodeagent.core.ports import HistoryEntry, Holder, Inhibitor, Snapshot, Swept, UnitState
+from nodeagent.core.ports import Confirm, HistoryEntry, Holder, Inhibitor, Snapshot, Swept, UnitState
 from nodeagent.core.record import Record, record_from_dict, record_to_dict
 from nodeagent.core.tree import Node
 from nodeagent.errors import AgentError, Refused, Retryable, Terminal
@@ -39,10 +39,6 @@ class FakeUnit:
     dies_after: float | None = None  # seconds after a restart
     bad_until_boot: int = 0  # fails in every boot before this one
     died_at: float | None = None
-    condition: str = ""  # a start condition that is not met
-    triggered_by: tuple[str, ...] = ()
-    exits: bool = False  # with status 0, as soon as it was started
-    result: str = "success"
 
 
 @dataclass
@@ -102,6 +98,8 @@ class World:
     booting_until: float = 0.0  # on the clock of the loop: units are started until then
     unwell: str = ""  # what the health check of web.service says
     blockers: list[Inhibitor] = field(default_factory=list)
+    logged_in: bool = False  # users who are warned of a shutdown
+    warned: int = 0
     reboot_ignored: bool = False
     done: list[str] = field(default_factory=list)  # unit actions and reboots that really happened, with the boot
     events: list[Event] = field(default_factory=list)
@@ -185,8 +183,6 @@ class World:
                 unit.restarts = 0
                 unit.died_at = None
                 unit.active = "failed" if self.boot < unit.bad_until_boot else "active"
-                if unit.condition:
-                    unit.active = "inactive"
             elif unit.file != "enabled":
                 unit.active = "inactive"
 
@@ -269,19 +265,7 @@ class FakeUnits:
         now = asyncio.get_running_loop().time()
         if u.died_at is not None and now >= u.died_at:
             u.active, u.died_at = "failed", None
-        return UnitState(
-            unit,
-            u.load,
-            u.active,
-            "running" if u.active == "active" else "dead",
-            u.type,
-            u.result,
-            str(u.invocation),
-            u.restarts,
-            u.file,
-            condition=u.condition if u.active == "inactive" else "",
-            triggered_by=u.triggered_by,
-        )
+        return UnitState(unit, u.load, u.active, "running", u.type, "success", str(u.invocation), u.restarts, u.file)
 
     async def boot_finished(self) -> bool:
         return asyncio.get_running_loop().time() >= self.world.booting_until
@@ -298,7 +282,7 @@ class FakeUnits:
         self.world.done.append(f"{self.world.boot}:reload {unit}")
         self.world.tick()
 
-    async def restart(self, unit: str, deadline: float) -> str:
+    async def restart(self, unit: str, deadline: float) -> None:
         self.world.tick()
         u = self._unit(unit)
         self.world.done.append(f"{self.world.boot}:restart {unit}")
@@ -309,17 +293,10 @@ class FakeUnits:
             u.fail_restarts = max(0, u.fail_restarts - 1)
             u.active = "failed"
             raise JobFailed(f"{unit}: job failed")
-        if u.condition:
-            u.active = "inactive"
-            self.world.tick()
-            return u.condition
         u.active, u.read, u.invocation, u.restarts = "active", dict(self.world.disk), u.invocation + 1, 0
-        if u.exits:
-            u.active = "inactive"
         if u.dies_after is not None:
             u.died_at = asyncio.get_running_loop().time() + u.dies_after
         self.world.tick()
-        return ""
 
     async def enable(self, unit: str) -> None:
         self.world.tick()
@@ -381,10 +358,11 @@ class FakePower:
     async def inhibit(self, why: str) -> AsyncIterator[None]:
         yield
 
-    async def reboot(self, why: str, *, warn: float, force: bool) -> None:
+    async def reboot(self, why: str, *, warn: float, force: bool, confirm: Confirm | None = None) -> None:
         self.world.tick()
         if self.world.blockers and not force:
             raise AssertionError("rebooted over an inhibitor")
+        await self._warn(warn, confirm)
         if self.world.reboot_ignored:
             return
         if self.world.power_fails:
@@ -396,10 +374,18 @@ class FakePower:
         assert self.world.rebooting is not None
         self.world.rebooting.set()
 
-    async def power_off(self, why: str, *, warn: float, force: bool) -> None:
+    async def _warn(self, warn: float, confirm: Confirm | None) -> None:
+        if self.world.logged_in:
+            self.world.warned += 1
+            await asyncio.sleep(warn)
+        if confirm is not None:
+            await confirm()
+
+    async def power_off(self, why: str, *, warn: float, force: bool, confirm: Confirm | None = None) -> None:
         self.world.tick()
         if self.world.blockers and not force:
             raise AssertionError("powered off over an inhibitor")
+        await self._warn(warn, confirm)
         if self.world.reboot_ignored:
             return
         self.world.done.append(f"{self.world.boot}:power-off")

@@ -343,6 +343,62 @@ async def test_a_lease_that_is_stolen_before_the_reboot_stops_it_half_way() -> N
     all_given_back(host)
 
 
+async def warned(seconds: float) -> tuple[ClusterHost, asyncio.Task[None]]:
+    """Users have been warned of the reboot, and have so long."""
+    host = await at_old()
+    host.world.logged_in = True
+    host.limits = replace(host.limits, warn_users=seconds)
+    host.want(REBOOT)
+    task = asyncio.create_task(host.settle())
+    await until(lambda: host.world.warned > 0)
+    return host, task
+
+
+@pytest.mark.parametrize("seconds", [3600.0, 4.0])
+@pytest.mark.parametrize("holder", [NMO, None])
+async def test_a_lease_that_is_lost_while_users_are_warned_stops_the_reboot(
+    seconds: float, holder: Holder | None
+) -> None:
+    host, task = await warned(seconds)
+    hold(host, holder)
+    began = asyncio.get_running_loop().time()
+    await task
+    assert asyncio.get_running_loop().time() - began < 60, "users do not have to wait for a reboot that does not come"
+    assert (host.phase, host.record.reason, host.world.boot) == (Phase.DEGRADED, "LeaseLost", 1)
+
+
+async def test_a_lease_that_is_lost_while_an_inhibitor_is_waited_for_ends_the_wait() -> None:
+    host = await at_old()
+    block(host)
+    host.want(REBOOT)
+    task = asyncio.create_task(host.settle())
+    await until(lambda: host.phase is Phase.REBOOTING)
+    hold(host, NMO)
+    await asyncio.wait_for(task, 60)
+    assert host.world.blockers, "still there"
+    assert (host.phase, host.record.reason, host.world.boot) == (Phase.DEGRADED, "LeaseLost", 1)
+
+
+async def test_what_changes_while_users_are_warned_is_seen_before_the_reboot() -> None:
+    host, task = await warned(3600)
+    host.around.guard = NO_QUORUM
+    await asyncio.sleep(7200)
+    assert (host.phase, host.world.boot) == (Phase.REBOOTING, 1)
+    assert waited_for(host)[-1] == "EtcdQuorumAtRisk"
+    host.around.guard = None
+    await task
+    assert (host.phase, host.world.boot) == (Phase.IDLE, 2)
+
+
+async def test_an_api_server_that_is_away_while_users_are_warned_is_no_lost_lease() -> None:
+    host, task = await warned(120)
+    host.around.go_away()
+    await until(lambda: host.world.boot == 2)
+    host.around.come_back()
+    await task
+    assert host.phase is Phase.IDLE
+
+
 async def test_the_guard_is_asked_right_before_the_reboot() -> None:
     host = await at_old()
     block(host)

@@ -127,6 +127,7 @@ class Scene:
     guard: Gate = field(default_factory=Gate)
     away: AgentError | None = None
     full: AgentError | None = None  # of the store
+    limits: Limits = LIMITS
 
     def __post_init__(self) -> None:
         self.node = Node(self.world)
@@ -168,7 +169,7 @@ class Scene:
         def freed() -> None:
             self.freed += 1
 
-        return Keeper(ports, self, reserved, self.report, limits=lambda: LIMITS, freed=freed)
+        return Keeper(ports, self, reserved, self.report, limits=lambda: self.limits, freed=freed)
 
     @contextlib.asynccontextmanager
     async def life(self, *, cluster: bool = True) -> AsyncIterator[Keeper]:
@@ -495,6 +496,20 @@ async def test_back_up_after_its_time(scene: Scene) -> None:
     async with scene.life():
         await asyncio.sleep(1)
         assert (scene.told(), scene.holder) == (None, "")
+
+
+@pytest.mark.parametrize("warn", [3600.0, 4.0])
+async def test_a_lease_that_is_lost_while_users_are_warned_stops_the_power_off(warn: float) -> None:
+    scene = Scene(limits=replace(LIMITS, warn_users=warn))
+    scene.world.logged_in = True
+    async with scene.life() as keeper:
+        await keeper.start("root", Asked("new memory", power_off=True))
+        while not scene.world.warned:
+            await asyncio.sleep(1)
+        scene.world.holder = None
+        await asyncio.sleep(60)
+        assert scene.note is None
+    assert scene.world.done == []
 
 
 async def test_a_power_off_respects_who_blocks_it(scene: Scene) -> None:

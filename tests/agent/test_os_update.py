@@ -571,6 +571,20 @@ async def test_a_boot_that_somebody_chose_is_no_loop() -> None:
     assert [d.id for d in host.world.deployments] == [FIRST.id], "it would boot next time"
 
 
+async def test_a_lease_that_is_lost_while_users_are_warned_leaves_the_staged_deployment_locked() -> None:
+    host = await at_old()
+    host.world.logged_in = True
+    host.limits = replace(host.limits, warn_users=3600)
+    host.want(NEW)
+    task = asyncio.create_task(host.settle())
+    while not host.world.warned:
+        await asyncio.sleep(1)
+    host.world.holder = None
+    await task
+    assert (host.phase, host.record.reason) == (Phase.DEGRADED, "LeaseLost")
+    assert [d.locked for d in host.world.deployments if d.staged] == [True], "another reboot must not boot it"
+
+
 async def test_lost_for_no_reason_is_staged_again_but_not_for_ever() -> None:
     host = await at_old()
     host.world.forget_staged = 99

@@ -181,10 +181,16 @@ NOW = 1767225600.0  # 2026-01-01T00:00:00Z
         (lease("node-maintenance"), NOW, "node-maintenance holds the node lease"),
         (lease("node-maintenance"), NOW + 61, ""),
         (lease("node-maintenance"), None, "node-maintenance holds the node lease"),
-        (lease("jane/1", requester="jane", reason="disks"), NOW, "jane holds the node lease: disks"),
-        (lease("nodeagent/1", requester="nodeagent", operation="u1"), NOW, ""),
+        (lease("jane/1", requester="jane", operation="1", reason="disks"), NOW, "jane holds the node lease: disks"),
+        (lease("nodeagent/u1", requester="nodeagent", operation="u1"), NOW, ""),
+        # medik8s keeps the annotations of the previous holder when it takes an expired lease over.
         (
-            lease("nodeagent/1", requester="nodeagent", operation="maintenance.1"),
+            lease("node-maintenance", requester="nodeagent", operation="u1", reason="update to b"),
+            NOW,
+            "node-maintenance holds the node lease",
+        ),
+        (
+            lease("nodeagent/maintenance.1", requester="nodeagent", operation="maintenance.1"),
             NOW,
             "nodeagent holds the node lease",
         ),

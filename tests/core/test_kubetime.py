@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeagent.core.kubetime import MAX_AGE, ServerClock, Uncertain, http_date, micro_time, parse_time
+from nodeagent.core.kubetime import MAX_AGE, ServerClock, Uncertain, http_date, micro_time, parse_time, seconds_time
 
 EPOCHS = st.floats(min_value=0, max_value=4e9)
 
@@ -33,6 +33,18 @@ def test_a_micro_time_has_exactly_six_digits_and_is_the_time(epoch: float) -> No
 )
 def test_parse_time(text: str, epoch: float | None) -> None:
     assert parse_time(text) == epoch
+
+
+@pytest.mark.parametrize("text", ["9999-12-31T23:59:59.999999Z", "0001-01-01T00:00:00+23:59", "0001-01-01T00:00:00Z"])
+@pytest.mark.parametrize(
+    "seconds", [0.0, 1.0, float(2**31), -float(2**31), 1e300, float("inf"), -float("inf"), float("nan")]
+)
+def test_a_time_that_cannot_be_written_becomes_the_nearest_one(text: str, seconds: float) -> None:
+    epoch = parse_time(text)
+    assert epoch is not None
+    for written in (micro_time(epoch + seconds), seconds_time(epoch + seconds)):
+        assert parse_time(written) is not None, written
+        assert len(written.split("-")[0]) == 4
 
 
 def test_http_date() -> None:

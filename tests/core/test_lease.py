@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeagent.core.kubetime import ServerClock, micro_time
+from nodeagent.core.kubetime import ServerClock, micro_time, parse_time
 from nodeagent.core.lease import (
+    BEHIND,
     Claim,
     LeaseToken,
     NodeLease,
@@ -87,9 +88,9 @@ def test_a_new_lease_is_one_that_medik8s_reads() -> None:
     body = new_lease(ME, "node-n1", "n1", "node-uid", 600.0, NOW)
     assert body["spec"] == {
         "holderIdentity": "nodeagent/op-1",
-        "leaseDurationSeconds": 600,
+        "leaseDurationSeconds": 660,
         "acquireTime": "2027-01-15T08:00:00.000000Z",
-        "renewTime": "2027-01-15T08:00:00.000000Z",
+        "renewTime": "2027-01-15T07:59:00.000000Z",
         "leaseTransitions": 0,
     }
     owner = {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "node-uid"}
@@ -104,18 +105,40 @@ def test_taking_over_counts_and_fails_if_the_lease_moved() -> None:
     patch = take_over(NMO, ME, "n1", "node-uid", 600.0, NOW)
     assert patch["metadata"]["resourceVersion"] == "7"
     assert patch["spec"]["leaseTransitions"] == 3
-    assert patch["spec"]["acquireTime"] == patch["spec"]["renewTime"] == micro_time(NOW)
+    assert patch["spec"]["acquireTime"] == micro_time(NOW)
+    assert patch["spec"]["renewTime"] == micro_time(NOW - BEHIND)
 
 
 def test_a_renewal_touches_nothing_but_the_times() -> None:
     assert renewal(OURS, 600.4, NOW) == {
         "metadata": {"resourceVersion": "7"},
-        "spec": {"leaseDurationSeconds": 600, "renewTime": micro_time(NOW)},
+        "spec": {"leaseDurationSeconds": 660, "renewTime": micro_time(NOW - BEHIND)},
     }
-    assert renewal(OURS, 0.1, NOW)["spec"]["leaseDurationSeconds"] == 1, "zero is invalid for the API server"
+    assert renewal(OURS, 0.1, NOW)["spec"]["leaseDurationSeconds"] == 61, "it lasts for a second at least"
 
 
-@pytest.mark.parametrize("data", [{}, {"metadata": None, "spec": None}, {"spec": {"holderIdentity": None}}])
+@pytest.mark.parametrize("slow", [0.0, 0.2, 2.0, 30.0, BEHIND])
+def test_a_peer_whose_clock_is_slow_sees_a_held_lease(slow: float) -> None:
+    """By the rule of medik8s: valid while ``renewTime <= now <= renewTime + duration`` on the clock of the reader."""
+    for spec in (new_lease(ME, "node-n1", "n1", "u", 20.0, NOW)["spec"], renewal(OURS, 20.0, NOW)["spec"]):
+        renewed = parse_time(spec["renewTime"])
+        assert renewed is not None
+        assert renewed <= NOW - slow <= renewed + spec["leaseDurationSeconds"]
+        assert renewed + spec["leaseDurationSeconds"] == NOW + 20.0, "when it ends is the same"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {},
+        {"metadata": None, "spec": None},
+        {"spec": {"holderIdentity": None}},
+        {"metadata": [], "spec": "x"},
+        {"metadata": {"uid": 1, "resourceVersion": [], "annotations": []}, "spec": {"holderIdentity": {}}},
+        {"spec": {"leaseDurationSeconds": "600", "renewTime": 5, "acquireTime": [], "leaseTransitions": "1"}},
+        {"spec": {"leaseDurationSeconds": 10**400}},
+    ],
+)
 def test_missing_and_null_are_the_same(data: dict[str, Any]) -> None:
     assert read_lease(data) == NodeLease("", "", "")
 

@@ -35,15 +35,7 @@ class FakeSystemd(FakePeer):
             "NRestarts": Variant("u", 3),
             "RemainAfterExit": Variant("b", False),
             "Job": Variant("(uo)", [0, "/"]),
-            "TriggeredBy": Variant("as", []),
-            "ConditionTimestampMonotonic": Variant("t", 1),
-            "ConditionResult": Variant("b", True),
-            "Conditions": Variant("a(sbbsi)", []),
         }
-        self.references: list[tuple[str, str]] = []  # client and unit
-        self.unreferenced: set[str] = (
-            set()
-        )  # units that systemd unloads when they are inactive, unless a client refers to them
         self.units: dict[str, dict[str, Any]] = {}  # properties of single units, where they differ
         self.paths: dict[str, str] = {}
         self.transient: list[tuple[str, list[str]]] = []
@@ -58,8 +50,6 @@ class FakeSystemd(FakePeer):
         self.on("Get", self._get)
         self.on("StartTransientUnit", self._transient)
         self.on("ResetFailedUnit", self._reset_failed)
-        self.on("RefUnit", self._ref)
-        self.on("UnrefUnit", self._unref)
         self.on("GetUnitFileState", self._file_state)
         for verb in ("EnableUnitFiles", "PresetUnitFiles"):
             self.on(verb, lambda m: ("ba(sss)", (True, [])))
@@ -117,25 +107,8 @@ class FakeSystemd(FakePeer):
         self.paths[f"{PATH}/unit/{escaped}"] = message.body[0]
         return "o", (f"{PATH}/unit/{escaped}",)
 
-    def _ref(self, message: Message) -> Any:
-        if message.body[0] == "none.service":
-            raise DBusFault("org.freedesktop.systemd1.NoSuchUnit", "Unit none.service not found.")
-        self.references.append((message.sender, message.body[0]))
-        return "", ()
-
-    def _unref(self, message: Message) -> Any:
-        self.references.remove((message.sender, message.body[0]))
-        return "", ()
-
     def _get(self, message: Message) -> Any:
-        unit = self.paths.get(message.path, "")
-        properties = self.properties | self.units.get(unit, {})
-        if unit in self.unreferenced and unit not in [name for _, name in self.references]:
-            properties |= {
-                "ConditionTimestampMonotonic": Variant("t", 0),
-                "ConditionResult": Variant("b", False),
-                "Conditions": Variant("a(sbbsi)", []),
-            }
+        properties = self.properties | self.units.get(self.paths.get(message.path, ""), {})
         return "v", (properties[message.body[1]],)
 
     async def _transient(self, message: Message) -> Any:

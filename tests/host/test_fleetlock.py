@@ -23,6 +23,7 @@ class FleetServer:
 
     slots: int = 1
     full: int = 500
+    poseidon: bool = False  # refuses to give back a slot that another host has, where airlock accepts
     held: dict[str, set[str]] = field(default_factory=dict)
     answers: list[bytes | None] = field(default_factory=list)
     seen: list[tuple[str, dict[str, str]]] = field(default_factory=list)
@@ -49,6 +50,8 @@ class FleetServer:
             return answer(400, {"kind": "bad_header", "value": "wrong header"})
         held = self.held.setdefault(client["group"], set())
         if path.endswith("/v1/steady-state"):
+            if self.poseidon and held and client["id"] not in held:
+                return answer(423, {"kind": "lock_held", "value": "reboot lease unlock unavailable, held by x"})
             held.discard(client["id"])
         elif not path.endswith("/v1/pre-reboot"):
             return answer(404, None)
@@ -106,6 +109,35 @@ async def test_one_slot_for_two_hosts(server: FleetServer) -> None:
     await client(server).unlock()
     await client(server, OTHER).lock()
     assert server.held == {"default": {OTHER}}
+
+
+async def test_giving_back_while_another_host_has_the_slot(server: FleetServer) -> None:
+    server.poseidon, server.full = True, 423
+    await client(server, OTHER).lock()
+    assert "semaphore is full" in await raised(client(server).lock(), Refused, "SlotHeld")
+    await client(server).unlock()
+    assert server.held == {"default": {OTHER}}
+
+
+@pytest.mark.parametrize("status", [409, 423, 429, 500])
+async def test_giving_back_is_done_only_where_the_server_says_so(server: FleetServer, status: int) -> None:
+    await client(server).lock()
+    body = None if status == 423 else {"kind": "failed_lock", "value": "busy"}  # 423 of a proxy, not of the protocol
+    server.answers = [answer(status, body)] * ATTEMPTS
+    await raised(client(server).unlock(), Unreachable, "FleetLockUnreachable")
+    server.answers = [answer(status, body)]
+    await client(server).unlock()
+    assert server.held == {"default": set()}
+
+
+@pytest.mark.parametrize("call", ["lock", "unlock"])
+async def test_an_internal_error_is_a_fault_of_the_server_and_no_refusal(server: FleetServer, call: str) -> None:
+    server.answers = [answer(500, {"kind": "internal_error", "value": "error getting reboot lease"})] * ATTEMPTS
+    message = await raised(getattr(client(server), call)(), Unreachable, "FleetLockUnreachable")
+    assert "error getting reboot lease" in message
+    assert len(server.seen) == ATTEMPTS
+    server.answers = [answer(500, {"kind": "internal_error", "value": "once"})]
+    await getattr(client(server), call)()
 
 
 async def test_what_is_sent(server: FleetServer) -> None:

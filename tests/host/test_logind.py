@@ -201,6 +201,34 @@ async def test_stopped_while_users_have_their_time(logind: Logind, manager: Fake
     assert not manager.going_down
 
 
+async def test_the_last_word_comes_after_the_time_of_the_users(logind: Logind, manager: FakeLogind) -> None:
+    manager.sessions = {"3": "user"}
+    at: list[tuple[str, ...]] = []
+
+    async def confirm() -> None:
+        at.append(tuple(manager.members()))
+
+    await logind.reboot("x", warn=0.05, force=False, confirm=confirm)
+    (members,) = at
+    assert "ScheduleShutdown" in members and "RebootWithFlags" not in members
+    assert manager.going_down
+
+
+@pytest.mark.parametrize("users", [{}, {"3": "user"}])
+async def test_a_last_word_that_says_no_takes_the_warning_back(
+    logind: Logind, manager: FakeLogind, users: dict[str, str]
+) -> None:
+    manager.sessions = users
+
+    async def confirm() -> None:
+        raise Refused("somebody took it", reason="LeaseLost")
+
+    with pytest.raises(Refused, match="took it"):
+        await logind.power_off("x", warn=0.05, force=False, confirm=confirm)
+    assert not manager.going_down
+    assert ("CancelScheduledShutdown" in manager.members()) == bool(users)
+
+
 async def test_force_reboots_past_a_blocker_though_it_cannot_warn(
     logind: Logind, manager: FakeLogind, capsys: pytest.CaptureFixture[str]
 ) -> None:
