@@ -245,7 +245,7 @@ def flatten(settings: Settings) -> dict[str, Any]:
 
 
 def find(directories: Sequence[str | Path] = DIRECTORIES) -> list[Path]:
-    """The fragments that count, in the order in which they are merged. A directory that is missing is empty."""
+    """The fragments that count, in the order in which they are merged."""
     chosen: dict[str, Path] = {}
     for directory in directories:
         try:
@@ -269,11 +269,12 @@ def _unreadable(path: str, error: OSError) -> InvalidInput:
 def read(path: str | Path) -> Fragment:
     """Raises ``InvalidInput`` with every problem of the text; what the values mean is for ``check`` to say."""
     try:
-        with Path(path).open("rb") as file:
+        # A pipe of that name must not keep the agent from starting.
+        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
             text = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise _unreadable(str(path), error) from error
-    return _parse(str(path), text)
+    return _parse(str(path), text or b"")
 
 
 def _parse(path: str, text: bytes) -> Fragment:
@@ -326,7 +327,7 @@ def merge(fragments: Iterable[Fragment]) -> dict[str, Value]:
 
 
 def check(merged: Mapping[str, Value]) -> Settings:
-    """Raises ``InvalidInput`` (reason ``SettingsInvalid``) with a problem for each key that is wrong."""
+    """Raises ``InvalidInput`` (``SettingsInvalid``) with a problem for each key that is wrong."""
     problems: list[Problem] = []
     tree: dict[str, Any] = {}
     for key, value in merged.items():
@@ -357,7 +358,6 @@ def _unknown(key: str) -> str:
 
 
 def _expected(kind: Any) -> str:
-    """In words, for an admin who has never heard of a type."""
     if kind is bool:
         return "must be true or false"
     if get_origin(kind) is Literal:

@@ -9,8 +9,8 @@ import asyncio
 import hashlib
 import random
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
 
@@ -20,7 +20,10 @@ from nodeagent.agent.api import Api
 from nodeagent.agent.context import Limits, Ports
 from nodeagent.agent.deployments import Os
 from nodeagent.agent.fencing import HostFence
+from nodeagent.agent.firststatus import drain_teller, first_status
 from nodeagent.agent.fleet import Others, others, schedule
+from nodeagent.agent.holding import Held
+from nodeagent.agent.lastgood import Found, choose, keep, read_settings
 from nodeagent.agent.loop import Loop
 from nodeagent.agent.maintenance import Keeper
 from nodeagent.agent.metrics import Metrics
@@ -31,12 +34,9 @@ from nodeagent.agent.service import serve
 from nodeagent.agent.sinks import to_journal, to_notify
 from nodeagent.agent.supervise import keep_running, run_until
 from nodeagent.agent.telling import Teller
-from nodeagent.core.drain import Remaining
 from nodeagent.core.events import Event, EventKind
 from nodeagent.core.machineconfig import ConfigSource
-from nodeagent.core.maintenance import later
 from nodeagent.core.parse import parse
-from nodeagent.core.phase import DISRUPTIVE, Phase
 from nodeagent.core.policy import Policy, merge
 from nodeagent.core.policy_parse import parse_policy
 from nodeagent.core.ports import Deployments
@@ -57,8 +57,7 @@ from nodeagent.host.rpmostree.timing import Timing
 from nodeagent.host.store import SqliteStore
 from nodeagent.host.systemd import Systemd
 from nodeagent.host.users import HostUsers
-from nodeagent.settings import Settings, load
-from nodeagent.settings_cluster import DrainSettings
+from nodeagent.settings import Settings
 
 __all__ = ["Daemon", "main", "run"]
 
@@ -112,9 +111,11 @@ class Daemon:
         others: Others,
         windows: Schedule | None,
         fence: HostFence,
+        read: Callable[[], Found],
     ) -> None:
         self.settings = settings
         self.fence = fence
+        self._read = read
         self.store = store
         self.others = others
         self.windows = windows
@@ -183,7 +184,11 @@ class Daemon:
 
         Raises ``InvalidInput`` and changes nothing if they are wrong.
         """
-        settings = (await asyncio.to_thread(load)).settings
+        found = await asyncio.to_thread(self._read)
+        if found.error is not None:
+            self.report.problem("settings", found.error)
+            raise found.error
+        settings = found.settings
         for name in ("desired_config", "state_dir", "node_name", "cluster", "slots"):
             if getattr(settings, name) != getattr(self.settings, name):
                 raise InvalidInput(f"{name} changes with a restart only", reason="RestartNeeded")
@@ -199,6 +204,8 @@ class Daemon:
         log.setup(settings.log.level)
         self.loop.executor.limits = limits(settings, self.windows)
         self.loop.preflight = self._preflight()
+        self.report.solved("settings", "the settings are valid again")
+        await keep(settings, self.store, self.report)
 
     async def _policy(self) -> Policy:
         path = self.settings.policy
@@ -233,44 +240,6 @@ class Daemon:
     async def sweep(self) -> None:
         await tidying.sweep(self.store, self.ports.files, self._load, self.settings.desired_config, self.report)
 
-    async def first_status(self) -> Status:
-        """What is known before anything happened: the record of the last life."""
-        record = await self.store.load()
-        digest = await self.store.current()
-        current = (await self.store.get_config(digest)).name if digest else ""
-        return Status(
-            phase=record.phase,
-            reason=record.reason,
-            message=record.message,
-            since=record.since,
-            current=current,
-            desired=record.to_name or current,
-            boot_id=self.ports.power.boot_id(),
-            update_id=record.update_id,
-            backend=self.lease.backend,
-            drained=bool(record.cordon) and not record.fallback and record.phase in _EMPTY,
-            # Of a cluster it is told when it answers: nothing of ours waits for that to start.
-            lease=await self.lease.holder() if self.others.cluster is None else None,
-        )
-
-
-def _tell_drain(report: Report, settings: Callable[[], DrainSettings]) -> Callable[[Sequence[Remaining]], None]:
-    def tell(remaining: Sequence[Remaining]) -> None:
-        status, present = report.status, settings()
-        if status.maintenance is not None and status.phase is not Phase.DRAINING:
-            by, then = status.maintenance.drain_by, "the maintenance goes on without the drain"
-        else:
-            by, then = later(status.since, present.timeout), _THEN[present.on_deadline]
-        often = status.remaining is not None and len(status.remaining) == len(remaining)
-        fields = {"remaining": remaining, "often": often, "left": len(remaining), "by": by, "then": then}
-        report.emit(Event(EventKind.DRAIN, status.phase, update_id=status.update_id, fields=fields))
-
-    return tell
-
-
-_THEN = {"reboot": "the host is rebooted all the same", "abort": "the update is given up and tried again later"}
-_EMPTY = DISRUPTIVE - {Phase.DRAINING}
-
 
 async def _watchdog(notifier: Notifier) -> None:
     """Signs of life, from the loop itself: one that is stuck sends none."""
@@ -293,70 +262,116 @@ async def _stop_signals() -> AsyncIterator[asyncio.Event]:
             loop.remove_signal_handler(number)
 
 
-async def run(settings: Settings, notifier: Notifier) -> None:
-    """Until SIGTERM. Raises ``AgentError`` for what makes it pointless to start or to go on."""
+async def run(
+    settings: Settings,
+    notifier: Notifier,
+    *,
+    error: InvalidInput | None = None,
+    read: Callable[[], Found] = read_settings,
+) -> None:
+    """Until SIGTERM. With ``error``, ``settings`` are what could be read of invalid ones; ``read`` reads them again.
+
+    What keeps it from working is shown to everybody and tried again. Raises ``AgentError`` only where not even that is
+    possible: another daemon is running, or there is no bus.
+    """
+    found = Found(settings, error)
     async with _stop_signals() as stop, Bus() as bus:
-        fence = HostFence(bus, settings.fence, SystemClock(), Path(settings.state_dir))
-        await fence.recover()
-        report = Report(Status())
-        store = SqliteStore(Path(settings.state_dir) / "state.db")
-        await store.open()
-        say: Others | None = None
-        daemon: Daemon | None = None
+        held = Held(bus, notifier, partial(_watchdog, notifier))
         try:
-            units = Systemd(bus)
-            port = await deployments(settings, units)
-            os = Os(port, report) if port is not None else None
-            power = Logind(bus)
-            say = await asyncio.to_thread(
-                others,
-                settings,
-                store,
-                SystemClock(),
-                boot_id=power.boot_id(),
-                drives=settings.cluster.source == "cluster",
-                tell=_tell_drain(report, lambda: (daemon.settings if daemon else settings).drain),
-            )
-            windows = await asyncio.to_thread(schedule, settings.windows)
-            daemon = Daemon(settings, store, units, power, os, report, say, windows, fence)
-            report.status = await daemon.first_status()
-            report.add(to_journal)
-            await daemon.sweep()
-            report.add(to_notify(notifier.status))
-            report.add(daemon.metrics.sink)
-            await daemon.keeper.load()
-            async with serve(bus, daemon.api, report):
-                report.emit(Event(EventKind.STARTED, report.status.phase, __version__))
-                notifier.ready()
-                watched = [path for path in (daemon.desired_path, settings.policy) if path]
-                watches = [config_file.watch(path, daemon.loop.look_again) for path in watched]
-                # Not before we are ready: the other side may have to be started first.
-                beside: list[tuple[str, Callable[[], Awaitable[None]]]] = [("metrics", daemon.metrics.run)]
-                if os is not None:
-                    beside.append(("the view of deployments", os.tell))
-                lives = [daemon.loop.run(), daemon.keeper.run(), _watchdog(notifier)]
-                if say.cluster is not None:
-                    teller = Teller(say.cluster.conditions, say.cluster.events, SystemClock(), random.random)
-                    report.add(teller.sink)
-                    teller.begin(report.status)
-                    beside += [
-                        ("renewal of the lease", say.cluster.run),
-                        ("the view of the lease", partial(daemon.lease.run, random.random)),
-                        ("reports to the cluster", teller.run),
-                    ]
-                if daemon.ordered is not None:
-                    report.add(daemon.ordered.sink)
-                    beside.append(("the view of the Node", partial(daemon.ordered.run, report.status)))
-                shown = [keep_running(name, work, random.random) for name, work in beside]
-                await run_until(stop, *lives, *watches, *shown)
-                notifier.stopping()
-                if daemon.loop.executor.asked_to_reboot:
-                    await booting.left(daemon.ports)
-                report.emit(Event(EventKind.STOPPED, report.status.phase))
+            while not stop.is_set():
+                async with AsyncExitStack() as stack:
+                    try:
+                        daemon = await _build(found, bus, stack, read)
+                    except AgentError as error:
+                        if error.reason in _NOT_ALONE:
+                            raise
+                        await held.show(error)
+                    else:
+                        await held.close()
+                        await _live(daemon, bus, notifier, stop)
+                        return
+                await held.wait(stop)
+                found = await asyncio.to_thread(read)
+            notifier.stopping()
         finally:
-            if say is not None:
-                await say.close()
-            await store.close()
+            await held.close()
+
+
+_NOT_ALONE = frozenset({"StoreBusy"})
+
+
+async def _build(found: Found, bus: Bus, stack: AsyncExitStack, read: Callable[[], Found]) -> Daemon:
+    """Raises ``AgentError`` for what makes it pointless to start; what was opened is closed with ``stack``."""
+    report = Report(Status())
+    report.add(to_journal)
+    state_dir = Path(found.settings.state_dir)
+    fence = HostFence(bus, found.settings.fence, SystemClock(), state_dir)
+    await fence.recover()
+    store = SqliteStore(state_dir / "state.db")
+    await store.open()
+    stack.push_async_callback(store.close)
+    settings = await choose(found, store, report)
+    fence.use(settings.fence)
+    log.setup(settings.log.level)
+    units, power = Systemd(bus), Logind(bus)
+    port = await deployments(settings, units)
+    os = Os(port, report) if port is not None else None
+    daemon: Daemon | None = None
+    say = await asyncio.to_thread(
+        others,
+        settings,
+        store,
+        SystemClock(),
+        boot_id=power.boot_id(),
+        drives=settings.cluster.source == "cluster",
+        tell=drain_teller(report, lambda: (daemon.settings if daemon else settings).drain),
+    )
+    stack.push_async_callback(say.close)
+    windows = await asyncio.to_thread(schedule, settings.windows)
+    daemon = Daemon(settings, store, units, power, os, report, say, windows, fence, read)
+    await first_status(daemon.ports, report, clustered=say.cluster is not None)
+    await daemon.sweep()
+    try:
+        await daemon.keeper.load()
+    except AgentError as error:  # whoever asked for it holds the lease still
+        report.problem("maintenance", error)
+    if found.error is None:
+        await keep(settings, store, report)
+    return daemon
+
+
+async def _live(daemon: Daemon, bus: Bus, notifier: Notifier, stop: asyncio.Event) -> None:
+    report, cluster = daemon.report, daemon.others.cluster
+    report.add(to_notify(notifier.status))
+    report.add(daemon.metrics.sink)
+    async with serve(bus, daemon.api, report):
+        report.emit(Event(EventKind.STARTED, report.status.phase, __version__))
+        notifier.ready()
+        watched = [path for path in (daemon.desired_path, daemon.settings.policy) if path]
+        watches = [config_file.watch(path, daemon.loop.look_again) for path in watched]
+        # Not before we are ready: the other side may have to be started first.
+        beside: list[tuple[str, Callable[[], Awaitable[None]]]] = [("metrics", daemon.metrics.run)]
+        if daemon.ports.os is not None:
+            beside.append(("the view of deployments", daemon.ports.os.tell))
+        lives = [daemon.loop.run(), daemon.keeper.run(), _watchdog(notifier)]
+        if cluster is not None:
+            teller = Teller(cluster.conditions, cluster.events, SystemClock(), random.random)
+            report.add(teller.sink)
+            teller.begin(report.status)
+            beside += [
+                ("renewal of the lease", cluster.run),
+                ("the view of the lease", partial(daemon.lease.run, random.random)),
+                ("reports to the cluster", teller.run),
+            ]
+        if daemon.ordered is not None:
+            report.add(daemon.ordered.sink)
+            beside.append(("the view of the Node", partial(daemon.ordered.run, report.status)))
+        shown = [keep_running(name, work, random.random) for name, work in beside]
+        await run_until(stop, *lives, *watches, *shown)
+        notifier.stopping()
+        if daemon.loop.executor.asked_to_reboot:
+            await booting.left(daemon.ports)
+        report.emit(Event(EventKind.STOPPED, report.status.phase))
 
 
 def main() -> int:
@@ -364,9 +379,9 @@ def main() -> int:
     notifier = Notifier()
     log.setup()
     try:
-        settings = load().settings
-        log.setup(settings.log.level)
-        asyncio.run(run(settings, notifier))
+        found = read_settings()
+        log.setup(found.settings.log.level)
+        asyncio.run(run(found.settings, notifier, error=found.error))
     except AgentError as error:
         text = "; ".join([str(error), *(f"{p.path}: {p.message}" for p in error.problems)])
         notifier.status(f"{error.reason}: {text}")

@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Protocol
 
 from nodeagent import __version__
-from nodeagent.agent.api import Api
 from nodeagent.agent.maintenance import Asked
 from nodeagent.agent.report import Report
 from nodeagent.core.events import Event
@@ -19,7 +18,7 @@ from nodeagent.host.bus_codec import Message
 from nodeagent.host.polkit import authorize, caller_name
 from nodeagent.host.service import Exporter, Interface, Method, Property
 
-__all__ = ["NAME", "PATH", "serve"]
+__all__ = ["NAME", "PATH", "Served", "serve"]
 
 NAME = "org.nodeagent.Agent1"
 PATH = "/org/nodeagent/Agent1"
@@ -28,8 +27,28 @@ STATUS = f"{NAME}.Status"
 ACTIONS = "org.nodeagent.agent1"
 
 
+class Served(Protocol):
+    """What is behind the interface: ``Api``, or ``Held`` while the daemon cannot work."""
+
+    def status(self) -> str: ...
+
+    async def apply(self, text: str) -> str: ...
+
+    async def rollback(self) -> str: ...
+
+    async def verify(self) -> str: ...
+
+    async def history(self, limit: int) -> str: ...
+
+    async def start_maintenance(self, caller: str, asked: Asked) -> str: ...
+
+    async def stop_maintenance(self, caller: str) -> None: ...
+
+    async def reload(self) -> None: ...
+
+
 class _Manager:
-    def __init__(self, bus: Bus, api: Api) -> None:
+    def __init__(self, bus: Bus, api: Served) -> None:
         self._bus = bus
         self._api = api
         self._verifying = asyncio.Lock()  # reads every managed file: once at a time is enough
@@ -106,7 +125,7 @@ def _asked(reason: str, options: Mapping[str, Any]) -> Asked:
 
 
 @asynccontextmanager
-async def serve(bus: Bus, api: Api, report: Report) -> AsyncIterator[None]:
+async def serve(bus: Bus, api: Served, report: Report) -> AsyncIterator[None]:
     """The name is ours inside, and every event is told as a change of the status."""
     status = Interface(
         STATUS, properties={"Status": Property("s", api.status), "Version": Property("s", lambda: __version__)}

@@ -1,0 +1,111 @@
+"""The daemon while it cannot work: the store cannot be opened, or no valid settings were ever known.
+
+It is up and on the bus, ``Degraded`` with the reason, so that ``status`` explains more than a unit that restarts every
+five seconds. It does nothing to the host, and tries again at every reload and every ``RETRY`` seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Coroutine
+from contextlib import AsyncExitStack, suppress
+from typing import Any, Final, NoReturn
+
+from nodeagent import log
+from nodeagent.agent.maintenance import Asked
+from nodeagent.agent.report import Report
+from nodeagent.agent.service import serve
+from nodeagent.agent.sinks import to_journal, to_notify
+from nodeagent.core.events import Event, EventKind
+from nodeagent.core.phase import Phase
+from nodeagent.core.status import Status, status_to_dict
+from nodeagent.errors import AgentError, Terminal
+from nodeagent.host.bus import Bus
+from nodeagent.host.clock import SystemClock
+from nodeagent.host.notify import Notifier
+
+__all__ = ["Held"]
+
+RETRY: Final = 30.0
+
+
+class Held:
+    """Fulfils ``service.Served``; every method that needs more than the status is refused with what is wrong."""
+
+    def __init__(self, bus: Bus, notifier: Notifier, signs_of_life: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        self._bus = bus
+        self._notifier = notifier
+        self._signs_of_life = signs_of_life
+        self._report = Report(Status(phase=Phase.DEGRADED))
+        self._stack: AsyncExitStack | None = None
+        self._again = asyncio.Event()
+        self._error: AgentError = Terminal("not started yet")
+
+    async def show(self, error: AgentError) -> None:
+        """Serves the status from the first call on."""
+        text = "; ".join([str(error), *(f"{found.path}: {found.message}" for found in error.problems[:5])])
+        news = (error.reason, text) != (self._report.status.reason, self._report.status.message)
+        self._error = error
+        if self._stack is None:
+            log.setup()
+            self._report.add(to_journal)
+            self._report.add(to_notify(self._notifier.status))
+            self._stack = AsyncExitStack()
+            await self._stack.enter_async_context(serve(self._bus, self, self._report))
+            self._notifier.ready()
+            alive = asyncio.create_task(self._signs_of_life())
+            self._stack.push_async_callback(_end, alive)
+        if news:
+            now = SystemClock().now()
+            self._report.emit(Event(EventKind.DEGRADED, Phase.DEGRADED, text, error.reason, since=now))
+
+    async def wait(self, stop: asyncio.Event) -> None:
+        """Until it is time to try again, or to stop."""
+        waits = [asyncio.create_task(event.wait()) for event in (stop, self._again)]
+        try:
+            await asyncio.wait(waits, timeout=RETRY, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                await _end(wait)
+        self._again.clear()
+
+    async def close(self) -> None:
+        if self._stack is not None:
+            stack, self._stack = self._stack, None
+            await stack.aclose()
+
+    # What is served.
+
+    def status(self) -> str:
+        return json.dumps(status_to_dict(self._report.status, daemon="running"))
+
+    async def reload(self) -> None:
+        self._again.set()
+
+    async def apply(self, text: str) -> str:  # noqa: ARG002 - the interface's
+        self._refuse()
+
+    async def rollback(self) -> str:
+        self._refuse()
+
+    async def verify(self) -> str:
+        self._refuse()
+
+    async def history(self, limit: int) -> str:  # noqa: ARG002 - the interface's
+        self._refuse()
+
+    async def start_maintenance(self, caller: str, asked: Asked) -> str:  # noqa: ARG002 - the interface's
+        self._refuse()
+
+    async def stop_maintenance(self, caller: str) -> None:  # noqa: ARG002 - the interface's
+        self._refuse()
+
+    def _refuse(self) -> NoReturn:
+        raise Terminal(str(self._error), reason=self._error.reason, hint=self._error.hint)
+
+
+async def _end(task: asyncio.Task[Any]) -> None:
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task

@@ -1,0 +1,100 @@
+"""The whole daemon in this process, on a private bus, with a store, settings and a policy of the test's own."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from nodeagent.agent import daemon
+from nodeagent.agent.lastgood import Found, read_settings
+from nodeagent.cli.client import Client
+from nodeagent.core.machineconfig import ConfigSource
+from nodeagent.host.bus import Bus
+from nodeagent.host.notify import Notifier
+from nodeagent.host.store import SqliteStore
+
+ANSWER = 20.0
+
+
+def source(name: str, files: dict[str, str] | None = None, *, more: str = "") -> ConfigSource:
+    """A MachineConfig with these files, as text. ``more`` are further lines at its end."""
+    lines = ["apiVersion: machineconfiguration.openshift.io/v1", "kind: MachineConfig", f"metadata: {{name: {name}}}"]
+    lines += ["spec:", "  config:", "    ignition: {version: 3.4.0}"]
+    if files:
+        lines += ["    storage:", "      files:"]
+        lines += [
+            f"      - {{path: {path}, mode: 420, overwrite: true, contents: {{source: 'data:,{text}'}}}}"
+            for path, text in files.items()
+        ]
+    text = ("\n".join(lines) + "\n" + more).encode()
+    return ConfigSource(name, hashlib.sha256(text).hexdigest(), text)
+
+
+class ReadyNotifier(Notifier):
+    def __init__(self) -> None:
+        super().__init__("")
+        self.messages: list[str] = []
+        self.is_ready = asyncio.Event()
+
+    def _send(self, message: str) -> None:
+        self.messages.append(message)
+        if message == "READY=1":
+            self.is_ready.set()
+
+
+class WholeDaemon:
+    def __init__(self, directory: Path, address: str) -> None:
+        self.directory = directory
+        self.address = address
+        self.fragments = directory / "config.d"
+        self.fragments.mkdir()
+        self.state = directory / "state"
+        self.state.mkdir(mode=0o700)
+        self.desired = directory / "desired.yaml"
+        self.policy = directory / "policy.yaml"
+        self.settings = self.fragments / "10-test.yaml"
+        self.settings.write_text(
+            f"node_name: worker-1\nstate_dir: {self.state}\npolicy: {self.policy}\ndesired_config: {self.desired}\n"
+            f'metrics:\n  file: ""\nactions:\n  settle: 0\n'
+        )
+
+    @property
+    def database(self) -> Path:
+        return self.state / "state.db"
+
+    def store(self) -> SqliteStore:
+        return SqliteStore(self.database)
+
+    def read(self) -> Found:
+        return read_settings([str(self.fragments)])
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[Client]:
+        """From READY to its end; an error that ends the daemon is raised."""
+        notifier = ReadyNotifier()
+        self.notifier = notifier
+        found = await asyncio.to_thread(self.read)
+        life = asyncio.create_task(daemon.run(found.settings, notifier, error=found.error, read=self.read))
+        ready = asyncio.create_task(notifier.is_ready.wait())
+        try:
+            async with asyncio.timeout(ANSWER):
+                await asyncio.wait({life, ready}, return_when=asyncio.FIRST_COMPLETED)
+                if life.done():
+                    life.result()
+                async with Bus(self.address) as bus:
+                    yield Client(bus)
+            if life.done():
+                life.result()
+        finally:
+            for task in (ready, life):
+                task.cancel()
+                with suppress(asyncio.CancelledError):
+                    await task
+
+    async def status(self) -> dict[str, Any]:
+        async with self.running() as client:
+            return await client.status()
