@@ -26,6 +26,12 @@ MANAGER = f"{NAME}.Manager"
 STATUS = f"{NAME}.Status"
 ACTIONS = "org.nodeagent.agent1"
 
+MAX_APPLY = 2 << 20
+"""Bytes of a call with a config by others than root: more than an API server stores in one object (1.5 MiB)."""
+
+MAX_APPLY_OF_ROOT = 32 << 20
+"""What the system bus lets through."""
+
 
 class Served(Protocol):
     """What is behind the interface: ``Api``, or ``Held`` while the daemon cannot work."""
@@ -98,7 +104,14 @@ class _Manager:
             MANAGER,
             methods={
                 # Options are for later; unknown ones are ignored, as D-Bus services of this field do.
-                "Apply": Method(self.apply, "sa{sv}", "s", ("config", "options", "digest")),
+                "Apply": Method(
+                    self.apply,
+                    "sa{sv}",
+                    "s",
+                    ("config", "options", "digest"),
+                    largest=MAX_APPLY,
+                    largest_for_root=MAX_APPLY_OF_ROOT,
+                ),
                 "Rollback": Method(self.rollback, "a{sv}", "s", ("options", "config")),
                 "Verify": Method(self.verify, "", "s", ("report",)),
                 "History": Method(self.history, "u", "s", ("limit", "updates")),

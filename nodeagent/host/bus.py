@@ -6,6 +6,9 @@ Contract
   Nothing is sent twice by itself: only the caller knows whether that would be harmless.
 - ``signals`` asks for the signals first and yields then. It belongs to one connection; ``Signals.call`` goes over that
   same one or fails, so an answer can never be awaited on a connection other than the one that was asked.
+- What was not requested costs nothing but its header: a signal is decoded if a subscription matches it and it was
+  broadcast (any user may send us signals directly; only the bus itself has a reason to), a call if the service that
+  ``serve`` installed admits it.
 - Values come back plain (no variants), structs and arrays as lists, ``ay`` as bytes.
 """
 
@@ -22,7 +25,7 @@ from typing import Any
 
 from nodeagent.errors import AgentError
 from nodeagent.host.bus_address import system_bus_address
-from nodeagent.host.bus_codec import Kind, Message
+from nodeagent.host.bus_codec import MAX_ELEMENTS, Kind, Message
 from nodeagent.host.bus_connection import Connection
 from nodeagent.host.bus_errors import BusRetryable, BusTerminal, BusUnreachable, connection_lost, from_bus
 from nodeagent.host.bus_match import BUS_NAME, Match
@@ -38,6 +41,7 @@ CONNECT_FOR = 10.0
 _BUS_PATH = "/org/freedesktop/DBus"
 _FIRST_PAUSE = 0.05  # seconds between two attempts to connect, doubled up to _LAST_PAUSE; each is jittered
 _LAST_PAUSE = 2.0
+_MAX_UIDS = 4096
 _MAX_QUEUED = 10_000  # signals that nobody read; a subscription that far behind reads state instead
 
 
@@ -121,7 +125,11 @@ class Bus:
         self._closed = False
         self._signals: list[Signals] = []
         self._owners: dict[str, str] = {}
+        self._admit_call: Callable[[Message], int] | None = None
         self._on_call: Callable[[Message], None] | None = None
+        self.connections = 0
+        """How many there were: names of callers mean something on one connection only."""
+        self._uids: dict[str, int] = {}  # of callers on this connection, by their unique names
 
     async def __aenter__(self) -> Bus:
         return self
@@ -212,9 +220,28 @@ class Bus:
                 # Without waiting: there is nothing to do about a failure, and this may run while we are cancelled.
                 connection.send(_bus_message("RemoveMatch", match.rule(), no_reply=True))
 
-    def serve(self, on_call: Callable[[Message], None] | None) -> None:
-        """Who gets the method calls to us; it must answer each with ``reply``. None: they are all refused."""
+    def serve(self, admit: Callable[[Message], int] | None, on_call: Callable[[Message], None] | None) -> None:
+        """Who gets the method calls to us; None: they are all refused. ``admit`` gets the header of each, and returns
+        the number of elements of its body that are to be decoded, or answers it with ``reply`` and returns 0;
+        ``on_call`` gets the admitted ones and must answer them."""
+        self._admit_call = admit
         self._on_call = on_call
+
+    def known_uid(self, name: str) -> int | None:
+        """As ``uid_of``, without a question to the bus."""
+        return self._uids.get(name)
+
+    async def uid_of(self, name: str) -> int:
+        """The user of a connection that called us, by its unique name: a bus gives none of them out twice, but another
+        bus does, so the answer comes from the connection over which the call came, or there is none."""
+        if (known := self._uids.get(name)) is not None:
+            return known
+        connection = self._connection or await self._connected()
+        uids = self._uids
+        reply = await self._call(_bus_message("GetConnectionUnixUser", name), CALL_TIMEOUT, connection)
+        if len(uids) >= _MAX_UIDS:
+            uids.clear()
+        return uids.setdefault(name, int(reply.body[0]))
 
     def reply(self, to: Message, signature: str, body: Sequence[Any], *, error_name: str = "") -> None:
         """Nothing happens if nobody waits: no reply was wanted, or the connection of the call is gone."""
@@ -283,7 +310,11 @@ class Bus:
 
     def _adopt(self, connection: Connection) -> Connection:
         self._owners = {}
+        self._uids = {}
+        self.connections += 1
+        connection.admit = self._admit
         connection.on_message = self._on_message
+        connection.on_odd = self._on_odd
         connection.on_lost = self._on_lost
         return connection
 
@@ -303,6 +334,25 @@ class Bus:
         if connection is self._connection:
             self._owners.setdefault(name, owner)
 
+    def _admit(self, header: Message) -> int:
+        if header.kind is Kind.SIGNAL:
+            return MAX_ELEMENTS if self._is_wanted(header) else 0
+        if self._admit_call is not None:
+            return self._admit_call(header)
+        error = "org.freedesktop.DBus.Error.UnknownObject"
+        self.reply(header, "s", (f"no object at {header.path}",), error_name=error)
+        return 0
+
+    def _is_wanted(self, signal: Message) -> bool:
+        if self._peer:
+            return bool(self._signals)
+        if signal.sender == BUS_NAME:
+            if signal.member == "NameOwnerChanged":
+                return True
+        elif signal.destination:
+            return False
+        return any(signals.match.accepts_header(signal, self._owners) for signals in self._signals)
+
     def _on_message(self, message: Message) -> None:
         if message.kind is Kind.SIGNAL:
             if message.member == "NameOwnerChanged" and message.sender == BUS_NAME and len(message.body) == 3:
@@ -313,9 +363,11 @@ class Bus:
                     signals.put(message)
         elif self._on_call is not None:
             self._on_call(message)
-        else:
-            error = "org.freedesktop.DBus.Error.UnknownObject"
-            self.reply(message, "s", (f"no object at {message.path}",), error_name=error)
+
+    def _on_odd(self, header: Message) -> None:
+        if header.kind is Kind.CALL:
+            text = "the arguments cannot be decoded, or are too many"
+            self.reply(header, "s", (text,), error_name="org.freedesktop.DBus.Error.InvalidArgs")
 
     def _on_lost(self, error: AgentError) -> None:
         for signals in self._signals:

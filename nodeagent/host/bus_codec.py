@@ -1,21 +1,24 @@
-"""D-Bus messages as bytes and back. The only module that knows dbus-next.
+"""The bodies of D-Bus messages as bytes and back. The only module that knows dbus-next.
 
 We take dbus-next's marshalling, which is sound and pinned, and none of its connections: those connect in a blocking
 constructor, spin for ever when a server closes during authentication, drop handlers silently, and leak descriptors.
 ``bus_connection`` does that part.
+
+Decoding costs a few microseconds for each element of a body, on the event loop, and an element may be one byte: 1 MB of
+an array of variants takes a second. So a body is decoded up to a number of elements, and only after its header was
+found worth it (``bus_header``).
 
 Variants are plain values once decoded: their signature interests nobody on this side. To send one, say ``variant``.
 """
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from enum import IntEnum
+from collections.abc import Mapping
+from dataclasses import replace
 from io import BytesIO
-from typing import Any
+from typing import Any, Final
 
+from nodeagent.host.bus_header import HEADER_SIZE, Kind, Message, frame_size, header_size, read_header
 from nodeagent.lean import without_init
 
 with without_init("dbus_next"):
@@ -25,42 +28,26 @@ with without_init("dbus_next"):
     from dbus_next.message import Message as _Message
     from dbus_next.signature import SignatureTree, Variant
 
-__all__ = ["HEADER_SIZE", "Kind", "Message", "a_sv", "complete_types", "decode", "encode", "frame_size", "variant"]
+__all__ = [
+    "HEADER_SIZE",
+    "MAX_ELEMENTS",
+    "Kind",
+    "Message",
+    "a_sv",
+    "complete_types",
+    "decode",
+    "encode",
+    "frame_size",
+    "variant",
+]
 
-HEADER_SIZE = 16
-"""Bytes of the fixed part of a header, from which the size of the whole message follows."""
+MAX_ELEMENTS: Final = 100_000
+"""Of one body, from a service that was called or whose signals were requested: a large answer has some thousands."""
 
-_UNIX_FDS = 9  # header field: how many descriptors belong to this message
+MAX_DEPTH: Final = 64
+"""Of variants in each other: what the D-Bus specification allows in all."""
+
 _SIGNATURES = 1024  # dbus-next keeps every signature that anybody on the bus ever sent us; we forget them at this many
-
-
-class Kind(IntEnum):
-    CALL = 1
-    RETURN = 2
-    ERROR = 3
-    SIGNAL = 4
-
-
-@dataclass(frozen=True, slots=True)
-class Message:
-    """``body`` holds plain values; ``fds`` are open descriptors that whoever takes the message has to close."""
-
-    kind: Kind
-    path: str = ""
-    interface: str = ""
-    member: str = ""
-    destination: str = ""
-    sender: str = ""
-    error_name: str = ""
-    signature: str = ""
-    body: Sequence[Any] = ()
-    serial: int = 0
-    reply_serial: int = 0
-    no_reply: bool = False
-    interactive: bool = False  # the caller's user may be asked for a password
-    fd_count: int = 0
-    fds: tuple[int, ...] = ()
-    size: int = 0  # in bytes, as received
 
 
 def variant(signature: str, value: Any) -> Any:
@@ -76,15 +63,6 @@ def complete_types(signature: str) -> list[str]:
     """``sa{sv}`` is ``s`` and ``a{sv}``. Raises an exception if it is no signature; so for our own declarations, not
     for input."""
     return [kind.signature for kind in SignatureTree(signature).types]
-
-
-def frame_size(head: bytes | bytearray) -> int:
-    """Size of the message that starts with these 16 bytes. ``ValueError`` if they start none."""
-    if head[0] not in b"lB" or head[3] != 1:
-        raise ValueError("not a D-Bus message")
-    order = "<" if head[0] == ord("l") else ">"
-    body, _serial, fields = struct.unpack_from(f"{order}III", head, 4)
-    return int(HEADER_SIZE + (fields + 7) // 8 * 8 + body)
 
 
 def encode(message: Message, serial: int) -> bytes:
@@ -108,36 +86,46 @@ def encode(message: Message, serial: int) -> bytes:
     return bytes(raw._marshall())
 
 
-def decode(data: bytes, *, with_fds: bool = False) -> Message:
-    """One whole message. ``with_fds``: descriptors came in, so it matters how many of them are this message's."""
+class _Bounded(Unmarshaller):
+    """Of a body alone: it starts at a multiple of 8 in its message, so the alignment is the same."""
+
+    def __init__(self, body: bytes, endian: int, elements: int) -> None:
+        super().__init__(BytesIO())  # type: ignore[no-untyped-call]
+        self.buf = body  # type: ignore[assignment]
+        self.endian = endian
+        self.left = elements
+        self.depth = 0
+
+    def read_argument(self, type_: Any) -> Any:
+        self.left -= 1
+        if self.left < 0:
+            raise ValueError("too many elements")
+        return self.readers[type_.token](type_)  # type: ignore[no-untyped-call]
+
+    def read_variant(self, _type: Any = None) -> Any:
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            raise ValueError("too deep")
+        value = super().read_variant()  # type: ignore[no-untyped-call]
+        self.depth -= 1
+        return value
+
+
+def decode(data: bytes, elements: int = MAX_ELEMENTS) -> Message:
+    """One whole message. ``ValueError``, or an exception of dbus-next, for one that breaks the format or the bound."""
+    message = read_header(data)
+    if message.size != len(data):
+        raise ValueError("message is not as long as its header says")
+    if message.kind is Kind.OTHER:
+        raise ValueError("message of an unknown type")
     if len(SignatureTree._cache) > _SIGNATURES:
         SignatureTree._cache.clear()
-    reader: Any = Unmarshaller(BytesIO(data))  # type: ignore[no-untyped-call]
-    raw = reader.unmarshall()
-    if raw is None:
-        raise ValueError("message is shorter than its header says")
-    fd_count = 0
-    if with_fds:
-        reader.offset = HEADER_SIZE - 4
-        fields = reader.read_argument(SignatureTree._get("a(yv)").types[0])
-        fd_count = next((value.value for code, value in fields if code == _UNIX_FDS), 0)
-    return Message(
-        kind=Kind(raw.message_type.value),
-        path=raw.path or "",
-        interface=raw.interface or "",
-        member=raw.member or "",
-        destination=raw.destination or "",
-        sender=raw.sender or "",
-        error_name=raw.error_name or "",
-        signature=raw.signature,
-        body=tuple(_plain(value) for value in raw.body),
-        serial=raw.serial,
-        reply_serial=raw.reply_serial or 0,
-        no_reply=bool(raw.flags & MessageFlag.NO_REPLY_EXPECTED),
-        interactive=bool(raw.flags & MessageFlag.ALLOW_INTERACTIVE_AUTHORIZATION),
-        fd_count=fd_count,
-        size=len(data),
-    )
+    start = header_size(data)
+    if start == len(data):
+        return message
+    reader = _Bounded(data[start:], data[0], elements)
+    body = [reader.read_argument(kind) for kind in SignatureTree._get(message.signature).types]
+    return replace(message, body=tuple(_plain(value) for value in body))
 
 
 def _plain(value: Any) -> Any:

@@ -3,6 +3,10 @@
 Contract: nothing here blocks the loop, no task is left behind, ``close`` frees the socket at once, and a connection
 that dropped fails everything that waits on it with ``BusConnectionLost`` and never comes back: ``Bus`` makes a new one.
 Descriptors that nobody asked for are closed as they come in, so no peer can fill our table.
+
+Any user of the bus may send us anything, up to its limit of 32 MB. The header of a message decides whether its body is
+wanted: as the reply to a call of ours, or because ``admit`` says so. All other bodies are dropped as they arrive, and
+cost neither memory nor time. After ``SLICE`` seconds of messages the loop gets its turn.
 """
 
 from __future__ import annotations
@@ -18,14 +22,16 @@ from itertools import count
 
 from nodeagent.errors import AgentError
 from nodeagent.host.bus_address import socket_paths
-from nodeagent.host.bus_codec import HEADER_SIZE, Kind, Message, decode, encode, frame_size
-from nodeagent.host.bus_errors import BusRefused, BusUnreachable, connection_lost
+from nodeagent.host.bus_codec import MAX_ELEMENTS, decode, encode
+from nodeagent.host.bus_errors import BusRefused, BusTerminal, BusUnreachable, connection_lost
+from nodeagent.host.bus_header import HEADER_SIZE, Kind, Message, frame_size, header_size, read_header
 from nodeagent.host.bus_match import BUS_NAME
 
 __all__ = ["Connection"]
 
 MAX_MESSAGE = 64 << 20  # bytes; the system bus itself lets 32 MiB through
 MAX_UNSENT = 128 << 20  # bytes that we hold for a bus that stopped reading
+SLICE = 0.01  # seconds of messages in one turn of the loop
 _CHUNK = 1 << 16
 _MAX_FDS = 253  # the kernel's SCM_MAX_FD
 _MAX_AUTH_LINE = 4096
@@ -33,18 +39,24 @@ _BACKLOG_PAUSE = 0.02  # seconds
 
 
 class Connection:
-    """Made by ``open``. ``on_message`` gets calls and signals; it is called from the loop and must not raise."""
+    """Made by ``open``. ``on_message`` gets the calls and signals that ``admit`` let in, which returns the number of
+    elements of the body that are decoded, or 0 for a message that is not wanted; ``on_odd`` gets the header of one that
+    could not be decoded. They are called from the loop and must not raise."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.unique_name = ""
         self.lost: AgentError | None = None
+        self.admit: Callable[[Message], int] = lambda _header: 0
         self.on_message: Callable[[Message], None] = lambda _message: None
+        self.on_odd: Callable[[Message], None] = lambda _header: None
         self.on_lost: Callable[[AgentError], None] = lambda _error: None
         self._socket = sock
         self._loop = asyncio.get_running_loop()
         self._serials = count(1)
-        self._waiting: dict[int, asyncio.Future[Message]] = {}
+        self._waiting: dict[int, tuple[asyncio.Future[Message], str]] = {}
         self._incoming = bytearray()
+        self._skip = 0  # bytes of a body that nobody wants
+        self._wanted = 0  # elements of the message that has begun, 0 before its header was read
         self._fds: deque[int] = deque()
         self._unsent: deque[memoryview] = deque()
         self._unsent_size = 0
@@ -74,7 +86,7 @@ class Connection:
         """The reply, an error reply included. Whoever passes this on has to close ``fds``."""
         serial = next(self._serials)
         future: asyncio.Future[Message] = self._loop.create_future()
-        self._waiting[serial] = future
+        self._waiting[serial] = future, message.destination
         try:
             self._write(encode(message, serial))
             return await future
@@ -101,7 +113,7 @@ class Connection:
         self._fds.clear()
         self._unsent.clear()
         self._unsent_size = 0
-        for future in self._waiting.values():
+        for future, _destination in self._waiting.values():
             if not future.done():
                 future.set_exception(connection_lost(why))
         self.on_lost(self.lost)
@@ -151,42 +163,107 @@ class Connection:
         self._take_messages()
 
     def _take_messages(self) -> None:
-        while self.lost is None and len(self._incoming) >= HEADER_SIZE:
-            try:
-                size = frame_size(self._incoming)
-            except ValueError as error:
-                self.close(str(error))
+        """What has arrived, but not for longer than a slice: then the rest of the loop has its turn, and the other side
+        waits with more."""
+        until = self._loop.time() + SLICE
+        while self.lost is None and self._take_one():
+            if self._loop.time() > until:
+                self._loop.remove_reader(self._socket)
+                self._loop.call_soon(self._take_more)
                 return
-            if size > MAX_MESSAGE:
-                self.close(f"a message of {size} bytes")
-                return
-            if len(self._incoming) < size:
-                return
-            data = bytes(self._incoming[:size])
-            del self._incoming[:size]
-            try:
-                message = decode(data, with_fds=bool(self._fds))
-            except Exception:  # noqa: BLE001
-                # The frame is sound, so the stream is; a stranger's odd message must not cost us the connection,
-                # unless we can no longer tell whose the descriptors are.
-                if self._fds:
-                    self.close("a message that makes no sense, with descriptors")
-                continue
-            self._dispatch(replace(message, fds=self._take_fds(message.fd_count)))
+        if self._fds and not self._incoming:
+            self.close("descriptors that belong to no message")
+
+    def _take_more(self) -> None:
+        if self.lost is None:
+            self._loop.add_reader(self._socket, self._readable)
+            self._take_messages()
+
+    def _take_one(self) -> bool:
+        """False if nothing can be done before more arrives."""
+        if self._skip:
+            dropped = min(self._skip, len(self._incoming))
+            del self._incoming[:dropped]
+            self._skip -= dropped
+        if self._skip or len(self._incoming) < HEADER_SIZE:
+            return False
+        try:
+            size = frame_size(self._incoming)
+        except ValueError as error:
+            self.close(str(error))
+            return False
+        if size > MAX_MESSAGE:
+            self.close(f"a message of {size} bytes")
+            return False
+        if not self._wanted:
+            start = header_size(self._incoming)
+            if len(self._incoming) < start:
+                return False
+            self._wanted = self._look()
+            if not self._wanted:
+                del self._incoming[:start]
+                self._skip = size - start
+                return True
+        if len(self._incoming) < size:
+            return False
+        with memoryview(self._incoming) as view:
+            data = bytes(view[:size])
+        del self._incoming[:size]
+        elements, self._wanted = self._wanted, 0
+        self._take_message(data, elements)
+        return True
+
+    def _look(self) -> int:
+        """How many elements of the message that begins here are wanted. Its descriptors are in already: they come with
+        its first byte."""
+        try:
+            header = read_header(self._incoming)
+        except ValueError:
+            # The frame is sound, so the stream is; a stranger's odd message must not cost us the connection, unless we
+            # can no longer tell whose the descriptors are.
+            if self._fds:
+                self.close("a message that makes no sense, with descriptors")
+            return 0
+        if header.kind in (Kind.RETURN, Kind.ERROR):
+            wanted = MAX_ELEMENTS if self._awaited(header) is not None else 0  # 0: also for one that came too late
+        else:
+            wanted = self.admit(header) if header.kind is not Kind.OTHER else 0
+        if not wanted:
+            _close_all(self._take_fds(header.fd_count))
+        return wanted
+
+    def _awaited(self, reply: Message) -> asyncio.Future[Message] | None:
+        """A call of ours that waits for it. The bus itself answers for those that do not; who owns a well-known name,
+        the bus knows, and lets no one else answer."""
+        future, asked = self._waiting.get(reply.reply_serial, (None, ""))
+        if future is None or future.done():
+            return None
+        by_name = asked.startswith(":") or asked == BUS_NAME
+        return future if not by_name or reply.sender in (asked, BUS_NAME) else None
+
+    def _take_message(self, data: bytes, elements: int) -> None:
+        header = read_header(data)
+        fds = self._take_fds(header.fd_count)
+        try:
+            message = replace(decode(data, elements), fds=fds)
+        except Exception as error:  # noqa: BLE001 - of dbus-next, for what the bus should not have let through
+            _close_all(fds)
+            if header.kind not in (Kind.RETURN, Kind.ERROR):
+                self.on_odd(header)
+            elif (future := self._awaited(header)) is not None:
+                text = f"the reply cannot be decoded: {error}"
+                future.set_exception(BusTerminal(text, reason="UnexpectedReply"))
+            return
+        if header.kind not in (Kind.RETURN, Kind.ERROR):
+            _close_all(fds)
+            self.on_message(message)
+        elif (future := self._awaited(header)) is not None:
+            future.set_result(message)
+        else:
+            _close_all(fds)  # canceled while it arrived
 
     def _take_fds(self, wanted: int) -> tuple[int, ...]:
         return tuple(self._fds.popleft() for _ in range(min(wanted, len(self._fds))))
-
-    def _dispatch(self, message: Message) -> None:
-        if message.kind in (Kind.RETURN, Kind.ERROR):
-            future = self._waiting.get(message.reply_serial)
-            if future is not None and not future.done():
-                future.set_result(message)
-                return
-            _close_all(message.fds)  # a reply that came too late
-            return
-        _close_all(message.fds)
-        self.on_message(message)
 
     # -- writing --------------------------------------------------------------------------------------------------
 

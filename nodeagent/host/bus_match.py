@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
-from nodeagent.host.bus_codec import Message
+from nodeagent.host.bus_header import Message
 
 __all__ = ["BUS_NAME", "Match"]
 
@@ -37,11 +37,16 @@ class Match:
         """The well-known name whose owner has to be known, "" if none."""
         return "" if self.sender.startswith(":") or self.sender == BUS_NAME else self.sender
 
-    def accepts(self, signal: Message, owners: Mapping[str, str]) -> bool:
+    def accepts_header(self, signal: Message, owners: Mapping[str, str]) -> bool:
+        """Before the body was decoded."""
         return (
             self.interface == signal.interface
             and self.member in ("", signal.member)
             and self.path in ("", signal.path)
             and (self.sender in ("", signal.sender) or owners.get(self.sender, "") == signal.sender != "")
-            and (not self.arg0 or (len(signal.body) > 0 and signal.body[0] == self.arg0))
+        )
+
+    def accepts(self, signal: Message, owners: Mapping[str, str]) -> bool:
+        return self.accepts_header(signal, owners) and (
+            not self.arg0 or (len(signal.body) > 0 and signal.body[0] == self.arg0)
         )

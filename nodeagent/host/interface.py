@@ -11,6 +11,9 @@ from nodeagent.host.bus_codec import Message, complete_types
 
 __all__ = ["INTROSPECTABLE", "PEER", "PROPERTIES", "Interface", "Method", "Property", "document"]
 
+MAX_CALL = 64 << 10
+"""Bytes of a call, where its method does not say otherwise."""
+
 PEER = "org.freedesktop.DBus.Peer"
 INTROSPECTABLE = "org.freedesktop.DBus.Introspectable"
 PROPERTIES = "org.freedesktop.DBus.Properties"
@@ -24,6 +27,8 @@ class Method:
     takes: str = ""
     gives: str = ""
     arguments: Sequence[str] = ()  # names of what it takes and gives, in that order
+    largest: int = MAX_CALL  # bytes of a call by others than root
+    largest_for_root: int = MAX_CALL
 
 
 @dataclass(frozen=True, slots=True)

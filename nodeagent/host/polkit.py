@@ -34,8 +34,9 @@ _cancellations = count(1)
 async def authorize(bus: Bus, message: Message, action: str) -> None:
     """Raises ``Refused`` with reason ``NotAuthorized``. A person is asked for a password only if the caller allows it
     in its message."""
-    if await _uid(bus, message.sender) == 0:
+    if await _uid(bus, message) == 0:
         return
+    connection = bus.connections
     cancellation = f"nodeagent-{next(_cancellations)}"
     subject = ["system-bus-name", a_sv({"name": ("s", message.sender)})]
     body: Sequence[Any] = (subject, action, {}, _MAY_ASK if message.interactive else 0, cancellation)
@@ -56,6 +57,8 @@ async def authorize(bus: Bus, message: Message, action: str) -> None:
     except asyncio.CancelledError:
         await _cancel(bus, cancellation)
         raise
+    if bus.connections != connection:
+        raise Refused("the caller is gone", reason="NotAuthorized")  # its name may be somebody else's by now
     if not allowed:
         hint = "run it as root, or where a password can be asked for" if challenge else ""
         raise Refused(f"polkit does not allow {action}", reason="NotAuthorized", hint=hint)
@@ -67,17 +70,18 @@ async def _cancel(bus: Bus, cancellation: str) -> None:
         await bus.call(_NAME, _PATH, _AUTHORITY, "CancelCheckAuthorization", "s", (cancellation,), timeout=1.0)
 
 
-async def _uid(bus: Bus, sender: str) -> int:
+async def _uid(bus: Bus, message: Message) -> int:
+    if message.uid is not None:
+        return message.uid
     try:
-        (uid,) = await bus.call_bus("GetConnectionUnixUser", "s", (sender,))
+        return await bus.uid_of(message.sender)
     except BusFault as error:
         raise Refused("the caller is gone", reason="NotAuthorized") from error
-    return int(uid)
 
 
 async def caller_name(bus: Bus, message: Message) -> str:
     """For the lease: who is it? The user id where it has no name here."""
-    uid = await _uid(bus, message.sender)
+    uid = await _uid(bus, message)
     try:
         return (await asyncio.to_thread(pwd.getpwuid, uid)).pw_name
     except KeyError:

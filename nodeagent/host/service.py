@@ -4,6 +4,8 @@ Contract
 - Each call of a method runs as a task of its own, so a slow one (polkit asking for a password) never holds up another;
   all are canceled when the service closes. Properties and introspection are answered at once: nobody who keeps methods
   busy can keep others from the status.
+- The header of a call decides whether its body is decoded: a method of ours, with exactly its signature, of a size that
+  the method needs from that user, and within the limits of calls under way (``call_limits``).
 - An ``AgentError`` of a method becomes a D-Bus error with its reason. Anything else is a bug: the journal gets the
   traceback, the caller learns no more than that.
 - The name is asked for again whenever the connection came back. Another owner at the start is ``Terminal``.
@@ -14,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
@@ -23,18 +26,16 @@ from nodeagent.host.bus import Bus
 from nodeagent.host.bus_codec import Message, a_sv, variant
 from nodeagent.host.bus_errors import to_bus
 from nodeagent.host.bus_match import BUS_NAME, Match
+from nodeagent.host.call_limits import CallLimits, Slot, TooManyCalls
 from nodeagent.host.interface import INTROSPECTABLE, PEER, PROPERTIES, Interface, Method, Property, document
 
 __all__ = ["Exporter", "Interface", "Method", "Property"]
 
-MAX_CALLS = 64
-"""Calls under way at once; more are refused, so that nobody fills the memory of a root process with questions."""
+MAX_ELEMENTS = 200
+"""Of the arguments of one call: all that options need."""
 
-MAX_CALLS_EACH = 8
-"""The same for one caller."""
-
-MAX_CALL = 32 << 20
-"""Bytes of one call. The system bus has the same limit, but an admin may have raised that."""
+MAX_PROPERTY_CALL = 4 << 10
+"""Bytes; such a call has two names."""
 
 _DO_NOT_QUEUE = 4  # RequestName flag
 _PRIMARY_OWNER, _ALREADY_OWNER = 1, 4  # RequestName replies
@@ -59,11 +60,13 @@ class Exporter:
         self._name = name
         self._path = path
         self._interfaces = {interface.name: interface for interface in interfaces}
-        self._calls: dict[asyncio.Task[None], str] = {}
+        self._limits = CallLimits()
+        self._calls: dict[asyncio.Task[None], Slot] = {}
+        self._documents: dict[str, str] = {}
         self._keeper: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
-        self._bus.serve(self._on_call)
+        self._bus.serve(self._admit, self._on_call)
         owned: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._keeper = asyncio.create_task(self._keep_name(owned), name=f"own {self._name}")
         try:
@@ -85,7 +88,7 @@ class Exporter:
         self._bus.emit(self._path, PROPERTIES, "PropertiesChanged", "sa{sv}as", body)
 
     async def _close(self) -> None:
-        self._bus.serve(None)
+        self._bus.serve(None, None)
         tasks = [task for task in (self._keeper, *self._calls) if task is not None]
         for task in tasks:
             task.cancel()
@@ -119,6 +122,36 @@ class Exporter:
 
     # -- calls ----------------------------------------------------------------------------------------------------
 
+    def _admit(self, call: Message) -> int:
+        """For the header of a call. Answers what is refused."""
+        try:
+            self._check(call)
+        except _Fault as fault:
+            self._refuse(call, fault)
+            return 0
+        return MAX_ELEMENTS
+
+    def _check(self, call: Message) -> None:
+        member = (call.interface, call.member, call.signature)
+        if member in ((PEER, "Ping", ""), (INTROSPECTABLE, "Introspect", "")):
+            return
+        if call.path != self._path:
+            raise _Fault("UnknownObject", f"no object at {call.path}")
+        if call.interface == PROPERTIES:
+            if member == (PROPERTIES, "Set", "ssv"):
+                raise _Fault("PropertyReadOnly", "all properties can only be read")
+            if member not in ((PROPERTIES, "Get", "ss"), (PROPERTIES, "GetAll", "s")):
+                raise _Fault("UnknownMethod", f"no method {call.member} ({call.signature}) in {PROPERTIES}")
+            if call.size > MAX_PROPERTY_CALL:
+                raise _Fault("LimitsExceeded", f"a call of {call.size} bytes, more than {MAX_PROPERTY_CALL}")
+            return
+        method = self._interface(call.interface).methods.get(call.member)
+        if method is None:
+            raise _Fault("UnknownMethod", f"no method {call.member} in {call.interface}")
+        if call.signature != method.takes:
+            raise _Fault("InvalidArgs", f"{call.member} takes ({method.takes}), not ({call.signature})")
+        _check_size(method, call.size, self._bus.known_uid(call.sender))
+
     def _on_call(self, call: Message) -> None:
         try:
             if (answer := self._standard(call)) is None:
@@ -126,31 +159,34 @@ class Exporter:
             else:
                 self._bus.reply(call, *answer)
         except _Fault as fault:
-            self._bus.reply(call, "s", (str(fault),), error_name=fault.name)
+            self._refuse(call, fault)
         except Exception:  # noqa: BLE001 - a property's getter, or a value that does not fit its signature
             self._failed(call)
 
     def _standard(self, call: Message) -> tuple[str, Sequence[Any]] | None:
         """The answer to what every object can do; None for a method of ours."""
-        if (call.interface, call.member, call.signature) == (PEER, "Ping", ""):
-            return "", ()
-        if (call.interface, call.member, call.signature) == (INTROSPECTABLE, "Introspect", ""):
-            return "s", (document(call.path, self._path, tuple(self._interfaces.values())),)
-        if call.path != self._path:
-            raise _Fault("UnknownObject", f"no object at {call.path}")
-        if call.interface != PROPERTIES:
-            return None
-        if (call.member, call.signature) == ("Get", "ss"):
-            prop = self._interface(call.body[0]).properties.get(call.body[1])
-            if prop is None:
-                raise _Fault("UnknownProperty", f"{call.body[0]} has no property {call.body[1]}")
-            return "v", (variant(prop.signature, prop.get()),)
-        if (call.member, call.signature) == ("GetAll", "s"):
-            properties = self._interface(call.body[0]).properties
-            return "a{sv}", (a_sv({name: (prop.signature, prop.get()) for name, prop in properties.items()}),)
-        if (call.member, call.signature) == ("Set", "ssv"):
-            raise _Fault("PropertyReadOnly", f"{call.body[1]} can only be read")
-        raise _Fault("UnknownMethod", f"no method {call.member} ({call.signature}) in {PROPERTIES}")
+        match call.interface, call.member:
+            case (interface, "Ping") if interface == PEER:
+                return "", ()
+            case (interface, "Introspect") if interface == INTROSPECTABLE:
+                return "s", (self._document(call.path),)
+            case (interface, "Get") if interface == PROPERTIES:
+                prop = self._interface(call.body[0]).properties.get(call.body[1])
+                if prop is None:
+                    raise _Fault("UnknownProperty", f"{call.body[0]} has no property {call.body[1]}")
+                return "v", (variant(prop.signature, prop.get()),)
+            case (interface, "GetAll") if interface == PROPERTIES:
+                properties = self._interface(call.body[0]).properties
+                return "a{sv}", (a_sv({name: (prop.signature, prop.get()) for name, prop in properties.items()}),)
+        return None
+
+    def _document(self, path: str) -> str:
+        """Kept for the object and the nodes above it: making one takes a millisecond, and anybody may ask."""
+        if not f"{self._path}/".startswith(path.rstrip("/") + "/"):
+            path = "/-"  # a node with nothing in it, as all others are
+        if path not in self._documents:
+            self._documents[path] = document(path, self._path, tuple(self._interfaces.values()))
+        return self._documents[path]
 
     def _interface(self, name: str) -> Interface:
         if name not in self._interfaces:
@@ -158,29 +194,43 @@ class Exporter:
         return self._interfaces[name]
 
     def _start(self, call: Message) -> None:
-        method = self._interface(call.interface).methods.get(call.member)
-        if method is None:
-            raise _Fault("UnknownMethod", f"no method {call.member} in {call.interface}")
-        if call.signature != method.takes:
-            raise _Fault("InvalidArgs", f"{call.member} takes ({method.takes}), not ({call.signature})")
-        if call.size > MAX_CALL:
-            raise _Fault("LimitsExceeded", f"a call of {call.size} bytes, more than {MAX_CALL}")
-        if len(self._calls) >= MAX_CALLS or list(self._calls.values()).count(call.sender) >= MAX_CALLS_EACH:
-            raise _Fault("LimitsExceeded", "too many calls at once")
-        task = asyncio.create_task(self._run(method, call), name=f"{call.member} for {call.sender}")
-        self._calls[task] = call.sender
-        task.add_done_callback(self._calls.pop)
-
-    async def _run(self, method: Method, call: Message) -> None:
+        method = self._interface(call.interface).methods[call.member]
         try:
-            self._bus.reply(call, method.gives, await method.run(call))
+            slot = self._limits.take(call.sender, call.size, self._bus.known_uid(call.sender))
+        except TooManyCalls as error:
+            raise _Fault("LimitsExceeded", str(error)) from None
+        task = asyncio.create_task(self._run(method, call, slot), name=f"{call.member} for {call.sender}")
+        self._calls[task] = slot
+        task.add_done_callback(lambda task: self._limits.leave(self._calls.pop(task)))
+
+    async def _run(self, method: Method, call: Message, slot: Slot) -> None:
+        try:
+            if slot.uid is None:
+                self._limits.identify(slot, await self._bus.uid_of(call.sender))
+                _check_size(method, call.size, slot.uid)
+            self._bus.reply(call, method.gives, await method.run(replace(call, uid=slot.uid)))
+        except TooManyCalls as error:
+            self._refuse(call, _Fault("LimitsExceeded", str(error)))
+        except _Fault as fault:
+            self._refuse(call, fault)
         except AgentError as error:
             name, body = to_bus(error)
             self._bus.reply(call, "ss", body, error_name=name)
         except Exception:  # noqa: BLE001 - the last stop before the caller would wait for ever
             self._failed(call)
 
+    def _refuse(self, call: Message, fault: _Fault) -> None:
+        self._bus.reply(call, "s", (str(fault),), error_name=fault.name)
+
     def _failed(self, call: Message) -> None:
         log.get(__name__).exception(f"{call.interface}.{call.member} failed")
         name, body = to_bus(AgentError(f"{call.member} failed inside the daemon", hint="the journal has the details"))
         self._bus.reply(call, "ss", body, error_name=name)
+
+
+def _check_size(method: Method, size: int, uid: int | None) -> None:
+    """A caller who is not known yet may be root."""
+    largest = method.largest_for_root if uid in (None, 0) else method.largest
+    if size > largest:
+        who = "root" if uid in (None, 0) else "others than root"
+        raise _Fault("LimitsExceeded", f"a call of {size} bytes, more than {largest}, the limit of {who}")

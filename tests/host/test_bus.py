@@ -470,6 +470,7 @@ async def test_odd_messages_cost_only_themselves() -> None:
     connection = Connection(ours)
     connection._loop.add_reader(ours, connection._readable)
     got: list[Message] = []
+    connection.admit = lambda _header: 10
     connection.on_message = got.append
     good = encode(Message(Kind.SIGNAL, "/", FACE, "Good"), 1)
     odd = bytearray(good)

@@ -42,7 +42,8 @@ async def authority(private_bus: PrivateBus) -> AsyncIterator[FakePeer]:
 
 @pytest.fixture
 def not_root(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def uid(_bus: Bus, _sender: str) -> int:
+    async def uid(bus: Bus, _message: Message) -> int:
+        await bus.call_bus("GetId")  # the real one has a connection afterwards
         return 1000
 
     monkeypatch.setattr(polkit, "_uid", uid)
@@ -74,6 +75,24 @@ async def test_yes(bus: Bus, caller: str, authority: FakePeer) -> None:
     assert (kind, details["name"].value, first[1], first[2], first[3]) == ("system-bus-name", caller, ACTION, {}, 0)
     assert second[3] == 1
     assert first[4] != second[4]
+
+
+async def test_a_decision_about_a_name_of_another_connection(
+    bus: Bus, monkeypatch: pytest.MonkeyPatch, caller: str, authority: FakePeer
+) -> None:
+    """After a restart of the bus the name of the caller may belong to a process of root."""
+
+    async def uid(bus: Bus, _message: Message) -> int:
+        await bus.call_bus("GetId")
+        assert bus._connection is not None
+        bus._connection.close("the bus was restarted")
+        return 1000
+
+    monkeypatch.setattr(polkit, "_uid", uid)
+    authority.on("CheckAuthorization", says(True))
+    with pytest.raises(Refused, match="gone"):
+        await authorize(bus, call_from(caller), ACTION)
+    assert authority.members() == ["CheckAuthorization"]
 
 
 @pytest.mark.usefixtures("not_root")

@@ -11,12 +11,12 @@ import pytest
 from dbus_next import InvalidSignatureError, Variant
 from dbus_next.introspection import Node
 
-import nodeagent.host.service as module
 from nodeagent.errors import AgentError, InvalidInput, Problem, Refused, Retryable, Terminal, Unreachable
+from nodeagent.host import call_limits
 from nodeagent.host.bus import Bus, Match
-from nodeagent.host.bus_codec import Message
-from nodeagent.host.interface import PROPERTIES
-from nodeagent.host.service import Exporter, Interface, Method, Property
+from nodeagent.host.bus_codec import Message, a_sv
+from nodeagent.host.interface import MAX_CALL, PROPERTIES
+from nodeagent.host.service import MAX_PROPERTY_CALL, Exporter, Interface, Method, Property
 from tests.host.conftest import PrivateBus
 from tests.host.fakes import FakePeer
 
@@ -51,6 +51,9 @@ class Daemon:
             case _:
                 raise ZeroDivisionError("secret inside")
 
+    async def options(self, _message: Message) -> Sequence[Any]:
+        return ()
+
     async def hang(self, _message: Message) -> Sequence[Any]:
         try:
             await self.release.wait()
@@ -66,6 +69,7 @@ class Daemon:
                 {
                     "Add": Method(self.add, "uu", "ua{sv}", ("first", "second", "sum", "details")),
                     "Fail": Method(self.fail, "s", "u"),
+                    "Options": Method(self.options, "a{sv}"),
                     "Hang": Method(self.hang),
                 },
                 {"Phase": Property("s", lambda: self.phase), "Broken": Property("u", lambda: 1 // 0)},
@@ -164,13 +168,13 @@ async def test_a_slow_call_holds_up_nobody(client: Bus, daemon: Daemon) -> None:
     assert await slow == []
 
 
-async def test_nobody_takes_all_the_calls(
+async def test_one_connection_does_not_take_all_the_calls(
     client: Bus, private_bus: PrivateBus, daemon: Daemon, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "MAX_CALLS", 10)
+    monkeypatch.setattr(call_limits, "MAX_CALLS", 10)
     hanging = [asyncio.create_task(ask(client, "Hang")) for _ in range(9)]
     async with Bus(private_bus.address) as other:
-        with pytest.raises(Retryable, match="too many calls"):
+        with pytest.raises(Retryable, match="over one connection"):
             await hanging[8]
         more = [asyncio.create_task(ask(other, "Hang")) for _ in range(2)]
         await asyncio.sleep(0.05)
@@ -182,10 +186,19 @@ async def test_nobody_takes_all_the_calls(
         await asyncio.gather(*hanging[:8], *more)
 
 
-async def test_a_call_that_is_too_large(client: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_CALL", 1000)
-    with pytest.raises(Retryable, match="more than 1000"):
-        await ask(client, "Fail", "s", ("x" * 1000,))
+async def test_a_call_that_is_too_large(client: Bus) -> None:
+    size = f"more than {MAX_CALL}"
+    with pytest.raises(Retryable, match=size):
+        await ask(client, "Fail", "s", ("x" * MAX_CALL,))
+    with pytest.raises(Retryable, match=f"more than {MAX_PROPERTY_CALL}"):
+        await client.get(NAME, PATH, FACE, "x" * MAX_PROPERTY_CALL)
+
+
+async def test_arguments_that_cannot_be_decoded(client: Bus) -> None:
+    with pytest.raises(Terminal) as caught:
+        await ask(client, "Options", "a{sv}", (a_sv({"x": ("au", [0] * 1000)}),))
+    assert caught.value.reason == "InvalidArgs"
+    assert await ask(client, "Options", "a{sv}", (a_sv({"x": ("au", [0] * 100)}),)) == []
 
 
 async def test_calls_under_way_end_with_the_service(bus: Bus, private_bus: PrivateBus, daemon: Daemon) -> None:
