@@ -101,8 +101,9 @@ async def write(ports: Ports, update: Update) -> None:
     """All write steps, in order. Raises the adapter's error; the caller takes back what was written."""
     snapshots = await _remember(ports, update)
     if not update.record.merged:  # after that another OS is booted, which ships something else
+        fresh = frozenset(update.record.fresh)
         originals = []
-        for snapshot in [s for s in snapshots if s.key in update.record.fresh]:
+        for snapshot in [s for s in snapshots if s.key in fresh]:
             if not await _shipped(ports, snapshot):
                 originals.append(snapshot)
             update.progressed()
@@ -110,6 +111,7 @@ async def write(ports: Ports, update: Update) -> None:
     tree = expand(update.new)
     paths = [step.path for step in update.writes if isinstance(step, WritePath)]
     await ports.store.add_made_dirs(await ports.files.missing_dirs(paths))
+    made = await ports.store.made_dirs()
     update.index = 0
     async with ports.power.inhibit(f"applying {update.record.to_name}"):
         for step in update.writes:
@@ -121,7 +123,7 @@ async def write(ports: Ports, update: Update) -> None:
                 case WritePath(path):
                     await ports.files.install(path, tree[path])
                 case RemovePath(path):
-                    await _put(ports, await _original(ports, path))
+                    await _put(ports, await _original(ports, path), made)
                 case SetPassword(user):
                     await ports.users.set_password_hash(user, update.new.users[user].password_hash or "!")
                 case LockUser(user):
@@ -135,20 +137,20 @@ async def write(ports: Ports, update: Update) -> None:
                 case RestoreUnit(unit):
                     # Without an original no config of ours ever decided about it.
                     if (before := await ports.store.original(f"unit:{unit}")) is not None:
-                        await _put(ports, before)
+                        await _put(ports, before, made)
                 case _:
                     assert_never(step)
             update.progressed()
             narrate(ports, update, EventKind.STEP_DONE, step=step, seconds=ports.clock.monotonic() - started)
 
 
-async def _put(ports: Ports, snapshot: Snapshot) -> None:
-    """Makes the host what the snapshot says."""
+async def _put(ports: Ports, snapshot: Snapshot, made_dirs: Sequence[str]) -> None:
+    """Make the host what the snapshot says. Directories of ``made_dirs`` go with the last file in them."""
     kind, _, name = snapshot.key.partition(":")
     match kind:
         case "path":
             if snapshot.node is None:
-                await ports.files.remove(name, await ports.store.made_dirs())
+                await ports.files.remove(name, made_dirs)
             elif await ports.files.differs(name, snapshot.node):
                 await ports.files.install(name, snapshot.node)
         case "unit":
@@ -174,21 +176,22 @@ async def restore(ports: Ports, update: Update) -> None:
     # Units last: enabling needs the old unit file with its [Install] section on the disk again. But links that the
     # new file asked for are named by the new file, so they go while it is still there.
     failed: list[AgentError] = []
+    made = await ports.store.made_dirs()
     units = [s for s in snapshots if s.key.startswith("unit:")]
     others = [s for s in reversed(snapshots) if not s.key.startswith("unit:")]
     for unit in units:
         await _attempt(failed, _disable_if_enabled(ports, unit.key.partition(":")[2]))
         update.progressed()
     for snapshot in [*others, *units]:
-        await _attempt(failed, _put_back(ports, snapshot))
+        await _attempt(failed, _put_back(ports, snapshot, made))
         update.progressed()
     if failed:
         raise Terminal("; ".join(str(error) for error in failed), reason="RevertFailed") from failed[0]
 
 
-async def _put_back(ports: Ports, snapshot: Snapshot) -> None:
+async def _put_back(ports: Ports, snapshot: Snapshot, made_dirs: Sequence[str]) -> None:
     try:
-        await _put(ports, snapshot)
+        await _put(ports, snapshot, made_dirs)
     except AgentError as error:
         # A directory where no file was before: we never make one in the place of a file, so it is not ours.
         if error.reason != NOT_A_FILE or snapshot.node is not None:

@@ -26,6 +26,9 @@ API_VERSION: Final = "machineconfiguration.openshift.io/v1"
 KIND: Final = "MachineConfig"
 KERNEL_TYPES: Final = ("default", "realtime", "64k-pages")
 MAX_NAME: Final = 253  # of an object in Kubernetes
+MAX_PATHS: Final = 20_000
+"""Files, units and drop-ins of one config. Each costs two syncs of the disk when it is written: on a slow disk that
+many take half an hour. The largest rendered configs have some hundreds."""
 
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9+._-]*")
 
@@ -70,6 +73,9 @@ def parse_document(document: object, what: str = "the MachineConfig") -> Machine
         unapplied=unapplied.sections(),
     )
     spec.finish()
+    paths = len(config.files) + sum(1 + len(unit.dropins) for unit in config.units.values())
+    if paths > MAX_PATHS:
+        spec.bad("config", f"has {paths} files, units and drop-ins; at most {MAX_PATHS} can be applied")
     problems.check(what)
     return config
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from nodeagent.core import parse as parsing
 from nodeagent.core.dataurl import MAX_FILE_BYTES
 from nodeagent.core.machineconfig import FileEntry, MachineConfig, UnitEntry, UserEntry
 from nodeagent.core.parse import Cache, parse, parse_document
@@ -754,3 +755,22 @@ def test_base64_and_percent_and_gzip_of_the_same_bytes_are_equal() -> None:
     ]
     configs = [parsed(with_files({"path": "/etc/a", "contents": form})) for form in forms]
     assert all(config == configs[0] for config in configs)
+
+
+@pytest.mark.parametrize("section", ["files", "units", "dropins"])
+def test_a_config_of_more_paths_than_can_be_applied_is_rejected(section: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parsing, "MAX_PATHS", 5)
+
+    def of(count: int) -> Doc:
+        match section:
+            case "files":
+                return with_files(*({"path": f"/etc/f{index}"} for index in range(count)))
+            case "units":
+                return with_units(*({"name": f"u{index}.service", "enabled": True} for index in range(count)))
+            case _:
+                names = [{"name": f"{index}.conf", "contents": "[Unit]"} for index in range(count - 1)]
+                return with_units({"name": "u.service", "dropins": names})
+
+    assert parsed(of(5))
+    wanted = Problem("spec.config", "has 6 files, units and drop-ins; at most 5 can be applied")
+    assert problems(of(6)) == (wanted,)
