@@ -6,6 +6,7 @@ reboot is one of the container.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 
 import pytest
@@ -147,6 +148,30 @@ def test_reverted_stays_reverted_until_somebody_asks(make_node: HostMaker) -> No
     agent.apply(host, flaky("fixed", "ok "))
     agent.wait_done(host, "fixed")
     assert host.reboots == 3
+
+
+@pytest.mark.slow
+def test_other_renderings_of_what_failed_cost_no_reboot(make_node: HostMaker) -> None:
+    def rendered(number: int) -> str:
+        config = json.loads(flaky(f"bad-{number}", "fail"))
+        config["metadata"]["annotations"] = {"renderedAt": str(number)}
+        return json.dumps(config)
+
+    def seen() -> bool:
+        return bool(agent.status(host)["desired"] == f"bad-{number}")
+
+    host = started(make_node, {})
+    with host.rebooting():
+        agent.write_desired(host, rendered(1))
+    agent.wait_outcome(host, "bad-1")
+    for number in (2, 3, 4):
+        agent.write_desired(host, rendered(number))
+        host.wait_for(seen, "the agent has read it")
+    now = agent.status(host)
+    assert (now["phase"], now["reason"], now["current"]) == ("Degraded", "ConfigRejected", "good")
+    assert "failed on this host as bad-1" in now["message"]
+    assert agent.outcomes(host) == [("good", "done"), ("bad-1", "reverted")]
+    assert host.reboots == 1
 
 
 @pytest.mark.slow

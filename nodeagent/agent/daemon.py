@@ -27,7 +27,7 @@ from nodeagent.agent.lastgood import Found, choose, keep, read_settings
 from nodeagent.agent.loop import Loop
 from nodeagent.agent.maintenance import Keeper
 from nodeagent.agent.metrics import Metrics
-from nodeagent.agent.preflight import Desired, Preflight
+from nodeagent.agent.preflight import Desired, Preflight, read_source
 from nodeagent.agent.report import Report, ReportedLease
 from nodeagent.agent.reserved import ReservedLease
 from nodeagent.agent.service import serve
@@ -84,8 +84,12 @@ def limits(settings: Settings, windows: Schedule | None = None) -> Limits:
 
 async def parse_desired(text: bytes) -> Desired:
     """Off the loop: ten megabytes take a tenth of a second."""
-    config = await asyncio.to_thread(parse, text)
-    return Desired(ConfigSource(config.name, hashlib.sha256(text).hexdigest(), text), config)
+
+    def read() -> Desired:
+        config = parse(text)
+        return Desired(ConfigSource(config.name, hashlib.sha256(text).hexdigest(), text), config)
+
+    return await asyncio.to_thread(read)
 
 
 async def deployments(settings: Settings, services: Systemd) -> Deployments | None:
@@ -227,7 +231,7 @@ class Daemon:
 
     async def _load(self, digest: str) -> Desired:
         source = await self.store.get_config(digest)
-        return Desired(source, await asyncio.to_thread(parse, source.text))
+        return await asyncio.to_thread(read_source, source)
 
     async def _adopted(self) -> Desired | None:
         """What a machine-config-daemon left, with the originals that it kept."""
@@ -235,7 +239,7 @@ class Daemon:
         if source is None:
             return None
         await self.store.keep_originals(await asyncio.to_thread(adopt.originals))
-        return Desired(source, await asyncio.to_thread(parse, source.text))
+        return await asyncio.to_thread(read_source, source)
 
     async def sweep(self) -> None:
         await tidying.sweep(self.store, self.ports.files, self._load, self.settings.desired_config, self.report)

@@ -14,7 +14,7 @@ from nodeagent.core.events import EventKind
 from nodeagent.core.failure import Answer, after_failure
 from nodeagent.core.history import entry_of
 from nodeagent.core.phase import Phase
-from nodeagent.core.record import Record, at_rest
+from nodeagent.core.record import Record, at_rest, reject
 
 __all__ = ["INTERRUPTED", "SUPERSEDED", "at_end", "degraded", "failed", "give_up"]
 
@@ -37,7 +37,7 @@ async def failed(ports: Ports, limits: Limits, update: Update, message: str, rea
             if reason == "LeaseLost":
                 canceled = not await was_taken(ports, record.update_id)
             if canceled:
-                update.record = replace(record, rejected=record.to_digest, rejected_why=message)
+                update.record = reject(record, message, ports.clock.now())
             return give_up(update, reason, message)
     if reason in LOST:
         return degraded(ports, update, message, reason)
@@ -55,14 +55,8 @@ async def failed(ports: Ports, limits: Limits, update: Update, message: str, rea
             drained = ports.node is None or update.plan.drain
             return Next(Phase.REBOOTING if drained else Phase.DRAINING, reason, message)
         case Answer.REVERT:
-            update.record = replace(
-                record,
-                reverting=True,
-                revert_reason=reason,
-                rejected=record.to_digest,
-                rejected_why=message,
-                done=frozenset(),
-            )
+            failed_now = reject(record, message, ports.clock.now())
+            update.record = replace(failed_now, reverting=True, revert_reason=reason, done=frozenset())
             return Next(Phase.REVERTING, reason, message)
         case Answer.DEGRADE:
             return degraded(ports, update, message, reason)
@@ -87,9 +81,9 @@ def at_end(ports: Ports, update: Update) -> Next:
 def degraded(ports: Ports, update: Update, message: str, reason: str) -> Next:
     """The lease and the slot are kept where something was written: nobody should disrupt a node in this state unseen,
     and what ended so on one node must not go on to the next."""
-    record = update.record
-    update.record = replace(record, rejected=record.to_digest, rejected_why=message)
-    entry = entry_of(record, update.plan, ports.clock.now(), "degraded", reason, message)
+    record, now = update.record, ports.clock.now()
+    update.record = reject(record, message, now)
+    entry = entry_of(record, update.plan, now, "degraded", reason, message)
     return Next(Phase.DEGRADED, reason, message, save=lambda after: ports.store.close_update(after, entry))
 
 

@@ -23,7 +23,7 @@ from nodeagent.core.deployment import OsTarget
 from nodeagent.core.events import EventKind
 from nodeagent.core.history import entry_of, seconds_between
 from nodeagent.core.phase import BY_PROGRESS, DEADLINE, UNTOUCHED, Phase
-from nodeagent.core.record import IllegalTransition, Record, advance, at_rest
+from nodeagent.core.record import IllegalTransition, Record, advance, at_rest, lasting
 from nodeagent.core.resume import MAX_REBOOT_TRIES
 from nodeagent.errors import AgentError, Retryable, Terminal
 
@@ -140,7 +140,7 @@ class Executor:
             until = self.ports.clock.monotonic() + self.limits.drain_timeout
             record = replace(record, cordon=record.cordon or record.update_id, drain_until=until)
         if to.phase is Phase.IDLE:
-            rest = at_rest(record) if record.given_up else Record(avoided=record.avoided)
+            rest = at_rest(record) if record.given_up else Record(**lasting(record))
             record = replace(rest, since=now, boot_id=boot_id, reason=to.reason, message=to.message)
         await (to.save or self.ports.store.save)(record)
         if to.phase is Phase.IDLE and not update.record.given_up:

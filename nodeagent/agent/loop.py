@@ -19,7 +19,8 @@ from nodeagent.core.backoff import delays, jittered
 from nodeagent.core.events import EventKind
 from nodeagent.core.phase import Phase
 from nodeagent.core.plan_json import plan_from_dict
-from nodeagent.core.record import IllegalTransition, Record, advance, at_rest, half_way
+from nodeagent.core.record import IllegalTransition, Record, advance, at_rest, half_way, lasting
+from nodeagent.core.rejections import Rejection, matching
 from nodeagent.core.resume import Decision
 from nodeagent.errors import AgentError, InvalidInput, Refused, Retryable, Unreconcilable
 
@@ -90,7 +91,7 @@ class Loop:
     # After a crash or a reboot.
 
     async def resume(self) -> None:
-        record = await self.ports.store.load()
+        record = await self._with_meanings(await self.ports.store.load())
         decision = resuming.resume(record, self.ports.power.boot_id())
         if decision in (Decision.IDLE, Decision.DEGRADED):
             return
@@ -106,6 +107,18 @@ class Loop:
             case _:
                 pass  # the executor goes on from the phase that is in the record
         await self._run(update)
+
+    async def _with_meanings(self, record: Record) -> Record:
+        """0.1.0 knows the configs that failed, or were rolled back from, by their text only."""
+        known = {one.digest: one.meaning for one in record.rejections} | {record.avoided: record.avoided_meaning}
+        for digest in [digest for digest, found in known.items() if digest and not found]:
+            with contextlib.suppress(AgentError):  # its text is not in the store any more, or not valid
+                known[digest] = (await self._load(digest)).meaning
+        rejections = tuple(replace(one, meaning=known[one.digest]) for one in record.rejections)
+        complete = replace(record, rejections=rejections, avoided_meaning=known[record.avoided])
+        if complete != record:
+            await self.ports.store.save(complete)
+        return complete
 
     async def _enter_after_boot(self, update: Update, phase: Phase) -> None:
         now, boot_id = self.ports.clock.now(), self.ports.power.boot_id()
@@ -168,33 +181,32 @@ class Loop:
             return None
         retry = self._retry_rejected or desired.source.digest == self._wished
         self._retry_rejected, self._wished = False, desired.source.digest if retry else ""
-        if desired.source.digest == record.rejected and not retry:
+        other = "" if desired.source.digest == current else desired.meaning  # what failed was not this text, then
+        if (failed := matching(record.rejections, desired.source.digest, other)) and not retry:
+            _not_again(record, desired, failed)
             return None
         if desired.source.digest == current and not unfinished:
             record = await self._tidy(record)
             if record.phase is Phase.DEGRADED:  # somebody took the refused config back
-                await self._save(
-                    replace(at_rest(record), to_name=self._wanted, rejected="", rejected_why=""), Phase.IDLE
-                )
+                await self._save(replace(at_rest(record), to_name=self._wanted), Phase.IDLE)
             return None
-        avoided = self._avoid or record.avoided
-        if desired.source.digest == avoided:
+        avoided, meaning = await self._avoided(record)
+        if avoided == desired.source.digest or meaning == desired.meaning:
             if not retry:
                 raise Refused(
                     f"{desired.config.name} was rolled back by a person, and comes back by one only",
                     reason="RolledBack",
                 )
-            avoided = ""
+            avoided = meaning = ""
         update = await self._prepare(record, desired, current, dirty=unfinished)
         await self.ports.store.put_config(desired.source)
         if unfinished:  # the slot goes over to the next update, and so does the cordon
             await self.ports.lease.release(record.update_id)
             update.record = replace(update.record, cordon=record.cordon)
         staged = await self._leftover(record, update)
-        if record.rejected != update.record.to_digest:  # until this one has failed, that is the one that did
-            update.record = replace(update.record, rejected=record.rejected, rejected_why=record.rejected_why)
+        update.record = replace(update.record, **lasting(record, desired.source.digest, desired.meaning))
         update.record = advance(
-            replace(update.record, phase=record.phase, avoided=avoided, staged=staged),
+            replace(update.record, phase=record.phase, avoided=avoided, avoided_meaning=meaning, staged=staged),
             Phase.LEASING if update.target is None else Phase.STAGING,
             now=self.ports.clock.now(),
             boot_id=self.ports.power.boot_id(),
@@ -205,6 +217,12 @@ class Loop:
         narrate(self.ports, update, EventKind.UPDATE_STARTED, actions, writes=len(update.writes))
         narrate(self.ports, update, EventKind.PHASE)
         return update
+
+    async def _avoided(self, record: Record) -> tuple[str, str]:
+        """Digest and meaning of the config that does not come back without a request."""
+        if self._avoid:
+            return self._avoid, (await self._load(self._avoid)).meaning
+        return record.avoided, record.avoided_meaning
 
     async def _leftover(self, record: Record, update: Update) -> str:
         """Id of what an abandoned update of ours left staged, if this one may build on it."""
@@ -276,3 +294,13 @@ class Loop:
         record = replace(record, phase=phase, since=now, boot_id=boot_id)
         await self.ports.store.save(record)
         narrate(self.ports, None, EventKind.PHASE, record=record)
+
+
+def _not_again(record: Record, desired: Desired, failed: Rejection) -> None:
+    """Raises ``Refused``, unless the status shows already why this config is not applied."""
+    name = desired.config.name
+    if record.phase is Phase.DEGRADED and record.rejected == desired.source.digest and record.to_name == name:
+        return
+    since = f" at {failed.since}" if failed.since else ""
+    other = f" as {failed.name}" if failed.name not in ("", name) else ""
+    raise Refused(f"{name} failed on this host{other}{since}: {failed.why}", reason="ConfigRejected")

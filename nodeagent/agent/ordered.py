@@ -5,10 +5,9 @@ from __future__ import annotations
 
 import asyncio
 
-from nodeagent.agent.preflight import Desired
+from nodeagent.agent.preflight import Desired, read_source
 from nodeagent.agent.report import Report
 from nodeagent.core.events import Event, EventKind
-from nodeagent.core.parse import parse
 from nodeagent.core.status import Status
 from nodeagent.errors import AgentError
 from nodeagent.kube.handshake import Handshake
@@ -23,7 +22,7 @@ class Ordered:
     async def desired(self) -> Desired | None:
         """Raises what ``Handshake.desired`` and ``parse`` raise."""
         source = await self._handshake.desired()
-        return Desired(source, await asyncio.to_thread(parse, source.text)) if source is not None else None
+        return await asyncio.to_thread(read_source, source) if source is not None else None
 
     def sink(self, _event: Event, status: Status) -> None:
         self._handshake.tell(status)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from nodeagent.agent.acting import missing_units
 from nodeagent.agent.context import Limits, Ports, Update
@@ -14,6 +14,8 @@ from nodeagent.agent.writing import managed_keys
 from nodeagent.core.change import Plan
 from nodeagent.core.deployment import OS_DOMAINS, OsTarget, target_between, target_to_dict, unmet
 from nodeagent.core.machineconfig import ConfigSource, MachineConfig
+from nodeagent.core.meaning import meaning
+from nodeagent.core.parse import parse
 from nodeagent.core.plan import make_plan
 from nodeagent.core.plan_json import plan_to_dict
 from nodeagent.core.policy import Policy
@@ -26,17 +28,27 @@ from nodeagent.core.tree import expand
 from nodeagent.domains import validate
 from nodeagent.errors import InvalidInput, Problem, Refused, Unreconcilable
 
-__all__ = ["Desired", "Preflight"]
+__all__ = ["Desired", "Preflight", "read_source"]
 
 NO_CONFIG = MachineConfig("")
 
 
 @dataclass(frozen=True, slots=True)
 class Desired:
-    """A desired config as read: its text, and what it was parsed into."""
+    """A desired config as read: its text, what it was parsed into, and what that means for a host. Made in the thread
+    that parses, because of the digest."""
 
     source: ConfigSource
     config: MachineConfig
+    meaning: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "meaning", meaning(self.config))
+
+
+def read_source(source: ConfigSource) -> Desired:
+    """Raises ``InvalidInput``. Not for the event loop."""
+    return Desired(source, parse(source.text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +146,7 @@ class Preflight:
             started=self.ports.clock.now(),
             from_digest=known[0].source.digest if known else "",
             to_digest=desired.source.digest,
+            to_meaning=desired.meaning,
             from_name=plan.from_name,
             to_name=plan.to_name,
             plan=plan_to_dict(plan),

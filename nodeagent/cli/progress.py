@@ -36,6 +36,7 @@ REFUSALS = {
     "Drifted": 4,
     "RebootNotAllowed": 4,
     "RolledBack": 4,
+    "ConfigRejected": 4,
     "OtherDriver": 4,
     "StagedByOther": 4,
     "TransactionBusy": 4,

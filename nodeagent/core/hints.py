@@ -50,6 +50,7 @@ HINTS: Mapping[str, str] = MappingProxyType(
         "NoReason": "say why: nodeagent maintenance start --reason TEXT",
         "StillUnderWay": "nodeagent status --watch shows how it goes on, also after the reboot",
         "Refused": "read the message; the same may be allowed later",
+        "ConfigRejected": "correct the config; nodeagent apply FILE applies the same one once more",
         "RolledBack": "nodeagent apply FILE if it shall be tried again; else put another config in its place",
         "UpdateUnderWay": "nodeagent status --watch shows when it is over; ask again then",
         "NoPrevious": "apply the config that you want: nodeagent apply FILE",

@@ -7,10 +7,11 @@ more. It holds no content: configs and previous content live in tables of their 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from nodeagent.core.phase import NEXT, Phase
+from nodeagent.core.rejections import Rejection, added, matching, rejections_from, without
 from nodeagent.errors import AgentError
 
 __all__ = [
@@ -20,8 +21,10 @@ __all__ = [
     "advance",
     "at_rest",
     "half_way",
+    "lasting",
     "record_from_dict",
     "record_to_dict",
+    "reject",
 ]
 
 RECORD_VERSION = 1
@@ -44,6 +47,7 @@ class Record:
     started: str = ""
     from_digest: str = ""  # the config that was current at the start
     to_digest: str = ""
+    to_meaning: str = ""  # of the config to_digest, see core.meaning
     from_name: str = ""
     to_name: str = ""
     plan: Mapping[str, Any] | None = None  # contract form, see core.plan_json
@@ -80,9 +84,11 @@ class Record:
     cordon: str = ""  # who cordoned the node, if we did: this update, or one before that ended half-way
     drain_until: float = 0.0  # deadline of the drain, on the steady clock of the boot in boot_id
 
-    rejected: str = ""  # digest of a desired config that failed here and is not tried again by itself
+    rejected: str = ""  # digest of the config in ``rejections`` that failed last; all that 0.1.0 knows of them
     rejected_why: str = ""
-    avoided: str = ""  # digest of a config that a person rolled back from; applied again by a person only
+    rejections: tuple[Rejection, ...] = ()  # configs that failed here and are applied again on request only
+    avoided: str = ""  # digest of a config that an operator rolled back from; applied again on request only
+    avoided_meaning: str = ""
 
 
 def advance(record: Record, to: Phase, *, now: str, boot_id: str, reason: str = "", message: str = "") -> Record:
@@ -92,13 +98,32 @@ def advance(record: Record, to: Phase, *, now: str, boot_id: str, reason: str = 
     return replace(record, phase=to, since=now, boot_id=boot_id, reason=reason, message=message, tries=0)
 
 
+def reject(record: Record, why: str, now: str) -> Record:
+    """The record with the config of this update among those that failed."""
+    rejection = Rejection(record.to_digest, record.to_meaning, record.to_name, why, now)
+    rejections = added(record.rejections, rejection)
+    return replace(record, rejected=record.to_digest, rejected_why=why, rejections=rejections)
+
+
+def lasting(record: Record, digest: str = "", meaning: str = "") -> dict[str, Any]:
+    """The fields that outlive every update: which configs are applied on request only. Without the config with this
+    digest or meaning: it is applied now, so it has failed only when it fails again."""
+    rejections = without(record.rejections, digest, meaning)
+    newest = matching(rejections, record.rejected, "")
+    return {
+        "rejected": record.rejected if newest else "",
+        "rejected_why": record.rejected_why if newest else "",
+        "rejections": rejections,
+        "avoided": record.avoided,
+        "avoided_meaning": record.avoided_meaning,
+    }
+
+
 def at_rest(record: Record) -> Record:
-    """What outlives an update that touched nothing: configs that are not tried by themselves, and what may still be
-    staged and is ours to discard."""
+    """What outlives an update that touched nothing: what outlives each of them, and what may still be staged and is
+    ours to discard."""
     return Record(
-        rejected=record.rejected,
-        rejected_why=record.rejected_why,
-        avoided=record.avoided,
+        **lasting(record),
         os_target=record.os_target,
         staged=record.staged,
         staged_boot=record.staged_boot,
@@ -121,6 +146,7 @@ def record_to_dict(record: Record) -> dict[str, Any]:
     out["unwell"] = sorted(record.unwell)
     out["writes"] = [list(pair) for pair in record.writes]
     out["fresh"] = list(record.fresh)
+    out["rejections"] = [asdict(one) for one in record.rejections]
     return {"version": RECORD_VERSION, **out}
 
 
@@ -148,6 +174,8 @@ def record_from_dict(data: Mapping[str, Any]) -> Record:
                 value = tuple((str(kind), str(argument)) for kind, argument in value)
             case "fresh":
                 value = tuple(str(key) for key in value)
+            case "rejections":
+                value = rejections_from(value)
             case "plan" | "os_target":
                 if value is not None and not isinstance(value, Mapping):
                     raise ValueError(f"{name} is not an object")
@@ -155,4 +183,7 @@ def record_from_dict(data: Mapping[str, Any]) -> Record:
                 if type(value) is not type(getattr(defaults, name)):
                     raise ValueError(f"{name} has the wrong type")
         values[name] = value
-    return Record(**values)
+    record = Record(**values)
+    if record.rejected and "rejections" not in data:  # 0.1.0 keeps one, and nothing but the digest of its text
+        record = replace(record, rejections=(Rejection(record.rejected, why=record.rejected_why),))
+    return record

@@ -62,8 +62,9 @@ class Host:
     loop: Loop | None = None
     fence: Fence | None = None
 
-    def want(self, config: MachineConfig) -> None:
-        digest = hashlib.sha256(repr(config).encode() + config.name.encode()).hexdigest()
+    def want(self, config: MachineConfig, rendering: str = "") -> None:
+        """``rendering`` is whatever else the text says that means nothing for a host."""
+        digest = hashlib.sha256(f"{config!r}{config.name}{rendering}".encode()).hexdigest()
         self.configs[digest] = config
         self.wanted = digest
         if self.loop is not None:

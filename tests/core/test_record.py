@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeagent.core.phase import Phase
-from nodeagent.core.record import RECORD_VERSION, Record, at_rest, record_from_dict, record_to_dict
+from nodeagent.core.record import RECORD_VERSION, Record, at_rest, lasting, record_from_dict, record_to_dict, reject
+from nodeagent.core.rejections import LIMIT, Rejection, matching
 
 text = st.text(max_size=8)
 records = st.builds(
@@ -39,7 +40,9 @@ records = st.builds(
     restored=st.booleans(),
     rolled_back=st.booleans(),
     rejected=text,
+    rejections=st.lists(st.builds(Rejection, text, text, text, text, text), max_size=3).map(tuple),
     avoided=text,
+    avoided_meaning=text,
 )
 
 
@@ -57,7 +60,49 @@ def test_a_record_at_rest_has_nothing_under_way(record: Record) -> None:
     rest = at_rest(record)
     assert (rest.phase, rest.update_id, rest.acted, rest.reverting) == (Phase.IDLE, "", False, False)
     assert (rest.staged, rest.os_target) == (record.staged, record.os_target), "ours to discard"
-    assert (rest.rejected, rest.avoided) == (record.rejected, record.avoided), "not tried by itself"
+    assert (rest.rejections, rest.avoided) == (record.rejections, record.avoided), "applied on request only"
+
+
+def failing(number: int, record: Record = Record()) -> Record:  # noqa: B008 - frozen
+    record = Record(to_digest=f"d{number}", to_meaning=f"m{number}", to_name=f"n{number}", **lasting(record))
+    return reject(record, f"it failed {number}", f"2026-01-01T00:00:{number:02d}Z")
+
+
+def test_several_configs_that_failed_are_remembered_the_newest_last() -> None:
+    record = failing(1, failing(3, failing(2, failing(1))))
+    assert [one.digest for one in record.rejections] == ["d2", "d3", "d1"]
+    assert (record.rejected, record.rejected_why) == ("d1", "it failed 1")
+    assert matching(record.rejections, "d2", "") == Rejection("d2", "m2", "n2", "it failed 2", "2026-01-01T00:00:02Z")
+    assert matching(record.rejections, "another text", "m3").digest == "d3"  # type: ignore[union-attr]
+    assert matching(record.rejections, "another text", "") is None
+
+
+def test_what_is_applied_now_has_not_failed_yet() -> None:
+    record = failing(2, failing(1))
+    kept = Record(**lasting(record, "another text", "m2"))
+    assert ([one.digest for one in kept.rejections], kept.rejected) == (["d1"], "")
+    kept = Record(**lasting(record, "d1", "m1"))
+    assert ([one.digest for one in kept.rejections], kept.rejected, kept.rejected_why) == (["d2"], "d2", "it failed 2")
+
+
+def test_rejections_are_bounded() -> None:
+    record = Record()
+    for number in range(LIMIT + 5):
+        record = failing(number, record)
+    record = reject(record, "long " * 1000, "")
+    assert len(record.rejections) == LIMIT
+    assert len(record.rejections[-1].why) < 500 < len(record.rejected_why)
+    assert record.rejections[0].digest == "d5"
+
+
+def test_the_rejection_of_0_1_0_is_kept() -> None:
+    """It has the digest of the text of one config."""
+    old = record_to_dict(failing(1))
+    del old["rejections"], old["to_meaning"], old["avoided_meaning"]
+    assert record_from_dict(old).rejections == (Rejection("d1", why="it failed 1"),)
+    new = record_to_dict(failing(2, record_from_dict(old)))
+    assert [one.digest for one in record_from_dict(new).rejections] == ["d1", "d2"]
+    assert (new["rejected"], new["rejected_why"]) == ("d2", "it failed 2"), "for 0.1.0 after a rollback of the OS"
 
 
 @pytest.mark.parametrize(
@@ -74,6 +119,10 @@ def test_a_record_at_rest_has_nothing_under_way(record: Record) -> None:
         {"os_target": []},
         {"unwell": "abc"},
         {"writes": [["WritePath"]]},
+        {"rejections": {}},
+        {"rejections": ["d1"]},
+        {"rejections": [{"digest": 1}]},
+        {"rejections": [{}]},
     ],
 )
 def test_damage_is_an_error(damage: dict[str, Any]) -> None:
