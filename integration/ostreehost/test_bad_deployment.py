@@ -14,7 +14,7 @@ from integration.ostreehost.conftest import OstreeHostMaker, Publish
 from integration.ostreehost.machine import OstreeHost
 from integration.ostreehost.test_harness import fill_boot
 from integration.trees.forest import Commit
-from integration.trees.tree import BAD, BAD_UNIT, A, B
+from integration.trees.tree import BAD, BAD_UNIT, A, B, Part, Tree
 
 QUICK = {"verify": {"timeout": 4}}
 # `rpm-ostree kargs --append=by-hand`
@@ -73,6 +73,22 @@ def test_the_old_one_comes_back(make_node_at_a: OstreeHostMaker, publish: Publis
     assert agent.outcomes(node)[1:] == [("bad", "reverted")] * 2
     assert difference(before, agent.managed(node)) == []
     # Something else is tried at once.
+    agent.apply(node, updates.config("b", publish(B)))
+    updates.wait_updated(node, "b", B)
+
+
+def test_what_the_daemon_rejects_is_never_booted(node_at_a: OstreeHost, publish: Publish) -> None:
+    """The real daemon runs a program of the new tree after it has staged it, and leaves it staged if that fails."""
+    node = node_at_a
+    broken = Tree("41.4.0", B.files, B.units).having(
+        Part("no-true", b"1", lambda root: (root / "usr/bin/true").unlink())
+    )
+    agent.apply(node, updates.config("broken", publish(broken), kernelArguments=["nosmt"]))
+    now = agent.wait_phase(node, "Degraded")
+    assert now["reason"] == "ImageBroken"
+    assert "bwrap(/usr/bin/true)" in now["message"]
+    assert not any(d.staged for d in node.deployments())
+    assert node.reboots == 0
     agent.apply(node, updates.config("b", publish(B)))
     updates.wait_updated(node, "b", B)
 

@@ -71,6 +71,8 @@ def test_something_is_staged_already(node_at_a: OstreeHost, publish: Publish, co
     assert B.version in now["message"]
     untouched(node)
     assert [d.checksum for d in node.deployments() if d.staged] == [commit_b.checksum]
+    # Staged without kernel arguments: a daemon that is asked for them aborts.
+    assert not [entry for entry in node.journal("rpm-ostreed.service") if "assertion failed" in entry["MESSAGE"]]
     node.run(["ostree", "admin", "undeploy", "0"])
     updates.apply_again(node, updates.config("k", publish(A), kernelArguments=["nosmt"]))
     updates.wait_updated(node, "k", A)

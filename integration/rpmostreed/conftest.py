@@ -15,6 +15,7 @@ from integration.host.conftest import say as say
 from integration.host.conftest import unavailable
 from integration.host.errors import Unavailable
 from integration.host.image import cache_directory
+from integration.rpmostreed.agent import Agent
 from integration.rpmostreed.sandbox import box, template
 from integration.rpmostreed.sandbox.box import Box
 from integration.rpmostreed.sandbox.template import Template
@@ -26,6 +27,7 @@ HERE = Path(__file__).parent
 WORKSHOP_SIZE = "512m"
 PREFIX = "rpmostreed-"
 BoxMaker = Callable[..., Box]
+MakeAgent = Callable[..., Agent]
 _numbers = itertools.count()
 
 
@@ -91,3 +93,21 @@ def make_box(root: Path, system: Template, workshop: Path) -> Iterator[BoxMaker]
 @pytest.fixture
 def sandbox(make_box: BoxMaker) -> Box:
     return make_box()
+
+
+@pytest.fixture
+def make_agent() -> Iterator[MakeAgent]:
+    agents: list[Agent] = []
+
+    def make(box: Box, **timing: float) -> Agent:
+        agents.append(Agent(box, **timing))
+        return agents[-1]
+
+    yield make
+    for agent in agents:
+        agent.kill()
+
+
+@pytest.fixture
+def agent(sandbox: Box, make_agent: MakeAgent) -> Agent:
+    return make_agent(sandbox)

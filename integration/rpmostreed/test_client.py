@@ -2,38 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from integration.rpmostreed.agent import Agent, Answer
-from integration.rpmostreed.conftest import BoxMaker
+from integration.rpmostreed.conftest import BoxMaker, MakeAgent
 from integration.rpmostreed.sandbox.box import OS, Box
 from integration.rpmostreed.sandbox.template import BRANCH, IMAGE
 from nodeagent.core.deployment import OsTarget, target_to_dict
 from nodeagent.core.image import ContainerImage, OstreeCommit
 
 YEARS = (2022, 2024, 2026)
-MakeAgent = Callable[..., Agent]
-
-
-@pytest.fixture
-def make_agent() -> Iterator[MakeAgent]:
-    agents: list[Agent] = []
-
-    def make(box: Box, **timing: float) -> Agent:
-        agents.append(Agent(box, **timing))
-        return agents[-1]
-
-    yield make
-    for agent in agents:
-        agent.kill()
-
-
-@pytest.fixture
-def agent(sandbox: Box, make_agent: MakeAgent) -> Agent:
-    return make_agent(sandbox)
 
 
 def container(box: Box, version: str = "2") -> ContainerImage:

@@ -79,13 +79,18 @@ def test_no_bytes_for_images_and_bytes_for_ostree(sandbox: Box) -> None:
 def test_counted_progress_has_the_wrong_percentage(sandbox: Box) -> None:
     peer = sandbox.client().transact("PkgChange", f"({NO_OPTIONS}, ['vim', 'htop', 'tmux'], @as [])")
     percents = [tuple(body) for name, body in peer.signals() if name == "PercentProgress"]
-    assert percents == [
-        ("Importing packages", 0),
-        ("Importing packages (1/3)", 0),
-        ("Importing packages (2/3)", 0),
-        ("Importing packages (3/3)", 100),
+    counted = [
+        (f"{text} packages{count}", percentage)
+        for text in ("Importing", "Checking out")
+        for count, percentage in (("", 0), (" (1/3)", 0), (" (2/3)", 0), (" (3/3)", 100))
     ]
-    assert [name for name, _ in peer.signals()].count("ProgressEnd") == 1, "and none for a base that is not pulled"
+    assert percents == [("Importing rpm-md", 0), ("Importing rpm-md", 5), ("Importing rpm-md", 100), *counted]
+    assert [name for name, _ in peer.signals()].count("ProgressEnd") == 3, "and none for a base that is not pulled"
+    assert [text.partition(" tree ")[0] for text in peer.texts("TaskBegin")] == [
+        *("Checking out", "Resolving dependencies", "Running pre scripts", "Running systemd-sysusers"),
+        *("Running post scripts", "Running posttrans scripts", "Writing rpmdb", "Writing OSTree commit"),
+        "Staging deployment",
+    ]
 
 
 def test_success_does_not_mean_a_new_deployment(sandbox: Box) -> None:
@@ -246,6 +251,10 @@ def test_packages_on_an_image(sandbox: Box) -> None:
     assert staged["container-image-reference-digest"] == digest
     assert staged["packages"] == ["vim"]
     assert staged["base-checksum"] != staged["checksum"]
+    # The merge commit of an image has no version: the one that is shown is a label of the image.
+    assert "base-timestamp" in staged
+    assert "base-version" not in staged
+    assert staged["version"] == "2"
     sandbox.write("/registry/packages.json", '{"packages": ["vim"]}')
     peer = client.transact("PkgChange", f"({NO_OPTIONS}, ['nope'], @as [])")
     assert peer.finished() == (False, "Packages not found: nope")

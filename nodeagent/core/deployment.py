@@ -50,7 +50,7 @@ class Deployment:
     origin: str = ""
     packages: frozenset[str] = frozenset()
     removed: frozenset[str] = frozenset()  # packages of the base that are left out
-    kernel_arguments: tuple[str, ...] = ()  # known of the booted and of the next deployment only
+    kernel_arguments: tuple[str, ...] = ()  # of its boot entry, or the ones that it will have there
     booted: bool = False
     staged: bool = False
     pinned: bool = False

@@ -72,6 +72,8 @@ HINTS: Mapping[str, str] = MappingProxyType(
         "UnlockFailed": "ostree admin status and journalctl -u ostree-finalize-staged show why; then apply again",
         "CommandFailed": "run the command that is named by hand; its message says why",
         "RegistryUnreachable": "check network, proxy and the registry from this host; the agent tries again by itself",
+        "ImageBroken": "no program of that image runs (journalctl -u rpm-ostreed); correct the image, then osImageURL",
+        "NoBootEntry": "ls /boot/loader/entries and findmnt /boot: mount it, then ostree admin status must work",
         "ImageNotFound": "the registry has no such image (or digest): correct osImageURL, or push it",
         "Unauthorized": "correct the pull secret (/var/lib/kubelet/config.json) in the config; skopeo login tests it",
         "SignatureInvalid": "sign the image with a key that /etc/containers/policy.json knows, or correct that",

@@ -7,6 +7,7 @@ real one does with all that is the business of `integration/rpmostreed`.
 from __future__ import annotations
 
 import asyncio
+import shutil
 import struct
 from pathlib import Path
 from typing import Any
@@ -44,7 +45,7 @@ def deployment(checksum: str = A, serial: int = 0, **more: Any) -> dict[str, Any
         "pinned": False,
         "requested-packages": [],
         "requested-base-removals": [],
-        "options": "root=LABEL=root quiet",  # not a key of the daemon: what GetDeploymentBootConfig answers
+        "options": "root=LABEL=root quiet",  # not a key of the daemon: what its boot entry has, or will have
     }
     if "origin" not in more:
         values |= {"container-image-reference": OLD_IMAGE, "container-image-reference-digest": OLD_IMAGE[-71:]}
@@ -72,10 +73,9 @@ class FakeRpmOstree(FakePeer):
         self._request: tuple[str, bytes] | None = None
         self._effects: dict[FakeTransaction, Any] = {}
         (root / "run/ostree").mkdir(parents=True)
-        for member in ("RegisterClient", "Reload"):
-            self.on(member, lambda m: ("", ()))
+        self.on("RegisterClient", lambda m: ("", ()))
+        self.on("Reload", self._reload)
         self.on("Get", self._get)
-        self.on("GetDeploymentBootConfig", self._boot_config)
         for member in ("UpdateDeployment", "KernelArgs", "Cleanup", "Rollback"):
             self.on(member, self._begin)
 
@@ -107,14 +107,28 @@ class FakeRpmOstree(FakePeer):
             }[message.body[1]](),
         )
 
-    def _boot_config(self, message: Message) -> Any:
-        index, pending = message.body
-        booted = next(d for d in self.deployments if d["booted"])
-        which = self.deployments[int(index)] if index else self.first if pending else booted
-        config = {"staged": Variant("b", which["staged"]), "options": Variant("s", which["options"])}
-        if not which["staged"]:
-            config["linux"] = Variant("s", f"/ostree/fedora-coreos-{which['checksum']}/vmlinuz-6.1")
-        return "a{sv}", (config,)
+    def _reload(self, message: Message) -> Any:
+        self.write_entries()
+        return "", ()
+
+    def write_entries(self) -> None:
+        """/boot as libostree keeps it; of a staged deployment there is nothing. Keys without a value are left out."""
+        entries = self.root / "boot/loader/entries"
+        shutil.rmtree(self.root / "boot/loader", ignore_errors=True)
+        shutil.rmtree(self.root / "ostree", ignore_errors=True)
+        entries.mkdir(parents=True)
+        for number, one in enumerate(d for d in self.deployments if not d["staged"]):
+            osname, checksum, serial = one["osname"], one["checksum"], one["serial"]
+            link = self.root / f"ostree/boot.1/{osname}/{checksum}/{number}"
+            link.parent.mkdir(parents=True, exist_ok=True)
+            link.symlink_to(f"../../../deploy/{osname}/deploy/{checksum}.{serial}")
+            values = {
+                "title": "Fake (ostree)",
+                "options": f"{one['options']} ostree=/ostree/boot.1/{osname}/{checksum}/{number}",
+                "linux": f"/ostree/{osname}-{checksum}/vmlinuz-6.1",
+            }
+            text = "".join(f"{key} {value}\n" for key, value in values.items())
+            (entries / f"ostree-{number}-{osname}.conf").write_text(text + one.get("entry", ""))
 
     # -- transactions ---------------------------------------------------------------------------------------------
 
@@ -202,6 +216,8 @@ class FakeRpmOstree(FakePeer):
     def write_state(self, made: dict[str, Any], *, locked: bool) -> None:
         name = f"{made['checksum']}.{made['serial']}"
         state: dict[str, Any] = {"target": {"name": name, "osname": made["osname"], "bootcsum": made["checksum"]}}
+        if made["options"] is not None:
+            state["kargs"] = made["options"].split()
         if locked and not self.legacy_locks:
             state["locked"] = True
         (self.root / "run/ostree/staged-deployment").write_bytes(vardict(state))
@@ -237,14 +253,14 @@ def message_body_size(message: Message) -> int:
 
 def _variants(values: dict[str, Any]) -> dict[str, Variant]:
     kinds = {bool: "b", int: "i", str: "s", list: "as"}
-    return {key: Variant(kinds[type(value)], value) for key, value in values.items() if key != "options"}
+    return {key: Variant(kinds[type(value)], value) for key, value in values.items() if key not in ("options", "entry")}
 
 
 # -- GVariant, written from its specification -------------------------------------------------------------------------
 
 
 def vardict(values: dict[str, Any]) -> bytes:
-    """An ``a{sv}`` of strings, booleans and such dictionaries."""
+    """An ``a{sv}`` of strings, lists of strings, booleans and such dictionaries."""
     out, ends = b"", []
     for key, value in values.items():
         out += b"\0" * (-len(out) % 8)
@@ -253,9 +269,18 @@ def vardict(values: dict[str, Any]) -> bytes:
             bool: lambda v: (b"b", bytes([v])),
             str: lambda v: (b"s", v.encode() + b"\0"),
             dict: lambda v: (b"a{sv}", vardict(v)),
+            list: lambda v: (b"as", _strings(v)),
         }[type(value)](value)
         entry = head + b"\0" * (-len(head) % 8) + data + b"\0" + kind
         out += entry + _word(len(head), len(entry), 1)
+        ends.append(len(out))
+    return out + b"".join(_word(end, len(out), len(ends)) for end in ends)
+
+
+def _strings(values: list[str]) -> bytes:
+    out, ends = b"", []
+    for value in values:
+        out += value.encode() + b"\0"
         ends.append(len(out))
     return out + b"".join(_word(end, len(out), len(ends)) for end in ends)
 

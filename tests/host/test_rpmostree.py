@@ -84,8 +84,31 @@ async def test_deployments_as_values(os: RpmOstree, daemon: FakeRpmOstree) -> No
     assert (two.booted, two.locked, two.version, two.image) == (True, None, "41", OLD_IMAGE)
     assert two.kernel_arguments[:2] == ("root=LABEL=root", 'a="b c"')
     assert (three.origin, three.image, three.digest, three.pinned) == ("fedora:stable", "", "", True)
-    assert three.kernel_arguments == ()
+    assert three.kernel_arguments[:2] == ("root=LABEL=root", "quiet")
     assert daemon.members().index("Reload") < daemon.members().index("Get")
+
+
+async def test_the_daemon_is_never_asked_for_a_boot_entry(os: RpmOstree, daemon: FakeRpmOstree) -> None:
+    """It aborts where a key is missing: the options of one that ``ostree admin deploy --stage`` staged."""
+    theirs = daemon.stage(checksum=B, options=None)
+    staged, booted, _ = await os.list()
+    assert staged.id == theirs["id"]
+    assert staged.kernel_arguments[:2] == booted.kernel_arguments[:2] == ("root=LABEL=root", "quiet")
+    (daemon.root / "sysroot").mkdir()
+    await os.guard(IMAGE)
+    for done in (stage(os), os.rollback()):
+        with pytest.raises(Refused) as caught:
+            await done
+        assert caught.value.reason == "StagedByOther"
+    assert "GetDeploymentBootConfig" not in daemon.members()
+
+
+async def test_a_boot_menu_without_the_booted_deployment(os: RpmOstree, daemon: FakeRpmOstree) -> None:
+    """No verdict on a config: its kernel arguments cannot be known before /boot is back."""
+    daemon.on("Reload", lambda message: ("", ()))
+    with pytest.raises(Retryable) as caught:
+        await os.list()
+    assert caught.value.reason == "NoBootEntry"
 
 
 async def test_a_host_that_was_not_booted_from_a_deployment(os: RpmOstree, daemon: FakeRpmOstree) -> None:
@@ -511,6 +534,117 @@ async def test_cancelling_us_cancels_the_transaction(os: RpmOstree, daemon: Fake
     assert not (daemon.root / "run/ostree/auth.json").exists()
 
 
+# -- what a failed transaction leaves ---------------------------------------------------------------------------------
+
+BROKEN = "Sanity-checking final rootfs: bwrap(/usr/bin/true): Child process exited with code 1"
+AFTER = {
+    BROKEN: (Terminal, "ImageBroken"),
+    "opening history database: No space left on device": (Terminal, "NoSpace"),
+    "error writing refs: something new": (Retryable, "StageFailed"),
+}
+
+
+def fails_after_staging(daemon: FakeRpmOstree, text: str, *, cleans: bool = True) -> None:
+    """As the real daemon does: its checks come after the staging. ``cleans``: Cleanup works."""
+
+    async def work(transaction: FakeTransaction) -> None:
+        if daemon._effects[transaction].member == "Cleanup":
+            error = daemon.effect(transaction) if cleans else "opening sysroot: Input/output error"
+            await transaction.finish(not error, error)
+            return
+        daemon.effect(transaction)
+        await transaction.finish(False, text)
+
+    daemon.script = work
+
+
+@pytest.mark.parametrize("text", AFTER)
+async def test_what_the_daemon_rejected_is_discarded(os: RpmOstree, daemon: FakeRpmOstree, text: str) -> None:
+    fails_after_staging(daemon, text)
+    kind, reason = AFTER[text]
+    assert (await fails(os, kind)).reason == reason
+    assert [member for member, _ in daemon.requests] == ["UpdateDeployment", "Cleanup"]
+    assert daemon.first["booted"]
+    assert (await fails(os, kind)).reason == reason, "and it is no better at the next try"
+
+
+async def test_what_was_half_done_is_discarded_when_the_second_half_is_rejected(
+    os: RpmOstree, daemon: FakeRpmOstree
+) -> None:
+    """An agent that forgot its own called it somebody else's."""
+    target = OsTarget(image=IMAGE.image, kernel_arguments=("nosmt",))
+    fails_after_staging(daemon, "opening history database: no")
+    assert (await fails(os, Retryable, target)).reason == "StageFailed"
+    daemon.script = daemon.work
+    assert (await stage(os, target)).kernel_arguments[-1] == "nosmt"
+
+
+async def test_what_could_not_be_discarded_is_not_accepted(os: RpmOstree, daemon: FakeRpmOstree) -> None:
+    fails_after_staging(daemon, BROKEN, cleans=False)
+    error = await fails(os, Terminal)
+    assert error.reason == "ImageBroken"
+    assert "Input/output error" in error.message
+    left = daemon.first["id"]
+    assert (await fails(os, Retryable)).reason == "DiscardFailed"
+    with pytest.raises(Refused) as caught:
+        await os.unlock(left)
+    assert caught.value.reason == "StagedLost"
+    daemon.script = daemon.work
+    daemon.requests.clear()
+    assert (await stage(os)).staged
+    assert [member for member, _ in daemon.requests] == ["Cleanup", "UpdateDeployment"]
+
+
+async def test_what_lost_its_lock_is_locked_before_it_is_discarded(os: RpmOstree, daemon: FakeRpmOstree) -> None:
+    """Were the discard to fail, the next shutdown would finalize it."""
+
+    async def work(transaction: FakeTransaction) -> None:
+        if daemon._effects[transaction].member != "Cleanup":
+            daemon.effect(transaction)
+            daemon.write_state(daemon.first, locked=False)
+        await transaction.finish(False, BROKEN)
+
+    daemon.script = work
+    assert (await fails(os, Terminal)).reason == "ImageBroken"
+    assert (daemon.root / "run/ostree/staged-deployment-locked").exists()
+
+
+@pytest.mark.parametrize("success", [True, False])
+async def test_an_end_that_nobody_saw_is_no_success(os: RpmOstree, daemon: FakeRpmOstree, success: bool) -> None:
+    """The agent is killed after the staging, and the transaction ends without it."""
+    finished = asyncio.Event()
+
+    async def work(transaction: FakeTransaction) -> None:
+        daemon.effect(transaction)
+        finished.set()
+
+    daemon.script = work
+    task = asyncio.ensure_future(stage(os))
+    await finished.wait()
+    path = daemon.root / "run/nodeagent/staging.json"
+    note = path.read_text()
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    path.write_text(note)  # killed, so it could not tidy up
+    await daemon.transactions[0].finish(success, "" if success else BROKEN)
+    left = daemon.first["id"]
+    with pytest.raises(Refused):
+        await os.unlock(left)
+    daemon.script = daemon.work
+    daemon.requests.clear()
+    assert (await stage(os)).staged
+    assert [member for member, _ in daemon.requests] == ["Cleanup", "UpdateDeployment"]
+
+
+async def test_what_somebody_staged_with_our_image_is_not_ours(os: RpmOstree, daemon: FakeRpmOstree) -> None:
+    """Nobody knows whether their transaction succeeded."""
+    theirs = daemon.stage(container_image_reference=PINNED, container_image_reference_digest=NEW[-71:])
+    assert (await fails(os, Refused)).reason == "StagedByOther"
+    with pytest.raises(Refused):
+        await os.unlock(theirs["id"])
+    assert not daemon.requests
+
+
 # -- credentials ------------------------------------------------------------------------------------------------------
 
 
@@ -599,12 +733,12 @@ async def test_the_note_names_what_is_ours(os: RpmOstree, daemon: FakeRpmOstree)
     path = daemon.root / "run/nodeagent/staging.json"
 
     async def look(transaction: FakeTransaction) -> None:
-        assert json.loads(path.read_text()) == {"image": NEW[-71:], "others": others, "ours": []}
+        assert json.loads(path.read_text()) == {"image": NEW[-71:], "others": others, "ours": [], "good": []}
         await daemon.work(transaction)
 
     daemon.script = look
     staged = await stage(os)
-    assert json.loads(path.read_text()) == {"image": "", "others": [], "ours": [staged.id]}
+    assert json.loads(path.read_text()) == {"image": "", "others": [], "ours": [staged.id], "good": [staged.id]}
 
 
 @pytest.mark.parametrize("fails_first", [True, False])

@@ -13,7 +13,7 @@ from nodeagent.core.deployment import Deployment, OsTarget, unmet
 from nodeagent.core.image import OstreeCommit, parse_image
 from nodeagent.errors import AgentError, Retryable, Terminal
 from nodeagent.host.rpmostree.failures import failure, one_line
-from nodeagent.host.rpmostree.gvariant import boolean, read_vardict, string
+from nodeagent.host.rpmostree.gvariant import boolean, read_vardict, string, strings
 from nodeagent.host.rpmostree.progress import Progress
 from nodeagent.host.rpmostree.request import CLEANUP, next_request
 from tests.host.fake_rpmostree import plain, vardict
@@ -43,16 +43,21 @@ def test_reads_what_glib_writes() -> None:
     assert string(read_vardict(target)["osname"]) == "fedora-coreos"
     assert string(read_vardict(target)["name"]) == "ab" * 32 + ".0"
     assert boolean(state["locked"]) is True
+    assert strings(state["kargs"]) == ("root=LABEL=root", "quiet")
     assert string(state["locked"]) is None
     driver = read_vardict(DRIVER)
     assert [string(driver[key]) for key in ("driver-name", "driver-sd-unit")] == ["Zincati", "zincati.service"]
 
 
+TEXT = st.text(st.characters(exclude_characters="\0", codec="utf-8"), max_size=300)
 VALUES = st.recursive(
-    st.booleans() | st.text(st.characters(exclude_characters="\0", codec="utf-8"), max_size=300),
+    st.booleans() | TEXT | st.lists(TEXT, max_size=4),
     lambda inner: st.dictionaries(st.text("abc-", min_size=1), inner, max_size=4),
     max_leaves=8,
 )
+
+
+READ = {"b": boolean, "s": string, "as": lambda value: list(strings(value) or ())}
 
 
 @settings(max_examples=40)
@@ -61,7 +66,7 @@ def test_reads_every_dictionary(values: dict[str, Any]) -> None:
     def read(data: bytes) -> dict[str, Any]:
         got: dict[str, Any] = {}
         for key, value in read_vardict(data).items():
-            got[key] = {"b": boolean, "s": string}[value[0]](value) if value[0] != "a{sv}" else read(value[1])
+            got[key] = READ[value[0]](value) if value[0] != "a{sv}" else read(value[1])
         return got
 
     assert read(vardict(values)) == values
@@ -73,6 +78,7 @@ def test_anything_else_is_a_value_error(data: bytes) -> None:
         for value in read_vardict(data).values():
             string(value)
             boolean(value)
+            strings(value)
     except ValueError:
         pass
 
@@ -110,6 +116,10 @@ def test_anything_else_is_a_value_error(data: bytes) -> None:
          Retryable, "RegistryUnreachable"),
         ("Importing: Unencapsulating base: failed to invoke method FinishPipe: failed to invoke method FinishPipe:"
          " unexpected EOF", Retryable, "RegistryUnreachable"),
+        # A proxy that ended says nothing about the registry without a word of the network beside it.
+        ("Preparing import: skopeo proxy exited: setpriv: failed to parse reuid", Retryable, "StageFailed"),
+        ("skopeo proxy unexpectedly exited during request method GetBlob: exit status: 1", Retryable, "StageFailed"),
+        ("skopeo proxy exited: pinging container registry q: dial tcp: i/o timeout", Retryable, "RegistryUnreachable"),
         # libostree and libcurl
         ("While pulling s: While fetching https://o/summary: [6] Couldn't resolve host name",
          Retryable, "RegistryUnreachable"),
@@ -120,6 +130,11 @@ def test_anything_else_is_a_value_error(data: bytes) -> None:
         ("Commit 8c2d: GPG signatures found, but none are in trusted keyring", Terminal, "SignatureInvalid"),
         ("While pulling s: Commit d7cf: Signature made Tue using RSA key ID F5 Can't check signature: public key not"
          " found", Terminal, "SignatureInvalid"),
+        # rpm-ostree's check of what it staged
+        ("Sanity-checking final rootfs: bwrap(/usr/bin/true): Child process exited with code 1",
+         Terminal, "ImageBroken"),
+        ("Sanity-checking final rootfs: bwrap(/usr/bin/true): No space left on device", Terminal, "ImageBroken"),
+        ("Committing: Sanity-checking final rootfs", Retryable, "StageFailed"),
         ("GPG verification enabled, but no signatures found (use gpg-verify=false in remote config to disable)",
          Terminal, "SignatureInvalid"),
         ("While pulling 12: Commit 12: Commit has no requested ref ‘os/stable’ in ref binding metadata (‘os/next’)",

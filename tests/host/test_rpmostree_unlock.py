@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from dbus_next import Variant
@@ -11,6 +13,7 @@ from dbus_next import Variant
 from nodeagent.errors import Refused, Terminal
 from nodeagent.host.bus import Bus
 from nodeagent.host.rpmostree.adapter import RpmOstree
+from nodeagent.host.rpmostree.mark import Mark, Own
 from nodeagent.host.systemd import Systemd
 from tests.host.conftest import PrivateBus
 from tests.host.fake_rpmostree import FakeRpmOstree
@@ -47,8 +50,26 @@ def unlocks(manager: FakeSystemd, model: FakeRpmOstree) -> None:
     manager.job_script = run
 
 
-async def test_a_lock_in_the_state(os: RpmOstree, manager: FakeSystemd, model: FakeRpmOstree) -> None:
+async def staged_by_us(model: FakeRpmOstree, *, good: bool = True) -> dict[str, Any]:
+    """As after a transaction of ours, which succeeded or not."""
     staged = model.stage()
+    own = Own({staged["id"]}, {staged["id"]} if good else set())
+    await asyncio.to_thread(Mark(model.root).close, own)
+    return staged
+
+
+async def test_what_a_failed_transaction_left_is_never_unlocked(
+    os: RpmOstree, manager: FakeSystemd, model: FakeRpmOstree
+) -> None:
+    staged = await staged_by_us(model, good=False)
+    with pytest.raises(Refused) as caught:
+        await os.unlock(staged["id"])
+    assert caught.value.reason == "StagedLost"
+    assert not manager.transient
+
+
+async def test_a_lock_in_the_state(os: RpmOstree, manager: FakeSystemd, model: FakeRpmOstree) -> None:
+    staged = await staged_by_us(model)
     unlocks(manager, model)
     await os.unlock(staged["id"])
     ((_, command),) = manager.transient
@@ -59,7 +80,7 @@ async def test_a_lock_in_the_state(os: RpmOstree, manager: FakeSystemd, model: F
 
 async def test_a_lock_that_is_a_file(os: RpmOstree, manager: FakeSystemd, model: FakeRpmOstree) -> None:
     model.legacy_locks = True
-    staged = model.stage()
+    staged = await staged_by_us(model)
     await os.unlock(staged["id"])
     assert not (model.root / "run/ostree/staged-deployment-locked").exists()
     assert not manager.transient
@@ -67,7 +88,7 @@ async def test_a_lock_that_is_a_file(os: RpmOstree, manager: FakeSystemd, model:
 
 async def test_the_finalizer_is_started_first(os: RpmOstree, manager: FakeSystemd, model: FakeRpmOstree) -> None:
     model.legacy_locks = True
-    staged = model.stage()
+    staged = await staged_by_us(model)
     manager.units[FINALIZE] = dict(INACTIVE)
 
     async def start(job: int, unit: str) -> None:
@@ -82,7 +103,7 @@ async def test_the_finalizer_is_started_first(os: RpmOstree, manager: FakeSystem
 
 
 async def test_a_finalizer_that_does_not_come_up(os: RpmOstree, manager: FakeSystemd, model: FakeRpmOstree) -> None:
-    staged = model.stage()
+    staged = await staged_by_us(model)
     manager.units[FINALIZE] = dict(INACTIVE)
     with pytest.raises(Terminal) as caught:
         await os.unlock(staged["id"])
@@ -99,7 +120,7 @@ async def test_something_else_or_nothing_is_staged(os: RpmOstree, model: FakeRpm
 
 
 async def test_a_command_that_fails(os: RpmOstree, manager: FakeSystemd, model: FakeRpmOstree) -> None:
-    staged = model.stage()
+    staged = await staged_by_us(model)
     manager.properties["ExecMainStatus"] = Variant("i", 3)
     manager.job_script = lambda job, unit: manager.finish(job, unit, "failed")
     with pytest.raises(Terminal, match="failed, exit status 3") as caught:
@@ -109,7 +130,7 @@ async def test_a_command_that_fails(os: RpmOstree, manager: FakeSystemd, model: 
 
 
 async def test_a_command_that_does_nothing(os: RpmOstree, model: FakeRpmOstree) -> None:
-    staged = model.stage()
+    staged = await staged_by_us(model)
     with pytest.raises(Terminal) as caught:
         await os.unlock(staged["id"])
     assert caught.value.reason == "UnlockFailed"

@@ -47,7 +47,7 @@ def build(directory: Path, root: Path, tools: Toolbox) -> Template:
         commits[version] = tools.said(
             *("ostree", "commit", f"--repo={repo}", f"--tree=dir={tree}", "--canonical-permissions"),
             *(f"--branch={branch}", f"--bind-ref={BRANCH}", f"--timestamp=@{1_700_000_000 + index * 86400}"),
-            *(f"--add-metadata-string=version={version}", "--add-metadata-string=ostree.bootable=true"),
+            *(f"--add-metadata-string=version={version}", "--add-metadata=ostree.bootable=true"),
             *([f"--parent={commits[previous]}"] if previous else []),
         )
     _deploy(tools, sysroot, repo, commits["1"])

@@ -116,6 +116,7 @@ def _import(work: Work, reference: ImageReference, registry: Registry, layer: La
     )
     work.repo.prepare_transaction(work.cancellable)
     try:
+        work.mischief(f"inside:{index}")
         work.repo.pull_with_options(registry.repo_url, options, None, work.cancellable)
         work.repo.transaction_set_ref(None, _layer_ref(layer), layer.commit)
         work.repo.commit_transaction(work.cancellable)
@@ -131,13 +132,13 @@ def _merge(work: Work, reference: ImageReference, image: Image) -> str:
     repo = work.repo
     base = [layer.commit for layer in image.layers if not layer.custom][-1]
     overlays = [layer.commit for layer in image.layers if layer.custom]
+    # No "version": that of an image is a label of its config alone.
     metadata = GLib.Variant(
         "a{sv}",
         {
             DIGEST_KEY: GLib.Variant("s", image.digest),
             "ostree.manifest": GLib.Variant("s", image.manifest),
             "ostree.container.image-config": GLib.Variant("s", image.config),
-            **({"version": GLib.Variant("s", image.version)} if image.version else {}),
         },
     )
     _, base_commit, _ = repo.load_commit(base)

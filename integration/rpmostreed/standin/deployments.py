@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from integration.rpmostreed.standin import container, layering
@@ -47,7 +48,7 @@ def describe(sysroot: Any, repo: Any, deployment: Any) -> Any:
         "packages": GLib.Variant("as", _texts(commit, "rpmostree.packages")),
         "base-removals": GLib.Variant("av", []),
         "base-local-replacements": GLib.Variant("a(vv)", []),
-        "base-remote-replacements": GLib.Variant("a(vv)", []),
+        "base-remote-replacements": GLib.Variant("a{sv}", {}),
         **_commit_details("", commit),
     }
     # All releases look at the file only; those with the lock inside the staged state therefore never show it.
@@ -74,15 +75,21 @@ def by_index(deployments: list[Any], index: str) -> Any:
 
 
 def boot_config(deployment: Any) -> Any:
-    """The a{sv} of GetDeploymentBootConfig: of a staged one only the options are known."""
+    """The a{sv} of GetDeploymentBootConfig: of a staged one only the options are known.
+
+    The real daemon asserts that each key is there, so it aborts for one that was staged without kernel arguments, and
+    for an entry without an initrd. So does this.
+    """
     staged = deployment.is_staged()
     parser = deployment.get_bootconfig()
     keys = ("options",) if staged else ("title", "linux", "initrd", "options", "version")
     entries = {"staged": GLib.Variant("b", staged)}
     for key in keys:
         value = parser.get(key)
-        if value is not None:
-            entries[key] = GLib.Variant("s", value)
+        if value is None:
+            log("rpm-ostreed:ERROR:rpmostreed-os.cxx:os_handle_get_deployment_boot_config: assertion failed: (value)")
+            os.abort()
+        entries[key] = GLib.Variant("s", value)
     return GLib.Variant("a{sv}", entries)
 
 

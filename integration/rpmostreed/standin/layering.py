@@ -17,6 +17,7 @@ from integration.rpmostreed.standin.tree import add_files
 
 MARKERS = "usr/share/rpmostreed-standin/packages"
 CLIENT_LAYER_VERSION = 6
+SCRIPTS = ("Running pre scripts", "Running systemd-sysusers", "Running post scripts", "Running posttrans scripts")
 
 
 def base_of(repo: Any, commit: str) -> str:
@@ -66,14 +67,20 @@ def assemble(work: Work, base: str, state: list[str]) -> str:
     output, repo = work.output, work.repo
     with output.task(f"Checking out tree {base[:7]}"):
         tree = OSTree.MutableTree.new_from_commit(repo, base)
+    added = [name[1:] for name in state if name.startswith("+")]
+    if added:
+        _import_metadata(work)
     with output.task("Resolving dependencies"):
         work.mischief("packages")
         work.stop_if_cancelled()
-    added = [name[1:] for name in state if name.startswith("+")]
     if added:
-        with output.counted("Importing packages", len(added)) as update:
-            for done in range(1, len(added) + 1):
-                update(done)
+        for text in ("Importing packages", "Checking out packages"):
+            with output.counted(text, len(added)) as update:
+                for done in range(1, len(added) + 1):
+                    update(done)
+    for text in (*(SCRIPTS if added else ()), "Writing rpmdb"):
+        with output.task(text):
+            work.stop_if_cancelled()
     repo.prepare_transaction(work.cancellable)
     try:
         add_files(repo, tree, MARKERS, added, work.cancellable)
@@ -82,10 +89,18 @@ def assemble(work: Work, base: str, state: list[str]) -> str:
         with output.task("Writing OSTree commit"):
             commit = _commit(work, tree, base, state, added)
         repo.commit_transaction(work.cancellable)
+        work.mischief("sanity")  # of a layer before it is staged
     except GLib.Error as error:
         repo.abort_transaction(None)
         raise Failed(f"Committing: {text_of(error)}") from None
     return commit
+
+
+def _import_metadata(work: Work) -> None:
+    """Of the repositories. A percentage without a count, unlike the rest."""
+    with work.output.percent("Importing rpm-md") as update:
+        for percentage in (5, 100):
+            update(percentage)
 
 
 def _commit(work: Work, tree: Any, base: str, state: list[str], added: list[str]) -> str:

@@ -57,6 +57,19 @@ class Output:
             if not self._to_self:
                 self._emit("ProgressEnd")
 
+    @contextmanager
+    def percent(self, text: str) -> Iterator[Callable[[int], None]]:
+        """Gives a function to call with a percentage."""
+        if self._to_self:
+            log(f"{text}...")
+            yield lambda _percentage: None
+            return
+        self._emit("PercentProgress", text, 0)
+        try:
+            yield lambda percentage: self._emit("PercentProgress", text, percentage)
+        finally:
+            self._emit("ProgressEnd")
+
     def progress_end(self) -> None:
         """Once after the base pull, of any kind, even when nothing was shown before. Never redirected."""
         self._emit("ProgressEnd")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from integration.rpmostreed.standin import container, kargs, layering, staging
+from integration.rpmostreed.standin import checks, container, kargs, layering, staging
 from integration.rpmostreed.standin.cleanup import syscore_cleanup
 from integration.rpmostreed.standin.errors import Failed, text_of
 from integration.rpmostreed.standin.gir import GLib, OSTree
@@ -77,7 +77,12 @@ class Upgrader:
             deployment = staging.stage(
                 work, self._osname, target, self.origin.finished(), self._etc_source, words, locked=self._locked
             )
+        # What fails from here on leaves the deployment staged, as it does in the real daemon.
         work.mischief("staged")
+        work.mischief("history")
+        checks.write_history(work, deployment)
+        if target == self.base:
+            checks.sanity_check(work, deployment)
         syscore_cleanup(work)
         return deployment
 

@@ -1,8 +1,11 @@
 """The ``Deployments`` port over rpm-ostreed, as it is on hosts from 2022 to 2026.
 
-What a call achieved is read from the deployments, never from what the daemon said about it: a transaction may succeed
-without having staged anything, and may have staged before it failed. ``FinalizeDeployment`` is not used anywhere,
-because it reboots the host; see ``finalization``.
+What a call achieved is read from the deployments: a transaction may succeed without having staged anything, and may
+have staged before it failed. What a failed transaction left, and what one left whose end was not seen, is discarded
+before anything else is asked, because the daemon checks a deployment only after it has staged it. It is never accepted
+as the result of a later request, and never unlocked (``mark``).
+
+``FinalizeDeployment`` is not used anywhere, because it reboots the host; see ``finalization``.
 """
 
 from __future__ import annotations
@@ -18,13 +21,14 @@ from nodeagent.errors import AgentError, Refused, Retryable, Terminal
 from nodeagent.host.bus import Bus
 from nodeagent.host.bus_errors import BusUnreachable
 from nodeagent.host.rpmostree.begin import Patience, begin
+from nodeagent.host.rpmostree.boot_entries import BootEntries
 from nodeagent.host.rpmostree.credentials import Credentials
-from nodeagent.host.rpmostree.failures import SAME_REFS, absent_package, failure
+from nodeagent.host.rpmostree.failures import SAME_REFS, absent_package, failure, one_line
 from nodeagent.host.rpmostree.finalization import Finalization
 from nodeagent.host.rpmostree.guards import Guards, Services, native_bootc
-from nodeagent.host.rpmostree.mark import Mark
+from nodeagent.host.rpmostree.mark import Mark, Own
 from nodeagent.host.rpmostree.request import CLEANUP, ROLLBACK, Request, next_request
-from nodeagent.host.rpmostree.session import SERVICE, Session, State, visit
+from nodeagent.host.rpmostree.session import SERVICE, Local, Session, State, visit
 from nodeagent.host.rpmostree.staged import StagedState
 from nodeagent.host.rpmostree.timing import Timing
 from nodeagent.host.rpmostree.transaction import End, Outcome, follow
@@ -72,6 +76,7 @@ class RpmOstree:
         self._make_bus = make_bus
         self._timing = timing or Timing()
         self._staged = StagedState(root)
+        self._entries = BootEntries(root)
         self._credentials = Credentials(root)
         self._mark = Mark(root)
         self._guards = Guards(services, root, min_free)
@@ -93,25 +98,28 @@ class RpmOstree:
     async def stage(
         self, target: OsTarget, *, credentials: bytes | None, replace: str, tell: Callable[[StageProgress], None]
     ) -> Deployment:
-        ours = {replace} - {""}
+        own = Own({replace} - {""}, set(await asyncio.to_thread(self._mark.good)))
         async with self._credentials.provided(credentials):
             try:
-                staged = await self._stage(target, ours, tell)
+                staged = await self._stage(target, own, tell)
             except (Terminal, Refused):
-                await asyncio.to_thread(self._mark.close, ours)
+                await asyncio.to_thread(self._mark.close, own)
                 raise
             # What is left, as a daemon that died, leaves it open: what came of the transaction is not known yet.
-        await asyncio.to_thread(self._mark.close, ours | {staged.id})
+        await asyncio.to_thread(self._mark.close, own)
         return staged
 
     async def unlock(self, deployment: str) -> None:
+        if deployment not in await asyncio.to_thread(self._mark.good):
+            message = f"{deployment} is not known as the result of a successful transaction of ours"
+            raise Refused(message, reason="StagedLost")
         await self._finalization.unlock(deployment)
 
     async def discard(self) -> None:
         done = await self._until(CLEANUP, lambda state: state.first.booted)
         if not done.first.booted:
             raise Terminal(f"cannot {CLEANUP.doing}: {done.first.id} is still there", reason="DiscardFailed")
-        await asyncio.to_thread(self._mark.close, ())  # the same id may come again, and be somebody else's
+        await asyncio.to_thread(self._mark.close, Own())  # the same id may come again, and be somebody else's
 
     async def rollback(self) -> None:
         """A staged deployment stands in the way and is nobody's to remove but its owner's: ``Refused``
@@ -129,7 +137,7 @@ class RpmOstree:
     async def _visit(self) -> AsyncIterator[Session]:
         await self._guards.refuse_bootc()
         try:
-            async with visit(self._make_bus, self._timing, self._staged.locks, self._start) as session:
+            async with visit(self._make_bus, self._timing, self._local, self._start) as session:
                 yield session
         except BusUnreachable as error:
             # The bus says the same of a daemon that is not installed and of one that does not start.
@@ -137,13 +145,16 @@ class RpmOstree:
                 raise absent from error
             raise
 
+    def _local(self) -> Local:
+        return Local(self._entries.read(), self._staged.lock())
+
     async def _start(self) -> None:
         # Of a daemon that is not there, or does not come up, the call that follows brings the reason.
         with suppress(AgentError):
             await self._services.start(SERVICE, self._timing.call)
 
-    async def _stage(self, target: OsTarget, ours: set[str], tell: Callable[[StageProgress], None]) -> Deployment:
-        """One request after the other, until there is nothing left to ask for. ``ours`` gets the ids of what comes."""
+    async def _stage(self, target: OsTarget, own: Own, tell: Callable[[StageProgress], None]) -> Deployment:
+        """One request after the other, until there is nothing left to ask for. ``own`` gets the ids of what comes."""
         patience = Patience(self._timing, tell)
         last: Request | None = None
         absent: set[str] = set()
@@ -151,43 +162,87 @@ class RpmOstree:
         while asked < _REQUESTS + len(absent):
             async with self._visit() as session:
                 state = await session.read()
-                if (staged := state.staged) and not unmet(target, staged):
+                await self._refuse_foreign(state, own)
+                if (staged := state.staged) and staged.id not in own.good:
+                    await self._drop(session, state, staged, own, patience)
+                    asked += 1
+                    continue
+                if staged and not unmet(target, staged):
                     return await self._locked(session, staged)
-                await self._refuse_foreign(state, ours)
                 request = next_request(target, state.booted, state.first, absent)
                 if request is None or request == last:
                     raise _incomplete(target, state)
-                others = {d.id for d in state.deployments} - ours
-                await asyncio.to_thread(self._mark.open, target, state.booted, others, ours)
+                others = {d.id for d in state.deployments} - own.ours
+                await asyncio.to_thread(self._mark.open, target, state.booted, others, own)
                 outcome = await self._run(session, state, request, patience, tell)
-            if outcome is None:
-                continue
-            asked += 1
-            if outcome.end is End.LOST:
-                lost += 1
-                if lost > _LOST:
-                    message = f"rpm-ostree ended in the middle, {lost} times: cannot {request.doing}"
-                    raise Retryable(message, reason="TransactionLost")
-            elif outcome.success:
-                last = request
-            elif (package := absent_package(outcome.text)) in NOT_IN_EACH_IMAGE - absent:
-                absent.add(package)
-            elif SAME_REFS not in outcome.text:
-                await asyncio.to_thread(self._mark.close, ours)
-                raise failure(outcome.text, request.doing)
+                if outcome is None:
+                    continue
+                asked += 1
+                if outcome.end is End.FINISHED:
+                    await self._settle(session, state, own, good=outcome.success)
+                if outcome.end is End.LOST:
+                    lost += 1
+                    if lost > _LOST:
+                        message = f"rpm-ostree ended in the middle, {lost} times: cannot {request.doing}"
+                        raise Retryable(message, reason="TransactionLost")
+                elif outcome.success:
+                    last = request
+                elif (package := absent_package(outcome.text)) in NOT_IN_EACH_IMAGE - absent:
+                    absent.add(package)
+                elif SAME_REFS not in outcome.text:
+                    raise await self._rejected(session, failure(outcome.text, request.doing), own, patience)
         raise Terminal(f"no end in sight after {_REQUESTS} transactions: cannot stage", reason="StageIncomplete")
 
-    async def _refuse_foreign(self, state: State, ours: set[str]) -> None:
+    async def _refuse_foreign(self, state: State, own: Own) -> None:
         """The daemon would make the new deployment from it, and throw it away."""
         first = state.first
-        if first.booted or first.id in ours:
+        if first.booted or first.id in own.ours | own.good:
             return
         if first.staged and await asyncio.to_thread(self._mark.owns, first):
-            ours.add(first.id)
+            own.ours.add(first.id)
             return
         what = first.version or first.digest or first.checksum
         message = f"{first.id} ({what}) is {'staged' if first.staged else 'what boots next'}, and not by us"
         raise Refused(message, reason="StagedByOther", hint="find out whose it is, or remove it: rpm-ostree cleanup -p")
+
+    async def _settle(self, session: Session, before: State, own: Own, *, good: bool) -> None:
+        """After the end of a transaction: notes what came of it. Where that cannot be read, the note stays open, and
+        what is staged counts as the result of a transaction whose end was not seen."""
+        after = await session.read()
+        for deployment in after.deployments:
+            new = deployment.id not in {d.id for d in before.deployments}
+            if new and deployment.staged and await asyncio.to_thread(self._mark.owns, deployment):
+                own.ours.add(deployment.id)
+                if good:
+                    own.good.add(deployment.id)
+        for gone in own.ours - {d.id for d in after.deployments}:
+            own.forget(gone)
+        await asyncio.to_thread(self._mark.close, own)
+
+    async def _rejected(self, session: Session, error: AgentError, own: Own, patience: Patience) -> AgentError:
+        """``error``, after what the failed transaction left was discarded; it says so where that failed too."""
+        try:
+            state = await session.read()
+            if (staged := state.staged) and staged.id in own.ours - own.good:
+                await self._drop(session, state, staged, own, patience)
+        except AgentError as problem:
+            message = f"{error.message}; what it left is still there, locked: {problem.message}"
+            return type(error)(message, reason=error.reason)
+        return error
+
+    async def _drop(self, session: Session, state: State, staged: Deployment, own: Own, patience: Patience) -> None:
+        """Discards a staged deployment of ours that must not boot. Raises ``Retryable`` (``DiscardFailed``) if it is
+        still there. Another transaction in the way was waited for when it returns."""
+        if staged.locked is not True:
+            await asyncio.to_thread(self._staged.set_legacy)
+        outcome = await self._run(session, state, CLEANUP, patience, lambda _progress: None)
+        if outcome is None:
+            return
+        if any(d.id == staged.id for d in (await session.read()).deployments):
+            why = one_line(outcome.text) or "rpm-ostree did not say why"
+            raise Retryable(f"cannot {CLEANUP.doing}, {staged.id}: {why}", reason="DiscardFailed")
+        own.forget(staged.id)
+        await asyncio.to_thread(self._mark.close, own)
 
     async def _locked(self, session: Session, staged: Deployment) -> Deployment:
         if staged.locked is not False:

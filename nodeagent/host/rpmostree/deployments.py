@@ -3,6 +3,7 @@
 Absent keys mean something. A container has no ``origin``, an ostree refspec no ``container-image-reference``; without
 layered packages there is no ``base-checksum``. ``finalization-locked`` is not read at all: since rpm-ostree 2024.6 a
 locked deployment does not have it either, because libostree keeps the lock elsewhere (``staged`` reads it there).
+Kernel arguments are in no dictionary of the daemon (``boot_entries``).
 """
 
 from __future__ import annotations
@@ -12,29 +13,34 @@ from dataclasses import replace
 from typing import Any
 
 from nodeagent.core.deployment import Deployment
-from nodeagent.core.kargs import split
-from nodeagent.errors import Terminal
+from nodeagent.errors import Retryable, Terminal
+from nodeagent.host.rpmostree.boot_entries import BootEntry
+from nodeagent.host.rpmostree.staged import Lock
 
 __all__ = ["first_of_booted", "read_all"]
 
 
 def read_all(
-    raw: Sequence[Mapping[str, Any]], *, booted_options: str, first_options: str, locked: Mapping[str, bool]
+    raw: Sequence[Mapping[str, Any]], *, entries: Mapping[str, BootEntry], staged: Lock | None
 ) -> tuple[Deployment, ...]:
-    """``locked`` by id, of the staged one if that could be known. Raises ``Terminal`` (``UnexpectedReply``)."""
+    """``entries`` by the id of their deployment; a staged deployment has none before it is finalized, and ``staged``
+    is what libostree noted of it. Raises ``Terminal`` (``UnexpectedReply``) and ``Retryable`` (``NoBootEntry``)."""
     deployments = [_one(values) for values in raw]
-    first = first_of_booted(deployments)
-    return tuple(
-        replace(
-            deployment,
-            # One that is both first and booted has one set of arguments.
-            kernel_arguments=tuple(
-                split(booted_options if deployment.booted else first_options if deployment is first else "")
-            ),
-            locked=locked.get(deployment.id) if deployment.staged else None,
-        )
-        for deployment in deployments
-    )
+    booted = next((d for d in deployments if d.booted), None)
+    if booted is not None and booted.id not in entries:
+        raise Retryable(f"/boot has no entry for {booted.id}, which is booted", reason="NoBootEntry")
+    of_booted = entries[booted.id].kernel_arguments if booted is not None else ()
+
+    def one(deployment: Deployment) -> Deployment:
+        if not deployment.staged:
+            entry = entries.get(deployment.id)
+            return replace(deployment, kernel_arguments=entry.kernel_arguments if entry else ())
+        if staged is None or staged.id != deployment.id:
+            return deployment
+        arguments = of_booted if staged.kernel_arguments is None else staged.kernel_arguments
+        return replace(deployment, kernel_arguments=arguments, locked=staged.locked)
+
+    return tuple(map(one, deployments))
 
 
 def first_of_booted(deployments: Sequence[Deployment]) -> Deployment | None:

@@ -8,7 +8,8 @@ The wordings come from the programs underneath, whose messages pass through unch
 - libostree: min-free-space, GPG verification enabled but no signatures found, none are in trusted keyring, Can't check
   signature, No such branch, has no requested ref (of a commit that belongs to another one), Server returned HTTP, of a
   remote on a disk a commit that does not open; libcurl below it: Couldn't resolve host, Timeout was reached
-- rpm-ostree and libdnf: Packages not found, Could not depsolve
+- rpm-ostree and libdnf: Packages not found, Could not depsolve. It runs a program of the new tree before it says that
+  it is done; where that fails, the text begins with "Sanity-checking final rootfs"
 
 The first that fits counts; the order is from the exact to the general.
 """
@@ -29,6 +30,7 @@ _MAX_TEXT = 600  # characters; a failed script of a package prints pages
 _USERINFO = re.compile(r"(?<=://)[^/@\s]+@")
 
 _TABLE: tuple[tuple[type[AgentError], str, str], ...] = (
+    (Terminal, "ImageBroken", r"\A\s*sanity-checking final rootfs"),
     (
         Terminal,
         "NoSpace",
@@ -69,7 +71,7 @@ _TABLE: tuple[tuple[type[AgentError], str, str], ...] = (
         r"|timeout was reached|timed out|unexpected eof|unexpected end of file|temporary failure in name resolution"
         r"|server misbehaving|context deadline exceeded|toomanyrequests|too many requests|\bx509: |broken pipe"
         r"|\b(429|500|502|503|504) \(|server returned (http|status) (429|5\d\d)|cannot update repo"
-        r"|failed to download|\[(6|7|16|18|28|35|52|55|56|92)\] |finishpipe|skopeo proxy (exited|unexpectedly)",
+        r"|failed to download|\[(6|7|16|18|28|35|52|55|56|92)\] |finishpipe",
     ),
     (Retryable, "TransactionCancelled", r"operation was cancelled|client disconnected before calling start"),
     (Retryable, "ShuttingDown", r"reboot initiated, cannot start new transaction"),

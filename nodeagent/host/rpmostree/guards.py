@@ -77,7 +77,7 @@ class Guards:
         await self._other_driver(session)
         await asyncio.to_thread(self._sysroot_space)
         if target.image is not None or target.removed or target.without_removed:
-            await self._boot_space(session, await session.read())
+            await self._boot_space(await session.read())
 
     async def refuse_bootc(self) -> None:
         """Raises ``Unreconcilable`` (``BootcHost``) where ostree has nothing to do with what is booted, and the daemon,
@@ -135,12 +135,12 @@ class Guards:
             message = f"{_mib(free)} MiB free in /sysroot, at least {_mib(self._min_free)} are wanted before staging"
             raise Refused(message, reason="NoSpace", hint="free space: rpm-ostree cleanup -br, df -h /sysroot")
 
-    async def _boot_space(self, session: Session, state: State) -> None:
+    async def _boot_space(self, state: State) -> None:
         names: dict[bool, set[str]] = {True: set(), False: set()}
-        for index, deployment in enumerate(state.deployments):
-            if (deployment.booted or deployment.pinned) and not deployment.staged:
-                config = await session.boot_config(state.os_path, index)
-                names[deployment.booted].add(Path(str(config.get("linux", ""))).parent.name)
+        for deployment in state.deployments:
+            entry = state.entries.get(deployment.id)
+            if entry is not None and (deployment.booted or deployment.pinned):
+                names[deployment.booted].add(Path(entry.kernel).parent.name)
         prunes = await self._ostree_version() >= _EARLY_PRUNE
         await asyncio.to_thread(self._boot_fits, names[True], names[True] | names[False] if prunes else None)
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-__all__ = ["Variant", "boolean", "read_vardict", "string"]
+__all__ = ["Variant", "boolean", "read_vardict", "string", "strings"]
 
 Variant = tuple[str, bytes]
 """Type and serialized value."""
@@ -41,6 +41,19 @@ def string(value: Variant | None) -> str | None:
     if value is None or value[0] != "s":
         return None
     return _string(value[1])
+
+
+def strings(value: Variant | None) -> tuple[str, ...] | None:
+    """An ``as``; None if it is something else."""
+    if value is None or value[0] != "as":
+        return None
+    found, start = [], 0
+    for end in _element_ends(value[1]):
+        if end < start:
+            raise ValueError("a string ends before it begins")
+        found.append(_string(value[1][start:end]))
+        start = end
+    return tuple(found)
 
 
 def boolean(value: Variant | None) -> bool | None:

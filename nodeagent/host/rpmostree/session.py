@@ -27,10 +27,12 @@ from nodeagent.errors import Unreconcilable
 from nodeagent.host.bus import Bus
 from nodeagent.host.bus_codec import a_sv
 from nodeagent.host.bus_errors import LOST, BusRefused, BusRetryable, BusUnreachable
+from nodeagent.host.rpmostree.boot_entries import BootEntry
 from nodeagent.host.rpmostree.deployments import first_of_booted, read_all
+from nodeagent.host.rpmostree.staged import Lock
 from nodeagent.host.rpmostree.timing import Timing
 
-__all__ = ["SERVICE", "Session", "State", "visit"]
+__all__ = ["SERVICE", "Local", "Session", "State", "visit"]
 
 SERVICE = "rpm-ostreed.service"
 _NAME = "org.projectatomic.rpmostree1"
@@ -42,14 +44,24 @@ _ATTEMPTS = 4  # of one call, before a daemon that leaves each time is somebody 
 
 
 @dataclass(frozen=True, slots=True)
+class Local:
+    """What the host itself knows of deployments, without the daemon."""
+
+    entries: Mapping[str, BootEntry]
+    staged: Lock | None
+
+
+@dataclass(frozen=True, slots=True)
 class State:
     """``os_path`` is the object of the booted OS; the escaping in it cannot be reversed, so it is never built.
-    ``first`` is the one that a new deployment is made from."""
+    ``first`` is the one that a new deployment is made from. ``entries`` are those of the boot menu, by the id of their
+    deployment."""
 
     os_path: str
     deployments: tuple[Deployment, ...]
     booted: Deployment
     first: Deployment
+    entries: Mapping[str, BootEntry]
 
     @property
     def staged(self) -> Deployment | None:
@@ -63,12 +75,12 @@ class Session:
         self,
         bus: Bus,
         timing: Timing,
-        read_locks: Callable[[], Mapping[str, bool]],
+        read_local: Callable[[], Local],
         start: Callable[[], Awaitable[None]],
     ) -> None:
         self._bus = bus
         self._timing = timing
-        self._read_locks = read_locks
+        self._read_local = read_local
         self._start = start
         self._registered = ("", "")  # our name and the daemon's at that time
 
@@ -78,26 +90,13 @@ class Session:
         path = str(await self.property("Booted"))
         if path == "/":
             raise Unreconcilable("this host was not booted from an ostree deployment", reason="NoDeployments")
-        locked = await asyncio.to_thread(self._read_locks)
-        deployments = read_all(
-            await self.property("Deployments"),
-            booted_options=await self._options(path, pending=False),
-            first_options=await self._options(path, pending=True),
-            locked=locked,
-        )
+        raw = await self.property("Deployments")
+        local = await asyncio.to_thread(self._read_local)
+        deployments = read_all(raw, entries=local.entries, staged=local.staged)
         booted, first = next((d for d in deployments if d.booted), None), first_of_booted(deployments)
         if booted is None or first is None:
             raise Unreconcilable("none of the deployments is the booted one", reason="NoDeployments")
-        return State(path, deployments, booted, first)
-
-    async def boot_config(self, os_path: str, index: int) -> Mapping[str, Any]:
-        """Boot entry of a deployment by its place in the boot order; of a staged one there are only the options."""
-        (config,) = await self.call(os_path, _OS, "GetDeploymentBootConfig", "sb", (str(index), False))
-        return dict(config)
-
-    async def _options(self, os_path: str, *, pending: bool) -> str:
-        (config,) = await self.call(os_path, _OS, "GetDeploymentBootConfig", "sb", ("", pending))
-        return str(config.get("options", ""))
+        return State(path, deployments, booted, first, local.entries)
 
     async def active_address(self) -> str:
         """Of the transaction under way, "" if there is none."""
@@ -155,10 +154,10 @@ class Session:
 async def visit(
     make_bus: Callable[[], Bus],
     timing: Timing,
-    read_locks: Callable[[], Mapping[str, bool]],
+    read_local: Callable[[], Local],
     start: Callable[[], Awaitable[None]],
 ) -> AsyncIterator[Session]:
-    """``read_locks``: id to whether it is locked, of what is staged; it blocks, so it runs in a thread. ``start``: the
-    daemon, as far as that can be done."""
+    """``read_local`` blocks for small files, so it runs in a thread. ``start``: the daemon, as far as that can be
+    done."""
     async with make_bus() as bus:
-        yield Session(bus, timing, read_locks, start)
+        yield Session(bus, timing, read_local, start)

@@ -1,4 +1,4 @@
-"""What libostree keeps in /run about the staged deployment: which one it is, and whether it is locked.
+"""What libostree keeps in /run about the staged deployment: its id, its kernel arguments, and whether it is locked.
 
 Two kinds of lock count, and a shutdown finalizes only if neither is there: the key ``locked`` in the state itself
 (libostree 2023.8 and later), and the file of older versions, which newer ones still respect. The daemon's own
@@ -7,12 +7,12 @@ Two kinds of lock count, and a shutdown finalizes only if neither is there: the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from nodeagent.core.kargs import split
 from nodeagent.host.faults import translated
-from nodeagent.host.rpmostree.gvariant import boolean, read_vardict, string
+from nodeagent.host.rpmostree.gvariant import boolean, read_vardict, string, strings
 
 __all__ = ["Lock", "StagedState"]
 
@@ -21,11 +21,13 @@ _MAX = 1 << 20  # bytes
 
 @dataclass(frozen=True, slots=True)
 class Lock:
-    """Of the staged deployment with this id: ``key`` is in the state, ``legacy`` is the file."""
+    """Of the staged deployment with this id: ``key`` is in the state, ``legacy`` is the file. ``kernel_arguments`` is
+    None where it was staged without any of its own: the shutdown then takes those of the booted deployment."""
 
     id: str
     key: bool
     legacy: bool
+    kernel_arguments: tuple[str, ...] | None = None
 
     @property
     def locked(self) -> bool:
@@ -48,15 +50,13 @@ class StagedState:
             values = read_vardict(target) if kind == "a{sv}" else {}
             osname, name = string(values.get("osname")), string(values.get("name"))
             key = boolean(state.get("locked")) or False
+            arguments = strings(state.get("kargs"))
         except (FileNotFoundError, ValueError):
             return None
         if not osname or not name:
             return None
-        return Lock(f"{osname}-{name}", key=key, legacy=self._legacy.exists())
-
-    def locks(self) -> Mapping[str, bool]:
-        lock = self.lock()
-        return {lock.id: lock.locked} if lock else {}
+        tokens = None if arguments is None else tuple(split(" ".join(arguments)))
+        return Lock(f"{osname}-{name}", key=key, legacy=self._legacy.exists(), kernel_arguments=tokens)
 
     def set_legacy(self) -> None:
         """Locks, for every version. Some versions of the daemon lose the lock of the second of two stagings, because
