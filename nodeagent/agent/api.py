@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -39,6 +39,7 @@ class Api:
         parse: Callable[[bytes], Awaitable[Desired]],
         load: Callable[[str], Awaitable[Desired]],
         reload: Callable[[], Awaitable[None]],
+        etcd: Callable[[], Awaitable[Mapping[str, Any]]],
     ) -> None:
         self._ports = ports
         self._loop = loop
@@ -48,6 +49,7 @@ class Api:
         self._parse = parse
         self._load = load
         self._reload = reload
+        self._etcd = etcd
 
     def status(self) -> str:
         return json.dumps(status_to_dict(self._report.status, daemon="running"))
@@ -105,6 +107,10 @@ class Api:
     async def history(self, limit: int) -> str:
         entries = await self._ports.store.history(min(limit, MAX_HISTORY))
         return json.dumps({"schema": "nodeagent/history/v1", "updates": [asdict(entry) for entry in entries]})
+
+    async def etcd_status(self) -> str:
+        """What the guard of etcd finds now, with the rights of the daemon."""
+        return json.dumps(await self._etcd())
 
     async def start_maintenance(self, caller: str, asked: Asked) -> str:
         """Nothing disrupts this node until it is stopped, or over. Returns the status."""

@@ -172,6 +172,7 @@ class Daemon:
             parse=parse_desired,
             load=self._load,
             reload=self.reload,
+            etcd=others.etcd.status,
         )
 
     def _preflight(self) -> Preflight:

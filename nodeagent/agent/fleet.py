@@ -7,10 +7,10 @@ speaks to etcd.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from zoneinfo import ZoneInfo
 
 from nodeagent.agent.context import Fleet
@@ -42,12 +42,12 @@ class Others:
     lease: Lease
     node: NodePort | None
     fleet: Fleet
+    etcd: Guard
     cluster: Cluster | None = None
 
     def use(self, settings: Settings) -> None:
         """The settings were read again. What takes a restart was compared before."""
-        if isinstance(self.fleet.guard, Guard):
-            self.fleet.guard.use(single=settings.etcd.single_member)
+        self.etcd.use(single=settings.etcd.single_member)
         if self.cluster is not None:
             self.cluster.use(settings)
 
@@ -84,9 +84,9 @@ def others(
             tell=tell,
         )
         fleet = Fleet(cluster.slot, cluster.staging_slot, cluster.gates, guard)
-        return Others(cluster.lease, cluster.port, fleet, cluster)
+        return Others(cluster.lease, cluster.port, fleet, guard, cluster)
     slot = _fleetlock(settings, machine_id) if settings.slots.fleetlock else None
-    return Others(LocalLease(store, clock), None, Fleet(slot, None, None, guard))
+    return Others(LocalLease(store, clock), None, Fleet(slot, None, None, guard), guard)
 
 
 def schedule(settings: WindowSettings) -> Schedule | None:
@@ -152,6 +152,7 @@ class Guard:
         self._clock = clock
         self._single = single
         self._loaded: EtcdGuard | None = None
+        self._asked: asyncio.Future[Mapping[str, Any]] | None = None
 
     def use(self, *, single: bool) -> None:
         self._single, self._loaded = single, None
@@ -161,6 +162,18 @@ class Guard:
 
     async def leave(self) -> None:
         await (await self._guard()).leave()
+
+    async def status(self) -> Mapping[str, Any]:
+        """``nodeagent/etcd/v1``. All who ask at the same time get the answer to one survey."""
+        if self._asked is None or self._asked.done():
+            self._asked = asyncio.ensure_future(self._survey())
+        return await asyncio.shield(self._asked)
+
+    async def _survey(self) -> Mapping[str, Any]:
+        guard = await self._guard()
+        from nodeagent.host.etcd.answer import answer
+
+        return answer(await guard.look(), "daemon")
 
     async def _guard(self) -> EtcdGuard:
         if self._loaded is None:

@@ -92,6 +92,9 @@ class Held:
     async def verify(self) -> str:
         self._refuse()
 
+    async def etcd_status(self) -> str:
+        self._refuse()
+
     async def history(self, limit: int) -> str:  # noqa: ARG002 - the interface's
         self._refuse()
 

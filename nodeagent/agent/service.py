@@ -46,6 +46,8 @@ class Served(Protocol):
 
     async def history(self, limit: int) -> str: ...
 
+    async def etcd_status(self) -> str: ...
+
     async def start_maintenance(self, caller: str, asked: Asked) -> str: ...
 
     async def stop_maintenance(self, caller: str) -> None: ...
@@ -74,6 +76,9 @@ class _Manager:
 
     async def history(self, message: Message) -> Sequence[Any]:
         return (await self._api.history(message.body[0]),)
+
+    async def etcd_status(self, _message: Message) -> Sequence[Any]:
+        return (await self._api.etcd_status(),)
 
     async def start_maintenance(self, message: Message) -> Sequence[Any]:
         await self._start(message, Asked(message.body[0]))
@@ -115,6 +120,7 @@ class _Manager:
                 "Rollback": Method(self.rollback, "a{sv}", "s", ("options", "config")),
                 "Verify": Method(self.verify, "", "s", ("report",)),
                 "History": Method(self.history, "u", "s", ("limit", "updates")),
+                "EtcdStatus": Method(self.etcd_status, "", "s", ("status",)),
                 "StartMaintenance": Method(self.start_maintenance, "s", "", ("reason",)),
                 "StartMaintenanceWithOptions": Method(
                     self.start_maintenance_with_options, "sa{sv}", "s", ("reason", "options", "status")

@@ -39,6 +39,9 @@ QUICK = 10.0
 THOROUGH = 300.0
 """Seconds for what reads all managed files, runs checkers, or asks a person for a password."""
 
+ETCD = 60.0
+"""Seconds for a survey of etcd: a few requests to each member, of which each may take five."""
+
 POLL = 1.0
 """Seconds between two looks for a daemon that is gone: a name that nobody has sends no signals."""
 
@@ -78,6 +81,9 @@ class Client:
 
     async def stop_maintenance(self) -> None:
         await self._call("StopMaintenance", timeout=THOROUGH)
+
+    async def etcd_status(self) -> dict[str, Any]:
+        return _object(await self._call("EtcdStatus", timeout=ETCD))
 
     async def status(self) -> dict[str, Any]:
         return _object(await self._get("Status"))

@@ -1,26 +1,26 @@
 """`nodeagent etcd status`: is there a member of etcd on this host, and might it go now? (And ``etcd_latency``.)
 
-Asks etcd itself, not the daemon: it is for the moment before a person reboots a host by hand, too.
+The daemon's answer counts, because it is the daemon that will disrupt the host: it may see less than a shell of root
+does. Without a daemon, and with addresses or certificates of the caller, the command looks itself: it is for the moment
+before a person reboots a host by hand, too.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-from typing import TYPE_CHECKING, Any
+import sys
+from typing import Any, Final
 
 from nodeagent.cli import etcd_latency
 from nodeagent.cli.output import printable
 from nodeagent.cli.terminal import BAD, GOOD, emit, paint, table
-
-if TYPE_CHECKING:
-    from nodeagent.core.etcd import Survey
-    from nodeagent.host.etcd.guard import Report
+from nodeagent.errors import AgentError
 
 __all__ = ["add_arguments", "run"]
 
-SCHEMA = "nodeagent/etcd/v1"
-REFUSED = 4
+SCHEMA: Final = "nodeagent/etcd/v1"
+REFUSED: Final = 4
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -40,71 +40,56 @@ def run(args: argparse.Namespace) -> int:
     """0 if the host may be disrupted as far as etcd goes, also where there is no member; 4 if not."""
     if args.etcd_command == "latency":
         return etcd_latency.run(args)
+    ours = args.single or args.endpoint or args.ca or args.cert or args.key
+    found = _look(args) if ours else _ask() or _look(args)
+    if args.json:
+        emit(found)
+    else:
+        _describe(found)
+    return 0 if found["allowed"] else REFUSED
+
+
+def _ask() -> dict[str, Any] | None:
+    """None, and a note, if no daemon answers, or one of an older version."""
+    from nodeagent.cli.client import Client, ask
+
+    async def question(client: Client) -> dict[str, Any]:
+        return await client.etcd_status()
+
+    try:
+        return ask(question)
+    except AgentError as error:
+        why = printable(f"{error.reason}: {error.message}")
+        print(f"nodeagent: the daemon cannot be asked ({why}); this is what the command sees itself", file=sys.stderr)
+        return None
+
+
+def _look(args: argparse.Namespace) -> dict[str, Any]:
     from nodeagent.host.clock import SystemClock
+    from nodeagent.host.etcd.answer import answer
     from nodeagent.host.etcd.guard import Access, EtcdGuard
 
     access = Access(args.endpoint, args.ca, args.cert, args.key)
     report = asyncio.run(EtcdGuard(SystemClock(), access=access, single=args.single).look())
-    if args.json:
-        emit(_answer(report))
-    else:
-        _describe(report)
-    return 0 if report.verdict.allowed else REFUSED
+    return answer(report, "command")
 
 
-def _answer(report: Report) -> dict[str, Any]:
-    verdict, survey = report.verdict, report.survey
-    return {
-        "schema": SCHEMA,
-        "member": bool(report.signs),
-        "signs": list(report.signs),
-        "allowed": verdict.allowed,
-        "refusals": [{"reason": each.reason, "message": each.message} for each in verdict.refusals],
-        "leader_to": survey.title(verdict.leader_to) if survey and verdict.leader_to else None,
-        "members": _members(survey) if survey else [],
-        "alarms": [{"member": survey.title(each.member), "kind": each.kind} for each in survey.alarms]
-        if survey
-        else [],
-    }
-
-
-def _members(survey: Survey) -> list[dict[str, Any]]:
-    from nodeagent.core.etcd import troubles
-
-    wrong = troubles(survey)
-    leader = next((state.leader for state in survey.states.values() if state.leader), "")
-    return [
-        {
-            "id": member.id,
-            "name": member.name,
-            "this": member.id == survey.us,
-            "learner": member.learner,
-            "leader": member.id == leader,
-            "healthy": not wrong[member.id],
-            "trouble": wrong[member.id],
-        }
-        for member in survey.members
-    ]
-
-
-def _describe(report: Report) -> None:
-    from nodeagent.core.hints import hint
-
-    if not report.signs:
+def _describe(found: dict[str, Any]) -> None:
+    if not found["member"]:
         print("no member of etcd is on this host")
         return
-    print(f"found      {printable(', '.join(report.signs))}")
-    if report.survey is not None:
+    print(f"found      {printable(', '.join(found['signs']))}")
+    if found["members"]:
         rows = []
-        for each in _members(report.survey):
+        for each in found["members"]:
             role = "learner" if each["learner"] else "leader" if each["leader"] else "voter"
             title = (each["name"] or each["id"]) + (" (this host)" if each["this"] else "")
             rows.append([printable(title), role, printable(each["trouble"] or "healthy")])
         table(["MEMBER", "ROLE", "STATE"], rows)
-    for refusal in report.verdict.refusals:
-        print(paint(f"{refusal.reason}: {printable(refusal.message)}", BAD))
-        print(f"hint: {hint(refusal.reason)}")
-    if report.verdict.allowed:
-        moved = report.survey.title(report.verdict.leader_to) if report.survey and report.verdict.leader_to else ""
+    for refusal in found["refusals"]:
+        print(paint(f"{refusal['reason']}: {printable(refusal['message'])}", BAD))
+        print(f"hint: {printable(refusal['hint'])}")
+    if found["allowed"]:
+        moved = found["leader_to"]
         first = f", after the lead has moved to {printable(moved)}" if moved else ""
         print(paint(f"this host may be disrupted{first}", GOOD))

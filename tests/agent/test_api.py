@@ -38,6 +38,9 @@ def api(host: Host, phase: Phase = Phase.IDLE, *, path: str = DESIRED) -> Api:
 
     async def nothing(*_: object) -> None: ...
 
+    async def no_member() -> dict[str, bool]:
+        return {"member": False}
+
     async def parse(_: bytes) -> Desired:
         raise AssertionError
 
@@ -53,6 +56,7 @@ def api(host: Host, phase: Phase = Phase.IDLE, *, path: str = DESIRED) -> Api:
         parse=parse,
         load=host._load,
         reload=nothing,
+        etcd=no_member,
     )
 
 
@@ -134,3 +138,7 @@ async def test_a_config_without_an_os_is_verified_without_asking_for_one() -> No
     asked = api(host)
     host.world.os_errors = 100
     assert json.loads(await asked.verify())["ok"]
+
+
+async def test_the_status_of_etcd_is_the_guards() -> None:
+    assert json.loads(await api(await at_old()).etcd_status()) == {"member": False}

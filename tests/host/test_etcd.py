@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,8 @@ from nodeagent.host.clock import SystemClock
 from nodeagent.host.etcd.detect import detect
 from nodeagent.host.etcd.guard import EtcdGuard, Report
 from nodeagent.host.etcd.options import Endpoints, Options, endpoints
+from nodeagent.host.etcd.processes import processes
+from nodeagent.host.fence.victim import find_etcd
 
 KUBEADM = """
 kind: Pod
@@ -61,12 +64,46 @@ def put(root: Path, path: str, text: str = "") -> None:
     (root / path).write_text(text)
 
 
-def process(root: Path, number: int, *words: str, network: str = "net:[1]", comm: str = "etcd") -> None:
+def process(
+    root: Path,
+    number: int,
+    *words: str,
+    network: str = "host",
+    comm: str = "etcd",
+    uid: int = 0,
+    cgroup: str = "/system.slice/x.service",
+) -> Path:
+    directory = root / f"proc/{number}"
     put(root, f"proc/{number}/comm", f"{comm}\n")
     put(root, f"proc/{number}/cmdline", "".join(f"{word}\0" for word in words))
     put(root, f"proc/{number}/environ", "ETCD_NAME=from-env\0SECRET=x\0")
-    (root / f"proc/{number}/ns").mkdir()
-    (root / f"proc/{number}/ns/net").symlink_to(network)
+    put(root, f"proc/{number}/status", f"Name:\t{comm}\nState:\tS (sleeping)\nUid:\t{uid}\t{uid}\t{uid}\t{uid}\n")
+    put(root, f"proc/{number}/cgroup", f"0::{cgroup}\n")
+    (directory / "root").mkdir()
+    (directory / "net").mkdir()
+    if not (shared := root / f"network-{network}").exists():
+        shared.write_text("")
+    (directory / "net/dev").hardlink_to(shared)
+    return directory
+
+
+@pytest.fixture
+def untraceable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """proc for who may not trace other processes: without CAP_SYS_PTRACE, as the daemon."""
+    read, stat = Path.read_bytes, Path.stat
+
+    def read_bytes(path: Path) -> bytes:
+        if path.name == "environ":
+            raise PermissionError(13, "Permission denied", str(path))
+        return read(path)
+
+    def stat_of(path: Path, **options: bool) -> os.stat_result:
+        if path.name == "root" and path.parent.name.isdigit():
+            raise PermissionError(13, "Permission denied", str(path))
+        return stat(path, **options)
+
+    monkeypatch.setattr(Path, "read_bytes", read_bytes)
+    monkeypatch.setattr(Path, "stat", stat_of)
 
 
 def test_nothing_is_here(tmp_path: Path) -> None:
@@ -120,8 +157,66 @@ def test_a_process_knows_best(tmp_path: Path) -> None:
 
 def test_the_etcd_of_a_workload_is_not_the_hosts(tmp_path: Path) -> None:
     process(tmp_path, 1, "/sbin/init", comm="systemd")
-    process(tmp_path, 78, "etcd", network="net:[2]")
+    process(tmp_path, 78, "etcd", network="of a pod")
     assert detect(tmp_path) is None
+
+
+@pytest.mark.usefixtures("untraceable")
+def test_a_process_that_cannot_be_inspected_counts(tmp_path: Path) -> None:
+    process(tmp_path, 1, "/sbin/init", comm="systemd")
+    words = ("--data-dir=/srv/etcd", "--listen-client-urls=http://127.0.0.1:2399")
+    process(tmp_path, 77, "/opt/etcd", *words)
+    process(tmp_path, 78, "etcd", network="of a pod")
+    found = detect(tmp_path)
+    assert found is not None
+    assert found.signs == ("process 77",)
+    assert found.options.get("data-dir") == f"{tmp_path}/srv/etcd"
+    assert endpoints(found.options).ours == ("http://127.0.0.1:2399",)
+
+
+@pytest.mark.usefixtures("untraceable")
+def test_a_manifest_knows_better_than_a_process_that_cannot_be_inspected(tmp_path: Path) -> None:
+    put(tmp_path, "etc/kubernetes/manifests/etcd.yaml", KUBEADM)
+    process(tmp_path, 77, "etcd", "--cert-file=/pki-of-the-container/server.crt")
+    found = detect(tmp_path)
+    assert found is not None
+    assert found.signs == ("process 77", "static pod /etc/kubernetes/manifests/etcd.yaml")
+    assert found.options.get("cert-file") == str(tmp_path / "etc/pki-of-the-host/server.crt")
+
+
+def test_a_process_of_which_nothing_is_known_counts(tmp_path: Path) -> None:
+    process(tmp_path, 1, "/sbin/init", comm="systemd")
+    directory = process(tmp_path, 77)
+    for name in ("net/dev", "status", "cgroup", "environ"):
+        (directory / name).unlink()
+    put(tmp_path, "proc/77/status")
+    put(tmp_path, "proc/77/cgroup")
+    assert [each.pid for each in processes(tmp_path)] == [77]
+    assert not processes(tmp_path)[0].is_of_the_system
+
+
+def test_a_renamed_process_is_known_by_its_program(tmp_path: Path) -> None:
+    process(tmp_path, 77, "/usr/local/bin/etcd", "--name=x", comm="main")
+    assert [each.pid for each in processes(tmp_path)] == [77]
+
+
+def test_users_block_nothing_with_a_name(tmp_path: Path) -> None:
+    process(tmp_path, 77, "etcd", uid=1000, cgroup="/user.slice/user-1000.slice/session-1.scope")
+    put(tmp_path, "proc/78/comm", "etcd\n")
+    put(tmp_path, "proc/78/cmdline")
+    put(tmp_path, "proc/78/status", "State:\tZ (zombie)\n")
+    assert processes(tmp_path) == []
+    process(tmp_path, 79, "etcd", uid=0, cgroup="/user.slice/user-0.slice/session-2.scope")
+    process(tmp_path, 80, "etcd", uid=1000, cgroup="/system.slice/etcd.service")
+    assert [each.pid for each in processes(tmp_path)] == [79, 80]
+
+
+async def test_only_processes_of_the_system_get_priority(tmp_path: Path) -> None:
+    for number, uid in ((70, 0), (71, 110), (72, 1000), (73, 61190), (74, 65534), (75, 100_000)):
+        process(tmp_path, number, "etcd", uid=uid)
+    victim = await find_etcd(root=tmp_path)
+    assert victim is not None
+    assert await asyncio.to_thread(victim.pids) == [70, 71, 73]
 
 
 def test_an_enabled_unit(tmp_path: Path) -> None:

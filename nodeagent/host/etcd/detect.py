@@ -1,9 +1,10 @@
 """Is there a member of etcd on this host, and how is it reached?
 
-Signs, any of which is enough: the manifest of a static pod, a process, an enabled unit, a data directory. A process
-that has a network of its own is somebody's workload, which is what disruption budgets are for, and not the host's
-member. Where there is more than one sign the process knows best how it was started; a member that is down is known by
-the rest. Labels of the Node are no sign (``core.etcd.role_hint``).
+Signs, any of which is enough: the manifest of a static pod, a process (``processes``), an enabled unit, a data
+directory. Where there is more than one sign, a process that can be inspected knows best how it was started. The daemon
+can rarely inspect one: it has no CAP_SYS_PTRACE, so environment and file system of most processes are closed to it.
+Then the manifest knows better, and the command line, which everybody may read, is better than nothing. A member that is
+down is known by the other signs. Labels of the Node are no sign (``core.etcd.role_hint``).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from nodeagent.host.etcd.options import PATHS, Options, from_argv, from_config, from_environment, from_pod
+from nodeagent.host.etcd.processes import Process, processes, strings
 
 __all__ = ["Found", "detect"]
 
@@ -35,31 +37,31 @@ class Found:
 
 
 def detect(root: Path = Path("/")) -> Found | None:
-    """None if there is no member. Blocks: it reads files. What may not be read is no sign, so ask as root."""
-    signs: list[str] = []
-    best: list[Mapping[str, str]] = []
-    for sign, flags in (*_processes(root), *_pods(root), *_data(root), *_units(root)):
-        signs.append(sign)
-        best.append(flags)
-    if not signs:
+    """None if there is no member. Blocks: it reads files."""
+    running = [(f"process {process.pid}", *_flags(root, process)) for process in processes(root)]
+    others = [*_pods(root), *_data(root), *_units(root)]
+    if not running and not others:
         return None
-    return Found(tuple(signs), Options(next((flags for flags in best if flags), {})))
+    best = [flags for _, flags, whole in running if whole]
+    best += [flags for _, flags in others]
+    best += [flags for _, flags, whole in running if not whole]
+    signs = (*(sign for sign, _, _ in running), *(sign for sign, _ in others))
+    return Found(signs, Options(next((flags for flags in best if flags), {})))
 
 
-def _processes(root: Path) -> Iterator[tuple[str, Mapping[str, str]]]:
-    ours = _link(root / "proc/1/ns/net")
-    for process in sorted(root.glob("proc/[0-9]*"), key=lambda path: int(path.name) if path.name.isdigit() else 0):
-        with suppress(OSError):  # it ended meanwhile, or is not ours to look at
-            if (process / "comm").read_text().strip() != "etcd" or _link(process / "ns/net") != ours:
-                continue
-            argv = _strings(process / "cmdline")
-            variables = [(name, value) for name, _, value in (v.partition("=") for v in _strings(process / "environ"))]
-            flags = {**from_environment(variables), **from_argv(argv)}
-            # As the process sees them, whatever container it is in.
-            inside = {
-                name: f"{process}/root{value}" for name, value in flags.items() if name in PATHS and value[:1] == "/"
-            }
-            yield f"process {process.name}", {**flags, **inside}
+def _flags(root: Path, process: Process) -> tuple[Mapping[str, str], bool]:
+    """The flags, and whether the process could be inspected. If it could, its paths are as it sees them, whatever
+    container it is in; else they are taken for paths of the host."""
+    directory = root / f"proc/{process.pid}"
+    flags = from_argv(process.argv)
+    try:
+        variables = [(name, value) for name, _, value in (v.partition("=") for v in strings(directory / "environ"))]
+        (directory / "root").stat()
+    except OSError:
+        return _at(root, flags), False
+    flags = {**from_environment(variables), **flags}
+    inside = {name: f"{directory}/root{value}" for name, value in flags.items() if name in PATHS and value[:1] == "/"}
+    return {**flags, **inside}, True
 
 
 def _pods(root: Path) -> Iterator[tuple[str, Mapping[str, str]]]:
@@ -98,17 +100,6 @@ def _document(path: Path) -> Mapping[str, Any]:
     except (OSError, UnicodeDecodeError, YAMLError):
         return {}
     return found if isinstance(found, Mapping) else {}
-
-
-def _strings(path: Path) -> list[str]:
-    return [part.decode(errors="replace") for part in path.read_bytes().split(b"\0") if part]
-
-
-def _link(path: Path) -> str:
-    try:
-        return str(path.readlink())
-    except OSError:
-        return ""
 
 
 def _shown(root: Path, path: Path) -> str:

@@ -21,11 +21,10 @@ if TYPE_CHECKING:
     from nodeagent.host.etcd.detect import Found
     from nodeagent.host.etcd.options import Options
 
-__all__ = ["Metrics", "Victim", "cgroup_of", "etcd_metrics", "find_etcd", "processes_named"]
+__all__ = ["Metrics", "Victim", "cgroup_of", "etcd_metrics", "find_etcd"]
 
 TIMEOUT: Final = 3.0
 """Seconds for one page of metrics. It is not read from the disk: who does not answer for longer is in trouble."""
-_ETCD: Final = "etcd"
 _CGROUPS: Final = Path("/sys/fs/cgroup")
 
 Scrape = Callable[[], Awaitable[str]]
@@ -71,7 +70,15 @@ async def find_etcd(metrics: Metrics = Metrics(), root: Path = Path("/")) -> Vic
         scrape = await etcd_metrics(metrics, found.options)
     except (Retryable, Terminal) as error:
         missing += (f"etcd's metrics: {error.message}",)
-    return Victim(directory, scrape, lambda: processes_named(_ETCD, root / "proc"), missing)
+    return Victim(directory, scrape, lambda: _members(root), missing)
+
+
+def _members(root: Path) -> Sequence[int]:
+    """Those that detection takes for the member and that no ordinary user has started: they get the real-time class of
+    I/O, which starves everything else on the disk."""
+    from nodeagent.host.etcd.processes import processes
+
+    return [process.pid for process in processes(root) if process.is_of_the_system]
 
 
 async def etcd_metrics(metrics: Metrics, options: Options) -> Scrape:
@@ -129,16 +136,6 @@ def _data_of(found: Found, root: Path) -> Path | None:
             if path.is_dir():
                 return path
     return None
-
-
-def processes_named(name: str, proc: Path = Path("/proc")) -> Sequence[int]:
-    """Oldest first. A workload's etcd counts, too: who may not trace processes cannot tell whose network they have."""
-    found = []
-    for comm in proc.glob("[0-9]*/comm"):
-        with suppress(OSError, ValueError):
-            if comm.read_text().strip() == name:
-                found.append(int(comm.parent.name))
-    return sorted(found)
 
 
 def cgroup_of(pid: int, cgroups: Path = _CGROUPS, proc: Path = Path("/proc")) -> Path | None:

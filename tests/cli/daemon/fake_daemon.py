@@ -79,7 +79,7 @@ class FakeDaemon:
         async def begin() -> None:
             peer = FakePeer(NAME)
             start = "StartMaintenanceWithOptions"
-            for member in ("Apply", "Rollback", "Verify", "History", start, "StopMaintenance", "Reload"):
+            for member in ("Apply", "Rollback", "Verify", "History", start, "StopMaintenance", "Reload", "EtcdStatus"):
                 peer.on(member, self._method)
             peer.on("Get", self._get)
             self._peer = await peer.start(self.address)
