@@ -11,6 +11,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from nodeagent.agent.context import Limits, Ports, Update, narrate
+from nodeagent.agent.leasing import reboots
+from nodeagent.core.budget import USED_UP
 from nodeagent.core.events import EventKind
 from nodeagent.errors import Refused
 
@@ -40,6 +42,8 @@ async def drain(ports: Ports, limits: Limits, update: Update) -> str:
         except Refused as error:
             if error.reason != "DrainTimedOut" or not (limits.drain_or_reboot and limits.may_reboot):
                 raise
+            if not (record.acted or reboots(update) or record.budget.left):
+                raise Refused(f"{error.message}; {USED_UP}", reason=error.reason) from error
             late = error
         else:
             return ""

@@ -10,6 +10,7 @@ from typing import Final
 
 from nodeagent.agent.context import Limits, Next, Ports, Update, narrate
 from nodeagent.agent.leasing import LOST, reboots, was_taken
+from nodeagent.core.budget import USED_UP
 from nodeagent.core.events import EventKind
 from nodeagent.core.failure import Answer, after_failure
 from nodeagent.core.history import entry_of
@@ -24,6 +25,8 @@ INTERRUPTED: Final = "Interrupted"
 
 CANCELED: Final = frozenset({"DrainCanceled", "SlotLost"})
 """What a person did to stop this update. It does not come back by itself."""
+
+BUDGET_SPENT: Final = "RebootBudgetSpent"
 
 
 async def failed(ports: Ports, limits: Limits, update: Update, message: str, reason: str, *, curable: bool) -> Next:
@@ -41,13 +44,17 @@ async def failed(ports: Ports, limits: Limits, update: Update, message: str, rea
             return give_up(update, reason, message)
     if reason in LOST:
         return degraded(ports, update, message, reason)
-    answer = after_failure(
-        record,
-        curable=curable,
-        planned_reboot=reboots(update),
-        may_reboot=limits.may_reboot,
-        revert=limits.revert,
-    )
+
+    def answer_if(may_reboot: bool) -> Answer:
+        return after_failure(
+            record, curable=curable, planned_reboot=reboots(update), may_reboot=may_reboot, revert=limits.revert
+        )
+
+    answer = answer_if(limits.may_reboot)
+    if answer is Answer.REBOOT and not record.budget.left:
+        # Without a reboot in the plan and none so far, going back needs no reboot either.
+        answer, reason = answer_if(False), BUDGET_SPENT
+        message = f"{message}; {USED_UP}"
     match answer:
         case Answer.REBOOT:
             update.record = replace(record, fallback=message)

@@ -59,6 +59,7 @@ class Executor:
         self.asked_to_reboot = False  # and logind said yes
         self._superseded = superseded
         self._chance = chance
+        self._began = ports.clock.monotonic()
         self._work: dict[Phase, Callable[[Update], Awaitable[Next]]] = {
             Phase.STAGING: self._staging,
             Phase.LEASING: self._leasing,
@@ -134,6 +135,10 @@ class Executor:
         except IllegalTransition as error:
             await self.stop(update, error)
             return
+        budget = record.budget.counted(boot_id, self.ports.clock.monotonic(), self._began)
+        if to.phase is Phase.REBOOTING and record.fallback and not record.reverting:
+            budget = budget.spend()
+        record = replace(record, budget=budget)
         if to.phase is Phase.WRITING and not record.wrote_boot:
             record = replace(record, wrote_boot=boot_id)
         if to.phase is Phase.DRAINING:

@@ -106,6 +106,7 @@ HINTS: Mapping[str, str] = MappingProxyType(
         "Planned": "nothing: the plan has a reboot; the agent verifies the host after it",
         "Reverting": "nothing: the host is rebooted to go back to the config before; then look at nodeagent history",
         "Reverted": "the host runs the config before; nodeagent history says why; correct the config and apply it",
+        "RebootBudgetSpent": "find out why actions keep failing (nodeagent history), or reboot the host to try that",
         "Superseded": "nothing: a newer desired config took over before anything was written",
         "PhaseLate": "nodeagent status names the step that hangs; look at it, then apply the config again",
         # Services of this host

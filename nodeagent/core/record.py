@@ -7,9 +7,10 @@ more. It holds no content: configs and previous content live in tables of their 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from nodeagent.core.budget import Budget, budget_from
 from nodeagent.core.phase import NEXT, Phase
 from nodeagent.core.rejections import Rejection, added, matching, rejections_from, without
 from nodeagent.errors import AgentError
@@ -89,6 +90,7 @@ class Record:
     rejections: tuple[Rejection, ...] = ()  # configs that failed here and are applied again on request only
     avoided: str = ""  # digest of a config that an operator rolled back from; applied again on request only
     avoided_meaning: str = ""
+    budget: Budget = field(default_factory=Budget)  # of fallback reboots
 
 
 def advance(record: Record, to: Phase, *, now: str, boot_id: str, reason: str = "", message: str = "") -> Record:
@@ -106,8 +108,9 @@ def reject(record: Record, why: str, now: str) -> Record:
 
 
 def lasting(record: Record, digest: str = "", meaning: str = "") -> dict[str, Any]:
-    """The fields that outlive every update: which configs are applied on request only. Without the config with this
-    digest or meaning: it is applied now, so it has failed only when it fails again."""
+    """The fields that outlive every update: which configs are applied on request only, and how many fallback reboots
+    there were. Without the config with this digest or meaning: it is applied now, so it has failed only when it fails
+    again."""
     rejections = without(record.rejections, digest, meaning)
     newest = matching(rejections, record.rejected, "")
     return {
@@ -116,6 +119,7 @@ def lasting(record: Record, digest: str = "", meaning: str = "") -> dict[str, An
         "rejections": rejections,
         "avoided": record.avoided,
         "avoided_meaning": record.avoided_meaning,
+        "budget": record.budget,
     }
 
 
@@ -147,6 +151,7 @@ def record_to_dict(record: Record) -> dict[str, Any]:
     out["writes"] = [list(pair) for pair in record.writes]
     out["fresh"] = list(record.fresh)
     out["rejections"] = [asdict(one) for one in record.rejections]
+    out["budget"] = asdict(record.budget)
     return {"version": RECORD_VERSION, **out}
 
 
@@ -176,6 +181,8 @@ def record_from_dict(data: Mapping[str, Any]) -> Record:
                 value = tuple(str(key) for key in value)
             case "rejections":
                 value = rejections_from(value)
+            case "budget":
+                value = budget_from(value)
             case "plan" | "os_target":
                 if value is not None and not isinstance(value, Mapping):
                     raise ValueError(f"{name} is not an object")

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 
 import pytest
 
+from nodeagent.core.budget import REBOOTS, WINDOW, Budget
 from nodeagent.core.events import EventKind
 from nodeagent.core.machineconfig import MachineConfig
 from nodeagent.core.phase import Phase
 from nodeagent.core.record import record_to_dict
 from nodeagent.core.tree import FileNode
+from tests.agent import clusterhost
 from tests.agent.fakes import FakeUnit, World
 from tests.agent.harness import Host, config
 
@@ -133,6 +136,64 @@ async def test_on_request_it_is_applied_once_more() -> None:
     await host.ask()
     assert (host.phase, host.record.rejections) == (Phase.IDLE, ())
     assert host.world.history[-1].outcome == "done"
+
+
+async def test_ever_new_bad_configs_do_not_reboot_a_host_without_bound() -> None:
+    host = await started()
+    for number in range(REBOOTS + 3):
+        host.want(bad(number, f"bad-{number}"))
+        await host.settle()
+        assert (host.phase, host.record.reason) == (Phase.DEGRADED, "Reverted")
+    assert reboots(host) == REBOOTS
+    last = host.world.history[-1]
+    assert (last.outcome, last.reboots, last.reason) == ("reverted", 0, "RebootBudgetSpent")
+    assert "restart app.service" in last.message
+    assert f"not rebooted: there were {REBOOTS} fallback reboots in 24 h" in last.message
+    assert host.world.disk["/etc/app/x"] == FileNode(b"1")
+    assert host.world.units["app.service"].active == "active"
+    await asyncio.sleep(WINDOW)
+    await host.ask()
+    assert reboots(host) == REBOOTS + 1, "a day later there is room, also for what failed"
+
+
+async def test_without_a_revert_and_a_budget_the_host_is_degraded() -> None:
+    host = await started()
+    host.limits = replace(host.limits, revert=False)
+    for number in range(REBOOTS + 1):
+        host.want(bad(number, f"bad-{number}"))
+        await host.settle()
+    assert (host.phase, host.record.reason, reboots(host)) == (Phase.DEGRADED, "RebootBudgetSpent", REBOOTS)
+
+
+async def test_a_planned_reboot_needs_no_budget() -> None:
+    host = await started()
+    host.world.record = record_to_dict(replace(host.record, budget=Budget(spent=(0.0,) * REBOOTS)))
+    host.want(config("planned", {"/etc/app/x": "1", "/etc/unlisted": "1"}))
+    await host.settle()
+    assert (host.phase, reboots(host)) == (Phase.IDLE, 1)
+    assert not host.record.budget.left
+
+
+@pytest.mark.parametrize("spent", [0, REBOOTS])
+async def test_a_drain_that_is_late_reboots_within_the_budget_only(spent: int) -> None:
+    host = await clusterhost.at_old()
+    host.around.stuck = True
+    host.world.record = record_to_dict(replace(host.record, budget=Budget(spent=(0.0,) * spent)))
+    host.want(clusterhost.DRAIN)
+    host.world.rebooting = asyncio.Event()
+    task = asyncio.create_task(host.build().turn())
+    while host.phase in (Phase.IDLE, Phase.LEASING, Phase.DRAINING, Phase.RELEASING):
+        await asyncio.sleep(60)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    if spent:
+        assert (host.phase, host.record.reason) == (Phase.DEGRADED, "DrainTimedOut")
+        assert "fallback reboots in 24 h" in host.record.message
+        assert (host.actions(), "/etc/moved" in host.world.disk) == ([], False)
+        clusterhost.all_given_back(host)
+        assert not host.record.budget.left
+    else:
+        assert host.actions() == ["reboot"]
 
 
 async def test_a_half_way_host_stays_as_it_is() -> None:

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nodeagent.core.budget import Budget
 from nodeagent.core.phase import Phase
 from nodeagent.core.record import RECORD_VERSION, Record, at_rest, lasting, record_from_dict, record_to_dict, reject
 from nodeagent.core.rejections import LIMIT, Rejection, matching
@@ -43,6 +44,7 @@ records = st.builds(
     rejections=st.lists(st.builds(Rejection, text, text, text, text, text), max_size=3).map(tuple),
     avoided=text,
     avoided_meaning=text,
+    budget=st.builds(Budget, st.floats(0, 1e9), text, st.floats(0, 1e9), st.lists(st.floats(0, 1e9)).map(tuple)),
 )
 
 
@@ -60,6 +62,7 @@ def test_a_record_at_rest_has_nothing_under_way(record: Record) -> None:
     rest = at_rest(record)
     assert (rest.phase, rest.update_id, rest.acted, rest.reverting) == (Phase.IDLE, "", False, False)
     assert (rest.staged, rest.os_target) == (record.staged, record.os_target), "ours to discard"
+    assert rest.budget == record.budget
     assert (rest.rejections, rest.avoided) == (record.rejections, record.avoided), "applied on request only"
 
 
@@ -119,6 +122,11 @@ def test_the_rejection_of_0_1_0_is_kept() -> None:
         {"os_target": []},
         {"unwell": "abc"},
         {"writes": [["WritePath"]]},
+        {"budget": []},
+        {"budget": {"spent": 1}},
+        {"budget": {"spent": ["x"]}},
+        {"budget": {"boot_id": 1}},
+        {"budget": {"seen": None}},
         {"rejections": {}},
         {"rejections": ["d1"]},
         {"rejections": [{"digest": 1}]},
