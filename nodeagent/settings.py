@@ -171,7 +171,8 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     worked, and serves; degraded: it stays as it is, for a person to look at.
 
     ``on_drift``: when managed files were changed by somebody else before an update. refuse: those changes may be why
-    the host still works; repair: overwrite them.
+    the host still works; repair: overwrite them. Changes below directories that others than root can write are
+    reported and never refused.
     """
 
     node_name: NodeName = ""

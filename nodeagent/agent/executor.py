@@ -13,7 +13,7 @@ from dataclasses import replace
 from enum import Enum
 from functools import partial
 
-from nodeagent.agent import acting, bootcheck, booting, draining, leasing, staging, verify, writing
+from nodeagent.agent import acting, bootcheck, booting, contested, draining, leasing, staging, verify, writing
 from nodeagent.agent.context import Limits, Next, Ports, Update, narrate
 from nodeagent.agent.deployments import Os, discard_ours
 from nodeagent.agent.ending import INTERRUPTED, SUPERSEDED, at_end, degraded, failed, give_up
@@ -267,7 +267,8 @@ class Executor:
         if record.reverting:
             entry = entry_of(record, update.plan, now, "reverted", record.revert_reason, record.rejected_why)
             return Next(Phase.RELEASING, save=lambda after: self.ports.store.close_update(after, entry))
-        wrong = await verify.mismatches(self.ports, update.new)
+        wrong, loose = await contested.divide(self.ports, update.new, await verify.mismatches(self.ports, update.new))
+        contested.report(self.ports, loose, record)
         if target is not None:
             wrong |= await verify.os_mismatches(self.ports, update.new)
         if wrong:

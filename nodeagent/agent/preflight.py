@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 
+from nodeagent.agent import contested
 from nodeagent.agent.acting import missing_units
 from nodeagent.agent.context import Limits, Ports, Update
 from nodeagent.agent.verify import in_force, mismatches, os_mismatches, with_os
@@ -23,7 +24,8 @@ from nodeagent.core.ports import Validator
 from nodeagent.core.reconcile import check_reconcilable
 from nodeagent.core.record import Record
 from nodeagent.core.standing import same_os
-from nodeagent.core.steps import step_to_pair, write_steps
+from nodeagent.core.steps import RemovePath, WritePath, step_to_pair, write_steps
+from nodeagent.core.survey import MAX_KEPT
 from nodeagent.core.tree import expand
 from nodeagent.domains import validate
 from nodeagent.errors import InvalidInput, Problem, Refused, Unreconcilable
@@ -85,7 +87,26 @@ class Preflight:
             problems += tuple(await validator.check(old, desired.config))
         if problems:
             raise InvalidInput(f"{desired.config.name} was refused; nothing was touched", problems=problems)
+        await self._check_paths(update)
         return update
+
+    async def _check_paths(self, update: Update) -> None:
+        """Raise ``Refused`` for what would stop the writing, before lease, drain and revert are spent on it."""
+        writes = [step.path for step in update.writes if isinstance(step, WritePath)]
+        removes = [step.path for step in update.writes if isinstance(step, RemovePath)]
+        found = await self.ports.files.survey(writes, removes)
+        if found.obstacles:
+            raise Refused(
+                f"{len(found.obstacles)} paths cannot be written",
+                reason="PathBlocked",
+                problems=[Problem(path, why) for path, why in sorted(found.obstacles.items())],
+            )
+        if found.kept > MAX_KEPT:
+            raise Refused(
+                f"the files that this update replaces have {found.kept} bytes together; at most {MAX_KEPT} are kept"
+                " for a revert",
+                reason="RevertTooLarge",
+            )
 
     async def _old(
         self, new: MachineConfig, known: Sequence[MachineConfig], *, dirty: bool, first: bool
@@ -113,7 +134,9 @@ class Preflight:
             return ()
         still = {**await mismatches(self.ports, new), **await os_mismatches(self.ports, new, needed=needed)}
         named = {entry for entry in wrong if entry in still or not _has(new, entry)}
-        return tuple(Problem(entry, wrong[entry]) for entry in sorted(named))
+        strict, loose = await contested.divide(self.ports, base, {entry: wrong[entry] for entry in named})
+        contested.report(self.ports, loose, Record(to_name=new.name, from_name=base.name))
+        return tuple(Problem(entry, why) for entry, why in sorted(strict.items()))
 
     async def _target(self, old: MachineConfig, new: MachineConfig, plan: Plan) -> OsTarget | None:
         """What the update asks of the OS. Raises what ``Deployments.guard`` does, and ``InvalidInput`` for an image

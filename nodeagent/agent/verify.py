@@ -18,7 +18,7 @@ from nodeagent.core.machineconfig import CORE_USER, MachineConfig, UnitEntry
 from nodeagent.core.ports import UnitState
 from nodeagent.core.standing import asks_of_os, mismatches_of, os_in_force
 from nodeagent.core.steps import ActStep, ReloadUnit, RestartUnit, step_id
-from nodeagent.core.tree import expand
+from nodeagent.core.tree import Node, expand
 from nodeagent.errors import AgentError, Unreconcilable
 
 __all__ = ["VerifyFailed", "in_force", "mismatches", "os_mismatches", "watch_units", "with_os"]
@@ -46,7 +46,7 @@ async def mismatches(ports: Ports, config: MachineConfig) -> dict[str, str]:
     owner = _owners(config)
     wrong: dict[str, str] = {}
     for path, node in expand(config).items():
-        if why := await ports.files.differs(path, node):
+        if why := await _difference(ports, path, node):
             entry = owner.get(path, f"file:{path}")
             wrong.setdefault(entry, why if entry == f"file:{path}" else f"{path}: {why}")
     for unit in config.units.values():
@@ -60,6 +60,15 @@ async def mismatches(ports: Ports, config: MachineConfig) -> dict[str, str]:
     ):
         wrong[f"password:{CORE_USER}"] = "has another password hash"
     return wrong
+
+
+async def _difference(ports: Ports, path: str, node: Node) -> str:
+    try:
+        return await ports.files.differs(path, node)
+    except AgentError as error:
+        if await ports.files.contested(path):  # a mount of its owner, for example, which keeps root out
+            return error.message
+        raise
 
 
 async def os_mismatches(ports: Ports, config: MachineConfig, *, needed: bool = True) -> dict[str, str]:

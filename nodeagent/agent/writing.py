@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Sequence
 from typing import assert_never
 
+from nodeagent.agent.contested import left_alone
 from nodeagent.agent.context import Ports, Update, narrate
 from nodeagent.agent.leasing import still_ours
 from nodeagent.core.events import EventKind
@@ -26,7 +27,8 @@ from nodeagent.core.steps import (
     WriteStep,
     decides_enablement,
 )
-from nodeagent.core.tree import expand
+from nodeagent.core.survey import MAX_KEPT
+from nodeagent.core.tree import FileNode, expand
 from nodeagent.errors import AgentError, Terminal
 
 __all__ = ["forget_originals", "managed_keys", "restore", "write"]
@@ -72,12 +74,30 @@ async def _remember(ports: Ports, update: Update) -> Sequence[Snapshot]:
         return known
     keys = list(dict.fromkeys(_key(step) for step in update.writes))
     leaving = [step.path for step in update.writes if isinstance(step, RemovePath)]
-    snapshots = []
+    snapshots: list[Snapshot] = []
+    kept = 0
     for key in keys:
-        snapshots.append(await _snapshot(ports, key, leaving))
         update.progressed()
+        path = key.partition(":")[2]
+        try:
+            snapshot = await _snapshot(ports, key, leaving)
+            kept += _size(snapshot)
+            if kept > MAX_KEPT:
+                kept -= _size(snapshot)
+                raise Terminal(
+                    f"no room to keep {path} for a revert beside {kept} bytes of other files", reason="RevertTooLarge"
+                )
+        except AgentError as error:
+            if not key.startswith("path:") or not await left_alone(ports, update, path, error):
+                raise
+        else:
+            snapshots.append(snapshot)
     await ports.store.remember(operation, snapshots)
     return snapshots
+
+
+def _size(snapshot: Snapshot) -> int:
+    return len(snapshot.node.content) if isinstance(snapshot.node, FileNode) else 0
 
 
 async def _shipped(ports: Ports, snapshot: Snapshot) -> bool:
@@ -108,22 +128,27 @@ async def write(ports: Ports, update: Update) -> None:
                 originals.append(snapshot)
             update.progressed()
         await ports.store.keep_originals(originals)
+    kept = {snapshot.key for snapshot in snapshots}
+    del snapshots  # up to MAX_KEPT bytes, which are in the store now
+    # What is not kept was left alone before: nothing is written that could not be reverted.
+    writes = [step for step in update.writes if _key(step) in kept]
     tree = expand(update.new)
-    paths = [step.path for step in update.writes if isinstance(step, WritePath)]
+    paths = [step.path for step in writes if isinstance(step, WritePath)]
     await ports.store.add_made_dirs(await ports.files.missing_dirs(paths))
     made = await ports.store.made_dirs()
     update.index = 0
     async with ports.power.inhibit(f"applying {update.record.to_name}"):
-        for step in update.writes:
+        for step in writes:
             update.index += 1
             narrate(ports, update, EventKind.STEP_STARTED, step=step)
             await still_ours(ports, update)
             started = ports.clock.monotonic()
             match step:
                 case WritePath(path):
-                    await ports.files.install(path, tree[path])
+                    await _unless_contested(ports, update, path, ports.files.install(path, tree[path]))
                 case RemovePath(path):
-                    await _put(ports, await _original(ports, path), made)
+                    original = await _original(ports, path)
+                    await _unless_contested(ports, update, path, _put(ports, original, made))
                 case SetPassword(user):
                     await ports.users.set_password_hash(user, update.new.users[user].password_hash or "!")
                 case LockUser(user):
@@ -142,6 +167,14 @@ async def write(ports: Ports, update: Update) -> None:
                     assert_never(step)
             update.progressed()
             narrate(ports, update, EventKind.STEP_DONE, step=step, seconds=ports.clock.monotonic() - started)
+
+
+async def _unless_contested(ports: Ports, update: Update, path: str, work: Awaitable[object]) -> None:
+    try:
+        await work
+    except AgentError as error:
+        if not await left_alone(ports, update, path, error):
+            raise
 
 
 async def _put(ports: Ports, snapshot: Snapshot, made_dirs: Sequence[str]) -> None:
@@ -183,7 +216,9 @@ async def restore(ports: Ports, update: Update) -> None:
         await _attempt(failed, _disable_if_enabled(ports, unit.key.partition(":")[2]))
         update.progressed()
     for snapshot in [*others, *units]:
-        await _attempt(failed, _put_back(ports, snapshot, made))
+        work = _put_back(ports, snapshot, made)
+        kind, _, path = snapshot.key.partition(":")
+        await _attempt(failed, _unless_contested(ports, update, path, work) if kind == "path" else work)
         update.progressed()
     if failed:
         raise Terminal("; ".join(str(error) for error in failed), reason="RevertFailed") from failed[0]

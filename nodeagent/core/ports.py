@@ -16,6 +16,7 @@ from nodeagent.core.events import Event
 from nodeagent.core.fence.view import FenceTold
 from nodeagent.core.machineconfig import ConfigSource, MachineConfig
 from nodeagent.core.record import Record
+from nodeagent.core.survey import Survey
 from nodeagent.core.tree import Node
 from nodeagent.errors import Problem
 
@@ -81,6 +82,17 @@ class Files(Protocol):
 
     async def remove(self, path: str, made_dirs: Sequence[str]) -> None:
         """Removes the path, if it is there, and then those of ``made_dirs`` above it that are empty."""
+        ...
+
+    async def survey(self, writes: Sequence[str], removes: Sequence[str]) -> Survey:
+        """What is in the way of ``writes`` once ``removes`` are gone. Reads no content and changes nothing."""
+        ...
+
+    async def contested(self, path: str) -> str:
+        """The directory on the way to ``path`` that others than root can write, and whose it is; "" without one.
+
+        Its owner can change what is there at any time, so a fault there is reported and never a verdict on a config.
+        """
         ...
 
     async def sweep(self, paths: Sequence[str]) -> Swept:

@@ -11,12 +11,13 @@ import asyncio
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import ParamSpec, TypeVar
 
 from nodeagent.core.ports import Swept
+from nodeagent.core.survey import Survey
 from nodeagent.core.tree import FileNode, LinkNode, Node
 from nodeagent.errors import AgentError, Problem, Retryable, Terminal
 from nodeagent.host.atomic import is_temp, put_dir, put_file, put_link, remove_temp
@@ -24,6 +25,7 @@ from nodeagent.host.faults import fault, translated
 from nodeagent.host.owners import Owners
 from nodeagent.host.paths import Parent, Walk, open_parent, split
 from nodeagent.host.selinux import Labels
+from nodeagent.host.survey import contested, survey
 
 __all__ = ["CAPTURE_LIMIT", "DiskFiles", "HostFiles"]
 
@@ -100,10 +102,20 @@ class DiskFiles:
         one will be is taken for one that the same update removes first."""
         missing: set[str] = set()
         for path in paths:
-            with translated("look at", path), open_parent(self._root, path, files_will_go=True) as parent:
-                steps = range(1, len(parent.missing) + 1)
-                missing.update(parent.walk.resolved(*parent.missing[:count]) for count in steps)
+            try:
+                with translated("look at", path), open_parent(self._root, path, files_will_go=True) as parent:
+                    steps = range(1, len(parent.missing) + 1)
+                    missing.update(parent.walk.resolved(*parent.missing[:count]) for count in steps)
+            except AgentError:
+                if not self.contested(path):
+                    raise
         return sorted(missing)
+
+    def survey(self, writes: Iterable[str], removes: Collection[str]) -> Survey:
+        return survey(self._root, writes, removes, self._limit)
+
+    def contested(self, path: str) -> str:
+        return contested(self._root, path)
 
     def sweep(self, paths: Iterable[str]) -> Swept:
         """Removes temporary files that a killed agent left beside ``paths`` and above them.
@@ -333,6 +345,12 @@ class HostFiles:
 
     async def missing_dirs(self, paths: Sequence[str]) -> Sequence[str]:
         return await self._call(self._disk.missing_dirs, paths)
+
+    async def survey(self, writes: Sequence[str], removes: Sequence[str]) -> Survey:
+        return await self._call(self._disk.survey, writes, removes)
+
+    async def contested(self, path: str) -> str:
+        return await self._call(self._disk.contested, path)
 
     async def sweep(self, paths: Iterable[str]) -> Swept:
         return await self._call(self._disk.sweep, paths)

@@ -17,6 +17,7 @@ from nodeagent.core.image import ContainerImage, OstreeCommit
 from nodeagent.core.machineconfig import ConfigSource
 from nodeagent.core.ports import Confirm, HistoryEntry, Holder, Inhibitor, Snapshot, Swept, UnitState
 from nodeagent.core.record import Record, record_from_dict, record_to_dict
+from nodeagent.core.survey import Survey
 from nodeagent.core.tree import Node
 from nodeagent.errors import AgentError, Refused, Retryable, Terminal
 
@@ -58,6 +59,9 @@ def of_deployment(path: str) -> bool:
 class World:
     disk: dict[str, Node] = field(default_factory=dict)
     dirs: set[str] = field(default_factory=lambda: {"/", "/etc"})
+    contested: dict[str, str] = field(default_factory=dict)  # directory to who else than root can write there
+    path_faults: dict[str, AgentError] = field(default_factory=dict)  # what every access to a path ends with
+    survey: Survey = field(default_factory=Survey)
     units: dict[str, FakeUnit] = field(default_factory=dict)
     passwords: dict[str, str] = field(default_factory=lambda: {"core": "!"})
     boot: int = 1
@@ -204,6 +208,7 @@ class FakeFiles:
 
     async def capture(self, path: str) -> Node | None:
         self.world.tick()
+        self._fault(path)
         return self.world.disk.get(path)
 
     async def missing_dirs(self, paths: Sequence[str]) -> Sequence[str]:
@@ -218,6 +223,7 @@ class FakeFiles:
 
     async def install(self, path: str, node: Node) -> Sequence[str]:
         self.world.tick()
+        self._fault(path)
         if self.world.full:
             raise Terminal(f"{path}: no space left", reason="NoSpace")
         made = await self.missing_dirs([path])
@@ -228,16 +234,28 @@ class FakeFiles:
 
     async def remove(self, path: str, made_dirs: Sequence[str]) -> None:
         self.world.tick()
+        self._fault(path)
         self.world.disk.pop(path, None)
         for directory in sorted(made_dirs, key=len, reverse=True):
             if path.startswith(f"{directory}/") and not any(p.startswith(f"{directory}/") for p in self.world.disk):
                 self.world.dirs.discard(directory)
         self.world.tick()
 
+    def _fault(self, path: str) -> None:
+        if path in self.world.path_faults:
+            raise self.world.path_faults[path]
+
+    async def survey(self, writes: Sequence[str], removes: Sequence[str]) -> Survey:
+        return self.world.survey
+
+    async def contested(self, path: str) -> str:
+        return next((who for place, who in self.world.contested.items() if path.startswith(f"{place}/")), "")
+
     async def sweep(self, paths: Sequence[str]) -> Swept:
         return Swept()
 
     async def differs(self, path: str, node: Node | None) -> str:
+        self._fault(path)
         return "" if self.world.disk.get(path) == node else "differs"
 
 
