@@ -130,8 +130,9 @@ async def write(ports: Ports, update: Update) -> None:
         await ports.store.keep_originals(originals)
     kept = {snapshot.key for snapshot in snapshots}
     del snapshots  # up to MAX_KEPT bytes, which are in the store now
-    # What is not kept was left alone before: nothing is written that could not be reverted.
-    writes = [step for step in update.writes if _key(step) in kept]
+    # What could not be kept is left alone: nothing is written that could not be reverted. After a merge of /etc a
+    # revert goes back to the old deployment, which has its own.
+    writes = [step for step in update.writes if update.record.merged or _key(step) in kept]
     tree = expand(update.new)
     paths = [step.path for step in writes if isinstance(step, WritePath)]
     await ports.store.add_made_dirs(await ports.files.missing_dirs(paths))
