@@ -70,7 +70,8 @@ class Scene:
     def pod(
         self, name: str, *, kind: str = "ReplicaSet", phase: str = "Running", spec: Any = None, **meta: Any
     ) -> dict[str, Any]:
-        owners = [{"apiVersion": "apps/v1", "kind": kind, "name": "owner", "uid": f"uid-{kind}", "controller": True}]
+        owner = f"{name}-set"
+        owners = [{"apiVersion": "apps/v1", "kind": kind, "name": owner, "uid": f"uid-{kind}", "controller": True}]
         container = {"name": "c", "image": "registry.example.com/image:1"}
         body = {
             "metadata": {"name": name, "labels": {"app": name}, "ownerReferences": owners if kind else [], **meta},
@@ -80,6 +81,12 @@ class Scene:
         # An unready pod would go whatever its budget allows.
         status = {"phase": phase, "conditions": [{"type": "Ready", "status": "True"}]}
         return self.cluster.admin.patch(f"{self.pods}/{name}/status", {"status": status})
+
+    def daemon_set(self, name: str) -> None:
+        labels = {"app": name}
+        template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+        body = {"metadata": {"name": name}, "spec": {"selector": {"matchLabels": labels}, "template": template}}
+        self.cluster.admin.create(f"/apis/apps/v1/namespaces/{self.namespace}/daemonsets", body)
 
     def budget(self, name: str, app: str, allowed: int) -> None:
         """A disruption budget as its controller would leave it."""
@@ -149,6 +156,8 @@ async def test_what_goes_and_what_stays(scene: Scene) -> None:
     scene.pod("bare", kind="")
     scene.pod("scratch", spec={"volumes": [{"name": "v", "emptyDir": {}}]})
     scene.pod("agent", kind="DaemonSet")
+    scene.daemon_set("agent-set")
+    scene.pod("orphan", kind="DaemonSet")
     scene.pod("static", kind="", annotations={"kubernetes.io/config.mirror": "hash"})
     port = scene.port()
     await port.drain(OP, 60)

@@ -16,7 +16,7 @@ from integration.cluster.api import ApiError
 from integration.cluster.cluster import LEASES, Cluster
 from integration.cluster.controller import Controller
 from nodeagent.cli.main import main
-from nodeagent.kube.fleet import POOLS
+from nodeagent.kube.fleet import OS_CONFIGS, POOLS
 from nodeagent.kube.gates import MAINTENANCES
 from nodeagent.kube.lease import LeaseSettings
 
@@ -118,6 +118,28 @@ def test_complete_only_when_every_node_of_every_pool_is_there(fleet: Fleet, clus
     cluster.admin.patch(f"{POOLS}/{one}", {"spec": {"configuration": {"name": "rendered-newer"}}})
     late.annotate(state="Done", reason="")
     assert fleet.status()[0] == 4, "rendered anew: nobody was told yet"
+
+
+def test_a_pool_in_image_mode(fleet: Fleet, cluster: Cluster) -> None:
+    pool = fleet.pool("image")
+    there = Controller(cluster, fleet.node(pool, "i"))
+    wait_allowed(fleet)
+    assert fleet.status()[0] == 0
+    named = {"apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineOSConfig"}
+    spec = {"machineConfigPool": {"name": pool}}
+    cluster.admin.create(OS_CONFIGS, {**named, "metadata": {"name": pool}, "spec": spec})
+    try:
+        assert fleet.status()[0] == 4, "its image is still built"
+        built = {"status": {"currentImagePullSpec": "registry/os@sha256:a"}}
+        cluster.admin.patch(f"{OS_CONFIGS}/{pool}/status", built)
+        assert fleet.status()[0] == 4, "the node does not have it"
+        there.annotate(desiredImage="registry/os@sha256:a")
+        assert fleet.status()[0] == 4
+        there.annotate(currentImage="registry/os@sha256:a")
+        assert fleet.status()[0] == 0
+    finally:
+        cluster.admin.delete(f"{OS_CONFIGS}/{pool}")
+    assert fleet.status()[0] == 4, "about to leave image mode"
 
 
 async def test_who_is_in_the_way(fleet: Fleet, cluster: Cluster) -> None:

@@ -17,6 +17,7 @@ from integration.cluster.api import ApiError
 from integration.cluster.cluster import LEASE_PATH, Cluster
 from integration.cluster.controller import CONFIGS, MCO, Controller, Memory
 from nodeagent.core.conditions import NodeState
+from nodeagent.core.drain import DrainPolicy, eviction
 from nodeagent.core.handshake import read_orders
 from nodeagent.core.notices import Notice
 from nodeagent.core.phase import Phase
@@ -28,7 +29,7 @@ from nodeagent.kube import drain as drain_module
 from nodeagent.kube import events as events_module
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.conditions import NodeConditions
-from nodeagent.kube.drain import KubeNode
+from nodeagent.kube.drain import Drain, KubeNode
 from nodeagent.kube.errors import Forbidden, NotFound
 from nodeagent.kube.events import CONTROLLER, EVENTS, NodeEvents
 from nodeagent.kube.gates import MACHINES, Gates
@@ -109,16 +110,38 @@ async def by_certificate(cluster: Cluster, node: str) -> AsyncIterator[KubeClien
         yield client
 
 
-def scene(cluster: Cluster, node: str) -> None:
-    """A Machine and a pod for the node."""
-    machine = {"apiVersion": "machine.openshift.io/v1beta1", "kind": "Machine", "metadata": {"name": node}, "spec": {}}
+def make_pod(cluster: Cluster, name: str, node: str, namespace: str = "default", **meta: Any) -> dict[str, Any]:
+    pod = {"nodeName": node, "terminationGracePeriodSeconds": 0, "containers": [{"name": "c", "image": "i"}]}
+    body = {"metadata": {"name": name, **meta}, "spec": pod}
+    return cluster.admin.create(f"/api/v1/namespaces/{namespace}/pods", body)
+
+
+HOOKS: Final = [{"name": "EtcdQuorumOperator", "owner": "clusteroperator/etcd"}]
+
+
+def make_machine(cluster: Cluster, name: str, node: str) -> None:
+    spec = {"lifecycleHooks": {"preDrain": HOOKS}, "providerID": "aws:///x", "taints": []}
+    machine = {
+        "apiVersion": "machine.openshift.io/v1beta1",
+        "kind": "Machine",
+        "metadata": {"name": name, "labels": {"role": "worker"}},
+        "spec": spec,
+    }
     cluster.admin.create(MACHINES.format("default", "").rstrip("/"), machine)
+    status = {"status": {"nodeRef": {"kind": "Node", "name": node}}}
+    cluster.admin.patch(MACHINES.format("default", name) + "/status", status)
+
+
+def scene(cluster: Cluster, node: str) -> None:
+    """A Machine and two pods for the node."""
+    make_machine(cluster, node, node)
     notes = {"machine.openshift.io/machine": f"default/{node}", MCO + "desiredConfig": CONFIG}
     cluster.admin.patch(f"/api/v1/nodes/{node}", {"metadata": {"annotations": notes}})
     if cluster.admin.find(f"{CONFIGS}/{CONFIG}") is None:
         Controller(cluster, node).make(CONFIG)
-    pod = {"nodeName": node, "terminationGracePeriodSeconds": 0, "containers": [{"name": "c", "image": "i"}]}
-    cluster.admin.create("/api/v1/namespaces/default/pods", {"metadata": {"name": node}, "spec": pod})
+    make_pod(cluster, node, node)
+    owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "gone", "uid": "u", "controller": True}
+    make_pod(cluster, f"{node}-orphan", node, ownerReferences=[owner])
 
 
 async def config_of(client: KubeClient, node: str) -> None:
@@ -167,7 +190,114 @@ async def test_the_rights_are_enough(installed: Cluster, node: str, connect: Any
     scene(installed, node)
     async with connect(installed, node) as client:
         await everything(client, node)
-    assert installed.admin.find(f"/api/v1/namespaces/default/pods/{node}") is None
+    for name in (node, f"{node}-orphan"):
+        assert installed.admin.find(f"/api/v1/namespaces/default/pods/{name}") is None
+    machine = installed.admin.get(MACHINES.format("default", node))
+    assert machine["spec"]["lifecycleHooks"]["preDrain"] == HOOKS, "its own hook went, and no other one"
+
+
+def evict(pod: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    return {**eviction(pod), **changes}
+
+
+@pytest.mark.parametrize("connect", [by_token, by_certificate])
+async def test_an_agent_evicts_pods_of_its_own_node_only(
+    installed: Cluster, node: str, make_node: Any, connect: Any
+) -> None:
+    await in_force(installed)
+    other = make_node()
+    space = f"evict-{node}"
+    installed.admin.create("/api/v1/namespaces", {"metadata": {"name": space}})
+    await evictions_in_force(installed, space, other)
+    pods = f"/api/v1/namespaces/{space}/pods"
+    theirs, mine = make_pod(installed, "theirs", other, space), make_pod(installed, "mine", node, space)
+    floating = make_pod(installed, "floating", "", space)
+    refused = f'this agent is that of node "{node}" and may evict'
+    async with connect(installed, node) as client:
+        for pod in (theirs, floating):
+            with pytest.raises(Forbidden, match=refused):
+                await client.create(f"{pods}/{pod['metadata']['name']}/eviction", evict(pod))
+        for options in (None, {}, {"preconditions": {"uid": theirs["metadata"]["uid"]}}):
+            body = evict(mine, deleteOptions=options)
+            with pytest.raises(Forbidden, match=refused):
+                await client.create(f"{pods}/mine/eviction", body)
+        await client.create(f"{pods}/mine/eviction", evict(mine))
+    assert sorted(pod["metadata"]["name"] for pod in installed.admin.get(pods)["items"]) == [
+        "floating",
+        "probe",
+        "theirs",
+    ]
+    # Others are not concerned.
+    installed.admin.create(f"{pods}/theirs/eviction", evict(theirs, deleteOptions=None))
+
+
+async def evictions_in_force(cluster: Cluster, space: str, node: str) -> None:
+    """As ``in_force``. Until the API server has seen the pod, the policy does not know its node."""
+    probe = cluster.api("nodeagent:probe", ["nodeagent"])
+    pod = make_pod(cluster, "probe", node, space)
+    async with asyncio.timeout(30):
+        while True:
+            try:
+                probe.create(f"/api/v1/namespaces/{space}/pods/probe/eviction", evict(pod))
+                pod = make_pod(cluster, "probe", node, space)
+            except ApiError as error:
+                if error.status == 403 and "may evict the pods of that node only" in str(error):
+                    return
+            await asyncio.sleep(0.2)
+
+
+async def test_a_drain_by_an_agent_meets_no_refusal_of_the_policy(
+    installed: Cluster, node: str, make_node: Any
+) -> None:
+    """Beside hundreds of pods of other nodes in the same namespace, with which each eviction is compared."""
+    await in_force(installed)
+    space, other = f"many-{node}", make_node()
+    installed.admin.create("/api/v1/namespaces", {"metadata": {"name": space}})
+    for number in range(200):
+        make_pod(installed, f"p{number}", node if number < 20 else other, space)
+    async with by_token(installed, node) as client:
+        await Drain(client, node, SystemClock(), DrainPolicy()).round()
+    left = installed.admin.get(f"/api/v1/namespaces/{space}/pods")["items"]
+    staying = [pod["spec"]["nodeName"] for pod in left if not pod["metadata"].get("deletionTimestamp")]
+    assert staying == [other] * 180
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"spec": {"providerID": "aws:///y"}},
+        {"spec": {"taints": None}},
+        {"spec": {"more": 1}},
+        {"spec": {"lifecycleHooks": {"preDrain": []}}},
+        {"spec": {"lifecycleHooks": {"preDrain": [*HOOKS, {"name": "x", "owner": "somebody"}]}}},
+        {"spec": {"lifecycleHooks": {"preTerminate": [{"name": "x", "owner": "nodeagent"}]}}},
+        {"metadata": {"labels": {"role": "infra"}}},
+        {"metadata": {"annotations": {"machine.openshift.io/exclude-node-draining": ""}}},
+        {"metadata": {"finalizers": ["example.com/x"]}},
+    ],
+    ids=str,
+)
+async def test_an_agent_changes_nothing_of_its_machine_but_its_hook(
+    installed: Cluster, node: str, change: dict[str, Any]
+) -> None:
+    await in_force(installed)
+    make_machine(installed, node, node)
+    async with by_token(installed, node) as client:
+        with pytest.raises(Forbidden, match="nothing of its Machine but its own hook"):
+            await client.patch(MACHINES.format("default", node), change)
+
+
+async def test_an_agent_changes_the_machine_of_its_own_node_only(installed: Cluster, node: str, make_node: Any) -> None:
+    await in_force(installed)
+    other = make_node()
+    for name, of in ((node, other), (f"{node}-none", "")):  # a name that is its own does not help
+        make_machine(installed, name, of)
+        notes = {"machine.openshift.io/machine": f"default/{name}"}
+        installed.admin.patch(f"/api/v1/nodes/{node}", {"metadata": {"annotations": notes}})
+        async with by_token(installed, node) as client:
+            with pytest.raises(Forbidden, match="may not write machines"):
+                await Gates(client, node, drives=True).hold_machine()
+        assert installed.admin.get(MACHINES.format("default", name))["spec"]["lifecycleHooks"]["preDrain"] == HOOKS
     assert lease_of(installed, node) is None
 
 

@@ -67,7 +67,9 @@ class Cluster:
             self.client, name, clock, still_ours=self.lease.check, tell=tell, policy=drain_policy(settings.drain)
         )
         # Elsewhere those annotations are between the controller and its own daemon.
-        theirs = ControllerDrain(self.client, name, still_ours=self.lease.check)
+        theirs = ControllerDrain(
+            self.client, name, still_ours=self.lease.check, tell=tell, policy=lambda: self.node.policy
+        )
         self._either = EitherDrain(self.node, theirs, controller=drained_by(settings.drain)) if drives else None
 
         def pool(kind: Kind, count: int) -> KubeSlots | None:

@@ -129,6 +129,9 @@ class Executor:
 
     async def enter(self, update: Update, to: Next) -> None:
         """Marker before effect: the record is on the disk before the phase starts."""
+        if to.phase is Phase.DEGRADED and update.record.cordon and self.ports.node is not None:
+            advice = await self.ports.node.advice()
+            to = replace(to, message="; ".join(filter(None, (to.message, advice))))
         now, boot_id = self.ports.clock.now(), self.ports.power.boot_id()
         try:
             record = advance(update.record, to.phase, now=now, boot_id=boot_id, reason=to.reason, message=to.message)

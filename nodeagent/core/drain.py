@@ -19,11 +19,13 @@ __all__ = [
     "Fate",
     "Remaining",
     "cause_of",
+    "daemon_set_of",
     "eviction",
     "fate_of",
     "is_blocked",
     "pause_after",
     "way_out",
+    "why_awaited",
     "why_here",
 ]
 
@@ -32,6 +34,7 @@ Object = Mapping[str, Any]
 MIRROR = "kubernetes.io/config.mirror"
 FINISHED = ("Succeeded", "Failed")
 ASKED = "asked to go"
+AWAITED = "the machine-config-controller has not evicted it yet"
 GRACE = "terminating; its grace period"
 FIRST_PAUSE = 5.0
 LAST_PAUSE = 60.0
@@ -64,18 +67,32 @@ class Fate(Enum):
     LOCAL_DATA = "its emptyDir volumes would be lost"
 
 
-def fate_of(pod: Object, policy: DrainPolicy) -> Fate:
-    """What is neither STAYS nor GOES is a reason to refuse the drain."""
+def daemon_set_of(pod: Object) -> tuple[str, str] | None:
+    """Namespace and name of the DaemonSet for which the pod would stay; None if there is none."""
+    meta, status = pod.get("metadata") or {}, pod.get("status") or {}
+    controller = _controller(meta)
+    if status.get("phase") in FINISHED or controller is None or controller.get("kind") != "DaemonSet":
+        return None
+    return str(meta.get("namespace", "")), str(controller.get("name", ""))
+
+
+def _controller(meta: Object) -> Object | None:
+    return next((o for o in meta.get("ownerReferences") or () if o.get("controller")), None)
+
+
+def fate_of(pod: Object, policy: DrainPolicy, *, orphaned: bool = False) -> Fate:
+    """What is neither STAYS nor GOES is a reason to refuse the drain. ``orphaned``: the DaemonSet of the pod does not
+    exist any more, so that nothing makes the pod again, here or elsewhere."""
     meta, spec, status = pod.get("metadata") or {}, pod.get("spec") or {}, pod.get("status") or {}
     finished = status.get("phase") in FINISHED
-    controller = next((o for o in meta.get("ownerReferences") or () if o.get("controller")), None)
+    controller = _controller(meta)
     if MIRROR in (meta.get("annotations") or {}):
         return Fate.STAYS
-    if controller is not None and controller.get("kind") == "DaemonSet" and not finished:
+    if daemon_set_of(pod) is not None and not orphaned:
         return Fate.STAYS
     if finished or meta.get("deletionTimestamp"):
         return Fate.GOES
-    if controller is None and not policy.unmanaged:
+    if (controller is None or orphaned) and not policy.unmanaged:
         return Fate.UNMANAGED
     if not policy.local_data and any("emptyDir" in volume for volume in spec.get("volumes") or ()):
         return Fate.LOCAL_DATA
@@ -139,6 +156,11 @@ def pause_after(tries: int, retry_after: float | None) -> float:
     return max(usual, retry_after or 0.0)
 
 
+def why_awaited(pod: Object) -> str:
+    """Of a pod that a machine-config-controller is to evict: only its log has the reason that the API server gave."""
+    return why_here(pod, None, "") if (pod.get("metadata") or {}).get("deletionTimestamp") else AWAITED
+
+
 def why_here(pod: Object, cause: Cause | None, words: str) -> str:
     """``cause`` is that of the last eviction that failed, None if none did."""
     meta, spec = pod.get("metadata") or {}, pod.get("spec") or {}
@@ -181,6 +203,11 @@ _WAYS_OUT = (
     (Cause.WEBHOOK.value, "ask who runs the webhook; it often means that a controller is moving the pod"),
     (Cause.NAMESPACE.value, "wait for the namespace: kubectl describe namespace {pod.namespace}"),
     (Cause.FORBIDDEN.value, "kubectl apply -f packaging/kubernetes/nodeagent.yaml, which has the rights of the agent"),
+    (
+        AWAITED,
+        "kubectl get pdb -n {pod.namespace}; kubectl logs -n openshift-machine-config-operator"
+        " deployment/machine-config-controller",
+    ),
     ("terminating; waits for", "ask the controller that owns the finalizer; it is gone when that is"),
     ("terminating", "journalctl -u kubelet -u crio on this node: an unmount or the runtime may hang"),
 )

@@ -9,7 +9,7 @@ to, also while the pool is paused. Without such pools the nodes with a desired c
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Final
 
@@ -39,13 +39,15 @@ class Progress(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What was read. ``leases`` are those of nodes, by the name of the node; ``now`` is the API server's time in
-    seconds since the epoch, None if it was not told."""
+    """What was read. ``leases`` are those of nodes, by the name of the node; ``images`` are the images that pools in
+    image mode have, by the name of the pool, "" for one that is still built, None if that is not known; ``now`` is
+    the API server's time in seconds since the epoch, None if it was not told."""
 
     nodes: Sequence[Object]
     pools: Sequence[Object] = ()
     leases: Mapping[str, Object] = field(default_factory=dict)
     maintenances: Sequence[Object] = ()
+    images: Mapping[str, str] | None = None
     now: float | None = None
 
 
@@ -126,13 +128,13 @@ def _by_pools(seen: Seen) -> Fleet:
         if name is None:
             unmanaged.append(_name(node))
         else:
-            members[name].append(_member(node, targets[name], seen))
+            members[name].append(_pool_member(node, name, targets[name], seen))
     pools = [
         Pool(
             name=_name(pool),
             target=_target(pool),
             paused=bool((pool.get("spec") or {}).get("paused")),
-            troubles=_troubles(pool),
+            troubles=_troubles(pool, seen.images or {}),
             members=sorted(members[_name(pool)], key=lambda member: member.name),
         )
         for pool in sorted(seen.pools, key=_name)
@@ -154,13 +156,15 @@ def _target(pool: Object) -> str:
     return str(((pool.get("spec") or {}).get("configuration") or {}).get("name") or "")
 
 
-def _troubles(pool: Object) -> Sequence[str]:
+def _troubles(pool: Object, images: Mapping[str, str]) -> Sequence[str]:
     meta, status = pool.get("metadata") or {}, pool.get("status") or {}
     found = []
     if not _target(pool):
         found.append("no config has been rendered for it yet")
     if int(status.get("observedGeneration") or 0) < int(meta.get("generation") or 0):
         found.append("its controller has not seen its newest version yet")
+    if images.get(_name(pool)) == "":
+        found.append("its image has not been built yet")
     broken = [
         condition.get("message") or condition.get("reason")
         for condition in status.get("conditions") or ()
@@ -175,15 +179,16 @@ def _labels(node: Object) -> Mapping[str, str]:
 
 
 def _pool_of(node: Object, pools: Sequence[Object]) -> str | None:
-    """As the machine-config-operator decides. A node of two custom pools is nobody's: neither gives it a config."""
+    """As the machine-config-operator decides. A node of two custom pools, of which ``arbiter`` is one, is nobody's:
+    neither gives it a config."""
     labels = _labels(node)
     if labels.get("kubernetes.io/os") == "windows":
         return None
     names = [_name(pool) for pool in pools if _selects((pool.get("spec") or {}).get("nodeSelector") or {}, labels)]
-    custom = [name for name in names if name not in ("master", "arbiter", "worker")]
+    custom = [name for name in names if name not in ("master", "worker")]
     if len(custom) > 1:
         return None
-    for name in ("master", "arbiter", *custom, "worker"):
+    for name in ("master", *custom, "worker"):
         if name in names:
             return name
     return None
@@ -236,10 +241,34 @@ def _member(node: Object, target: str, seen: Seen) -> Member:
     )
 
 
+def _pool_member(node: Object, pool: str, target: str, seen: Seen) -> Member:
+    """Of a MachineConfigPool: the image counts too, and a node to which its controller gives no config is named."""
+    member, orders = _member(node, target, seen), read_orders(node)
+    if member.progress is Progress.UPDATED and seen.images is not None and orders.image != seen.images.get(pool, ""):
+        member = replace(member, progress=Progress.PENDING)
+    if not orders.desired:
+        member = replace(member, flags=sorted({*member.flags, _UNTOLD}))
+    elif (
+        member.progress is Progress.DEGRADED and orders.cordoned and "Cordoned" not in [f.reason for f in member.flags]
+    ):
+        member = replace(member, flags=sorted({*member.flags, _SKIPPED}))
+    return member
+
+
+_UNTOLD: Final = Gate(
+    "NoDesiredConfig",
+    "it has no desiredConfig, so its controller counts it as unavailable and gives it none: annotate the first one",
+)
+_SKIPPED: Final = Gate(
+    "Cordoned",
+    "its controller gives a cordoned node no other config: kubectl uncordon it when it has been looked at",
+)
+
+
 def _progress(orders: Orders, target: str) -> Progress:
     if orders.state in (State.DEGRADED, State.UNRECONCILABLE):
         return Progress.DEGRADED
-    if orders.state == State.DONE and orders.current == orders.desired:
+    if orders.state == State.DONE and orders.current == orders.desired and orders.current_image == orders.image:
         return Progress.UPDATED if target and orders.current == target else Progress.PENDING
     # An agent that has never said anything has not begun.
     return Progress.UPDATING if orders.state else Progress.PENDING

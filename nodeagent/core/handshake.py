@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
+from nodeagent.core.drain import is_blocked
 from nodeagent.core.gates import MCO
 from nodeagent.core.machineconfig import ConfigSource
 from nodeagent.core.parse import API_VERSION, KIND
@@ -48,6 +49,7 @@ __all__ = [
 CURRENT: Final = f"{MCO}currentConfig"
 DESIRED: Final = f"{MCO}desiredConfig"
 DESIRED_IMAGE: Final = f"{MCO}desiredImage"
+CURRENT_IMAGE: Final = f"{MCO}currentImage"
 STATE: Final = f"{MCO}state"
 REASON: Final = f"{MCO}reason"
 DRAIN: Final = f"{MCO}desiredDrain"
@@ -92,6 +94,7 @@ class Orders:
     cordoned: bool = False
     controlled: bool = False
     single: bool = False
+    current_image: str = ""
 
 
 def read_orders(node: Object) -> Orders:
@@ -108,6 +111,7 @@ def read_orders(node: Object) -> Orders:
         cordoned=bool((node.get("spec") or {}).get("unschedulable")),
         controlled=DRAINED in notes or TOPOLOGY in notes,
         single=notes.get(TOPOLOGY) == "SingleReplica",
+        current_image=notes.get(CURRENT_IMAGE, ""),
     )
 
 
@@ -140,6 +144,10 @@ class Told:
 def told(status: Status) -> Told | None:
     """None as long as there is nothing to tell: no config was ever applied, and none is under way."""
     why = clean(f"{status.reason}: {status.message}" if status.message else status.reason) if status.reason else ""
+    if status.phase is Phase.DRAINING and not why:
+        # Names only: the reasons, which the conditions of the Node have, change at every second look.
+        blocked = [f"{pod.namespace}/{pod.name}" for pod in status.remaining or () if is_blocked(pod)]
+        why = clean(f"DrainBlocked: waits for {', '.join(blocked)}") if blocked else ""
     if status.phase is Phase.DEGRADED:
         state = State.UNRECONCILABLE if status.reason in UNRECONCILABLE else State.DEGRADED
         return Told(state, why, status.current, verified=False)

@@ -218,6 +218,7 @@ HINTS: Mapping[str, str] = MappingProxyType(
         "ConfigNameInvalid": "put the name of a MachineConfig into the Node's annotation desiredConfig",
         "ClusterDecides": "change the Node's desiredConfig, or ask again for it: nodeagent.org/retry=NAME on the Node",
         "ImageLayered": "take the Node's desiredImage away and put the image into osImageURL of its MachineConfig",
+        "NoDesiredConfig": "kubectl annotate node NODE machineconfiguration.openshift.io/desiredConfig=CONFIG",
         "Cordoned": "ask who cordoned it (kubectl describe node); kubectl uncordon when it may go on",
         # etcd on this host
         "EtcdUnreachable": "nodeagent etcd status as root; crictl ps --name etcd; the JSON gateway must be on",

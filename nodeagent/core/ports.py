@@ -304,6 +304,11 @@ class NodePort(Protocol):
         """Only if the cordon is ours."""
         ...
 
+    async def advice(self) -> str:
+        """What an admin has to do with a node that stays cordoned before it can get another config; "" for nothing.
+        Raises nothing."""
+        ...
+
 
 class Slots(Protocol):
     """One of a number of slots of the fleet. Re-entrant; does not expire: a host that failed in the middle keeps it."""

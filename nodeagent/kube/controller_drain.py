@@ -9,43 +9,69 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Final
 
 from nodeagent.core.backoff import jittered
+from nodeagent.core.drain import DrainPolicy, Fate, Remaining, fate_of, why_awaited
 from nodeagent.core.handshake import DRAIN, Orders, ask_drain, ask_uncordon, read_orders
 from nodeagent.core.ports import NodePort
-from nodeagent.errors import Refused, Retryable, Unreachable
+from nodeagent.errors import AgentError, Refused, Retryable, Unreachable
 from nodeagent.kube.client import KubeClient
+from nodeagent.kube.drain import pods_of
 from nodeagent.kube.errors import NotFound
 
 __all__ = ["ControllerDrain", "EitherDrain"]
 
 LOOK: Final = 10.0  # seconds between two looks, as the machine-config-daemon has it: a drain takes minutes
+REPORT: Final = 60.0  # seconds between two lists of the pods that are left
+ADVICE: Final = 10.0  # seconds for a look that serves people only
 UNCORDON: Final = 240.0  # seconds for an uncordon, which is one write of the controller; below the phase's deadline
 
 
 class ControllerDrain:
-    """``still_ours`` is asked before each look and raises if the lease is not ours any more."""
+    """``still_ours`` is asked before each look and raises if the lease is not ours any more. ``tell`` gets the pods
+    that are left, once a minute: the controller itself names them in its log only."""
 
-    def __init__(self, client: KubeClient, node: str, *, still_ours: Callable[[str], Awaitable[None]]) -> None:
+    def __init__(
+        self,
+        client: KubeClient,
+        node: str,
+        *,
+        still_ours: Callable[[str], Awaitable[None]],
+        tell: Callable[[Sequence[Remaining]], None] = lambda _: None,
+        policy: Callable[[], DrainPolicy] = DrainPolicy,
+    ) -> None:
         self._client = client
         self._node = node
         self._path = f"/api/v1/nodes/{node}"
         self.still_ours = still_ours
+        self._tell = tell
+        self._policy = policy
 
     async def drain(self, operation: str, deadline: float) -> None:
         """Raises ``Refused``: ``DrainTimedOut`` after ``deadline`` seconds, ``NodeUnknown``, or what ``still_ours``
         raises. The only node of a control plane is not drained, as by the machine-config-daemon."""
-        config = ""
+        config, reported = "", float("-inf")
 
         async def wish(orders: Orders) -> str | None:
             nonlocal config
             await self.still_ours(operation)
             # One that is desired meanwhile is the next update's: this drain is for the one that it began with.
             config = config or orders.desired or operation
-            return None if orders.single else ask_drain(orders, config)
+            value = None if orders.single else ask_drain(orders, config)
+            if value is not None:
+                await report()
+            return value
+
+        async def report() -> None:
+            nonlocal reported
+            now = asyncio.get_running_loop().time()
+            if now >= reported + REPORT:
+                reported = now
+                with suppress(AgentError):  # of use to people only
+                    self._tell(await self._left())
 
         await self._until_answered(wish, deadline, "the drain of")
 
@@ -56,6 +82,23 @@ class ControllerDrain:
             return ask_uncordon(orders)
 
         await self._until_answered(wish, UNCORDON, "the uncordoning of")
+
+    async def advice(self) -> str:
+        """The controller gives no config to a cordoned node, and counts it as unavailable."""
+        try:
+            async with asyncio.timeout(ADVICE):
+                orders = await self.orders()
+        except (AgentError, TimeoutError):
+            return ""
+        if not orders.cordoned or not orders.drain.startswith("drain-"):
+            return ""
+        return f"the controller gives a cordoned node no other config: kubectl uncordon {self._node} when it may go on"
+
+    async def _left(self) -> Sequence[Remaining]:
+        pods = await pods_of(self._client, self._node)
+        going = [pod for pod in pods if fate_of(pod, self._policy()) is not Fate.STAYS]
+        metas = [(pod["metadata"], why_awaited(pod)) for pod in going]
+        return sorted(Remaining(meta["namespace"], meta["name"], why) for meta, why in metas)
 
     async def orders(self) -> Orders:
         try:
@@ -108,3 +151,6 @@ class EitherDrain:
         """Each undoes what is its own only, so both may be asked: the setting may have changed in between."""
         await self._own.uncordon(operation)
         await self._theirs.uncordon(operation)
+
+    async def advice(self) -> str:
+        return await self._theirs.advice()

@@ -22,9 +22,10 @@ from nodeagent.core.drain import Cause, DrainPolicy, Fate, Remaining, cause_of, 
 from nodeagent.core.ports import Clock
 from nodeagent.errors import Refused, Retryable, Terminal, Unreachable
 from nodeagent.kube.client import KubeClient, Object
+from nodeagent.kube.daemonsets import DaemonSets
 from nodeagent.kube.errors import Conflict, KubeFault, NotFound
 
-__all__ = ["CORDONED_BY", "Drain", "KubeNode"]
+__all__ = ["CORDONED_BY", "Drain", "KubeNode", "pods_of"]
 
 CORDONED_BY: Final = "nodeagent.org/cordoned-by"
 """Annotation of the Node: the operation that cordoned it."""
@@ -34,6 +35,11 @@ SETTLE: Final = 5.0  # seconds between the two lists that must be empty
 TOGETHER: Final = 20  # evictions in flight: a node has 110 pods by default, and the API server other clients
 WRITES: Final = 3
 MOST_CORDONS: Final = 2  # the first, ours or not, and one more
+
+
+async def pods_of(client: KubeClient, node: str) -> Sequence[Object]:
+    """Raises what the client raises."""
+    return await client.items("/api/v1/pods", fieldSelector=f"spec.nodeName={node}")
 
 
 @dataclass(slots=True)
@@ -106,6 +112,9 @@ class KubeNode:
                 return
         raise self._contended()
 
+    async def advice(self) -> str:
+        return ""
+
     async def _cordon(self, operation: str, *, may: bool) -> bool:
         """True if it was necessary. Uncordoning once may be a mistake, or another tool that gives back what it took;
         twice is an answer."""
@@ -150,11 +159,13 @@ class Drain:
         self._started = False
         self._empty_since: float | None = None
         self._slots = asyncio.Semaphore(TOGETHER)
+        self._daemon_sets = DaemonSets(client)
 
     async def round(self) -> bool:
         """Looks once and evicts what is due. True if the node is empty and was so at the look before."""
-        pods = await self._client.items("/api/v1/pods", fieldSelector=f"spec.nodeName={self._node}")
-        fates = [(pod, fate_of(pod, self._policy)) for pod in pods]
+        pods = await pods_of(self._client, self._node)
+        orphans = await self._daemon_sets.orphans(pods)
+        fates = [(pod, fate_of(pod, self._policy, orphaned=pod["metadata"]["uid"] in orphans)) for pod in pods]
         going = [pod for pod, fate in fates if fate is not Fate.STAYS]
         protected = {pod["metadata"]["uid"]: fate for pod, fate in fates if fate not in (Fate.STAYS, Fate.GOES)}
         self.remaining = sorted(self._left(pod, protected.get(pod["metadata"]["uid"])) for pod in going)

@@ -16,9 +16,10 @@ from nodeagent.kube.client import KubeClient, Object
 from nodeagent.kube.errors import Forbidden, NotFound
 from nodeagent.kube.gates import MAINTENANCES
 
-__all__ = ["POOLS", "look"]
+__all__ = ["OS_CONFIGS", "POOLS", "look"]
 
 POOLS: Final = "/apis/machineconfiguration.openshift.io/v1/machineconfigpools"
+OS_CONFIGS: Final = "/apis/machineconfiguration.openshift.io/v1/machineosconfigs"
 PREFIX: Final = "node-"
 
 
@@ -30,11 +31,14 @@ async def look(client: KubeClient, clock: Clock, *, namespace: str) -> tuple[See
     pools = await _there(client, POOLS)
     leases = await _seen(client, f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases", unknown)
     maintenances = await _seen(client, MAINTENANCES, unknown)
+    blind = len(unknown)
+    layered = await _seen(client, OS_CONFIGS, unknown) if pools else []
+    images = _images(layered) if len(unknown) == blind else None
     try:
         now = client.server_clock.earliest(clock.monotonic())
     except Uncertain:
         now = None
-    return Seen(nodes, pools, _by_node(leases), maintenances, now), unknown
+    return Seen(nodes, pools, _by_node(leases), maintenances, images, now), unknown
 
 
 async def _there(client: KubeClient, path: str) -> list[Object]:
@@ -50,6 +54,16 @@ async def _seen(client: KubeClient, path: str, unknown: list[str]) -> list[Objec
     except Forbidden as error:
         unknown.append(error.message)
         return []
+
+
+def _images(layered: Sequence[Object]) -> Mapping[str, str]:
+    """The image of each pool that a MachineOSConfig names; "" for one that has not been built yet."""
+    found = {}
+    for each in layered:
+        pool = ((each.get("spec") or {}).get("machineConfigPool") or {}).get("name")
+        if pool:
+            found[str(pool)] = str((each.get("status") or {}).get("currentImagePullSpec") or "")
+    return found
 
 
 def _by_node(leases: Sequence[Object]) -> Mapping[str, Mapping[str, Any]]:

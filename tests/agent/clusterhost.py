@@ -238,6 +238,9 @@ class FakeNode:
             self.around.log.append("uncordon")
         self.world.tick()
 
+    async def advice(self) -> str:
+        return "uncordon it" if self.around.cordon is not None else ""
+
 
 class CheckedFiles(FakeFiles):
     def __init__(self, world: World, around: Around) -> None:

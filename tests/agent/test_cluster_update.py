@@ -576,3 +576,14 @@ async def test_a_holder_after_a_boot_that_took_too_long_keeps_the_cordon() -> No
     await task
     assert host.phase is Phase.IDLE
     all_given_back(host)
+
+
+async def test_a_node_that_ends_cordoned_says_what_has_to_be_done_with_it() -> None:
+    host = await at_old()
+    block(host)
+    host.want(REBOOT)
+    task = asyncio.create_task(host.settle())
+    await until(lambda: host.phase is Phase.REBOOTING)
+    hold(host, NMO)
+    await task
+    assert host.record.message.endswith("; uncordon it")

@@ -92,6 +92,9 @@ class Node:
         if self.cordoned == operation:
             self.cordoned = ""
 
+    async def advice(self) -> str:
+        return ""
+
 
 @dataclass
 class Gate:

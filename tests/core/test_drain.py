@@ -12,11 +12,13 @@ from nodeagent.core.drain import (
     Fate,
     Remaining,
     cause_of,
+    daemon_set_of,
     eviction,
     fate_of,
     is_blocked,
     pause_after,
     way_out,
+    why_awaited,
     why_here,
 )
 
@@ -68,6 +70,35 @@ DISK = [{"name": "v", "hostPath": {"path": "/data"}}]
 def test_fate(what: dict[str, Any], usual: Fate, strict: Fate) -> None:
     assert fate_of(what, DrainPolicy()) is usual
     assert fate_of(what, STRICT) is strict
+
+
+@pytest.mark.parametrize(
+    ("what", "usual", "strict"),
+    [
+        (pod(kind="DaemonSet"), Fate.GOES, Fate.UNMANAGED),
+        (pod(kind="DaemonSet", phase="Failed"), Fate.GOES, Fate.GOES),
+        (pod(kind="DaemonSet", annotations=MIRROR), Fate.STAYS, Fate.STAYS),
+        (pod(kind="DaemonSet", deletionTimestamp="2026-01-01T00:00:00Z"), Fate.GOES, Fate.GOES),
+    ],
+)
+def test_the_fate_of_a_pod_whose_daemon_set_is_gone(what: dict[str, Any], usual: Fate, strict: Fate) -> None:
+    assert fate_of(what, DrainPolicy(), orphaned=True) is usual
+    assert fate_of(what, STRICT, orphaned=True) is strict
+
+
+def test_the_daemon_set_of_a_pod() -> None:
+    assert daemon_set_of(pod(kind="DaemonSet")) == ("ns", "o")
+    assert daemon_set_of(pod(kind="DaemonSet", phase="Succeeded")) is None
+    assert daemon_set_of(pod()) is None
+    assert daemon_set_of({}) is None
+
+
+def test_a_pod_that_a_controller_is_to_evict_has_a_way_out() -> None:
+    waiting = Remaining("db", "p", why_awaited(pod()))
+    assert is_blocked(waiting)
+    assert "kubectl get pdb -n db" in way_out(waiting)
+    terminating = why_awaited(pod(deletionTimestamp="2026-01-01T00:00:00Z", deletionGracePeriodSeconds=30))
+    assert not is_blocked(Remaining("db", "p", terminating))
 
 
 def test_an_eviction_is_of_that_pod_only_and_forces_nothing() -> None:

@@ -65,6 +65,58 @@ def test_how_far_a_node_is(found: dict[str, Any], target: str, progress: Progres
     assert fleet.degraded is (progress is Progress.DEGRADED)
 
 
+X, Y = "registry/os@sha256:x", "registry/os@sha256:y"
+
+
+@pytest.mark.parametrize(
+    ("desired", "current", "images", "progress"),
+    [
+        ("", "", None, Progress.UPDATED),
+        ("", "", {}, Progress.UPDATED),
+        (X, X, None, Progress.UPDATED),  # it is not known which image the pool has
+        (X, X, {"worker": X}, Progress.UPDATED),
+        (X, X, {"worker": Y}, Progress.PENDING),
+        (X, X, {"worker": ""}, Progress.PENDING),
+        (X, X, {}, Progress.PENDING),  # about to leave image mode
+        ("", "", {"worker": X}, Progress.PENDING),
+        ("", "", {"other": X}, Progress.UPDATED),
+        (X, "", {"worker": X}, Progress.UPDATING),
+        ("", X, {}, Progress.UPDATING),
+        (Y, X, None, Progress.UPDATING),
+    ],
+)
+def test_the_image_counts_as_well(
+    desired: str, current: str, images: dict[str, str] | None, progress: Progress
+) -> None:
+    notes = {MCO + "desiredImage": desired, MCO + "currentImage": current}
+    found = node("n", notes={key: value for key, value in notes.items() if value})
+    fleet = fleet_of(Seen([found], [pool("worker")], images=images))
+    assert only(fleet).progress is progress
+    assert fleet.complete is (progress is Progress.UPDATED)
+
+
+def test_a_pool_whose_image_is_still_built_is_not_complete() -> None:
+    fleet = fleet_of(Seen([], [pool("worker")], images={"worker": ""}))
+    assert fleet.pools[0].troubles == ["its image has not been built yet"]
+
+
+def test_a_node_to_which_no_controller_gives_a_config_is_named() -> None:
+    fresh, behind = node("fresh", "", "", ""), node("behind", A, A)
+    fleet = fleet_of(Seen([fresh, behind], [pool("worker", B)]))
+    flags = {member.name: [gate.reason for gate in member.flags] for member in fleet.pools[0].members}
+    assert flags == {"fresh": ["NoDesiredConfig"], "behind": []}
+    assert "annotate the first one" in fleet.pools[0].members[1].flags[0].message
+    assert fleet_of(Seen([fresh])).unmanaged == ["fresh"], "without pools nobody gives it one"
+
+
+def test_a_node_that_ended_half_way_and_cordoned_is_named() -> None:
+    """A machine-config-controller never gives a cordoned node another config."""
+    failed = node("n", A, B, "Degraded", notes={MCO + "desiredDrain": f"drain-{B}"}, unschedulable=True)
+    member = only(fleet_of(Seen([failed], [pool("worker", B)])))
+    assert ["kubectl uncordon" in gate.message for gate in member.flags] == [True]
+    assert only(fleet_of(Seen([failed]))).flags == []
+
+
 def test_a_paused_pool_counts_like_all_others() -> None:
     behind = Seen([node("n")], [pool("worker", B, paused=True)])
     assert (fleet_of(behind).complete, fleet_of(behind).pools[0].paused) == (False, True)
@@ -101,6 +153,9 @@ def test_a_condition_that_is_false_is_no_trouble() -> None:
         (("master", "worker", "infra"), "master"),
         (("arbiter", "worker"), "arbiter"),
         (("worker", "infra", "gpu"), None),
+        (("worker", "infra", "arbiter"), None),
+        (("master", "infra", "arbiter"), None),
+        (("master", "arbiter"), "master"),
         (("other",), None),
         ((), None),
     ],

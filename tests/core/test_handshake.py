@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import nodeagent
+from nodeagent.core.drain import Cause, Remaining
 from nodeagent.core.handshake import (
     CURRENT,
     DESIRED,
@@ -87,6 +88,15 @@ def test_the_topology_is_a_sign_of_a_controller(topology: str, single: bool) -> 
             "LeaseHeld: jane holds it",
             False,
         ),
+        (
+            Status(
+                Phase.DRAINING, remaining=[Remaining("db", "a", "asked to go"), Remaining("db", "b", str(Cause.BUDGET))]
+            ),
+            State.WORKING,
+            "DrainBlocked: waits for db/b",
+            False,
+        ),
+        (Status(Phase.DRAINING, remaining=[Remaining("db", "a", "asked to go")]), State.WORKING, "", False),
         (Status(Phase.REVERTING, "ActionFailed", "", current=A), State.WORKING, "ActionFailed", False),
         (Status(Phase.RELEASING, current=B), State.WORKING, "", False),
         (Status(Phase.DEGRADED, "Drifted", "2 files", current=A), State.DEGRADED, "Drifted: 2 files", False),

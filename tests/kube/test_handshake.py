@@ -27,6 +27,7 @@ from tests.kube.test_client import Clock, kubeconfig
 
 A, B = "rendered-a", "rendered-b"
 OFFICIAL, OURS = handshake.CONFIGS
+PODS = "/api/v1/pods"
 
 
 @dataclass
@@ -45,9 +46,10 @@ class Api:
     def __call__(self, request: Request) -> Any:
         if self.away:
             return CUT
-        self.asked.append(f"{request.method} {request.target}")
-        if request.target != "/api/v1/nodes/n":
-            found = self.configs.get(request.target, Answer(404, {"message": "not found"}))
+        path = request.target.partition("?")[0]
+        self.asked.append(f"{request.method} {path}")
+        if path != "/api/v1/nodes/n":
+            found = self.configs.get(path, Answer(404, {"message": "not found"}))
             return found if isinstance(found, Answer) else Answer(body=found)
         if not self.registered:
             return Answer(404, {"message": "nodes n not found"})
@@ -384,6 +386,9 @@ class Own:
     async def uncordon(self, operation: str) -> None:
         self.calls.append(f"uncordon {operation}")
 
+    async def advice(self) -> str:
+        return ""
+
 
 async def ours(operation: str) -> None:
     pass
@@ -415,6 +420,53 @@ async def test_a_controller_drains_and_uncordons(tmp_path: Path) -> None:
         answers(api)
         await ending
     assert own.calls == ["uncordon op"]
+
+
+def a_pod(name: str, kind: str = "ReplicaSet", **meta: Any) -> dict[str, Any]:
+    owner = {"kind": kind, "name": "o", "controller": True}
+    return {"metadata": {"namespace": "db", "name": name, "uid": name, "ownerReferences": [owner], **meta}}
+
+
+async def test_the_pods_that_a_controller_still_has_to_evict_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(controller_drain, "REPORT", 0.1)
+    told: list[list[str]] = []
+    pods = [a_pod("b"), a_pod("a", deletionTimestamp="2026-01-01T00:00:00Z"), a_pod("ds", "DaemonSet")]
+    api = Api({DESIRED: B}, configs={PODS: Answer(500, {"message": "not now"})})
+    async with agent(tmp_path, api) as side:
+        port = ControllerDrain(
+            side.client,
+            "n",
+            still_ours=ours,
+            tell=lambda left: told.append([f"{pod.name}: {pod.why}" for pod in left]),
+        )
+        draining = asyncio.create_task(port.drain("op", 20))
+        await until(lambda: api.notes.get(DRAIN) == f"drain-{B}")  # a list that fails keeps nothing from going on
+        api.configs[PODS] = {"items": pods, "metadata": {}}
+        await until(lambda: len(told) > 1)
+        answers(api)
+        await draining
+    assert told[0] == ["a: terminating", "b: the machine-config-controller has not evicted it yet"]
+    assert api.asked.count(f"GET {PODS}") < 60, "it is not listed at each look"
+
+
+@pytest.mark.parametrize(
+    ("cordoned", "drain", "away", "said"),
+    [
+        (True, f"drain-{B}", False, True),
+        (False, f"drain-{B}", False, False),
+        (True, "uncordon-x", False, False),
+        (True, f"drain-{B}", True, False),
+    ],
+)
+async def test_a_node_that_stays_cordoned_says_what_a_controller_needs(
+    tmp_path: Path, cordoned: bool, drain: str, away: bool, said: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(controller_drain, "ADVICE", 1.0)
+    async with agent(tmp_path, Api({DESIRED: B, DRAIN: drain}, cordoned=cordoned, away=away)) as side:
+        port = EitherDrain(Own(), ControllerDrain(side.client, "n", still_ours=ours))
+        assert ("kubectl uncordon n" in await port.advice()) is said
 
 
 async def test_an_answer_is_not_asked_for_twice(tmp_path: Path) -> None:
