@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from nodeagent.agent.context import Ports
 from nodeagent.agent.report import Report
+from nodeagent.core.display import displayable
 from nodeagent.core.drain import Remaining
 from nodeagent.core.events import Event, EventKind
 from nodeagent.core.maintenance import later
@@ -37,7 +38,7 @@ async def first_status(ports: Ports, report: Report, *, clustered: bool) -> None
         current = await _read(lambda: _name(ports, digest), "", faults)
     # A cluster's lease is read later: nothing of ours waits for an API server to start.
     holder = None if clustered else await _read(ports.lease.holder, None, faults)
-    report.status = Status(
+    known = Status(
         phase=record.phase,
         reason=record.reason,
         message=record.message,
@@ -51,6 +52,7 @@ async def first_status(ports: Ports, report: Report, *, clustered: bool) -> None
         lease=holder,
         problems=report.status.problems,
     )
+    report.status = displayable(known)
     if faults:
         report.problem("store", faults[0])
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from nodeagent import log
 from nodeagent.core.backoff import jittered
+from nodeagent.core.display import displayable
 from nodeagent.core.events import Event, EventKind
 from nodeagent.core.ports import Holder, Lease
 from nodeagent.core.status import Status, StatusProblem, fold
@@ -27,7 +28,8 @@ SHOWN = 5
 
 
 class Report:
-    """Fulfils ``ports.Reporter``. A sink must not block. One that raises has a bug, which is logged once and harms
+    """Fulfils ``ports.Reporter``. Words that others have chosen are made harmless here, for all sinks and the status.
+    A sink must not block. One that raises has a bug, which is logged once and harms
     neither the update nor the other sinks."""
 
     def __init__(self, status: Status) -> None:
@@ -39,6 +41,7 @@ class Report:
         self._sinks.append(sink)
 
     def emit(self, event: Event) -> None:
+        event = displayable(event)
         self.status = fold(self.status, event)
         for sink in self._sinks:
             try:
@@ -52,7 +55,7 @@ class Report:
     def problem(self, topic: str, error: AgentError) -> None:
         """Reports what an admin has to put right while the agent goes on; once, until it changes."""
         text = "; ".join([str(error), *(f"{found.path}: {found.message}" for found in error.problems[:SHOWN])])
-        found = StatusProblem(topic, error.reason, text)
+        found = displayable(StatusProblem(topic, error.reason, text))
         if found not in self.status.problems:
             self.emit(Event(EventKind.WARNING, self.status.phase, text, error.reason, fields={"problem": found}))
 
@@ -103,7 +106,7 @@ class ReportedLease:
             await self.tell()
 
     async def tell(self) -> None:
-        now, before = await self._lease.holder(), self._report.status.lease
+        now, before = displayable(await self._lease.holder()), self._report.status.lease
         if now != before:
             renewed = now is not None and before is not None and replace(now, expires=before.expires) == before
             fields = {"holder": now, "often": renewed}

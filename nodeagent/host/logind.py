@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nodeagent import log
+from nodeagent.core.display import text
 from nodeagent.core.ports import Confirm, Inhibitor
 from nodeagent.errors import AgentError, Refused
 from nodeagent.host.bus import Bus
@@ -61,6 +62,8 @@ _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _SLACK = 60.0  # seconds by which the scheduled shutdown, which only warns, is later than the real one
 _INHIBIT_TIMEOUT = 5.0  # seconds; a logind that lost its bus answers nobody, and we can do without
 _MAX_SESSIONS = 200  # enough to know that somebody is there
+_MAX_WHO = 100  # characters; any user with a session chooses them, and there may be many inhibitors in one message
+_MAX_WHY = 300
 _WALL_MAX = 1000  # characters; logind takes 4096
 
 
@@ -82,7 +85,7 @@ class Logind:
                 return ()
             raise
         return [
-            Inhibitor(who, why, await asyncio.to_thread(_process, pid))
+            Inhibitor(text(who, _MAX_WHO), text(why, _MAX_WHY), await asyncio.to_thread(_process, pid))
             for what, who, why, mode, _uid, pid in inhibitors
             if mode in ("block", "block-weak") and "shutdown" in what.split(":") and pid != os.getpid()
         ]

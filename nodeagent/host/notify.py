@@ -10,7 +10,12 @@ import os
 import socket
 import time
 
+from nodeagent.core.display import text
+
 __all__ = ["Notifier", "watchdog_interval"]
+
+MAX_STATUS = 1000
+"""Characters, of up to four bytes each: systemd drops a notification of more than 4096 bytes."""
 
 
 class Notifier:
@@ -27,7 +32,7 @@ class Notifier:
         self._send("READY=1")
 
     def status(self, line: str) -> None:
-        self._send(f"STATUS={line}".replace("\n", " "))
+        self._send(f"STATUS={text(line, MAX_STATUS)}")
 
     def watchdog(self) -> None:
         self._send("WATCHDOG=1")

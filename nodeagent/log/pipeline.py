@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Protocol
 
+from nodeagent.core.display import displayable, text
 from nodeagent.core.redact import redact_value
 from nodeagent.lean import without_init
 from nodeagent.log.journal import SYSTEMD
@@ -127,6 +128,14 @@ def hide_secrets(_logger: Any, _method: str, entry: EventDict) -> EventDict:
     }
 
 
+def make_displayable(_logger: Any, _method: str, entry: EventDict) -> EventDict:
+    """A traceback keeps its lines."""
+    return {
+        key: "\n".join(map(text, str(value).splitlines())) if key == "traceback" else displayable(value)
+        for key, value in entry.items()
+    }
+
+
 def flatten(_logger: Any, _method: str, entry: EventDict) -> tuple[tuple[EventDict], dict[str, Any]]:
     """Everything as text, numbers short. The last processor: structlog wants arguments for the sink's method."""
     for key, value in entry.items():
@@ -143,4 +152,12 @@ def flatten(_logger: Any, _method: str, entry: EventDict) -> tuple[tuple[EventDi
 
 
 # Redaction comes after everything that could still bring in text.
-PROCESSORS: Sequence[Processor] = (add_origin, add_exception, add_identity, drop_empty, hide_secrets, flatten)
+PROCESSORS: Sequence[Processor] = (
+    add_origin,
+    add_exception,
+    add_identity,
+    drop_empty,
+    hide_secrets,
+    make_displayable,
+    flatten,
+)

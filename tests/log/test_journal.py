@@ -111,9 +111,13 @@ def test_a_step_that_an_admin_notices_is_raised(journald: Journald) -> None:
 
 def test_a_value_of_many_lines_is_framed(journald: Journald) -> None:
     log.setup("info", journal=journald.path)
-    log.get("t").warning("two\nlines\n", unit="a.service")
+    try:
+        raise ValueError("two\nlines")
+    except ValueError:
+        log.get("t").exception("two\nlines\n", unit="a.service")
     entry = journald.receive()
-    assert entry["MESSAGE"] == b"two\nlines\n"
+    assert entry["MESSAGE"] == b"two lines "  # words of others are on one line
+    assert entry["NODEAGENT_TRACEBACK"].endswith(b"ValueError: two\nlines")
     assert entry["NODEAGENT_UNIT"] == b"a.service"
 
 

@@ -1,0 +1,50 @@
+"""Text for people that others have chosen: bounded, on one line, and without characters that steer a terminal.
+
+Whoever may take an inhibitor, hold a lease, start a transaction or set a condition of a Node chooses words that end in
+the journal, in ``STATUS=``, on the bus and in the metrics. They pass here once, where events are emitted and where log
+entries are written, so that no other place has to think of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass, replace
+from typing import Any, Final, TypeVar
+
+__all__ = ["MAX_TEXT", "displayable", "text"]
+
+MAX_TEXT: Final = 2000
+"""Characters of one text. systemd drops a notification of more than 4096 bytes."""
+
+_BREAKS: Final = "\n\r\t\v\f\x85\u2028\u2029"
+T = TypeVar("T")
+
+
+def text(value: str, limit: int = MAX_TEXT) -> str:
+    """Line breaks become spaces, other characters that cannot be printed become escapes of Python."""
+    if len(value) > limit:
+        value = value[: limit - 1] + "…"
+    if value.isprintable():
+        return value
+    return "".join(c if c.isprintable() else " " if c in _BREAKS else ascii(c)[1:-1] for c in value)[:limit]
+
+
+def displayable(value: T) -> T:
+    """The same value with ``text`` for every string in it: in dataclasses, mappings and sequences. What needs no change
+    is the same object."""
+    found: Any = value
+    if isinstance(found, str):
+        shown = text(found)
+        return value if shown == found else shown  # type: ignore[return-value]  # an enum stays one
+    if isinstance(found, Mapping):
+        items = {displayable(key): displayable(item) for key, item in found.items()}
+        return value if all(items.get(key) is item for key, item in found.items()) else items  # type: ignore[return-value]
+    if isinstance(found, list | tuple):
+        every = [displayable(item) for item in found]
+        changed = any(new is not old for new, old in zip(every, found, strict=True))
+        return type(found)(every) if changed else value  # type: ignore[return-value]
+    if is_dataclass(found) and not isinstance(found, type):
+        olds = {each.name: getattr(found, each.name) for each in fields(found) if each.init}
+        news = {name: new for name, old in olds.items() if (new := displayable(old)) is not old}
+        return replace(found, **news) if news else value  # type: ignore[return-value]
+    return value

@@ -1,0 +1,99 @@
+"""What inhibitors, lease holders and others say reaches people in one harmless line, wherever they look."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nodeagent import log
+from nodeagent.agent.report import Report, ReportedLease
+from nodeagent.agent.sinks import to_journal, to_notify
+from nodeagent.core.drain import Remaining
+from nodeagent.core.events import Event, EventKind
+from nodeagent.core.exposition import render
+from nodeagent.core.metrics import samples
+from nodeagent.core.phase import Phase
+from nodeagent.core.ports import Holder
+from nodeagent.core.status import Status, line, status_to_dict
+from nodeagent.core.tally import Tally
+from nodeagent.errors import Refused
+
+BAD = "\x1b]0;owned\x07\x1b[31mroot: all is well\nNov 23 host sshd[1]: Accepted\u202e" + "x" * 5000
+
+
+def texts(value: Any) -> list[str]:
+    if isinstance(value, str):
+        return [value]
+    if isinstance(value, dict):
+        return [text for pair in value.items() for item in pair for text in texts(item)]
+    return [text for item in value for text in texts(item)] if isinstance(value, list | tuple) else []
+
+
+def harmless(value: Any) -> bool:
+    return all(text.isprintable() and len(text) < 2500 for text in texts(value))
+
+
+EVENTS = [
+    Event(EventKind.WAITING, Phase.REBOOTING, f"the reboot is blocked by {BAD}", "RebootBlocked"),
+    Event(EventKind.LEASE, Phase.IDLE, fields={"holder": Holder(BAD, "op", BAD, "")}),
+    Event(EventKind.DRAIN, Phase.DRAINING, fields={"remaining": (Remaining("ns", "pod", BAD),)}),
+    Event(EventKind.DEGRADED, Phase.DEGRADED, BAD, "OsBusy", fields={"initiator": BAD}),
+]
+
+
+@pytest.mark.parametrize("event", EVENTS, ids=lambda event: event.kind)
+def test_wherever_events_go(
+    event: Event, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entries: list[Any] = []
+    lines: list[str] = []
+    report = Report(Status())
+    monkeypatch.setattr("nodeagent.log.lines.Lines.send", lambda _self, entry: entries.append(dict(entry)))
+    log.setup("debug")
+    report.add(to_journal)
+    report.add(to_notify(lines.append))
+    report.emit(event)
+    log.setup()
+    assert entries
+    assert harmless([{key: value for key, value in entry.items() if key != "traceback"} for entry in entries])
+    assert harmless(lines)
+    assert harmless(status_to_dict(report.status, daemon="running"))
+    assert harmless(line(report.status))
+    page = render(samples(report.status, Tally(), "1"))
+    assert harmless(page.splitlines())
+    assert harmless(json.loads(json.dumps(status_to_dict(report.status, daemon="running"))))
+
+
+def test_a_problem_is_reported_once() -> None:
+    report = Report(Status())
+    seen: list[Event] = []
+    report.add(lambda event, _status: seen.append(event))
+    for _ in range(2):
+        report.problem("policy", Refused(BAD, reason="Some"))
+    assert len(seen) == 1
+
+
+async def test_a_holder_is_reported_once() -> None:
+    class Lease:
+        backend = "kubernetes"
+
+        async def holder(self) -> Holder:
+            return Holder(BAD, "op", BAD, "")
+
+    report = Report(Status())
+    seen: list[Event] = []
+    report.add(lambda event, _status: seen.append(event))
+    lease = ReportedLease(Lease(), report)  # type: ignore[arg-type]
+    await lease.tell()
+    await lease.tell()
+    assert len(seen) == 1
+
+
+def test_entries_that_are_no_events(capsys: pytest.CaptureFixture[str]) -> None:
+    log.get("x").warning(f"users could not be warned: {BAD}", path=BAD)
+    text = capsys.readouterr().err
+    assert "\x1b" not in text
+    assert text.count("\n") == 1
