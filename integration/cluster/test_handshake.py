@@ -23,6 +23,8 @@ from nodeagent.agent.loop import Loop
 from nodeagent.agent.ordered import Ordered
 from nodeagent.agent.preflight import Desired
 from nodeagent.agent.report import Report
+from nodeagent.core.applyrequest import ApplyRequest
+from nodeagent.core.machineconfig import ConfigSource
 from nodeagent.core.parse import parse
 from nodeagent.core.phase import Phase
 from nodeagent.core.policy import DRAIN, NONE, Entry, Policy, restart
@@ -78,6 +80,11 @@ class Driven(Host):
     async def _desired(self) -> Desired | None:
         return await self.ordered.desired()
 
+    async def _requested(self, source: ConfigSource) -> None:
+        assert self.loop is not None
+        async with self.loop.recorded(ApplyRequest(source.digest)):
+            pass
+
     def build(self) -> Loop:
         loop = super().build()
         current = self.world.configs[self.world.current].name if self.world.current else ""
@@ -97,7 +104,8 @@ class Driven(Host):
             self._client,
             self._node,
             self.memory,
-            changed=lambda retry: self.loop.look_again(retry_rejected=retry) if self.loop else None,
+            changed=lambda _: self.loop.look_again() if self.loop else None,
+            requested=self._requested,
             trouble=lambda fault: self.troubles.append(fault.reason if fault else ""),
             every=EVERY,
         )

@@ -13,11 +13,12 @@ from nodeagent.agent.maintenance import Asked, Keeper
 from nodeagent.agent.preflight import Desired
 from nodeagent.agent.report import Report
 from nodeagent.agent.verify import mismatches, os_mismatches
+from nodeagent.core.applyrequest import ApplyRequest
 from nodeagent.core.phase import Phase
 from nodeagent.core.record import half_way
 from nodeagent.core.status import status_to_dict
 from nodeagent.core.tree import FileNode
-from nodeagent.errors import Refused
+from nodeagent.errors import AgentError, Refused
 
 __all__ = ["Api"]
 
@@ -63,8 +64,8 @@ class Api:
         desired = await self._parse(text.encode())
         if self._report.status.phase in (Phase.IDLE, Phase.DEGRADED):
             await self._loop.check(desired)
-        await self._ports.files.install(self._desired_path, FileNode(desired.source.text, 0o600))
-        self._loop.look_again(retry_rejected=True)
+        async with self._loop.recorded(ApplyRequest(desired.source.digest)):
+            await self._ports.files.install(self._desired_path, FileNode(desired.source.text, 0o600))
         return desired.source.digest
 
     async def rollback(self) -> str:
@@ -81,9 +82,16 @@ class Api:
             raise Refused("there is no config before the current one", reason="NoPrevious")
         previous = await self._load(digest)
         await self._loop.check(previous)
-        await self._ports.files.install(self._desired_path, FileNode(previous.source.text, 0o600))
-        self._loop.look_again(retry_rejected=True, avoid=present)
+        request = ApplyRequest(previous.source.digest, present, await self._meaning(present))
+        async with self._loop.recorded(request):
+            await self._ports.files.install(self._desired_path, FileNode(previous.source.text, 0o600))
         return previous.config.name
+
+    async def _meaning(self, digest: str) -> str:
+        try:
+            return (await self._load(digest)).meaning
+        except AgentError:
+            return ""  # a config that cannot be read is avoided by its text
 
     def _ours_to_say(self) -> None:
         if not self._desired_path:

@@ -6,13 +6,14 @@ something is used, so a daemon starts, and goes on with what it was doing, while
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
 
 from nodeagent.agent.ordered import Ordered, warn
 from nodeagent.agent.report import Report
 from nodeagent.core.drain import DrainPolicy, Remaining
+from nodeagent.core.machineconfig import ConfigSource
 from nodeagent.core.ports import Clock, NodePort
 from nodeagent.core.slots import Kind, SlotPool
 from nodeagent.kube.client import KubeClient
@@ -86,12 +87,18 @@ class Cluster:
         """Whoever empties the node."""
         return self._either or self.node
 
-    def ordered(self, memory: ConfigMemory, report: Report, changed: Callable[[bool], None]) -> Ordered | None:
-        """None where the desired config does not come from here. ``changed`` as in ``Handshake``."""
+    def ordered(
+        self,
+        memory: ConfigMemory,
+        report: Report,
+        changed: Callable[[bool], None],
+        requested: Callable[[ConfigSource], Awaitable[None]],
+    ) -> Ordered | None:
+        """None where the desired config does not come from here. The last two as in ``Handshake``."""
         if self._either is None:
             return None
         trouble = partial(warn, report)
-        return Ordered(Handshake(self.client, self.name, memory, changed=changed, trouble=trouble))
+        return Ordered(Handshake(self.client, self.name, memory, changed=changed, requested=requested, trouble=trouble))
 
     def use(self, settings: Settings) -> None:
         """What may change without a restart, from the next drain on."""

@@ -34,6 +34,7 @@ from nodeagent.agent.service import serve
 from nodeagent.agent.sinks import to_journal, to_notify
 from nodeagent.agent.supervise import keep_running, run_until
 from nodeagent.agent.telling import Teller
+from nodeagent.core.applyrequest import ApplyRequest
 from nodeagent.core.events import Event, EventKind
 from nodeagent.core.machineconfig import ConfigSource
 from nodeagent.core.parse import parse
@@ -144,7 +145,8 @@ class Daemon:
         self.report = report
         self.metrics = Metrics(store, clock, settings.metrics.file)
         self._units = units
-        self.ordered = others.cluster.ordered(store, report, self._ordered) if others.cluster is not None else None
+        cluster = others.cluster
+        self.ordered = cluster.ordered(store, report, self._ordered, self._requested) if cluster is not None else None
         self.desired_path = settings.desired_config if self.ordered is None else ""
         self.loop = Loop(
             self.ports,
@@ -221,8 +223,12 @@ class Daemon:
             return default_policy()
         return merge(default_policy(), await asyncio.to_thread(parse_policy, text, path))
 
-    def _ordered(self, again: bool) -> None:
-        self.loop.look_again(retry_rejected=again)
+    def _ordered(self, _again: bool) -> None:
+        self.loop.look_again()
+
+    async def _requested(self, source: ConfigSource) -> None:
+        async with self.loop.recorded(ApplyRequest(source.digest)):
+            pass  # it is the desired one already
 
     async def _desired(self) -> Desired | None:
         if self.ordered is not None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 
 from nodeagent.agent.context import Limits, Ports, Update, narrate
@@ -15,6 +15,7 @@ from nodeagent.agent.ending import INTERRUPTED, give_up
 from nodeagent.agent.executor import Executor, Outcome
 from nodeagent.agent.preflight import Desired, Preflight
 from nodeagent.core import resume as resuming
+from nodeagent.core.applyrequest import ApplyRequest
 from nodeagent.core.backoff import delays, jittered
 from nodeagent.core.events import EventKind
 from nodeagent.core.phase import Phase
@@ -61,22 +62,29 @@ class Loop:
         self._adopted = adopted
         self._chance = chance
         self._wake = asyncio.Event()
-        self._retry_rejected = False
-        self._wished = ""  # digest of what a person asked for once more, and could not be looked at yet
-        self._avoid = ""  # digest of the config that a person wants to get away from
+        self._recording = asyncio.Lock()  # between a request in the store and the desired config that it is for
         self._refused = ""
         self._wanted = ""  # name of the config that was looked at last, for people
         self._delays = delays(RETRY_FIRST, RETRY_CAP)
         self._passing = 0  # looks in a row that met something which may pass
 
-    def look_again(self, *, retry_rejected: bool = False, avoid: str = "") -> None:
-        """The desired config may have changed. ``retry_rejected``: a person asked for it, so try it once more even
-        if it failed before. ``avoid``: digest of a config that does not come back before a person asks for it."""
-        self._retry_rejected = self._retry_rejected or retry_rejected
-        self._avoid = avoid or self._avoid
+    def look_again(self) -> None:
+        """The desired config may have changed."""
         self._delays = delays(RETRY_FIRST, RETRY_CAP)
         self.executor.look.set()
         self._wake.set()
+
+    @contextlib.asynccontextmanager
+    async def recorded(self, request: ApplyRequest) -> AsyncIterator[None]:
+        """Inside, the desired config is made the one of ``request``, which is in the store by then."""
+        async with self._recording:
+            await self.ports.store.keep_request(request)
+            try:
+                yield
+            except AgentError:
+                await self.ports.store.drop_request(request.digest)
+                raise
+        self.look_again()
 
     async def run(self) -> None:
         """For ever. Raises only what makes it pointless to go on: a store that cannot be used."""
@@ -146,7 +154,6 @@ class Loop:
             update = await self._next_update(record)
         except AgentError as error:
             if isinstance(error, InvalidInput | Unreconcilable):
-                self._wished = ""
                 await self._refuse(record, error)
                 return None  # the same input gives the same answer
             if isinstance(error, Retryable) and self._passing < AGAIN:
@@ -156,13 +163,13 @@ class Loop:
                 return jittered(AGAIN_AFTER, self._chance())
             await self._refuse(record, error)
             return self._delay()
-        self._refused, self._passing, self._wished = "", 0, ""
+        self._refused, self._passing = "", 0
         if update is None:
             return None
         outcome = await self._run(update)
         if outcome is Outcome.PUT_OFF:
             # The watch tells of a file that we were asked to apply once more; that is no reason to try at once again.
-            if not self._retry_rejected and not await self._superseded(update):
+            if await self.ports.store.request() is None and not await self._superseded(update):
                 self._wake.clear()
             return self._delay()
         return 0.0 if outcome in (Outcome.ABANDONED, Outcome.DONE) else None
@@ -173,32 +180,39 @@ class Loop:
     async def _next_update(self, record: Record) -> Update | None:
         self.executor.look.clear()
         self._wanted = ""
-        desired = await self._desired()
+        async with self._recording:
+            desired, request = await self._desired_and_request()
         self._wanted = desired.config.name if desired else ""
         current = await self.ports.store.current()
         unfinished = half_way(record)
         if desired is None:
             return None
-        retry = self._retry_rejected or desired.source.digest == self._wished
-        self._retry_rejected, self._wished = False, desired.source.digest if retry else ""
         other = "" if desired.source.digest == current else desired.meaning  # what failed was not this text, then
-        if (failed := matching(record.rejections, desired.source.digest, other)) and not retry:
+        if (failed := matching(record.rejections, desired.source.digest, other)) and request is None:
             _not_again(record, desired, failed)
             return None
         if desired.source.digest == current and not unfinished:
             record = await self._tidy(record)
             if record.phase is Phase.DEGRADED:  # somebody took the refused config back
                 await self._save(replace(at_rest(record), to_name=self._wanted), Phase.IDLE)
+            if request is not None:
+                await self.ports.store.drop_request(request.digest)
             return None
-        avoided, meaning = await self._avoided(record)
+        avoided, meaning = record.avoided, record.avoided_meaning
+        if request is not None and request.avoid:
+            avoided, meaning = request.avoid, request.avoid_meaning
         if avoided == desired.source.digest or meaning == desired.meaning:
-            if not retry:
+            if request is None:
                 raise Refused(
                     f"{desired.config.name} was rolled back by a person, and comes back by one only",
                     reason="RolledBack",
                 )
             avoided = meaning = ""
-        update = await self._prepare(record, desired, current, dirty=unfinished)
+        try:
+            update = await self._prepare(record, desired, current, dirty=unfinished)
+        except (InvalidInput, Unreconcilable):
+            await self.ports.store.drop_request(desired.source.digest)
+            raise
         await self.ports.store.put_config(desired.source)
         if unfinished:  # the slot goes over to the next update, and so does the cordon
             await self.ports.lease.release(record.update_id)
@@ -211,18 +225,26 @@ class Loop:
             now=self.ports.clock.now(),
             boot_id=self.ports.power.boot_id(),
         )
-        await self.ports.store.save(update.record)
-        self._avoid = ""
+        await self.ports.store.begin(update.record)
         actions = ", ".join(f"{a.type} {a.unit}".strip() for a in update.plan.actions) or "nothing"
         narrate(self.ports, update, EventKind.UPDATE_STARTED, actions, writes=len(update.writes))
         narrate(self.ports, update, EventKind.PHASE)
         return update
 
-    async def _avoided(self, record: Record) -> tuple[str, str]:
-        """Digest and meaning of the config that does not come back without a request."""
-        if self._avoid:
-            return self._avoid, (await self._load(self._avoid)).meaning
-        return record.avoided, record.avoided_meaning
+    async def _desired_and_request(self) -> tuple[Desired | None, ApplyRequest | None]:
+        """The desired config, and the request for it. A request for another config is over."""
+        store = self.ports.store
+        request = await store.request()
+        try:
+            desired = await self._desired()
+        except InvalidInput:
+            if request is not None:
+                await store.drop_request(request.digest)
+            raise
+        if request is not None and (desired is None or desired.source.digest != request.digest):
+            await store.drop_request(request.digest)
+            request = None
+        return desired, request
 
     async def _leftover(self, record: Record, update: Update) -> str:
         """Id of what an abandoned update of ours left staged, if this one may build on it."""

@@ -11,6 +11,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
+from nodeagent.core.applyrequest import ApplyRequest
 from nodeagent.core.deployment import Deployment, OsTarget, StageProgress
 from nodeagent.core.events import Event
 from nodeagent.core.fence.view import FenceTold
@@ -385,6 +386,22 @@ class Store(Protocol):
     async def load(self) -> Record: ...
 
     async def save(self, record: Record) -> None: ...
+
+    async def request(self) -> ApplyRequest | None:
+        """What an operator asked for and what has not begun yet."""
+        ...
+
+    async def keep_request(self, request: ApplyRequest) -> None:
+        """Instead of the one before."""
+        ...
+
+    async def drop_request(self, digest: str) -> None:
+        """If it is for that config."""
+        ...
+
+    async def begin(self, record: Record) -> None:
+        """In one transaction: the record of an update, and the request for that config is dropped."""
+        ...
 
     async def put_config(self, source: ConfigSource) -> None: ...
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Concatenate, ParamSpec, Self, TypeVar
 
+from nodeagent.core.applyrequest import ApplyRequest
 from nodeagent.core.machineconfig import ConfigSource
 from nodeagent.core.maintenance import Maintenance
 from nodeagent.core.ports import HistoryEntry, Holder, Snapshot
@@ -74,6 +75,18 @@ class SqliteStore:
 
     async def save(self, record: Record) -> None:
         await self._call(Database.save, record)
+
+    async def request(self) -> ApplyRequest | None:
+        return await self._call(Database.request)
+
+    async def keep_request(self, request: ApplyRequest) -> None:
+        await self._call(Database.keep_request, request)
+
+    async def drop_request(self, digest: str) -> None:
+        await self._call(Database.drop_request, digest)
+
+    async def begin(self, record: Record) -> None:
+        await self._call(Database.begin, record)
 
     async def put_config(self, source: ConfigSource) -> None:
         await self._call(Database.put_config, source)

@@ -7,6 +7,7 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
+from nodeagent.core.applyrequest import ApplyRequest
 from nodeagent.core.machineconfig import ConfigSource
 from nodeagent.core.maintenance import Maintenance
 from nodeagent.core.ports import HistoryEntry, Holder, Snapshot
@@ -18,6 +19,7 @@ from nodeagent.host.store_rows import (
     maintenance_from_row,
     record_from_row,
     record_to_row,
+    request_from_row,
     snapshot_from_row,
     snapshot_to_row,
     to_json,
@@ -97,6 +99,11 @@ class Reader:
             text = self._meta("maintenance")
             return maintenance_from_row(text) if text else None
 
+    def request(self) -> ApplyRequest | None:
+        with self._guard():
+            text = self._meta("request")
+            return request_from_row(text) if text else None
+
     @contextmanager
     def _guard(self) -> Iterator[None]:
         with store_errors(self._path):
@@ -112,6 +119,24 @@ class Database(Reader):
     def save(self, record: Record) -> None:
         with self._writing():
             self._save(record)
+
+    def begin(self, record: Record) -> None:
+        """A new update: a request for it is under way."""
+        with self._writing():
+            self._save(record)
+            self._drop_request(record.to_digest)
+
+    def keep_request(self, request: ApplyRequest) -> None:
+        with self._writing():
+            self._db.execute("REPLACE INTO meta (key, value) VALUES ('request', ?)", (to_json(request),))
+
+    def drop_request(self, digest: str) -> None:
+        with self._writing():
+            self._drop_request(digest)
+
+    def _drop_request(self, digest: str) -> None:
+        if (request := self.request()) is not None and request.digest == digest:
+            self._db.execute("DELETE FROM meta WHERE key = 'request'")
 
     def put_config(self, source: ConfigSource) -> None:
         with self._writing():

@@ -12,6 +12,7 @@ from dataclasses import asdict
 from typing import Any, TypeVar
 
 from nodeagent.core import plainjson
+from nodeagent.core.applyrequest import ApplyRequest
 from nodeagent.core.maintenance import Maintenance
 from nodeagent.core.maintenance import from_dict as maintenance_from_dict
 from nodeagent.core.ports import HistoryEntry, Holder, Snapshot
@@ -25,6 +26,7 @@ __all__ = [
     "maintenance_from_row",
     "record_from_row",
     "record_to_row",
+    "request_from_row",
     "snapshot_from_row",
     "snapshot_to_row",
     "to_json",
@@ -42,7 +44,7 @@ def checksum(*parts: str | bytes) -> str:
     return digest.hexdigest()
 
 
-def to_json(entry: HistoryEntry | Holder | Maintenance) -> str:
+def to_json(entry: HistoryEntry | Holder | Maintenance | ApplyRequest) -> str:
     return _dumps(asdict(entry))
 
 
@@ -63,6 +65,13 @@ def history_from_row(text: str) -> HistoryEntry:
 
 def holder_from_row(text: str) -> Holder:
     return _known_fields(Holder, _object(text))
+
+
+def request_from_row(text: str) -> ApplyRequest:
+    request = _known_fields(ApplyRequest, _object(text))
+    if not all(isinstance(value, str) for value in (request.digest, request.avoid, request.avoid_meaning)):
+        raise TypeError("a request has a field of the wrong type")
+    return request
 
 
 def maintenance_from_row(text: str) -> Maintenance:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Final, Protocol
 
@@ -55,8 +55,9 @@ class ConfigMemory(Protocol):
 
 
 class Handshake:
-    """``changed`` is called when ``desired`` gives another answer than before; with True if a person asks for a config
-    that failed to be tried again. ``trouble`` is told of each new fault, and None when it is over."""
+    """``changed`` is called when ``desired`` gives another answer than before; with True if an operator requests a
+    config that failed once more. ``requested`` records that request before its annotation is removed. ``trouble`` is
+    told of each new fault, and None when it is over."""
 
     def __init__(
         self,
@@ -65,6 +66,7 @@ class Handshake:
         memory: ConfigMemory,
         *,
         changed: Callable[[bool], None],
+        requested: Callable[[ConfigSource], Awaitable[None]] | None = None,
         trouble: Callable[[AgentError | None], None] = lambda _: None,
         every: float = EVERY,
     ) -> None:
@@ -72,6 +74,8 @@ class Handshake:
         self._path = f"/api/v1/nodes/{node}"
         self._memory = memory
         self._changed = changed
+        self._requested = requested
+        self._recorded = False  # the request that the Node shows
         self._trouble = trouble
         self._every = every
         self._source: ConfigSource | None = None
@@ -159,6 +163,9 @@ class Handshake:
             await self._memory.keep_fetched(source)
             self._source = source
         retry = self._heard(orders)
+        if retry and self._source is not None and self._requested is not None:
+            await self._requested(self._source)
+        self._recorded = retry
         if retry or before != (self._source, str(self._fault or "")):
             self._changed(retry)
 
@@ -220,4 +227,4 @@ class Handshake:
         if self._orders is None:
             return {}
         told: dict[str, str] = differing(self._told, self._orders) if self._told is not None else {}
-        return {**told, RETRY: None} if self._heard(self._orders) else {**told}
+        return {**told, RETRY: None} if self._recorded and self._heard(self._orders) else {**told}

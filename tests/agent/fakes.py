@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 
+from nodeagent.core.applyrequest import ApplyRequest
 from nodeagent.core.deployment import Deployment, OsTarget, StageProgress, booted, staged, unmet
 from nodeagent.core.events import Event
 from nodeagent.core.image import ContainerImage, OstreeCommit
@@ -68,6 +69,7 @@ class World:
     now: float = 0.0
 
     record: dict[str, object] = field(default_factory=lambda: record_to_dict(Record()))
+    request: ApplyRequest | None = None
     configs: dict[str, ConfigSource] = field(default_factory=dict)
     current: str = ""
     previous: str = ""
@@ -521,6 +523,29 @@ class FakeStore:
         if record.phase == self.world.killed_before:
             raise Killed
         self.world.record = record_to_dict(record)
+        self.world.tick()
+
+    async def request(self) -> ApplyRequest | None:
+        return self.world.request
+
+    async def keep_request(self, request: ApplyRequest) -> None:
+        self.world.tick()
+        self.world.request = request
+        self.world.tick()
+
+    async def drop_request(self, digest: str) -> None:
+        self.world.tick()
+        if self.world.request is not None and self.world.request.digest == digest:
+            self.world.request = None
+        self.world.tick()
+
+    async def begin(self, record: Record) -> None:
+        self.world.tick()
+        if record.phase == self.world.killed_before:
+            raise Killed
+        self.world.record = record_to_dict(record)
+        if self.world.request is not None and self.world.request.digest == record.to_digest:
+            self.world.request = None
         self.world.tick()
 
     async def put_config(self, source: ConfigSource) -> None:

@@ -13,7 +13,9 @@ from nodeagent.agent.context import Limits, Ports
 from nodeagent.agent.deployments import Os
 from nodeagent.agent.loop import Loop
 from nodeagent.agent.preflight import Desired, Preflight
+from nodeagent.core.applyrequest import ApplyRequest
 from nodeagent.core.machineconfig import ConfigSource, FileEntry, MachineConfig, UnitEntry, UserEntry
+from nodeagent.core.meaning import meaning
 from nodeagent.core.phase import Phase
 from nodeagent.core.policy import DAEMON_RELOAD, DRAIN, NONE, Entry, Policy, reload, restart
 from nodeagent.core.ports import Fence
@@ -140,10 +142,19 @@ class Host:
         return False
 
     async def ask(self, loop: Loop | None = None, *, avoid: str = "") -> None:
-        """As a person does, who wants that config, and maybe away from another one. Until the host is at rest."""
+        """As an operator does, who wants that config, and maybe away from another one. Until the host is at rest."""
         loop = loop or self.build()
-        loop.look_again(retry_rejected=not avoid, avoid=avoid)
+        async with loop.recorded(self.request(avoid=avoid)):
+            pass
         await self.turn_and_settle(loop)
+
+    def requested(self, loop: Loop) -> None:
+        self.world.request = self.request()
+        loop.look_again()
+
+    def request(self, *, avoid: str = "") -> ApplyRequest:
+        """For the config that is wanted."""
+        return ApplyRequest(self.wanted, avoid, meaning(self.configs[avoid]) if avoid else "")
 
     async def turn_and_settle(self, loop: Loop) -> None:
         """With what that process remembers, up to its end or a reboot; then whatever is left to do."""

@@ -12,7 +12,9 @@ from nodeagent.agent.maintenance import Keeper
 from nodeagent.agent.preflight import Desired
 from nodeagent.agent.report import Report
 from nodeagent.agent.reserved import ReservedLease
+from nodeagent.core.applyrequest import ApplyRequest
 from nodeagent.core.maintenance import Maintenance
+from nodeagent.core.meaning import meaning
 from nodeagent.core.phase import Phase
 from nodeagent.core.status import Status
 from nodeagent.core.tree import FileNode
@@ -34,6 +36,7 @@ class NoNotes:
 
 
 def api(host: Host, phase: Phase = Phase.IDLE, *, path: str = DESIRED) -> Api:
+    """A text is the digest of a config of the host."""
     loop = host.build()
 
     async def nothing(*_: object) -> None: ...
@@ -41,8 +44,8 @@ def api(host: Host, phase: Phase = Phase.IDLE, *, path: str = DESIRED) -> Api:
     async def no_member() -> dict[str, bool]:
         return {"member": False}
 
-    async def parse(_: bytes) -> Desired:
-        raise AssertionError
+    async def parse(text: bytes) -> Desired:
+        return await host._load(text.decode())
 
     report = Report(Status(phase=phase))
     lease = ReservedLease(loop.ports.lease)
@@ -77,9 +80,7 @@ async def test_rollback_writes_the_config_before_and_avoids_the_present_one() ->
     asked = api(host)
     assert await asked.rollback() == "old"
     assert host.world.disk[DESIRED] == FileNode(b"", 0o600)
-    host.wanted = old  # which is what that file says now
-    assert host.loop is not None
-    assert host.loop._avoid == new
+    assert host.world.request == ApplyRequest(old, new, meaning(NEW))
 
 
 async def test_rollback_of_what_ended_half_way_goes_to_the_current_config() -> None:
@@ -94,8 +95,8 @@ async def test_rollback_of_what_ended_half_way_goes_to_the_current_config() -> N
     failed = host.record.to_digest
     host.world.wrong_kernel_arguments = False
     assert await api(host, Phase.DEGRADED).rollback() == "kargs"
-    assert host.loop is not None
-    assert host.loop._avoid == failed
+    assert host.world.request is not None
+    assert host.world.request.avoid == failed
     host.want(KARGS)
     await host.settle()
     assert (host.phase, booted_digest(host.world), host.world.holder) == (Phase.IDLE, A_DIGEST, None)

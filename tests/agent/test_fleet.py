@@ -81,10 +81,13 @@ def test_where_the_cluster_says_what_is_desired_a_controller_may_drain(
     assert say.node.controller is controller
     store, report = SqliteStore(tmp_path / "s/state.db"), Report(Status())
     assert say.cluster is not None
-    assert say.cluster.ordered(store, report, lambda _: None) is not None
+
+    async def nothing(_source: object) -> None: ...
+
+    assert say.cluster.ordered(store, report, lambda _: None, nothing) is not None
     alone = made(tmp_path, Settings(cluster=ClusterSettings(kubeconfig="/nowhere")))
     assert alone.cluster is not None
-    assert alone.cluster.ordered(store, report, lambda _: None) is None
+    assert alone.cluster.ordered(store, report, lambda _: None, nothing) is None
 
 
 @pytest.mark.parametrize(

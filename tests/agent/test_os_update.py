@@ -483,10 +483,10 @@ async def test_what_cannot_be_staged_is_tried_again_later(errors: list[Terminal]
     ("meanwhile", "at_once"),
     [
         (lambda host, loop: loop.look_again(), False),
-        (lambda host, loop: loop.look_again(retry_rejected=True), True),
+        (lambda host, loop: host.requested(loop), True),
         (lambda host, loop: host.want(MORE), True),
     ],
-    ids=["the watch tells of the same file", "a person asks again", "something else is desired"],
+    ids=["the watch tells of the same file", "an operator requests it", "something else is desired"],
 )
 async def test_what_is_put_off_waits_unless_there_is_news(
     meanwhile: Callable[[Host, Loop], None], at_once: bool, monkeypatch: pytest.MonkeyPatch
@@ -1004,7 +1004,7 @@ async def test_what_a_person_asked_for_outlasts_what_passes() -> None:
     loop = host.build()
     await loop.turn()
     assert host.record.reason == "RolledBack"
-    loop.look_again(retry_rejected=True)
+    host.requested(loop)
     host.world.os_errors = 1
     assert await loop.turn() is not None
     await host.turn_and_settle(loop)
@@ -1017,7 +1017,7 @@ async def test_what_a_person_asked_for_is_that_config_and_no_other() -> None:
     host.world.record = record_to_dict(replace(host.record, avoided=host.wanted))
     host.want(MORE)
     loop = host.build()
-    loop.look_again(retry_rejected=True)
+    host.requested(loop)
     host.world.os_errors = 1
     assert await loop.turn() is not None
     host.want(NEW)  # something writes it there again

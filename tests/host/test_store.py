@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from nodeagent.core.applyrequest import ApplyRequest
 from nodeagent.core.maintenance import Maintenance
 from nodeagent.core.phase import Phase
 from nodeagent.core.ports import Holder, Snapshot
@@ -80,6 +81,23 @@ class TestContents:
         assert [await store.original(one.key) for one in first] == first
         await store.forget_originals([first[0].key, "path:/never/was"])
         assert await store.original(first[0].key) is None
+
+    async def test_a_request_is_kept_until_its_update_begins(self, store: SqliteStore, path: Path) -> None:
+        assert await store.request() is None
+        first, second = ApplyRequest(config(1).digest), ApplyRequest(config(2).digest, config(1).digest, "meaning")
+        await store.keep_request(first)
+        await store.keep_request(second)
+        await store.close()
+        await store.open()
+        assert await store.request() == second
+        await store.drop_request(first.digest)
+        await store.begin(replace(record(1), to_digest=first.digest))
+        assert await store.request() == second, "it is for another config"
+        await store.begin(begun := replace(record(2), to_digest=second.digest))
+        assert (await store.request(), await store.load()) == (None, begun)
+        await store.keep_request(first)
+        await store.drop_request(first.digest)
+        assert await store.request() is None
 
     async def test_made_dirs(self, store: SqliteStore) -> None:
         await store.add_made_dirs(["/b/c", "/b"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -106,7 +106,12 @@ class Side:
 
 
 @asynccontextmanager
-async def agent(directory: Path, api: Api, memory: Memory | None = None) -> AsyncIterator[Side]:
+async def agent(
+    directory: Path,
+    api: Api,
+    memory: Memory | None = None,
+    requested: Callable[[ConfigSource], Awaitable[None]] | None = None,
+) -> AsyncIterator[Side]:
     changes: list[bool] = []
     troubles: list[str] = []
     async with serving(Answer()) as server:
@@ -118,6 +123,7 @@ async def agent(directory: Path, api: Api, memory: Memory | None = None) -> Asyn
                 "n",
                 memory or Memory(),
                 changed=changes.append,
+                requested=requested,
                 trouble=lambda fault: troubles.append(fault.reason if fault else ""),
                 every=0.01,
             )
@@ -286,6 +292,29 @@ async def test_a_person_asks_for_a_config_again(tmp_path: Path) -> None:
         api.note(**{RETRY: A})
         await until(lambda: RETRY not in api.notes)
     assert side.changes == [False, True]
+
+
+async def test_a_request_is_recorded_before_its_annotation_is_removed(tmp_path: Path) -> None:
+    """A kill in between must not lose it."""
+    api = Api({DESIRED: A})
+    api.config(A)
+    recorded, go_on = list[str](), asyncio.Event()
+
+    async def record(source: ConfigSource) -> None:
+        await go_on.wait()
+        recorded.append(source.name)
+
+    async with agent(tmp_path, api, requested=record) as side:
+        await named(side, A)
+        api.note(**{RETRY: A})
+        seen = len(api.asked)
+        side.shake.tell(Status(Phase.DEGRADED, current=A, desired=A, reason="Reverted"))
+        await until(lambda: api.notes.get(STATE) == "Degraded")
+        await until(lambda: len(api.asked) > seen)
+        assert (api.notes[RETRY], recorded, side.changes) == (A, [], [False])
+        go_on.set()
+        await until(lambda: RETRY not in api.notes)
+    assert (recorded[0], side.changes[:2]) == (A, [False, True])
 
 
 # What we tell.
