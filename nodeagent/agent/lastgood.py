@@ -15,6 +15,7 @@ from typing import Final, Protocol
 
 from nodeagent.agent.fleet import consistent, schedule
 from nodeagent.agent.report import Report
+from nodeagent.core import plainjson
 from nodeagent.errors import AgentError, InvalidInput
 from nodeagent.settings import DIRECTORIES, Settings, flatten, load
 
@@ -78,11 +79,11 @@ async def _kept(notes: Notes) -> Settings | None:
     from nodeagent.settings_salvage import valid_keys
 
     try:
-        values = json.loads(text)
+        values = plainjson.loads(text)
         settings = valid_keys(values)
         consistent(settings)
         await asyncio.to_thread(schedule, settings.windows)
-    except (ValueError, RecursionError, AttributeError, InvalidInput):
+    except (ValueError, AttributeError, InvalidInput):
         return None
     return settings
 
