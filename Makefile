@@ -54,7 +54,7 @@ long: venv ## ring 2, what `make test` has no time for: most of the kills, power
 ostree: venv ## ring 2, the part of it that boots from ostree: OS updates, power cuts
 	@$(PYTEST) -q --durations 5 -n 4 --dist load --maxschedchunk 1 $(OSTREE)
 
-cluster-tools: venv ## kube-apiserver and etcd for ring 3, found or built (minutes, once)
+cluster-tools: venv ## kube-apiserver, etcd and kubectl drain for ring 3, found or built (minutes, once)
 	@$(BIN)/python -m integration.cluster.tools
 
 cluster: venv ## ring 3: a real API server
