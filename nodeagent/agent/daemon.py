@@ -49,6 +49,7 @@ from nodeagent.host import adopt, config_file
 from nodeagent.host.bus import Bus
 from nodeagent.host.checkers import HostValidator
 from nodeagent.host.clock import SystemClock
+from nodeagent.host.eventloop import DaemonLoop
 from nodeagent.host.files import HostFiles
 from nodeagent.host.health import HostHealth
 from nodeagent.host.logind import Logind
@@ -392,7 +393,8 @@ def main() -> int:
     try:
         found = read_settings()
         log.setup(found.settings.log.level)
-        asyncio.run(run(found.settings, notifier, error=found.error))
+        with asyncio.Runner(loop_factory=DaemonLoop) as runner:
+            runner.run(run(found.settings, notifier, error=found.error))
     except AgentError as error:
         text = "; ".join([str(error), *(f"{p.path}: {p.message}" for p in error.problems)])
         notifier.status(f"{error.reason}: {text}")
