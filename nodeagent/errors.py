@@ -10,7 +10,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-__all__ = ["AgentError", "InvalidInput", "Problem", "Refused", "Retryable", "Terminal", "Unreachable", "Unreconcilable"]
+__all__ = [
+    "AgentError",
+    "InvalidInput",
+    "Problem",
+    "Refused",
+    "Retryable",
+    "ServiceUnavailable",
+    "Terminal",
+    "Unreachable",
+    "Unreconcilable",
+]
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -67,6 +77,21 @@ class Retryable(AgentError):
     """A passing fault of the host: the same call may succeed later. The executor bounds how often."""
 
     default_reason = "TryAgain"
+
+
+class ServiceUnavailable(AgentError):
+    """A service of this host could not be reached or did not answer, so the outcome of the call is unknown.
+
+    It says nothing about what was requested: an update waits for the service, and draws no other conclusion.
+    ``service`` is the name of the service for people.
+    """
+
+    default_reason = "ServiceUnavailable"
+    service: str = ""
+
+    def __init__(self, message: str, *, reason: str = "", service: str = "") -> None:
+        super().__init__(message, reason=reason)
+        self.service = service
 
 
 class Terminal(AgentError):

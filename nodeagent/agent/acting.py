@@ -1,7 +1,8 @@
 """The plan's actions: daemon-reload, reloads, restarts, each once, each with a deadline.
 
-An action that was started and not marked done is done again after a crash: a second reload is harmless, a missing
-one is not.
+An action that was started and not marked done is done again after a crash, or when systemd did not answer: a second
+reload is harmless, a missing one is not. A second restart is harmful to some services, so the invocation ID from before
+the first attempt is in the record: systemd knows from it whether the restart took place.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from nodeagent.core.change import PolicySource
 from nodeagent.core.events import EventKind
 from nodeagent.core.machineconfig import MachineConfig
 from nodeagent.core.steps import ActStep, DaemonReload, Drain, Reboot, ReloadUnit, RestartUnit, describe, step_id
-from nodeagent.errors import AgentError, Problem
+from nodeagent.errors import AgentError, Problem, ServiceUnavailable
 
 __all__ = ["ActionFailed", "act", "missing_units", "unit_steps"]
 
@@ -53,13 +54,20 @@ async def act(ports: Ports, limits: Limits, update: Update, steps: tuple[ActStep
             # What was unwell before is not held against the new config.
             update.record = replace(update.record, well=update.record.well | {step.unit})
         # A store that takes nothing more stops us here. After the action it would have it done again at every start.
+        since = update.record.invocation if update.record.restarting == ident else None
+        if isinstance(step, RestartUnit) and since is None:
+            before = (await ports.units.state(step.unit)).invocation_id
+            update.record = replace(update.record, restarting=ident, invocation=before)
         await ports.store.save(update.record)
         try:
-            await _do(ports, limits, step)
+            await _do(ports, limits, step, since)
+        except ServiceUnavailable:
+            raise
         except AgentError as error:
+            update.record = replace(update.record, restarting="", invocation="")
             narrate(ports, update, EventKind.STEP_FAILED, str(error), reason=error.reason, step=step)
             raise ActionFailed(f"{describe(step)}: {error}", reason=error.reason) from error
-        update.record = replace(update.record, done=update.record.done | {ident})
+        update.record = replace(update.record, done=update.record.done | {ident}, restarting="", invocation="")
         await ports.store.save(update.record)
         narrate(ports, update, EventKind.STEP_DONE, step=step, seconds=ports.clock.monotonic() - started)
 
@@ -84,7 +92,8 @@ async def _nothing_to_do(ports: Ports, step: ActStep) -> str | None:
     return None
 
 
-async def _do(ports: Ports, limits: Limits, step: ActStep) -> None:
+async def _do(ports: Ports, limits: Limits, step: ActStep, since: str | None) -> None:
+    """Raises ``ServiceUnavailable`` when systemd does not answer at all; it ends each job that is late itself."""
     match step:
         case DaemonReload():
             limit = limits.daemon_reload_timeout
@@ -94,7 +103,7 @@ async def _do(ports: Ports, limits: Limits, step: ActStep) -> None:
             work = ports.units.reload(unit, limit)
         case RestartUnit(unit):
             limit = limits.action_timeouts.get(unit, limits.action_timeout)
-            work = ports.units.restart(unit, limit)
+            work = ports.units.restart(unit, limit, since=since)
         case Drain() | Reboot():
             raise AssertionError("has a phase of its own")
         case _:
@@ -103,7 +112,8 @@ async def _do(ports: Ports, limits: Limits, step: ActStep) -> None:
         async with asyncio.timeout(limit + JOB_HEADROOM):
             await work
     except TimeoutError:
-        raise ActionFailed(f"no answer from systemd within {limit + JOB_HEADROOM:.0f} s", reason="ActionLate") from None
+        message = f"{describe(step)}: no answer within {limit + JOB_HEADROOM:.0f} s"
+        raise ServiceUnavailable(message, reason="BusTimeout", service="systemd") from None
 
 
 async def missing_units(ports: Ports, update: Update, new: MachineConfig) -> tuple[Problem, ...]:

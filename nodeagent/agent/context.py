@@ -84,6 +84,7 @@ class Limits:
     drain_timeout: float = 3600.0
     drain_or_reboot: bool = True  # when that is over; False: uncordon, and later again
     boot_cover: float = 1800.0
+    service_wait: float = 1800.0  # for a service of this host that does not answer, before that is reported as degraded
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +109,7 @@ class Update:
     index: int = 0  # of the step under way, from 1, for people
     asked: float = float("-inf")  # steady time of the last answer about the lease
     progressed: Callable[[], None] = lambda: None  # called for each file; see core.phase.BY_PROGRESS
+    repeated: bool = False  # this phase is done again after a service of the host did not answer
 
     def __post_init__(self) -> None:
         self.writes = tuple(step_from_pair(*pair) for pair in self.record.writes)

@@ -63,7 +63,14 @@ async def failed(ports: Ports, limits: Limits, update: Update, message: str, rea
             return Next(Phase.REBOOTING if drained else Phase.DRAINING, reason, message)
         case Answer.REVERT:
             failed_now = reject(record, message, ports.clock.now())
-            update.record = replace(failed_now, reverting=True, revert_reason=reason, done=frozenset())
+            update.record = replace(
+                failed_now,
+                reverting=True,
+                revert_reason=reason,
+                done=frozenset(),
+                restarting="",
+                invocation="",
+            )
             return Next(Phase.REVERTING, reason, message)
         case Answer.DEGRADE:
             return degraded(ports, update, message, reason)

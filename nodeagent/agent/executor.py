@@ -8,7 +8,8 @@ and saves it before anything relies on it. It knows ports only.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from enum import Enum
 from functools import partial
@@ -18,6 +19,7 @@ from nodeagent.agent.context import Limits, Next, Ports, Update, narrate
 from nodeagent.agent.deployments import Os, discard_ours
 from nodeagent.agent.ending import INTERRUPTED, SUPERSEDED, at_end, degraded, failed, give_up
 from nodeagent.agent.leasing import NotNow, Waiting, reboots
+from nodeagent.agent.outage import Outage
 from nodeagent.agent.rebooting import reboot
 from nodeagent.core.deployment import OsTarget
 from nodeagent.core.events import EventKind
@@ -25,7 +27,7 @@ from nodeagent.core.history import entry_of, seconds_between
 from nodeagent.core.phase import BY_PROGRESS, DEADLINE, UNTOUCHED, Phase
 from nodeagent.core.record import IllegalTransition, Record, advance, at_rest, lasting
 from nodeagent.core.resume import MAX_REBOOT_TRIES
-from nodeagent.errors import AgentError, Retryable, Terminal
+from nodeagent.errors import AgentError, Retryable, ServiceUnavailable, Terminal
 
 __all__ = ["Executor", "Outcome"]
 
@@ -87,12 +89,12 @@ class Executor:
                     await self.enter(update, await self._one(phase, update))
 
     async def _one(self, phase: Phase, update: Update) -> Next:
-        waiting = self._waiting(update)
+        waiting, outage = self._waiting(update), self._outage(update)
         while True:
             limit = asyncio.timeout(DEADLINE[phase])
             update.progressed = partial(_postpone, limit, phase)
             try:
-                async with limit:
+                async with outage.attempt(), self._unless_away(limit), limit:
                     return await self._patiently(phase, update)
             except NotNow as error:  # who waits is not late
                 await waiting.pause(error)
@@ -100,6 +102,13 @@ class Executor:
                     self.look.clear()
                 elif await self._newer(update):
                     return await self._abandon(update)
+            except ServiceUnavailable as error:
+                await outage.pause(error, self.look)
+                if update.record.acted or phase not in (Phase.STAGING, Phase.LEASING, Phase.DRAINING):
+                    self.look.clear()
+                elif await self._newer(update):
+                    return await self._abandon(update)
+                update.repeated = True
             except TimeoutError:
                 if not limit.expired():
                     raise
@@ -113,15 +122,31 @@ class Executor:
     def _waiting(self, update: Update) -> Waiting:
         return Waiting(self.ports, self.limits, update, self.look, self._chance)
 
+    def _outage(self, update: Update) -> Outage:
+        update.repeated = False
+        return Outage(self.ports, self.limits, update, self._chance)
+
+    @contextlib.asynccontextmanager
+    async def _unless_away(self, limit: asyncio.Timeout) -> AsyncIterator[None]:
+        """Only a phase that is late although systemd answers is late: raises ``ServiceUnavailable`` otherwise."""
+        try:
+            yield
+        except TimeoutError:
+            if limit.expired():
+                await self.ports.units.boot_finished()
+            raise
+
     async def _failed(self, update: Update, message: str, reason: str, *, curable: bool) -> Next:
         return await failed(self.ports, self.limits, update, message, reason, curable=curable)
 
     async def _patiently(self, phase: Phase, update: Update) -> Next:
-        """A passing fault (the bus was restarted under us) is no reason to revert: every phase may be done again."""
+        """A passing fault of the host is no reason to revert: every phase may be done again."""
         tries = 1 if phase is Phase.STAGING else PHASE_TRIES  # a registry needs longer pauses, and has them there
         for _ in range(tries - 1):
             try:
                 return await self._work[phase](update)
+            except ServiceUnavailable:
+                raise  # has pauses of its own
             except Retryable as error:
                 narrate(self.ports, update, EventKind.WARNING, f"trying again: {error}", reason=error.reason)
                 await asyncio.sleep(PHASE_PAUSE)
@@ -177,7 +202,8 @@ class Executor:
         if os is None or target is None:
             raise Terminal("the deployments of this host cannot be reached any more", reason="NoDeployments")
         if record.acted:  # the node is out of service by now: it does not queue again
-            await booting.before_staging_again(self.ports, update)
+            if not update.repeated:  # an attempt that no service answered was no attempt to stage
+                await booting.before_staging_again(self.ports, update)
             await self._stage(update, os, target)
             return Next(Phase.REBOOTING, "Planned", f"rebooting into {record.to_name}")
         await leasing.may_stage(self.ports, update)
@@ -284,21 +310,25 @@ class Executor:
 
     async def _rebooting(self, update: Update) -> Next | None:
         """None when the host is going down. Marker before effect: the boot id was saved on entering."""
-        record, waiting = update.record, self._waiting(update)
+        record, waiting, outage = update.record, self._waiting(update), self._outage(update)
         if record.tries >= MAX_REBOOT_TRIES:
             never = f"asked for a reboot {MAX_REBOOT_TRIES} times, none came"
             return degraded(self.ports, update, never, "RebootFailed")
-        update.record = replace(record, tries=record.tries + 1, left_boot="")
+        update.record = replace(record, left_boot="")
         await self.ports.store.save(update.record)
         self.asked_to_reboot = False
         while True:
             try:
-                await reboot(self.ports, self.limits, update)
+                async with outage.attempt():
+                    await reboot(self.ports, self.limits, update, direct=outage.overdue)
             except NotNow as error:
                 if record.fallback and not record.reverting and not reboots(update):
                     # Going back needs no reboot, so there is no reason to stay half-way for.
                     return await self._failed(update, error.message, error.reason, curable=False)
                 await waiting.pause(error)
+                self.look.clear()
+            except ServiceUnavailable as error:
+                await outage.pause(error, self.look)
                 self.look.clear()
             except AgentError as error:
                 if error.reason == "StagedLost":
@@ -306,6 +336,9 @@ class Executor:
                 return degraded(self.ports, update, str(error), error.reason)
             else:
                 self.asked_to_reboot = True
+                # Only a reboot that was accepted counts: a logind that does not answer is no host that cannot reboot.
+                update.record = replace(update.record, tries=update.record.tries + 1)
+                await self.ports.store.save(update.record)
                 return None
 
     async def _stage_again(self, update: Update, why: str) -> Next:

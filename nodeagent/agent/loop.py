@@ -13,6 +13,7 @@ from nodeagent.agent.context import Limits, Ports, Update, narrate
 from nodeagent.agent.deployments import discard_ours, ours
 from nodeagent.agent.ending import INTERRUPTED, give_up
 from nodeagent.agent.executor import Executor, Outcome
+from nodeagent.agent.outage import Outage
 from nodeagent.agent.preflight import Desired, Preflight
 from nodeagent.core import resume as resuming
 from nodeagent.core.applyrequest import ApplyRequest
@@ -23,7 +24,7 @@ from nodeagent.core.plan_json import plan_from_dict
 from nodeagent.core.record import IllegalTransition, Record, advance, at_rest, half_way, lasting
 from nodeagent.core.rejections import Rejection, matching
 from nodeagent.core.resume import Decision
-from nodeagent.errors import AgentError, InvalidInput, Refused, Retryable, Unreconcilable
+from nodeagent.errors import AgentError, InvalidInput, Refused, Retryable, ServiceUnavailable, Unreconcilable
 
 __all__ = ["Loop"]
 
@@ -67,6 +68,7 @@ class Loop:
         self._wanted = ""  # name of the config that was looked at last, for people
         self._delays = delays(RETRY_FIRST, RETRY_CAP)
         self._passing = 0  # looks in a row that met something which may pass
+        self._outage = Outage(ports, limits, None, chance)
 
     def look_again(self) -> None:
         """The desired config may have changed."""
@@ -149,13 +151,16 @@ class Loop:
 
     async def turn(self) -> float | None:
         """Seconds after which to look again; None: only when something changes."""
-        record = await self.ports.store.load()
+        record = self._outage.record = await self.ports.store.load()
+        self._outage.begin()
         try:
             update = await self._next_update(record)
         except AgentError as error:
             if isinstance(error, InvalidInput | Unreconcilable):
                 await self._refuse(record, error)
                 return None  # the same input gives the same answer
+            if isinstance(error, ServiceUnavailable) and not self._outage.overdue:
+                return self._outage.report(error)
             if isinstance(error, Retryable) and self._passing < AGAIN:
                 self._passing += 1
                 text = f"{error}; looking again"
@@ -164,6 +169,7 @@ class Loop:
             await self._refuse(record, error)
             return self._delay()
         self._refused, self._passing = "", 0
+        self._outage.end()
         if update is None:
             return None
         outcome = await self._run(update)

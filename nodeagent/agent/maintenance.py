@@ -23,7 +23,7 @@ from nodeagent.agent.report import Report
 from nodeagent.agent.reserved import ReservedLease
 from nodeagent.core.events import Event, EventKind
 from nodeagent.core.maintenance import POWER_OFF_TRIES, Maintenance, State, is_maintenance, later, left, of_lease
-from nodeagent.errors import AgentError, InvalidInput, Refused, Retryable
+from nodeagent.errors import AgentError, InvalidInput, Refused, Retryable, ServiceUnavailable
 
 __all__ = ["Asked", "Keeper", "Notes"]
 
@@ -97,6 +97,7 @@ class Keeper:
         self._impatient = ""  # operation that is dropped where it cannot begin at once
         self._fault: AgentError | None = None  # of the last look
         self._waits = ""
+        self._away: float | None = None  # steady time since when a service of this host does not answer
         self._wake = asyncio.Event()
         self._news = asyncio.Event()
         self._changing = asyncio.Lock()  # from reading the note until its successor is in the store
@@ -200,8 +201,13 @@ class Keeper:
         try:
             while (note := self._note) is not None and await self._step(note):
                 self._waits = ""
+            self._away = None
         except AgentError as error:
             self._fault = error
+            if not isinstance(error, ServiceUnavailable):
+                self._away = None
+            elif self._away is None:
+                self._away = self._ports.clock.monotonic()
             again = False
             with suppress(AgentError):  # a store that takes nothing: the fault stays, and the next look tries again
                 again = await self._met(error)
@@ -267,6 +273,8 @@ class Keeper:
         if note.tries >= POWER_OFF_TRIES:
             raise Refused(f"asked for a power-off {note.tries} times, none came", reason="PowerOffFailed")
         limits, lease, power, committed = self._limits(), self._ports.lease, self._ports.power, asyncio.Event()
+        # Without logind nothing reports inhibitors; systemd takes the host down without it.
+        direct = self._away is not None and self._ports.clock.monotonic() - self._away >= limits.service_wait
 
         async def confirm() -> None:
             await lease.check(note.operation)
@@ -274,14 +282,19 @@ class Keeper:
             committed.set()
 
         async with while_held(lease, note.operation, committed):
-            force = await wait_for_blockers(self._ports, limits, "power-off", "PowerOffBlocked", self._blocked)
+            force = direct or await wait_for_blockers(
+                self._ports, limits, "power-off", "PowerOffBlocked", self._blocked
+            )
             await self._nobody_else(note)
             if (guard := self._ports.fleet.guard) is not None:
                 await guard.leave()
             await lease.extend(note.operation, left(note.until, self._ports.clock.now()))
-            await self._change("powering off", off_boot=power.boot_id(), tries=note.tries + 1)
-            await power.power_off(f"nodeagent: {note.words}", warn=limits.warn_users, force=force, confirm=confirm)
-
+            await self._change("powering off", off_boot=power.boot_id())
+            await power.power_off(
+                f"nodeagent: {note.words}", warn=limits.warn_users, force=force, confirm=confirm, direct=direct
+            )
+        # Only a power-off that was accepted counts: a logind that does not answer is no host that cannot go off.
+        await self._change("powering off", tries=note.tries + 1)
         # logind said yes; the host goes down under us. If it does not, we ask again, a few times.
         await asyncio.sleep(limits.reboot_grace)
 

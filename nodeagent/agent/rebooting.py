@@ -20,8 +20,9 @@ STILL_VALID: Final = 1.0
 """Seconds for which a permission to reboot needs no second check: users who are warned have longer."""
 
 
-async def reboot(ports: Ports, limits: Limits, update: Update) -> None:
-    """Returns when logind accepted the reboot. Raises ``Refused`` with reason ``RebootBlocked`` if somebody blocks
+async def reboot(ports: Ports, limits: Limits, update: Update, *, direct: bool = False) -> None:
+    """Returns when logind accepted the reboot; with ``direct``, when systemd did, for a logind that does not answer: it
+    cannot report anybody's inhibitors then. Raises ``Refused`` with reason ``RebootBlocked`` if somebody blocks
     it for longer than the settings allow, and they do not let us override it; with ``StagedLost`` if what we staged
     is not there any more; with ``LeaseLost`` as soon as the lease is lost; and what ``before_reboot`` raises."""
     committed = asyncio.Event()
@@ -47,10 +48,12 @@ async def reboot(ports: Ports, limits: Limits, update: Update) -> None:
             await os.unlock(record.staged)
 
     async with while_held(ports.lease, update.record.update_id, committed):
-        force = await wait_for_blockers(ports, limits, "reboot", "RebootBlocked", tell)
+        force = direct or await wait_for_blockers(ports, limits, "reboot", "RebootBlocked", tell)
         await permit()  # users are not warned of a reboot that may not happen
         why = update.record.fallback or f"applying {update.record.to_name}"
-        await ports.power.reboot(f"nodeagent: {why}", warn=limits.warn_users, force=force, confirm=confirm)
+        await ports.power.reboot(
+            f"nodeagent: {why}", warn=limits.warn_users, force=force, confirm=confirm, direct=direct
+        )
 
 
 async def wait_for_blockers(

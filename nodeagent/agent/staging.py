@@ -22,7 +22,7 @@ from nodeagent.core.deployment import Deployment, OsTarget, StageProgress
 from nodeagent.core.events import EventKind, StepProgress
 from nodeagent.core.fence.view import FenceTold
 from nodeagent.domains.pull_secret import credentials_of
-from nodeagent.errors import Retryable, Unreachable
+from nodeagent.errors import Retryable, ServiceUnavailable, Unreachable
 
 __all__ = ["stage"]
 
@@ -130,6 +130,8 @@ async def _try(ports: Ports, update: Update, os: Os, target: OsTarget) -> Deploy
         try:
             async with _fenced(ports, update):
                 return await os.stage(target, credentials=credentials, replace=update.record.staged, tell=teller)
+        except ServiceUnavailable:
+            raise  # the executor waits for it
         except Retryable as error:
             narrate(ports, update, EventKind.WARNING, f"trying again: {error}", reason=error.reason)
             await asyncio.sleep(next(pauses))

@@ -26,6 +26,9 @@ __all__ = ["VerifyFailed", "in_force", "mismatches", "os_mismatches", "watch_uni
 LOOK_AGAIN = 1.0
 """Seconds between two looks at units that settle; only for the settle time of one update."""
 
+PROMPT = 2.0
+"""Seconds within which systemd describes a unit; what is more is not counted against the unit."""
+
 ENABLED = frozenset({"enabled", "enabled-runtime", "alias", "static", "indirect", "generated", "linked"})
 NOT_ENABLED = frozenset({"disabled", "static", "indirect", "generated", "linked", "masked", "transient", ""})
 
@@ -151,6 +154,7 @@ class _Look:
     health: _Health
     why: str
     runs: Mapping[str, tuple[str, int]]  # unit to (invocation id, restarts by systemd)
+    delay: float = 0.0  # seconds for which systemd did not answer
 
 
 def _judge(state: UnitState, *, rebooted: bool) -> tuple[_Health, str]:
@@ -173,10 +177,12 @@ def _judge(state: UnitState, *, rebooted: bool) -> tuple[_Health, str]:
 
 
 async def _look(ports: Ports, units: Sequence[str], well: frozenset[str], *, rebooted: bool) -> _Look:
-    health, why = _Health.GOOD, ""
+    health, why, delay = _Health.GOOD, "", 0.0
     runs: dict[str, tuple[str, int]] = {}
     for unit in units:
+        asked = ports.clock.monotonic()
         state = await ports.units.state(unit)
+        delay += max(0.0, ports.clock.monotonic() - asked - PROMPT)
         if state.load in ("not-found", "masked"):
             continue
         runs[unit] = (state.invocation_id, state.restarts)
@@ -184,10 +190,10 @@ async def _look(ports: Ports, units: Sequence[str], well: frozenset[str], *, reb
         if found is _Health.GOOD and unit in well and (why_unwell := await ports.health.check(unit)):
             found, reason = _Health.NOT_YET, f"{unit}: {why_unwell}"
         if found is _Health.BAD:
-            return _Look(found, reason, runs)
+            return _Look(found, reason, runs, delay)
         if found is _Health.NOT_YET:
             health, why = found, reason
-    return _Look(health, why, runs)
+    return _Look(health, why, runs, delay)
 
 
 async def watch_units(
@@ -212,6 +218,7 @@ async def watch_units(
     since = clock()
     while True:
         look = await _look(ports, units, well, rebooted=rebooted)
+        give_up += look.delay  # that time says nothing about the units
         if look.health is _Health.BAD:
             raise VerifyFailed(look.why, reason="UnitUnhealthy", curable=True)
         if look.health is _Health.GOOD:

@@ -29,7 +29,7 @@ from nodeagent.core.steps import (
 )
 from nodeagent.core.survey import MAX_KEPT
 from nodeagent.core.tree import FileNode, expand
-from nodeagent.errors import AgentError, Terminal
+from nodeagent.errors import AgentError, ServiceUnavailable, Terminal
 
 __all__ = ["forget_originals", "managed_keys", "restore", "write"]
 
@@ -237,6 +237,8 @@ async def _put_back(ports: Ports, snapshot: Snapshot, made_dirs: Sequence[str]) 
 async def _attempt(failed: list[AgentError], work: Awaitable[None]) -> None:
     try:
         await work
+    except ServiceUnavailable:
+        raise  # the order matters, so nothing more is restored before the service answers
     except AgentError as error:
         failed.append(error)
 

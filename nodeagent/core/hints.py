@@ -167,9 +167,10 @@ HINTS: Mapping[str, str] = MappingProxyType(
         # The bus and the daemon
         "Unreachable": "systemctl status nodeagent, and journalctl -u nodeagent for why it does not run",
         "ServiceUnknown": "the service does not run: systemctl status of it; for the agent, systemctl start nodeagent",
+        "ServiceUnavailable": "systemctl status of the service that is named; the agent goes on when it answers",
         "BusUnreachable": "systemctl status dbus; the agent connects again by itself",
         "BusConnectionLost": "the bus was restarted; the agent connects again by itself",
-        "BusTimeout": "the service that is named hangs; systemctl status of it",
+        "BusTimeout": "the service that is named hangs; systemctl status of it; the agent goes on when it answers",
         "BusRefused": "the bus does not let us in; run it as root, and look at the policy of the bus",
         "BusCallFailed": "journalctl of the service that is named shows why it said no",
         "LimitsExceeded": "too many calls at once; the agent asks again by itself",

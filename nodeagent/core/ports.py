@@ -1,7 +1,8 @@
 """What the executor needs from the world, as Protocols. Adapters in ``host`` and ``kube`` fulfil them.
 
 All methods raise only ``AgentError`` kinds. ``Terminal`` means that trying again is pointless; ``Retryable`` that it
-is not. Every method that waits on somebody else takes a deadline in seconds or has a bounded one of its own.
+is not; ``ServiceUnavailable`` that a service of this host gave no answer at all.
+Every method that waits on somebody else takes a deadline in seconds or has a bounded one of its own.
 """
 
 from __future__ import annotations
@@ -134,7 +135,10 @@ class Units(Protocol):
 
     async def reload(self, unit: str, deadline: float) -> None: ...
 
-    async def restart(self, unit: str, deadline: float) -> None: ...
+    async def restart(self, unit: str, deadline: float, *, since: str | None = None) -> None:
+        """With ``since``, the invocation ID from before an attempt whose result is not known: waits for a job that is
+        pending, and does nothing if the unit was restarted since then."""
+        ...
 
     async def enable(self, unit: str) -> None: ...
 
@@ -186,15 +190,20 @@ class Power(Protocol):
         """Nobody else shuts this host down while we write. Degrades to nothing, with a warning, without logind."""
         ...
 
-    async def reboot(self, why: str, *, warn: float, force: bool, confirm: Confirm | None = None) -> None:
+    async def reboot(
+        self, why: str, *, warn: float, force: bool, confirm: Confirm | None = None, direct: bool = False
+    ) -> None:
         """Tells logged-in users, gives them ``warn`` seconds if there are any, awaits ``confirm`` and asks logind.
 
         Returns when the reboot was accepted. ``force`` overrides blockers. What ``confirm`` raises cancels the reboot
-        and the warning of it, as cancelling the call does.
+        and the warning of it, as cancelling the call does. ``direct`` starts systemd's target instead, for a logind
+        that does not answer; then nobody is warned.
         """
         ...
 
-    async def power_off(self, why: str, *, warn: float, force: bool, confirm: Confirm | None = None) -> None:
+    async def power_off(
+        self, why: str, *, warn: float, force: bool, confirm: Confirm | None = None, direct: bool = False
+    ) -> None:
         """As ``reboot``; the host stays off until somebody else switches it on."""
         ...
 

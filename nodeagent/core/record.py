@@ -57,6 +57,8 @@ class Record:
     acted: bool = False  # some action may have run, so going back needs the actions too
     done: frozenset[str] = frozenset()  # ids of the act steps that are done
     skipped: frozenset[str] = frozenset()  # ids of act steps that had nothing to act on
+    restarting: str = ""  # id of the restart that was begun and is not done
+    invocation: str = ""  # of that unit, before: another one means that it was restarted
     well: frozenset[str] = frozenset()  # units that passed their own health check before we touched them
     ran: frozenset[str] = frozenset()  # enabled units that ran before a planned reboot
     unwell: frozenset[str] = frozenset()  # units that had failed before we touched anything

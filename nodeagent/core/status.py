@@ -97,7 +97,9 @@ def fold(status: Status, event: Event) -> Status:
         since = event.since or status.since
         return replace(named, phase=Phase.DEGRADED, since=since, reason=event.reason, message=event.message, step=None)
     if event.kind in _WITH_STEP:
-        return replace(named, phase=event.phase, update_id=event.update_id, step=event.step)
+        # A step that is tried while a service of the host does not answer takes nothing back.
+        stuck = status.phase is Phase.DEGRADED and status.update_id == event.update_id
+        return replace(named, phase=status.phase if stuck else event.phase, update_id=event.update_id, step=event.step)
     return replace(
         named,
         phase=event.phase,

@@ -23,11 +23,19 @@ from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Any
 
-from nodeagent.errors import AgentError
+from nodeagent.errors import AgentError, ServiceUnavailable
 from nodeagent.host.bus_address import system_bus_address
 from nodeagent.host.bus_codec import MAX_ELEMENTS, Kind, Message
 from nodeagent.host.bus_connection import Connection
-from nodeagent.host.bus_errors import BusRetryable, BusTerminal, BusUnreachable, connection_lost, from_bus
+from nodeagent.host.bus_errors import (
+    BUS_SERVICE,
+    BusRetryable,
+    BusTerminal,
+    BusUnreachable,
+    connection_lost,
+    from_bus,
+    service_name,
+)
 from nodeagent.host.bus_match import BUS_NAME, Match
 
 __all__ = ["CALL_TIMEOUT", "Bus", "Match", "Signals"]
@@ -202,7 +210,7 @@ class Bus:
     @asynccontextmanager
     async def signals(self, match: Match, *, timeout: float = CALL_TIMEOUT) -> AsyncIterator[Signals]:
         """Subscribed on entry; ``timeout`` is for that. Two of them with the same match do not disturb each other."""
-        async with _deadline(timeout, f"subscription to {match.interface}"):
+        async with _deadline(timeout, f"subscription to {match.interface}", BUS_SERVICE):
             connection = await self._connected()
             if match.watched_name and not self._peer:
                 await self._watch_owner(connection, match.watched_name)
@@ -269,11 +277,15 @@ class Bus:
         self, message: Message, timeout: float, connection: Connection | None = None, *, want_fds: int = 0
     ) -> Message:
         what = f"{message.interface}.{message.member}"
-        async with _deadline(timeout, what):
+        service = service_name(message.destination)
+        async with _deadline(timeout, what, service):
             reply = await (connection or await self._connected()).call(message)
         if reply.kind is Kind.ERROR:
             _close(reply.fds)
-            raise from_bus(reply.error_name, reply.body, what)
+            error = from_bus(reply.error_name, reply.body, what)
+            if isinstance(error, ServiceUnavailable):
+                error.service = service
+            raise error
         _close(reply.fds[want_fds:])
         if len(reply.fds) < want_fds:
             _close(reply.fds)
@@ -303,7 +315,8 @@ class Bus:
                 delay = pause * random.uniform(0.5, 1.5)  # noqa: S311
                 if loop.time() + delay > until:
                     why = str(error) or "it does not answer"
-                    raise BusUnreachable(f"cannot reach {self._address}: {why}", reason="BusUnreachable") from error
+                    message = f"cannot reach {self._address}: {why}"
+                    raise BusUnreachable(message, reason="BusUnreachable", service=BUS_SERVICE) from error
             await asyncio.sleep(delay)
             pause = min(pause * 2, _LAST_PAUSE)
         raise connection_lost("we closed it")
@@ -384,9 +397,10 @@ def _close(fds: Sequence[int]) -> None:
 
 
 @asynccontextmanager
-async def _deadline(seconds: float, what: str) -> AsyncIterator[None]:
+async def _deadline(seconds: float, what: str, service: str) -> AsyncIterator[None]:
     try:
         async with asyncio.timeout(seconds):
             yield
     except TimeoutError as error:
-        raise BusRetryable(f"{what}: no answer within {seconds:g} s", reason="BusTimeout") from error
+        message = f"{what}: no answer within {seconds:g} s"
+        raise BusRetryable(message, reason="BusTimeout", service=service) from error

@@ -19,12 +19,14 @@ from nodeagent.errors import (
     Problem,
     Refused,
     Retryable,
+    ServiceUnavailable,
     Terminal,
     Unreachable,
     Unreconcilable,
 )
 
 __all__ = [
+    "BUS_SERVICE",
     "LOST",
     "OWN_PREFIX",
     "BusFault",
@@ -34,6 +36,7 @@ __all__ = [
     "BusUnreachable",
     "connection_lost",
     "from_bus",
+    "service_name",
     "to_bus",
 ]
 
@@ -52,11 +55,11 @@ class BusFault(AgentError):
     bus_message: str = ""
 
 
-class BusUnreachable(BusFault, Unreachable):
+class BusUnreachable(BusFault, ServiceUnavailable, Unreachable):
     pass
 
 
-class BusRetryable(BusFault, Retryable):
+class BusRetryable(BusFault, ServiceUnavailable, Retryable):
     pass
 
 
@@ -98,8 +101,23 @@ _OWN_KINDS: dict[str, type[AgentError]] = {
 }
 
 
+BUS_SERVICE = "the system bus"
+_SERVICES = {
+    "org.freedesktop.DBus": BUS_SERVICE,
+    "org.freedesktop.PolicyKit1": "polkit",
+    "org.freedesktop.login1": "systemd-logind",
+    "org.freedesktop.systemd1": "systemd",
+    "org.projectatomic.rpmostree1": "rpm-ostreed",
+}
+
+
+def service_name(destination: str) -> str:
+    """The name by which an operator knows the service that owns this bus name."""
+    return _SERVICES.get(destination, destination)
+
+
 def connection_lost(why: str) -> BusRetryable:
-    return BusRetryable(f"connection to the bus was lost: {why}", reason=LOST)
+    return BusRetryable(f"connection to the bus was lost: {why}", reason=LOST, service=BUS_SERVICE)
 
 
 def from_bus(name: str, body: Sequence[Any], what: str) -> AgentError:

@@ -27,7 +27,7 @@ from nodeagent.core.display import text
 from nodeagent.core.ports import Confirm, Inhibitor
 from nodeagent.errors import AgentError, Refused
 from nodeagent.host.bus import Bus
-from nodeagent.host.bus_errors import BusFault, BusRetryable, BusTerminal, BusUnreachable
+from nodeagent.host.bus_errors import BusFault, BusRetryable, BusTerminal, service_name
 
 __all__ = ["Logind"]
 
@@ -119,13 +119,22 @@ class Logind:
 
     # -- down -----------------------------------------------------------------------------------------------------
 
-    async def reboot(self, why: str, *, warn: float, force: bool, confirm: Confirm | None = None) -> None:
-        await self._down(_REBOOT, why, warn, force, confirm)
+    async def reboot(
+        self, why: str, *, warn: float, force: bool, confirm: Confirm | None = None, direct: bool = False
+    ) -> None:
+        await self._down(_REBOOT, why, warn, force, confirm, direct)
 
-    async def power_off(self, why: str, *, warn: float, force: bool, confirm: Confirm | None = None) -> None:
-        await self._down(_POWER_OFF, why, warn, force, confirm)
+    async def power_off(
+        self, why: str, *, warn: float, force: bool, confirm: Confirm | None = None, direct: bool = False
+    ) -> None:
+        await self._down(_POWER_OFF, why, warn, force, confirm, direct)
 
-    async def _down(self, way: _Way, why: str, warn: float, force: bool, confirm: Confirm | None) -> None:
+    async def _down(self, way: _Way, why: str, warn: float, force: bool, confirm: Confirm | None, direct: bool) -> None:
+        if direct:
+            if confirm is not None:
+                await confirm()
+            await self._start_target(way)
+            return
         if not force:
             await self._refuse_if_blocked(way)
         scheduled = warn > 0 and await self._anybody_there() and await self._warn(way, why, warn)
@@ -168,9 +177,10 @@ class Logind:
         try:
             await self._with_flags(way, _SKIP_INHIBITORS if force else _ROOT_CHECK_INHIBITORS)
         except BusFault as error:
-            # Since 257 polkit is asked even about root, and wants a password. The admin said in our settings what to
-            # do then, so we do not ask again.
-            if _no_logind(error) or (force and error.reason in ("AuthorizationRequired", "AccessDenied")):
+            # Since 257 polkit is asked even about root: it wants a password, or does not answer either. The admin said
+            # in our settings what to do then, so we do not ask again.
+            no_answer = error.reason in ("AuthorizationRequired", "AccessDenied", "BusTimeout", "NoReply")
+            if _no_logind(error) or (force and no_answer):
                 await self._start_target(way)
             else:
                 await self._explain(way, error)
@@ -203,7 +213,7 @@ class Logind:
         if error.bus_error == "org.freedesktop.login1.OperationInProgress":
             if await self._bus.get(_NAME, _PATH, _MANAGER, "PreparingForShutdown"):
                 return
-            raise BusRetryable(error.message, reason="OperationInProgress") from error
+            raise BusRetryable(error.message, reason="OperationInProgress", service=service_name(_NAME)) from error
         raise error
 
     async def _anybody_there(self) -> bool:
@@ -247,5 +257,6 @@ _OF_SYSTEMD = ("org.freedesktop.systemd1.", "System.Error.", "org.freedesktop.DB
 
 
 def _no_logind(error: BusFault) -> bool:
-    """There is none, as in small containers, or systemd could not start it, for one because it is masked."""
-    return isinstance(error, BusUnreachable) or error.bus_error.startswith(_OF_SYSTEMD)
+    """There is none, as in small containers, or systemd could not start it, for one because it is masked. A bus that
+    cannot be reached says nothing about that."""
+    return error.reason == "ServiceUnknown" or error.bus_error.startswith(_OF_SYSTEMD)

@@ -6,7 +6,9 @@ Facts this stands on (systemd's ``org.freedesktop.systemd1(5)`` and ``src/core``
 - With mode ``replace``, systemd may merge our job into a queued one of the same unit; the answer then holds the path of
   the job that lives on, so waiting for that path is right in both cases.
 - ``Reload`` (daemon-reload) answers when it is finished. A manager that re-executes meanwhile loses the answer, so the
-  ``Reloading`` signals count as well.
+  ``Reloading`` signals count as well. They also tell a reload that takes too long from a manager that does not answer.
+- A unit gets a new invocation ID each time it is started, so that ID shows whether a restart took place although its
+  result was lost.
 - A unit that was started too often refuses every start until its interval is over or ``ResetFailedUnit`` forgets the
   starts; that also resets ``NRestarts``. An admin's plan is no crash loop, so we let it be forgotten first.
 """
@@ -19,13 +21,14 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from nodeagent.core.ports import UnitState
-from nodeagent.errors import AgentError
+from nodeagent.errors import AgentError, Terminal
 from nodeagent.host.bus import CALL_TIMEOUT, Bus, Match, Signals
-from nodeagent.host.bus_errors import LOST, BusFault, BusRetryable
+from nodeagent.host.bus_errors import LOST, BusFault, BusRetryable, service_name
 
 __all__ = ["Systemd", "UnitJobFailed"]
 
 _NAME = "org.freedesktop.systemd1"
+_SERVICE_NAME = service_name(_NAME)
 _PATH = "/org/freedesktop/systemd1"
 _MANAGER = "org.freedesktop.systemd1.Manager"
 _UNIT = "org.freedesktop.systemd1.Unit"
@@ -129,8 +132,8 @@ class Systemd:
         """Done at once if it is active."""
         await self._run("StartUnit", unit, deadline)
 
-    async def restart(self, unit: str, deadline: float) -> None:
-        await self._run("RestartUnit", unit, deadline)
+    async def restart(self, unit: str, deadline: float, *, since: str | None = None) -> None:
+        await self._run("RestartUnit", unit, deadline, since=since)
 
     async def daemon_reload(self, deadline: float) -> None:
         until = _now() + deadline
@@ -148,7 +151,8 @@ class Systemd:
             answer = asyncio.create_task(
                 reloading.call(_NAME, _PATH, _MANAGER, "Reload", timeout=max(until - _now(), 0)), name="daemon-reload"
             )
-            seen = asyncio.create_task(_reload_seen(reloading), name="daemon-reload-seen")
+            began = asyncio.Event()
+            seen = asyncio.create_task(_reload_seen(reloading, began), name="daemon-reload-seen")
             try:
                 await asyncio.wait({answer, seen}, return_when=asyncio.FIRST_COMPLETED)
                 if not answer.done():
@@ -158,26 +162,33 @@ class Systemd:
                 try:
                     await answer
                 except BusRetryable as error:
+                    if error.reason == "BusTimeout" and began.is_set():
+                        raise TimeoutError from error
                     if error.reason != "NoReply":
                         raise
                     async with asyncio.timeout_at(until):
                         await seen
             except TimeoutError:
-                raise BusRetryable(f"daemon-reload not finished after {deadline:g} s", reason="BusTimeout") from None
+                message = f"daemon-reload not finished after {deadline:g} s"
+                if began.is_set():  # the manager is there and works on it, so this is an answer
+                    raise Terminal(message, reason="ActionLate") from None
+                raise BusRetryable(message, reason="BusTimeout", service=_SERVICE_NAME) from None
             finally:
                 answer.cancel()
                 seen.cancel()
                 await asyncio.gather(answer, seen, return_exceptions=True)
 
-    async def _run(self, verb: str, unit: str, deadline: float) -> None:
-        """One job to its end. If the connection drops, we look what became of the job before we ask for another."""
+    async def _run(self, verb: str, unit: str, deadline: float, *, since: str | None = None) -> None:
+        """One job to its end. After a lost connection, or with ``since``, the state of the unit and its pending job are
+        read before another job is requested."""
         until = _now() + deadline
-        before = await self._invocation(unit)
+        before = await self._invocation(unit) if since is None else since
         for attempt in range(_ATTEMPTS):
+            repeated = attempt > 0 or since is not None
             try:
                 async with self._subscribed("JobRemoved") as removed:
-                    job = await self._pending_job(removed, unit) if attempt else ""
-                    if attempt and not job and verb == "RestartUnit" and await self._came_up_anew(unit, before):
+                    job = await self._pending_job(removed, unit) if repeated else ""
+                    if repeated and not job and verb == "RestartUnit" and await self._came_up_anew(unit, before):
                         return
                     if not job and verb in ("StartUnit", "RestartUnit"):
                         await self._forget_failures(unit, removed)
@@ -208,7 +219,7 @@ class Systemd:
             elif result is None and not await self._exists(removed, number):
                 result = await _result(removed, job, _GRACE)
                 if result is None:
-                    raise BusRetryable(f"{unit}: the job ended without a word", reason=LOST)
+                    raise BusRetryable(f"{unit}: the job ended without a word", reason=LOST, service=_SERVICE_NAME)
         if result != "done":
             raise UnitJobFailed(unit, result, f"{unit}: the job ended as {result!r}{_HINTS.get(result, '')}")
 
@@ -235,13 +246,14 @@ class Systemd:
         number, job = await self._bus.get(_NAME, path, _UNIT, "Job")
         return str(job) if number else ""
 
-    async def _invocation(self, unit: str) -> bytes:
+    async def _invocation(self, unit: str) -> str:
         (path,) = await self._ask("LoadUnit", unit, "s", (unit,))
-        return bytes(await self._bus.get(_NAME, path, _UNIT, "InvocationID"))
+        return bytes(await self._bus.get(_NAME, path, _UNIT, "InvocationID")).hex()
 
-    async def _came_up_anew(self, unit: str, before: bytes) -> bool:
+    async def _came_up_anew(self, unit: str, before: str) -> bool:
         state = await self.state(unit)
-        return state.active == "active" and state.invocation_id not in ("", before.hex())
+        finished = state.type == "oneshot" and state.active == "inactive" and state.result == "success"
+        return (state.active == "active" or finished) and state.invocation_id not in ("", before)
 
     # -- talking to the manager -----------------------------------------------------------------------------------
 
@@ -290,9 +302,10 @@ async def _result(removed: Signals, job: str, timeout: float) -> str | None:
         return None
 
 
-async def _reload_seen(reloading: Signals) -> None:
+async def _reload_seen(reloading: Signals, began: asyncio.Event) -> None:
     """A whole daemon-reload passed by. One that was already under way when we came is not ours."""
     await reloading.first(lambda body: body[0] is True)
+    began.set()
     await reloading.first(lambda body: body[0] is False)
 
 

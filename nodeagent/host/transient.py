@@ -10,7 +10,7 @@ import asyncio
 import secrets
 from collections.abc import Sequence
 
-from nodeagent.errors import Terminal
+from nodeagent.errors import ServiceUnavailable, Terminal
 from nodeagent.host.bus import Bus, Match, Signals
 from nodeagent.host.bus_codec import variant
 from nodeagent.host.bus_errors import BusFault
@@ -66,6 +66,8 @@ async def _failure(removed: Signals, name: str, command: Sequence[str], result: 
         )
         status = f", exit status {code}"
         await removed.call(_NAME, _PATH, _MANAGER, "ResetFailedUnit", "s", (name,))
+    except ServiceUnavailable:
+        raise  # then systemd did not report the end either
     except BusFault:
         pass  # it is forgotten already; the result has to do
     message = f"{' '.join(command)}: {result}{status}; see journalctl -u {name}"

@@ -261,7 +261,7 @@ class CheckedUnits(FakeUnits):
         super().__init__(world)
         self.around = around
 
-    async def restart(self, unit: str, deadline: float) -> None:
+    async def restart(self, unit: str, deadline: float, *, since: str | None = None) -> None:
         holds(self.world, self.around)
         await super().restart(unit, deadline)
 
@@ -271,7 +271,9 @@ class CheckedPower(FakePower):
         super().__init__(world)
         self.around = around
 
-    async def reboot(self, why: str, *, warn: float, force: bool, confirm: Confirm | None = None) -> None:
+    async def reboot(
+        self, why: str, *, warn: float, force: bool, confirm: Confirm | None = None, direct: bool = False
+    ) -> None:
         async def checked() -> None:
             around = self.around
             assert confirm is not None
@@ -284,7 +286,7 @@ class CheckedPower(FakePower):
             around.covered = False
             around.log.append("reboot")
 
-        await super().reboot(why, warn=warn, force=force, confirm=checked)
+        await super().reboot(why, warn=warn, force=force, confirm=checked, direct=direct)
 
 
 def fresh() -> ClusterHost:

@@ -7,9 +7,11 @@ a new process would.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from nodeagent.core.applyrequest import ApplyRequest
 from nodeagent.core.deployment import Deployment, OsTarget, StageProgress, booted, staged, unmet
@@ -20,7 +22,7 @@ from nodeagent.core.ports import Confirm, HistoryEntry, Holder, Inhibitor, Snaps
 from nodeagent.core.record import Record, record_from_dict, record_to_dict
 from nodeagent.core.survey import Survey
 from nodeagent.core.tree import Node
-from nodeagent.errors import AgentError, Refused, Retryable, Terminal
+from nodeagent.errors import AgentError, Refused, ServiceUnavailable, Terminal
 
 
 class Killed(BaseException):
@@ -41,6 +43,48 @@ class FakeUnit:
     dies_after: float | None = None  # seconds after a restart
     bad_until_boot: int = 0  # fails in every boot before this one
     died_at: float | None = None
+
+
+class Outage:
+    """Decides which calls to services of the host get no answer. ``took_effect``: only the answer was lost."""
+
+    def __init__(self, fault: Callable[[str], Awaitable[AgentError]], *, took_effect: bool = False) -> None:
+        self.fault = fault
+        self.took_effect = took_effect
+        self.calls: list[str] = []
+
+    def hits(self, service: str, call: str) -> bool:
+        raise NotImplementedError
+
+    async def around(self, service: str, call: str, work: Callable[[], Awaitable[Any]], **_options: Any) -> Any:
+        self.calls.append(call)
+        if not self.hits(service, call):
+            return await work()
+        if self.took_effect:
+            await work()
+        raise await self.fault(service)
+
+
+class LocalService:
+    """A port behind which is a service of this host, with the outage of the world around each call."""
+
+    def __init__(self, port: Any, world: World, service: str) -> None:
+        self._port = port
+        self._world = world
+        self._service = service
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._port, name)
+        if self._world.outage is None or not inspect.iscoroutinefunction(method):
+            return method
+
+        async def call(*arguments: Any, **options: Any) -> Any:
+            described = " ".join([self._service, name, *(str(a) for a in arguments if isinstance(a, str))])
+            outage = self._world.outage
+            assert outage is not None
+            return await outage.around(self._service, described, lambda: method(*arguments, **options), **options)
+
+        return call
 
 
 @dataclass
@@ -100,6 +144,7 @@ class World:
 
     desired: bytes | None = None
     full: bool = False
+    outage: Outage | None = None  # of the services of this host
     bus_faults: int = 0  # so many questions about a unit are lost with the bus
     booting_until: float = 0.0  # on the clock of the loop: units are started until then
     unwell: str = ""  # what the health check of web.service says
@@ -280,7 +325,7 @@ class FakeUnits:
     async def state(self, unit: str) -> UnitState:
         if self.world.bus_faults:
             self.world.bus_faults -= 1
-            raise Retryable("connection to the bus was lost", reason="BusConnectionLost")
+            raise ServiceUnavailable("connection to the bus was lost", reason="BusConnectionLost")
         u = self._unit(unit)
         now = asyncio.get_running_loop().time()
         if u.died_at is not None and now >= u.died_at:
@@ -302,9 +347,11 @@ class FakeUnits:
         self.world.done.append(f"{self.world.boot}:reload {unit}")
         self.world.tick()
 
-    async def restart(self, unit: str, deadline: float) -> None:
+    async def restart(self, unit: str, deadline: float, *, since: str | None = None) -> None:
         self.world.tick()
         u = self._unit(unit)
+        if since is not None and u.active == "active" and str(u.invocation) != since:
+            return  # it took place, and its answer was lost
         self.world.done.append(f"{self.world.boot}:restart {unit}")
         if u.hang:
             await asyncio.sleep(deadline)
@@ -378,8 +425,12 @@ class FakePower:
     async def inhibit(self, why: str) -> AsyncIterator[None]:
         yield
 
-    async def reboot(self, why: str, *, warn: float, force: bool, confirm: Confirm | None = None) -> None:
+    async def reboot(
+        self, why: str, *, warn: float, force: bool, confirm: Confirm | None = None, direct: bool = False
+    ) -> None:
         self.world.tick()
+        if direct:
+            self.world.done.append(f"{self.world.boot}:reboot.target")
         if self.world.blockers and not force:
             raise AssertionError("rebooted over an inhibitor")
         await self._warn(warn, confirm)
@@ -401,7 +452,9 @@ class FakePower:
         if confirm is not None:
             await confirm()
 
-    async def power_off(self, why: str, *, warn: float, force: bool, confirm: Confirm | None = None) -> None:
+    async def power_off(
+        self, why: str, *, warn: float, force: bool, confirm: Confirm | None = None, direct: bool = False
+    ) -> None:
         self.world.tick()
         if self.world.blockers and not force:
             raise AssertionError("powered off over an inhibitor")
@@ -424,7 +477,7 @@ class FakeDeployments:
     async def list(self) -> Sequence[Deployment]:
         if self.world.os_errors:
             self.world.os_errors -= 1
-            raise Retryable("rpm-ostreed does not answer", reason="BusTimeout")
+            raise ServiceUnavailable("rpm-ostreed does not answer", reason="BusTimeout")
         return list(self.world.deployments)
 
     async def guard(self, target: OsTarget) -> None:

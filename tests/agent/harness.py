@@ -33,6 +33,7 @@ from tests.agent.fakes import (
     FakeUnits,
     FakeUsers,
     Killed,
+    LocalService,
     World,
 )
 
@@ -90,12 +91,14 @@ class Host:
         return Ports(
             FakeStore(world),
             FakeFiles(world),
-            FakeUnits(world),
+            LocalService(FakeUnits(world), world, "systemd"),
             FakeUsers(world),
             FakeHealth(world),
-            FakePower(world),
+            LocalService(FakePower(world), world, "systemd-logind"),
             FakeLease(world),
-            Os(FakeDeployments(world), FakeReporter(world)) if world.deployments else None,
+            Os(LocalService(FakeDeployments(world), world, "rpm-ostreed"), FakeReporter(world))
+            if world.deployments
+            else None,
             None,
             FakeClock(world),
             FakeReporter(world),
@@ -123,8 +126,9 @@ class Host:
 
         async def work() -> None:
             await loop.resume()
-            while (delay := await loop.turn()) is not None and delay < 1:
-                pass
+            patience = 1 if self.world.outage is None else 120
+            while (delay := await loop.turn()) is not None and delay < patience:
+                await asyncio.sleep(delay)
 
         life = asyncio.create_task(work())
         death = asyncio.create_task(self.world.rebooting.wait())

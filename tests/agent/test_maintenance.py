@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,7 @@ from nodeagent.core.events import Event, EventKind
 from nodeagent.core.maintenance import Maintenance, from_dict, later, to_dict
 from nodeagent.core.ports import Holder, Inhibitor
 from nodeagent.core.status import Status, status_to_dict
-from nodeagent.errors import AgentError, InvalidInput, Refused, Terminal, Unreachable
+from nodeagent.errors import AgentError, InvalidInput, Refused, ServiceUnavailable, Terminal, Unreachable
 from tests.agent.fakes import (
     FakeClock,
     FakeFiles,
@@ -29,6 +30,8 @@ from tests.agent.fakes import (
     FakeUnits,
     FakeUsers,
     Killed,
+    LocalService,
+    Outage,
     World,
 )
 
@@ -618,3 +621,47 @@ def test_only_maintenance_events_change_what_is_shown() -> None:
     report.emit(Event(EventKind.WARNING, report.status.phase, "something"))
     assert report.status.maintenance == note
     assert replace(report.status, maintenance=None) == Status()
+
+
+class Absent(Outage):
+    """logind does not answer; systemd takes the host down without it."""
+
+    away = True
+
+    async def around(self, service: str, call: str, work: Callable[[], Awaitable[Any]], **options: Any) -> Any:
+        if self.away and not options.get("direct"):
+            await asyncio.sleep(25)
+            raise ServiceUnavailable("no answer within 25 s", reason="BusTimeout", service=service)
+        return await work()
+
+
+def without_logind(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> Absent:
+    async def never(_service: str) -> AgentError:
+        raise AssertionError
+
+    scene.world.outage = outage = Absent(never)
+    power = FakePower(scene.world)
+    monkeypatch.setattr(f"{__name__}.FakePower", lambda world: LocalService(power, world, "systemd-logind"))
+    return outage
+
+
+async def test_a_power_off_waits_for_logind(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    logind = without_logind(scene, monkeypatch)
+    async with scene.life() as keeper:
+        await keeper.start("root", Asked("new memory", power_off=True))
+        await asyncio.sleep(600)
+        assert "BusTimeout" in str((scene.told() or {})["message"])
+        assert (scene.state, scene.holder, scene.world.done) == ("powering off", "root", [])
+        logind.away = False
+        assert scene.world.rebooting is not None
+        await asyncio.wait_for(scene.world.rebooting.wait(), 100)
+    assert scene.world.done == ["1:power-off"]
+
+
+async def test_a_power_off_without_logind(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    without_logind(scene, monkeypatch)
+    async with scene.life() as keeper:
+        await keeper.start("root", Asked("new memory", power_off=True))
+        assert scene.world.rebooting is not None
+        await asyncio.wait_for(scene.world.rebooting.wait(), 2 * scene.limits.service_wait)
+    assert scene.world.done == ["1:power-off"]

@@ -6,13 +6,14 @@ import asyncio
 import os
 import time
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from dbus_next import Message
 
 from nodeagent.core.ports import Power
-from nodeagent.errors import Refused, Retryable
+from nodeagent.errors import Refused, Retryable, ServiceUnavailable
 from nodeagent.host.bus import Bus
 from nodeagent.host.logind import Logind
 from tests.host.conftest import PrivateBus
@@ -298,3 +299,51 @@ async def test_polkit_that_would_ask_root_for_a_password(
         assert systemd.calls == []
         await logind.reboot("x", warn=0, force=True)
         assert systemd.calls == [("StartUnit", ["reboot.target", "replace-irreversibly"])]
+
+
+async def test_a_bus_that_is_away_does_not_mean_that_nothing_inhibits(tmp_path: Path) -> None:
+    async with Bus(f"unix:path={tmp_path}/none", connect_for=0.1) as bus:
+        with pytest.raises(ServiceUnavailable) as caught:
+            await Logind(bus).blockers()
+    assert (caught.value.reason, caught.value.service) == ("BusUnreachable", "the system bus")
+
+
+async def test_a_logind_that_is_killed_while_it_is_asked(logind: Logind, manager: FakeLogind) -> None:
+    def die(_message: Any) -> None:
+        raise DBusFault("org.freedesktop.DBus.Error.NoReply", "Message recipient disconnected from message bus")
+
+    manager.on("ListInhibitors", die)
+    with pytest.raises(ServiceUnavailable) as caught:
+        await logind.reboot("x", warn=0, force=False)
+    assert caught.value.service == "systemd-logind"
+
+
+@pytest.mark.parametrize("name", ["org.freedesktop.DBus.Error.NoReply", "org.freedesktop.DBus.Error.Timeout"])
+async def test_force_does_not_wait_for_a_polkit_that_hangs(
+    logind: Logind, manager: FakeLogind, private_bus: PrivateBus, name: str
+) -> None:
+    def no_answer(_message: Message) -> Any:
+        raise DBusFault(name, "polkit does not answer")
+
+    manager.on("RebootWithFlags", no_answer)
+    async with await FakePeer("org.freedesktop.systemd1").start(private_bus.address) as systemd:
+        systemd.on("StartUnit", lambda m: ("o", ("/org/freedesktop/systemd1/job/1",)))
+        with pytest.raises(ServiceUnavailable):
+            await logind.reboot("x", warn=0, force=False)
+        assert systemd.calls == []
+        await logind.reboot("x", warn=0, force=True)
+        assert systemd.calls == [("StartUnit", ["reboot.target", "replace-irreversibly"])]
+
+
+async def test_direct_leaves_logind_out(logind: Logind, manager: FakeLogind, private_bus: PrivateBus) -> None:
+    confirmed: list[bool] = []
+
+    async def confirm() -> None:
+        confirmed.append(True)
+
+    async with await FakePeer("org.freedesktop.systemd1").start(private_bus.address) as systemd:
+        systemd.on("StartUnit", lambda m: ("o", ("/org/freedesktop/systemd1/job/1",)))
+        await logind.reboot("x", warn=30, force=True, confirm=confirm, direct=True)
+        assert systemd.calls == [("StartUnit", ["reboot.target", "replace-irreversibly"])]
+    assert manager.calls == []
+    assert confirmed == [True]

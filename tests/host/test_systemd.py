@@ -11,7 +11,7 @@ from dbus_next import Variant
 
 import nodeagent.host.systemd as module
 from nodeagent.core.ports import Units
-from nodeagent.errors import Retryable, Unreachable
+from nodeagent.errors import Retryable, ServiceUnavailable, Terminal, Unreachable
 from nodeagent.host.bus import Bus
 from nodeagent.host.systemd import Systemd, UnitJobFailed
 from tests.host.conftest import PrivateBus
@@ -246,9 +246,47 @@ async def test_daemon_reload_that_does_not_end(systemd: Systemd, manager: FakeSy
         await manager.say_reloading(True)
 
     manager.on("Reload", only_begins)
-    with pytest.raises(Retryable) as caught:
+    with pytest.raises(Terminal) as caught:
         await systemd.daemon_reload(0.2)
-    assert caught.value.reason == "BusTimeout"
+    assert caught.value.reason == "ActionLate", "it is systemd's answer that this takes long"
+
+
+async def test_daemon_reload_of_a_manager_that_hangs(systemd: Systemd, manager: FakeSystemd) -> None:
+    manager.on("Reload", lambda _message: None)
+    with pytest.raises(ServiceUnavailable) as caught:
+        await systemd.daemon_reload(0.2)
+    assert (caught.value.reason, caught.value.service) == ("BusTimeout", "systemd")
+
+
+@pytest.mark.parametrize(
+    ("since", "active", "kind", "again"),
+    [
+        ("00", "active", "notify", 0),
+        ("00", "inactive", "oneshot", 0),
+        ("00", "inactive", "notify", 1),
+        ("00", "failed", "notify", 1),
+        (bytes(range(16)).hex(), "active", "notify", 1),
+    ],
+)
+async def test_a_restart_whose_result_is_not_known(
+    systemd: Systemd, manager: FakeSystemd, since: str, active: str, kind: str, again: int
+) -> None:
+    manager.properties |= {"ActiveState": Variant("s", active), "Type": Variant("s", kind)}
+    await systemd.restart("a.service", 5, since=since)
+    assert manager.members().count("RestartUnit") == again
+
+
+async def test_a_restart_that_is_still_under_way_is_waited_for(systemd: Systemd, manager: FakeSystemd) -> None:
+    manager.jobs[7] = "a.service"
+    manager.properties["Job"] = Variant("(uo)", [7, f"{PATH}/job/7"])
+    task = asyncio.create_task(systemd.restart("a.service", 5, since="00"))
+    while "Subscribe" not in manager.members():
+        await asyncio.sleep(0.01)
+    await asyncio.sleep(0.05)
+    assert not task.done()
+    await manager.finish(7, "a.service", "done")
+    await task
+    assert "RestartUnit" not in manager.members()
 
 
 async def test_daemon_reload_too_often(systemd: Systemd, manager: FakeSystemd) -> None:
