@@ -33,6 +33,12 @@ from integration.host.errors import CommandFailed, HostGone, HostTimeout
 from integration.host.image import Image, cache_directory
 
 BOOT_TIMEOUT = 30.0
+# What logind asks of systemd for one, which no inhibitor stops.
+SOFT_REBOOT = ("systemctl", "start", "--no-block", "--job-mode=replace-irreversibly", "soft-reboot.target")
+MANAGER_PROPERTY = (
+    *("busctl", "get-property", "org.freedesktop.systemd1", "/org/freedesktop/systemd1"),
+    "org.freedesktop.systemd1.Manager",
+)
 
 _open_hosts: weakref.WeakSet[Host] = weakref.WeakSet()
 
@@ -101,6 +107,20 @@ class Host(Asked):
         awaited = len(self.container.boots) + 1
         yield
         self._wait_boot(awaited, timeout)
+
+    def soft_reboot(self, timeout: float = BOOT_TIMEOUT) -> None:
+        """Start the userspace again, as an admin does, and wait until it is up. The kernel stays: this is no boot."""
+        before = self.soft_reboots
+        self.run(SOFT_REBOOT)
+        self.wait_for(lambda: self.soft_reboots > before, "the userspace starts again", timeout)
+        states = ("running", "degraded")
+        up = ["systemctl", "is-system-running"]
+        self.wait_for(lambda: self.run(up, check=False).stdout.strip() in states, "it has started", timeout)
+
+    @property
+    def soft_reboots(self) -> int:
+        """How often in this boot, as systemd counts."""
+        return int(self.run([*MANAGER_PROPERTY, "SoftRebootsCount"]).stdout.split()[1])
 
     def power_cut(self, timeout: float = BOOT_TIMEOUT) -> Boot:
         """Kill everything in the host in one instant, then boot it again.

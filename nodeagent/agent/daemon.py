@@ -32,6 +32,7 @@ from nodeagent.agent.report import Report, ReportedLease
 from nodeagent.agent.reserved import ReservedLease
 from nodeagent.agent.service import serve
 from nodeagent.agent.sinks import to_journal, to_notify
+from nodeagent.agent.soft_reboot import SoftRebootWatch
 from nodeagent.agent.supervise import keep_running, run_until
 from nodeagent.agent.telling import Teller
 from nodeagent.core.applyrequest import ApplyRequest
@@ -45,7 +46,7 @@ from nodeagent.core.status import Status
 from nodeagent.core.windows import Schedule
 from nodeagent.domains import default_policy, health_of
 from nodeagent.errors import AgentError, InvalidInput
-from nodeagent.host import adopt, config_file
+from nodeagent.host import adopt, boot, config_file
 from nodeagent.host.bus import Bus
 from nodeagent.host.checkers import HostValidator
 from nodeagent.host.clock import SystemClock
@@ -55,6 +56,7 @@ from nodeagent.host.health import HostHealth
 from nodeagent.host.logind import Logind
 from nodeagent.host.notify import Notifier, watchdog_interval
 from nodeagent.host.rpmostree import adapter
+from nodeagent.host.rpmostree.soft_reboot import PREPARED
 from nodeagent.host.rpmostree.timing import Timing
 from nodeagent.host.store import SqliteStore
 from nodeagent.host.systemd import Systemd
@@ -325,7 +327,7 @@ async def _build(found: Found, bus: Bus, stack: AsyncExitStack, read: Callable[[
     settings = await choose(found, store, report)
     fence.use(settings.fence)
     log.setup(settings.log.level)
-    units, power = Systemd(bus), Logind(bus)
+    units, power = Systemd(bus), Logind(bus, await boot.identify(bus))
     port = await deployments(settings, units)
     os = Os(port, report) if port is not None else None
     daemon: Daemon | None = None
@@ -365,6 +367,9 @@ async def _live(daemon: Daemon, bus: Bus, notifier: Notifier, stop: asyncio.Even
         beside: list[tuple[str, Callable[[], Awaitable[None]]]] = [("metrics", daemon.metrics.run)]
         if daemon.ports.os is not None:
             beside.append(("the view of deployments", daemon.ports.os.tell))
+            soft_reboots = SoftRebootWatch(daemon.ports.os, report)
+            watches.append(config_file.watch(PREPARED, soft_reboots.changed))
+            beside.append(("the watch for soft reboots", soft_reboots.run))
         lives = [daemon.loop.run(), daemon.keeper.run(), _watchdog(notifier)]
         if cluster is not None:
             teller = Teller(cluster.conditions, cluster.events, SystemClock(), random.random)

@@ -101,6 +101,12 @@ class Os:
         await self._port.rollback()
         await self.tell()
 
+    async def unmerged_soft_reboot(self) -> str:
+        return await self._port.unmerged_soft_reboot()
+
+    async def reset_soft_reboot(self) -> None:
+        await self._port.reset_soft_reboot()
+
     async def finalize_failure(self) -> str:
         return await self._port.finalize_failure()
 

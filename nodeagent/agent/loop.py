@@ -18,6 +18,7 @@ from nodeagent.agent.preflight import Desired, Preflight
 from nodeagent.core import resume as resuming
 from nodeagent.core.applyrequest import ApplyRequest
 from nodeagent.core.backoff import delays, jittered
+from nodeagent.core.boot import kernel_boot
 from nodeagent.core.events import EventKind
 from nodeagent.core.phase import Phase
 from nodeagent.core.plan_json import plan_from_dict
@@ -106,8 +107,11 @@ class Loop:
         if decision in (Decision.IDLE, Decision.DEGRADED):
             return
         update = await self._rebuild(record)
-        narrate(self.ports, update, EventKind.RESUMED, decision.value)
-        rebooted = record.boot_id != self.ports.power.boot_id()
+        boot_id = self.ports.power.boot_id()
+        rebooted = record.boot_id != boot_id
+        softly = rebooted and kernel_boot(record.boot_id) == kernel_boot(boot_id)
+        how = f"{decision.value}, after a soft reboot" if softly else decision.value
+        narrate(self.ports, update, EventKind.RESUMED, how)
         match decision:
             case Decision.START_OVER:
                 message = "interrupted before anything was written; it begins anew"

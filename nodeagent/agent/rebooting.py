@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Final
 
 from nodeagent.agent.context import Limits, Ports, Update, narrate
+from nodeagent.agent.deployments import Os
 from nodeagent.agent.lease_watch import while_held
 from nodeagent.agent.leasing import before_reboot
 from nodeagent.core.deployment import unmet
@@ -24,7 +25,8 @@ async def reboot(ports: Ports, limits: Limits, update: Update, *, direct: bool =
     """Returns when logind accepted the reboot; with ``direct``, when systemd did, for a logind that does not answer: it
     cannot report anybody's inhibitors then. Raises ``Refused`` with reason ``RebootBlocked`` if somebody blocks
     it for longer than the settings allow, and they do not let us override it; with ``StagedLost`` if what we staged
-    is not there any more; with ``LeaseLost`` as soon as the lease is lost; and what ``before_reboot`` raises."""
+    is not there any more; with ``LockedSoftReboot`` if a soft reboot into a locked deployment is prepared
+    and cannot be cleared; with ``LeaseLost`` as soon as the lease is lost; and what ``before_reboot`` raises."""
     committed = asyncio.Event()
     allowed = float("-inf")
 
@@ -40,12 +42,16 @@ async def reboot(ports: Ports, limits: Limits, update: Update, *, direct: bool =
     async def confirm() -> None:
         """Right before logind is called: users may have had an hour since the first check."""
         await permit()
+        if ports.os is not None and (deployment := await ports.os.unmerged_soft_reboot()):
+            why = f"{deployment} is locked and prepared for a soft reboot, which is cleared before the reboot"
+            narrate(ports, update, EventKind.WARNING, why, reason="LockedSoftReboot")
+            await ports.os.reset_soft_reboot()
         committed.set()
         target, record, os = update.target, update.record, ports.os
         if os is not None and target is not None and not record.reverting and unmet(target, await os.booted()):
             # As late as possible: another program that reboots this host before us must not finalize a deployment
             # whose files nobody has verified.
-            await os.unlock(record.staged)
+            await _unlock(os, record.staged)
 
     async with while_held(ports.lease, update.record.update_id, committed):
         force = direct or await wait_for_blockers(ports, limits, "reboot", "RebootBlocked", tell)
@@ -54,6 +60,17 @@ async def reboot(ports: Ports, limits: Limits, update: Update, *, direct: bool =
         await ports.power.reboot(
             f"nodeagent: {why}", warn=limits.warn_users, force=force, confirm=confirm, direct=direct
         )
+
+
+async def _unlock(os: Os, deployment: str) -> None:
+    """Does nothing where the deployment boots next without it: a soft reboot finalizes as any shutdown does, and boots
+    nothing else."""
+    try:
+        await os.unlock(deployment)
+    except Refused as error:
+        first = next(iter(await os.list()), None)
+        if error.reason != "StagedLost" or first is None or first.id != deployment or first.staged:
+            raise
 
 
 async def wait_for_blockers(

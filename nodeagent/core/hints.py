@@ -69,6 +69,7 @@ HINTS: Mapping[str, str] = MappingProxyType(
         "TransactionStuck": "journalctl -u rpm-ostreed; the agent cancelled it and tries again by itself",
         "TransactionLost": "rpm-ostreed died (journalctl -u rpm-ostreed); the agent tries again by itself",
         "DiscardFailed": "rpm-ostree cleanup -p by hand shows why, or does it; then apply the config again",
+        "LockedSoftReboot": "ostree admin prepare-soft-reboot --reset; until then nobody may run systemctl reboot",
         "UnlockFailed": "ostree admin status and journalctl -u ostree-finalize-staged show why; then apply again",
         "CommandFailed": "run the command that is named by hand; its message says why",
         "RegistryUnreachable": "check network, proxy and the registry from this host; the agent tries again by itself",

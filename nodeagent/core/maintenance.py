@@ -12,6 +12,8 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
+from nodeagent.core.boot import kernel_boot
+
 __all__ = [
     "MAINTENANCE",
     "POWER_OFF_TRIES",
@@ -72,8 +74,10 @@ class Maintenance:
         return f"{self.requester}: {self.reason}"
 
     def goes_off(self, boot_id: str) -> bool:
-        """Whether the power-off is still to come. A host that came back is not sent off again."""
-        return self.power_off and not self.problem and self.off_boot in ("", boot_id)
+        """Whether the power-off is still to come. A host that came back is not sent off again; one whose userspace
+        alone was started again was never off."""
+        asked = kernel_boot(self.off_boot)
+        return self.power_off and not self.problem and asked in ("", kernel_boot(boot_id))
 
     def drains(self) -> bool:
         return self.drain and not self.drained and not self.problem

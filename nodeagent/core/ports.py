@@ -180,7 +180,9 @@ Confirm = Callable[[], Awaitable[None]]
 class Power(Protocol):
     """logind, as far as going down goes."""
 
-    def boot_id(self) -> str: ...
+    def boot_id(self) -> str:
+        """The identity of this boot (``core.boot``): another one after a reboot, soft ones included."""
+        ...
 
     async def blockers(self) -> Sequence[Inhibitor]:
         """Others' inhibitors in ``block`` mode against a shutdown; ours is not among them."""
@@ -247,6 +249,15 @@ class Deployments(Protocol):
     async def rollback(self) -> None:
         """The deployment that was booted before the present one boots next. ``Terminal`` (``NoRollback``) if there is
         none. Does nothing if the first in boot order is not the booted one and not staged."""
+        ...
+
+    async def unmerged_soft_reboot(self) -> str:
+        """Id of a locked deployment that somebody prepared for a soft reboot, which would start it unmerged; "" if
+        there is none. Cheap."""
+        ...
+
+    async def reset_soft_reboot(self) -> None:
+        """Clears that preparation. ``Refused`` (``LockedSoftReboot``) if it cannot be cleared."""
         ...
 
     async def finalize_failure(self) -> str:

@@ -2,12 +2,16 @@
 
 The machine may have been killed, power-cut or rebooted at any point. The record says what was intended, the facts
 say which boot this is; the disk itself is asked later, by the executor and by verification.
+
+A soft reboot started every service again, and nothing below: not the kernel, and not what the boot loader chooses. It
+is the boot that an update waits for only where services are all that matters.
 """
 
 from __future__ import annotations
 
 from enum import StrEnum
 
+from nodeagent.core.boot import kernel_boot
 from nodeagent.core.phase import Phase
 from nodeagent.core.record import Record
 
@@ -33,7 +37,10 @@ class Decision(StrEnum):
 
 
 def resume(record: Record, boot_id: str) -> Decision:
+    """``boot_id`` is the identity of this boot, see ``core.boot``."""
     rebooted = record.boot_id != boot_id
+    if kernel_boot(record.boot_id) == kernel_boot(boot_id) and _of_the_kernel(record):
+        rebooted = False
     match record.phase:
         case Phase.IDLE:
             return Decision.IDLE
@@ -65,3 +72,9 @@ def resume(record: Record, boot_id: str) -> Decision:
             return Decision.RELEASE
         case Phase.DEGRADED:
             return Decision.DEGRADED
+
+
+def _of_the_kernel(record: Record) -> bool:
+    """Whether this update needs a boot of the kernel, forward or back."""
+    actions = (record.plan or {}).get("actions", ())
+    return record.os_target is not None or any(action.get("type") == "Reboot" for action in actions)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from nodeagent.core.boot import kernel_boot, soft_reboots
 from nodeagent.core.deployment import Deployment
 from nodeagent.core.drain import Remaining, is_blocked, way_out
 from nodeagent.core.events import Event, EventKind, StepProgress
@@ -49,7 +50,7 @@ class Status:
     since: str = ""
     current: str = ""
     desired: str = ""
-    boot_id: str = ""
+    boot_id: str = ""  # the identity of the boot, see core.boot
     update_id: str = ""
     step: StepProgress | None = None
     backend: str = "local"
@@ -208,7 +209,8 @@ def status_to_dict(status: Status, *, daemon: str) -> dict[str, Any]:
         "since": status.since,
         "current": status.current,
         "desired": status.desired,
-        "boot_id": status.boot_id,
+        "boot_id": kernel_boot(status.boot_id),
+        "soft_reboots": soft_reboots(status.boot_id),
         "update_id": status.update_id,
         "step": step,
         "deployments": [

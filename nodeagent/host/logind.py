@@ -26,6 +26,7 @@ from nodeagent import log
 from nodeagent.core.display import text
 from nodeagent.core.ports import Confirm, Inhibitor
 from nodeagent.errors import AgentError, Refused
+from nodeagent.host.boot import kernel_boot_id
 from nodeagent.host.bus import Bus
 from nodeagent.host.bus_errors import BusFault, BusRetryable, BusTerminal, service_name
 
@@ -58,7 +59,6 @@ _SKIP_INHIBITORS = 1 << 4
 # 257 says the first, later ones the second.
 _BLOCKED = ("org.freedesktop.DBus.Error.AccessDenied", "org.freedesktop.login1.BlockedByInhibitorLock")
 
-_BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _SLACK = 60.0  # seconds by which the scheduled shutdown, which only warns, is later than the real one
 _INHIBIT_TIMEOUT = 5.0  # seconds; a logind that lost its bus answers nobody, and we can do without
 _MAX_SESSIONS = 200  # enough to know that somebody is there
@@ -68,9 +68,11 @@ _WALL_MAX = 1000  # characters; logind takes 4096
 
 
 class Logind:
-    def __init__(self, bus: Bus) -> None:
+    def __init__(self, bus: Bus, boot: str = "") -> None:
+        """``boot`` is the identity of this boot (``host.boot``), which cannot change while we live; by default the
+        kernel's boot id."""
         self._bus = bus
-        self._boot_id = _read_line(_BOOT_ID)  # it cannot change while we live
+        self._boot_id = boot or kernel_boot_id()
 
     def boot_id(self) -> str:
         return self._boot_id
@@ -241,15 +243,6 @@ def _process(pid: int) -> str:
         return f"{psutil.Process(pid).name()}[{pid}]"
     except psutil.Error:  # gone, or not ours to see
         return f"pid {pid}"
-
-
-def _read_line(path: str) -> str:
-    """Of a file in /proc, which blocks nobody."""
-    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        return os.read(fd, 64).decode(errors="replace").strip()
-    finally:
-        os.close(fd)
 
 
 # What systemd answers with for a unit that it could not load or start: names of its own, and errno in two spellings.

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from nodeagent.core.applyrequest import ApplyRequest
+from nodeagent.core.boot import identity
 from nodeagent.core.deployment import Deployment, OsTarget, StageProgress, booted, staged, unmet
 from nodeagent.core.events import Event
 from nodeagent.core.image import ContainerImage, OstreeCommit
@@ -110,6 +111,9 @@ class World:
     units: dict[str, FakeUnit] = field(default_factory=dict)
     passwords: dict[str, str] = field(default_factory=lambda: {"core": "!"})
     boot: int = 1
+    next_root: bool = False  # somebody prepared a soft reboot
+    next_root_stays: bool = False  # and it cannot be cleared
+    soft: int = 0  # reboots of the userspace alone, in this boot
     now: float = 0.0
 
     record: dict[str, object] = field(default_factory=lambda: record_to_dict(Record()))
@@ -164,6 +168,17 @@ class World:
         self.calls += 1
         if self.calls == self.fuse:
             raise Killed
+
+    def soft_reboot(self) -> None:
+        """By somebody else. /run stays, so a locked deployment stays staged; an unlocked one is finalized, and what
+        runs is the same one as before."""
+        found = staged(self.deployments)
+        if found is not None and not found.locked:
+            self._merge(found)
+            rest = [d for d in self.deployments if d.booted]
+            self.deployments = [replace(found, staged=False, locked=None), *rest]
+        self.soft += 1
+        self._start_units()
 
     def shut_down(self) -> None:
         """An orderly one: what is staged and unlocked is finalized, then the host boots."""
@@ -220,6 +235,7 @@ class World:
     def power_cut(self) -> None:
         """A new boot: every service starts with what is on the disk. What was staged was in memory."""
         self.boot += 1
+        self.soft = 0
         self.finalize_failure = ""
         if self.deployments:
             self._drop_staged()
@@ -227,6 +243,9 @@ class World:
             self._boot_into(next((d for d in self.deployments if d.id == menu), self.deployments[0]))
         self.disk.update(self.tampers)
         self.os_errors = self.os_errors_after_boot
+        self._start_units()
+
+    def _start_units(self) -> None:
         for unit in self.units.values():
             if unit.load == "loaded" and unit.file == "enabled":
                 unit.read = dict(self.disk)
@@ -413,10 +432,10 @@ class FakeUsers:
 class FakePower:
     def __init__(self, world: World) -> None:
         self.world = world
-        self._boot = world.boot  # a process sees one boot
+        self._boot = identity(f"boot-{world.boot}", world.soft)  # a process sees one boot
 
     def boot_id(self) -> str:
-        return f"boot-{self._boot}"
+        return self._boot
 
     async def blockers(self) -> Sequence[Inhibitor]:
         return list(self.world.blockers)
@@ -558,6 +577,17 @@ class FakeDeployments:
             if len(order) < 2:
                 raise Terminal("there is no other deployment", reason="NoRollback")
             order[0], order[1] = order[1], order[0]
+        self.world.tick()
+
+    async def unmerged_soft_reboot(self) -> str:
+        found = staged(self.world.deployments)
+        return found.id if self.world.next_root and found is not None and found.locked else ""
+
+    async def reset_soft_reboot(self) -> None:
+        self.world.tick()
+        if self.world.next_root_stays:
+            raise Refused("it cannot be cleared", reason="LockedSoftReboot")
+        self.world.next_root = False
         self.world.tick()
 
     async def finalize_failure(self) -> str:

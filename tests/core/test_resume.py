@@ -80,6 +80,38 @@ def test_nothing_that_was_written_is_forgotten(record: Record) -> None:
         assert decision is not Decision.VERIFY or record.restored
 
 
+SOFT = {
+    # The identity after a soft reboot: what services need, and what the kernel needs.
+    Phase.IDLE: (Decision.IDLE, Decision.IDLE),
+    Phase.STAGING: (Decision.START_OVER, Decision.START_OVER),
+    Phase.LEASING: (Decision.START_OVER, Decision.START_OVER),
+    Phase.DRAINING: (Decision.START_OVER, Decision.DRAIN),
+    Phase.WRITING: (Decision.WRITE, Decision.WRITE),
+    Phase.ACTING: (Decision.VERIFY, Decision.ACT),
+    Phase.VERIFYING: (Decision.VERIFY, Decision.VERIFY),
+    Phase.REBOOTING: (Decision.VERIFY, Decision.REBOOT_AGAIN),
+    Phase.REVERTING: (Decision.REVERT, Decision.REVERT),
+    Phase.RELEASING: (Decision.RELEASE, Decision.RELEASE),
+    Phase.DEGRADED: (Decision.DEGRADED, Decision.DEGRADED),
+}
+PLAN = {"actions": [{"type": "Reboot", "because": ["file:/etc/sysctl.d/x.conf"]}]}
+
+
+@pytest.mark.parametrize("before", ["one", "one+1"])
+@pytest.mark.parametrize("phase", list(Phase))
+def test_table_of_a_soft_reboot(phase: Phase, before: str) -> None:
+    services = Record(phase=phase, boot_id=before)
+    of_the_kernel = (replace(services, plan=PLAN), replace(services, os_target={"image": ""}))
+    assert resume(services, "one+2") == SOFT[phase][0]
+    assert {resume(record, "one+2") for record in of_the_kernel} == {SOFT[phase][1]}
+
+
+def test_a_soft_reboot_is_not_the_way_into_the_old_deployment() -> None:
+    record = Record(phase=Phase.REBOOTING, boot_id="one", reverting=True, os_target={"image": ""})
+    assert resume(record, "one+1") is Decision.REBOOT_AGAIN
+    assert resume(record, "two") is Decision.REVERT
+
+
 def test_a_reboot_that_never_comes_is_not_asked_for_for_ever() -> None:
     record = Record(phase=Phase.REBOOTING, boot_id="one", tries=MAX_REBOOT_TRIES)
     assert resume(record, "one") is Decision.REBOOT_FAILED

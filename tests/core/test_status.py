@@ -9,7 +9,7 @@ from nodeagent.core.ports import Holder
 from nodeagent.core.status import Status, fold, line, status_to_dict
 
 CONTRACT = {
-    "maintenance", "problems",
+    "maintenance", "problems", "soft_reboots",
     "schema", "phase", "reason", "message", "since", "current", "desired", "boot_id", "update_id", "step",
     "deployments", "lease", "drain", "fence", "daemon",
 }  # fmt: skip

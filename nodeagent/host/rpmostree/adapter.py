@@ -29,6 +29,7 @@ from nodeagent.host.rpmostree.guards import Guards, Services, native_bootc
 from nodeagent.host.rpmostree.mark import Mark, Own
 from nodeagent.host.rpmostree.request import CLEANUP, ROLLBACK, Request, next_request
 from nodeagent.host.rpmostree.session import SERVICE, Local, Session, State, visit
+from nodeagent.host.rpmostree.soft_reboot import SoftReboot
 from nodeagent.host.rpmostree.staged import StagedState
 from nodeagent.host.rpmostree.timing import Timing
 from nodeagent.host.rpmostree.transaction import End, Outcome, follow
@@ -80,6 +81,7 @@ class RpmOstree:
         self._credentials = Credentials(root)
         self._mark = Mark(root)
         self._guards = Guards(services, root, min_free)
+        self._soft_reboot = SoftReboot(self._staged, make_bus, root, self._timing)
         self._finalization = Finalization(services, self._staged, make_bus, root, self._timing)
 
     async def sweep(self) -> None:
@@ -127,6 +129,12 @@ class RpmOstree:
         done = await self._until(ROLLBACK, _rolled_back)
         if done.first.booted:
             raise Terminal("cannot roll back: the same deployment would boot again", reason="NoRollback")
+
+    async def unmerged_soft_reboot(self) -> str:
+        return await self._soft_reboot.unmerged()
+
+    async def reset_soft_reboot(self) -> None:
+        await self._soft_reboot.reset()
 
     async def finalize_failure(self) -> str:
         return await self._finalization.failure()

@@ -1,0 +1,34 @@
+"""The identity of a boot as one text."""
+
+from __future__ import annotations
+
+import pytest
+
+from nodeagent.core.boot import identity, kernel_boot, soft_reboots
+from nodeagent.core.maintenance import Maintenance, State
+from nodeagent.core.status import Status, status_to_dict
+
+KERNEL = "0d3f4c1e-6a0b-4c55-9f5f-000000000001"
+
+
+@pytest.mark.parametrize("count", [0, 1, 12])
+def test_both_parts_come_back(count: int) -> None:
+    text = identity(KERNEL, count)
+    assert (kernel_boot(text), soft_reboots(text)) == (KERNEL, count)
+
+
+def test_without_a_soft_reboot_it_is_what_old_stores_have() -> None:
+    assert identity(KERNEL, 0) == KERNEL
+    assert soft_reboots(f"{KERNEL}+x") == 0
+
+
+def test_the_status_has_the_id_of_the_kernel() -> None:
+    shown = status_to_dict(Status(boot_id=identity(KERNEL, 3)), daemon="running")
+    assert (shown["boot_id"], shown["soft_reboots"]) == (KERNEL, 3)
+
+
+def test_a_soft_reboot_is_no_power_off() -> None:
+    note = Maintenance("1", "me", "disk", "2026-01-01T00:00:00Z", began="2026-01-01T00:00:00Z", power_off=True)
+    for boot, state in ((KERNEL, State.POWERING_OFF), (f"{KERNEL}+1", State.POWERING_OFF), ("two", State.UNDER_WAY)):
+        asked = Maintenance(**{name: getattr(note, name) for name in note.__dataclass_fields__} | {"off_boot": KERNEL})
+        assert asked.state(boot) is state
