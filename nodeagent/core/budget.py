@@ -13,8 +13,8 @@ from typing import Any
 __all__ = ["REBOOTS", "USED_UP", "WINDOW", "Budget", "budget_from"]
 
 REBOOTS = 5
-"""Fallback reboots in a window. Whoever looks for the right config on a host needs a few; a tool that renders a new bad
-one every minute gets no more."""
+"""Fallback reboots in a window. An admin who tries to find the right config on a host needs a few; a tool that renders
+a new bad one every minute gets no more."""
 
 WINDOW = 86400.0
 """Seconds."""

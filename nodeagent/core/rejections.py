@@ -9,8 +9,8 @@ from typing import Any
 __all__ = ["LIMIT", "Rejection", "added", "matching", "rejections_from", "without"]
 
 LIMIT = 16
-"""Rejections that are kept, the newest last. Whoever alternates between more bad configs is stopped by the budget of
-fallback reboots."""
+"""Rejections that are kept, the newest last. A tool that alternates between more bad configs is stopped by the budget
+of fallback reboots."""
 
 WORDS = 300
 """Characters of the cause that are kept: the whole of it is in the history."""

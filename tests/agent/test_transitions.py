@@ -250,8 +250,9 @@ async def bug(phase: Phase, to: Phase, monkeypatch: pytest.MonkeyPatch) -> Host:
         (Phase.RELEASING, Phase.WRITING),
     ],
 )
+@pytest.mark.parametrize("newer", [True, False], ids=["a newer config", "a request"])
 async def test_a_bug_ends_in_degraded_and_never_in_a_loop(
-    phase: Phase, to: Phase, monkeypatch: pytest.MonkeyPatch
+    phase: Phase, to: Phase, newer: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     host = await bug(phase, to, monkeypatch)
     assert (host.phase, host.record.reason) == (Phase.DEGRADED, "IllegalTransition")
@@ -259,15 +260,18 @@ async def test_a_bug_ends_in_degraded_and_never_in_a_loop(
     assert host.world.history[-1].reason == "IllegalTransition"
     assert (EventKind.DEGRADED, "IllegalTransition") in [(e.kind, e.reason) for e in host.world.events]
     assert (host.world.holder is None) == (phase is Phase.LEASING), "what is held stays held"
-    told, calls = len(host.world.events), len(host.world.history)
+    before = len(host.world.events), len(host.world.history)
     await host.settle()
     await host.settle()
-    assert (len(host.world.events), len(host.world.history)) == (told, calls), "a restart tries nothing"
+    assert (len(host.world.events), len(host.world.history)) == before, "a restart tries nothing"
     monkeypatch.undo()
-    host.want(config("newest", {"/etc/app/x": "3"}))
-    await host.settle()
+    if newer:
+        host.want(config("newest", {"/etc/app/x": "3"}))
+        await host.settle()
+    else:
+        await host.ask()
     assert (host.phase, host.world.holder) == (Phase.IDLE, None)
-    assert host.world.history[-1].to_name == "newest"
+    assert host.world.history[-1].to_name == ("newest" if newer else "new")
 
 
 async def test_a_bug_after_a_boot_ends_in_degraded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -106,6 +107,15 @@ def test_the_rejection_of_0_1_0_is_kept() -> None:
     new = record_to_dict(failing(2, record_from_dict(old)))
     assert [one.digest for one in record_from_dict(new).rejections] == ["d1", "d2"]
     assert (new["rejected"], new["rejected_why"]) == ("d2", "it failed 2"), "for 0.1.0 after a rollback of the OS"
+
+
+def test_a_record_that_0_1_0_wrote_is_read_whole() -> None:
+    old = json.loads((Path(__file__).parent / "record-0.1.0.json").read_text())
+    record = record_from_dict(old)
+    assert record.rejections == (Rejection(old["rejected"], why=old["rejected_why"]),)
+    assert (record.avoided, record.avoided_meaning, record.budget) == (old["avoided"], "", Budget())
+    again = record_to_dict(record)
+    assert {key: again[key] for key in old} == old, "and 0.1.0 reads what we write, after a rollback of the OS"
 
 
 @pytest.mark.parametrize(
