@@ -14,6 +14,7 @@ from dataclasses import replace
 from enum import Enum
 from functools import partial
 
+from nodeagent import log
 from nodeagent.agent import acting, bootcheck, booting, contested, draining, leasing, staging, verify, writing
 from nodeagent.agent.context import Limits, Next, Ports, Update, narrate
 from nodeagent.agent.deployments import Os, discard_ours
@@ -82,11 +83,24 @@ class Executor:
                 case Phase.DEGRADED:
                     return Outcome.DEGRADED if update.record.rejected == update.record.to_digest else Outcome.PUT_OFF
                 case Phase.REBOOTING:
-                    if (blocked := await self._rebooting(update)) is None:
+                    if (blocked := await self._unless_bug(update, self._rebooting(update))) is None:
                         return Outcome.REBOOTING
                     await self.enter(update, blocked)
                 case phase:
-                    await self.enter(update, await self._one(phase, update))
+                    if (to := await self._unless_bug(update, self._one(phase, update))) is not None:
+                        await self.enter(update, to)
+
+    async def _unless_bug(self, update: Update, work: Awaitable[Next | None]) -> Next | None:
+        """An exception that no adapter gives is a bug, or memory that is used up. It would come again at each start,
+        with the lease held: the update ends instead."""
+        try:
+            return await work
+        except (AgentError, AssertionError):
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever it is, it must not become a loop of restarts
+            where = f"{type(error).__name__} in {update.record.phase}"
+            log.get(__name__).error(f"a bug: {where}", reason="InternalError", exc_info=error)
+            return degraded(self.ports, update, f"a bug in nodeagent: {where}", "InternalError")
 
     async def _one(self, phase: Phase, update: Update) -> Next:
         waiting, outage = self._waiting(update), self._outage(update)

@@ -220,8 +220,8 @@ async def test_every_start_of_the_daemon_leads_to_an_edge(phase: Phase, monkeypa
             assert host.phase is phase or host.phase in NEXT[phase]
 
 
-async def bug(phase: Phase, to: Phase, monkeypatch: pytest.MonkeyPatch) -> Host:
-    """A host whose agent would go from ``phase`` to where no edge leads, at each start."""
+async def bug(phase: Phase, to: Phase | Exception, monkeypatch: pytest.MonkeyPatch) -> Host:
+    """A host whose agent would go from ``phase`` to where no edge leads, or raise, at each start."""
     host = await plain()
     build = host.build
 
@@ -229,6 +229,8 @@ async def bug(phase: Phase, to: Phase, monkeypatch: pytest.MonkeyPatch) -> Host:
         loop = build()
 
         async def work(_update: Update) -> Next:
+            if isinstance(to, Exception):
+                raise to
             return Next(to)
 
         loop.executor._work[phase] = work
@@ -272,6 +274,24 @@ async def test_a_bug_ends_in_degraded_and_never_in_a_loop(
         await host.ask()
     assert (host.phase, host.world.holder) == (Phase.IDLE, None)
     assert host.world.history[-1].to_name == ("newest" if newer else "new")
+
+
+@pytest.mark.parametrize("phase", [Phase.LEASING, Phase.WRITING, Phase.ACTING, Phase.VERIFYING, Phase.RELEASING])
+@pytest.mark.parametrize(
+    "error", [KeyError("/etc/x"), MemoryError(), TimeoutError()], ids=lambda one: type(one).__name__
+)
+async def test_an_unexpected_exception_ends_in_degraded_too(
+    phase: Phase, error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = await bug(phase, error, monkeypatch)
+    assert (host.phase, host.record.reason) == (Phase.DEGRADED, "InternalError")
+    assert f"{type(error).__name__} in {phase}" in host.record.message
+    before = len(host.world.events)
+    await host.settle()
+    assert len(host.world.events) == before, "a restart tries nothing"
+    monkeypatch.undo()
+    await host.ask()
+    assert (host.phase, host.world.holder) == (Phase.IDLE, None)
 
 
 async def test_a_bug_after_a_boot_ends_in_degraded(monkeypatch: pytest.MonkeyPatch) -> None:
