@@ -129,6 +129,24 @@ async def test_an_expired_lease_is_taken_after_a_whole_duration_without_a_change
     assert taken["metadata"]["ownerReferences"][0]["name"] == node
 
 
+async def test_a_former_holder_that_gives_back_our_lease(cluster: Cluster, node: str, agent: Agent) -> None:
+    """medik8s' library deletes without a precondition: what it read as its own may be ours by then."""
+    foreign(cluster, node, duration=1, ahead=-3600)
+    async with asyncio.timeout(30):
+        while True:
+            with suppress(Refused):
+                await agent.lease.acquire("nodeagent", OP, WHY)
+                break
+            await asyncio.sleep(0.2)
+    cluster.admin.delete(f"{LEASE_PATH}/node-{node}")
+    for _ in range(2):
+        await refused(agent.lease.check(OP), "LeaseGivenBack")
+    await refused(agent.restarted().lease.acquire("nodeagent", OP, WHY), "LeaseGivenBack")
+    await agent.lease.acquire("nodeagent", "the-next-try", WHY)
+    cluster.admin.delete(f"{LEASE_PATH}/node-{node}")
+    await refused(agent.lease.check("the-next-try"), "LeaseLost")
+
+
 async def test_a_holder_whose_clock_is_an_hour_slow_is_a_holder(cluster: Cluster, node: str, agent: Agent) -> None:
     for _ in range(8):
         foreign(cluster, node, duration=2, ahead=-3600)

@@ -41,7 +41,7 @@ __all__ = [
     "while_away",
 ]
 
-LOST: Final = frozenset({"LeaseLost", "SlotLost"})
+LOST: Final = frozenset({"LeaseLost", "LeaseGivenBack", "SlotLost"})
 EXPIRED: Final = "LeaseExpired"
 
 NEED: Final = 120.0

@@ -39,7 +39,7 @@ LEAST: Final = 15.0
 LONGEST: Final = 366 * 86400.0
 WORDS: Final = 500  # characters of a reason: it stands in every status, and in an annotation
 
-_OVER: Final = ("LeaseLost", "LeaseHeld")
+_OVER: Final = ("LeaseLost", "LeaseGivenBack", "LeaseHeld")
 """What a lease says that is not ours any more. One that ran out while the API server was away is asked for again."""
 
 

@@ -33,6 +33,7 @@ REFUSALS = {
     "Refused": 4,
     "LeaseHeld": 4,
     "LeaseLost": 4,
+    "LeaseGivenBack": 4,
     "Drifted": 4,
     "RebootNotAllowed": 4,
     "RolledBack": 4,

@@ -35,6 +35,7 @@ HINTS: Mapping[str, str] = MappingProxyType(
         # Others in the way
         "LeaseHeld": "wait, or ask the holder (nodeagent lease show); nodeagent maintenance stop ends a maintenance",
         "LeaseLost": "see who took it (nodeagent lease show); deleting it cancels: apply the config again to go on",
+        "LeaseGivenBack": "wait if nothing was written, the update starts again; else look at the host and apply again",
         "LeaseExpired": "the API server was away for too long; the agent takes the lease again when it answers",
         "LeaseContended": "kubectl get lease -n medik8s-leases -w shows who writes it all the time",
         "RebootBlocked": "systemd-inhibit --list shows who; end that program, or set reboot.inhibitor_override",

@@ -29,6 +29,7 @@ __all__ = [
     "judge",
     "new_lease",
     "read_lease",
+    "reason_lost",
     "renewal",
     "take_over",
     "why_lost",
@@ -213,6 +214,15 @@ def _owner(node: str, uid: str) -> list[Object]:
     return [{"apiVersion": "v1", "kind": "Node", "name": node, "uid": uid}]
 
 
+DELETED = "it was deleted"
+
+
+def reason_lost(token: LeaseToken, why: str) -> str:
+    """``why`` is from ``why_lost``. A holder of medik8s that gives back a lease which it no longer has deletes it,
+    whoever has it by then. So who deletes a lease that was taken over need not mean to cancel our operation."""
+    return "LeaseGivenBack" if why == DELETED and token.transitions else "LeaseLost"
+
+
 @dataclass(frozen=True, slots=True)
 class LeaseToken:
     """What we remember of a holding, also through a reboot. ``lost`` says how it ended if that was not our doing: this
@@ -242,7 +252,7 @@ def why_lost(token: LeaseToken, lease: NodeLease | None) -> str:
     if token.lost:
         return token.lost
     if lease is None or lease.deleting:
-        return "it was deleted"
+        return DELETED
     if not lease.is_of(token.claim):
         return f"{lease.identity} took it" if lease.identity else "its holder was removed"
     if (lease.uid, lease.transitions) != (token.uid, token.transitions):

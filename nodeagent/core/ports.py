@@ -296,8 +296,9 @@ class Lease(Protocol):
 
     async def check(self, operation: str, *, need: float = 0.0, offline: bool = False) -> None:
         """Before anything that cannot be undone. Raises ``Refused`` with reason ``LeaseLost``; where others are asked,
-        also ``LeaseExpired``, and what not reaching them raises. ``need`` is the longest that the step takes, in
-        seconds. With ``offline``, time that is left is enough if nobody answers."""
+        also ``LeaseGivenBack`` (the former holder deleted ours), ``LeaseExpired``, and what not reaching them raises.
+        ``need`` is the longest that the step takes, in seconds. With ``offline``, time that is left is enough if nobody
+        answers."""
         ...
 
     async def before_reboot(self, operation: str, cover: float) -> None:

@@ -29,6 +29,7 @@ from nodeagent.core.lease import (
     judge,
     new_lease,
     read_lease,
+    reason_lost,
     renewal,
     take_over,
     why_lost,
@@ -290,7 +291,7 @@ class KubeLease:
             if not token.lost:
                 await self._store.save(token.ended(why))
             self._valid_until = 0.0
-            raise Refused(f"the lease was lost: {why}", reason="LeaseLost")
+            raise Refused(f"the lease was lost: {why}", reason=reason_lost(token, why))
 
     def _is_held(self, token: LeaseToken | None, lease: NodeLease, operation: str) -> bool:
         if token is not None:

@@ -40,6 +40,7 @@ class Around:
     guard: Refused | None = None
     away_since: float | None = None
     lost: set[str] = field(default_factory=set)  # operations whose lease was taken away
+    why_lost: str = "LeaseLost"
     covered: bool = False  # the lease lasts through a boot
     log: list[str] = field(default_factory=list)
     asked: list[tuple[float, str]] = field(default_factory=list)
@@ -96,7 +97,7 @@ class ClusterLease(FakeLease):
     async def acquire(self, holder: str, operation: str, reason: str) -> None:
         self.around.call("lease")
         if operation in self.around.lost:
-            raise Refused("the lease was lost", reason="LeaseLost")
+            raise Refused("the lease was lost", reason=self.around.why_lost)
         await super().acquire(holder, operation, reason)
         self._wrote = True
         self.around.log.append("lease")
@@ -116,7 +117,7 @@ class ClusterLease(FakeLease):
         if self.world.holder is None or self.world.holder.operation != operation:
             self.around.lost.add(operation)
         if operation in self.around.lost:
-            raise Refused("the lease was lost", reason="LeaseLost")
+            raise Refused("the lease was lost", reason=self.around.why_lost)
         self._wrote = True
 
     async def before_reboot(self, operation: str, cover: float) -> None:

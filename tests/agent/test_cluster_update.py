@@ -210,6 +210,18 @@ async def test_a_lease_that_is_deleted_in_the_drain_cancels_the_update() -> None
     assert (host.phase, written(host)) == (Phase.IDLE, True)
 
 
+async def test_a_lease_that_its_former_holder_deletes_does_not_cancel_the_update() -> None:
+    host, task = await draining()
+    host.around.why_lost = "LeaseGivenBack"
+    hold(host, None)
+    await task
+    assert (host.phase, host.record.reason, written(host)) == (Phase.DEGRADED, "LeaseGivenBack", False)
+    all_given_back(host)
+    host.around.stuck = False
+    await host.settle()
+    assert (host.phase, written(host)) == (Phase.IDLE, True)
+
+
 async def test_a_slot_that_a_person_freed_cancels_the_update() -> None:
     host, task = await draining()
     host.around.slot = "other"

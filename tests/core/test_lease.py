@@ -20,6 +20,7 @@ from nodeagent.core.lease import (
     judge,
     new_lease,
     read_lease,
+    reason_lost,
     renewal,
     take_over,
     why_lost,
@@ -164,6 +165,24 @@ HELD = replace(OURS, transitions=2)
 def test_why_lost(lease: NodeLease | None, why: str) -> None:
     assert why_lost(TOKEN, lease) == why
     assert why_lost(TOKEN.ended("it was deleted"), lease) == "it was deleted", "what is lost stays lost"
+
+
+@pytest.mark.parametrize(
+    ("transitions", "lease", "reason"),
+    [
+        (0, None, "LeaseLost"),  # made by us, so deleting it was meant for us
+        (1, None, "LeaseGivenBack"),
+        (1, replace(OURS, identity="x"), "LeaseLost"),
+        (1, replace(OURS, deleting=True), "LeaseGivenBack"),
+    ],
+)
+def test_a_lease_that_was_taken_over_may_be_deleted_by_its_former_holder(
+    transitions: int, lease: NodeLease | None, reason: str
+) -> None:
+    token = LeaseToken(ME, "u1", transitions, "boot")
+    why = why_lost(token, lease)
+    assert reason_lost(token, why) == reason
+    assert reason_lost(token.ended(why), why_lost(token.ended(why), None)) == reason, "also when it is asked again"
 
 
 def test_a_token_survives_its_store() -> None:
