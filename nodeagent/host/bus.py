@@ -38,13 +38,15 @@ from nodeagent.host.bus_errors import (
 )
 from nodeagent.host.bus_match import BUS_NAME, Match
 
-__all__ = ["CALL_TIMEOUT", "Bus", "Match", "Signals"]
+__all__ = ["ARGUMENTS", "CALL_TIMEOUT", "Bus", "Match", "Signals"]
 
 CALL_TIMEOUT = 25.0
 """Seconds; what libdbus and sd-bus use where nothing else is said."""
 
 CONNECT_FOR = 10.0
 """Seconds for which one call goes on trying to connect. A bus that restarts is back within one or two."""
+
+ARGUMENTS = "the arguments cannot be decoded, or are too many"
 
 _BUS_PATH = "/org/freedesktop/DBus"
 _FIRST_PAUSE = 0.05  # seconds between two attempts to connect, doubled up to _LAST_PAUSE; each is jittered
@@ -230,8 +232,8 @@ class Bus:
 
     def serve(self, admit: Callable[[Message], int] | None, on_call: Callable[[Message], None] | None) -> None:
         """Who gets the method calls to us; None: they are all refused. ``admit`` gets the header of each, and returns
-        the number of elements of its body that are to be decoded, or answers it with ``reply`` and returns 0;
-        ``on_call`` gets the admitted ones and must answer them."""
+        the number of elements of its body that are to be decoded, or ``UNDECODED``, or answers it with ``reply`` and
+        returns 0; ``on_call`` gets the admitted ones and must answer them."""
         self._admit_call = admit
         self._on_call = on_call
 
@@ -379,8 +381,7 @@ class Bus:
 
     def _on_odd(self, header: Message) -> None:
         if header.kind is Kind.CALL:
-            text = "the arguments cannot be decoded, or are too many"
-            self.reply(header, "s", (text,), error_name="org.freedesktop.DBus.Error.InvalidArgs")
+            self.reply(header, "s", (ARGUMENTS,), error_name="org.freedesktop.DBus.Error.InvalidArgs")
 
     def _on_lost(self, error: AgentError) -> None:
         for signals in self._signals:

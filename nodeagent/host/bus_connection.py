@@ -27,11 +27,12 @@ from nodeagent.host.bus_errors import BusRefused, BusTerminal, BusUnreachable, c
 from nodeagent.host.bus_header import HEADER_SIZE, Kind, Message, frame_size, header_size, read_header
 from nodeagent.host.bus_match import BUS_NAME
 
-__all__ = ["Connection"]
+__all__ = ["UNDECODED", "Connection"]
 
 MAX_MESSAGE = 64 << 20  # bytes; the system bus itself lets 32 MiB through
 MAX_UNSENT = 128 << 20  # bytes that we hold for a bus that stopped reading
 SLICE = 0.01  # seconds of messages in one turn of the loop
+UNDECODED = -1
 _CHUNK = 1 << 16
 _MAX_FDS = 253  # the kernel's SCM_MAX_FD
 _MAX_AUTH_LINE = 4096
@@ -40,8 +41,9 @@ _BACKLOG_PAUSE = 0.02  # seconds
 
 class Connection:
     """Made by ``open``. ``on_message`` gets the calls and signals that ``admit`` let in, which returns the number of
-    elements of the body that are decoded, or 0 for a message that is not wanted; ``on_odd`` gets the header of one that
-    could not be decoded. They are called from the loop and must not raise."""
+    elements of the body that are decoded, ``UNDECODED`` for one that ``on_message`` decodes later (``raw``), or 0 for a
+    message that is not wanted; ``on_odd`` gets the header of one that could not be decoded. They are called from the
+    loop and must not raise."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.unique_name = ""
@@ -245,7 +247,8 @@ class Connection:
         header = read_header(data)
         fds = self._take_fds(header.fd_count)
         try:
-            message = replace(decode(data, elements), fds=fds)
+            message = replace(header, raw=data) if elements == UNDECODED else decode(data, elements)
+            message = replace(message, fds=fds)
         except Exception as error:  # noqa: BLE001 - of dbus-next, for what the bus should not have let through
             _close_all(fds)
             if header.kind not in (Kind.RETURN, Kind.ERROR):

@@ -72,6 +72,7 @@ class Message:
     fds: tuple[int, ...] = ()
     size: int = 0  # in bytes, as received
     uid: int | None = None  # of the sender, where it was looked up
+    raw: bytes = b""  # the whole message, where its body is not decoded yet
 
 
 def frame_size(head: bytes | bytearray) -> int:

@@ -22,7 +22,9 @@ MAX_OF_USER: Final = 16
 MAX_OF_CONNECTION: Final = 8
 
 MAX_UNIDENTIFIED: Final = 2 * 256 * MAX_OF_CONNECTION
-MAX_BYTES_UNIDENTIFIED: Final = 64 << 20
+MAX_BYTES_UNIDENTIFIED: Final = 192 << 20
+"""More than the bus queues for us at once (127 MiB), so large calls of others leave room for one of root."""
+
 MAX_BYTES: Final = 256 << 20
 """Of the identified calls. Those of others than root cannot reach half of it: each is small (``Method.largest``)."""
 

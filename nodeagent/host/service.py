@@ -22,12 +22,13 @@ from typing import Any, Self
 
 from nodeagent import log
 from nodeagent.errors import AgentError, Terminal
-from nodeagent.host.bus import Bus
-from nodeagent.host.bus_codec import Message, a_sv, variant
+from nodeagent.host.bus import ARGUMENTS, Bus
+from nodeagent.host.bus_codec import Message, a_sv, decode, variant
+from nodeagent.host.bus_connection import UNDECODED
 from nodeagent.host.bus_errors import to_bus
 from nodeagent.host.bus_match import BUS_NAME, Match
 from nodeagent.host.call_limits import CallLimits, Slot, TooManyCalls
-from nodeagent.host.interface import INTROSPECTABLE, PEER, PROPERTIES, Interface, Method, Property, document
+from nodeagent.host.interface import INTROSPECTABLE, MAX_CALL, PEER, PROPERTIES, Interface, Method, Property, document
 
 __all__ = ["Exporter", "Interface", "Method", "Property"]
 
@@ -129,7 +130,9 @@ class Exporter:
         except _Fault as fault:
             self._refuse(call, fault)
             return 0
-        return MAX_ELEMENTS
+        # Text alone takes time to decode, when there is much of it. It may have to be refused once the caller is known.
+        known = self._bus.known_uid(call.sender) is not None
+        return MAX_ELEMENTS if known or call.size <= MAX_CALL else UNDECODED
 
     def _check(self, call: Message) -> None:
         member = (call.interface, call.member, call.signature)
@@ -208,6 +211,8 @@ class Exporter:
             if slot.uid is None:
                 self._limits.identify(slot, await self._bus.uid_of(call.sender))
                 _check_size(method, call.size, slot.uid)
+            if call.raw:
+                call = _decoded(call)
             self._bus.reply(call, method.gives, await method.run(replace(call, uid=slot.uid)))
         except TooManyCalls as error:
             self._refuse(call, _Fault("LimitsExceeded", str(error)))
@@ -226,6 +231,13 @@ class Exporter:
         log.get(__name__).exception(f"{call.interface}.{call.member} failed")
         name, body = to_bus(AgentError(f"{call.member} failed inside the daemon", hint="the journal has the details"))
         self._bus.reply(call, "ss", body, error_name=name)
+
+
+def _decoded(call: Message) -> Message:
+    try:
+        return decode(call.raw, MAX_ELEMENTS)
+    except Exception:  # noqa: BLE001 - of dbus-next
+        raise _Fault("InvalidArgs", ARGUMENTS) from None
 
 
 def _check_size(method: Method, size: int, uid: int | None) -> None:

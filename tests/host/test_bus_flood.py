@@ -22,9 +22,9 @@ from typing import Any
 import pytest
 
 from nodeagent.errors import Terminal
-from nodeagent.host import bus_connection
+from nodeagent.host import bus_connection, service
 from nodeagent.host.bus import Bus, Match
-from nodeagent.host.bus_codec import Kind, Message, decode, encode
+from nodeagent.host.bus_codec import Kind, Message, a_sv, decode, encode
 from nodeagent.host.bus_connection import Connection
 from nodeagent.host.bus_header import read_header
 from nodeagent.host.call_limits import MAX_OF_CONNECTION, MAX_OF_USER, CallLimits, TooManyCalls
@@ -423,7 +423,11 @@ async def test_a_flood_of_calls_that_hang_does_not_lock_root_out(
 
 
 @needs_root
-async def test_a_large_config_is_for_root(open_bus: PrivateBus, daemon: Daemon, admin: Bus) -> None:
+async def test_a_large_config_is_for_root(
+    open_bus: PrivateBus, daemon: Daemon, admin: Bus, decoded: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also from a client that nothing is known about yet."""
+    monkeypatch.setattr(service, "decode", bus_connection.decode)
     text = "x" * (10 << 20)
     body = struct.pack("<I", len(text)) + text.encode() + b"\0"
     body += bytes(-len(body) % 4) + struct.pack("<I", 0)
@@ -435,9 +439,18 @@ async def test_a_large_config_is_for_root(open_bus: PrivateBus, daemon: Daemon, 
             while not peer.errors:
                 await asyncio.sleep(0.01)
         assert peer.errors == ["org.freedesktop.DBus.Error.LimitsExceeded"]
+        assert "Apply" not in decoded
+        await peer.send(message(1, NAME, "Apply", "sa{sv}", body))  # known by now: refused by its header
+        async with asyncio.timeout(10):
+            while len(peer.errors) < 2:
+                await asyncio.sleep(0.01)
     await admin.call(NAME, PATH, FACE, "Apply", "sa{sv}", (text, {}))
     assert stalls.stop() < MAX_STALL
-    assert [call.uid for call in daemon.calls] == [0]
+    assert [(call.uid, call.body[0] == text) for call in daemon.calls] == [(0, True)]
+    with pytest.raises(Terminal) as caught:
+        async with Bus(open_bus.address) as other:
+            await other.call(NAME, PATH, FACE, "Apply", "sa{sv}", (text, a_sv({"y": ("au", [1] * 999)})))
+    assert caught.value.reason == "InvalidArgs"
 
 
 def test_slots() -> None:
@@ -463,7 +476,7 @@ def test_slots() -> None:
 
 def test_slots_have_a_size() -> None:
     limits = CallLimits()
-    held = [limits.take(":1.1", 32 << 20, None) for _ in range(2)]
+    held = [limits.take(":1.1", 32 << 20, None) for _ in range(6)]
     with pytest.raises(TooManyCalls):
         limits.take(":1.2", 32 << 20, None)
     limits.take(":1.2", 32 << 20, 0)  # who is known does not need the slots of the unknown
