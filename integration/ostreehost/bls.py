@@ -29,6 +29,12 @@ def entries(disk: Path) -> list[Entry]:
     return sorted(found, key=lambda entry: int(entry.fields.get("version", "0")), reverse=True)
 
 
+def asks_password(disk: Path, entry: Entry) -> bool:
+    """Whether GRUB with its blscfg stops at a prompt: superusers are set, and the entry has a list of users."""
+    config = disk / "boot/grub2/user.cfg"
+    return "grub_users" in entry.fields and config.exists() and "set superusers=" in config.read_text()
+
+
 def _parse(text: str) -> dict[str, str]:
     lines = (line.strip() for line in text.splitlines())
     pairs = (line.split(None, 1) for line in lines if line and not line.startswith("#"))

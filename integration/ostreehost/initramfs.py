@@ -10,7 +10,8 @@ Fedora CoreOS and RHCOS set it), and leaves `/run/ostree-booted` and `/run/ostre
 /proc whose `cmdline` is that of the entry. The root is then at WORK/sysroot, the initramfs's /run at WORK/run.
 
 What is not: there is no kernel and no initramfs image (those of the tree are placeholders that nobody reads), and
-nobody asks a bootloader, so that counting boot attempts and falling back is not there to be tested.
+nobody asks a bootloader, so that counting boot attempts and falling back is not there to be tested. An entry that
+GRUB would ask a password for does not boot.
 
 MODE is `boot`, or `files` to look at a host that is off: there /var is mounted as well, which systemd does in a boot
 (by ostree's generator, from the same arguments).
@@ -35,7 +36,10 @@ CMDLINE = "initramfs/cmdline"  # below run
 
 def main(mode: str, disk_name: str, work_name: str, *command: str) -> None:
     disk, work = Path(disk_name), Path(work_name)
-    options = bls.entries(disk)[0].options
+    entry = bls.entries(disk)[0]
+    if bls.asks_password(disk, entry):
+        raise SystemExit(f"GRUB waits for a password before it boots {entry.name}")
+    options = entry.options
     if ctypes.CDLL(None, use_errno=True).unshare(CLONE_NEWNS) != 0:
         raise OSError(ctypes.get_errno(), "unshare(CLONE_NEWNS)")
     mount("--make-rprivate", "/")

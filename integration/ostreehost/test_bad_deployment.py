@@ -9,7 +9,7 @@ import pytest
 from integration.host import agent
 from integration.host.agent import UnitSpec
 from integration.host.snapshot import difference
-from integration.ostreehost import updates
+from integration.ostreehost import bls, updates
 from integration.ostreehost.conftest import OstreeHostMaker, Publish
 from integration.ostreehost.machine import OstreeHost
 from integration.ostreehost.test_harness import fill_boot
@@ -91,6 +91,32 @@ def test_what_the_daemon_rejects_is_never_booted(node_at_a: OstreeHost, publish:
     assert node.reboots == 0
     agent.apply(node, updates.config("b", publish(B)))
     updates.wait_updated(node, "b", B)
+
+
+# What coreos-assembler writes into the repository of each image.
+APPEND = "mount -o remount,rw /sysroot && ostree config set sysroot.bls-append-except-default 'grub_users=\"\"'"
+
+
+@pytest.mark.slow
+def test_the_old_one_comes_back_where_grub_has_a_password(make_node_at_a: OstreeHostMaker, publish: Publish) -> None:
+    """Its entry has a list of users as soon as it is not the default, and keeps it: swapped, it stops at a prompt."""
+    node = make_node_at_a(settings=QUICK)
+    before = agent.managed(node)
+    (old,) = node.deployments()
+    node.run(["unshare", "--mount", "sh", "-c", APPEND])
+    node.run(["mkdir", "/boot/grub2"])
+    node.write("/boot/grub2/user.cfg", 'set superusers="root"\n')
+    agent.apply(node, bad(publish))
+    updates.wait_said(node, "resuming the update to bad: verify")
+    assert [bls.asks_password(node.root, entry) for entry in bls.entries(node.root)] == [False, True]
+    ended = agent.wait_outcome(node, "bad", updates.WAIT)
+    assert (ended["outcome"], ended["reason"]) == ("reverted", "UnitUnhealthy")
+    updates.check(node, "a", A)
+    assert difference(before, agent.managed(node)) == []
+    now = node.deployments()[0]
+    assert (now.checksum, now.serial) == (old.checksum, old.serial + 1)
+    assert node.cmdline[:3] == ["root=LABEL=root", "rw", "quiet"]
+    assert not bls.asks_password(node.root, node.next_boot)
 
 
 @pytest.mark.slow

@@ -129,9 +129,9 @@ async def back_to_old(ports: Ports, limits: Limits, update: Update, os: Os) -> N
         case Where.NEW if not record.rolled_back:
             if gone := await discard_ours(os, record):  # rpm-ostree rolls nothing back while something is staged
                 narrate(ports, update, EventKind.WARNING, f"discarded {gone}, which was staged for {record.to_name}")
-            await os.rollback()
-            update.record = replace(record, rolled_back=True)
-            return Next(Phase.REBOOTING, "Reverting", f"rebooting into {record.os_from}")
+            old = await os.rollback()
+            update.record = replace(record, rolled_back=True, os_from=old)
+            return Next(Phase.REBOOTING, "Reverting", f"rebooting into {old}")
         case _:
             raise Terminal(f"{record.os_from} should be booted, but {booted.id} is", reason="RollbackFailed")
 

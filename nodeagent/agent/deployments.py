@@ -97,9 +97,10 @@ class Os:
         await self._port.discard()
         await self.tell()
 
-    async def rollback(self) -> None:
-        await self._port.rollback()
+    async def rollback(self) -> str:
+        boots = await self._port.rollback()
         await self.tell()
+        return boots
 
     async def unmerged_soft_reboot(self) -> str:
         return await self._port.unmerged_soft_reboot()

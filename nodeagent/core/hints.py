@@ -84,6 +84,7 @@ HINTS: Mapping[str, str] = MappingProxyType(
         "OldDeploymentBooted": "somebody chose it in the boot menu, or boot counting did; apply the config again",
         "DeploymentWrong": "rpm-ostree status and rpm-ostree kargs show what the new deployment lacks; report it",
         "NoRollback": "no other deployment is left; apply the config that you want",
+        "RollbackAsksPassword": "ostree admin deploy shows why; or boot the old deployment with the password of GRUB",
         "RollbackFailed": "rpm-ostree status; boot the old deployment by hand, then apply the config that you want",
         "Merged": "nothing: files that the OS replaced at its update are written again, and the host is rebooted",
         # The I/O fence

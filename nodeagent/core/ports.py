@@ -246,9 +246,11 @@ class Deployments(Protocol):
         """Removes what is staged or pending. The booted and the rollback deployment stay."""
         ...
 
-    async def rollback(self) -> None:
-        """The deployment that was booted before the present one boots next. ``Terminal`` (``NoRollback``) if there is
-        none. Does nothing if the first in boot order is not the booted one and not staged."""
+    async def rollback(self) -> str:
+        """The deployment that was booted before the present one boots next, unattended. The id of the one that does: a
+        new one of the same tree where the boot loader would ask for a password. ``Terminal`` if there is none
+        (``NoRollback``), or it cannot be made (``RollbackAsksPassword``). Does nothing if the first in boot order is
+        neither booted nor staged."""
         ...
 
     async def unmerged_soft_reboot(self) -> str:

@@ -71,7 +71,7 @@ class Record:
     tries: int = 0  # of the present phase
 
     os_target: Mapping[str, Any] | None = None  # what the update asks of the OS, see core.deployment
-    os_from: str = ""  # id of the deployment that was booted when we staged
+    os_from: str = ""  # id of the deployment that was booted when we staged, or of the one that a revert made of it
     staged: str = ""  # id of a deployment that we staged; until the next update if that one was abandoned
     staged_boot: str = ""  # the boot in which that was
     misses: int = 0  # how often what we staged was gone, or did not boot, for no reason that we know

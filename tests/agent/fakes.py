@@ -111,6 +111,7 @@ class World:
     units: dict[str, FakeUnit] = field(default_factory=dict)
     passwords: dict[str, str] = field(default_factory=lambda: {"core": "!"})
     boot: int = 1
+    grub_asks: bool = False  # GRUB has superusers, and old entries a list of users
     next_root: bool = False  # somebody prepared a soft reboot
     next_root_stays: bool = False  # and it cannot be cleared
     soft: int = 0  # reboots of the userspace alone, in this boot
@@ -568,7 +569,7 @@ class FakeDeployments:
         del self.world.deployments[:at]
         self.world.tick()
 
-    async def rollback(self) -> None:
+    async def rollback(self) -> str:
         self.world.tick()
         order = self.world.deployments
         if order[0].staged:
@@ -577,7 +578,13 @@ class FakeDeployments:
             if len(order) < 2:
                 raise Terminal("there is no other deployment", reason="NoRollback")
             order[0], order[1] = order[1], order[0]
+            if self.world.grub_asks:  # for a password, before it boots an old entry: so it gets a new one
+                self.world.serial += 1
+                made = replace(order[0], id=f"{order[0].id.partition('.')[0]}.{self.world.serial}")
+                self.world.etcs[made.id] = self.world.etcs.pop(order[0].id)
+                order[0] = made
         self.world.tick()
+        return order[0].id
 
     async def unmerged_soft_reboot(self) -> str:
         found = staged(self.world.deployments)

@@ -128,6 +128,12 @@ def bad(host: Host) -> None:
     bad_on(host.world, B_DIGEST)
 
 
+def bad_and_grub_asks(host: Host) -> None:
+    """The old entry would stop at a prompt, so the way back leads into a new deployment of the old tree."""
+    bad(host)
+    host.world.grub_asks = True
+
+
 def unfinalized(host: Host) -> None:
     host.world.finalization_fails = "no space left in /boot"
 
@@ -142,10 +148,11 @@ SAME_FILES = on("b", "same files", FILES, units=[UNIT])
     [
         (bad, OLD, BUSY, 3),
         (bad, PLAIN, SAME_FILES, 2),
+        (bad_and_grub_asks, OLD, BUSY, 3),
         (unfinalized, OLD, BUSY, 2),
         (unfinalized, PLAIN, SAME_FILES, 1),
     ],
-    ids=["bad with files", "bad without files", "not finalized", "not finalized, no files"],
+    ids=["bad with files", "bad without files", "bad, and GRUB asks", "not finalized", "not finalized, no files"],
 )
 async def test_killed_at_every_point_of_a_way_back(
     trouble: Callable[[Host], None], old: MachineConfig, new: MachineConfig, reboots: int, power: bool

@@ -25,14 +25,16 @@ from nodeagent.host.rpmostree.boot_entries import BootEntries
 from nodeagent.host.rpmostree.credentials import Credentials
 from nodeagent.host.rpmostree.failures import SAME_REFS, absent_package, failure, one_line
 from nodeagent.host.rpmostree.finalization import Finalization
+from nodeagent.host.rpmostree.grub import has_superusers
 from nodeagent.host.rpmostree.guards import Guards, Services, native_bootc
 from nodeagent.host.rpmostree.mark import Mark, Own
-from nodeagent.host.rpmostree.request import CLEANUP, ROLLBACK, Request, next_request
+from nodeagent.host.rpmostree.request import CLEANUP, ROLLBACK, Request, next_request, redeploy_command
 from nodeagent.host.rpmostree.session import SERVICE, Local, Session, State, visit
 from nodeagent.host.rpmostree.soft_reboot import SoftReboot
 from nodeagent.host.rpmostree.staged import StagedState
 from nodeagent.host.rpmostree.timing import Timing
 from nodeagent.host.rpmostree.transaction import End, Outcome, follow
+from nodeagent.host.transient import run_unit
 
 __all__ = ["MIN_FREE", "RpmOstree", "detect"]
 
@@ -80,6 +82,7 @@ class RpmOstree:
         self._entries = BootEntries(root)
         self._credentials = Credentials(root)
         self._mark = Mark(root)
+        self._root = root
         self._guards = Guards(services, root, min_free)
         self._soft_reboot = SoftReboot(self._staged, make_bus, root, self._timing)
         self._finalization = Finalization(services, self._staged, make_bus, root, self._timing)
@@ -123,12 +126,19 @@ class RpmOstree:
             raise Terminal(f"cannot {CLEANUP.doing}: {done.first.id} is still there", reason="DiscardFailed")
         await asyncio.to_thread(self._mark.close, Own())  # the same id may come again, and be somebody else's
 
-    async def rollback(self) -> None:
+    async def rollback(self) -> str:
         """A staged deployment stands in the way and is nobody's to remove but its owner's: ``Refused``
         (``StagedByOther``); ``discard`` first if it is ours."""
+        async with self._visit() as session:
+            state = await session.read()
+        _refuse_staged(state)
+        chosen = _previous(state) if state.first.booted else state.first
+        if chosen is not None and await self._asks_password(state, chosen):
+            return await self._redeploy(chosen)
         done = await self._until(ROLLBACK, _rolled_back)
         if done.first.booted:
             raise Terminal("cannot roll back: the same deployment would boot again", reason="NoRollback")
+        return done.first.id
 
     async def unmerged_soft_reboot(self) -> str:
         return await self._soft_reboot.unmerged()
@@ -138,6 +148,29 @@ class RpmOstree:
 
     async def finalize_failure(self) -> str:
         return await self._finalization.failure()
+
+    # -- the way back without a prompt ----------------------------------------------------------------------------
+
+    async def _asks_password(self, state: State, deployment: Deployment) -> bool:
+        entry = state.entries.get(deployment.id)
+        return entry is not None and entry.restricted and await asyncio.to_thread(has_superusers, self._root)
+
+    async def _redeploy(self, old: Deployment) -> str:
+        """Deploys the tree of ``old`` once more, which is in the repository, with its origin and kernel arguments. The
+        entry of a new deployment has no list of users. Raises ``Terminal`` (``RollbackAsksPassword``)."""
+        why = ""
+        try:
+            async with self._make_bus() as bus:
+                await run_unit(bus, redeploy_command(old), "Deploy the old tree for nodeagent", self._timing.redeploy)
+        except AgentError as error:
+            why = f": {error.message}"
+        async with self._visit() as session:
+            state = await session.read()
+        first = state.first
+        if first.checksum != old.checksum or first.booted or await self._asks_password(state, first):
+            message = f"GRUB asks for a password before it boots {old.id}, and it cannot be deployed again{why}"
+            raise Terminal(message, reason="RollbackAsksPassword")
+        return first.id
 
     # -- parts ----------------------------------------------------------------------------------------------------
 
@@ -295,11 +328,21 @@ class RpmOstree:
         raise Retryable(message, reason="TransactionStuck")
 
 
-def _rolled_back(state: State) -> bool:
+def _refuse_staged(state: State) -> None:
     if state.staged is not None:
         message = f"cannot roll back while {state.staged.id} is staged"
         raise Refused(message, reason="StagedByOther", hint="remove it first: rpm-ostree cleanup -p")
+
+
+def _rolled_back(state: State) -> bool:
+    _refuse_staged(state)
     return not state.first.booted
+
+
+def _previous(state: State) -> Deployment | None:
+    """The one that the daemon's Rollback puts first: of the same OS, the next after the booted one."""
+    after = state.deployments[state.deployments.index(state.booted) + 1 :]
+    return next((d for d in after if d.osname == state.booted.osname), None)
 
 
 def _incomplete(target: OsTarget, state: State) -> Terminal:

@@ -28,7 +28,7 @@ from nodeagent.core.kargs import merged
 from nodeagent.core.packages import NOT_IN_EACH_IMAGE
 from nodeagent.host.bus_codec import a_sv
 
-__all__ = ["CLEANUP", "ROLLBACK", "TITLE", "Request", "next_request"]
+__all__ = ["CLEANUP", "ROLLBACK", "TITLE", "Request", "next_request", "redeploy_command"]
 
 TITLE = "nodeagent"
 """How the title of each of our transactions begins; by it we know one that an earlier life of ours started."""
@@ -132,3 +132,13 @@ def _kernel_arguments(existing: Sequence[str], wanted: Sequence[str]) -> Request
 
 def _name(image: OsImage | None) -> str:
     return content_id(image) if image else "packages"
+
+
+def redeploy_command(old: Deployment) -> tuple[str, ...]:
+    """Makes a new deployment, first in boot order, of the tree that ``old`` has. libostree merges /etc of the booted
+    deployment into it."""
+    # systemd expands variables in the arguments of a command.
+    tokens = [token.replace("$", "$$") for token in merged(old.kernel_arguments, (), ())]
+    origin = f"/ostree/deploy/{old.osname}/deploy/{old.id.removeprefix(f'{old.osname}-')}.origin"
+    command = ("/usr/bin/ostree", "admin", "deploy", f"--os={old.osname}", f"--origin-file={origin}", "--karg-none")
+    return (*command, *(f"--karg-append={token}" for token in tokens), old.checksum)

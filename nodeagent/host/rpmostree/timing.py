@@ -49,3 +49,7 @@ class Timing:
 
     unlock: float = 120.0
     """``ostree admin lock-finalization``. It waits for the lock of the sysroot, which a cleanup can hold."""
+
+    redeploy: float = 900.0
+    """``ostree admin deploy`` of a tree that is in the repository: hard links, a kernel, and a few syncs of a whole
+    file system, each of which waits for everything that others wrote."""
