@@ -104,6 +104,35 @@ def test_somebody_removes_ours(node_at_a: OstreeHost, publish: Publish) -> None:
     assert node.reboots == 1
 
 
+def test_somebody_prepares_a_soft_reboot_into_ours(node_at_a: OstreeHost, publish: Publish) -> None:
+    """It would start what is locked, unmerged. The guest's libostree is too old to prepare one, and to clear it: the
+    note that newer ones leave has to do."""
+    node = node_at_a
+    note = "/run/ostree/nextroot-booted"
+    updates.block_reboot(node)
+    agent.apply(node, updates.config("b", publish(B)))
+    updates.wait_blocked(node)
+
+    def reported() -> bool:
+        return "LockedSoftReboot" in [problem["reason"] for problem in agent.status(node)["problems"]]
+
+    assert not reported()
+    node.write(f"{note}.new", "")
+    node.run(["mv", f"{note}.new", note])
+    node.wait_for(reported, "it is reported at once", 5)
+    assert "would start it unmerged" in updates.said(node)
+    node.run(["rm", note])
+    node.wait_for(lambda: not reported(), "it is over", 5)
+    node.write(note, "")
+    updates.unblock_reboot(node)
+    ended = agent.wait_outcome(node, "b")
+    assert (ended["outcome"], ended["reason"]) == ("degraded", "LockedSoftReboot")
+    assert node.reboots == 0
+    node.run(["rm", note])
+    updates.apply_again(node, updates.config("b", publish(B)))
+    updates.wait_updated(node, "b", B)
+
+
 def test_another_program_has_the_lock(node_at_a: OstreeHost, publish: Publish) -> None:
     node = node_at_a
     node.write("/run/lock.py", LOCK)

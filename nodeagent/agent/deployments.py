@@ -143,5 +143,12 @@ def where(record: Record, deployment: Deployment) -> Where:
         return Where.OLD
     if deployment.id == record.staged:
         return Where.NEW
-    new = record.os_target is not None and not unmet(target_from_dict(record.os_target), deployment)
-    return Where.NEW if new else Where.OTHER
+    if record.os_target is not None and not unmet(target_from_dict(record.os_target), deployment):
+        return Where.NEW
+    # The way back may have made a new deployment of the old tree, and the power failed before that was noted.
+    return Where.OLD if _tree(deployment.id) == _tree(record.os_from) else Where.OTHER
+
+
+def _tree(deployment: str) -> str:
+    """An id without its serial."""
+    return deployment.rpartition(".")[0]
