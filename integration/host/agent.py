@@ -91,6 +91,11 @@ def machine_config(
     )
 
 
+def password_hash(word: str) -> str:
+    """Text in the form of a SHA-512 hash, which no password has."""
+    return f"$6$salt${word:.<86}"
+
+
 def _file(path: str, given: str | bytes | FileSpec) -> dict[str, Any]:
     about = given if isinstance(given, FileSpec) else FileSpec(given)
     data = about.content.encode() if isinstance(about.content, str) else about.content

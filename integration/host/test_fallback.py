@@ -13,7 +13,7 @@ import pytest
 
 from integration.host import agent
 from integration.host.agent import FileSpec, UnitSpec
-from integration.host.configs import KILLABLE, KILLPOINTS
+from integration.host.configs import KILLABLE, KILLPOINTS, SSH_KEY
 from integration.host.conftest import HostMaker
 from integration.host.machine import Host
 from integration.host.snapshot import difference
@@ -251,8 +251,8 @@ def test_a_revert_restores_everything(make_node: HostMaker) -> None:
             "extra.service": UnitSpec(unit.format("multi-user.target"), enabled=True),
             "crio.service": UnitSpec(dropins={"10-old.conf": "[Service]\nEnvironment=OLD=1\n"}),
         },
-        keys=["ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOldOldOldOldOldOldOldOldOldOldOldOldOldOldOldO old"],
-        password_hash="$6$salt$old",
+        keys=[SSH_KEY],
+        password_hash=agent.password_hash("old"),
     )
     bad = agent.machine_config(
         "bad",
@@ -267,8 +267,8 @@ def test_a_revert_restores_everything(make_node: HostMaker) -> None:
             "crio.service": UnitSpec(dropins={"20-new.conf": "[Service]\nEnvironment=NEW=1\n"}),
             "reloadable.service": UnitSpec(mask=True),
         },
-        keys=["ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAINewNewNewNewNewNewNewNewNewNewNewNewNewNewNewN new"],
-        password_hash="$6$salt$new",
+        keys=[SSH_KEY.replace("GKBG", "GKBH")],
+        password_hash=agent.password_hash("new"),
     )
     policy = agent.policy(
         files={"/etc/flaky": ["Restart flaky.service"], "/etc/quiet": ["None"]},
@@ -288,7 +288,7 @@ def test_a_revert_restores_everything(make_node: HostMaker) -> None:
     changed = [line for line in difference(before, host.snapshot("/etc", "/var/home")) if agent.DESIRED not in line]
     # chpasswd writes the shadow file anew; what counts there is the hash.
     assert [line.split(":")[0] for line in changed] in ([], ["/etc/shadow-"]), changed
-    assert "core:$6$salt$old:" in host.read_text("/etc/shadow")
+    assert f"core:{agent.password_hash('old')}:" in host.read_text("/etc/shadow")
     state = host.unit("extra.service", "UnitFileState", "ActiveState")
     assert (state["UnitFileState"], state["ActiveState"]) == ("enabled", "active")
     assert "OLD=1" in host.unit("crio.service", "Environment")["Environment"]

@@ -9,7 +9,7 @@ from integration.host.conftest import HostMaker
 from integration.host.snapshot import difference
 
 MCD = "/etc/machine-config-daemon"
-UNLISTED = "/etc/kubernetes/kubelet.conf"  # in no policy: a change of it would reboot the host
+UNLISTED = "/etc/kubernetes/unlisted.conf"  # in no policy: a change of it would reboot the host
 
 
 def test_a_host_that_is_as_desired_is_left_alone(make_node: HostMaker) -> None:

@@ -95,7 +95,7 @@ class Config:
             files={path: FileSpec(text, mode) for path, text in self.files.items()},
             units={"extra.service": UnitSpec(EXTRA.format(letter=self.letter), enabled=self.letter == "b")},
             keys=[f"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI{key} core"],
-            password_hash=f"$6$salt${self.letter}",
+            password_hash=agent.password_hash(self.letter),
         )
 
     def digests(self) -> dict[str, str]:
@@ -224,7 +224,7 @@ class Updates:
             assert seen, f"{unit}: the action did not run"
             assert seen[-1] == digest, f"{unit} runs with old content"
         assert any(event.unit == "crio.service" and event.event == "start" for event in noted)
-        assert f"core:$6$salt${config.letter}:" in (host.root / "etc/shadow").read_text()
+        assert f"core:{agent.password_hash(config.letter)}:" in (host.root / "etc/shadow").read_text()
         assert host.unit("extra.service", "NeedDaemonReload")["NeedDaemonReload"] == "no"
         (record,) = self.store("SELECT json FROM record")
         assert (record["phase"], record["update_id"]) == ("Idle", "")

@@ -51,7 +51,7 @@ def prepare(host: Host) -> None:
     host.run(["systemctl", "start", "good.service", "plain.service"])
 
 
-async def reason(work: Awaitable[None]) -> str:
+async def reason(work: Awaitable[object]) -> str:
     try:
         await work
     except AgentError as error:
@@ -76,7 +76,7 @@ async def test_jobs(host: Host) -> None:
         assert after.invocation_id != before.invocation_id
 
 
-async def run_beside(host: Host, argv: list[str], work: Callable[[], Awaitable[None]]) -> str:
+async def run_beside(host: Host, argv: list[str], work: Callable[[], Awaitable[object]]) -> str:
     """``work``, and ``argv`` on the host while it goes on."""
     task = asyncio.create_task(reason(work()))
     await asyncio.sleep(0.3)

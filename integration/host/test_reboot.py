@@ -9,7 +9,7 @@ from integration.host.agent import machine_config, outcomes, wait_done, wait_pha
 from integration.host.conftest import HostMaker
 from integration.host.machine import Host
 
-UNLISTED = "/etc/kubernetes/kubelet.conf"  # in no policy, so its change asks for a reboot
+UNLISTED = "/etc/kubernetes/unlisted.conf"  # in no policy, so its change asks for a reboot
 
 
 def start_update(host: Host, name: str = "rebooted") -> None:

@@ -55,7 +55,8 @@ async def look_before(ports: Ports, update: Update) -> None:
             continue
         if await ports.health.check(unit) == "":
             well.add(unit)
-        if state.active in RUNS and state.type != "oneshot" and unit in _enabled(update):
+        always = state.type != "oneshot" and not state.triggered_by  # and not only when it is needed
+        if state.active in RUNS and always and unit in _enabled(update):
             ran.add(unit)
     record = update.record
     update.record = replace(record, well=record.well | well, ran=record.ran | ran, unwell=record.unwell | unwell)
@@ -96,7 +97,7 @@ async def _look(ports: Ports, units: list[str], before: Record) -> tuple[list[st
             bad.append(why)
         elif state.active == "activating":
             waiting = True
-        elif unit in before.ran and state.active not in RUNS:
+        elif unit in before.ran and state.active not in RUNS and not state.condition:
             bad.append(f"{unit} ran before the reboot and is {state.active}")
         elif unit in before.well and (why := await ports.health.check(unit) or ""):
             bad.append(f"{unit}: {why}")

@@ -205,7 +205,8 @@ class Executor:
 
     def _tell_done(self, update: Update) -> None:
         record = update.record
-        how = f"after a fallback reboot, because {record.fallback}" if record.fallback else ""
+        after = (f"after a fallback reboot, because {record.fallback}",) if record.fallback else ()
+        how = "; ".join((*after, *record.notes))
         seconds = seconds_between(record.started, self.ports.clock.now())
         narrate(self.ports, update, EventKind.UPDATE_DONE, how, seconds=seconds, reboots=record.reboots)
 
@@ -253,7 +254,7 @@ class Executor:
         if await self._newer(update):
             return await self._abandon(update)
         await leasing.begin(self.ports, self.limits, update)
-        return Next(Phase.DRAINING if update.plan.drain and self.ports.node else Phase.WRITING)
+        return Next(Phase.DRAINING) if update.plan.drain and self.ports.node else await self._to_writing(update)
 
     async def _draining(self, update: Update) -> Next:
         record, work = update.record, draining.drain(self.ports, self.limits, update)
@@ -270,6 +271,10 @@ class Executor:
             update.record = replace(record, fallback=left)
         if left:
             narrate(self.ports, update, EventKind.FALLBACK, left, reason="DrainTimedOut")
+        return await self._to_writing(update)
+
+    async def _to_writing(self, update: Update) -> Next:
+        update.record = replace(update.record, before=await acting.states_before(self.ports, update))
         return Next(Phase.WRITING)
 
     async def _writing(self, update: Update) -> Next:
@@ -303,6 +308,7 @@ class Executor:
             rebooted=record.reboots > 0,
             skipped=record.skipped,
             well=record.well,
+            before=record.before,
         )
         if reboots(update) and record.reboots:
             await bootcheck.watch_boot(self.ports, self.limits, update)
@@ -317,9 +323,8 @@ class Executor:
         if wrong:
             some = "; ".join(f"{entry}: {why}" for entry, why in sorted(wrong.items())[:5])
             raise verify.VerifyFailed(f"{len(wrong)} not as desired: {some}")
-        entry = entry_of(
-            record, update.plan, now, "done-after-fallback" if record.fallback else "done", record.fallback
-        )
+        outcome = "done-after-fallback" if record.fallback else "done"
+        entry = entry_of(record, update.plan, now, outcome, record.fallback, "; ".join(record.notes))
         return Next(Phase.RELEASING, save=lambda after: self.ports.store.promote(after, record.to_digest, entry))
 
     async def _rebooting(self, update: Update) -> Next | None:

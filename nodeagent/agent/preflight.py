@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from nodeagent.agent import contested
 from nodeagent.agent.acting import missing_units
 from nodeagent.agent.context import Limits, Ports, Update
+from nodeagent.agent.dropins import check_dropins
 from nodeagent.agent.verify import in_force, mismatches, os_mismatches, with_os
 from nodeagent.agent.writing import managed_keys
 from nodeagent.core.change import Plan
@@ -81,8 +82,10 @@ class Preflight:
         )
         target = await self._target(old, desired.config, plan)
         self._check_reboot(plan)
-        update = self._update(desired, known, old, plan, target)
+        update = self._update(desired, known, old, plan, target, repairs=dirty)
         problems = (*validate(old, desired.config), *await missing_units(self.ports, update, desired.config))
+        if target is None:  # another OS may bring other units
+            problems += await check_dropins(self.ports.units, old, desired.config)
         for validator in self.validators:
             problems += tuple(await validator.check(old, desired.config))
         if problems:
@@ -162,7 +165,14 @@ class Preflight:
             raise Refused(f"a reboot is needed for {why}", reason="RebootNotAllowed", hint="see reboot.allow")
 
     def _update(
-        self, desired: Desired, known: Sequence[Desired], old: MachineConfig, plan: Plan, target: OsTarget | None
+        self,
+        desired: Desired,
+        known: Sequence[Desired],
+        old: MachineConfig,
+        plan: Plan,
+        target: OsTarget | None,
+        *,
+        repairs: bool,
     ) -> Update:
         record = Record(
             update_id=uuid.uuid4().hex,
@@ -176,6 +186,7 @@ class Preflight:
             writes=tuple(step_to_pair(step) for step in write_steps(old, desired.config)),
             fresh=tuple(sorted(managed_keys(desired.config) - managed_keys(old))),
             os_target=target_to_dict(target) if target is not None else None,
+            repairs=repairs,
         )
         return Update(record, desired.config, plan)
 

@@ -13,7 +13,7 @@ from nodeagent.core.status import Status, line
 __all__ = ["sentence", "to_journal", "to_notify"]
 
 PODS = 5  # in a line; status has all of them
-_ACTS = ("daemon-reload", "reload", "restart", "reboot")
+_ACTS = ("daemon-reload", "stop", "reload", "restart", "reboot")
 
 
 def sentence(event: Event, status: Status) -> str:
@@ -31,7 +31,7 @@ def sentence(event: Event, status: Status) -> str:
         case EventKind.STEP_DONE:
             return f"{step}: done in {event.seconds:.1f} s" if event.seconds is not None else f"{step}: done"
         case EventKind.STEP_SKIPPED:
-            return f"{step}: not needed, {event.message}"
+            return f"{step}: {'skipped' if event.reason else 'not needed'}, {event.message}"
         case EventKind.STEP_FAILED:
             return f"{step} failed: {event.message}"
         case EventKind.STAGING:
@@ -86,7 +86,7 @@ def _priority(event: Event) -> int | None:
     if event.kind is EventKind.MAINTENANCE and not event.message:
         return log.DEBUG
     step = event.step.name if event.step else ""
-    if event.kind is EventKind.STEP_DONE and step.startswith(_ACTS):
+    if event.kind in (EventKind.STEP_DONE, EventKind.STEP_SKIPPED) and step.startswith(_ACTS):
         return log.INFO
     return None
 

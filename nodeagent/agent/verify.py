@@ -10,7 +10,9 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from types import MappingProxyType
 
+from nodeagent.agent.acting import NOT_RUNNING
 from nodeagent.agent.context import Limits, Ports
 from nodeagent.core.deployment import Deployment
 from nodeagent.core.effective import Candidate, effective
@@ -157,17 +159,26 @@ class _Look:
     delay: float = 0.0  # seconds for which systemd did not answer
 
 
-def _judge(state: UnitState, *, rebooted: bool) -> tuple[_Health, str]:
+def _judge(state: UnitState, before: str, *, rebooted: bool) -> tuple[_Health, str]:
+    """``before`` is the unit's active state before the update; "" for one that did not exist or has to come up."""
     oneshot = state.type == "oneshot"
     match state.active:
         case "active" | "reloading" | "refreshing":
             return _Health.GOOD, ""
+        case "failed" | "inactive" if before in NOT_RUNNING:
+            return _Health.GOOD, ""  # it need not run now if it did not then
+        case "activating" if state.sub == "auto-restart" and before in NOT_RUNNING:
+            return _Health.GOOD, ""
+        case "inactive" if state.condition:
+            return _Health.GOOD, ""  # systemd does not start it, and calls that done
         case "failed":
             return _Health.BAD, f"{state.name} failed ({state.result})"
         case "activating" if state.sub == "auto-restart":
             return _Health.BAD, f"{state.name} died and is being restarted ({state.result})"
         case "inactive" if oneshot and state.result == "success" and not (rebooted and not state.invocation_id):
             return _Health.GOOD, ""
+        case "inactive" if state.triggered_by and state.result in ("", "success"):
+            return _Health.GOOD, ""  # it is started when it is needed, and may end when it is not
         case "inactive" if rebooted and state.file not in ("enabled", "enabled-runtime"):
             return _Health.GOOD, ""  # nothing starts it at boot, so it is as it should be
         case "inactive" if not rebooted:
@@ -176,7 +187,9 @@ def _judge(state: UnitState, *, rebooted: bool) -> tuple[_Health, str]:
             return _Health.NOT_YET, f"{state.name} is {state.active}"
 
 
-async def _look(ports: Ports, units: Sequence[str], well: frozenset[str], *, rebooted: bool) -> _Look:
+async def _look(
+    ports: Ports, units: Sequence[str], well: frozenset[str], before: Mapping[str, str], *, rebooted: bool
+) -> _Look:
     health, why, delay = _Health.GOOD, "", 0.0
     runs: dict[str, tuple[str, int]] = {}
     for unit in units:
@@ -186,7 +199,7 @@ async def _look(ports: Ports, units: Sequence[str], well: frozenset[str], *, reb
         if state.load in ("not-found", "masked"):
             continue
         runs[unit] = (state.invocation_id, state.restarts)
-        found, reason = _judge(state, rebooted=rebooted)
+        found, reason = _judge(state, before.get(unit, ""), rebooted=rebooted)
         if found is _Health.GOOD and unit in well and (why_unwell := await ports.health.check(unit)):
             found, reason = _Health.NOT_YET, f"{unit}: {why_unwell}"
         if found is _Health.BAD:
@@ -204,10 +217,12 @@ async def watch_units(
     rebooted: bool,
     skipped: frozenset[str] = frozenset(),
     well: frozenset[str] = frozenset(),
+    before: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
     """Returns when every unit was up for the settle time without starting anew; raises ``VerifyFailed`` otherwise.
 
-    ``skipped`` are ids of steps that had nothing to act on; ``well`` the units whose own health check must pass.
+    ``skipped`` are ids of steps that had nothing to act on; ``well`` the units whose own health check must pass;
+    ``before`` the active states of units before the update.
     """
     units = [s.unit for s in steps if isinstance(s, RestartUnit | ReloadUnit) and step_id(s) not in skipped]
     if not units:
@@ -217,7 +232,7 @@ async def watch_units(
     first: _Look | None = None
     since = clock()
     while True:
-        look = await _look(ports, units, well, rebooted=rebooted)
+        look = await _look(ports, units, well, before, rebooted=rebooted)
         give_up += look.delay  # that time says nothing about the units
         if look.health is _Health.BAD:
             raise VerifyFailed(look.why, reason="UnitUnhealthy", curable=True)

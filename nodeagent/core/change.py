@@ -26,6 +26,7 @@ class ActionType(StrEnum):
     NONE = "None"
     DRAIN = "Drain"
     DAEMON_RELOAD = "DaemonReload"
+    STOP = "Stop"  # of a unit whose file leaves with the config; a policy cannot ask for it
     RELOAD = "Reload"
     RESTART = "Restart"
     REBOOT = "Reboot"

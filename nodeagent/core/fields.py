@@ -16,17 +16,18 @@ __all__ = ["Fields"]
 class Fields:
     """``path`` is where the object is in the document; the problems found go to ``problems``."""
 
-    __slots__ = ("_data", "_known", "path", "problems")
+    __slots__ = ("_data", "_known", "about", "path", "problems")
 
-    def __init__(self, value: object, path: str, problems: Problems) -> None:
+    def __init__(self, value: object, path: str, problems: Problems, about: str = "") -> None:
         self.path = path
+        self.about = about  # what an index in the path stands for, such as the path of a file: for people
         self.problems = problems
         self._known: set[str] = set()
         self._data: Mapping[str, object] = {}
         if isinstance(value, dict):
             self._data = value
         elif value is not None:
-            problems.add(path, f"must be an object, is {kind_of(value)}")
+            problems.add(path, f"must be an object, is {kind_of(value)}", about)
 
     def __bool__(self) -> bool:
         return any(value is not None for value in self._data.values())
@@ -36,7 +37,7 @@ class Fields:
 
     def bad(self, key: str, message: str) -> None:
         """A problem of the value of ``key``; of the object itself if that is ""."""
-        self.problems.add(self.at(key), message)
+        self.problems.add(self.at(key), message, self.about)
 
     def everything(self) -> Mapping[str, object]:
         """The whole object, and each key of it is known, for what is only compared."""
@@ -70,7 +71,7 @@ class Fields:
         return None
 
     def child(self, key: str) -> Fields:
-        return Fields(self.raw(key), self.at(key), self.problems)
+        return Fields(self.raw(key), self.at(key), self.problems, self.about)
 
     def items(self, key: str) -> list[object]:
         value = self.raw(key)
@@ -83,7 +84,7 @@ class Fields:
 
     def children(self, key: str) -> Iterator[Fields]:
         for index, value in enumerate(self.items(key)):
-            yield Fields(value, f"{self.at(key)}[{index}]", self.problems)
+            yield Fields(value, f"{self.at(key)}[{index}]", self.problems, self.about)
 
     def texts(self, key: str) -> list[str]:
         found = []
@@ -103,4 +104,4 @@ class Fields:
     def finish(self) -> None:
         """Call after the last read: everything that was not asked for is unknown."""
         for key in self._data.keys() - self._known:
-            self.problems.add(self.path, f"unknown key {shown(key)}")
+            self.problems.add(self.path, f"unknown key {shown(key)}", self.about)

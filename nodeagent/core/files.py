@@ -10,7 +10,7 @@ from nodeagent.core.dataurl import MAX_FILE_BYTES, ContentError, decode, gunzip
 from nodeagent.core.fields import Fields
 from nodeagent.core.machineconfig import MAX_ID, MAX_MODE, FileEntry
 from nodeagent.core.paths import managed_path_problem
-from nodeagent.core.problems import Problems, shown
+from nodeagent.core.problems import MAX_QUOTED, Problems, shown
 from nodeagent.core.quickfiles import QuickFiles
 from nodeagent.core.unapplied import Unapplied
 
@@ -20,6 +20,7 @@ MAX_UNPACKED_BYTES: Final = 64 * 1024 * 1024  # of all compressed files of one c
 
 _HASH = re.compile(r"(sha256|sha512)-([0-9a-fA-F]+)")
 _DIGEST_CHARS: Final = {"sha256": 64, "sha512": 128}
+_OCTAL = re.compile(r"(?:0o)?[0-7]{3,5}")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,254}\$?")
 
 
@@ -48,6 +49,7 @@ class FileReader:
 
     def _read(self, fields: Fields) -> None:
         path = fields.text("path") or ""
+        fields.about = _about(path)
         problem = managed_path_problem(path)
         if problem is not None:
             fields.bad("path", f"{shown(path)} {problem}" if path else problem)
@@ -57,7 +59,7 @@ class FileReader:
             append = bool(fields.flag("append"))
         else:
             append = bool(fields.items("append"))
-        mode = fields.number("mode")
+        mode = _mode(fields)
         if mode is not None and not 0 <= mode <= MAX_MODE:
             fields.bad("mode", f"invalid mode 0{mode:o}, cannot exceed 0{MAX_MODE:o}" if mode > 0 else "is negative")
         overwrite = fields.flag("overwrite")
@@ -114,6 +116,20 @@ class FileReader:
             raise
         self._unpacked += len(content)
         return content
+
+
+def _about(path: str) -> str:
+    """For messages, where the index of an entry means little to people."""
+    return path if path.isprintable() and len(path) <= MAX_QUOTED else ""
+
+
+def _mode(fields: Fields) -> int | None:
+    text = fields.raw("mode")
+    if isinstance(text, str) and _OCTAL.fullmatch(text):
+        number = int(text.removeprefix("0o"), 8)
+        fields.bad("mode", f"must be an integer, is a string: write 0{number:o} without quotes ({number} in JSON)")
+        return None
+    return fields.number("mode")
 
 
 def _hash_problem(wanted: str, content: bytes) -> str | None:

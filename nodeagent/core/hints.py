@@ -17,6 +17,7 @@ HINTS: Mapping[str, str] = MappingProxyType(
         # The desired config
         "InvalidInput": "correct the desired config at the paths named; nothing was touched",
         "InvalidContent": "correct the content of the files named; nothing was touched",
+        "NotMachineConfig": "turn the file into a MachineConfig as the message says; nothing was touched",
         "CannotRead": "check the name of the file and who may read it (ls -l)",
         "NoPolicy": "put the policy where the setting policy says, or correct that setting",
         "Unreconcilable": "this change needs a new host; take it back, or install the host anew with it",
@@ -117,6 +118,8 @@ HINTS: Mapping[str, str] = MappingProxyType(
         "ActionLate": "the unit needs longer than actions.timeout; look at it with systemctl status, or raise that",
         "JobTimeout": "journalctl -u of the unit shows where it hangs; raise its TimeoutStartSec= if it is slow",
         "JobCanceled": "somebody else stopped the unit's job (journalctl -u of the unit); apply the config again",
+        "ConditionNotMet": "nothing, if the condition is meant so; systemctl status of the unit shows it",
+        "JobAssert": "systemctl status of the unit shows which Assert setting is not met; correct that first",
         "JobDependency": "systemctl list-dependencies of the unit shows what did not start; correct that first",
         "JobSkipped": "the unit was not running when its job came; systemctl start it, then apply the config again",
         "JobInvalid": "the unit cannot be reloaded; ask for Restart instead of Reload in the policy",

@@ -23,14 +23,16 @@ _TOKEN = re.compile(r'(?:[^\s"]|"[^"]*")+')
 
 def entry_problem(entry: str) -> str | None:
     """What keeps ``entry`` from being a list of tokens; None if nothing does."""
+    if not entry.strip():
+        return "must not be empty"
     if len(entry) > MAX_LENGTH:
         return f"must not be longer than {MAX_LENGTH} characters"
     if entry.count('"') % 2:
         return "has a double quote without its partner"
-    if has_control(entry.replace("\n", " ").replace("\t", " ")):
+    if "\n" in entry.rstrip("\n"):  # at the end it comes from a block of YAML, and means nothing
+        return "must not hold a line break: each argument is an entry of its own"
+    if has_control(entry.rstrip("\n").replace("\t", " ")):
         return "must not hold control characters"
-    if any("\n" in token for token in split(entry)):
-        return "must not hold a line break inside quotes"
     return None
 
 

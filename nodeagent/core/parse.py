@@ -48,6 +48,8 @@ def parse_document(document: object, what: str = "the MachineConfig") -> Machine
     problems = Problems()
     if not isinstance(document, dict):
         raise InvalidInput(f"{what} is invalid: must be an object, is {kind_of(document)}")
+    if foreign := _foreign(document):
+        raise InvalidInput(f"{what} {foreign}", reason="NotMachineConfig")
     unapplied = Unapplied()
     top = Fields(document, "", problems)
     for key, wanted in (("apiVersion", API_VERSION), ("kind", KIND)):
@@ -78,6 +80,22 @@ def parse_document(document: object, what: str = "the MachineConfig") -> Machine
         spec.bad("config", f"has {paths} files, units and drop-ins; at most {MAX_PATHS} can be applied")
     problems.check(what)
     return config
+
+
+def _foreign(document: dict[str, object]) -> str:
+    """What the document is, and the way from it to a MachineConfig, for what people take for one; "" otherwise."""
+    kind, variant = document.get("kind"), document.get("variant")
+    if isinstance(variant, str) and kind is None:
+        return (
+            f"is a Butane config (variant: {shown(variant)}): run butane on it. Variant openshift gives a "
+            "MachineConfig; the others give an Ignition config, which goes below spec.config of one"
+        )
+    if isinstance(document.get("ignition"), dict) and kind is None:
+        return "is an Ignition config: put it below spec.config of a MachineConfig"
+    items = document.get("items")
+    if isinstance(items, list) and (kind is None or (isinstance(kind, str) and kind.endswith("List"))):
+        return f"is a list of {len(items)} objects: take one of them (kubectl get machineconfig NAME -o yaml)"
+    return ""
 
 
 def _name(metadata: Fields) -> str:

@@ -4,11 +4,12 @@ The rules, in order:
 
 1. Nothing changed: nothing to do, ``()``.
 2. Each change asks for the actions of the policy entry that matches it; unlisted ones for Drain and Reboot. A Reboot
-   always brings a Drain: there is no gentle way to power off a node under its workloads.
+   always brings a Drain: there is no gentle way to power off a node under its workloads. A unit whose file leaves with
+   the config asks for a Stop as well, unless its entry acts on it: systemd would keep it running without a file.
 3. Any Reboot swallows everything but the Drain: after a boot every service has read its new files.
-4. Otherwise each action comes once: Drain, DaemonReload, the reloads, the restarts. A Reload beside a Restart of the
-   same unit is dropped, and its changes are counted to the Restart. Within reloads and within restarts the order of
-   each policy list is kept (``core.order``).
+4. Otherwise each action comes once: Drain, DaemonReload, the stops, the reloads, the restarts. A Reload beside a
+   Restart of the same unit is dropped, and its changes are counted to the Restart. Within reloads and within restarts
+   the order of each policy list is kept (``core.order``).
 5. If there are changes and none of them needs anything, the one action is None.
 
 Every action names the changes that asked for it. The result does not depend on the order of anything in the input.
@@ -20,11 +21,14 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Final
 
-from nodeagent.core.change import Action, ActionType, Change, Plan, PlannedChange, PolicySource
+from nodeagent.core.change import Action, ActionType, Change, ChangeKind, Plan, PlannedChange, PolicySource
 from nodeagent.core.diff import diff
 from nodeagent.core.machineconfig import MachineConfig
 from nodeagent.core.order import merge_orders
-from nodeagent.core.policy import DRAIN, REBOOT, UNLISTED, Policy, match
+from nodeagent.core.policy import DRAIN, NONE, REBOOT, UNLISTED, Policy, match
+from nodeagent.core.tree import UNIT_DIR
+from nodeagent.core.unitnames import unit_name_problem
+from nodeagent.core.units import OWN_UNIT
 
 __all__ = ["DISRUPTION_WORDS", "combine", "disruption", "make_plan", "plan_changes", "widen"]
 
@@ -33,6 +37,7 @@ UNIT_ACTIONS: Final = (ActionType.RELOAD, ActionType.RESTART)
 DISRUPTION: Final[Mapping[ActionType, str]] = {
     ActionType.NONE: "none",
     ActionType.DAEMON_RELOAD: "reload",
+    ActionType.STOP: "restart",
     ActionType.RELOAD: "reload",
     ActionType.RESTART: "restart",
     ActionType.DRAIN: "drain",
@@ -71,7 +76,22 @@ def _planned(change: Change, old: MachineConfig, new: MachineConfig, policy: Pol
     if found is None:
         return PlannedChange(change, PolicySource.NONE, UNLISTED)
     verdict = found.entry.decide(old, new)
-    return PlannedChange(change, found.entry.source, widen(verdict.actions), verdict.why)
+    actions = widen(verdict.actions)
+    if (unit := leaving_unit(change, old, new)) and REBOOT not in actions and all(a.unit != unit for a in actions):
+        actions = (*(action for action in actions if action != NONE), Action(ActionType.STOP, unit))
+    return PlannedChange(change, found.entry.source, actions, verdict.why)
+
+
+def leaving_unit(change: Change, old: MachineConfig, new: MachineConfig) -> str:
+    """The unit that has no file of this config any more after the change; "" if it is no such change. Ours stays: it is
+    what does the update."""
+    if change.domain == "file" and change.kind is ChangeKind.REMOVED:
+        directory, _, unit = change.key.rpartition("/")
+        return unit if directory == UNIT_DIR and unit_name_problem(unit) is None and unit != OWN_UNIT else ""
+    was, now = old.units.get(change.key), new.units.get(change.key)
+    if change.domain != "unit" or was is None or was.mask or was.contents is None or change.key == OWN_UNIT:
+        return ""
+    return change.key if now is None or (now.contents is None and not now.mask) else ""
 
 
 def widen(actions: tuple[Action, ...]) -> tuple[Action, ...]:
@@ -91,6 +111,7 @@ def combine(asked: Sequence[tuple[str, tuple[Action, ...]]]) -> tuple[Action, ..
         kept = [(ActionType.DRAIN, ""), (ActionType.REBOOT, "")]
     else:
         kept = [(ActionType.DRAIN, ""), (ActionType.DAEMON_RELOAD, "")]
+        kept += sorted(key for key in because if key[0] is ActionType.STOP)
         kept += _unit_actions({actions for _, actions in asked}, because)
     done = tuple(Action(*key, tuple(sorted(because[key]))) for key in kept if key in because)
     return done or (Action(ActionType.NONE, "", tuple(sorted(change for change, _ in asked))),)

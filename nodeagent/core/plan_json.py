@@ -65,7 +65,7 @@ def _planned(data: Mapping[str, Any]) -> PlannedChange:
     return PlannedChange(change, PolicySource(_text(data, "policy")), actions, str(data.get("why", "")))
 
 
-WITH_UNIT: Final = (ActionType.RELOAD, ActionType.RESTART)
+WITH_UNIT: Final = (ActionType.STOP, ActionType.RELOAD, ActionType.RESTART)
 
 
 def _action(data: Mapping[str, Any]) -> Action:

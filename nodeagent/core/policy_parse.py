@@ -33,7 +33,7 @@ UNIT_NAME: Final = re.compile(
 
 WITH_UNIT: Final = {ActionType.RELOAD: "reload", ActionType.RESTART: "restart"}
 ALONE: Final = (ActionType.REBOOT, ActionType.NONE)
-BY_NAME: Final = {str(action): action for action in ActionType}
+BY_NAME: Final = {str(action): action for action in ActionType if action is not ActionType.STOP}
 
 
 def _unit_problem(name: str) -> str:

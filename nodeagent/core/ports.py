@@ -7,7 +7,7 @@ Every method that waits on somebody else takes a deadline in seconds or has a bo
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Protocol
@@ -120,6 +120,8 @@ class UnitState:
     restarts: int
     file: str
     remain_after_exit: bool = False
+    condition: str = ""  # the start condition that was not met when systemd last tried to start it; "" if none
+    triggered_by: tuple[str, ...] = ()  # sockets, timers and paths that start it when it is needed
 
 
 class Units(Protocol):
@@ -135,9 +137,20 @@ class Units(Protocol):
 
     async def reload(self, unit: str, deadline: float) -> None: ...
 
-    async def restart(self, unit: str, deadline: float, *, since: str | None = None) -> None:
+    async def restart(self, unit: str, deadline: float, *, since: str | None = None) -> str:
         """With ``since``, the invocation ID from before an attempt whose result is not known: waits for a job that is
-        pending, and does nothing if the unit was restarted since then."""
+        pending, and does nothing if the unit was restarted since then.
+
+        Returns the start condition that is not met: systemd then starts nothing, and the job is done. "" if the unit
+        was started."""
+        ...
+
+    async def stop(self, unit: str, deadline: float) -> None:
+        """Of a template, its instances."""
+        ...
+
+    async def files(self) -> Collection[str]:
+        """The names of all unit files of this host, aliases and templates included."""
         ...
 
     async def enable(self, unit: str) -> None: ...

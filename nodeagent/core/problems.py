@@ -12,11 +12,12 @@ from typing import Final
 
 from nodeagent.errors import InvalidInput, Problem
 
-__all__ = ["MAX_SHOWN", "Problems", "kind_of", "place", "shown"]
+__all__ = ["MAX_QUOTED", "MAX_SHOWN", "Problems", "kind_of", "place", "shown"]
 
 MAX_SHOWN: Final = 100  # more than a person reads; keeps an answer over D-Bus or in a terminal small
 MAX_KEPT: Final = 10_000  # of a hostile input; beyond it we only count
 MAX_QUOTED: Final = 100  # characters of the input in one message
+MAX_ALIKE: Final = 3  # of those that differ in an index only: one wrong replacement makes a hundred of them
 
 _DIGITS = re.compile(r"\d+")
 
@@ -62,29 +63,47 @@ def _order(problem: Problem) -> tuple[str, str]:
     return _DIGITS.sub(lambda digits: digits[0].rjust(12, "0"), problem.path), problem.message
 
 
+def _few(shape: tuple[str, str], group: list[Problem]) -> list[Problem]:
+    more = len(group) - MAX_ALIKE
+    if more <= 1:
+        return group
+    path, message = shape
+    return [*group[:MAX_ALIKE], Problem(path, f"{message}: {more} more like these")]
+
+
 class Problems:
     """A bounded bag of findings; ``check`` turns a non-empty one into ``InvalidInput``."""
 
     def __init__(self) -> None:
-        self._found: list[Problem] = []
+        self._found: list[tuple[Problem, str]] = []
         self._dropped = 0
 
     def __len__(self) -> int:
         return len(self._found) + self._dropped
 
-    def add(self, path: str, message: str) -> None:
+    def add(self, path: str, message: str, about: str = "") -> None:
+        """``about`` says what an index in ``path`` stands for."""
         if len(self._found) < MAX_KEPT:
-            self._found.append(Problem(path, message))
+            self._found.append((Problem(path, message), about))
         else:
             self._dropped += 1
 
     def listed(self) -> tuple[Problem, ...]:
-        """Sorted by path, without repetitions, at most ``MAX_SHOWN`` and then one entry that says how many more."""
-        distinct = sorted(set(self._found), key=_order)
-        more = len(distinct) + self._dropped - MAX_SHOWN
-        if more <= 0:
-            return tuple(distinct)
-        return (*distinct[:MAX_SHOWN], Problem("", f"{more} more problems are not shown"))
+        """Sorted by path, without repetitions; of many that are alike the first and their number; at most ``MAX_SHOWN``
+        and then one entry that says how many more."""
+        groups: dict[tuple[str, str], list[Problem]] = {}
+        for problem, about in sorted(set(self._found), key=lambda found: _order(found[0])):
+            named = f"{problem.message} ({about})" if about and about not in problem.message else problem.message
+            shape = _DIGITS.sub("*", problem.path), problem.message
+            groups.setdefault(shape, []).append(Problem(problem.path, named))
+        kept = sorted(
+            (_order(group[min(number, MAX_ALIKE)]), problem)
+            for shape, group in groups.items()
+            for number, problem in enumerate(_few(shape, group))
+        )
+        more = len(kept) + self._dropped - MAX_SHOWN
+        listed = tuple(problem for _, problem in kept[:MAX_SHOWN])
+        return (*listed, Problem("", f"{more} more problems are not shown")) if more > 0 else listed
 
     def check(self, what: str) -> None:
         """Raises ``InvalidInput`` about ``what`` (a file name, "the desired config") if anything was found."""

@@ -7,7 +7,8 @@ does not apply are partly refused and partly ignored; here every one is refused,
 from __future__ import annotations
 
 from nodeagent.core import unapplied
-from nodeagent.core.machineconfig import CORE_USER, MachineConfig
+from nodeagent.core.machineconfig import CORE_USER, MachineConfig, UserEntry
+from nodeagent.core.validate import password_hash, ssh_key
 from nodeagent.errors import Problem
 
 __all__ = ["check_reconcilable"]
@@ -24,10 +25,16 @@ def check_reconcilable(old: MachineConfig, new: MachineConfig) -> tuple[Problem,
         was = "on to off" if old.fips else "off to on"
         problems.append(Problem("spec.fips", f"changes from {was}: FIPS mode cannot change on an installed host"))
     core = new.users.get(CORE_USER)
-    if core is not None and core != old.users.get(CORE_USER) and not core.ssh_keys and core.password_hash is None:
+    if core is not None and core != old.users.get(CORE_USER) and not _has_access(core):
         message = f"{CORE_USER} must have at least one SSH key or a password hash, or it is locked out"
         problems.append(Problem(f"spec.config.passwd.users[{CORE_USER}]", message))
     return tuple(sorted(problems))
+
+
+def _has_access(user: UserEntry) -> bool:
+    if any(ssh_key.is_key(key) for key in user.ssh_keys):
+        return True
+    return user.password_hash is not None and not password_hash.is_locked(user.password_hash)
 
 
 def _verb(old: MachineConfig, new: MachineConfig, section: str) -> str:

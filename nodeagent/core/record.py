@@ -62,6 +62,9 @@ class Record:
     well: frozenset[str] = frozenset()  # units that passed their own health check before we touched them
     ran: frozenset[str] = frozenset()  # enabled units that ran before a planned reboot
     unwell: frozenset[str] = frozenset()  # units that had failed before we touched anything
+    before: Mapping[str, str] = field(default_factory=dict)  # active states, before the first write, of units to act on
+    repairs: bool = False  # the update before ended half-way: a unit that does not run may be its doing
+    notes: tuple[str, ...] = ()  # what the history reports of this update besides its outcome
 
     boot_id: str = ""  # of the boot in which this phase was entered
     reboots: int = 0  # that we saw since the writing was done, planned or not
@@ -154,6 +157,8 @@ def record_to_dict(record: Record) -> dict[str, Any]:
     out["fresh"] = list(record.fresh)
     out["rejections"] = [asdict(one) for one in record.rejections]
     out["budget"] = asdict(record.budget)
+    out["notes"] = list(record.notes)
+    out["before"] = dict(record.before)
     return {"version": RECORD_VERSION, **out}
 
 
@@ -179,12 +184,16 @@ def record_from_dict(data: Mapping[str, Any]) -> Record:
                 value = frozenset(value)
             case "writes":
                 value = tuple((str(kind), str(argument)) for kind, argument in value)
-            case "fresh":
-                value = tuple(str(key) for key in value)
             case "rejections":
                 value = rejections_from(value)
             case "budget":
                 value = budget_from(value)
+            case "fresh" | "notes":
+                value = tuple(str(item) for item in value)
+            case "before":
+                if not isinstance(value, Mapping) or not all(isinstance(item, str) for item in value.values()):
+                    raise ValueError(f"{name} is not an object of strings")
+                value = dict(value)
             case "plan" | "os_target":
                 if value is not None and not isinstance(value, Mapping):
                     raise ValueError(f"{name} is not an object")

@@ -28,6 +28,7 @@ __all__ = [
     "RestoreUnit",
     "SetPassword",
     "Step",
+    "StopUnit",
     "WritePath",
     "act_steps",
     "decides_enablement",
@@ -98,6 +99,13 @@ class DaemonReload:
 
 
 @dataclass(frozen=True, slots=True)
+class StopUnit:
+    """Its file leaves with the config."""
+
+    unit: str
+
+
+@dataclass(frozen=True, slots=True)
 class ReloadUnit:
     unit: str
 
@@ -113,7 +121,7 @@ class Reboot:
 
 
 WriteStep = WritePath | RemovePath | DisableUnit | EnableUnit | PresetUnit | RestoreUnit | SetPassword | LockUser
-ActStep = Drain | DaemonReload | ReloadUnit | RestartUnit | Reboot
+ActStep = Drain | DaemonReload | StopUnit | ReloadUnit | RestartUnit | Reboot
 Step = WriteStep | ActStep
 
 
@@ -165,6 +173,8 @@ def describe(step: Step) -> str:
             return "drain"
         case DaemonReload():
             return "daemon-reload"
+        case StopUnit(unit):
+            return f"stop {unit}"
         case ReloadUnit(unit):
             return f"reload {unit}"
         case RestartUnit(unit):
@@ -253,6 +263,8 @@ def act_steps(plan: Plan) -> tuple[ActStep, ...]:
                 steps.append(Drain())
             case ActionType.DAEMON_RELOAD:
                 steps.append(DaemonReload())
+            case ActionType.STOP:
+                steps.append(StopUnit(action.unit))
             case ActionType.RELOAD:
                 steps.append(ReloadUnit(action.unit))
             case ActionType.RESTART:

@@ -7,7 +7,7 @@ from typing import Final
 
 from nodeagent.core.paths import MAX_NAME_BYTES, has_control
 
-__all__ = ["UNIT_TYPES", "dropin_name_problem", "unit_name_problem"]
+__all__ = ["UNIT_TYPES", "dropin_name_problem", "is_template", "template_of", "unit_name_problem"]
 
 UNIT_TYPES: Final = (
     "service",
@@ -24,6 +24,19 @@ UNIT_TYPES: Final = (
 )
 _MAX_UNIT_NAME: Final = 255 - len(".d")  # so that the directory of its drop-ins has a valid name as well
 _NAME = re.compile(rf"[0-9A-Za-z:_.\\-][0-9A-Za-z:_.\\@-]*\.(?:{'|'.join(UNIT_TYPES)})")
+
+
+def is_template(name: str) -> bool:
+    """Whether ``name`` is like ``getty@.service``."""
+    prefix, at, rest = name.partition("@")
+    return bool(prefix and at) and rest.startswith(".")
+
+
+def template_of(name: str) -> str:
+    """The template of ``getty@tty1.service``; "" if the name is no instance."""
+    prefix, at, rest = name.partition("@")
+    kind = rest.rpartition(".")[2]
+    return f"{prefix}@.{kind}" if prefix and at and not rest.startswith(".") else ""
 
 
 def unit_name_problem(name: str) -> str | None:

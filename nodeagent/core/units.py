@@ -35,6 +35,7 @@ def read_units(section: Fields, places: Places, *, version2: bool) -> dict[str, 
 def _unit(fields: Fields, places: Places, *, version2: bool) -> UnitEntry | None:
     name = fields.text("name") or ""
     problem = unit_name_problem(name)
+    fields.about = name if problem is None else ""
     if problem is not None:
         fields.bad("name", f"{shown(name)} {problem}" if name else problem)
     contents = _contents(fields)

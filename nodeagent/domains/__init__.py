@@ -16,6 +16,7 @@ from nodeagent.core.domain import Checker, Domain, Health, RuleEntry, owns
 from nodeagent.core.machineconfig import MachineConfig
 from nodeagent.core.policy import SSHKEY, Entry, Policy
 from nodeagent.core.tree import FileNode, expand
+from nodeagent.core.validate import access
 from nodeagent.domains import (
     ca_trust,
     crio,
@@ -117,7 +118,12 @@ def _same_keys(entries: Mapping[str, Value], keys: Iterable[str]) -> dict[str, V
 
 
 def validate(old: MachineConfig, new: MachineConfig) -> tuple[Problem, ...]:
-    """What is wrong with contents that change, as far as it shows without a host. Paths are those of the host."""
+    """What is wrong with contents that change, as far as it shows without a host. Paths are those of the host, or for
+    a user that of its entry."""
+    return (*_contents(old, new), *_scripts(old, new), *access.check(old, new))
+
+
+def _contents(old: MachineConfig, new: MachineConfig) -> tuple[Problem, ...]:
     return tuple(
         Problem(path, message)
         for path, content in changed_contents(old, new, VALIDATED).items()
@@ -127,3 +133,11 @@ def validate(old: MachineConfig, new: MachineConfig) -> tuple[Problem, ...]:
         if owns(pattern, path)
         for message in check(content)
     )
+
+
+def _scripts(old: MachineConfig, new: MachineConfig) -> Iterator[Problem]:
+    """Programs that the kernel could not start: it would look for an interpreter whose name ends in a CR."""
+    for path in differing(old.files, new.files):
+        content = new.files[path].content
+        if content.startswith(b"#!") and content.partition(b"\n")[0].endswith(b"\r"):
+            yield Problem(path, "has Windows line endings (CR LF): the kernel cannot find the interpreter in line 1")

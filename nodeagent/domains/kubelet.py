@@ -6,6 +6,7 @@ from typing import Final
 
 from nodeagent.core.domain import Domain, HttpHealth
 from nodeagent.core.policy import DAEMON_RELOAD, restart
+from nodeagent.core.validate import kubelet_conf
 
 __all__ = ["DOMAIN"]
 
@@ -20,6 +21,11 @@ DOMAIN: Final = Domain(
             DAEMON_RELOAD,
             restart(KUBELET),
         ),
+    },
+    validate={
+        "/etc/kubernetes/kubelet.conf": kubelet_conf.check,
+        "/etc/kubernetes/kubelet.conf.d/*.conf": kubelet_conf.check,
+        "/var/lib/kubelet/config.yaml": kubelet_conf.check,  # where kubeadm puts it
     },
     health=(HttpHealth(KUBELET, "http://127.0.0.1:10248/healthz"),),
 )

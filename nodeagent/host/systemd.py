@@ -11,16 +11,20 @@ Facts this stands on (systemd's ``org.freedesktop.systemd1(5)`` and ``src/core``
   result was lost.
 - A unit that was started too often refuses every start until its interval is over or ``ResetFailedUnit`` forgets the
   starts; that also resets ``NRestarts``. An admin's plan is no crash loop, so we let it be forgotten first.
+- A start whose ``Condition...=`` is not met ends as "done" and starts nothing; one whose ``Assert...=`` is not met ends
+  as "assert". A unit that is inactive and that nothing refers to is unloaded with all that is known of its last start,
+  so we hold a reference (``RefUnit``) until we have read why it does not run. A reference ends with the connection.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from nodeagent.core.ports import UnitState
+from nodeagent.core.unitnames import is_template
 from nodeagent.errors import AgentError, Terminal
 from nodeagent.host.bus import CALL_TIMEOUT, Bus, Match, Signals
 from nodeagent.host.bus_errors import LOST, BusFault, BusRetryable, service_name
@@ -79,19 +83,41 @@ class Systemd:
 
     async def state(self, unit: str) -> UnitState:
         file = await self._file_state(unit)
-        if _is_template(unit):  # has no state but on disk; its instances do
+        if is_template(unit):  # has no state but on disk; its instances do
             return UnitState(unit, "loaded" if file else "not-found", "inactive", "dead", "", "", "", 0, file)
         (path,) = await self._ask("LoadUnit", unit, "s", (unit,))
         # Ten small questions at once. GetAll would make systemd read the unit's cgroup for 300 properties.
-        load, active, sub, invocation = await asyncio.gather(
-            *(self._bus.get(_NAME, path, _UNIT, p) for p in ("LoadState", "ActiveState", "SubState", "InvocationID"))
+        wanted = ("LoadState", "ActiveState", "SubState", "InvocationID", "TriggeredBy")
+        load, active, sub, invocation, triggered_by = await asyncio.gather(
+            *(self._bus.get(_NAME, path, _UNIT, p) for p in wanted)
         )
         kind, result, restarts, remain = "", "", 0, False
         if unit.endswith(".service"):
             kind, result, restarts, remain = await asyncio.gather(
                 *(self._bus.get(_NAME, path, _SERVICE, p) for p in ("Type", "Result", "NRestarts", "RemainAfterExit"))
             )
-        return UnitState(unit, load, active, sub, kind, result, invocation.hex(), restarts, file, remain)
+        condition = await self._unmet(path) if active == "inactive" and load == "loaded" else ""
+        if not condition and result == "exec-condition":
+            condition = "ExecCondition"
+        return UnitState(
+            unit, load, active, sub, kind, result, invocation.hex(), restarts, file, remain, condition,
+            tuple(triggered_by),
+        )  # fmt: skip
+
+    async def _unmet(self, path: str) -> str:
+        """The condition that kept a unit from being started; "" if it was not tried, or all were met."""
+        tested, met, conditions = await asyncio.gather(
+            *(
+                self._bus.get(_NAME, path, _UNIT, p)
+                for p in ("ConditionTimestampMonotonic", "ConditionResult", "Conditions")
+            )
+        )
+        if not tested or met:
+            return ""
+        for kind, _trigger, negated, parameter, state in conditions:
+            if state < 0:
+                return f"{kind}={'!' if negated else ''}{parameter}"
+        return "Condition"
 
     async def boot_finished(self) -> bool:
         return await self._bus.get(_NAME, _PATH, _MANAGER, "SystemState") not in ("initializing", "starting")
@@ -132,8 +158,21 @@ class Systemd:
         """Done at once if it is active."""
         await self._run("StartUnit", unit, deadline)
 
-    async def restart(self, unit: str, deadline: float, *, since: str | None = None) -> None:
-        await self._run("RestartUnit", unit, deadline, since=since)
+    async def restart(self, unit: str, deadline: float, *, since: str | None = None) -> str:
+        return await self._run("RestartUnit", unit, deadline, since=since)
+
+    async def stop(self, unit: str, deadline: float) -> None:
+        """Done at once if it is inactive. Of a template, all instances."""
+        names = [unit]
+        if is_template(unit):
+            (found,) = await self._ask("ListUnitsByPatterns", unit, "asas", ([], [unit.replace("@.", "@*.")]))
+            names = [each[0] for each in found]
+        for name in names:
+            await self._run("StopUnit", name, deadline)
+
+    async def files(self) -> frozenset[str]:
+        (found,) = await self._ask("ListUnitFiles", "unit files", "", ())
+        return frozenset(path.rpartition("/")[2] for path, _ in found)
 
     async def daemon_reload(self, deadline: float) -> None:
         until = _now() + deadline
@@ -178,28 +217,42 @@ class Systemd:
                 seen.cancel()
                 await asyncio.gather(answer, seen, return_exceptions=True)
 
-    async def _run(self, verb: str, unit: str, deadline: float, *, since: str | None = None) -> None:
-        """One job to its end. After a lost connection, or with ``since``, the state of the unit and its pending job are
-        read before another job is requested."""
+    async def _run(self, verb: str, unit: str, deadline: float, *, since: str | None = None) -> str:
+        """One job to its end; returns the start condition that was not met, if any. After a lost connection, or with
+        ``since``, the state of the unit and its pending job are read before another job is requested."""
         until = _now() + deadline
         before = await self._invocation(unit) if since is None else since
         for attempt in range(_ATTEMPTS):
             repeated = attempt > 0 or since is not None
             try:
-                async with self._subscribed("JobRemoved") as removed:
+                async with self._subscribed("JobRemoved") as removed, self._referenced(unit, removed):
                     job = await self._pending_job(removed, unit) if repeated else ""
                     if repeated and not job and verb == "RestartUnit" and await self._came_up_anew(unit, before):
-                        return
+                        return ""
                     if not job and verb in ("StartUnit", "RestartUnit"):
                         await self._forget_failures(unit, removed)
                     if not job:
                         (job,) = await self._ask(verb, unit, "ss", (unit, "replace"), removed, max(until - _now(), 0))
                     await self._wait(removed, unit, job, until, deadline)
+                    return "" if verb in ("ReloadUnit", "StopUnit") else (await self.state(unit)).condition
             except BusRetryable as error:
                 if error.reason not in (LOST, "NoReply") or attempt == _ATTEMPTS - 1 or _now() >= until:
                     raise
-            else:
-                return
+        raise AssertionError("the last attempt returns or raises")
+
+    @asynccontextmanager
+    async def _referenced(self, unit: str, removed: Signals) -> AsyncIterator[None]:
+        """systemd keeps in mind inside what it knows of ``unit``."""
+        try:
+            await self._ask("RefUnit", unit, "s", (unit,), removed)
+        except UnitJobFailed:
+            yield  # the job will show what is wrong with the unit
+            return
+        try:
+            yield
+        finally:
+            with suppress(AgentError):  # a reference ends with its connection at the latest
+                await self._ask("UnrefUnit", unit, "s", (unit,), removed, 2 * _GRACE)
 
     async def _forget_failures(self, unit: str, removed: Signals) -> None:
         try:
@@ -288,6 +341,7 @@ class Systemd:
 _HINTS = {
     "dependency": ": a unit it needs did not start",
     "timeout": ": its own start or stop limit ran out",
+    "assert": ": an Assert setting of the unit is not met",
     "canceled": ": another job took its place",
     "invalid": ": the unit is not active, or cannot do that",
 }
@@ -307,11 +361,6 @@ async def _reload_seen(reloading: Signals, began: asyncio.Event) -> None:
     await reloading.first(lambda body: body[0] is True)
     began.set()
     await reloading.first(lambda body: body[0] is False)
-
-
-def _is_template(unit: str) -> bool:
-    prefix, _, rest = unit.partition("@")
-    return bool(prefix) and rest.startswith(".") and "@" not in rest
 
 
 def _now() -> float:

@@ -262,9 +262,9 @@ class CheckedUnits(FakeUnits):
         super().__init__(world)
         self.around = around
 
-    async def restart(self, unit: str, deadline: float, *, since: str | None = None) -> None:
+    async def restart(self, unit: str, deadline: float, *, since: str | None = None) -> str:
         holds(self.world, self.around)
-        await super().restart(unit, deadline)
+        return await super().restart(unit, deadline, since=since)
 
 
 class CheckedPower(FakePower):

@@ -44,6 +44,11 @@ class FakeUnit:
     dies_after: float | None = None  # seconds after a restart
     bad_until_boot: int = 0  # fails in every boot before this one
     died_at: float | None = None
+    condition: str = ""  # a start condition that is not met
+    triggered_by: tuple[str, ...] = ()
+    exits: bool = False  # with status 0, as soon as it was started
+    result: str = "success"
+    brought: bool = False  # its file came with a config, and nothing is left of it without that
 
 
 class Outage:
@@ -254,6 +259,8 @@ class World:
                 unit.restarts = 0
                 unit.died_at = None
                 unit.active = "failed" if self.boot < unit.bad_until_boot else "active"
+                if unit.condition:
+                    unit.active = "inactive"
             elif unit.file != "enabled":
                 unit.active = "inactive"
 
@@ -337,10 +344,15 @@ class FakeUnits:
     def _unit(self, name: str) -> FakeUnit:
         if name not in self.world.units:
             if f"/etc/systemd/system/{name}" in self.world.disk:
-                self.world.units[name] = FakeUnit(active="inactive", file="disabled")
+                self.world.units[name] = FakeUnit(active="inactive", file="disabled", brought=True)
             else:
                 return FakeUnit(load="not-found", active="inactive", file="")
-        return self.world.units[name]
+        unit = self.world.units[name]
+        if unit.brought:
+            there = f"/etc/systemd/system/{name}" in self.world.disk
+            unit.load = "loaded" if there else "not-found"
+            unit.file = (unit.file or "disabled") if there else ""
+        return unit
 
     async def state(self, unit: str) -> UnitState:
         if self.world.bus_faults:
@@ -350,7 +362,19 @@ class FakeUnits:
         now = asyncio.get_running_loop().time()
         if u.died_at is not None and now >= u.died_at:
             u.active, u.died_at = "failed", None
-        return UnitState(unit, u.load, u.active, "running", u.type, "success", str(u.invocation), u.restarts, u.file)
+        return UnitState(
+            unit,
+            u.load,
+            u.active,
+            "running" if u.active == "active" else "dead",
+            u.type,
+            u.result,
+            str(u.invocation),
+            u.restarts,
+            u.file,
+            condition=u.condition if u.active == "inactive" else "",
+            triggered_by=u.triggered_by,
+        )
 
     async def boot_finished(self) -> bool:
         return asyncio.get_running_loop().time() >= self.world.booting_until
@@ -367,11 +391,13 @@ class FakeUnits:
         self.world.done.append(f"{self.world.boot}:reload {unit}")
         self.world.tick()
 
-    async def restart(self, unit: str, deadline: float, *, since: str | None = None) -> None:
+    async def restart(self, unit: str, deadline: float, *, since: str | None = None) -> str:
         self.world.tick()
         u = self._unit(unit)
+        if u.load == "not-found":
+            raise JobFailed(f"{unit} not found", reason="UnitNotFound")
         if since is not None and u.active == "active" and str(u.invocation) != since:
-            return  # it took place, and its answer was lost
+            return ""  # it took place, and its answer was lost
         self.world.done.append(f"{self.world.boot}:restart {unit}")
         if u.hang:
             await asyncio.sleep(deadline)
@@ -380,10 +406,27 @@ class FakeUnits:
             u.fail_restarts = max(0, u.fail_restarts - 1)
             u.active = "failed"
             raise JobFailed(f"{unit}: job failed")
+        if u.condition:
+            u.active = "inactive"
+            self.world.tick()
+            return u.condition
         u.active, u.read, u.invocation, u.restarts = "active", dict(self.world.disk), u.invocation + 1, 0
+        if u.exits:
+            u.active = "inactive"
         if u.dies_after is not None:
             u.died_at = asyncio.get_running_loop().time() + u.dies_after
         self.world.tick()
+        return ""
+
+    async def stop(self, unit: str, deadline: float) -> None:
+        self.world.tick()
+        self._unit(unit).active = "inactive"
+        self.world.done.append(f"{self.world.boot}:stop {unit}")
+        self.world.tick()
+
+    async def files(self) -> set[str]:
+        brought = {path.rpartition("/")[2] for path in self.world.disk if path.startswith("/etc/systemd/system/")}
+        return brought | {name for name, unit in self.world.units.items() if unit.load != "not-found"}
 
     async def enable(self, unit: str) -> None:
         self.world.tick()

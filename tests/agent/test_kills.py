@@ -17,6 +17,7 @@ from nodeagent.core.phase import Phase
 from nodeagent.core.tree import expand
 from tests.agent.fakes import FakeUnit, Killed, World
 from tests.agent.harness import Host, config
+from tests.core.keys import ed25519, sha512
 
 pytestmark = pytest.mark.looptime
 
@@ -27,8 +28,8 @@ BUSY = config(
     "busy",
     {"/etc/web/x": "2", "/etc/app/x": "2", "/etc/ca/y": "2"},
     units=[UNIT],
-    keys=["ssh-ed25519 AAAA me"],
-    password="$6$x",
+    keys=[ed25519("me")],
+    password=sha512("x"),
 )
 REBOOTING = config("rebooting", {"/etc/web/x": "2", "/etc/unlisted": "2"})
 

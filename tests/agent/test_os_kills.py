@@ -25,12 +25,13 @@ from tests.agent import oshost
 from tests.agent.fakes import Killed
 from tests.agent.harness import Host
 from tests.agent.oshost import A_DIGEST, B_DIGEST, FILES, KARGS, NEW, OLD, bad_on, booted_digest, managed, on
+from tests.core.keys import sha512
 
 pytestmark = pytest.mark.looptime
 
 UNIT = UnitEntry("app.service", "[Service]\nExecStart=/bin/true\n", enabled=True)
 BUSY = on(
-    "b", "busy", {"/etc/app/x": "2", "/etc/app/y": "2"}, units=[UNIT], password="$6$x", kernel_arguments=("nosmt",)
+    "b", "busy", {"/etc/app/x": "2", "/etc/app/y": "2"}, units=[UNIT], password=sha512("x"), kernel_arguments=("nosmt",)
 )
 CASES = {"image and files": NEW, "kernel arguments only": KARGS, "all at once": BUSY}
 

@@ -15,6 +15,7 @@ from nodeagent.core.tree import FileNode, expand
 from nodeagent.errors import Terminal
 from tests.agent.fakes import FakeStore, FakeUnit, FakeUsers, World
 from tests.agent.harness import Host, config
+from tests.core.keys import ed25519, sha512
 
 pytestmark = pytest.mark.looptime
 
@@ -346,29 +347,29 @@ async def test_a_unit_and_its_enablement_come_and_go() -> None:
 
 async def test_a_user_that_leaves_is_locked_and_keeps_no_keys() -> None:
     it = await started(config("a"))
-    it.want(config("b", keys=["ssh-ed25519 AAAA me"], password="$6$hash"))
+    it.want(config("b", keys=[ed25519("me")], password=sha512("hash")))
     await it.settle()
-    assert it.world.passwords["core"] == "$6$hash"
+    assert it.world.passwords["core"] == sha512("hash")
     assert it.actions() == []
     it.want(config("c"))
     await it.settle()
-    assert it.world.passwords["core"] == "!$6$hash"
+    assert it.world.passwords["core"] == "!" + sha512("hash")
     assert not it.world.disk
 
 
 async def test_a_password_that_cannot_be_set(monkeypatch: pytest.MonkeyPatch) -> None:
     """Going back must not need what has just failed: the old hash is still there."""
-    old = config("a", {"/etc/quiet/q": "1"}, keys=["ssh-ed25519 AAAA me"], password="$6$a")
+    old = config("a", {"/etc/quiet/q": "1"}, keys=[ed25519("me")], password=sha512("a"))
     it = await started(old)
 
     async def fail(_self: FakeUsers, _user: str, _value: str) -> None:
         raise Terminal("chpasswd was killed", reason="PasswordNotSet")
 
     monkeypatch.setattr(FakeUsers, "set_password_hash", fail)
-    it.want(config("b", {"/etc/quiet/q": "2"}, keys=["ssh-ed25519 AAAA me"], password="$6$b"))
+    it.want(config("b", {"/etc/quiet/q": "2"}, keys=[ed25519("me")], password=sha512("b")))
     await it.settle()
     assert (it.record.reason, it.world.history[-1].reason) == ("Reverted", "PasswordNotSet")
-    assert it.world.passwords["core"] == "$6$a"
+    assert it.world.passwords["core"] == sha512("a")
     assert it.world.disk == expand(old)
 
 

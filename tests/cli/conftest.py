@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from tests.core.keys import ed25519
+
 CLUSTER_POLICY = {"default": [{"type": "insecureAcceptAnything"}]}
 STRICTER_POLICY = {"default": [{"type": "reject"}]}
 
@@ -36,7 +38,7 @@ def write(path: Path, data: object) -> Path:
 @pytest.fixture
 def configs(tmp_path: Path) -> Path:
     """a.json and b.json, which differ in policy.json and the ssh keys."""
-    for name, policy, key in (("a", CLUSTER_POLICY, "ssh-ed25519 A"), ("b", STRICTER_POLICY, "ssh-ed25519 B")):
+    for name, policy, key in (("a", CLUSTER_POLICY, ed25519("A")), ("b", STRICTER_POLICY, ed25519("B"))):
         files = {"/etc/containers/policy.json": json.dumps(policy).encode(), "/etc/same": b"same"}
         users = {"passwd": {"users": [{"name": "core", "sshAuthorizedKeys": [key]}]}}
         write(tmp_path / f"{name}.json", machine_config(f"rendered-worker-{name}", files, ignition=users))

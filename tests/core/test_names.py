@@ -155,9 +155,8 @@ def test_dropin_name_is_not_fit(name: str) -> None:
 
 
 KARGS = {
-    "": [],
-    "  \t ": [],
     "quiet": ["quiet"],
+    "quiet\n": ["quiet"],  # a block of YAML ends so
     " quiet  rd.debug\n": ["quiet", "rd.debug"],
     'a="b c" d': ['a="b c"', "d"],
     'a="b c"d"e f"': ['a="b c"d"e f"'],
@@ -174,7 +173,10 @@ def test_kernel_arguments_are_split(entry: str) -> None:
     assert kargs.split(entry) == KARGS[entry]
 
 
-@pytest.mark.parametrize("entry", ['a="b', '"', 'a"b"c"', "a\0b", "a\x1bb", '"a\nb"'])
+@pytest.mark.parametrize(
+    "entry",
+    ['a="b', '"', 'a"b"c"', "a\0b", "a\x1bb", '"a\nb"', "", "  \t ", "\n", "a\nb", "a\r", "a\r\n", "a\x7f", "a\u0085"],
+)
 def test_kernel_argument_is_refused(entry: str) -> None:
     assert kargs.entry_problem(entry)
 

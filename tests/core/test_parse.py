@@ -6,6 +6,7 @@ import base64
 import gzip
 import hashlib
 import json
+import re
 import tracemalloc
 from typing import Any
 
@@ -774,3 +775,21 @@ def test_a_config_of_more_paths_than_can_be_applied_is_rejected(section: str, mo
     assert parsed(of(5))
     wanted = Problem("spec.config", "has 6 files, units and drop-ins; at most 5 can be applied")
     assert problems(of(6)) == (wanted,)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (b"variant: fcos\nversion: 1.5.0\npasswd: {}\n", "is a Butane config (variant: 'fcos'): run butane"),
+        (b'{"ignition": {"version": "3.4.0"}, "storage": {}}', "is an Ignition config: put it below spec.config"),
+        (b"apiVersion: v1\nkind: List\nitems:\n- kind: MachineConfig\n", "is a list of 1 objects: take one of them"),
+        (
+            b"apiVersion: machineconfiguration.openshift.io/v1\nkind: MachineConfigList\nitems: []\n",
+            "list of 0 objects",
+        ),
+    ],
+)
+def test_what_people_take_for_a_machine_config(text: bytes, said: str) -> None:
+    with pytest.raises(InvalidInput, match=re.escape(said)) as caught:
+        parse(text, "FILE")
+    assert (caught.value.reason, caught.value.problems) == ("NotMachineConfig", ())

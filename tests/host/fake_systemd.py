@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from fnmatch import fnmatch
 from typing import Any
 
 from dbus_next import Message, Variant
@@ -35,13 +36,22 @@ class FakeSystemd(FakePeer):
             "NRestarts": Variant("u", 3),
             "RemainAfterExit": Variant("b", False),
             "Job": Variant("(uo)", [0, "/"]),
+            "TriggeredBy": Variant("as", []),
+            "ConditionTimestampMonotonic": Variant("t", 1),
+            "ConditionResult": Variant("b", True),
+            "Conditions": Variant("a(sbbsi)", []),
         }
+        self.references: list[tuple[str, str]] = []  # client and unit
+        self.unreferenced: set[str] = (
+            set()
+        )  # units that systemd unloads when they are inactive, unless a client refers to them
         self.units: dict[str, dict[str, Any]] = {}  # properties of single units, where they differ
         self.paths: dict[str, str] = {}
+        self.loaded: list[str] = []
         self.transient: list[tuple[str, list[str]]] = []
         self.job_script: Callable[[int, str], Any] = lambda job, unit: self.finish(job, unit, "done")
         self.on("Subscribe", self._subscribe)
-        for verb in ("StartUnit", "RestartUnit", "ReloadUnit"):
+        for verb in ("StartUnit", "StopUnit", "RestartUnit", "ReloadUnit"):
             self.on(verb, self._queue)
         self.on("CancelJob", self._cancel)
         self.on("GetJob", self._get_job)
@@ -50,6 +60,13 @@ class FakeSystemd(FakePeer):
         self.on("Get", self._get)
         self.on("StartTransientUnit", self._transient)
         self.on("ResetFailedUnit", self._reset_failed)
+        self.on(
+            "ListUnitFiles",
+            lambda m: ("a(ss)", ([[f"/usr/lib/systemd/system/{n}", s] for n, s in self.files.items()],)),
+        )
+        self.on("ListUnitsByPatterns", self._by_patterns)
+        self.on("RefUnit", self._ref)
+        self.on("UnrefUnit", self._unref)
         self.on("GetUnitFileState", self._file_state)
         for verb in ("EnableUnitFiles", "PresetUnitFiles"):
             self.on(verb, lambda m: ("ba(sss)", (True, [])))
@@ -107,8 +124,34 @@ class FakeSystemd(FakePeer):
         self.paths[f"{PATH}/unit/{escaped}"] = message.body[0]
         return "o", (f"{PATH}/unit/{escaped}",)
 
+    def _unit_files(self, message: Message) -> Any:
+        return "a(ss)", ([[f"/usr/lib/systemd/system/{name}", state] for name, state in self.files.items()],)
+
+    def _by_patterns(self, message: Message) -> Any:
+        _states, patterns = message.body
+        found = [name for name in self.loaded if any(fnmatch(name, pattern) for pattern in patterns)]
+        rows = [[name, "", "loaded", "active", "running", "", f"{PATH}/unit/x", 0, "", "/"] for name in found]
+        return "a(ssssssouso)", (rows,)
+
+    def _ref(self, message: Message) -> Any:
+        if message.body[0] == "none.service":
+            raise DBusFault("org.freedesktop.systemd1.NoSuchUnit", "Unit none.service not found.")
+        self.references.append((message.sender, message.body[0]))
+        return "", ()
+
+    def _unref(self, message: Message) -> Any:
+        self.references.remove((message.sender, message.body[0]))
+        return "", ()
+
     def _get(self, message: Message) -> Any:
-        properties = self.properties | self.units.get(self.paths.get(message.path, ""), {})
+        unit = self.paths.get(message.path, "")
+        properties = self.properties | self.units.get(unit, {})
+        if unit in self.unreferenced and unit not in [name for _, name in self.references]:
+            properties |= {
+                "ConditionTimestampMonotonic": Variant("t", 0),
+                "ConditionResult": Variant("b", False),
+                "Conditions": Variant("a(sbbsi)", []),
+            }
         return "v", (properties[message.body[1]],)
 
     async def _transient(self, message: Message) -> Any:

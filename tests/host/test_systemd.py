@@ -52,6 +52,56 @@ async def test_fulfils_the_port(systemd: Systemd) -> None:
     await port.restart("a.service", 5)
 
 
+def unmet(*conditions: tuple[str, bool, bool, str, int], tested: int = 1) -> dict[str, Variant]:
+    """Properties of a unit that systemd did not start."""
+    return {
+        "ActiveState": Variant("s", "inactive"),
+        "SubState": Variant("s", "dead"),
+        "InvocationID": Variant("ay", b""),
+        "ConditionTimestampMonotonic": Variant("t", tested),
+        "ConditionResult": Variant("b", False),
+        "Conditions": Variant("a(sbbsi)", [list(condition) for condition in conditions]),
+    }
+
+
+@pytest.mark.parametrize(
+    ("properties", "said"),
+    [
+        (
+            unmet(("ConditionArchitecture", False, False, "x86-64", 1), ("ConditionPathExists", False, True, "/x", -1)),
+            "ConditionPathExists=!/x",
+        ),
+        (
+            unmet(("ConditionUser", True, False, "root", -1), ("ConditionUser", True, False, "core", -1)),
+            "ConditionUser=root",
+        ),
+        (unmet(), "Condition"),
+        (unmet(tested=0), ""),
+        ({"ActiveState": Variant("s", "inactive"), "Result": Variant("s", "exec-condition")}, "ExecCondition"),
+        ({}, ""),
+    ],
+    ids=["negated", "one of several", "of a newer systemd", "never tried", "ExecCondition", "met"],
+)
+async def test_a_start_condition_that_is_not_met_is_named(
+    systemd: Systemd, manager: FakeSystemd, properties: dict[str, Variant], said: str
+) -> None:
+    """systemd calls the job done. It forgets why a unit was not started when nothing refers to that unit."""
+    manager.units["a.service"] = properties
+    manager.unreferenced.add("a.service")
+    assert await systemd.restart("a.service", 5) == said
+    assert manager.references == []
+    manager.unreferenced.clear()
+    assert (await systemd.state("a.service")).condition == said
+
+
+async def test_an_assertion_that_is_not_met_is_a_failure(systemd: Systemd, manager: FakeSystemd) -> None:
+    manager.job_script = lambda job, unit: manager.finish(job, unit, "assert")
+    with pytest.raises(UnitJobFailed, match="Assert setting") as caught:
+        await systemd.restart("a.service", 5)
+    assert caught.value.reason == "JobAssert"
+    assert manager.references == []
+
+
 @pytest.mark.parametrize("verb", ["reload", "restart"])
 async def test_a_job_that_is_over_before_the_answer(systemd: Systemd, manager: FakeSystemd, verb: str) -> None:
     for _ in range(2):  # the second time we are subscribed already
@@ -65,7 +115,8 @@ async def test_earlier_failures_are_forgotten_first(
 ) -> None:
     """Or a unit at its own start limit would refuse the start that is to cure it."""
     await getattr(systemd, verb)("a.service", 5)
-    asked = [member for member in manager.members() if member.endswith("Unit") and member != "LoadUnit"]
+    others = ("LoadUnit", "RefUnit", "UnrefUnit")
+    asked = [member for member in manager.members() if member.endswith("Unit") and member not in others]
     assert asked == ["ResetFailedUnit"] * resets + [f"{verb.capitalize()}Unit"]
 
 
@@ -380,3 +431,20 @@ async def test_the_path_of_a_unit_is_systemds_business(systemd: Systemd, manager
     manager.on("Get", remember)
     await systemd.state("b@x-y.service")
     assert paths == {f"{PATH}/unit/b_40x_2dy_2eservice"}
+
+
+async def test_stop(systemd: Systemd, manager: FakeSystemd) -> None:
+    await systemd.stop("a.service", 5)
+    assert ("StopUnit", ["a.service", "replace"]) in manager.calls
+    assert "ResetFailedUnit" not in manager.members()
+
+
+async def test_stopping_a_template_stops_its_instances(systemd: Systemd, manager: FakeSystemd) -> None:
+    manager.loaded = ["b@1.service", "b@2.service", "bb@1.service", "b.service"]
+    await systemd.stop("b@.service", 5)
+    stopped = [body[0] for member, body in manager.calls if member == "StopUnit"]
+    assert stopped == ["b@1.service", "b@2.service"]
+
+
+async def test_names_of_unit_files(systemd: Systemd, manager: FakeSystemd) -> None:
+    assert await systemd.files() == {"a.service", "b@.service"}

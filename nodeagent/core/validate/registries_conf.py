@@ -20,6 +20,7 @@ VERSION_2: Final = ("registry", *LISTS, *TEXTS, "aliases")
 SHORT_NAME_MODES: Final = ("", "disabled", "enforcing", "permissive")
 PULL_FROM_MIRROR: Final = ("", "all", "digest-only", "tag-only")
 
+_KEYS: Final = re.compile(r"\('.*'[^)]*\)")  # as tomllib quotes those of the file
 LABEL: Final = r"[a-zA-Z0-9](?:[a-zA-Z0-9-]*[a-zA-Z0-9])?"
 HOST: Final = re.compile(rf"(?:{LABEL}(?:\.{LABEL})*|\[[a-fA-F0-9:]+\])(?::[0-9]+)?")
 
@@ -43,7 +44,8 @@ def _check(content: bytes, *, version_1: bool) -> Iterator[str]:
         yield f"is not UTF-8 at offset {error.start}"
         return
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        yield f"is not TOML: {error}" if isinstance(error, tomllib.TOMLDecodeError) else "is nested too deeply"
+        toml = isinstance(error, tomllib.TOMLDecodeError)
+        yield f"is not TOML: {_KEYS.sub('a key', str(error))}" if toml else "is nested too deeply"
         return
     if "registries" in data:
         if any(data.get(key) for key in VERSION_2):

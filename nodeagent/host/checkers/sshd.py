@@ -22,6 +22,7 @@ DIRECTORY: Final = "/etc/ssh"
 MAIN: Final = f"{DIRECTORY}/sshd_config"
 DROPINS: Final = f"{MAIN}.d"
 INCLUDE: Final = re.compile(r"^(\s*include\s+)(.*)$", re.IGNORECASE | re.MULTILINE)
+QUOTED: Final = re.compile(r"\"[^\"]*\"|'[^']*'")
 MAX_BYTES: Final = 1024 * 1024  # of one file of the host
 
 
@@ -41,8 +42,16 @@ async def check(job: Job) -> tuple[Problem, ...]:
                 and not line.startswith(f"{copies[path]}.d/")
                 and "terminating" not in said
             ):
-                found.append(Problem(path, said))
+                found.append(Problem(path, _without_words(said)))
     return tuple(found)
+
+
+def _without_words(said: str) -> str:
+    """What sshd reports, without the words of the file that it quotes: a file may be readable by root alone, and a
+    problem is shown to everybody."""
+    said = QUOTED.sub("(not shown)", said)
+    place, separator, message = said.partition(": ")
+    return f"{place}{separator}{message.partition(': ')[0]}"
 
 
 def _assemble(root: Path, old: MachineConfig, new: MachineConfig) -> dict[str, bytes]:

@@ -1,0 +1,67 @@
+"""Drop-ins for units that do not exist: a typing error in the name leaves a change silently without effect.
+
+Only the host knows its units, so this is part of the checks before an update. What cannot be known before is let pass:
+a new operating system may bring units, and so may a file that a generator of systemd reads. A drop-in that only sets
+conditions switches a unit off; rendered configs have some for units that most hosts lack.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from difflib import get_close_matches
+from typing import Final
+
+from nodeagent.core.machineconfig import MachineConfig
+from nodeagent.core.ports import Units
+from nodeagent.core.tree import UNIT_DIR, expand
+from nodeagent.core.unitnames import template_of
+from nodeagent.domains import changed_contents
+from nodeagent.errors import Problem
+
+__all__ = ["check_dropins"]
+
+_DROPIN: Final = re.compile(rf"{UNIT_DIR}/([^/]+)\.d/[^/]+\.conf")
+_SWITCH: Final = re.compile(r"\s*(?:$|[#;]|\[[^\]]*\]\s*$|(?:Condition|Assert)\w*\s*=)")
+GENERATED: Final = (  # read by generators, which make units of them at the next daemon-reload
+    "/etc/containers/systemd/",
+    "/etc/crypttab",
+    "/etc/fstab",
+    "/etc/init.d/",
+    "/etc/rc.d/init.d/",
+    "/etc/systemd/system-generators/",
+    "/etc/systemd/zram-generator.conf",
+)
+
+
+async def check_dropins(units: Units, old: MachineConfig, new: MachineConfig) -> tuple[Problem, ...]:
+    """New or changed drop-ins of which neither the host nor the new config has the unit."""
+    changed = changed_contents(old, new, (f"{UNIT_DIR}/",))
+    dropins = {path: found[1] for path in changed if (found := _DROPIN.fullmatch(path)) and _sets(changed[path])}
+    if not dropins or any(path.startswith(GENERATED) for path in new.files):
+        return ()
+    brought = {path.rpartition("/")[2] for path in expand(new) if path.rpartition("/")[0] == UNIT_DIR}
+    missing = {unit for unit in set(dropins.values()) if not await _exists(units, unit, brought)}
+    if not missing:
+        return ()
+    known = brought | set(await units.files())
+    return tuple(Problem(path, _said(unit, known)) for path, unit in sorted(dropins.items()) if unit in missing)
+
+
+def _sets(content: bytes) -> bool:
+    """Whether the drop-in does anything but keep its unit from being started."""
+    return not all(_SWITCH.match(line) for line in content.decode(errors="replace").splitlines())
+
+
+async def _exists(units: Units, unit: str, brought: Collection[str]) -> bool:
+    if unit in brought or template_of(unit) in brought:
+        return True
+    if unit.rpartition(".")[0].endswith("-"):
+        return True  # for all units whose name begins so: systemd.unit(5)
+    return (await units.state(unit)).load != "not-found"
+
+
+def _said(unit: str, known: Collection[str]) -> str:
+    close = get_close_matches(unit, known, 1)
+    hint = f"; did you mean {close[0]}?" if close else ""
+    return f"there is no unit {unit} on this host or in the config{hint}"

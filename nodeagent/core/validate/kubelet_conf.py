@@ -1,0 +1,79 @@
+"""The configuration file of the kubelet: YAML or JSON with a KubeletConfiguration in it.
+
+The kubelet does not start with a file that it cannot read, and the node is gone after the reboot that the file asked
+for. Only the form is checked: which keys there are is known to the kubelet of the host. Anchors and other YAML that
+the kubelet accepts pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from nodeagent.core.problems import shown
+
+__all__ = ["check"]
+
+KIND: Final = "KubeletConfiguration"
+GROUP: Final = "kubelet.config.k8s.io/"
+MAX_BYTES: Final = 1024 * 1024  # some hundred times what a kubelet needs
+
+
+def check(content: bytes) -> Iterator[str]:
+    import yaml
+
+    if len(content) > MAX_BYTES:
+        yield f"is {len(content)} bytes; a kubelet configuration has at most {MAX_BYTES}"
+        return
+    try:
+        content.decode()
+        top = _top(content)
+    except UnicodeDecodeError as error:
+        yield f"is not UTF-8 at offset {error.start}"
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        where = "" if mark is None else f"line {mark.line + 1} column {mark.column + 1}: "
+        yield f"is not YAML: {where}{_without_words(error.problem or '')}"
+    except yaml.YAMLError:
+        yield "is not YAML: it has a character that YAML does not allow"
+    else:
+        yield from _wrong(top)
+
+
+def _wrong(top: dict[str, str] | None) -> Iterator[str]:
+    if top is None:
+        yield "is no YAML mapping of settings"
+        return
+    if "kind" in top and top["kind"] != KIND:
+        yield f"kind must be {KIND}, is {shown(top['kind'])}"
+    if "apiVersion" in top and not top["apiVersion"].startswith(GROUP):
+        yield f"apiVersion must be {GROUP}v1beta1, is {shown(top['apiVersion'])}"
+
+
+def _top(content: bytes) -> dict[str, str] | None:
+    """The scalars at the top of the first document; None if it is no mapping. Parses to the end of the text."""
+    import yaml
+
+    found: dict[str, str] = {}
+    depth, top, key = 0, None, ""
+    for event in yaml.parse(content, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
+        if isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+        if not isinstance(event, yaml.NodeEvent):
+            continue
+        text = event.value if isinstance(event, yaml.ScalarEvent) else ""
+        if not depth:
+            top = top or type(event)
+        elif depth == 1 and key:
+            found.setdefault(key, text)
+            key = ""
+        elif depth == 1:
+            key = text or "?"
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+    return found if top is yaml.MappingStartEvent else None
+
+
+def _without_words(problem: str) -> str:
+    """The finding without what the parser quotes of the file."""
+    return problem.partition("'")[0].strip() if problem.count("'") > 1 else problem

@@ -1,0 +1,186 @@
+"""Lines of an authorized_keys file as sshd reads them: sshd(8), "AUTHORIZED_KEYS FILE FORMAT".
+
+sshd skips a line that it cannot read, so a key that was cut off while it was copied locks its owner out without a
+message. Findings name the type and the comment of a key, and quote nothing else: the text may be a private key that
+was pasted by mistake.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Iterator
+from difflib import get_close_matches
+from typing import Final
+
+from nodeagent.core.problems import shown
+
+__all__ = ["check", "is_key"]
+
+MAX_LINE: Final = 8192  # characters; sshd reads no more of a line
+RSA_BITS: Final = (1024, 16384)  # RequiredRSASize of sshd by default, and the most that OpenSSH reads
+
+# The fields of a key after the name of its type: s a string, m a number, 4 and 8 that many bytes; "s32" a string of 32
+# bytes. sshd(8) lists the types, PROTOCOL.certkeys and PROTOCOL.u2f of OpenSSH the fields.
+_POINT: Final = {"nistp256": "s65", "nistp384": "s97", "nistp521": "s133"}
+_PLAIN: Final[dict[str, tuple[str, ...]]] = {
+    "ssh-ed25519": ("s32",),
+    "ssh-rsa": ("m", "m"),
+    **{f"ecdsa-sha2-{curve}": ("s", point) for curve, point in _POINT.items()},
+    "sk-ssh-ed25519@openssh.com": ("s32", "s"),
+    "sk-ecdsa-sha2-nistp256@openssh.com": ("s", "s65", "s"),
+}
+_CERTIFICATE: Final = ("8", "4", "s", "s", "8", "8", "s", "s", "s", "s", "s")
+_TYPES: Final[dict[str, tuple[str, ...]]] = {
+    **_PLAIN,
+    **{
+        f"{kind.removesuffix('@openssh.com')}-cert-v01@openssh.com": ("s", *fields, *_CERTIFICATE)
+        for kind, fields in _PLAIN.items()
+    },
+}
+_WITH_VALUE: Final = frozenset(
+    {"command", "environment", "expiry-time", "from", "permitlisten", "permitopen", "principals", "tunnel"}
+)
+_SWITCHES: Final = frozenset(
+    {"agent-forwarding", "cert-authority", "no-agent-forwarding", "no-port-forwarding", "no-pty", "no-touch-required",
+     "no-user-rc", "no-x11-forwarding", "port-forwarding", "pty", "restrict", "user-rc", "verify-required",
+     "x11-forwarding"}
+)  # fmt: skip
+
+
+def is_key(line: str) -> bool:
+    """Whether the line is meant to be a key, and is no comment."""
+    return bool(line) and not line.startswith("#")
+
+
+def check(line: str) -> str:
+    """What keeps sshd from using a line without blanks around it; "" if nothing does."""
+    if not is_key(line):
+        return ""
+    if len(line) > MAX_LINE:
+        return f"a key of {len(line)} characters is longer than sshd reads ({MAX_LINE})"
+    if "PRIVATE KEY" in line:
+        return "is a private key: put the public one there (the file that ends in .pub), and replace this pair"
+    first, _, rest = line.replace("\t", " ").partition(" ")
+    if first in _TYPES or _is_type(first):
+        return _key_problem(first, rest.lstrip())
+    options, rest = _split_options(line)
+    if options is None:
+        return "has a double quote without its partner in the options"
+    if problem := _options_problem(options):
+        return problem
+    kind, _, rest = rest.replace("\t", " ").partition(" ")
+    if not kind:
+        return "has options and no key"
+    return _key_problem(kind, rest.lstrip())
+
+
+def _is_type(word: str) -> bool:
+    """Whether a first word that we do not know is meant for a type rather than for options."""
+    return word.startswith(("ssh-", "ecdsa-", "sk-")) and "=" not in word and "," not in word
+
+
+def _key_problem(kind: str, rest: str) -> str:
+    fields = _TYPES.get(kind)
+    if fields is None:
+        return _unknown_type(kind)
+    blob, _, comment = rest.partition(" ")
+    name = f"the {kind} key" + (f" {shown(comment.strip())}" if comment.strip() else "")
+    if not blob:
+        return f"{name} has nothing after its type"
+    try:
+        data = base64.b64decode(blob, validate=True)
+    except (binascii.Error, ValueError):
+        return f"{name} is not base64: it may have been cut off, or broken into lines"
+    if problem := _data_problem(kind, fields, data):
+        return f"{name} {problem}"
+    return ""
+
+
+def _unknown_type(kind: str) -> str:
+    if kind == "ssh-dss":
+        return "is a DSA key (ssh-dss), which OpenSSH does not accept since version 7.0"
+    close = get_close_matches(kind, _TYPES, 1)
+    if close:
+        return f"{shown(kind)} is no type of key; did you mean {close[0]}?"
+    return "is no public key: a line begins with the type of the key, such as ssh-ed25519, or with options"
+
+
+class _Short(Exception):
+    pass
+
+
+def _data_problem(kind: str, fields: tuple[str, ...], data: bytes) -> str:
+    cut = "is cut off, or is no key"
+    try:
+        inner, rest = _string(data)
+        if inner != kind.encode():
+            known = [name for name in _TYPES if name.encode() == inner]
+            return f"says {known[0]} inside" if known else cut
+        for number, field in enumerate(fields):
+            if field.isdigit():
+                value, rest = _bytes(rest, int(field))
+            else:
+                value, rest = _string(rest)
+            if field[1:] and len(value) != int(field[1:]):
+                return f"has a field of {len(value)} bytes instead of {field[1:]}"
+            if field == "m" and number == len(fields) - 1 and kind == "ssh-rsa":
+                bits = int.from_bytes(value).bit_length()
+                if not RSA_BITS[0] <= bits <= RSA_BITS[1]:
+                    return f"has {bits} bits; sshd takes {RSA_BITS[0]} to {RSA_BITS[1]}"
+    except _Short:
+        return cut
+    return "has data after its end" if rest else ""
+
+
+def _string(data: bytes) -> tuple[bytes, bytes]:
+    length, rest = _bytes(data, 4)
+    return _bytes(rest, int.from_bytes(length))
+
+
+def _bytes(data: bytes, count: int) -> tuple[bytes, bytes]:
+    if len(data) < count:
+        raise _Short
+    return data[:count], data[count:]
+
+
+def _split_options(line: str) -> tuple[str | None, str]:
+    """The options of a line, which end at the first blank outside double quotes, and what follows them."""
+    quoted = False
+    index = 0
+    while index < len(line) and (quoted or line[index] not in " \t"):
+        if line[index : index + 2] == '\\"':
+            index += 2
+            continue
+        quoted ^= line[index] == '"'
+        index += 1
+    return (None, "") if quoted else (line[:index], line[index:].lstrip())
+
+
+def _options_problem(options: str) -> str:
+    for option in _each(options):
+        name, equals, value = option.partition("=")
+        name = name.lower()
+        if name in _WITH_VALUE:
+            if not equals or not (value.startswith('"') and value.endswith('"') and len(value) > 1):
+                return f'the option {name} needs a value in double quotes: {name}="..."'
+        elif name not in _SWITCHES:
+            close = get_close_matches(name, [*_WITH_VALUE, *_SWITCHES], 1, cutoff=0.8)
+            return f"{shown(name)} is no option of a key; did you mean {close[0]}?" if close else _unknown_type("")
+        elif equals:
+            return f"the option {name} takes no value"
+    return ""
+
+
+def _each(options: str) -> Iterator[str]:
+    quoted, start, index = False, 0, 0
+    while index < len(options):
+        if options[index : index + 2] == '\\"':
+            index += 1
+        elif options[index] == '"':
+            quoted = not quoted
+        elif options[index] == "," and not quoted:
+            yield options[start:index]
+            start = index + 1
+        index += 1
+    yield options[start:]

@@ -1,0 +1,48 @@
+"""The kubelet's configuration: a file that it cannot read is found before the reboot, not after it."""
+
+from __future__ import annotations
+
+import pytest
+
+from nodeagent.core.validate.kubelet_conf import check
+
+GOOD = b"""\
+apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+authentication: &anchor
+  x509: {clientCAFile: /etc/kubernetes/ca.crt}
+authorization: *anchor
+maxPods: 250
+"""
+
+
+@pytest.mark.parametrize(
+    "content",
+    [GOOD, b"maxPods: 250\n", b'{"kind": "KubeletConfiguration"}', b"# only\nkind: KubeletConfiguration\r\n"],
+    ids=["yaml", "without a kind", "json", "CR LF"],
+)
+def test_good(content: bytes) -> None:
+    assert list(check(content)) == []
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"kind: KubeletConfiguration\n\tmaxPods: 250\n", "line 2"),
+        (b"kind: KubeletConfiguration\n maxPods: 250\n", "line 2"),
+        (b"kind: KubeProxyConfiguration\n", "must be KubeletConfiguration"),
+        (b"apiVersion: v1\nkind: KubeletConfiguration\n", "apiVersion"),
+        (b"this is no yaml mapping\n", "no YAML mapping"),
+        (b"- a\n- b\n", "no YAML mapping"),
+        (b"", "no YAML mapping"),
+        (b"a: [1, 2\n", "not YAML"),
+        (b"kind: \xff\n", "not UTF-8"),
+        (b"kind: \x01\n", "character"),
+        (b"a" * 2_000_000, "at most"),
+        (b'"hunter2": "unfinished\n', "not YAML"),
+    ],
+)
+def test_bad(content: bytes, said: str) -> None:
+    (message,) = check(content)
+    assert said in message
+    assert "hunter2" not in message
