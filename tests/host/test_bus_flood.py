@@ -192,7 +192,7 @@ async def test_a_large_message_of_a_stranger_costs_nothing(
     assert [call.member for call in daemon.calls] == ["Add"]
 
 
-async def test_ten_thousand_messages_over_the_bus(open_bus: PrivateBus, daemon: Daemon, admin: Bus) -> None:
+async def test_five_thousand_messages_over_the_bus(open_bus: PrivateBus, daemon: Daemon, admin: Bus) -> None:
     stalls = Stalls()
     async with stranger(open_bus) as peer:
         for number, data in enumerate(hostile(1, NAME, 5000)):
@@ -205,7 +205,7 @@ async def test_ten_thousand_messages_over_the_bus(open_bus: PrivateBus, daemon: 
     assert worst < MAX_STALL
 
 
-async def test_ten_thousand_malformed_messages_on_the_socket() -> None:
+async def test_five_thousand_malformed_messages_on_the_socket() -> None:
     """No bus in between that would keep the worst away."""
     ours, theirs = socket.socketpair()
     for end in (ours, theirs):

@@ -175,6 +175,23 @@ def test_a_process_that_cannot_be_inspected_counts(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("untraceable")
+def test_the_environment_of_a_unit_is_read_from_its_file(tmp_path: Path) -> None:
+    put(
+        tmp_path,
+        "etc/default/etcd",
+        '# ETCD_NAME=none\nETCD_NAME="cp-1"\nETCD_CERT_FILE=/etc/tls/etcd.crt\nETCD_LISTEN_CLIENT_URLS=https://[::1]:4001\nX=1\n',
+    )
+    process(tmp_path, 77, "/usr/bin/etcd", "--name=cp-2", uid=110)
+    found = detect(tmp_path)
+    assert found is not None
+    assert found.options.flags == {
+        "name": "cp-2",
+        "cert-file": f"{tmp_path}/etc/tls/etcd.crt",
+        "listen-client-urls": "https://[::1]:4001",
+    }
+
+
+@pytest.mark.usefixtures("untraceable")
 def test_a_manifest_knows_better_than_a_process_that_cannot_be_inspected(tmp_path: Path) -> None:
     put(tmp_path, "etc/kubernetes/manifests/etcd.yaml", KUBEADM)
     process(tmp_path, 77, "etcd", "--cert-file=/pki-of-the-container/server.crt")

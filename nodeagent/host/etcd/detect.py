@@ -24,6 +24,9 @@ MANIFESTS: Final = ("etc/kubernetes/manifests", "var/lib/rancher/rke2/agent/pod-
 EMBEDDED: Final = ("var/lib/rancher/k3s/server/db/etcd", "var/lib/rancher/rke2/server/db/etcd")
 """Each with a file ``config`` for etcd beside ``member``."""
 DATA: Final = ("var/lib/etcd", *EMBEDDED)
+ENVIRONMENT: Final = ("etc/default/etcd", "etc/etcd/etcd.conf")
+"""What the units of Debian and Fedora read as EnvironmentFile=. The environment of a process may be closed to us."""
+
 UNIT: Final = "etcd.service"
 ENABLED: Final = ("etc/systemd/system/*.wants", "etc/systemd/system/*.requires")
 
@@ -58,7 +61,7 @@ def _flags(root: Path, process: Process) -> tuple[Mapping[str, str], bool]:
         variables = [(name, value) for name, _, value in (v.partition("=") for v in strings(directory / "environ"))]
         (directory / "root").stat()
     except OSError:
-        return _at(root, flags), False
+        return _at(root, {**_environment(root), **flags}), False
     flags = {**from_environment(variables), **flags}
     inside = {name: f"{directory}/root{value}" for name, value in flags.items() if name in PATHS and value[:1] == "/"}
     return {**flags, **inside}, True
@@ -84,7 +87,17 @@ def _data(root: Path) -> Iterator[tuple[str, Mapping[str, str]]]:
 
 def _units(root: Path) -> Iterator[tuple[str, Mapping[str, str]]]:
     if any((wants / UNIT).is_symlink() for place in ENABLED for wants in root.glob(place)):
-        yield f"unit {UNIT}", {}
+        yield f"unit {UNIT}", _at(root, _environment(root))
+
+
+def _environment(root: Path) -> Mapping[str, str]:
+    found: dict[str, str] = {}
+    for path in ENVIRONMENT:
+        with suppress(OSError, UnicodeDecodeError):
+            lines = [line.strip() for line in (root / path).read_text().splitlines()]
+            pairs = [line.partition("=") for line in lines if not line.startswith("#")]
+            found |= from_environment((name.strip(), value.strip().strip("\"'")) for name, _, value in pairs)
+    return found
 
 
 def _at(root: Path, flags: Mapping[str, str]) -> dict[str, str]:
