@@ -69,13 +69,14 @@ integration: long ostree cluster vm ## the rings that take longer, or need more 
 versions: venv ## ring 1 on every other supported Python of this machine
 	@packaging/versions.sh $(VENV)
 
-check: venv ## ruff, mypy --strict, import contract, dead code
+check: venv ## ruff, mypy --strict, import contract, dead code, words of the style guide
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache
 	@$(BIN)/vulture
 	@$(BIN)/uv lock --check --quiet
+	@$(BIN)/python docs/words.py
 	@echo "make check: clean"
 
 format: venv ## rewrite to the project's format

@@ -1,0 +1,70 @@
+"""Reject words that docs/style.md replaces. Part of ``make check``: ``python docs/words.py``.
+
+Files join ``PLAIN`` when they are rewritten, and stay in it.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+AVOID = (
+    "anew",
+    "at nought",
+    "a person",
+    "by itself",
+    "for ever",
+    "in spite of",
+    "meanwhile",
+    "nobody",
+    "shall",
+    "somebody",
+    "stands in",
+    "stands there",
+    "tells",
+    "told",
+    "whoever",
+)
+WORDS = re.compile(rf"\b({'|'.join(AVOID)})\b", re.IGNORECASE)
+# An address may keep the name that a page had before.
+LINK = re.compile(r"\]\([^)]*\)")
+# Paths and patterns below the root.
+PLAIN = (
+    "README.md",
+    "docs/development/regressions.md",
+    "docs/maintenance.md",
+    "docs/packaging.md",
+    "docs/style.md",
+    "packaging/man/nodeagent.8",
+)
+# The page that lists the words.
+EXCEPT = ("docs/style.md",)
+
+
+def findings(text: str) -> Iterator[tuple[int, str]]:
+    """Line numbers, from 1, with the word that is found there."""
+    for number, line in enumerate(text.splitlines(), 1):
+        for match in WORDS.finditer(LINK.sub("]", line)):
+            yield number, match[0]
+
+
+def main() -> int:
+    found = 0
+    for pattern in PLAIN:
+        paths = sorted(ROOT.glob(pattern))
+        if not paths:
+            sys.stdout.write(f"docs/words.py: {pattern} matches no file\n")
+            found += 1
+        for path in paths:
+            name = str(path.relative_to(ROOT))
+            for line, word in [] if name in EXCEPT else findings(path.read_text(encoding="utf-8")):
+                sys.stdout.write(f"{name}:{line}: {word!r} (see docs/style.md)\n")
+                found += 1
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
