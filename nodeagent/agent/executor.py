@@ -14,8 +14,8 @@ from dataclasses import replace
 from enum import Enum
 from functools import partial
 
-from nodeagent import log
 from nodeagent.agent import acting, bootcheck, booting, contested, draining, leasing, staging, verify, writing
+from nodeagent.agent.bugs import bug
 from nodeagent.agent.context import Limits, Next, Ports, Update, narrate
 from nodeagent.agent.deployments import Os, discard_ours
 from nodeagent.agent.ending import INTERRUPTED, SUPERSEDED, at_end, degraded, failed, give_up
@@ -91,16 +91,14 @@ class Executor:
                         await self.enter(update, to)
 
     async def _unless_bug(self, update: Update, work: Awaitable[Next | None]) -> Next | None:
-        """An exception that no adapter gives is a bug, or memory that is used up. It would come again at each start,
-        with the lease held: the update ends instead."""
+        """Next(Degraded) where ``work`` raises what no adapter gives."""
         try:
             return await work
         except (AgentError, AssertionError):
             raise
         except Exception as error:  # noqa: BLE001 - whatever it is, it must not become a loop of restarts
-            where = f"{type(error).__name__} in {update.record.phase}"
-            log.get(__name__).error(f"a bug: {where}", reason="InternalError", exc_info=error)
-            return degraded(self.ports, update, f"a bug in nodeagent: {where}", "InternalError")
+            found = bug(error, update.record.phase)
+            return degraded(self.ports, update, found.message, found.reason)
 
     async def _one(self, phase: Phase, update: Update) -> Next:
         waiting, outage = self._waiting(update), self._outage(update)

@@ -9,6 +9,7 @@ import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 
+from nodeagent.agent.bugs import bug
 from nodeagent.agent.context import Limits, Ports, Update, narrate
 from nodeagent.agent.deployments import discard_ours, ours
 from nodeagent.agent.ending import INTERRUPTED, give_up
@@ -171,6 +172,11 @@ class Loop:
                 narrate(self.ports, None, EventKind.WARNING, text, reason=error.reason, record=record)
                 return jittered(AGAIN_AFTER, self._chance())
             await self._refuse(record, error)
+            return self._delay()
+        except AssertionError:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever it is, it must not become a loop of restarts
+            await self._refuse(record, bug(error, "the preparation of an update"))
             return self._delay()
         self._refused, self._passing = "", 0
         self._outage.end()

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from nodeagent.agent import preflight
 from nodeagent.agent.acting import ActionFailed
 from nodeagent.agent.context import Next, Update
 from nodeagent.agent.ending import failed
@@ -293,6 +294,26 @@ async def test_an_unexpected_exception_ends_in_degraded_too(
     monkeypatch.undo()
     await host.ask()
     assert (host.phase, host.world.holder) == (Phase.IDLE, None)
+
+
+async def test_an_unexpected_exception_before_an_update_refuses_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    host = await plain()
+    host.want(PLAIN)
+
+    def fail(*_: object, **__: object) -> None:
+        raise RecursionError("secret")
+
+    monkeypatch.setattr(preflight, "make_plan", fail)
+    for _ in range(2):
+        loop = host.build()
+        await loop.resume()
+        assert await loop.turn() is not None, "it looks again: some memory may be free by then"
+        assert (host.phase, host.record.reason) == (Phase.DEGRADED, "InternalError")
+        assert "RecursionError" in host.record.message
+        assert "secret" not in host.record.message
+    monkeypatch.undo()
+    await host.settle()
+    assert (host.phase, host.configs[host.world.current].name) == (Phase.IDLE, "new")
 
 
 async def test_a_bug_after_a_boot_ends_in_degraded(monkeypatch: pytest.MonkeyPatch) -> None:
