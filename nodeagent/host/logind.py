@@ -6,6 +6,7 @@ Facts this stands on (systemd's ``src/login/logind-dbus.c`` and ``org.freedeskto
   Unknown flags are an invalid argument; the oldest (239) have no ``RebootWithFlags``. So we look at the inhibitors
   ourselves too, and fall back step by step.
 - Powering off is the same with other words; ``PowerOffWithFlags`` is as old as ``RebootWithFlags``.
+- A bus that is restarted takes logind with it: logind goes on without a connection, and no call starts it again.
 - ``Reboot`` warns users at best in the second it happens. ``ScheduleShutdown`` warns them at once and closes the host
   to new logins, but no inhibitor stops it when its time comes. So we schedule for a little later than we mean, wait,
   and then ask for the real reboot, which takes the scheduled one with it.
@@ -48,6 +49,8 @@ class _Way:
 _REBOOT = _Way("Reboot", "reboot", "reboot.target", "reboot", "RebootBlocked")
 _POWER_OFF = _Way("PowerOff", "poweroff", "poweroff.target", "power-off", "PowerOffBlocked")
 
+_SYSTEMD = "org.freedesktop.systemd1"
+_UNIT = "systemd-logind.service"
 _NAME = "org.freedesktop.login1"
 _PATH = "/org/freedesktop/login1"
 _MANAGER = "org.freedesktop.login1.Manager"
@@ -60,6 +63,8 @@ _SKIP_INHIBITORS = 1 << 4
 _BLOCKED = ("org.freedesktop.DBus.Error.AccessDenied", "org.freedesktop.login1.BlockedByInhibitorLock")
 
 _SLACK = 60.0  # seconds by which the scheduled shutdown, which only warns, is later than the real one
+_NOT_ACTIVATED = "org.freedesktop.DBus.Error.TimedOut"
+_CALL_TIMEOUT = 30.0  # seconds; dbus-daemon reports after 25 that a service did not take its name
 _INHIBIT_TIMEOUT = 5.0  # seconds; a logind that lost its bus answers nobody, and we can do without
 _MAX_SESSIONS = 200  # enough to know that somebody is there
 _MAX_WHO = 100  # characters; any user with a session chooses them, and there may be many inhibitors in one message
@@ -189,14 +194,7 @@ class Logind:
 
     async def _start_target(self, way: _Way) -> None:
         """What logind itself asks of systemd, an ordinary shutdown, without a look at inhibitors."""
-        await self._bus.call(
-            "org.freedesktop.systemd1",
-            "/org/freedesktop/systemd1",
-            "org.freedesktop.systemd1.Manager",
-            "StartUnit",
-            "ss",
-            (way.target, "replace-irreversibly"),
-        )
+        await self._systemd("StartUnit", "ss", (way.target, "replace-irreversibly"))
 
     async def _with_flags(self, way: _Way, flags: int) -> None:
         try:
@@ -232,8 +230,29 @@ class Logind:
         )
         return any(isinstance(kind, str) and kind.startswith("user") for kind in classes)
 
-    async def _call(self, member: str, signature: str = "", body: Sequence[Any] = (), timeout: float = 25.0) -> Any:
-        return await self._bus.call(_NAME, _PATH, _MANAGER, member, signature, body, timeout=timeout)
+    async def _call(
+        self, member: str, signature: str = "", body: Sequence[Any] = (), timeout: float = _CALL_TIMEOUT
+    ) -> Any:
+        try:
+            return await self._bus.call(_NAME, _PATH, _MANAGER, member, signature, body, timeout=timeout)
+        except BusRetryable as error:
+            if error.bus_error == _NOT_ACTIVATED:
+                with contextlib.suppress(AgentError):
+                    await self._bring_back()
+            raise
+
+    async def _bring_back(self) -> None:
+        """A logind that runs without its name lost the bus and does not connect again. Sessions and inhibitors outlast
+        its restart."""
+        (unit,) = await self._systemd("GetUnit", "s", (_UNIT,))
+        if await self._bus.get(_SYSTEMD, unit, f"{_SYSTEMD}.Unit", "ActiveState") != "active":
+            return
+        log.get(__name__).warning(f"{_UNIT} runs, but lost its connection to the bus: restarting it")
+        await self._systemd("RestartUnit", "ss", (_UNIT, "replace"))
+
+    async def _systemd(self, member: str, signature: str, body: Sequence[Any]) -> list[Any]:
+        path, manager = "/org/freedesktop/systemd1", f"{_SYSTEMD}.Manager"
+        return await self._bus.call(_SYSTEMD, path, manager, member, signature, body)
 
 
 def _process(pid: int) -> str:

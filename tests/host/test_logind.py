@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dbus_next import Message
+from dbus_next import Message, Variant
 
 from nodeagent.core.ports import Power
 from nodeagent.errors import Refused, Retryable, ServiceUnavailable
@@ -347,3 +347,21 @@ async def test_direct_leaves_logind_out(logind: Logind, manager: FakeLogind, pri
         assert systemd.calls == [("StartUnit", ["reboot.target", "replace-irreversibly"])]
     assert manager.calls == []
     assert confirmed == [True]
+
+
+@pytest.mark.parametrize(("active", "restarted"), [("active", True), ("activating", False)])
+async def test_a_logind_that_lost_the_bus_is_restarted(
+    logind: Logind, manager: FakeLogind, private_bus: PrivateBus, active: str, restarted: bool
+) -> None:
+    def no_name(_message: Message) -> Any:
+        raise DBusFault("org.freedesktop.DBus.Error.TimedOut", "Failed to activate service: timed out")
+
+    manager.on("ListInhibitors", no_name)
+    async with await FakePeer("org.freedesktop.systemd1").start(private_bus.address) as systemd:
+        systemd.on("GetUnit", lambda m: ("o", ("/org/freedesktop/systemd1/unit/logind",)))
+        systemd.on("Get", lambda m: ("v", (Variant("s", active),)))
+        systemd.on("RestartUnit", lambda m: ("o", ("/org/freedesktop/systemd1/job/1",)))
+        with pytest.raises(ServiceUnavailable):
+            await logind.blockers()
+        asked = ("RestartUnit", ["systemd-logind.service", "replace"]) in systemd.calls
+        assert asked is restarted
