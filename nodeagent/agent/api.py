@@ -64,7 +64,7 @@ class Api:
         desired = await self._parse(text.encode())
         if self._report.status.phase in (Phase.IDLE, Phase.DEGRADED):
             await self._loop.check(desired)
-        async with self._loop.recorded(ApplyRequest(desired.source.digest)):
+        async with self._loop.recorded(ApplyRequest(desired.source.digest), desired):
             await self._ports.files.install(self._desired_path, FileNode(desired.source.text, 0o600))
         return desired.source.digest
 
@@ -83,7 +83,7 @@ class Api:
         previous = await self._load(digest)
         await self._loop.check(previous)
         request = ApplyRequest(previous.source.digest, present, await self._meaning(present))
-        async with self._loop.recorded(request):
+        async with self._loop.recorded(request, previous):
             await self._ports.files.install(self._desired_path, FileNode(previous.source.text, 0o600))
         return previous.config.name
 

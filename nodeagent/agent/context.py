@@ -31,7 +31,7 @@ from nodeagent.core.record import Record
 from nodeagent.core.steps import ActStep, Drain, Step, WriteStep, act_steps, describe, step_from_pair, step_id
 from nodeagent.core.windows import Schedule
 
-__all__ = ["HOLDER", "Fleet", "Limits", "Next", "Ports", "Update", "narrate"]
+__all__ = ["HOLDER", "Fleet", "Limits", "Next", "Ports", "Takeover", "Update", "narrate"]
 
 HOLDER = "nodeagent"
 
@@ -97,6 +97,16 @@ class Next:
     save: Callable[[Record], Awaitable[None]] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Takeover:
+    """Why an update that wrote nothing yet is not wanted any more. ``successor`` names the config that is desired
+    instead; "" where the host has that already, or there is none."""
+
+    reason: str
+    message: str
+    successor: str = ""
+
+
 @dataclass(slots=True)
 class Update:
     """An update under way. ``record`` is replaced as it goes; what is in it was saved before anybody relies on it."""
@@ -110,6 +120,7 @@ class Update:
     asked: float = float("-inf")  # steady time of the last answer about the lease
     progressed: Callable[[], None] = lambda: None  # called for each file; see core.phase.BY_PROGRESS
     repeated: bool = False  # this phase is done again after a service of the host did not answer
+    takeover: Takeover | None = None
 
     def __post_init__(self) -> None:
         self.writes = tuple(step_from_pair(*pair) for pair in self.record.writes)

@@ -8,20 +8,23 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from nodeagent.agent.context import Limits, Next, Ports, Update, narrate
+from nodeagent.agent.context import Limits, Next, Ports, Takeover, Update, narrate
 from nodeagent.agent.leasing import LOST, reboots, was_taken
 from nodeagent.core.budget import USED_UP
 from nodeagent.core.events import EventKind
 from nodeagent.core.failure import Answer, after_failure
 from nodeagent.core.history import entry_of
+from nodeagent.core.outcome import UpdateOutcome
 from nodeagent.core.phase import Phase
 from nodeagent.core.record import Record, at_rest, reject
 
-__all__ = ["INTERRUPTED", "SUPERSEDED", "at_end", "degraded", "failed", "give_up"]
+__all__ = ["INTERRUPTED", "OUTCOMES", "abandon", "at_end", "degraded", "failed", "give_up"]
 
-SUPERSEDED: Final = "Superseded"
 INTERRUPTED: Final = "Interrupted"
-"""Reasons of an update that was given up and leaves nothing to be said."""
+"""Reason of an update that was given up and begins again under the same id, if its config is still desired."""
+
+OUTCOMES: Final = {"Superseded": UpdateOutcome.SUPERSEDED, "Withdrawn": UpdateOutcome.WITHDRAWN}
+"""Reasons of an update that was given up because its config is not desired any more, and how its entry says so."""
 
 CANCELED: Final = frozenset({"DrainCanceled", "SlotLost"})
 """What a person did to stop this update. It does not come back by itself."""
@@ -82,11 +85,21 @@ def give_up(update: Update, reason: str, message: str) -> Next:
     return Next(Phase.RELEASING, reason, message)
 
 
+def abandon(update: Update, takeover: Takeover) -> Next:
+    """Another config is desired, or none. What was taken is given back first."""
+    update.record = replace(update.record, successor=takeover.successor)
+    return give_up(update, takeover.reason, takeover.message)
+
+
 def at_end(ports: Ports, update: Update) -> Next:
     """After everything was given back."""
     record = update.record = replace(update.record, cordon="")
-    if record.given_up in (SUPERSEDED, INTERRUPTED):
-        return Next(Phase.IDLE, record.given_up, record.given_up_why)
+    if record.given_up == INTERRUPTED:
+        return Next(Phase.IDLE)
+    if (outcome := OUTCOMES.get(record.given_up)) is not None:
+        now = ports.clock.now()
+        entry = entry_of(record, update.plan, now, outcome, record.given_up, record.given_up_why)
+        return Next(Phase.IDLE, save=lambda after: ports.store.close_update(after, entry))
     if record.given_up:
         return _put_off(ports, record.given_up_why, record.given_up)
     return Next(Phase.DEGRADED, "Reverted", record.rejected_why) if record.reverting else Next(Phase.IDLE)

@@ -16,17 +16,19 @@ from functools import partial
 
 from nodeagent.agent import acting, bootcheck, booting, contested, draining, leasing, staging, verify, writing
 from nodeagent.agent.bugs import bug
-from nodeagent.agent.context import Limits, Next, Ports, Update, narrate
+from nodeagent.agent.context import Limits, Next, Ports, Takeover, Update, narrate
 from nodeagent.agent.deployments import Os, discard_ours
-from nodeagent.agent.ending import INTERRUPTED, SUPERSEDED, at_end, degraded, failed, give_up
+from nodeagent.agent.ending import INTERRUPTED, abandon, at_end, degraded, failed
+from nodeagent.agent.finishing import finish
 from nodeagent.agent.leasing import NotNow, Waiting, reboots
 from nodeagent.agent.outage import Outage
 from nodeagent.agent.rebooting import reboot
 from nodeagent.core.deployment import OsTarget
 from nodeagent.core.events import EventKind
 from nodeagent.core.history import entry_of, seconds_between
+from nodeagent.core.outcome import UpdateOutcome
 from nodeagent.core.phase import BY_PROGRESS, DEADLINE, UNTOUCHED, Phase
-from nodeagent.core.record import IllegalTransition, Record, advance, at_rest, lasting
+from nodeagent.core.record import IllegalTransition, Record, advance, at_rest, lasting, same_update
 from nodeagent.core.resume import MAX_REBOOT_TRIES
 from nodeagent.errors import AgentError, Retryable, ServiceUnavailable, Terminal
 
@@ -38,8 +40,7 @@ PHASE_PAUSE = 2.0
 
 
 class Outcome(Enum):
-    DONE = "done"
-    ABANDONED = "abandoned"  # nothing was written; there is a newer desired config
+    ENDED = "ended"  # done, or nothing was written and something else is desired
     PUT_OFF = "put off"  # nothing was touched; the same may succeed later
     REBOOTING = "rebooting"
     DEGRADED = "degraded"
@@ -79,7 +80,7 @@ class Executor:
         while True:
             match update.record.phase:
                 case Phase.IDLE:
-                    return Outcome.ABANDONED if update.record.reason in (SUPERSEDED, INTERRUPTED) else Outcome.DONE
+                    return Outcome.ENDED
                 case Phase.DEGRADED:
                     return Outcome.DEGRADED if update.record.rejected == update.record.to_digest else Outcome.PUT_OFF
                 case Phase.REBOOTING:
@@ -186,13 +187,27 @@ class Executor:
             record = replace(record, cordon=record.cordon or record.update_id, drain_until=until)
         if to.phase is Phase.IDLE:
             rest = at_rest(record) if record.given_up else Record(**lasting(record))
+            if record.given_up == INTERRUPTED:
+                rest = same_update(rest, record)
             record = replace(rest, since=now, boot_id=boot_id, reason=to.reason, message=to.message)
         await (to.save or self.ports.store.save)(record)
         if to.phase is Phase.IDLE and not update.record.given_up:
             self._tell_done(update)
-        update.record = record
+        ended, update.record = update.record, record
         kind = EventKind.DEGRADED if to.phase is Phase.DEGRADED else EventKind.PHASE
         narrate(self.ports, update, kind, to.message, reason=to.reason)
+        if to.phase in (Phase.IDLE, Phase.DEGRADED) and ended.given_up != INTERRUPTED:
+            await self._finished(ended, update, to)
+
+    async def _finished(self, ended: Record, update: Update, to: Next) -> None:
+        """The entry is in the history, except that of an update which changed nothing and is tried again."""
+        newest = await self.ports.store.history(1)
+        if newest and newest[0].update_id == ended.update_id:
+            entry = newest[0]
+        else:
+            now = self.ports.clock.now()
+            entry = entry_of(ended, update.plan, now, UpdateOutcome.POSTPONED, to.reason, to.message)
+        finish(self.ports, entry, to.phase)
 
     async def stop(self, update: Update, error: IllegalTransition) -> None:
         """A bug of ours must not become a loop of restarts: the update ends where it is, the lease is kept, and the
@@ -206,7 +221,15 @@ class Executor:
         after = (f"after a fallback reboot, because {record.fallback}",) if record.fallback else ()
         how = "; ".join((*after, *record.notes))
         seconds = seconds_between(record.started, self.ports.clock.now())
-        narrate(self.ports, update, EventKind.UPDATE_DONE, how, seconds=seconds, reboots=record.reboots)
+        narrate(
+            self.ports,
+            update,
+            EventKind.UPDATE_DONE,
+            how,
+            seconds=seconds,
+            reboots=record.reboots,
+            digest=record.to_digest,
+        )
 
     # Phases, in the order of an update.
 
@@ -246,7 +269,7 @@ class Executor:
                 update.record = replace(update.record, os_target=None, staged="", staged_boot="")
             except AgentError as error:  # the record at rest keeps what is ours; the loop discards it later
                 narrate(self.ports, update, EventKind.WARNING, str(error), reason=error.reason)
-        return give_up(update, SUPERSEDED, "a newer desired config is there; nothing was changed yet")
+        return abandon(update, update.takeover or Takeover("Superseded", "another config is desired now"))
 
     async def _leasing(self, update: Update) -> Next:
         if await self._newer(update):

@@ -45,6 +45,8 @@ async def first_status(ports: Ports, report: Report, *, clustered: bool) -> None
         since=record.since,
         current=current,
         desired=record.to_name or current,
+        current_digest=digest,
+        target=record.to_name if record.phase not in (Phase.IDLE, Phase.DEGRADED) else "",
         boot_id=boot_id,
         update_id=record.update_id,
         backend=ports.lease.backend,

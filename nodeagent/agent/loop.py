@@ -14,19 +14,32 @@ from nodeagent.agent.context import Limits, Ports, Update, narrate
 from nodeagent.agent.deployments import discard_ours, ours
 from nodeagent.agent.ending import INTERRUPTED, give_up
 from nodeagent.agent.executor import Executor, Outcome
+from nodeagent.agent.finishing import finish
 from nodeagent.agent.outage import Outage
 from nodeagent.agent.preflight import Desired, Preflight
+from nodeagent.agent.requests import Requests
+from nodeagent.agent.takeover import close_interrupted, takeover_by, unusable
 from nodeagent.core import resume as resuming
 from nodeagent.core.applyrequest import ApplyRequest
 from nodeagent.core.backoff import delays, jittered
 from nodeagent.core.boot import kernel_boot
-from nodeagent.core.events import EventKind
+from nodeagent.core.events import Event, EventKind
+from nodeagent.core.history import entry_of_request
+from nodeagent.core.outcome import UpdateOutcome
 from nodeagent.core.phase import Phase
 from nodeagent.core.plan_json import plan_from_dict
-from nodeagent.core.record import IllegalTransition, Record, advance, at_rest, half_way, lasting
+from nodeagent.core.record import IllegalTransition, Record, advance, at_rest, half_way, interrupted, lasting
 from nodeagent.core.rejections import Rejection, matching
 from nodeagent.core.resume import Decision
-from nodeagent.errors import AgentError, InvalidInput, Refused, Retryable, ServiceUnavailable, Unreconcilable
+from nodeagent.errors import (
+    AgentError,
+    InvalidInput,
+    Refused,
+    Retryable,
+    ServiceUnavailable,
+    Unreachable,
+    Unreconcilable,
+)
 
 __all__ = ["Loop"]
 
@@ -66,8 +79,11 @@ class Loop:
         self._chance = chance
         self._wake = asyncio.Event()
         self._recording = asyncio.Lock()  # between a request in the store and the desired config that it is for
+        self._changed = asyncio.Event()  # the desired config may have changed while an update is under way
+        self.requests = Requests(ports)
+        self._told: str | None = None  # digest of the desired config that was reported last
         self._refused = ""
-        self._wanted = ""  # name of the config that was looked at last, for people
+        self._wanted = ("", "")  # name and digest of the config that was looked at last
         self._delays = delays(RETRY_FIRST, RETRY_CAP)
         self._passing = 0  # looks in a row that met something which may pass
         self._outage = Outage(ports, limits, None, chance)
@@ -76,11 +92,13 @@ class Loop:
         """The desired config may have changed."""
         self._delays = delays(RETRY_FIRST, RETRY_CAP)
         self.executor.look.set()
+        self._changed.set()
         self._wake.set()
 
     @contextlib.asynccontextmanager
-    async def recorded(self, request: ApplyRequest) -> AsyncIterator[None]:
-        """Inside, the desired config is made the one of ``request``, which is in the store by then."""
+    async def recorded(self, request: ApplyRequest, desired: Desired | None = None) -> AsyncIterator[None]:
+        """Inside, the desired config is made the one of ``request``, which is in the store by then. Given ``desired``,
+        the end of what was requested is reported."""
         async with self._recording:
             await self.ports.store.keep_request(request)
             try:
@@ -88,6 +106,8 @@ class Loop:
             except AgentError:
                 await self.ports.store.drop_request(request.digest)
                 raise
+        if desired is not None:
+            self.requests.add(desired)
         self.look_again()
 
     async def run(self) -> None:
@@ -107,6 +127,8 @@ class Loop:
         decision = resuming.resume(record, self.ports.power.boot_id())
         if decision in (Decision.IDLE, Decision.DEGRADED):
             return
+        with contextlib.suppress(AgentError):  # for the status; what is wrong with it is found when it is its turn
+            await self._read()
         update = await self._rebuild(record)
         boot_id = self.ports.power.boot_id()
         rebooted = record.boot_id != boot_id
@@ -147,6 +169,7 @@ class Loop:
             await self.executor.stop(update, error)
             return
         await self.ports.store.save(update.record)
+        narrate(self.ports, update, EventKind.PHASE)
 
     async def _rebuild(self, record: Record) -> Update:
         desired = await self._load(record.to_digest)
@@ -188,18 +211,20 @@ class Loop:
             if await self.ports.store.request() is None and not await self._superseded(update):
                 self._wake.clear()
             return self._delay()
-        return 0.0 if outcome in (Outcome.ABANDONED, Outcome.DONE) else None
+        return 0.0 if outcome is Outcome.ENDED else None
 
     def _delay(self) -> float:
         return jittered(next(self._delays), self._chance())
 
     async def _next_update(self, record: Record) -> Update | None:
         self.executor.look.clear()
-        self._wanted = ""
+        self._wanted = ("", "")
         async with self._recording:
             desired, request = await self._desired_and_request()
-        self._wanted = desired.config.name if desired else ""
+        self._wanted = (desired.config.name, desired.source.digest) if desired else ("", "")
         current = await self.ports.store.current()
+        if interrupted(record) and not (desired and desired.source.digest == record.to_digest != current):
+            record = await close_interrupted(self.ports, record, await takeover_by(self.ports, desired))
         unfinished = half_way(record)
         if desired is None:
             return None
@@ -210,9 +235,12 @@ class Loop:
         if desired.source.digest == current and not unfinished:
             record = await self._tidy(record)
             if record.phase is Phase.DEGRADED:  # somebody took the refused config back
-                await self._save(replace(at_rest(record), to_name=self._wanted), Phase.IDLE)
+                await self._save(replace(at_rest(record), to_name=desired.config.name), Phase.IDLE)
+            elif record.reason:  # why something else waited or ended says nothing about a host that is as desired
+                await self._save(replace(record, reason="", message=""), Phase.IDLE)
             if request is not None:
                 await self.ports.store.drop_request(request.digest)
+            self.requests.unchanged(desired)
             return None
         avoided, meaning = record.avoided, record.avoided_meaning
         if request is not None and request.avoid:
@@ -230,6 +258,8 @@ class Loop:
             await self.ports.store.drop_request(desired.source.digest)
             raise
         await self.ports.store.put_config(desired.source)
+        if interrupted(record):  # it begins again
+            update.record = replace(update.record, update_id=record.update_id, started=record.started)
         if unfinished:  # the slot goes over to the next update, and so does the cordon
             await self.ports.lease.release(record.update_id)
             update.record = replace(update.record, cordon=record.cordon)
@@ -252,7 +282,7 @@ class Loop:
         store = self.ports.store
         request = await store.request()
         try:
-            desired = await self._desired()
+            desired = await self._read()
         except InvalidInput:
             if request is not None:
                 await store.drop_request(request.digest)
@@ -285,12 +315,37 @@ class Loop:
         return record
 
     async def _superseded(self, update: Update) -> bool:
-        """Whether something else is desired by now. What cannot be read is something else, too."""
+        """Whether something else is desired by now; ``update.takeover`` has the answer. What cannot be read is
+        something else, too, unless it may be read again in a moment."""
+        try:
+            desired = await self._read()
+        except (Retryable, Unreachable):
+            return False
+        except AgentError as error:
+            update.takeover = unusable(error)
+            return True
+        if desired is not None and desired.source.digest == update.record.to_digest:
+            return False
+        update.takeover = await takeover_by(self.ports, desired)
+        return True
+
+    async def _read(self) -> Desired | None:
+        """The desired config. Reports it when it changed, and ends the requests for others that wait for their turn."""
+        number = self.requests.number
         try:
             desired = await self._desired()
-        except AgentError:
-            return True
-        return desired is None or desired.source.digest != update.record.to_digest
+        except (Retryable, Unreachable):
+            raise
+        except AgentError as error:
+            self.requests.replaced(number, "", unusable(error))
+            raise
+        name, digest = (desired.config.name, desired.source.digest) if desired else ("", "")
+        if digest != self._told:
+            self._told = digest
+            event = Event(EventKind.DESIRED, Phase.IDLE, desired=name, fields={"digest": digest})
+            self.ports.reporter.emit(event)
+        self.requests.replaced(number, digest, await takeover_by(self.ports, desired))
+        return desired
 
     async def check(self, desired: Desired) -> None:
         """Raises what an update to this config would be refused with. Changes nothing on the host."""
@@ -307,25 +362,54 @@ class Loop:
         return await self.preflight.prepare(desired, known, dirty=dirty, first=first)
 
     async def _run(self, update: Update) -> Outcome:
+        digest = self.requests.running = update.record.to_digest
+        following = asyncio.create_task(self._follow())
+        try:
+            while True:
+                outcome = await self.executor.run(update)
+                if outcome is not Outcome.REBOOTING:
+                    return outcome
+                # logind said yes; the host goes down under us. If it does not, the executor asks again, a few times.
+                await asyncio.sleep(self.executor.limits.reboot_grace)
+        finally:
+            self.requests.running = ""
+            self.requests.forget(digest)
+            following.cancel()
+            await asyncio.gather(following, return_exceptions=True)
+
+    async def _follow(self) -> None:
+        """Keeps the status true about what is desired while an update to something else is under way."""
         while True:
-            outcome = await self.executor.run(update)
-            if outcome is not Outcome.REBOOTING:
-                return outcome
-            # logind said yes; the host goes down under us. If it does not, the executor asks again, a few times.
-            await asyncio.sleep(self.executor.limits.reboot_grace)
+            await self._changed.wait()
+            self._changed.clear()
+            with contextlib.suppress(AgentError):
+                await self._read()
 
     async def _refuse(self, record: Record, error: AgentError) -> None:
         """The host is as it was, but it is not what is desired: that is Degraded, with the reason."""
         text = "; ".join([str(error), *(f"{p.path}: {p.message}" for p in error.problems[:5])])
-        if f"{error.reason} {text}" == self._refused:
+        name, digest = self._wanted
+        if interrupted(record) and digest != record.to_digest:
+            record = await close_interrupted(self.ports, record, unusable(error))
+        known, self._refused = self._refused, f"{error.reason} {text}"
+        if self._refused != known:
+            record = await self._degraded(replace(record, to_name=name), error.reason, text)
+        elif digest not in self.requests:
             return
-        self._refused = f"{error.reason} {text}"
-        refused = replace(record, to_name=self._wanted, since=self.ports.clock.now(), phase=Phase.DEGRADED)
+        if digest:
+            self.requests.forget(digest)
+            entry = entry_of_request(name, digest, self.ports.clock.now(), UpdateOutcome.REFUSED, error.reason, text)
+            code = error.exit_code if error.exit_code in (2, 3, 4) else 1
+            finish(self.ports, entry, record.phase, code=code)
+
+    async def _degraded(self, record: Record, reason: str, message: str) -> Record:
+        refused = replace(record, since=self.ports.clock.now(), phase=Phase.DEGRADED)
         if not half_way(record):  # or the next look would not know that the disk holds parts of two configs
             boot_id = self.ports.power.boot_id()
-            refused = replace(refused, update_id="", boot_id=boot_id, reason=error.reason, message=text)
+            refused = replace(refused, update_id="", boot_id=boot_id, reason=reason, message=message)
             await self.ports.store.save(refused)
-        narrate(self.ports, None, EventKind.REFUSED, text, reason=error.reason, record=refused)
+        narrate(self.ports, None, EventKind.REFUSED, message, reason=reason, record=refused)
+        return refused
 
     async def _save(self, record: Record, phase: Phase) -> None:
         now, boot_id = self.ports.clock.now(), self.ports.power.boot_id()

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import asdict
 from typing import Any, Protocol
 
 from nodeagent import __version__
 from nodeagent.agent.maintenance import Asked
 from nodeagent.agent.report import Report
-from nodeagent.core.events import Event
+from nodeagent.core.events import Event, EventKind
 from nodeagent.core.status import Status
 from nodeagent.errors import InvalidInput
 from nodeagent.host.bus import Bus
 from nodeagent.host.bus_codec import Message
 from nodeagent.host.polkit import authorize, caller_name
-from nodeagent.host.service import Exporter, Interface, Method, Property
+from nodeagent.host.service import Exporter, Interface, Method, Property, Signal
 
 __all__ = ["NAME", "PATH", "Served", "serve"]
 
@@ -128,6 +130,7 @@ class _Manager:
                 "StopMaintenance": Method(self.stop_maintenance),
                 "Reload": Method(self.reload),
             },
+            signals={"UpdateFinished": Signal("ssi", ("digest", "entry", "exit_code"))},
         )
 
 
@@ -151,8 +154,12 @@ async def serve(bus: Bus, api: Served, report: Report) -> AsyncIterator[None]:
     )
     async with Exporter(bus, NAME, PATH, [_Manager(bus, api).interface(), status]) as exporter:
 
-        def tell(_event: Event, _status: Status) -> None:
+        def tell(event: Event, _status: Status) -> None:
             exporter.changed(STATUS, "Status")
+            if event.kind is EventKind.UPDATE_FINISHED:
+                fields = event.fields
+                entry = json.dumps(asdict(fields["entry"]))
+                exporter.emit(MANAGER, "UpdateFinished", fields["digest"], entry, fields["exit_code"])
 
         report.add(tell)
         yield

@@ -8,11 +8,13 @@ from nodeagent import log
 from nodeagent.agent.report import Sink
 from nodeagent.core.deployment import Deployment
 from nodeagent.core.events import Event, EventKind
+from nodeagent.core.outcome import ENDED_UNCHANGED
 from nodeagent.core.status import Status, line
 
 __all__ = ["sentence", "to_journal", "to_notify"]
 
 PODS = 5  # in a line; status has all of them
+_ANYWHERE = (EventKind.DEPLOYMENTS, EventKind.DESIRED, EventKind.UPDATE_FINISHED)  # whatever the phase is
 _ACTS = ("daemon-reload", "stop", "reload", "restart", "reboot")
 
 
@@ -51,6 +53,11 @@ def sentence(event: Event, status: Status) -> str:
             return f"degraded, {event.reason}: {event.message}"
         case EventKind.REFUSED:
             return f"refused, {event.reason}: {event.message}"
+        case EventKind.DESIRED:
+            return f"{event.desired} is the desired config" if event.desired else "no config is desired"
+        case EventKind.UPDATE_FINISHED:
+            how = f": {event.message}" if event.message else ""
+            return f"the update to {event.desired} has ended, {event.fields['outcome']}{how}"
         case EventKind.RESUMED:
             return f"resuming the update to {event.desired}: {event.message}"
         case EventKind.LEASE:
@@ -85,6 +92,8 @@ def _priority(event: Event) -> int | None:
         return log.NOTICE
     if event.kind is EventKind.MAINTENANCE and not event.message:
         return log.DEBUG
+    if event.kind is EventKind.UPDATE_FINISHED and event.fields["outcome"] not in ENDED_UNCHANGED:
+        return log.DEBUG  # an entry of its own has said so
     step = event.step.name if event.step else ""
     if event.kind in (EventKind.STEP_DONE, EventKind.STEP_SKIPPED) and step.startswith(_ACTS):
         return log.INFO
@@ -99,7 +108,7 @@ def to_journal(event: Event, status: Status) -> None:
         event.kind,
         sentence(event, status),
         priority=_priority(event),
-        phase=str(status.phase if event.kind is EventKind.DEPLOYMENTS else event.phase),
+        phase=str(status.phase if event.kind in _ANYWHERE else event.phase),
         reason=event.reason,
         update_id=event.update_id,
         current=event.current,

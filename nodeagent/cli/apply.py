@@ -49,10 +49,10 @@ def _apply_and_wait(name: str, text: str, *, silent: bool) -> tuple[str, Ending]
     digest = ""
 
     async def conversation(client: Client) -> Ending:
-        async def send() -> str:
+        async def send() -> tuple[str, str]:
             nonlocal digest
             digest = await client.apply(text)
-            return name
+            return name, digest
 
         return (await ask_and_wait(client, send, stack, silent=silent))[1]
 
@@ -92,5 +92,6 @@ def _answer(name: str, digest: str, result: Ending, flagged: dict[str, Any]) -> 
         "seconds": result.seconds,
         "reboots": result.reboots,
         "reboot_avoided": result.reboot_avoided,
+        "successor": result.successor,
         "maintenance": flagged.get("maintenance"),
     }

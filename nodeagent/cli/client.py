@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from nodeagent.core import plainjson
 from nodeagent.core.hints import hint
@@ -25,12 +25,13 @@ from nodeagent.errors import AgentError, Terminal, Unreachable
 if TYPE_CHECKING:
     from nodeagent.host.bus import Bus
 
-__all__ = ["MANAGER", "NAME", "PATH", "STATUS", "Client", "ask", "connect"]
+__all__ = ["MANAGER", "NAME", "PATH", "STATUS", "Client", "Finished", "ask", "connect"]
 
 NAME = "org.nodeagent.Agent1"
 PATH = "/org/nodeagent/Agent1"
 MANAGER = "org.nodeagent.Agent1.Manager"
 STATUS = "org.nodeagent.Agent1.Status"
+BUS = "org.freedesktop.DBus"
 PROPERTIES = "org.freedesktop.DBus.Properties"
 
 QUICK = 10.0
@@ -48,6 +49,14 @@ POLL = 1.0
 NO_ANSWER = frozenset({"BusTimeout", "NoReply", "BusConnectionLost", "LimitsExceeded"})
 
 T = TypeVar("T")
+
+
+class Finished(NamedTuple):
+    """The signal ``UpdateFinished``: ``entry`` is one of ``history/v1``, also where the history keeps none."""
+
+    digest: str
+    entry: dict[str, Any]
+    exit_code: int
 
 
 class Client:
@@ -108,6 +117,43 @@ class Client:
                     yield None
                 last = None
             await asyncio.sleep(POLL)
+
+    async def finished(self) -> AsyncGenerator[Finished | None, None]:
+        """How updates ended, as the daemon reports it; None each time the subscription begins, since what ended
+        before that was missed. Without end; close it."""
+        import asyncio
+
+        from nodeagent.host.bus import Match
+
+        match = Match(MANAGER, "UpdateFinished", sender=NAME, path=PATH)
+        while True:
+            try:
+                with _translated():
+                    async with self._bus.signals(match) as signals:
+                        yield None
+                        while True:
+                            digest, entry, code = (await signals.next()).body
+                            yield Finished(digest, _object(entry), code)
+            except Unreachable:
+                await asyncio.sleep(POLL)
+
+    async def restarts(self) -> AsyncGenerator[None, None]:
+        """Once each time the daemon's name changes hands. Without end; close it."""
+        import asyncio
+
+        from nodeagent.host.bus import Match
+
+        match = Match(BUS, "NameOwnerChanged", sender=BUS, arg0=NAME)
+        while True:
+            try:
+                with _translated():
+                    async with self._bus.signals(match) as signals:
+                        while True:
+                            await signals.next()
+                            yield None
+            except Unreachable:
+                yield None
+                await asyncio.sleep(POLL)
 
     async def _changes(self, known: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
         """Until the connection is lost, or the daemon stops to answer."""

@@ -16,7 +16,14 @@ __all__ = ["add_arguments", "run"]
 
 ALL = 1000  # what the daemon hands out at most; the totals are over these
 SHOWN = 20
-STYLES = {"done": GOOD, "done-after-fallback": WARN, "reverted": BAD, "degraded": BAD, "refused": WARN}
+STYLES = {
+    "done": GOOD,
+    "done-after-fallback": WARN,
+    "reverted": BAD,
+    "degraded": BAD,
+    "superseded": WARN,
+    "withdrawn": WARN,
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -24,7 +24,7 @@ def run(args: argparse.Namespace) -> int:
     name, result = _wait(silent=args.json) if args.wait else (ask(Client.rollback), Ending("accepted"))
     if args.json:
         answer = {"outcome": result.outcome, "reason": result.reason, "message": result.message}
-        times = {"seconds": result.seconds, "reboots": result.reboots}
+        times = {"seconds": result.seconds, "reboots": result.reboots, "successor": result.successor}
         emit({"schema": "nodeagent/rollback/v1", "config": name, **answer, **times})
     elif args.wait:
         tell(name, result)
@@ -34,5 +34,11 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _wait(*, silent: bool) -> tuple[str, Ending]:
+    async def conversation(client: Client) -> tuple[str, Ending]:
+        async def send() -> tuple[str, str]:
+            return await client.rollback(), ""  # the daemon returns the name only
+
+        return await ask_and_wait(client, send, stack, silent=silent)
+
     with ExitStack() as stack:
-        return ask(lambda client: ask_and_wait(client, client.rollback, stack, silent=silent))
+        return ask(conversation)

@@ -28,6 +28,7 @@ def _store() -> AbstractContextManager[Reader]:
 
 def status(why: Unreachable) -> dict[str, Any]:
     """The contract's status, as the record has it. Raises ``why`` again if there is no store to ask."""
+    from nodeagent.core.phase import Phase
     from nodeagent.core.status import Status, status_to_dict
 
     try:
@@ -42,6 +43,8 @@ def status(why: Unreachable) -> dict[str, Any]:
                 since=record.since,
                 current=current,
                 desired=desired,
+                current_digest=store.current(),
+                target=record.to_name if record.phase not in (Phase.IDLE, Phase.DEGRADED) else "",
                 boot_id=record.boot_id,
                 update_id=record.update_id,
                 lease=store.lease(),

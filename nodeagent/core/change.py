@@ -63,6 +63,7 @@ class PlannedChange:
     policy: PolicySource
     actions: tuple[Action, ...]  # what this change alone asks for; ``because`` is empty here
     why: str = ""
+    avoids_reboot: bool = False  # the admin's entry replaces a reboot that the built-in policy asks for
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,3 +82,7 @@ class Plan:
     @property
     def reboot(self) -> bool:
         return any(a.type is ActionType.REBOOT for a in self.actions)
+
+    @property
+    def avoids_reboot(self) -> bool:
+        return not self.reboot and any(planned.avoids_reboot for planned in self.changes)

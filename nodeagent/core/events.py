@@ -29,6 +29,8 @@ class EventKind(StrEnum):
     UPDATE_DONE = "update-done"
     DEGRADED = "degraded"
     REFUSED = "refused"  # a desired config that was not even started
+    DESIRED = "desired"  # another config is desired now; fields["digest"] is its digest
+    UPDATE_FINISHED = "update-finished"  # fields: entry (a HistoryEntry), outcome, digest, exit_code
     DRAIN = "drain"  # fields["remaining"] are the pods that are left; fields["often"] as above
     LEASE = "lease"  # the holder changed; fields["lease"] is who has it now, or None
     MAINTENANCE = "maintenance"  # fields["maintenance"] is what a person asked for, or None; fields["waits"] for whom

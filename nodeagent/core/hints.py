@@ -111,7 +111,8 @@ HINTS: Mapping[str, str] = MappingProxyType(
         "Reverting": "nothing: the host is rebooted to go back to the config before; then look at nodeagent history",
         "Reverted": "the host runs the config before; nodeagent history says why; correct the config and apply it",
         "RebootBudgetSpent": "find out why actions keep failing (nodeagent history), or reboot the host to try that",
-        "Superseded": "nothing: a newer desired config took over before anything was written",
+        "Superseded": "nothing: another config became the desired one before anything was written",
+        "Withdrawn": "nothing: the update was taken back before anything was written; the host runs its current config",
         "PhaseLate": "nodeagent status names the step that hangs; look at it, then apply the config again",
         # Services of this host
         "ActionFailed": "systemctl status and journalctl -u of the unit show why; correct the config and apply it",

@@ -1,4 +1,4 @@
-"""One line of history for each update that ended."""
+"""One line of history for each update that ended, and the same for a request that began no update."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from nodeagent.core.plan import disruption
 from nodeagent.core.ports import HistoryEntry
 from nodeagent.core.record import Record
 
-__all__ = ["entry_of", "seconds_between"]
+__all__ = ["entry_of", "entry_of_request", "seconds_between"]
 
 
 def seconds_between(started: str, finished: str) -> float:
@@ -17,8 +17,12 @@ def seconds_between(started: str, finished: str) -> float:
 
 
 def entry_of(record: Record, plan: Plan, now: str, outcome: str, reason: str = "", message: str = "") -> HistoryEntry:
-    """``now`` is RFC 3339. A reboot was avoided when something was changed, verified, and the host stayed up."""
-    avoided = outcome == "done" and record.reboots == 0 and bool(plan.changes) and not plan.reboot
+    """``now`` is RFC 3339.
+
+    A reboot was avoided when an entry of the admin's policy replaced the one that the built-in policy asks for, and
+    the update was verified without any.
+    """
+    avoided = outcome == "done" and record.reboots == 0 and plan.avoids_reboot
     return HistoryEntry(
         update_id=record.update_id,
         from_name=record.from_name,
@@ -33,4 +37,28 @@ def entry_of(record: Record, plan: Plan, now: str, outcome: str, reason: str = "
         reason=reason,
         message=message,
         fallback=bool(record.fallback),
+        to_digest=record.to_digest,
+        successor=record.successor,
+    )
+
+
+def entry_of_request(
+    name: str, digest: str, now: str, outcome: str, reason: str = "", message: str = "", *, successor: str = ""
+) -> HistoryEntry:
+    """For a desired config that began no update: it has no id, and is not kept in the history."""
+    return HistoryEntry(
+        update_id="",
+        from_name="",
+        to_name=name,
+        started=now,
+        finished=now,
+        outcome=outcome,
+        disruption="none",
+        reboots=0,
+        reboot_avoided=False,
+        seconds=0.0,
+        reason=reason,
+        message=message,
+        to_digest=digest,
+        successor=successor,
     )

@@ -12,13 +12,13 @@ from collections.abc import Iterator
 
 from nodeagent.core.exposition import Family, Kind, Sample
 from nodeagent.core.kubetime import parse_time
+from nodeagent.core.outcome import IN_HISTORY
 from nodeagent.core.phase import Phase
 from nodeagent.core.status import Status
 from nodeagent.core.tally import BOUNDS, Tally
 
-__all__ = ["FAMILIES", "HISTORY", "OUTCOMES", "samples"]
+__all__ = ["FAMILIES", "HISTORY", "samples"]
 
-OUTCOMES = ("done", "done-after-fallback", "reverted", "degraded")
 
 INFO = Family("nodeagent_info", Kind.GAUGE, "The daemon is up; its version. Always 1.", ("version",))
 PHASE = Family("nodeagent_phase", Kind.GAUGE, "1 for the phase that the agent is in, 0 for the others.", ("phase",))
@@ -73,14 +73,18 @@ FENCE_P99 = Family(
 )
 UPDATES = Family("nodeagent_updates_total", Kind.COUNTER, "Updates that ended, by outcome.", ("outcome",))
 DURATION = Family(
-    "nodeagent_update_duration_seconds", Kind.HISTOGRAM, "From the start of an update to its end, reboots included."
+    "nodeagent_update_duration_seconds",
+    Kind.HISTOGRAM,
+    "From the start of an update to its end, reboots included. Not of superseded and withdrawn ones.",
 )
 ENDED = Family(
     "nodeagent_last_update_end_timestamp_seconds", Kind.GAUGE, "When the last update ended, since the epoch."
 )
 REBOOTS = Family("nodeagent_reboots_total", Kind.COUNTER, "Boots that came in the middle of an update.")
 AVOIDED = Family(
-    "nodeagent_reboots_avoided_total", Kind.COUNTER, "Updates that changed the host and were verified without a reboot."
+    "nodeagent_reboots_avoided_total",
+    Kind.COUNTER,
+    "Updates in which an entry of the admin's policy replaced a reboot of the built-in policy.",
 )
 FALLBACKS = Family(
     "nodeagent_fallbacks_total", Kind.COUNTER, "Updates that rebooted because an action failed, however they ended."
@@ -143,12 +147,19 @@ def _standing(status: Status, version: str) -> Iterator[Sample]:
     if status.reason:
         yield REASON.at(1, status.reason)
     yield CONFIG.at(1, status.current, status.desired)
-    yield IN_SYNC.at(status.current == status.desired)
+    yield IN_SYNC.at(_in_sync(status))
     yield DRIFTED.at(status.reason == "Drifted")
     for found in status.deployments:
         for state, is_so in (("booted", found.booted), ("staged", found.staged)):
             if is_so:
                 yield DEPLOYMENT.at(1, state, found.checksum, found.version)
+
+
+def _in_sync(status: Status) -> bool:
+    """By content where both digests are known: a name may stay while what it stands for changes."""
+    if status.current_digest and status.desired_digest:
+        return status.current_digest == status.desired_digest
+    return status.current == status.desired
 
 
 def _others(status: Status) -> Iterator[Sample]:
@@ -175,7 +186,7 @@ def _fence(status: Status) -> Iterator[Sample]:
 
 
 def _history(tally: Tally) -> Iterator[Sample]:
-    for outcome in sorted({*OUTCOMES, *tally.updates}):
+    for outcome in sorted({*map(str, IN_HISTORY), *tally.updates}):
         yield UPDATES.at(tally.updates[outcome], outcome)
     below = 0
     for bound, count in zip((*BOUNDS, math.inf), tally.lengths, strict=True):

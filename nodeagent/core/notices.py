@@ -15,6 +15,7 @@ from nodeagent.core.conditions import NodeState
 from nodeagent.core.drain import Remaining, is_blocked
 from nodeagent.core.events import Event, EventKind
 from nodeagent.core.maintenance import Maintenance, State
+from nodeagent.core.outcome import ENDED_UNCHANGED
 from nodeagent.core.phase import Phase
 from nodeagent.core.status import Status
 
@@ -59,7 +60,7 @@ def node_state(status: Status) -> NodeState:
         return NodeState()
     return NodeState(
         requester=OURS,
-        reason=f"update to {status.desired}",
+        reason=f"update to {status.goal}",
         planned=planned,
         draining=draining,
         drained=status.drained,
@@ -103,6 +104,8 @@ class Notices:
             case EventKind.DEGRADED:
                 reason = "UpdateReverted" if event.reason == "Reverted" else "UpdateDegraded"
                 yield Notice(reason, "Update", f"{event.reason}: {event.message}", warning=True)
+            case EventKind.UPDATE_FINISHED if event.fields.get("outcome") in ENDED_UNCHANGED:
+                yield Notice("UpdateEnded", "Update", f"{event.reason}: {event.message}")
             case EventKind.REFUSED:
                 yield Notice("UpdateRefused", "Update", f"{event.reason}: {event.message}", warning=True)
             case EventKind.PHASE:
@@ -120,11 +123,11 @@ class Notices:
             return
         if event.phase is Phase.DRAINING:
             self._blocked.clear()
-            yield Notice("DrainRequested", "Drain", f"{OURS}: update to {status.desired}")
+            yield Notice("DrainRequested", "Drain", f"{OURS}: update to {status.goal}")
         elif before is Phase.DRAINING and status.drained:
-            yield Notice("Drained", "Drain", f"for the update to {status.desired}")
+            yield Notice("Drained", "Drain", f"for the update to {status.goal}")
         if event.phase is Phase.REBOOTING:
-            yield Notice("Rebooting", "Reboot", event.message or f"for the update to {status.desired}")
+            yield Notice("Rebooting", "Reboot", event.message or f"for the update to {status.goal}")
 
     def _drain(self, status: Status, now: float) -> Iterator[Notice]:
         stuck = {(pod.namespace, pod.name): pod for pod in status.remaining or () if is_blocked(pod)}

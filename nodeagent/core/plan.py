@@ -25,7 +25,7 @@ from nodeagent.core.change import Action, ActionType, Change, ChangeKind, Plan, 
 from nodeagent.core.diff import diff
 from nodeagent.core.machineconfig import MachineConfig
 from nodeagent.core.order import merge_orders
-from nodeagent.core.policy import DRAIN, NONE, REBOOT, UNLISTED, Policy, match
+from nodeagent.core.policy import DRAIN, NONE, REBOOT, UNLISTED, Policy, match, only_by_user
 from nodeagent.core.tree import UNIT_DIR
 from nodeagent.core.unitnames import unit_name_problem
 from nodeagent.core.units import OWN_UNIT
@@ -79,7 +79,8 @@ def _planned(change: Change, old: MachineConfig, new: MachineConfig, policy: Pol
     actions = widen(verdict.actions)
     if (unit := leaving_unit(change, old, new)) and REBOOT not in actions and all(a.unit != unit for a in actions):
         actions = (*(action for action in actions if action != NONE), Action(ActionType.STOP, unit))
-    return PlannedChange(change, found.entry.source, actions, verdict.why)
+    avoids = REBOOT not in actions and only_by_user(policy, change)
+    return PlannedChange(change, found.entry.source, actions, verdict.why, avoids)
 
 
 def leaving_unit(change: Change, old: MachineConfig, new: MachineConfig) -> str:

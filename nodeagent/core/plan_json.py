@@ -31,6 +31,7 @@ def plan_to_dict(plan: Plan) -> dict[str, Any]:
                 "policy": str(planned.policy),
                 "actions": [action_to_dict(action) for action in planned.actions],
                 **({"why": planned.why} if planned.why else {}),
+                **({"avoids_reboot": True} if planned.avoids_reboot else {}),
             }
             for planned in plan.changes
         ],
@@ -62,7 +63,8 @@ def plan_from_dict(data: Mapping[str, Any]) -> Plan:
 def _planned(data: Mapping[str, Any]) -> PlannedChange:
     change = Change(_text(data, "domain"), _text(data, "key"), ChangeKind(_text(data, "change")))
     actions = tuple(_action(item) for item in _objects(data, "actions"))
-    return PlannedChange(change, PolicySource(_text(data, "policy")), actions, str(data.get("why", "")))
+    avoids = data.get("avoids_reboot") is True
+    return PlannedChange(change, PolicySource(_text(data, "policy")), actions, str(data.get("why", "")), avoids)
 
 
 WITH_UNIT: Final = (ActionType.STOP, ActionType.RELOAD, ActionType.RESTART)

@@ -30,6 +30,7 @@ __all__ = [
     "clean_path",
     "match",
     "merge",
+    "only_by_user",
     "reload",
     "restart",
 ]
@@ -132,6 +133,18 @@ def _match_path(files: Mapping[str, Entry], path: str) -> Match | None:
         if (entry := files.get(above)) is not None:
             return Match(entry, exact=False)
     return None
+
+
+def only_by_user(policy: Policy, change: Change) -> bool:
+    """Whether ``change`` is listed by an entry of the admin alone, so that without it the host would be rebooted."""
+    found = match(policy, change)
+    if found is None or found.entry.source is not PolicySource.USER:
+        return False
+    built_in = {entry.key: entry for entry in policy.replaced}
+    if change.domain == "file":
+        listed = {key: entry for key, entry in policy.files.items() if entry.source is not PolicySource.USER}
+        return _match_path({**built_in, **listed}, change.key) is None
+    return found.entry.key not in built_in
 
 
 def merge(default: Policy, user: Policy) -> Policy:

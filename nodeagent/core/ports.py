@@ -406,7 +406,7 @@ class HistoryEntry:
     to_name: str
     started: str
     finished: str
-    outcome: str  # done, done-after-fallback, reverted, degraded, refused
+    outcome: str  # a value of ``core.outcome.UpdateOutcome``
     disruption: str  # none, reload, restart, drain, reboot: as planned
     reboots: int
     reboot_avoided: bool
@@ -414,6 +414,8 @@ class HistoryEntry:
     reason: str = ""
     message: str = ""
     fallback: bool = False  # a reboot that the plan had not, because an action failed
+    to_digest: str = ""  # of the config that the update was to; "" in entries of older agents
+    successor: str = ""  # of a superseded one: the name of the config that took its place
 
 
 class Store(Protocol):

@@ -22,10 +22,12 @@ __all__ = [
     "advance",
     "at_rest",
     "half_way",
+    "interrupted",
     "lasting",
     "record_from_dict",
     "record_to_dict",
     "reject",
+    "same_update",
 ]
 
 RECORD_VERSION = 1
@@ -87,6 +89,7 @@ class Record:
 
     given_up: str = ""  # why it ends although nothing was written, as a reason; what was taken is being given back
     given_up_why: str = ""
+    successor: str = ""  # name of the config that took the place of this one before anything was written
     cordon: str = ""  # who cordoned the node, if we did: this update, or one before that ended half-way
     drain_until: float = 0.0  # deadline of the drain, on the steady clock of the boot in boot_id
 
@@ -138,6 +141,25 @@ def at_rest(record: Record) -> Record:
         staged_boot=record.staged_boot,
         cordon=record.cordon,
     )
+
+
+def same_update(rest: Record, of: Record) -> Record:
+    """``rest`` with the identity of an update that was interrupted before anything was written, so that it either
+    begins again under its id, or gets its end."""
+    return replace(
+        rest,
+        update_id=of.update_id,
+        started=of.started,
+        from_digest=of.from_digest,
+        to_digest=of.to_digest,
+        from_name=of.from_name,
+        to_name=of.to_name,
+        plan=of.plan,
+    )
+
+
+def interrupted(record: Record) -> bool:
+    return record.phase is Phase.IDLE and bool(record.update_id)
 
 
 def half_way(record: Record) -> bool:

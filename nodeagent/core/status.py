@@ -20,7 +20,9 @@ __all__ = ["SCHEMA", "Status", "StatusProblem", "fold", "line", "status_to_dict"
 SCHEMA = "nodeagent/status/v1"
 
 # Kinds that say something but do not change where we are.
-_PASSING = frozenset({EventKind.WARNING, EventKind.LEASE, EventKind.STARTED, EventKind.STOPPED})
+_PASSING = frozenset({EventKind.WARNING, EventKind.LEASE, EventKind.STARTED, EventKind.STOPPED, EventKind.RESUMED})
+# Kinds that name the desired config. Those of an update name its target, which may not be desired any more.
+_NAMES_DESIRED = frozenset({EventKind.UPDATE_STARTED, EventKind.REFUSED})
 _UNDRAINED = frozenset({Phase.IDLE, Phase.DEGRADED, Phase.LEASING, Phase.DRAINING})
 _WITH_STEP = frozenset(
     {
@@ -50,6 +52,9 @@ class Status:
     since: str = ""
     current: str = ""
     desired: str = ""
+    current_digest: str = ""  # "" until the daemon has read it
+    desired_digest: str = ""
+    target: str = ""  # name of the config of the update under way, which need not be the desired one
     boot_id: str = ""  # the identity of the boot, see core.boot
     update_id: str = ""
     step: StepProgress | None = None
@@ -64,6 +69,11 @@ class Status:
     maintenance: Maintenance | None = None
     maintenance_waits: str = ""  # for whom or what, as REASON: words
     problems: Sequence[StatusProblem] = ()
+
+    @property
+    def goal(self) -> str:
+        """The config that the host is on its way to."""
+        return self.target or self.desired
 
 
 def fold(status: Status, event: Event) -> Status:
@@ -83,24 +93,36 @@ def fold(status: Status, event: Event) -> Status:
         return replace(status, fence=event.fields.get("fence"))
     if event.kind is EventKind.DEPLOYMENTS:
         return replace(status, deployments=tuple(event.fields.get("deployments", ())))
+    if event.kind is EventKind.DESIRED:
+        # Without a desired config the host stays as it is.
+        return replace(
+            status, desired=event.desired or status.current, desired_digest=str(event.fields.get("digest", ""))
+        )
+    if event.kind is EventKind.UPDATE_FINISHED:
+        return status
+    names_desired = event.kind in _NAMES_DESIRED or not event.update_id
     named = replace(
         status,
         current=event.current or status.current,
-        desired=event.desired or status.desired,
+        desired=(event.desired if names_desired else "") or status.desired or event.desired,
         boot_id=event.boot_id or status.boot_id,
     )
     if event.kind in _PASSING:
         found = event.fields.get("problem")
         return named if found is None else replace(named, problems=_problems(named.problems, found))
     if event.kind is EventKind.UPDATE_DONE:
-        return replace(named, current=named.desired, step=None)
+        digest = str(event.fields.get("digest", ""))
+        return replace(named, current=event.desired or status.goal, current_digest=digest, step=None)
     if event.kind is EventKind.REFUSED:
         since = event.since or status.since
-        return replace(named, phase=Phase.DEGRADED, since=since, reason=event.reason, message=event.message, step=None)
+        return replace(
+            named, phase=Phase.DEGRADED, since=since, reason=event.reason, message=event.message, step=None, target=""
+        )
     if event.kind in _WITH_STEP:
         # A step that is tried while a service of the host does not answer takes nothing back.
         stuck = status.phase is Phase.DEGRADED and status.update_id == event.update_id
-        return replace(named, phase=status.phase if stuck else event.phase, update_id=event.update_id, step=event.step)
+        phase = status.phase if stuck else event.phase
+        return replace(named, phase=phase, update_id=event.update_id, target=_target(named, event), step=event.step)
     return replace(
         named,
         phase=event.phase,
@@ -108,7 +130,8 @@ def fold(status: Status, event: Event) -> Status:
         message=event.message,
         since=event.since or status.since,
         update_id=event.update_id,
-        step=status.step if event.phase in (Phase.WRITING, Phase.ACTING) else None,
+        target=_target(named, event),
+        step=status.step if event.phase is status.phase and event.phase in (Phase.WRITING, Phase.ACTING) else None,
         remaining=status.remaining if event.phase is status.phase is Phase.DRAINING else None,
         drained=_drained(status, event),
     )
@@ -117,6 +140,12 @@ def fold(status: Status, event: Event) -> Status:
 def _problems(known: Sequence[StatusProblem], found: StatusProblem) -> Sequence[StatusProblem]:
     others = [problem for problem in known if problem.topic != found.topic]
     return tuple([*others, found] if found.reason else others)
+
+
+def _target(status: Status, event: Event) -> str:
+    if event.phase in (Phase.IDLE, Phase.DEGRADED) or not event.update_id:
+        return ""
+    return event.desired or status.target
 
 
 def _drained(status: Status, event: Event) -> bool:
@@ -173,7 +202,7 @@ def _drain(status: Status) -> Mapping[str, Any] | None:
     pods = sorted(status.remaining, key=lambda pod: not is_blocked(pod))
     return {
         "requester": note.requester if note is not None else "nodeagent",
-        "reason": note.reason if note is not None else f"update to {status.desired}",
+        "reason": note.reason if note is not None else f"update to {status.goal}",
         "since": (note.began if note is not None else status.since),
         "deadline": status.drain_by,
         "then": status.drain_then,
@@ -209,6 +238,9 @@ def status_to_dict(status: Status, *, daemon: str) -> dict[str, Any]:
         "since": status.since,
         "current": status.current,
         "desired": status.desired,
+        "current_digest": status.current_digest,
+        "desired_digest": status.desired_digest,
+        "target": status.target,
         "boot_id": kernel_boot(status.boot_id),
         "soft_reboots": soft_reboots(status.boot_id),
         "update_id": status.update_id,

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from nodeagent.core.events import Event, EventKind
 from nodeagent.core.fence.view import FenceView
 from nodeagent.core.kubetime import parse_time
+from nodeagent.core.outcome import ENDED_UNCHANGED
 from nodeagent.core.phase import Phase
 from nodeagent.core.ports import HistoryEntry
 from nodeagent.core.status import Status
@@ -98,6 +99,8 @@ class Tally:
 
     def _count(self, entry: HistoryEntry) -> None:
         self.updates[entry.outcome] += 1
+        if entry.outcome in ENDED_UNCHANGED:
+            return  # how long it waited says nothing about how long updates take
         self.lengths[bisect_left(BOUNDS, entry.seconds)] += 1
         self.seconds += entry.seconds
         self.reboots += entry.reboots

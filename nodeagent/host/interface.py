@@ -9,7 +9,7 @@ from xml.etree import ElementTree as Xml
 
 from nodeagent.host.bus_codec import Message, complete_types
 
-__all__ = ["INTROSPECTABLE", "PEER", "PROPERTIES", "Interface", "Method", "Property", "document"]
+__all__ = ["INTROSPECTABLE", "PEER", "PROPERTIES", "Interface", "Method", "Property", "Signal", "document"]
 
 MAX_CALL = 64 << 10
 """Bytes of a call, where its method does not say otherwise."""
@@ -40,10 +40,17 @@ class Property:
 
 
 @dataclass(frozen=True, slots=True)
+class Signal:
+    signature: str
+    arguments: Sequence[str] = ()  # names of what it carries
+
+
+@dataclass(frozen=True, slots=True)
 class Interface:
     name: str
     methods: Mapping[str, Method] = field(default_factory=dict)
     properties: Mapping[str, Property] = field(default_factory=dict)
+    signals: Mapping[str, Signal] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for method in self.methods.values():
@@ -52,6 +59,9 @@ class Interface:
                 raise ValueError(f"{self.name}: {count} arguments, but the names {method.arguments}")
         for prop in self.properties.values():
             complete_types(prop.signature)
+        for signal in self.signals.values():
+            if len(signal.arguments) not in (0, len(complete_types(signal.signature))):
+                raise ValueError(f"{self.name}: the names {signal.arguments} for {signal.signature}")
 
 
 _DOCTYPE = (
@@ -85,10 +95,20 @@ def document(path: str, object_path: str, interfaces: Sequence[Interface]) -> st
                 _method(element, called, declared.takes, declared.gives, declared.arguments)
             for called, prop in interface.properties.items():
                 Xml.SubElement(element, "property", name=called, type=prop.signature, access="read")
+            for called, signal in interface.signals.items():
+                _signal(element, called, signal)
     elif object_path.startswith(above):
         Xml.SubElement(node, "node", name=object_path[len(above) :].split("/")[0])
     Xml.indent(node)
     return _DOCTYPE + Xml.tostring(node, encoding="unicode") + "\n"
+
+
+def _signal(interface: Xml.Element, name: str, signal: Signal) -> None:
+    element = Xml.SubElement(interface, "signal", name=name)
+    for index, kind in enumerate(complete_types(signal.signature)):
+        argument = Xml.SubElement(element, "arg", type=kind)
+        if signal.arguments:
+            argument.set("name", signal.arguments[index])
 
 
 def _method(interface: Xml.Element, name: str, takes: str, gives: str, arguments: Sequence[str]) -> None:

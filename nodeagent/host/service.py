@@ -28,9 +28,19 @@ from nodeagent.host.bus_connection import UNDECODED
 from nodeagent.host.bus_errors import to_bus
 from nodeagent.host.bus_match import BUS_NAME, Match
 from nodeagent.host.call_limits import CallLimits, Slot, TooManyCalls
-from nodeagent.host.interface import INTROSPECTABLE, MAX_CALL, PEER, PROPERTIES, Interface, Method, Property, document
+from nodeagent.host.interface import (
+    INTROSPECTABLE,
+    MAX_CALL,
+    PEER,
+    PROPERTIES,
+    Interface,
+    Method,
+    Property,
+    Signal,
+    document,
+)
 
-__all__ = ["Exporter", "Interface", "Method", "Property"]
+__all__ = ["Exporter", "Interface", "Method", "Property", "Signal"]
 
 MAX_ELEMENTS = 200
 """Of the arguments of one call: all that options need."""
@@ -87,6 +97,11 @@ class Exporter:
         prop = self._interfaces[interface].properties[name]
         body: Sequence[Any] = (interface, a_sv({name: (prop.signature, prop.get())}), [])
         self._bus.emit(self._path, PROPERTIES, "PropertiesChanged", "sa{sv}as", body)
+
+    def emit(self, interface: str, name: str, *values: Any) -> None:
+        """Sends a declared signal to whoever subscribed to it."""
+        signal = self._interfaces[interface].signals[name]
+        self._bus.emit(self._path, interface, name, signal.signature, values)
 
     async def _close(self) -> None:
         self._bus.serve(None, None)

@@ -43,6 +43,8 @@ MESSAGES: Mapping[EventKind, Message] = MappingProxyType(
         EventKind.DEGRADED: Message("dc9303ab909a4400a5adf40a0faff680", ERROR),
         EventKind.REFUSED: Message("b8aa65eb86b14601947045a9ede029d8", WARNING),
         EventKind.RESUMED: Message("cc77d93908c34c608b2cbf9becf9b484", NOTICE),
+        EventKind.DESIRED: Message("a9db8293ee4544db8b61349e12921114", INFO),
+        EventKind.UPDATE_FINISHED: Message("4ff1eb2bc1a246d98271c097d0f6a77f", NOTICE),
         EventKind.LEASE: Message("8ccbe317b58047e6986ec90cb87ede20", INFO),
         EventKind.MAINTENANCE: Message("bf7f2058a0204c41a1644533d3dd20d3", NOTICE),
         EventKind.STOPPED: Message("1f0ec54253e34d9ea875945da0b0b4e7", INFO),

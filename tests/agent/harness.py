@@ -14,6 +14,7 @@ from nodeagent.agent.deployments import Os
 from nodeagent.agent.loop import Loop
 from nodeagent.agent.preflight import Desired, Preflight
 from nodeagent.core.applyrequest import ApplyRequest
+from nodeagent.core.change import PolicySource
 from nodeagent.core.machineconfig import ConfigSource, FileEntry, MachineConfig, UnitEntry, UserEntry
 from nodeagent.core.meaning import meaning
 from nodeagent.core.phase import Phase
@@ -41,7 +42,7 @@ POLICY = Policy(
     files={
         "/etc/quiet": Entry("/etc/quiet", (NONE,)),
         "/etc/moved": Entry("/etc/moved", (DRAIN, restart("app.service"))),
-        "/etc/app": Entry("/etc/app", (restart("app.service"),)),
+        "/etc/app": Entry("/etc/app", (restart("app.service"),), PolicySource.USER),
         "/etc/web": Entry("/etc/web", (reload("web.service"),)),
         "/etc/ca": Entry("/etc/ca", (restart("trust.service"), restart("app.service"))),
     },

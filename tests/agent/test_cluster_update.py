@@ -247,7 +247,11 @@ async def test_a_newer_config_in_the_drain_takes_over() -> None:
     host.around.stuck = False
     host.want(RESTART)
     await task
-    assert [entry.to_name for entry in host.world.history] == ["old", "restart"]
+    assert [(entry.to_name, entry.outcome) for entry in host.world.history] == [
+        ("old", "done"),
+        ("reboot", "superseded"),
+        ("restart", "done"),
+    ]
     assert host.actions() == ["restart app.service"]
     all_given_back(host)
 

@@ -66,7 +66,7 @@ async def test_staged_before_the_lease_and_rebooted_once() -> None:
     host = await at_old()
     host.want(NEW)
     await host.settle()
-    assert phases(host) == ["Staging", "Leasing", "Writing", "Acting", "Rebooting", "Releasing", "Idle"]
+    assert phases(host) == ["Staging", "Leasing", "Writing", "Acting", "Rebooting", "Verifying", "Releasing", "Idle"]
     assert host.world.staged_with_lease == []
     assert host.actions() == ["reboot"]
     assert booted_digest(host.world) == B_DIGEST
@@ -353,7 +353,7 @@ async def test_a_newer_config_ends_the_staging() -> None:
     await asyncio.sleep(100)
     await task
     assert booted_digest(host.world) == C_DIGEST
-    assert [entry.to_name for entry in host.world.history] == ["old", "newest"]
+    assert [entry.to_name for entry in host.world.history] == ["old", "new", "newest"]
 
 
 async def test_looking_at_the_same_config_again_does_not_stage_it_again() -> None:
@@ -407,7 +407,7 @@ async def test_what_cannot_be_discarded_now_is_discarded_later(monkeypatch: pyte
     await until(host, Phase.LEASING)
     host.want(OLD)
     await task
-    assert (host.phase, host.record.reason) == (Phase.IDLE, "Superseded")
+    assert (host.phase, host.record.reason, host.world.history[-1].outcome) == (Phase.IDLE, "", "withdrawn")
     assert staged(host.world.deployments) is not None
     await host.settle()
     assert staged(host.world.deployments) is None

@@ -244,6 +244,11 @@ async def bug(phase: Phase, to: Phase | Exception, monkeypatch: pytest.MonkeyPat
     return host
 
 
+def happened(host: Host) -> int:
+    """Each start reports which config is desired; the rest is something that was done."""
+    return len([event for event in host.world.events if event.kind is not EventKind.DESIRED])
+
+
 @pytest.mark.parametrize(
     ("phase", "to"),
     [
@@ -264,10 +269,10 @@ async def test_a_bug_ends_in_degraded_and_never_in_a_loop(
     assert host.world.history[-1].reason == "IllegalTransition"
     assert (EventKind.DEGRADED, "IllegalTransition") in [(e.kind, e.reason) for e in host.world.events]
     assert (host.world.holder is None) == (phase is Phase.LEASING), "what is held stays held"
-    before = len(host.world.events), len(host.world.history)
+    before = happened(host), len(host.world.history)
     await host.settle()
     await host.settle()
-    assert (len(host.world.events), len(host.world.history)) == before, "a restart tries nothing"
+    assert (happened(host), len(host.world.history)) == before, "a restart tries nothing"
     monkeypatch.undo()
     if newer:
         host.want(config("newest", {"/etc/app/x": "3"}))
@@ -288,9 +293,9 @@ async def test_an_unexpected_exception_ends_in_degraded_too(
     host = await bug(phase, error, monkeypatch)
     assert (host.phase, host.record.reason) == (Phase.DEGRADED, "InternalError")
     assert f"{type(error).__name__} in {phase}" in host.record.message
-    before = len(host.world.events)
+    before = happened(host)
     await host.settle()
-    assert len(host.world.events) == before, "a restart tries nothing"
+    assert happened(host) == before, "a restart tries nothing"
     monkeypatch.undo()
     await host.ask()
     assert (host.phase, host.world.holder) == (Phase.IDLE, None)

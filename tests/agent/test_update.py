@@ -246,7 +246,11 @@ async def test_a_newer_config_takes_over_before_anything_is_written() -> None:
     await task
     assert it.world.disk["/etc/app/x"] == FileNode(b"3")
     assert it.actions() == ["restart app.service"]
-    assert [entry.to_name for entry in it.world.history] == ["a", "c"]
+    assert [(entry.to_name, entry.outcome) for entry in it.world.history] == [
+        ("a", "done"),
+        ("b", "superseded"),
+        ("c", "done"),
+    ]
 
 
 async def test_looking_again_at_the_same_config_does_not_start_over() -> None:
@@ -305,8 +309,9 @@ async def test_drift_is_refused_and_nothing_is_touched() -> None:
     await it.settle()
     assert (it.phase, it.record.reason, it.actions()) == (Phase.DEGRADED, "Drifted", [])
     assert "/etc/quiet/q" in it.record.message
-    told = [(event.kind, event.desired, event.phase) for event in it.world.events[-1:]]
-    assert told == [(EventKind.REFUSED, "b", Phase.DEGRADED)], "once, and it says what was refused"
+    told = [(event.kind, event.desired, event.phase) for event in it.world.events[-2:]]
+    ends = (EventKind.UPDATE_FINISHED, "b", Phase.DEGRADED)
+    assert told == [(EventKind.REFUSED, "b", Phase.DEGRADED), ends], "once, and it says what was refused"
     it.world.disk["/etc/quiet/q"] = FileNode(b"1")
     await it.settle()
     assert it.phase is Phase.IDLE

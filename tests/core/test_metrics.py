@@ -18,7 +18,8 @@ from nodeagent.core.events import Event, EventKind
 from nodeagent.core.exposition import Kind, render
 from nodeagent.core.fence.view import FenceView
 from nodeagent.core.maintenance import Maintenance
-from nodeagent.core.metrics import FAMILIES, OUTCOMES, samples
+from nodeagent.core.metrics import FAMILIES, samples
+from nodeagent.core.outcome import IN_HISTORY
 from nodeagent.core.phase import Phase
 from nodeagent.core.ports import HistoryEntry, Holder
 from nodeagent.core.status import Status
@@ -121,10 +122,11 @@ def test_the_history_is_counted_once_and_outlives_the_process() -> None:
     two = entry("2", "done-after-fallback", seconds=70, reboots=1, fallback=True)
     three = entry("3", "reverted", seconds=20000, reboots=2, fallback=True)
     four = entry("4", "degraded", seconds=5)
-    all_at_once = read([one, two, three, four])
-    assert read([], [one], [one], [one, two, three], [one, two, three, four]) == all_at_once
+    others = [entry("5", "superseded", seconds=0.4), entry("6", "withdrawn", seconds=20000)]
+    all_at_once = read([one, two, three, four, *others])
+    assert read([], [one], [one], [one, two, three], [one, two, three, four, *others]) == all_at_once
     counts = {key[1]: value for key, value in all_at_once.items() if key[0] == "nodeagent_updates_total"}
-    assert counts == dict.fromkeys(OUTCOMES, 1)
+    assert counts == dict.fromkeys(map(str, IN_HISTORY), 1)
     assert all_at_once["nodeagent_reboots_total",] == 3
     assert all_at_once["nodeagent_reboots_avoided_total",] == 1
     assert all_at_once["nodeagent_fallbacks_total",] == 2

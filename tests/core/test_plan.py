@@ -312,6 +312,31 @@ def test_a_drain_before_a_reboot_names_all_who_asked() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("what", "policy", "avoided"),
+    [
+        ({"files": [CHRONY]}, CHRONY_POLICY, True),
+        ({"files": [CHRONY, POLICY_JSON]}, CHRONY_POLICY, True),
+        ({"files": [CHRONY, "/etc/unlisted"]}, CHRONY_POLICY, False),  # it is rebooted all the same
+        ({"files": [CHRONY]}, user_policy({CHRONY: (REBOOT,)}), False),
+        ({"files": [PULL_SECRET]}, default_policy(), False),
+        ({"files": [POLICY_JSON]}, default_policy(), False),
+        ({"files": [POLICY_JSON]}, user_policy({POLICY_JSON: (NONE,)}), False),  # the built-in one reboots neither
+        ({"files": [SIGNATURES]}, user_policy({SIGNATURES: (NONE,)}), False),  # nor that of a directory above
+        ({"keys": ("k",)}, default_policy(), False),
+        ({"keys": ("k",)}, user_policy(sshkey=(NONE,)), False),
+        ({"units": ["app.service"]}, user_policy(units={"app.service": (restart("app.service"),)}), True),
+        ({}, CHRONY_POLICY, False),
+    ],
+)
+def test_a_reboot_is_avoided_by_an_entry_of_the_admin_alone(
+    what: dict[str, Any], policy: Policy, avoided: bool
+) -> None:
+    plan = make_plan(BASE, changed(what), policy)
+    assert plan.avoids_reboot is avoided
+    assert plan_from_dict(plan_to_dict(plan)).avoids_reboot is avoided
+
+
 def test_names_come_from_the_configs_or_the_caller() -> None:
     plan = make_plan(BASE, BASE, default_policy())
     assert (plan.from_name, plan.to_name) == ("rendered-worker-1", "rendered-worker-1")

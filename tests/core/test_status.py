@@ -11,7 +11,7 @@ from nodeagent.core.status import Status, fold, line, status_to_dict
 CONTRACT = {
     "maintenance", "problems", "soft_reboots",
     "schema", "phase", "reason", "message", "since", "current", "desired", "boot_id", "update_id", "step",
-    "deployments", "lease", "drain", "fence", "daemon",
+    "deployments", "lease", "drain", "fence", "daemon", "current_digest", "desired_digest", "target",
 }  # fmt: skip
 
 

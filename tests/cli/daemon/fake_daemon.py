@@ -110,6 +110,15 @@ class FakeDaemon:
 
         asyncio.run_coroutine_threadsafe(tell(), self._loop)
 
+    def finish(self, code: int, digest: str = "d" * 64, **entry: Any) -> None:
+        """Reports the end of an update, with these values of its entry. From any thread."""
+        asyncio.run_coroutine_threadsafe(self.finished(code, digest, entry), self._loop)
+
+    async def finished(self, code: int, digest: str, entry: dict[str, Any]) -> None:
+        if self._peer is not None:
+            body = (digest, json.dumps(entry), code)
+            await self._peer.emit(PATH, "org.nodeagent.Agent1.Manager", "UpdateFinished", "ssi", body)
+
     def later(self, *steps: tuple[float, Callable[[], object]]) -> None:
         """Runs each function so many seconds after the one before it."""
 
@@ -130,6 +139,8 @@ class FakeDaemon:
         answer = self.answers.get(message.member)
         if callable(answer):
             answer = answer(*message.body)
+        if asyncio.iscoroutine(answer):
+            answer = await answer
         if isinstance(answer, AgentError):
             assert self._peer is not None
             name, body = to_bus(answer)

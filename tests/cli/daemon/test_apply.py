@@ -4,6 +4,7 @@ import signal
 import subprocess
 import sys
 import threading
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from nodeagent.cli import progress
 from nodeagent.cli.progress import Ending, ending
+from nodeagent.core.outcome import exit_code
 from nodeagent.errors import InvalidInput, Problem, Refused, Terminal, Unreconcilable
 from tests.cli.daemon.conftest import Cli
 from tests.cli.daemon.fake_daemon import IDLE, FakeDaemon, entry
@@ -86,9 +88,11 @@ def update(daemon: FakeDaemon, outcome: str = "done", **more: Any) -> None:
     step = {"name": "reload crio.service", "index": 1, "count": 2, "percent": 50}
 
     def rest() -> None:
-        daemon.history.insert(0, entry("u2", "worker-2", outcome, **more))
+        last = entry("u2", "worker-2", outcome, **more)
+        daemon.history.insert(0, last)
         phase = "Idle" if outcome.startswith("done") else "Degraded"
         daemon.change(phase=phase, step=None, current="worker-2", desired="worker-2", reason=more.get("reason", ""))
+        daemon.finish(exit_code(outcome), **last)
 
     daemon.later(
         (0.1, lambda: daemon.change(phase="Writing", desired="worker-2", update_id="u2")),
@@ -144,14 +148,23 @@ def test_wait_survives_a_restart_of_the_daemon(cli: Cli, daemon: FakeDaemon, con
 
 
 def test_wait_with_nothing_to_do(cli: Cli, daemon: FakeDaemon, config: str) -> None:
-    daemon.status["current"] = daemon.status["desired"] = "worker-2"
+    nothing = {"reboot_avoided": False, "seconds": 0.0}
+    daemon.answers["Apply"] = lambda *_: daemon.finish(0, **entry("", "worker-2", "unchanged", **nothing)) or "d" * 64
     answer = cli("apply", config, "--wait")
     assert answer.code == 0
     assert answer.out.endswith("nothing to do: worker-2 is the current config\n")
 
 
-def test_a_reboot_of_the_host_ends_the_waiting_with_an_answer(daemon: FakeDaemon, config: str) -> None:
-    """systemd sends SIGTERM to everybody at a shutdown."""
+@pytest.mark.parametrize(
+    ("number", "code", "words"),
+    [
+        (signal.SIGTERM, 4, "stopped while the update goes on; the host may be rebooting"),  # at each shutdown
+        (signal.SIGINT, 130, "stopped while the update goes on"),  # Ctrl-C
+    ],
+)
+def test_who_stops_waiting_gets_an_answer(
+    daemon: FakeDaemon, config: str, number: signal.Signals, code: int, words: str
+) -> None:
     daemon.answers["Apply"] = lambda *_: daemon.change(phase="Rebooting", desired="worker-2") or "d" * 64
     process = subprocess.Popen(
         [sys.executable, "-m", "nodeagent", "apply", "--wait", config],
@@ -164,47 +177,154 @@ def test_a_reboot_of_the_host_ends_the_waiting_with_an_answer(daemon: FakeDaemon
     try:
         assert process.stdout is not None
         assert "Rebooting" in process.stdout.readline()
-        process.send_signal(signal.SIGTERM)
+        process.send_signal(number)
         _, err = process.communicate(timeout=10)
-        assert process.returncode == 4
-        assert err.startswith("nodeagent: StillUnderWay: stopped while the update goes on; the host may be rebooting\n")
+        assert process.returncode == code
+        assert err.startswith(f"nodeagent: StillUnderWay: {words}\nhint: nodeagent status --watch")
     finally:
         timer.cancel()
         process.kill()
         process.communicate()
 
 
+def test_the_end_of_an_earlier_request_is_not_ours(cli: Cli, daemon: FakeDaemon, config: str) -> None:
+    """The signal arrives right before the answer to our request, that of our update right after it."""
+
+    async def go(*_: object) -> str:
+        await daemon.finished(1, OURS, entry("u1", "worker-2", "reverted"))
+        daemon.later(
+            (0.3, lambda: daemon.finish(0, digest=OTHER, **entry("u3", "worker-3"))),
+            (0.1, lambda: daemon.finish(0, **entry("u2", "worker-2"))),
+        )
+        return OURS
+
+    daemon.answers["Apply"] = go
+    answer = cli("apply", config, "--wait", "--json")
+    assert (answer.code, answer.json["outcome"]) == (0, "done")
+
+
+@pytest.mark.parametrize(
+    ("outcome", "message", "successor", "line"),
+    [
+        (
+            "superseded",
+            "worker-3 is desired instead; nothing was changed",
+            "worker-3",
+            "superseded: worker-2 is not in force: worker-3 is desired instead; nothing was changed",
+        ),
+        (
+            "withdrawn",
+            "the current config worker-1 is desired again; nothing was changed",
+            "",
+            "withdrawn: worker-2 is not in force: the current config worker-1 is desired again; nothing was changed",
+        ),
+    ],
+)
+def test_an_update_that_is_not_wanted_any_more_ends_the_waiting(
+    cli: Cli, daemon: FakeDaemon, config: str, outcome: str, message: str, successor: str, line: str
+) -> None:
+    last = entry("u2", "worker-2", outcome, reason=outcome.capitalize(), message=message, successor=successor)
+
+    def go(*_: object) -> str:
+        # The daemon goes on to another update at once, and never is at rest with ours.
+        daemon.later((0.2, lambda: daemon.change(phase="Acting")), (0.0, lambda: daemon.finish(4, **last)))
+        return "d" * 64
+
+    daemon.answers["Apply"] = go
+    answer = cli("apply", config, "--wait")
+    assert answer.code == 4
+    assert answer.out.splitlines()[-1] == line
+    as_json = cli("apply", config, "--wait", "--json")
+    assert (as_json.code, as_json.json["outcome"], as_json.json["successor"]) == (4, outcome, successor)
+
+
+def test_an_end_during_a_restart_of_the_daemon_is_read_from_the_history(
+    cli: Cli, daemon: FakeDaemon, config: str
+) -> None:
+    """As short as a restart can be: between two looks at the status, and without any signal of the end."""
+    last = entry("u2", "worker-2", "superseded", reason="Superseded", to_digest="d" * 64, successor="worker-3")
+
+    def restart() -> None:
+        daemon.stop()
+        daemon.history.insert(0, last)
+        daemon.status |= {"phase": "Acting", "desired": "worker-3", "target": "worker-3", "update_id": "u3"}
+        daemon.start()
+
+    def go(*_: object) -> str:
+        daemon.later((0.2, lambda: daemon.change(phase="Leasing", update_id="u2")), (0.2, restart))
+        return "d" * 64
+
+    daemon.answers["Apply"] = go
+    answer = cli("apply", config, "--wait", "--json")
+    assert (answer.code, answer.json["outcome"], answer.json["successor"]) == (4, "superseded", "worker-3")
+
+
+def test_a_pipe_gets_no_line_for_each_file(cli: Cli, daemon: FakeDaemon, config: str) -> None:
+    def go(*_: object) -> str:
+        last = (0.005, lambda: daemon.finish(0, **entry("u2", "worker-2")))
+        daemon.later(*[(0.005, partial(write, index)) for index in range(1, 101)], last)
+        return "d" * 64
+
+    def write(index: int) -> None:
+        step = {"name": f"write /etc/{index}", "index": index, "count": 110, "percent": index}
+        daemon.change(phase="Writing", step=step, desired="worker-2", update_id="u2")
+
+    daemon.answers["Apply"] = go
+    answer = cli("apply", config, "--wait")
+    assert answer.code == 0
+    written = [line for line in answer.out.splitlines() if "Writing" in line]
+    assert 1 <= len(written) <= 10, "one in a second"
+
+
 NONE: frozenset[str] = frozenset()
 DEGRADED = {**IDLE, "phase": "Degraded", "desired": "worker-2", "reason": "NoSpace", "message": "full"}
+OURS, OTHER = "d" * 64, "e" * 64
+NEWER = {"desired": "worker-3", "desired_digest": OTHER, "current_digest": "c" * 64}
 
 
 @pytest.mark.parametrize(
     ("status", "history", "known", "quiet", "expected"),
     [
-        (IDLE | {"phase": "Acting"}, [entry()], NONE, 99, None),
+        (IDLE | {"phase": "Acting", "update_id": "u2"}, [entry()], NONE, 99, None),
         (IDLE | {"phase": "Leasing", "reason": "LeaseHeld"}, [], NONE, 99, None),
         (IDLE, [entry()], NONE, 0, Ending("done", seconds=12.5, reboot_avoided=True)),
         (IDLE, [entry()], frozenset({"u2"}), 0, None),
         (IDLE, [entry(to="other")], NONE, 99, None),
+        (IDLE, [entry(to_digest=OTHER)], NONE, 99, None),  # another config of the same name
         (IDLE, [entry("u3", "other"), entry("u2")], frozenset({"u1"}), 0, Ending("done", "", "", 12.5, 0, True)),
         (IDLE | {"current": "worker-2"}, [], NONE, 0.9, None),
         (IDLE | {"current": "worker-2"}, [], NONE, 1.0, Ending("unchanged")),
         (DEGRADED, [], NONE, 0, None),
         (DEGRADED, [], NONE, 1.9, None),  # it may look again
-        (DEGRADED, [], NONE, 2.0, Ending("degraded", "NoSpace", "full")),
+        (DEGRADED, [], NONE, 2.0, Ending("degraded", "NoSpace", "full", code=1)),
         (DEGRADED | {"desired": "worker-1"}, [], NONE, 9.9, None),  # that is about another one
-        (DEGRADED | {"desired": "worker-1"}, [], NONE, 10.0, Ending("degraded", "NoSpace", "full")),
-        (DEGRADED | {"reason": "Drifted"}, [], NONE, 2.0, Ending("refused", "Drifted", "full")),
+        (DEGRADED | {"desired": "worker-1"}, [], NONE, 10.0, Ending("degraded", "NoSpace", "full", code=1)),
+        (DEGRADED | {"reason": "Drifted"}, [], NONE, 2.0, Ending("refused", "Drifted", "full", code=4)),
+        (IDLE | NEWER | {"phase": "Acting", "target": "worker-2"}, [], NONE, 99, None),
+        (
+            IDLE | NEWER | {"phase": "Acting", "target": "worker-3"},
+            [],
+            NONE,
+            0,
+            Ending("superseded", "Superseded", "worker-3 is desired instead", successor="worker-3"),
+        ),
+        (
+            IDLE | NEWER | {"current_digest": OTHER},
+            [],
+            NONE,
+            0,
+            Ending("withdrawn", "Withdrawn", "the current config worker-3 is desired again"),
+        ),
     ],
 )
-def test_when_it_is_over(
+def test_when_it_is_over_if_the_signal_was_missed(
     status: dict[str, Any],
     history: list[dict[str, Any]],
     known: frozenset[str],
     quiet: float,
     expected: Ending | None,
 ) -> None:
-    assert ending("worker-2", status, history, known, quiet) == expected
+    assert ending("worker-2", OURS, status, history, known, quiet) == expected
 
 
 @pytest.mark.parametrize(
@@ -218,6 +338,11 @@ def test_when_it_is_over(
         (Ending("degraded", "RebootBlocked"), 1),
         (Ending("refused", "Drifted"), 4),
         (Ending("refused", "Unreconcilable"), 3),
+        (Ending("superseded", "Superseded"), 4),
+        (Ending("withdrawn", "Withdrawn"), 4),
+        (Ending("postponed", "LeaseHeld"), 4),
+        (Ending("postponed", "NoSpace"), 1),
+        (Ending("refused", "Drifted", code=1), 1),
     ],
 )
 def test_exit_codes(result: Ending, code: int) -> None:

@@ -70,8 +70,8 @@ def test_rollback(cli: Cli, daemon: FakeDaemon) -> None:
 def test_rollback_follows_the_update(cli: Cli, daemon: FakeDaemon) -> None:
     def go_back(_options: object) -> str:
         def rest() -> None:
-            daemon.history.insert(0, entry("u9", "worker-1", reboots=1, reboot_avoided=False))
             daemon.change(phase="Idle", current="worker-1", desired="worker-1")
+            daemon.finish(0, **entry("u9", "worker-1", reboots=1, reboot_avoided=False))
 
         daemon.later((0.1, lambda: daemon.change(phase="Staging", desired="worker-1")), (0.3, rest))
         return "worker-1"
