@@ -180,6 +180,7 @@ HINTS: Mapping[str, str] = MappingProxyType(
         "BusTimeout": "the service that is named hangs; systemctl status of it; the agent goes on when it answers",
         "BusRefused": "the bus does not let us in; run it as root, and look at the policy of the bus",
         "BusCallFailed": "journalctl of the service that is named shows why it said no",
+        "CallTooLarge": "run it as root (sudo), who may send 32 MiB; others may send a config of 2 MiB",
         "LimitsExceeded": "too many calls at once; the agent asks again by itself",
         "NoMemory": "free memory (systemd-cgtop -m); the agent asks again by itself",
         "UnknownMethod": "the service that is named is too old or too new; see its version",

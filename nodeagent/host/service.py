@@ -21,7 +21,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from nodeagent import log
-from nodeagent.errors import AgentError, Terminal
+from nodeagent.core.hints import hint
+from nodeagent.errors import AgentError, Refused, Terminal
 from nodeagent.host.bus import ARGUMENTS, Bus
 from nodeagent.host.bus_codec import Message, a_sv, decode, variant
 from nodeagent.host.bus_connection import UNDECODED
@@ -145,6 +146,9 @@ class Exporter:
         except _Fault as fault:
             self._refuse(call, fault)
             return 0
+        except AgentError as error:
+            self._fail(call, error)
+            return 0
         # Text alone takes time to decode, when there is much of it. It may have to be refused once the caller is known.
         known = self._bus.known_uid(call.sender) is not None
         return MAX_ELEMENTS if known or call.size <= MAX_CALL else UNDECODED
@@ -234,8 +238,7 @@ class Exporter:
         except _Fault as fault:
             self._refuse(call, fault)
         except AgentError as error:
-            name, body = to_bus(error)
-            self._bus.reply(call, "ss", body, error_name=name)
+            self._fail(call, error)
         except Exception:  # noqa: BLE001 - the last stop before the caller would wait for ever
             self._failed(call)
 
@@ -244,7 +247,11 @@ class Exporter:
 
     def _failed(self, call: Message) -> None:
         log.get(__name__).exception(f"{call.interface}.{call.member} failed")
-        name, body = to_bus(AgentError(f"{call.member} failed inside the daemon", hint="the journal has the details"))
+        error = AgentError(f"{call.member} failed inside the daemon", hint="the journal has the details")
+        self._fail(call, error)
+
+    def _fail(self, call: Message, error: AgentError) -> None:
+        name, body = to_bus(error)
         self._bus.reply(call, "ss", body, error_name=name)
 
 
@@ -259,5 +266,6 @@ def _check_size(method: Method, size: int, uid: int | None) -> None:
     """A caller who is not known yet may be root."""
     largest = method.largest_for_root if uid in (None, 0) else method.largest
     if size > largest:
-        who = "root" if uid in (None, 0) else "others than root"
-        raise _Fault("LimitsExceeded", f"a call of {size} bytes, more than {largest}, the limit of {who}")
+        whose = "" if uid in (None, 0) else " of others than root"
+        message = f"the call has {size} bytes, and the limit{whose} is {largest}"
+        raise Refused(message, reason="CallTooLarge", hint=hint("CallTooLarge"))

@@ -438,7 +438,7 @@ async def test_a_large_config_is_for_root(
         async with asyncio.timeout(10):
             while not peer.errors:
                 await asyncio.sleep(0.01)
-        assert peer.errors == ["org.freedesktop.DBus.Error.LimitsExceeded"]
+        assert peer.errors == ["org.nodeagent.Error.CallTooLarge"]
         assert "Apply" not in decoded
         await peer.send(message(1, NAME, "Apply", "sa{sv}", body))  # known by now: refused by its header
         async with asyncio.timeout(10):
