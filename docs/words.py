@@ -38,6 +38,7 @@ PLAIN = (
     "docs/maintenance.md",
     "docs/packaging.md",
     "docs/style.md",
+    "nodeagent/core/hints.py",
     "packaging/man/nodeagent.8",
 )
 # The page that lists the words.

@@ -12,6 +12,7 @@ import pytest
 
 from nodeagent.cli import progress
 from nodeagent.cli.progress import Ending, ending
+from nodeagent.core.hints import hint
 from nodeagent.core.outcome import exit_code
 from nodeagent.errors import InvalidInput, Problem, Refused, Terminal, Unreconcilable
 from tests.cli.daemon.conftest import Cli
@@ -117,8 +118,7 @@ def update(daemon: FakeDaemon, outcome: str = "done", **more: Any) -> None:
             1,
             [
                 "reverted: worker-2 is not in force in 12 s: VerifyLate: kubelet.service after 300 s",
-                "what now: systemctl list-jobs and --failed show what does not come up; "
-                "raise verify.timeout if it is slow",
+                f"what now: {hint('VerifyLate')}",
             ],
         ),
     ],

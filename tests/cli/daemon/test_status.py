@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from nodeagent.core.fence.view import FenceView, fence_to_dict
+from nodeagent.core.hints import hint
 from nodeagent.core.machineconfig import ConfigSource
 from nodeagent.core.phase import Phase
 from nodeagent.core.ports import HistoryEntry, Holder
@@ -199,7 +200,7 @@ def test_neither_daemon_nor_store(cli: Cli, bus_address: str, tmp_path: Path) ->
     assert answer.code == 5
     assert answer.err.splitlines() == [
         f"nodeagent: ServiceUnknown: the daemon does not run, and there is no store at {tmp_path}/state/state.db",
-        "hint: systemctl status nodeagent, and journalctl -u nodeagent for why it does not run",
+        f"hint: {hint('Unreachable')}",
     ]
 
 
