@@ -40,14 +40,14 @@ def wait_reason(host: Host, *reasons: str, timeout: float = agent.DONE_TIMEOUT) 
 def assert_rebooted_once(host: Host) -> None:
     wait_done(host, "rebooted")
     assert (outcomes(host), host.reboots) == ([("rebooted", "done")], 1)
-    assert host.read_text(UNLISTED) == "rebooted"
+    assert host.read_text(UNLISTED) == "name: rebooted\n"
     assert agent.status(host)["lease"] is None
 
 
 def test_a_logind_that_hangs_and_is_killed_while_the_agent_waits_for_it(node: Host) -> None:
     """R3: the lost answer was Degraded at once, with the config rejected and the lease kept."""
     block_reboots(node)
-    agent.apply(node, machine_config("rebooted", files={UNLISTED: "rebooted"}))
+    agent.apply(node, machine_config("rebooted", files={UNLISTED: "name: rebooted\n"}))
     wait_reason(node, "RebootBlocked")
     logind = pid_of(node, "systemd-logind.service")
     node.kill(logind, "SIGSTOP")
@@ -66,10 +66,10 @@ def test_a_logind_that_hangs_and_is_killed_while_the_agent_waits_for_it(node: Ho
 @pytest.mark.long
 @pytest.mark.slow
 def test_a_logind_that_hangs_for_longer_than_a_call(node: Host) -> None:
-    agent.apply(node, machine_config("first", files={UNLISTED: "first"}))
+    agent.apply(node, machine_config("first", files={UNLISTED: "name: first\n"}))
     wait_done(node, "first", agent.REBOOT_TIMEOUT)
     block_reboots(node)
-    agent.apply(node, machine_config("rebooted", files={UNLISTED: "rebooted"}))
+    agent.apply(node, machine_config("rebooted", files={UNLISTED: "name: rebooted\n"}))
     wait_reason(node, "RebootBlocked")
     logind = pid_of(node, "systemd-logind.service")
     node.kill(logind, "SIGSTOP")
@@ -89,7 +89,7 @@ def test_a_bus_that_is_restarted_before_a_reboot(node: Host) -> None:
     """R3: logind does not answer for half a minute after it."""
     node.run(["systemctl", "restart", "dbus.service"])
     with node.rebooting(120):
-        agent.write_desired(node, machine_config("rebooted", files={UNLISTED: "rebooted"}))
+        agent.write_desired(node, machine_config("rebooted", files={UNLISTED: "name: rebooted\n"}))
     assert_rebooted_once(node)
 
 

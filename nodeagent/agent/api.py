@@ -73,10 +73,13 @@ class Api:
         present one does not come back by itself, whoever writes it to the desired file. Of an update that ended
         half-way, the present one is the one that failed."""
         self._ours_to_say()
-        if self._report.status.phase not in (Phase.IDLE, Phase.DEGRADED):
-            raise Refused(f"an update is under way ({self._report.status.phase})", reason="UpdateUnderWay")
+        record = await self._ports.store.load()
+        # An update that waits for a service of the host is Degraded in the status, and goes on.
+        for phase in (self._report.status.phase, record.phase):
+            if phase not in (Phase.IDLE, Phase.DEGRADED):
+                raise Refused(f"an update is under way ({phase})", reason="UpdateUnderWay")
         present, digest = await self._ports.store.current(), await self._ports.store.previous()
-        if half_way(record := await self._ports.store.load()):
+        if half_way(record):
             present, digest = record.to_digest, present
         if not digest:
             raise Refused("there is no config before the current one", reason="NoPrevious")

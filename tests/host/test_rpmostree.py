@@ -17,7 +17,7 @@ from nodeagent.core.image import OsImage, parse_image
 from nodeagent.core.machineconfig import MachineConfig
 from nodeagent.core.packages import replaced_of
 from nodeagent.core.ports import Deployments
-from nodeagent.errors import AgentError, Refused, Retryable, Terminal, Unreconcilable
+from nodeagent.errors import AgentError, Refused, Retryable, ServiceUnavailable, Terminal, Unreconcilable
 from nodeagent.host.bus import Bus
 from nodeagent.host.rpmostree.adapter import RpmOstree, detect
 from nodeagent.host.systemd import Systemd
@@ -709,6 +709,17 @@ async def test_rollback_is_done_once(os: RpmOstree, daemon: FakeRpmOstree) -> No
     assert not daemon.first["booted"]
     await os.rollback()
     assert [member for member, _ in daemon.requests] == ["Rollback"]
+
+
+async def test_rollback_whose_daemon_dies_may_be_done_again(os: RpmOstree, daemon: FakeRpmOstree) -> None:
+    daemon.script = lambda transaction: daemon.die()
+    with pytest.raises(ServiceUnavailable) as caught:
+        await os.rollback()
+    assert (caught.value.reason, caught.value.service) == ("TransactionLost", "rpm-ostreed")
+    assert daemon.first["booted"]
+    daemon.script = daemon.work
+    await os.rollback()
+    assert not daemon.first["booted"]
 
 
 async def test_rollback_with_nothing_to_go_back_to(os: RpmOstree, daemon: FakeRpmOstree) -> None:

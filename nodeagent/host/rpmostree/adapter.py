@@ -17,7 +17,7 @@ from pathlib import Path
 
 from nodeagent.core.deployment import Deployment, OsTarget, StageProgress, unmet
 from nodeagent.core.packages import NOT_IN_EACH_IMAGE
-from nodeagent.errors import AgentError, Refused, Retryable, Terminal
+from nodeagent.errors import AgentError, Refused, Retryable, ServiceUnavailable, Terminal
 from nodeagent.host.bus import Bus
 from nodeagent.host.bus_errors import BusUnreachable
 from nodeagent.host.rpmostree.begin import Patience, begin
@@ -292,7 +292,8 @@ class RpmOstree:
         return next((d for d in (await session.read()).deployments if d.id == staged.id), staged)
 
     async def _until(self, request: Request, done: Callable[[State], bool]) -> State:
-        """Asks once, if it is not so already. The state afterwards: it decides, also if the daemon was lost."""
+        """Asks once, if it is not so already. The state afterwards: it decides, also if the daemon was lost. Raises
+        ``ServiceUnavailable`` if a daemon that was lost did not do it."""
         patience = Patience(self._timing, lambda _progress: None)
         async with self._visit() as session:
             while not done(state := await session.read()):
@@ -301,7 +302,11 @@ class RpmOstree:
                     continue
                 if outcome.end is End.FINISHED and not outcome.success:
                     raise failure(outcome.text, request.doing)
-                return await session.read()
+                state = await session.read()
+                if outcome.end is End.LOST and not done(state):
+                    message = f"rpm-ostree ended in the middle: cannot {request.doing}"
+                    raise ServiceUnavailable(message, reason="TransactionLost", service="rpm-ostreed")
+                return state
             return state
 
     async def _run(
