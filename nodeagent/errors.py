@@ -20,6 +20,7 @@ __all__ = [
     "Terminal",
     "Unreachable",
     "Unreconcilable",
+    "full_text",
 ]
 
 
@@ -43,6 +44,12 @@ class AgentError(Exception):
         self.reason = reason or self.default_reason
         self.hint = hint
         self.problems = tuple(problems)
+
+
+def full_text(error: AgentError, limit: int | None = None) -> str:
+    """The message and at most ``limit`` problems, each once: the message often names the first of them."""
+    lines = [f"{found.path}: {found.message}" if found.path else found.message for found in error.problems[:limit]]
+    return "; ".join([error.message, *(line for line in lines if line not in error.message)])
 
 
 class InvalidInput(AgentError):

@@ -84,7 +84,9 @@ def test_drift_is_repaired_where_that_is_set(make_node: HostMaker) -> None:
 def test_the_owner_of_a_directory_blocks_that_file_only(make_node: HostMaker) -> None:
     host = configured(make_node)
     host.run(["sh", "-c", f"rm {KEYS} && mkdir -p {KEYS}/mine {KEYS}/.nodeagent-0123456789abcdef.tmp/x"], user="core")
-    other = machine_config("fix", files={"/etc/app/content": "a security fix\n"}, keys=[SSH_KEY, "ssh-ed25519 AAAA2 x"])
+    other = machine_config(
+        "fix", files={"/etc/app/content": "a security fix\n"}, keys=[SSH_KEY, SSH_KEY.replace("GKBG", "GKBH")]
+    )
     agent.apply(host, other)
     wait_done(host, "fix")
     assert host.read_text("/etc/app/content") == "a security fix\n"

@@ -62,10 +62,11 @@ def test_a_start_condition_that_is_not_met(make_node: HostMaker) -> None:
 
 def test_a_unit_that_leaves_the_config_is_stopped(make_node: HostMaker) -> None:
     """systemd itself would keep it running, "not-found", until the next boot. So would instances of a template."""
-    policy = agent.policy(units={"gone.service": ["DaemonReload"], "gone@.service": ["None"]})
+    template = "/etc/systemd/system/gone@.service"
+    policy = agent.policy(files={template: ["None"]}, units={"gone.service": ["DaemonReload"]})
     host = make_node(files={agent.POLICY: policy})
     body = "[Service]\nExecStart=sleep infinity\n"
-    agent.apply(host, machine_config("with", units={"gone.service": UnitSpec(body), "gone@.service": UnitSpec(body)}))
+    agent.apply(host, machine_config("with", files={template: body}, units={"gone.service": UnitSpec(body)}))
     agent.wait_done(host, "with")
     host.run(["systemctl", "start", "gone.service", "gone@1.service", "gone@2.service"])
     agent.apply(host, machine_config("without"))

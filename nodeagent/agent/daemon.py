@@ -45,7 +45,7 @@ from nodeagent.core.ports import Deployments
 from nodeagent.core.status import Status
 from nodeagent.core.windows import Schedule
 from nodeagent.domains import default_policy, health_of
-from nodeagent.errors import AgentError, InvalidInput
+from nodeagent.errors import AgentError, InvalidInput, full_text
 from nodeagent.host import adopt, boot, config_file
 from nodeagent.host.bus import Bus
 from nodeagent.host.checkers import HostValidator
@@ -401,7 +401,7 @@ def main() -> int:
         with asyncio.Runner(loop_factory=DaemonLoop) as runner:
             runner.run(run(found.settings, notifier, error=found.error))
     except AgentError as error:
-        text = "; ".join([str(error), *(f"{p.path}: {p.message}" for p in error.problems)])
+        text = full_text(error)
         notifier.status(f"{error.reason}: {text}")
         log.get(__name__).error(f"stopping, {error.reason}: {text}", reason=error.reason)
         return error.exit_code

@@ -20,7 +20,7 @@ from nodeagent.agent.sinks import to_journal, to_notify
 from nodeagent.core.events import Event, EventKind
 from nodeagent.core.phase import Phase
 from nodeagent.core.status import Status, status_to_dict
-from nodeagent.errors import AgentError, Terminal
+from nodeagent.errors import AgentError, Terminal, full_text
 from nodeagent.host.bus import Bus
 from nodeagent.host.clock import SystemClock
 from nodeagent.host.notify import Notifier
@@ -44,7 +44,7 @@ class Held:
 
     async def show(self, error: AgentError) -> None:
         """Serves the status from the first call on."""
-        text = "; ".join([str(error), *(f"{found.path}: {found.message}" for found in error.problems[:5])])
+        text = full_text(error, 5)
         news = (error.reason, text) != (self._report.status.reason, self._report.status.message)
         self._error = error
         if self._stack is None:

@@ -39,6 +39,7 @@ from nodeagent.errors import (
     ServiceUnavailable,
     Unreachable,
     Unreconcilable,
+    full_text,
 )
 
 __all__ = ["Loop"]
@@ -275,6 +276,8 @@ class Loop:
         actions = ", ".join(f"{a.type} {a.unit}".strip() for a in update.plan.actions) or "nothing"
         narrate(self.ports, update, EventKind.UPDATE_STARTED, actions, writes=len(update.writes))
         narrate(self.ports, update, EventKind.PHASE)
+        for note in update.record.notes:
+            narrate(self.ports, update, EventKind.WARNING, note)
         return update
 
     async def _desired_and_request(self) -> tuple[Desired | None, ApplyRequest | None]:
@@ -387,7 +390,7 @@ class Loop:
 
     async def _refuse(self, record: Record, error: AgentError) -> None:
         """The host is as it was, but it is not what is desired: that is Degraded, with the reason."""
-        text = "; ".join([str(error), *(f"{p.path}: {p.message}" for p in error.problems[:5])])
+        text = full_text(error, 5)
         name, digest = self._wanted
         if interrupted(record) and digest != record.to_digest:
             record = await close_interrupted(self.ports, record, unusable(error))

@@ -22,13 +22,13 @@ from nodeagent.core.plan import make_plan
 from nodeagent.core.plan_json import plan_to_dict
 from nodeagent.core.policy import Policy
 from nodeagent.core.ports import Validator
-from nodeagent.core.reconcile import check_reconcilable
+from nodeagent.core.reconcile import check_reconcilable, remedy
 from nodeagent.core.record import Record
 from nodeagent.core.standing import same_os
 from nodeagent.core.steps import RemovePath, WritePath, step_to_pair, write_steps
 from nodeagent.core.survey import MAX_KEPT
 from nodeagent.core.tree import expand
-from nodeagent.domains import validate
+from nodeagent.domains import validate, warnings
 from nodeagent.errors import InvalidInput, Problem, Refused, Unreconcilable
 
 __all__ = ["Desired", "Preflight", "read_source"]
@@ -72,7 +72,8 @@ class Preflight:
         """
         old = await self._old(desired.config, [k.config for k in known], dirty=dirty, first=first)
         if problems := check_reconcilable(old, desired.config):
-            raise Unreconcilable(f"{desired.config.name} cannot be applied to a running host", problems=problems)
+            message = f"{desired.config.name} cannot be applied to a running host"
+            raise Unreconcilable(message, problems=problems, hint=remedy(problems))
         plan = make_plan(
             old,
             desired.config,
@@ -89,7 +90,7 @@ class Preflight:
         for validator in self.validators:
             problems += tuple(await validator.check(old, desired.config))
         if problems:
-            raise InvalidInput(f"{desired.config.name} was refused; nothing was touched", problems=problems)
+            raise InvalidInput(f"{desired.config.name} was refused", problems=problems)
         await self._check_paths(update)
         return update
 
@@ -187,6 +188,7 @@ class Preflight:
             fresh=tuple(sorted(managed_keys(desired.config) - managed_keys(old))),
             os_target=target_to_dict(target) if target is not None else None,
             repairs=repairs,
+            notes=tuple(f"warning: {found.path} {found.message}" for found in warnings(old, desired.config)),
         )
         return Update(record, desired.config, plan)
 

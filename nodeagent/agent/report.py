@@ -13,7 +13,7 @@ from nodeagent.core.display import displayable
 from nodeagent.core.events import Event, EventKind
 from nodeagent.core.ports import Holder, Lease
 from nodeagent.core.status import Status, StatusProblem, fold
-from nodeagent.errors import AgentError, Refused
+from nodeagent.errors import AgentError, Refused, full_text
 
 __all__ = ["Report", "ReportedLease", "Sink"]
 
@@ -54,7 +54,7 @@ class Report:
 
     def problem(self, topic: str, error: AgentError) -> None:
         """Reports what an admin has to put right while the agent goes on; once, until it changes."""
-        text = "; ".join([str(error), *(f"{found.path}: {found.message}" for found in error.problems[:SHOWN])])
+        text = full_text(error, SHOWN)
         found = displayable(StatusProblem(topic, error.reason, text))
         if found not in self.status.problems:
             self.emit(Event(EventKind.WARNING, self.status.phase, text, error.reason, fields={"problem": found}))

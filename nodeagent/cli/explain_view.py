@@ -25,7 +25,9 @@ def show(found: Explanation) -> None:
 def _rows(found: Explanation) -> Iterator[tuple[str, str]]:
     yield "policy", POLICY[found.source]
     yield "why", found.reason
-    if found.actions is None and found.entry is not None:
+    if found.actions == ():
+        yield "does", "nothing: a config that changes it is refused"
+    elif found.actions is None and found.entry is not None:
         yield "does", found.entry.summary
     else:
         yield "does", actions_text(found.actions or ())

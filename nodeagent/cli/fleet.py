@@ -54,6 +54,8 @@ def run(args: argparse.Namespace) -> int:
         seen, unknown = _look(args.kubeconfig or _kubeconfig(), args.context, args.lease_namespace)
     except AgentError as error:
         error.hint = error.hint or HINTS.get(error.reason, "")
+        if error.reason == "KubeconfigInvalid":  # here it is an input, of which the user names the file
+            raise InvalidInput(error.message, reason=error.reason, hint=error.hint) from error
         raise
     fleet = fleet_of(seen)
     if not any(pool.members for pool in fleet.pools):

@@ -34,8 +34,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _count(text: str) -> int:
-    if not 1 <= int(text) <= ALL:
-        raise ValueError
+    if not text.isdecimal() or not 1 <= int(text) <= ALL:
+        raise argparse.ArgumentTypeError(f"must be a number from 1 to {ALL}")
     return int(text)
 
 

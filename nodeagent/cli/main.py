@@ -58,6 +58,16 @@ EXITS: Final = """exit status:
   5  the daemon cannot be reached
 """
 
+FOREIGN: Final = {
+    "-o": "--json gives one JSON object, where a command has it",
+    "--output": "--json gives one JSON object, where a command has it",
+    "-f": "name the file without an option: nodeagent apply FILE",
+    "--filename": "name the file without an option: nodeagent apply FILE",
+    "--dry-run": "nodeagent plan --from A --to B shows what an update would do",
+    "--diff": "nodeagent plan --from A --to B shows what changes",
+}
+"""Options of other programs, and what there is instead."""
+
 INTERRUPTED: Final = 128 + 2  # as a shell reports SIGINT
 PIPE_CLOSED: Final = 128 + 13  # and SIGPIPE
 
@@ -115,14 +125,46 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(words: list[str]) -> int:
     names = {command.name for command in COMMANDS}
+    words = _familiar(words, names)
+    if words and not words[0].startswith("-") and words[0] not in names:
+        raise _unknown_command(words[0], names)
     try:
         parser = build_parser(words[0] if words and words[0] in names else None)
-        args = parser.parse_args(words)
+        args, extra = parser.parse_known_args(words)
+        if extra:
+            raise _unknown_argument(args.command, extra)
         status: int = args.run(args)
     except SystemExit as stop:  # --help
         status = stop.code if isinstance(stop.code, int) else 0
     output.flush()
     return status
+
+
+def _familiar(words: list[str], names: set[str]) -> list[str]:
+    """``--version`` and ``help COMMAND`` as other programs have them."""
+    match words:
+        case ["--version" | "-V"]:
+            return ["version"]
+        case ["help", command] if command in names:
+            return [command, "--help"]
+        case ["help"]:
+            return ["--help"]
+        case _:
+            return words
+
+
+def _unknown_command(word: str, names: set[str]) -> InvalidInput:
+    from difflib import get_close_matches
+
+    close = get_close_matches(word, sorted(names), 1)
+    hint = f"did you mean nodeagent {close[0]}?" if close else "nodeagent --help lists the commands"
+    return InvalidInput(f"there is no command {word!r}", reason="Usage", hint=hint)
+
+
+def _unknown_argument(command: str, extra: Sequence[str]) -> InvalidInput:
+    hints = [FOREIGN[word.partition("=")[0]] for word in extra if word.partition("=")[0] in FOREIGN]
+    hints = [*dict.fromkeys(hints), f"nodeagent {command} --help"]
+    return InvalidInput(f"unrecognized arguments: {' '.join(extra)}", reason="Usage", hint="\n".join(hints))
 
 
 def _fail(error: AgentError, words: Sequence[str]) -> int:

@@ -11,6 +11,7 @@ from nodeagent.cli.client import Client, ask
 from nodeagent.cli.lease import describe
 from nodeagent.cli.output import printable
 from nodeagent.cli.terminal import ago, clock, emit, local_now
+from nodeagent.core.hints import hint
 from nodeagent.errors import InvalidInput, Refused, Unreachable
 
 __all__ = ["add_arguments", "flag", "run", "seconds_of"]
@@ -67,7 +68,7 @@ def seconds_of(text: str) -> int:
     number = text.rstrip("abcdefghijklmnopqrstuvwxyz")
     unit = SIZES.get(text[len(number) :].strip())
     if unit is None or not (number.isascii() and number.strip().isdigit()) or int(number) == 0:
-        raise InvalidInput(f"{text} is no duration", reason="BadDuration")
+        raise InvalidInput(f"{text} is no duration", reason="BadDuration", hint=hint("BadDuration"))
     return int(number) * unit
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from typing import Final
 
 from nodeagent.cli import inputs, terminal
 from nodeagent.core.change import Plan
@@ -12,8 +11,6 @@ from nodeagent.core.policy import Policy
 from nodeagent.errors import InvalidInput, Problem, Unreconcilable
 
 __all__ = ["add_arguments", "run"]
-
-UNRECONCILABLE_HINT: Final = "such a change takes a new installation of the host"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,14 +28,18 @@ def run(args: argparse.Namespace) -> int:
         raise InvalidInput("only one input can be standard input", reason="Usage")
     old, new, policy = _load(args.old, args.new, args.policy)
     plan = plan_update(old, new, policy, inputs.name_of(args.new))
+    from nodeagent.domains import warnings
+
+    found = warnings(old, new)
     if args.json:
         from nodeagent.core.plan_json import plan_to_dict
 
-        terminal.emit(plan_to_dict(plan))
+        noted = [{"path": each.path, "message": each.message} for each in found]
+        terminal.emit({**plan_to_dict(plan), **({"warnings": noted} if noted else {})})
     else:
         from nodeagent.cli.plan_view import show
 
-        show(plan)
+        show(plan, found)
     return 0
 
 
@@ -60,13 +61,13 @@ def plan_update(old: MachineConfig, new: MachineConfig, policy: Policy, what: st
     """What the daemon does before it touches anything, as far as that takes no host. ``what`` names the new config."""
     from nodeagent import domains
     from nodeagent.core.plan import make_plan
-    from nodeagent.core.reconcile import check_reconcilable
+    from nodeagent.core.reconcile import check_reconcilable, remedy
 
     if problems := domains.validate(old, new):
         raise InvalidInput(f"{what} would not work: {_first(problems)}", reason="InvalidContent", problems=problems)
     if problems := check_reconcilable(old, new):
         message = f"{what} cannot be applied to a running host: {_first(problems)}"
-        raise Unreconcilable(message, problems=problems, hint=UNRECONCILABLE_HINT)
+        raise Unreconcilable(message, problems=problems, hint=remedy(problems))
     return make_plan(old, new, policy)
 
 

@@ -9,6 +9,7 @@ from nodeagent.cli.output import printable
 from nodeagent.cli.terminal import BAD, DIM, GOOD, STRONG, WARN, paint, table
 from nodeagent.core.change import Action, ActionType, Plan, PlannedChange
 from nodeagent.core.plan import disruption
+from nodeagent.errors import Problem
 
 __all__ = ["action_text", "actions_text", "show"]
 
@@ -32,7 +33,7 @@ def actions_text(actions: Iterable[Action]) -> str:
     return ", ".join(map(action_text, actions)) or str(ActionType.NONE)
 
 
-def show(plan: Plan) -> None:
+def show(plan: Plan, warnings: Iterable[Problem] = ()) -> None:
     print(paint(printable(f"{plan.from_name} -> {plan.to_name}"), STRONG))
     if not plan.changes:
         print("nothing to do: both configs mean the same")
@@ -44,13 +45,21 @@ def show(plan: Plan) -> None:
         print(f"{number}. {action_text(action).ljust(_width(plan))}  {paint(_because(action), DIM)}")
     word = disruption(plan)
     print(f"\ndisruption: {paint(word, STYLE[word])} ({SENTENCE[word]})")
+    for found in warnings:
+        print(printable(f"warning: {found.path} {found.message}"))
 
 
 def _row(planned: PlannedChange) -> tuple[str, str, str, str]:
     asks = actions_text(planned.actions)
     if planned.why:
         asks += f" ({planned.why})"
-    return str(planned.change.kind), printable(planned.change.id), POLICY[planned.policy], printable(asks)
+    return str(planned.change.kind), printable(_name(planned.change.id)), POLICY[planned.policy], printable(asks)
+
+
+def _name(change: str) -> str:
+    """``file:/etc/x``, and ``fips`` instead of ``fips:fips``."""
+    domain, _, key = change.partition(":")
+    return domain if domain == key else change
 
 
 def _width(plan: Plan) -> int:
@@ -58,6 +67,6 @@ def _width(plan: Plan) -> int:
 
 
 def _because(action: Action) -> str:
-    named = ", ".join(action.because[:MAX_BECAUSE])
+    named = ", ".join(map(_name, action.because[:MAX_BECAUSE]))
     more = len(action.because) - MAX_BECAUSE
     return printable(f"for {named}" + (f" and {more} more" if more > 0 else ""))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from nodeagent.core.problems import Problems, kind_of, shown
+from nodeagent.core.problems import MAX_QUOTED, Problems, kind_of, shown
 
 __all__ = ["Fields"]
 
@@ -104,4 +104,10 @@ class Fields:
     def finish(self) -> None:
         """Call after the last read: everything that was not asked for is unknown."""
         for key in self._data.keys() - self._known:
-            self.problems.add(self.path, f"unknown key {shown(key)}", self.about)
+            self.problems.add(self.path, f"unknown key {shown(key)}{self._meant(key)}", self.about)
+
+    def _meant(self, key: str) -> str:
+        from difflib import get_close_matches  # 3 ms that a good document need not pay
+
+        close = get_close_matches(key[:MAX_QUOTED], sorted(self._known - self._data.keys()), 1, cutoff=0.75)
+        return f"; did you mean {close[0]}?" if close else ""

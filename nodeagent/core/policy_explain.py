@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from nodeagent.core.change import Action, Change, ChangeKind, PolicySource
+from nodeagent.core.paths import managed_path_problem
 from nodeagent.core.plan import combine, widen
 from nodeagent.core.policy import UNLISTED, Entry, Match, Policy, match
 
@@ -29,6 +30,8 @@ class Explanation:
 
 
 def explain(policy: Policy, domain: str, key: str) -> Explanation:
+    if reason := _never(domain, key):
+        return Explanation(domain, key, PolicySource.NONE, None, "none", (), None, (), reason)
     found = match(policy, Change(domain, key, ChangeKind.MODIFIED))
     if found is None:
         reason = f"{_unlisted(domain)}; unlisted changes drain and reboot"
@@ -47,6 +50,14 @@ def explain(policy: Policy, domain: str, key: str) -> Explanation:
         shadowed,
         _reason(found, replaced, shadowed),
     )
+
+
+def _never(domain: str, key: str) -> str:
+    """Why a change of it is refused on a running host, whatever the policy says; "" if it is not."""
+    if domain == "fips":
+        return "it cannot be changed on a running host: FIPS mode is set when the host is installed"
+    problem = managed_path_problem(key) if domain == "file" else None
+    return f"it cannot be changed on a running host: the path {problem}" if problem else ""
 
 
 def _alone(entry: Entry) -> tuple[Action, ...]:

@@ -6,12 +6,18 @@ does not apply are partly refused and partly ignored; here every one is refused,
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Final
+
 from nodeagent.core import unapplied
 from nodeagent.core.machineconfig import CORE_USER, MachineConfig, UserEntry
 from nodeagent.core.validate import password_hash, ssh_key
 from nodeagent.errors import Problem
 
-__all__ = ["check_reconcilable"]
+__all__ = ["check_reconcilable", "remedy"]
+
+_INSTALLATION: Final = ("fips", "config.storage.disks", "config.storage.filesystems", "config.storage.luks",
+                        "config.storage.raid", "config.ignition")  # fmt: skip
 
 
 def check_reconcilable(old: MachineConfig, new: MachineConfig) -> tuple[Problem, ...]:
@@ -29,6 +35,19 @@ def check_reconcilable(old: MachineConfig, new: MachineConfig) -> tuple[Problem,
         message = f"{CORE_USER} must have at least one SSH key or a password hash, or it is locked out"
         problems.append(Problem(f"spec.config.passwd.users[{CORE_USER}]", message))
     return tuple(sorted(problems))
+
+
+def remedy(problems: Iterable[Problem]) -> str:
+    """What to do about these problems, each way out once."""
+    return "; ".join(dict.fromkeys(_way_out(problem.path.removeprefix("spec.")) for problem in problems))
+
+
+def _way_out(path: str) -> str:
+    if path == f"config.passwd.users[{CORE_USER}]":
+        return f"give {CORE_USER} an SSH key or a password hash"
+    if path.startswith(_INSTALLATION):
+        return "take the change back, or install the host again with it"
+    return f"take the change of {path.removeprefix('config.').partition('[')[0]} out of the config"
 
 
 def _has_access(user: UserEntry) -> bool:

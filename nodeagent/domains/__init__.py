@@ -33,7 +33,16 @@ from nodeagent.domains import (
 )
 from nodeagent.errors import Problem
 
-__all__ = ["DOMAINS", "changed_contents", "checker_of", "default_policy", "domain_of", "health_of", "validate"]
+__all__ = [
+    "DOMAINS",
+    "changed_contents",
+    "checker_of",
+    "default_policy",
+    "domain_of",
+    "health_of",
+    "validate",
+    "warnings",
+]
 
 Value = TypeVar("Value")
 
@@ -55,6 +64,10 @@ DOMAINS: Final[tuple[Domain, ...]] = (
 
 VALIDATED: Final = tuple({pattern.partition("*")[0] for domain in DOMAINS for pattern in domain.validate})
 """How all paths begin that have a validator: most files of a large config need no closer look."""
+
+
+MAX_LINE: Final = 1024
+"""Bytes of a file in which the end of the first line is looked for."""
 
 
 @cache
@@ -121,6 +134,20 @@ def validate(old: MachineConfig, new: MachineConfig) -> tuple[Problem, ...]:
     """What is wrong with contents that change, as far as it shows without a host. Paths are those of the host, or for
     a user that of its entry."""
     return (*_contents(old, new), *_scripts(old, new), *access.check(old, new))
+
+
+def warnings(old: MachineConfig, new: MachineConfig) -> tuple[Problem, ...]:
+    """What is allowed, and seldom meant."""
+    found = [
+        Problem(path, "is removed: images of private registries cannot be pulled without it")
+        for path in pull_secret.DOMAIN.validate
+        if path in old.files and path not in new.files
+    ]
+    for path in differing(old.files, new.files):
+        content = new.files[path].content
+        if content[:MAX_LINE].partition(b"\n")[0].endswith(b"\r") and b"\0" not in content[:MAX_LINE]:
+            found.append(Problem(path, "has Windows line endings (CR LF), which many programs take for text"))
+    return tuple(found)
 
 
 def _contents(old: MachineConfig, new: MachineConfig) -> tuple[Problem, ...]:

@@ -64,7 +64,9 @@ class Access:
             files = self._kubeconfig(configuration) if self.kubeconfig else self._in_cluster(configuration)
         except (library.ConfigException, OSError, ValueError, TypeError, KeyError, AttributeError) as error:
             # What a parser quotes may be the secret it stumbled over.
-            words = str(error) if isinstance(error, (library.ConfigException, OSError)) else type(error).__name__
+            words = str(error) if isinstance(error, library.ConfigException) else type(error).__name__
+            if isinstance(error, OSError) and error.strerror:
+                words = error.strerror
             raise Terminal(f"{self.kubeconfig or self.service_account}: {words}", reason="KubeconfigInvalid") from None
         for path in (configuration.ssl_ca_cert, configuration.cert_file, configuration.key_file):
             if path:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from nodeagent.core.machineconfig import MachineConfig, UnitEntry
+from nodeagent.core.events import EventKind
+from nodeagent.core.machineconfig import FileEntry, MachineConfig, UnitEntry
 from nodeagent.core.phase import Phase
 from nodeagent.core.tree import expand
 from tests.agent.fakes import FakeUnit, World
@@ -28,7 +31,7 @@ async def applied(new: MachineConfig) -> Host:
 async def test_a_typing_error_is_refused_and_the_right_name_is_named() -> None:
     host = await applied(config("b", units=[TYPO]))
     assert (host.phase, host.record.reason, host.world.done) == (Phase.DEGRADED, "InvalidInput", [])
-    (event,) = [event for event in host.world.events if "kublet" in event.message]
+    event, *_ = [event for event in host.world.events if "kublet" in event.message]
     assert "/etc/systemd/system/kublet.service.d/10-x.conf: there is no unit kublet.service" in event.message
     assert "did you mean kubelet.service?" in event.message
 
@@ -86,3 +89,22 @@ async def test_one_that_is_there_already_is_left_alone() -> None:
     host.want(config("b", {"/etc/quiet/q": "2"}, [TYPO]))
     await host.settle()
     assert host.configs[host.world.current].name == "b"
+
+
+async def test_an_error_is_reported_once_and_names_its_problem_once() -> None:
+    host = await applied(config("b", units=[TYPO]))
+    for event in host.world.events:
+        assert event.message.count("there is no unit kublet.service") <= 1
+        assert "nothing was touched" not in event.message
+
+
+async def test_a_pull_secret_that_is_removed_is_a_warning() -> None:
+    host = await applied(config("b", {"/etc/quiet/q": "2"}))
+    secret = FileEntry("/var/lib/kubelet/config.json", b'{"auths": {"quay.io": {"auth": "YTpi"}}}')
+    host.want(replace(config("c"), files={secret.path: secret}))
+    await host.settle()
+    host.want(config("d", {"/etc/quiet/q": "3"}))
+    await host.settle()
+    said = "warning: /var/lib/kubelet/config.json is removed: images of private registries cannot be pulled without it"
+    assert (host.world.history[-1].to_name, host.world.history[-1].message) == ("d", said)
+    assert [event.message for event in host.world.events if event.kind is EventKind.WARNING] == [said]

@@ -99,3 +99,18 @@ def test_text(policy: str, capsys: pytest.CaptureFixture[str]) -> None:
 def test_not_a_target(target: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", target]) == 2
     assert capsys.readouterr().err.startswith("nodeagent: Usage: ")
+
+
+@pytest.mark.parametrize(
+    ("target", "why"),
+    [("fips", "FIPS mode is set when the host is installed"), ("/usr/lib/foo", "read-only"), ("/proc/sys/x", "kernel")],
+)
+def test_what_no_update_can_change(target: str, why: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """As `nodeagent plan`, which refuses it."""
+    assert main(["explain", target]) == 0
+    printed = capsys.readouterr().out
+    assert "cannot be changed on a running host" in printed
+    assert why in printed
+    assert "Reboot" not in printed
+    assert main(["explain", target, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["actions"] == []

@@ -141,5 +141,5 @@ async def test_which_kubeconfig(
     assert await asyncio.to_thread(main, ["fleet", "status"]) == 0
     monkeypatch.setenv("KUBECONFIG", f"{tmp_path}/missing")
     assert await asyncio.to_thread(main, ["fleet", "status"]) == 2
-    assert await fleet.status("--context", "other") == 1
+    assert await fleet.status("--context", "other") == 2
     assert "KubeconfigInvalid" in capsys.readouterr().err

@@ -13,6 +13,7 @@ import pytest
 
 from nodeagent.cli import main as cli
 from nodeagent.cli.main import COMMANDS, build_parser, main
+from nodeagent.core.hints import HINTS
 from nodeagent.errors import AgentError, InvalidInput, Problem, Refused, Unreachable, Unreconcilable
 
 Raising = Callable[[BaseException], None]
@@ -150,3 +151,43 @@ def test_nothing_heavy_is_imported(options: list[str], configs: Path) -> None:
     words = ["plan", "--from", str(configs / "a.json"), "--to", str(configs / "b.json"), *options]
     done = _nodeagent(*words, code=code)
     assert (done.returncode, done.stderr) == (0, "\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["aply", "x"], ["there is no command 'aply'", "hint: did you mean nodeagent apply?"]),
+        (["frobnicate"], ["there is no command 'frobnicate'", "hint: nodeagent --help"]),
+        (
+            ["apply", "--dry-run", "x"],
+            ["--dry-run", "hint: nodeagent plan --from A --to B", "hint: nodeagent apply --help"],
+        ),
+        (["status", "-o", "json"], ["-o json", "hint: --json", "hint: nodeagent status --help"]),
+        (["apply", "-f", "x"], ["hint: name the file without an option: nodeagent apply FILE"]),
+        (["plan", "--diff", "--from", "a", "--to", "b"], ["hint: nodeagent plan --from A --to B"]),
+        (
+            ["history", "--limit", "abc"],
+            ["argument --limit: must be a number from 1 to 1000", "nodeagent history --help"],
+        ),
+        (["history", "--limit", "0"], ["argument --limit: must be a number from 1 to 1000"]),
+        (
+            ["maintenance", "start", "--reason", "x", "--for", "5"],
+            ["BadDuration: 5 is no duration", f"hint: {HINTS['BadDuration']}"],
+        ),
+    ],
+)
+def test_usage_errors_point_somewhere(words: list[str], said: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words) == 2
+    printed = capsys.readouterr().err
+    for words_of_hint in said:
+        assert words_of_hint in printed
+    assert "_count" not in printed
+
+
+def test_habits_of_other_programs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out.startswith("nodeagent ")
+    assert main(["help"]) == 0
+    assert "commands:" in capsys.readouterr().out
+    assert main(["help", "apply"]) == 0
+    assert "usage: nodeagent apply" in capsys.readouterr().out

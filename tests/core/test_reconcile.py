@@ -8,7 +8,7 @@ import pytest
 
 from nodeagent.core.machineconfig import MachineConfig
 from nodeagent.core.parse import parse_document
-from nodeagent.core.reconcile import check_reconcilable
+from nodeagent.core.reconcile import check_reconcilable, remedy
 from nodeagent.errors import Problem
 from tests.core.documents import Doc, document, file
 
@@ -143,3 +143,15 @@ def test_all_reasons_come_sorted_and_say_how() -> None:
         ("links[/etc/l]", "is removed"),
         ("raid[r]", "is added"),
     ]
+
+
+def test_each_way_out_is_named_once() -> None:
+    paths = [
+        "spec.fips",
+        "spec.config.storage.luks[a]",
+        "spec.config.storage.links[/etc/l]",
+        "spec.config.storage.links[/etc/m]",
+    ]
+    assert remedy([Problem(path, "changes") for path in paths]) == (
+        "take the change back, or install the host again with it; take the change of storage.links out of the config"
+    )
