@@ -40,6 +40,7 @@ PLAIN = (
     "docs/style.md",
     "nodeagent/core/hints.py",
     "packaging/man/nodeagent.8",
+    "systemd/usr/lib/**/*.*",
 )
 # The page that lists the words.
 EXCEPT = ("docs/style.md",)
@@ -59,7 +60,7 @@ def main() -> int:
         if not paths:
             sys.stdout.write(f"docs/words.py: {pattern} matches no file\n")
             found += 1
-        for path in paths:
+        for path in filter(Path.is_file, paths):
             name = str(path.relative_to(ROOT))
             for line, word in [] if name in EXCEPT else findings(path.read_text(encoding="utf-8")):
                 sys.stdout.write(f"{name}:{line}: {word!r} (see docs/style.md)\n")
