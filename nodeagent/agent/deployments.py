@@ -32,6 +32,10 @@ ASK_AGAIN = 5.0
 """Seconds until the daemon behind the deployments is asked once more; it may still be starting after a boot."""
 
 
+STARTING = 30.0
+"""Seconds that a daemon gets to start after a boot before the executor waits for it, which it reports."""
+
+
 class Where(Enum):
     OLD = "old"  # the deployment that was booted when the update began
     NEW = "new"
@@ -68,8 +72,9 @@ class Os:
         return self._booted
 
     async def booted_within(self, clock: Clock, seconds: float) -> Deployment:
-        """For right after a boot: who does not answer yet is asked again until ``seconds`` have passed."""
-        give_up = clock.monotonic() + seconds
+        """For right after a boot: a daemon that does not answer yet is called again until ``seconds`` have passed, but
+        not for so long that the status has to name what the update waits for."""
+        give_up = clock.monotonic() + min(seconds, STARTING)
         while True:
             try:
                 return await self.booted()

@@ -280,6 +280,22 @@ async def test_the_status_names_the_service_and_since_when_until_it_answers() ->
     assert host.world.history[-1].outcome == "done"
 
 
+async def test_the_status_names_an_rpm_ostreed_that_does_not_answer_after_the_boot() -> None:
+    host = await oshost.at_old()
+    report = followed(host)
+    host.world.outage = outage = During(host.world, Phase.VERIFYING, hung, "rpm-ostreed")
+    host.want(OS_AND_FILES)
+    task = asyncio.create_task(host.settle())
+    await until(host, Phase.VERIFYING)
+    await asyncio.sleep(90)
+    assert (report.status.phase, report.status.reason) == (Phase.VERIFYING, "BusTimeout")
+    assert "waiting for rpm-ostreed" in report.status.message
+    await asyncio.sleep(1000)
+    outage.away = False
+    await task
+    assert (host.phase, host.world.history[-1].outcome) == (Phase.IDLE, "done")
+
+
 async def test_a_service_that_is_restarted_is_a_warning_only() -> None:
     host = await at_old()
     host.world.outage = For(died, 3, 1)
