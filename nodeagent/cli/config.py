@@ -16,7 +16,7 @@ __all__ = ["add_arguments", "run"]
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     commands = parser.add_subparsers(dest="config_command", metavar="COMMAND", required=True)
-    show = commands.add_parser("show", help="every setting, its value and where it comes from")
+    show = commands.add_parser("show", help="list every setting with its value and source")
     check = commands.add_parser("check", help="check the settings, the policy and the desired config")
     for command in (show, check):
         command.add_argument("--json", action="store_true", help="one JSON object (nodeagent/config/v1)")

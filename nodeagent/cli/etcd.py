@@ -25,9 +25,9 @@ REFUSED: Final = 4
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     commands = parser.add_subparsers(dest="etcd_command", metavar="COMMAND", required=True)
-    status = commands.add_parser("status", help="the members, and whether this host may be disrupted")
+    status = commands.add_parser("status", help="list the members, and whether this host may be disrupted")
     status.add_argument("--json", action="store_true", help=f"one JSON object ({SCHEMA})")
-    status.add_argument("--single", action="store_true", help="a cluster of this one member may lose it for a while")
+    status.add_argument("--single", action="store_true", help="allow taking down a single-member cluster")
     endpoint = "client URL, instead of what is found; this host's first, may be repeated"
     status.add_argument("--endpoint", action="append", default=[], metavar="URL", help=endpoint)
     status.add_argument("--ca", default="", metavar="FILE", help="authority of etcd's certificates (PEM)")

@@ -36,11 +36,11 @@ def add_arguments(commands: argparse._SubParsersAction[argparse.ArgumentParser])
     for when in ("before", "during", "after"):
         pages = f"pages of metrics kept {when} the update, two or more, oldest first"
         latency.add_argument(f"--{when}", nargs="+", default=[], metavar="FILE", help=pages)
-    latency.add_argument("--save", metavar="FILE", help="take a page of metrics now, keep it there, and be done")
+    latency.add_argument("--save", metavar="FILE", help="save a metrics snapshot and exit")
     latency.add_argument(
-        "--seconds", type=float, default=30.0, metavar="N", help="without files: watch for so long (30)"
+        "--seconds", type=float, default=30.0, metavar="N", help="without files: how long to watch (default: 30)"
     )
-    latency.add_argument("--url", default="", metavar="URL", help="page of metrics, instead of what is found")
+    latency.add_argument("--url", default="", metavar="URL", help="URL of the metrics (default: detected)")
     latency.add_argument("--ca", default="", metavar="FILE", help="authority of its certificate (PEM)")
     latency.add_argument("--cert", default="", metavar="FILE", help="client certificate (PEM)")
     latency.add_argument("--key", default="", metavar="FILE", help="its key (PEM)")

@@ -36,11 +36,11 @@ HINTS = {
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     commands = parser.add_subparsers(dest="fleet_command", metavar="COMMAND", required=True)
-    status = commands.add_parser("status", help="each pool, and each node that is not as it should be")
+    status = commands.add_parser("status", help="show each pool, and each node that needs attention")
     status.add_argument("--json", action="store_true", help="one JSON object (nodeagent/fleet/v1)")
     where = "instead of $KUBECONFIG or ~/.kube/config"
     status.add_argument("--kubeconfig", default="", metavar="FILE", help=where)
-    status.add_argument("--context", default="", metavar="NAME", help="of the kubeconfig, instead of its current one")
+    status.add_argument("--context", default="", metavar="NAME", help="context of the kubeconfig")
     leases = "where the node leases are (medik8s-leases)"
     status.add_argument("--lease-namespace", default="medik8s-leases", metavar="NAME", help=leases)
 

@@ -16,7 +16,7 @@ __all__ = ["add_arguments", "held", "run"]
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     commands = parser.add_subparsers(dest="lease_command", metavar="COMMAND", required=True)
-    show = commands.add_parser("show", help="who holds the lease, since when and why")
+    show = commands.add_parser("show", help="show the lease holder, the start and the reason")
     show.add_argument("--json", action="store_true", help="one JSON object (nodeagent/lease/v1)")
 
 

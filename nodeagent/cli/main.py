@@ -32,29 +32,29 @@ class Command(NamedTuple):
 
 
 COMMANDS: Final = (
-    Command("plan", "what an update from one config to another would do"),
-    Command("explain", "which policy entry decides about a path or unit, and why"),
-    Command("apply", "make a MachineConfig the desired one"),
-    Command("rollback", "go back to the config before the current one, OS included"),
-    Command("status", "where the agent stands, who is in the way, and what to do"),
-    Command("history", "how updates ended, how long they took, and which reboots were avoided"),
-    Command("verify", "what on this host is not as its current config says"),
-    Command("maintenance", "keep this host from being disrupted for a while"),
-    Command("lease", "who has the right to disrupt this host"),
-    Command("etcd", "may this host go without etcd losing its quorum, and how fast is its disk"),
-    Command("fleet", "does every node of every pool of a cluster run what it should"),
-    Command("config", "the agent's own settings, and whether they are good"),
-    Command("daemon", "run the agent; this is what its unit does"),
-    Command("version", "of this program, and of the daemon that runs"),
+    Command("plan", "show the actions of an update from one config to another"),
+    Command("explain", "show the policy entry for a path or unit"),
+    Command("apply", "make a MachineConfig the desired config"),
+    Command("rollback", "return to the previous config, including the OS"),
+    Command("status", "show the state of this host, what it waits for, and what to do"),
+    Command("history", "list past updates with their outcome, duration and reboots"),
+    Command("verify", "compare this host with its current config"),
+    Command("maintenance", "block disruptions of this host, for maintenance"),
+    Command("lease", "show the holder of the lease of this host"),
+    Command("etcd", "check etcd quorum safety and disk latency"),
+    Command("fleet", "show rollout status of all pools"),
+    Command("config", "show and check the settings of nodeagent"),
+    Command("daemon", "run the daemon; for nodeagent.service"),
+    Command("version", "show client and daemon versions"),
 )
 
 DESCRIPTION: Final = "Applies MachineConfigs to this host with the least disruption that is safe."
 EXITS: Final = """exit status:
   0  done, or nothing to do
-  1  the agent failed, or is degraded
+  1  nodeagent failed, or is degraded
   2  usage, or input that cannot be read or is invalid
   3  the change cannot be applied to a running host
-  4  refused or waiting: a lease, a window or a guard
+  4  refused or waiting: a lease, a window or a check
   5  the daemon cannot be reached
 """
 

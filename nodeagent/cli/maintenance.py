@@ -23,17 +23,17 @@ AT_REST = ("Idle", "Degraded")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     commands = parser.add_subparsers(dest="maintenance_command", metavar="COMMAND", required=True)
-    start = commands.add_parser("start", help="nothing disrupts this host until it is stopped, reboots included")
-    start.add_argument("--reason", required=True, metavar="TEXT", help="what others see who have to wait")
-    start.add_argument("--requester", default="", metavar="TEXT", help="for whom, if that is not you")
+    start = commands.add_parser("start", help="block disruptions of this host until stopped")
+    start.add_argument("--reason", required=True, metavar="TEXT", help="reason shown to others")
+    start.add_argument("--requester", default="", metavar="TEXT", help="on whose behalf, if not yours")
     start.add_argument(
-        "--for", dest="duration", default="", metavar="DURATION", help="90s, 30min, 2h, 3d; otherwise until stopped"
+        "--for", dest="duration", default="", metavar="DURATION", help="90s, 30min, 2h or 3d (default: until stopped)"
     )
-    start.add_argument("--wait", action="store_true", help="if the lease is somebody else's, begin when it is free")
+    start.add_argument("--wait", action="store_true", help="if the lease has another holder, begin when it is free")
     start.add_argument("--drain", action="store_true", help="cordon the node and move its pods; uncordon at the end")
-    start.add_argument("--power-off", action="store_true", help="power the host off, after the drain if there is one")
-    stop = commands.add_parser("stop", help="updates go on; one that waited begins at once")
-    status = commands.add_parser("status", help="whether it is under way, since when and why")
+    start.add_argument("--power-off", action="store_true", help="power the host off, after the drain if requested")
+    stop = commands.add_parser("stop", help="end the maintenance; a waiting update begins at once")
+    status = commands.add_parser("status", help="show the maintenance, its start and its reason")
     for command in (start, stop, status):
         command.add_argument("--json", action="store_true", help="one JSON object (nodeagent/maintenance/v1)")
 

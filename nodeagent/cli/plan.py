@@ -15,9 +15,9 @@ __all__ = ["add_arguments", "run"]
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--from", dest="old", metavar="A", required=True, help="the MachineConfig in force (- for stdin)"
+        "--from", dest="old", metavar="A", required=True, help="the current MachineConfig (- for stdin)"
     )
-    parser.add_argument("--to", dest="new", metavar="B", required=True, help="the one that is wanted (- for stdin)")
+    parser.add_argument("--to", dest="new", metavar="B", required=True, help="the new MachineConfig (- for stdin)")
     parser.add_argument("--policy", metavar="P", help="a node disruption policy; replaces built-in entries")
     parser.add_argument("--json", action="store_true", help="one JSON object (nodeagent/plan/v1)")
 

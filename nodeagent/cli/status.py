@@ -16,7 +16,7 @@ __all__ = ["add_arguments", "run"]
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="one JSON object (nodeagent/status/v1)")
     parser.add_argument(
-        "--watch", action="store_true", help="follow it until interrupted; with --json one object a line"
+        "--watch", action="store_true", help="follow the status until interrupted; with --json one object per line"
     )
 
 
