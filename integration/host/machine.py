@@ -115,12 +115,13 @@ class Host(Asked):
         self.wait_for(lambda: self.soft_reboots > before, "the userspace starts again", timeout)
         states = ("running", "degraded")
         up = ["systemctl", "is-system-running"]
-        self.wait_for(lambda: self.run(up, check=False).stdout.strip() in states, "it has started", timeout)
+        self.wait_for(lambda: self.run(up, check=False, timeout=3).stdout.strip() in states, "it has started", timeout)
 
     @property
     def soft_reboots(self) -> int:
         """How often in this boot, as systemd counts."""
-        return int(self.run([*MANAGER_PROPERTY, "SoftRebootsCount"]).stdout.split()[1])
+        # A command that meets the bus while it goes down may wait for as long as it is let.
+        return int(self.run([*MANAGER_PROPERTY, "SoftRebootsCount"], timeout=3).stdout.split()[1])
 
     def power_cut(self, timeout: float = BOOT_TIMEOUT) -> Boot:
         """Kill everything in the host in one instant, then boot it again.

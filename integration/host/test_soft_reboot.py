@@ -5,6 +5,7 @@ from __future__ import annotations
 from integration.host import agent
 from integration.host.agent import machine_config, outcomes, unit_events, wait_done, wait_phase
 from integration.host.configs import POLICY_JSON, SIGNED
+from integration.host.conftest import HostMaker
 from integration.host.machine import SOFT_REBOOT, Host
 from integration.host.test_lease import START
 from integration.host.test_reboot import UNLISTED, inhibit
@@ -25,8 +26,9 @@ def resumed(host: Host) -> list[str]:
     return [text.rpartition(": ")[2] for text in found if text.endswith("after a soft reboot")]
 
 
-def test_while_it_waits_and_while_it_acts(node: Host) -> None:
-    """Services are all that this config needs, so it needs no reboot of ours."""
+def test_while_it_waits_acts_and_verifies(make_node: HostMaker) -> None:
+    """Services are all that these configs need, so they need no reboot of ours."""
+    node = make_node(settings={"actions": {"settle": 3}})
     first = node.boot_id
     node.run(START)
     agent.apply(node, machine_config("patient", files={POLICY_JSON: SIGNED}))
@@ -45,7 +47,14 @@ def test_while_it_waits_and_while_it_acts(node: Host) -> None:
     # The shutdown may end the reload before it ends the agent; the soft reboot is then the fallback.
     assert outcomes(node) in ([("patient", "done")], [("patient", "done-after-fallback")])
     assert unit_events(node, "crio.service")[-1] == "crio.service start", "with the new file, and not reloaded"
-    assert resumed(node) == ["start over, after a soft reboot", "verify, after a soft reboot"]
+    node.run(["rm", "/run/hold"])  # /run outlives a soft reboot
+    agent.apply(node, machine_config("next", files={POLICY_JSON: SIGNED + "\n"}))
+    wait_phase(node, "Verifying")
+    node.soft_reboot()
+    check(node, 3)
+    wait_done(node, "next")
+    assert outcomes(node)[1:] == [("next", "done")]
+    assert resumed(node) == [f"{what}, after a soft reboot" for what in ("start over", "verify", "verify")]
     assert (node.reboots, node.boot_id) == (0, first)
 
 
