@@ -12,6 +12,7 @@ from nodeagent.agent.loop import Loop
 from nodeagent.agent.maintenance import Asked, Keeper
 from nodeagent.agent.preflight import Desired
 from nodeagent.agent.report import Report
+from nodeagent.agent.unreadable import load_or_half_way
 from nodeagent.agent.verify import mismatches, os_mismatches
 from nodeagent.core.applyrequest import ApplyRequest
 from nodeagent.core.phase import Phase
@@ -26,8 +27,8 @@ MAX_HISTORY = 1000
 
 
 class Api:
-    """``parse`` turns text into a desired config, off the loop. ``desired_path`` is "" where a cluster says what is
-    desired."""
+    """``parse`` turns text into a desired config, off the loop. ``load`` gives a stored config as it was applied,
+    ``valid`` only one that would be accepted today. ``desired_path`` is "" where a cluster says what is desired."""
 
     def __init__(
         self,
@@ -39,6 +40,7 @@ class Api:
         desired_path: str,
         parse: Callable[[bytes], Awaitable[Desired]],
         load: Callable[[str], Awaitable[Desired]],
+        valid: Callable[[str], Awaitable[Desired]],
         reload: Callable[[], Awaitable[None]],
         etcd: Callable[[], Awaitable[Mapping[str, Any]]],
     ) -> None:
@@ -49,6 +51,7 @@ class Api:
         self._desired_path = desired_path
         self._parse = parse
         self._load = load
+        self._valid = valid
         self._reload = reload
         self._etcd = etcd
 
@@ -73,7 +76,7 @@ class Api:
         present one does not come back by itself, whoever writes it to the desired file. Of an update that ended
         half-way, the present one is the one that failed."""
         self._ours_to_say()
-        record = await self._ports.store.load()
+        record = await load_or_half_way(self._ports)
         # An update that waits for a service of the host is Degraded in the status, and goes on.
         for phase in (self._report.status.phase, record.phase):
             if phase not in (Phase.IDLE, Phase.DEGRADED):
@@ -83,7 +86,7 @@ class Api:
             present, digest = record.to_digest, present
         if not digest:
             raise Refused("there is no config before the current one", reason="NoPrevious")
-        previous = await self._load(digest)
+        previous = await self._valid(digest)
         await self._loop.check(previous)
         request = ApplyRequest(previous.source.digest, present, await self._meaning(present))
         async with self._loop.recorded(request, previous):

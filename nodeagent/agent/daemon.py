@@ -8,9 +8,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import random
-import signal
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 
@@ -33,12 +32,12 @@ from nodeagent.agent.reserved import ReservedLease
 from nodeagent.agent.service import serve
 from nodeagent.agent.sinks import to_journal, to_notify
 from nodeagent.agent.soft_reboot import SoftRebootWatch
-from nodeagent.agent.supervise import keep_running, run_until
+from nodeagent.agent.supervise import keep_running, run_until, stop_signals, watchdog
 from nodeagent.agent.telling import Teller
 from nodeagent.core.applyrequest import ApplyRequest
 from nodeagent.core.events import Event, EventKind
 from nodeagent.core.machineconfig import ConfigSource
-from nodeagent.core.parse import parse
+from nodeagent.core.parse import parse, parse_stored
 from nodeagent.core.policy import Policy, merge
 from nodeagent.core.policy_parse import parse_policy
 from nodeagent.core.ports import Deployments
@@ -54,7 +53,7 @@ from nodeagent.host.eventloop import DaemonLoop
 from nodeagent.host.files import HostFiles
 from nodeagent.host.health import HostHealth
 from nodeagent.host.logind import Logind
-from nodeagent.host.notify import Notifier, watchdog_interval
+from nodeagent.host.notify import Notifier
 from nodeagent.host.rpmostree import adapter
 from nodeagent.host.rpmostree.soft_reboot import PREPARED
 from nodeagent.host.rpmostree.timing import Timing
@@ -176,6 +175,7 @@ class Daemon:
             desired_path=self.desired_path,
             parse=parse_desired,
             load=self._load,
+            valid=self._valid,
             reload=self.reload,
             etcd=others.etcd.status,
         )
@@ -239,9 +239,23 @@ class Daemon:
         text = await config_file.read(self.settings.desired_config)
         return await parse_desired(text) if text is not None else None
 
-    async def _load(self, digest: str) -> Desired:
+    async def _valid(self, digest: str) -> Desired:
+        """A stored config that is to be applied again. Raises ``InvalidInput`` where this version would not take it."""
         source = await self.store.get_config(digest)
         return await asyncio.to_thread(read_source, source)
+
+    async def _load(self, digest: str) -> Desired:
+        """A stored config that was applied: what breaks a rule that is new in this version is left out."""
+        return await self._stored(await self.store.get_config(digest))
+
+    async def _stored(self, source: ConfigSource) -> Desired:
+        try:
+            return await asyncio.to_thread(read_source, source)
+        except InvalidInput as error:
+            stored = await asyncio.to_thread(lambda: Desired(source, parse_stored(source.text)))
+            words = f"what this version does not take of the stored config {source.name} is left out: {error.message}"
+            self.report.problem("config", InvalidInput(words, reason="StoredConfigInvalid"))
+            return stored
 
     async def _adopted(self) -> Desired | None:
         """What a machine-config-daemon left, with the originals that it kept."""
@@ -249,31 +263,10 @@ class Daemon:
         if source is None:
             return None
         await self.store.keep_originals(await asyncio.to_thread(adopt.originals))
-        return await asyncio.to_thread(read_source, source)
+        return await self._stored(source)
 
     async def sweep(self) -> None:
         await tidying.sweep(self.store, self.ports.files, self._load, self.settings.desired_config, self.report)
-
-
-async def _watchdog(notifier: Notifier) -> None:
-    """Signs of life, from the loop itself: one that is stuck sends none."""
-    interval = watchdog_interval()
-    while interval is not None:
-        notifier.watchdog()
-        await asyncio.sleep(interval)
-
-
-@asynccontextmanager
-async def _stop_signals() -> AsyncIterator[asyncio.Event]:
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    try:
-        yield stop
-    finally:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.remove_signal_handler(number)
 
 
 async def run(
@@ -289,8 +282,8 @@ async def run(
     possible: another daemon is running, or there is no bus.
     """
     found = Found(settings, error)
-    async with _stop_signals() as stop, Bus() as bus:
-        held = Held(bus, notifier, partial(_watchdog, notifier))
+    async with stop_signals() as stop, Bus() as bus:
+        held = Held(bus, notifier, partial(watchdog, notifier))
         try:
             while not stop.is_set():
                 async with AsyncExitStack() as stack:
@@ -370,7 +363,7 @@ async def _live(daemon: Daemon, bus: Bus, notifier: Notifier, stop: asyncio.Even
             soft_reboots = SoftRebootWatch(daemon.ports.os, report)
             watches.append(config_file.watch(PREPARED, soft_reboots.changed))
             beside.append(("the watch for soft reboots", soft_reboots.run))
-        lives = [daemon.loop.run(), daemon.keeper.run(), _watchdog(notifier)]
+        lives = [daemon.loop.run(), daemon.keeper.run(), watchdog(notifier)]
         if cluster is not None:
             teller = Teller(cluster.conditions, cluster.events, SystemClock(), random.random)
             report.add(teller.sink)

@@ -31,7 +31,8 @@ async def first_status(ports: Ports, report: Report, *, clustered: bool) -> None
     faults: list[AgentError] = []
     record = await _read(ports.store.load, Record(phase=Phase.DEGRADED), faults)
     if faults:
-        record = Record(phase=Phase.DEGRADED, reason=faults[0].reason, message=str(faults[0]))
+        fault = faults.pop()
+        record = Record(phase=Phase.DEGRADED, reason=fault.reason, message=str(fault))
     digest = await _read(ports.store.current, "", faults)
     current = ""
     if digest:

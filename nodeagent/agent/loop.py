@@ -19,6 +19,7 @@ from nodeagent.agent.outage import Outage
 from nodeagent.agent.preflight import Desired, Preflight
 from nodeagent.agent.requests import Requests
 from nodeagent.agent.takeover import close_interrupted, takeover_by, unusable
+from nodeagent.agent.unreadable import is_unreadable, load_or_half_way, rebuild
 from nodeagent.core import resume as resuming
 from nodeagent.core.applyrequest import ApplyRequest
 from nodeagent.core.backoff import delays, jittered
@@ -27,7 +28,6 @@ from nodeagent.core.events import Event, EventKind
 from nodeagent.core.history import entry_of_request
 from nodeagent.core.outcome import UpdateOutcome
 from nodeagent.core.phase import Phase
-from nodeagent.core.plan_json import plan_from_dict
 from nodeagent.core.record import IllegalTransition, Record, advance, at_rest, half_way, interrupted, lasting
 from nodeagent.core.rejections import Rejection, matching
 from nodeagent.core.resume import Decision
@@ -49,6 +49,9 @@ RETRY_CAP = 3600.0
 """Seconds between two looks at a desired config that was refused, or not staged, for a reason that may pass."""
 AGAIN, AGAIN_AFTER = 2, 2.0
 """How often what may pass is not told as a refusal yet, and seconds between: systemd is started anew, a bus goes."""
+
+STUCK_CAP = 60.0
+"""Seconds at most until a store that failed is tried again."""
 
 _AFTER_BOOT = {
     Decision.VERIFY: Phase.VERIFYING,
@@ -83,6 +86,7 @@ class Loop:
         self._changed = asyncio.Event()  # the desired config may have changed while an update is under way
         self.requests = Requests(ports)
         self._told: str | None = None  # digest of the desired config that was reported last
+        self._decided = False  # an operator requested a config in this life
         self._refused = ""
         self._wanted = ("", "")  # name and digest of the config that was looked at last
         self._delays = delays(RETRY_FIRST, RETRY_CAP)
@@ -109,28 +113,62 @@ class Loop:
                 raise
         if desired is not None:
             self.requests.add(desired)
+        self._decided = True
         self.look_again()
 
     async def run(self) -> None:
-        """For ever. Raises only what makes it pointless to go on: a store that cannot be used."""
-        await self.resume()
+        """For ever. What goes wrong with the store is reported and tried again, from the record, as after a restart."""
+        resumed = stuck = False
         while True:
             self._wake.clear()
-            delay = await self.turn()
+            try:
+                if not resumed:
+                    await self.resume()
+                    resumed = True
+                delay = await self.turn()
+                if stuck:
+                    await self._show()
+                stuck = False
+            except AgentError as error:
+                delay, stuck, resumed = self._stuck(error), True, False
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(delay):
                     await self._wake.wait()
 
+    def _stuck(self, error: AgentError) -> float:
+        text = full_text(error, 5)
+        if f"{error.reason} {text}" != self._refused:
+            self._refused = f"{error.reason} {text}"
+            record = Record(phase=Phase.DEGRADED, since=self.ports.clock.now())
+            narrate(self.ports, None, EventKind.REFUSED, text, reason=error.reason, record=record)
+        return min(self._delay(), STUCK_CAP)
+
+    async def _show(self) -> None:
+        record = await self.ports.store.load()
+        narrate(self.ports, None, EventKind.PHASE, record.message, reason=record.reason, record=record)
+
     # After a crash or a reboot.
 
     async def resume(self) -> None:
+        """Raises for a record that is not understood, before an operator asks for an update."""
+        try:
+            await self._resume()
+        except AgentError as error:
+            if not (self._decided and is_unreadable(error)):
+                raise
+            self._decided = False
+            record = await self.ports.store.set_record_aside(error.reason, str(error))
+            text = f"set the record of {record.update_id} aside: {error}"
+            narrate(self.ports, None, EventKind.WARNING, text, reason=error.reason, record=record)
+
+    async def _resume(self) -> None:
         record = await self._with_meanings(await self.ports.store.load())
         decision = resuming.resume(record, self.ports.power.boot_id())
         if decision in (Decision.IDLE, Decision.DEGRADED):
             return
         with contextlib.suppress(AgentError):  # for the status; what is wrong with it is found when it is its turn
             await self._read()
-        update = await self._rebuild(record)
+        update = await rebuild(record, self._load)
         boot_id = self.ports.power.boot_id()
         rebooted = record.boot_id != boot_id
         softly = rebooted and kernel_boot(record.boot_id) == kernel_boot(boot_id)
@@ -171,10 +209,6 @@ class Loop:
             return
         await self.ports.store.save(update.record)
         narrate(self.ports, update, EventKind.PHASE)
-
-    async def _rebuild(self, record: Record) -> Update:
-        desired = await self._load(record.to_digest)
-        return Update(record, desired.config, plan_from_dict(record.plan or {}))
 
     # One look.
 
@@ -352,17 +386,29 @@ class Loop:
 
     async def check(self, desired: Desired) -> None:
         """Raises what an update to this config would be refused with. Changes nothing on the host."""
-        record = await self.ports.store.load()
+        record = await load_or_half_way(self.ports)
         await self._prepare(record, desired, await self.ports.store.current(), dirty=half_way(record))
 
     async def _prepare(self, record: Record, desired: Desired, current: str, *, dirty: bool) -> Update:
         digests = (current, record.to_digest if dirty else "")
-        known = [await self._load(digest) for digest in dict.fromkeys(digests) if digest]
-        first = not current
-        if first and (adopted := await self._adopted()) is not None:
+        found = {digest: await self._known(digest) for digest in digests if digest}
+        known = [config for config in found.values() if config is not None]
+        first = found.get(current) is None
+        if not current and (adopted := await self._adopted()) is not None:
             known, first = [adopted, *known], False
             await self.ports.store.put_config(adopted.source)
         return await self.preflight.prepare(desired, known, dirty=dirty, first=first)
+
+    async def _known(self, digest: str) -> Desired | None:
+        """None for one that cannot be read: then the disk says what is there, as on a first start."""
+        try:
+            return await self._load(digest)
+        except AgentError as error:
+            if not isinstance(error, InvalidInput) and not is_unreadable(error):
+                raise
+            text = f"the stored config {digest[:12]} counts as unknown: {error}"
+            narrate(self.ports, None, EventKind.WARNING, text, reason=error.reason)
+            return None
 
     async def _run(self, update: Update) -> Outcome:
         digest = self.requests.running = update.record.to_digest

@@ -128,21 +128,14 @@ class Keeper:
     def _wanted(self, there: Maintenance | None, name: str, asked: Asked) -> Maintenance:
         now = self._ports.clock.now()
         until = later(now, asked.seconds) if asked.seconds else ""
+        what: dict[str, Any] = {"until": until, "drain": asked.drain, "power_off": asked.power_off}
         if there is None:
-            return Maintenance(
-                uuid.uuid4().hex[:8],
-                name,
-                asked.reason.strip(),
-                now,
-                until,
-                drain=asked.drain,
-                power_off=asked.power_off,
-            )
+            return Maintenance(uuid.uuid4().hex[:8], name, asked.reason.strip(), now, **what)
         if there.ended:
             raise Refused(f"the one before is still being ended: {self._waits}", reason="MaintenanceEnding")
         if there.requester != name:
             raise Refused(_held(there), reason="LeaseHeld")
-        return there.again(until=until, drain=asked.drain, power_off=asked.power_off)
+        return there.again(**what)
 
     def _answer(self) -> Maintenance | None:
         if (self._note is None or self._note.ended) and self._fault is not None:

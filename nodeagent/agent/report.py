@@ -23,10 +23,6 @@ LOOK = 60.0
 """Seconds between two looks at who has the lease while we do not use it."""
 
 
-SHOWN = 5
-"""Findings of one error that its message lists."""
-
-
 class Report:
     """Fulfils ``ports.Reporter``. Words that others have chosen are made harmless here, for all sinks and the status.
     A sink must not block. One that raises has a bug, which is logged once and harms

@@ -1,14 +1,19 @@
-"""Tasks beside the updates: they report, follow the cluster or renew a lease, and none of them may end the daemon."""
+"""Tasks beside the updates: they report, follow the cluster or renew a lease, and none of them may end the daemon.
+
+And what the process is asked from outside: to stop, and whether it is alive."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager
 
 from nodeagent import log
 from nodeagent.core.backoff import delays, jittered
+from nodeagent.host.notify import Notifier, watchdog_interval
 
-__all__ = ["keep_running", "run_until"]
+__all__ = ["keep_running", "run_until", "stop_signals", "watchdog"]
 
 FIRST_PAUSE = 1.0
 LONGEST_PAUSE = 300.0
@@ -61,3 +66,24 @@ async def run_until(stop: asyncio.Event, *work: Coroutine[None, None, None]) -> 
         for task in (*tasks, stopping):
             task.cancel()
         await asyncio.gather(*tasks, stopping, return_exceptions=True)
+
+
+async def watchdog(notifier: Notifier) -> None:
+    """Signs of life, from the loop itself: one that is stuck sends none."""
+    interval = watchdog_interval()
+    while interval is not None:
+        notifier.watchdog()
+        await asyncio.sleep(interval)
+
+
+@asynccontextmanager
+async def stop_signals() -> AsyncIterator[asyncio.Event]:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    try:
+        yield stop
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)

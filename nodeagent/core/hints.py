@@ -162,7 +162,10 @@ HINTS: Mapping[str, str] = MappingProxyType(
         "ToolMissing": "install the named tool",
         "ToolTimedOut": "find out what holds the lock on the accounts (lsof /etc/.pwd.lock)",
         # The store
-        "StoreCorrupt": "move the file away, keep it for a report, restart nodeagent; correct files stay as they are",
+        "StoreCorrupt": "nodeagent apply FILE replaces a damaged record; otherwise move the file away and report it",
+        "RecordTooNew": "upgrade nodeagent again, which resumes the update; nodeagent apply FILE ends that update",
+        "RecordUnreadable": "nodeagent apply FILE ends that update; what the disk has already is no change",
+        "StoredConfigInvalid": "nothing: the next update replaces it; a rollback to that config is refused",
         "StoreTooNew": "upgrade nodeagent again; this version does not touch a newer store",
         "StoreBusy": "another nodeagent runs (systemctl status nodeagent); stop one of them",
         "AlreadyRunning": "another nodeagent runs (systemctl status nodeagent); stop one of them",

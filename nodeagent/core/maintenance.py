@@ -137,4 +137,7 @@ def from_dict(data: Mapping[str, Any]) -> Maintenance:
     for name, value in asdict(made).items():
         if type(value) is not type(getattr(example, name)):
             raise ValueError(f"{name} of a maintenance has the wrong type")
+    for time in (made.since, made.until, made.began, made.drained, made.drain_by):
+        if time and datetime.fromisoformat(time).tzinfo is None:
+            raise ValueError("a time of a maintenance has no zone")
     return made

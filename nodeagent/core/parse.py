@@ -7,6 +7,7 @@ Nothing is silently ignored. What we apply is checked and read; what belongs to 
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Final
 
 from nodeagent.core import jsondoc, kargs
@@ -14,13 +15,14 @@ from nodeagent.core.document import is_json, load
 from nodeagent.core.fields import Fields
 from nodeagent.core.ignition import read_ignition
 from nodeagent.core.machineconfig import MachineConfig
-from nodeagent.core.paths import has_control
+from nodeagent.core.paths import has_control, path_problem
 from nodeagent.core.problems import Problems, kind_of, shown
 from nodeagent.core.quickfiles import Cache
 from nodeagent.core.unapplied import Unapplied
+from nodeagent.core.unitnames import unit_name_problem
 from nodeagent.errors import InvalidInput
 
-__all__ = ["API_VERSION", "KERNEL_TYPES", "KIND", "Cache", "parse", "parse_document"]
+__all__ = ["API_VERSION", "KERNEL_TYPES", "KIND", "Cache", "parse", "parse_document", "parse_stored"]
 
 API_VERSION: Final = "machineconfiguration.openshift.io/v1"
 KIND: Final = "MachineConfig"
@@ -43,8 +45,21 @@ def parse(text: bytes, what: str = "the MachineConfig", *, cache: Cache | None =
     return parse_document(load(text, what) if document is None else document, what)
 
 
-def parse_document(document: object, what: str = "the MachineConfig") -> MachineConfig:
-    """The same for data that ``document.load`` gave or would give."""
+def parse_stored(text: bytes, what: str = "the stored MachineConfig") -> MachineConfig:
+    """A config that an earlier version accepted: what breaks a rule of this version is left out.
+
+    Raises ``InvalidInput`` only for what is no MachineConfig at all.
+    """
+    config = parse_document(load(text, what), what, lenient=True)
+    return replace(
+        config,
+        files={path: entry for path, entry in config.files.items() if path_problem(path) is None},
+        units={name: entry for name, entry in config.units.items() if unit_name_problem(name) is None},
+    )
+
+
+def parse_document(document: object, what: str = "the MachineConfig", *, lenient: bool = False) -> MachineConfig:
+    """The same for data that ``document.load`` gave or would give. ``lenient``: problems are no errors."""
     problems = Problems()
     if not isinstance(document, dict):
         raise InvalidInput(f"{what} is invalid: must be an object, is {kind_of(document)}")
@@ -78,7 +93,8 @@ def parse_document(document: object, what: str = "the MachineConfig") -> Machine
     paths = len(config.files) + sum(1 + len(unit.dropins) for unit in config.units.values())
     if paths > MAX_PATHS:
         spec.bad("config", f"has {paths} files, units and drop-ins; at most {MAX_PATHS} can be applied")
-    problems.check(what)
+    if not lenient:
+        problems.check(what)
     return config
 
 

@@ -17,7 +17,9 @@ from nodeagent.errors import AgentError
 
 __all__ = [
     "RECORD_VERSION",
+    "UNKNOWN_UPDATE",
     "IllegalTransition",
+    "NewerRecord",
     "Record",
     "advance",
     "at_rest",
@@ -27,14 +29,22 @@ __all__ = [
     "record_from_dict",
     "record_to_dict",
     "reject",
+    "salvaged",
     "same_update",
 ]
 
 RECORD_VERSION = 1
 
+UNKNOWN_UPDATE = "unknown"
+"""The update of a record that says nothing that can be understood."""
+
 
 class IllegalTransition(AgentError):
     default_reason = "IllegalTransition"
+
+
+class NewerRecord(ValueError):
+    """A version or a phase that this version does not know."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +177,18 @@ def half_way(record: Record) -> bool:
     return record.phase is Phase.DEGRADED and bool(record.update_id) and record.reason != "Reverted"
 
 
+_SALVAGED = ("update_id", "from_digest", "to_digest", "from_name", "to_name", "cordon", "staged", "staged_boot")
+
+
+def salvaged(data: Mapping[str, Any], update_id: str) -> Record:
+    """What takes the place of a record that is not understood: an update that ended half-way, with what of ``data``
+    says what it holds. ``update_id`` is for one that does not even say that."""
+    texts = {name: data[name] for name in _SALVAGED if isinstance(data.get(name), str)}
+    target = data.get("os_target")
+    record = Record(phase=Phase.DEGRADED, os_target=target if isinstance(target, Mapping) else None, **texts)
+    return record if record.update_id else replace(record, update_id=update_id)
+
+
 def record_to_dict(record: Record) -> dict[str, Any]:
     out: dict[str, Any] = {name: getattr(record, name) for name in Record.__dataclass_fields__}
     out["phase"] = str(record.phase)
@@ -189,8 +211,11 @@ def record_from_dict(data: Mapping[str, Any]) -> Record:
 
     Unknown keys come from a newer agent of the same store version and are dropped: the fields that decide are here.
     """
-    if data.get("version") != RECORD_VERSION:
-        raise ValueError(f"record version {data.get('version')!r}, expected {RECORD_VERSION}")
+    version = data.get("version")
+    if type(version) is int and version > RECORD_VERSION:
+        raise NewerRecord(f"it has version {version}, this nodeagent knows {RECORD_VERSION}")
+    if version != RECORD_VERSION:
+        raise ValueError(f"record version {version!r}, expected {RECORD_VERSION}")
     defaults = Record()
     values: dict[str, Any] = {}
     for name in Record.__dataclass_fields__:
@@ -199,6 +224,8 @@ def record_from_dict(data: Mapping[str, Any]) -> Record:
         value = data[name]
         match name:
             case "phase":
+                if isinstance(value, str) and value not in set(Phase):
+                    raise NewerRecord(f"it is in the phase {value!r}, which this nodeagent does not know")
                 value = Phase(value)
             case "done" | "skipped" | "well" | "ran" | "unwell":
                 if not isinstance(value, list) or not all(isinstance(item, str) for item in value):

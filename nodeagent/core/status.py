@@ -112,7 +112,9 @@ def fold(status: Status, event: Event) -> Status:
         return named if found is None else replace(named, problems=_problems(named.problems, found))
     if event.kind is EventKind.UPDATE_DONE:
         digest = str(event.fields.get("digest", ""))
-        return replace(named, current=event.desired or status.goal, current_digest=digest, step=None)
+        others = [problem for problem in named.problems if problem.topic != "config"]  # which was about the old one
+        current = event.desired or status.goal
+        return replace(named, current=current, current_digest=digest, step=None, problems=others)
     if event.kind is EventKind.REFUSED:
         since = event.since or status.since
         return replace(

@@ -88,6 +88,10 @@ class SqliteStore:
     async def begin(self, record: Record) -> None:
         await self._call(Database.begin, record)
 
+    async def set_record_aside(self, reason: str, message: str) -> Record:
+        """For a record that ``load`` cannot give: it is kept as a note, and a degraded one takes its place."""
+        return await self._call(Database.set_record_aside, reason, message)
+
     async def put_config(self, source: ConfigSource) -> None:
         await self._call(Database.put_config, source)
 

@@ -6,12 +6,14 @@ import hashlib
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 
 from nodeagent.core.applyrequest import ApplyRequest
 from nodeagent.core.machineconfig import ConfigSource
-from nodeagent.core.maintenance import Maintenance
+from nodeagent.core.maintenance import MAINTENANCE, Maintenance
 from nodeagent.core.ports import HistoryEntry, Holder, Snapshot
-from nodeagent.core.record import Record
+from nodeagent.core.record import NewerRecord, Record
+from nodeagent.errors import AgentError, Terminal
 from nodeagent.host.store_errors import corrupt, store_errors
 from nodeagent.host.store_rows import (
     history_from_row,
@@ -20,6 +22,7 @@ from nodeagent.host.store_rows import (
     record_from_row,
     record_to_row,
     request_from_row,
+    salvage_record,
     snapshot_from_row,
     snapshot_to_row,
     to_json,
@@ -27,6 +30,9 @@ from nodeagent.host.store_rows import (
 from nodeagent.host.store_schema import transaction
 
 __all__ = ["HISTORY_LIMIT", "Database", "Reader"]
+
+TOO_NEW = "RecordTooNew"
+_UNKNOWN_TIME = "1970-01-01T00:00:00.000Z"
 
 HISTORY_LIMIT = 200
 """Entries. A host that gets an update a day remembers half a year of them."""
@@ -54,7 +60,12 @@ class Reader:
             row = self._db.execute("SELECT json, sum FROM record WHERE id = 1").fetchone()
             if row is None:
                 raise ValueError("it has no record")
-            return record_from_row(*row)
+            try:
+                return record_from_row(*row)
+            except NewerRecord as error:
+                raise Terminal(
+                    f"the record in {self._path} is of a newer nodeagent: {error}", reason=TOO_NEW
+                ) from error
 
     def current(self) -> str:
         return self._meta("current")
@@ -75,6 +86,8 @@ class Reader:
             row = self._db.execute("SELECT name, digest, text FROM configs WHERE digest = ?", (digest,)).fetchone()
             if row is None:
                 raise ValueError(f"the config {digest[:12]} is not in it")
+            if not isinstance(row[0], str) or not isinstance(row[2], bytes):
+                raise TypeError(f"the config {digest[:12]} is of the wrong type")
             if hashlib.sha256(row[2]).hexdigest() != digest:
                 raise ValueError(f"the config {digest[:12]} has a wrong checksum")
             return ConfigSource(*row)
@@ -91,8 +104,22 @@ class Reader:
 
     def lease(self) -> Holder | None:
         with self._guard():
-            row = self._db.execute("SELECT json FROM lease WHERE id = 1").fetchone()
-            return holder_from_row(row[0]) if row else None
+            return self._holder()
+
+    def _holder(self) -> Holder | None:
+        """A row that is damaged still means that the lease is held: by the update under way, or else until an operator
+        stops what is shown as a maintenance."""
+        row = self._db.execute("SELECT json FROM lease WHERE id = 1").fetchone()
+        if row is None:
+            return None
+        try:
+            return holder_from_row(row[0])
+        except (ValueError, TypeError, KeyError):
+            with suppress(AgentError):
+                record = self.load()
+                if record.update_id:
+                    return Holder("nodeagent", record.update_id, f"update to {record.to_name}", record.since)
+            return Holder("unknown", f"{MAINTENANCE}.damaged", "the row of the lease is damaged", _UNKNOWN_TIME)
 
     def maintenance(self) -> Maintenance | None:
         with self._guard():
@@ -102,7 +129,10 @@ class Reader:
     def request(self) -> ApplyRequest | None:
         with self._guard():
             text = self._meta("request")
-            return request_from_row(text) if text else None
+            try:
+                return request_from_row(text) if text else None
+            except (ValueError, TypeError, KeyError):
+                return None  # which an operator repeats; a damaged one must not keep updates waiting
 
     @contextmanager
     def _guard(self) -> Iterator[None]:
@@ -137,6 +167,17 @@ class Database(Reader):
     def _drop_request(self, digest: str) -> None:
         if (request := self.request()) is not None and request.digest == digest:
             self._db.execute("DELETE FROM meta WHERE key = 'request'")
+
+    def set_record_aside(self, reason: str, message: str) -> Record:
+        """Keeps the text of a record that is not understood as a note, and puts a degraded one in its place."""
+        with self._writing():
+            row = self._db.execute("SELECT CAST(json AS BLOB) FROM record WHERE id = 1").fetchone()
+            text = bytes(row[0]).decode(errors="replace") if row and row[0] is not None else ""
+            holder = self._db.execute("SELECT json FROM lease WHERE id = 1").fetchone()
+            record = replace(salvage_record(text, holder[0] if holder else ""), reason=reason, message=message)
+            self._db.execute("REPLACE INTO meta (key, value) VALUES ('note:record-set-aside', ?)", (text,))
+            self._save(record)
+            return record
 
     def put_config(self, source: ConfigSource) -> None:
         with self._writing():
@@ -183,7 +224,8 @@ class Database(Reader):
 
     def made_dirs(self) -> list[str]:
         with self._guard():
-            return [path for (path,) in self._db.execute("SELECT path FROM made_dirs ORDER BY path")]
+            rows = self._db.execute("SELECT path FROM made_dirs ORDER BY path")
+            return [path for (path,) in rows if isinstance(path, str)]
 
     def add_made_dirs(self, paths: Sequence[str]) -> None:
         with self._writing():
@@ -214,16 +256,15 @@ class Database(Reader):
     def take_lease(self, wanted: Holder) -> Holder:
         """Gives it to ``wanted`` if it is free. Returns who has it now."""
         with self._writing():
-            row = self._db.execute("SELECT json FROM lease WHERE id = 1").fetchone()
-            if row:
-                return holder_from_row(row[0])
+            if (has := self._holder()) is not None:
+                return has
             self._db.execute("INSERT INTO lease (id, json) VALUES (1, ?)", (to_json(wanted),))
             return wanted
 
     def write_lease(self, holder: Holder) -> None:
         with self._writing():
-            row = self._db.execute("SELECT json FROM lease WHERE id = 1").fetchone()
-            if row and holder_from_row(row[0]).operation == holder.operation:
+            has = self._holder()
+            if has is not None and has.operation == holder.operation:
                 self._db.execute("REPLACE INTO lease (id, json) VALUES (1, ?)", (to_json(holder),))
 
     def keep_note(self, key: str, text: str) -> None:
@@ -235,8 +276,8 @@ class Database(Reader):
 
     def drop_lease(self, operation: str) -> None:
         with self._writing():
-            row = self._db.execute("SELECT json FROM lease WHERE id = 1").fetchone()
-            if row and holder_from_row(row[0]).operation == operation:
+            has = self._holder()
+            if has is not None and has.operation == operation:
                 self._db.execute("DELETE FROM lease")
 
     def keep_maintenance(self, wanted: Maintenance | None) -> None:

@@ -73,7 +73,7 @@ def read_only_open(path: Path) -> Iterator[Reader]:
     name = str(path)
     with translated("read", name):
         try:
-            with path.open("rb") as file:
+            with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
                 header = file.read(HEADER_BYTES)
         except FileNotFoundError as error:
             raise Terminal(f"there is no store at {name}", reason="NoStore", hint="nodeagent never ran here") from error
@@ -88,7 +88,8 @@ def read_only_open(path: Path) -> Iterator[Reader]:
 
 def _claim(folder: Path) -> int:
     """The directory, ours alone; the lock goes when the handle is closed, or with the process."""
-    folder.mkdir(mode=0o700, exist_ok=True)
+    with suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
     fd = os.open(folder, _OPEN_DIR)
     try:
         info = os.fstat(fd)
@@ -122,7 +123,8 @@ def _lock_owner(info: os.stat_result) -> str:
 def _look(folder: int, path: Path) -> int | None:
     """The size of the file, None if there is none. Nothing is opened for writing here."""
     try:
-        fd = os.open(path.name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a pipe must not keep us waiting
+        fd = os.open(path.name, flags, dir_fd=folder)
     except FileNotFoundError:
         _refuse_orphan(folder, path)
         return None

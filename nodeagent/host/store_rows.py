@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from typing import Any, TypeVar
 
 from nodeagent.core import plainjson
 from nodeagent.core.applyrequest import ApplyRequest
-from nodeagent.core.maintenance import Maintenance
+from nodeagent.core.maintenance import Maintenance, is_maintenance
 from nodeagent.core.maintenance import from_dict as maintenance_from_dict
 from nodeagent.core.ports import HistoryEntry, Holder, Snapshot
-from nodeagent.core.record import Record, record_from_dict, record_to_dict
+from nodeagent.core.record import UNKNOWN_UPDATE, Record, record_from_dict, record_to_dict, salvaged
 from nodeagent.core.tree import FileNode, LinkNode
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "record_from_row",
     "record_to_row",
     "request_from_row",
+    "salvage_record",
     "snapshot_from_row",
     "snapshot_to_row",
     "to_json",
@@ -123,7 +125,26 @@ def _object(text: str) -> dict[str, Any]:
     return data
 
 
+def salvage_record(text: str, lease: object) -> Record:
+    """From the text of a record that is not understood, and of the row of the lease, which may name its update."""
+    data: dict[str, Any] = {}
+    holder: Holder | None = None
+    with suppress(ValueError, TypeError):
+        data = _object(text)
+    with suppress(ValueError, TypeError, KeyError):
+        holder = holder_from_row(lease) if isinstance(lease, str) else None
+    ours = holder is not None and not is_maintenance(holder.operation)
+    return salvaged(data, holder.operation if holder is not None and ours else UNKNOWN_UPDATE)
+
+
+_KINDS: Mapping[str, type | tuple[type, ...]] = {"str": str, "int": int, "float": (int, float), "bool": bool}
+
+
 def _known_fields(make: Callable[..., _T], data: dict[str, Any]) -> _T:
     """An entry that a newer agent of the same store version wrote may say more."""
-    known = getattr(make, "__dataclass_fields__", {})
-    return make(**{name: value for name, value in data.items() if name in known})
+    fields = getattr(make, "__dataclass_fields__", {})
+    known = {name: value for name, value in data.items() if name in fields}
+    for name, value in known.items():
+        if not isinstance(value, _KINDS.get(fields[name].type, object)):
+            raise TypeError(f"{name} has the wrong type")
+    return make(**known)

@@ -20,7 +20,7 @@ from nodeagent.core.events import Event
 from nodeagent.core.image import ContainerImage, OstreeCommit
 from nodeagent.core.machineconfig import ConfigSource
 from nodeagent.core.ports import Confirm, HistoryEntry, Holder, Inhibitor, Snapshot, Swept, UnitState
-from nodeagent.core.record import Record, record_from_dict, record_to_dict
+from nodeagent.core.record import Record, record_from_dict, record_to_dict, salvaged
 from nodeagent.core.survey import Survey
 from nodeagent.core.tree import Node
 from nodeagent.errors import AgentError, Refused, ServiceUnavailable, Terminal
@@ -680,6 +680,12 @@ class FakeStore:
         if self.world.request is not None and self.world.request.digest == record.to_digest:
             self.world.request = None
         self.world.tick()
+
+    async def set_record_aside(self, reason: str, message: str) -> Record:
+        self.world.record = record_to_dict(
+            replace(salvaged(self.world.record, "unknown"), reason=reason, message=message)
+        )
+        return record_from_dict(self.world.record)
 
     async def put_config(self, source: ConfigSource) -> None:
         self.world.configs[source.digest] = source

@@ -58,6 +58,7 @@ def api(host: Host, phase: Phase = Phase.IDLE, *, path: str = DESIRED) -> Api:
         desired_path=path,
         parse=parse,
         load=host._load,
+        valid=host._load,
         reload=nothing,
         etcd=no_member,
     )

@@ -3,14 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+import json
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import closing, suppress
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from nodeagent.cli.client import Client
-from nodeagent.errors import AgentError, Unreachable
-from tests.agent.wholedaemon import WholeDaemon
+from nodeagent.cli.status_view import view
+from nodeagent.core.machineconfig import ConfigSource
+from nodeagent.core.maintenance import Maintenance
+from nodeagent.core.phase import Phase
+from nodeagent.core.ports import Holder
+from nodeagent.core.record import Record
+from nodeagent.errors import AgentError
+from nodeagent.host.store_rows import checksum
+from tests.agent import damage
+from tests.agent.wholedaemon import WholeDaemon, source
+from tests.cli.daemon.conftest import NOW
 from tests.host.conftest import PrivateBus, private_bus
+from tests.host.fake_logind import FakeLogind
+from tests.host.store_data import entry, snapshots
 
 __all__ = ["private_bus"]
 
@@ -25,7 +43,7 @@ async def phase(client: Client) -> str:
     """ "" in the moment in which nobody has the name."""
     try:
         return str((await client.status())["phase"])
-    except Unreachable:
+    except AgentError:
         return ""
 
 
@@ -58,6 +76,211 @@ async def test_without_valid_settings_it_does_nothing_until_there_are_some(host:
         assert caught.value.reason == "SettingsInvalid"
         host.settings.write_text(good)
         await client._call("Reload")
-        while await phase(client) != "Idle":
+        while await phase(client) != "Idle" or host.notifier.messages.count("READY=1") < 2:
             await asyncio.sleep(0.02)
-    assert [line for line in host.notifier.messages if line == "READY=1"] == ["READY=1", "READY=1"]
+
+
+OLD, NEW = source("old", {"/nowhere-of-nodeagent/a": "1"}), source("new", {"/nowhere-of-nodeagent/a": "2"})
+
+
+async def lived_in(host: WholeDaemon) -> None:
+    """A store with a row in each table, as a host has one that was updated often and is degraded just now."""
+    await host.status()
+    async with host.store() as store:
+        for config in (OLD, NEW):
+            await store.put_config(config)
+        done = replace(entry(1), from_name="", to_name="old")
+        await store.promote(Record(), OLD.digest, done)
+        await store.promote(Record(), NEW.digest, done)
+        await store.remember("u1", snapshots(1))
+        await store.keep_originals(snapshots(2))
+        await store.add_made_dirs(["/nowhere-of-nodeagent"])
+        await store.take_lease(Holder("nodeagent", "u1", "update to new", "2026-01-01T00:00:00.000Z"))
+        await store.keep_maintenance(Maintenance("m1", "root", "disk swap", "2026-01-01T00:00:00.000Z"))
+        await store.save(
+            Record(
+                phase=Phase.DEGRADED,
+                reason="VerifyFailed",
+                message="x",
+                update_id="u1",
+                from_digest=OLD.digest,
+                to_digest=NEW.digest,
+                to_name="new",
+            )
+        )
+    host.policy.write_text("files: [{path: /etc/x, actions: [{type: None}]}]\n")
+    host.policy.chmod(0o600)
+
+
+async def is_useful(host: WholeDaemon, *, works: bool = True) -> dict[str, Any]:
+    """Ready, with a status that every command can show, and obedient."""
+    async with host.running() as client:
+        status = await client.status()
+        assert view(status, NOW)
+        if works:
+            with suppress(AgentError):
+                await client.verify()
+            with suppress(AgentError):
+                await client.history(10)
+            await client._call("Reload")
+            await asyncio.sleep(0)
+        status = await client.status()
+    assert any(message.startswith("STATUS=") for message in host.notifier.messages)
+    return status
+
+
+@pytest.mark.parametrize("way", damage.FILES)
+async def test_damaged_settings(host: WholeDaemon, way: str) -> None:
+    await lived_in(host)
+    bad = host.fragments / "60-bad.yaml"
+    bad.write_text("reboot: {allow: false}\nlog: {level: debug}\n")
+    damage.FILES[way](bad)
+    status = await is_useful(host, works=False)
+    assert (status["phase"], status["reason"]) == ("Degraded", "VerifyFailed")
+    fine = way in ("empty", "missing", "a pipe")
+    assert [problem["topic"] for problem in status["problems"]] == [] if fine else ["settings"]
+
+
+@pytest.mark.parametrize("name", ["policy", "desired"])
+async def test_damaged_policy_and_desired_config(host: WholeDaemon, name: str) -> None:
+    await lived_in(host)
+    for way, damaged in damage.FILES.items():
+        path = getattr(host, name)
+        if path.is_dir() and not path.is_symlink():
+            path.rmdir()
+        path.unlink(missing_ok=True)
+        path.write_text("files: []")
+        path.chmod(0o600)
+        damaged(path)
+        status = await is_useful(host)
+        assert status["daemon"] == "running", way
+
+
+async def test_damaged_rows(host: WholeDaemon) -> None:
+    await lived_in(host)
+    whole = host.database.read_bytes()
+    ways = itertools.cycle(damage.VALUES.items())
+    for table, column in list(damage.columns(host.database)):
+        # Each way for the record, and some for each of the others: a start takes 50 ms.
+        for way, value in damage.VALUES.items() if (table, column) == ("record", "json") else itertools.islice(ways, 4):
+            host.database.write_bytes(whole)
+            try:
+                damage.damage_row(host.database, table, column, value)
+            except sqlite3.Error:
+                continue  # what the schema does not take
+            status = await is_useful(host)
+            assert status["daemon"] == "running", (table, column, way)
+            if table == "record" and column != "id":
+                assert (status["phase"], status["reason"]) == ("Degraded", "StoreCorrupt"), (column, way)
+
+
+@pytest.mark.parametrize("way", damage.STORE_FILES)
+async def test_damaged_store(host: WholeDaemon, way: str) -> None:
+    await lived_in(host)
+    damage.STORE_FILES[way](host.database)
+    there = host.database.lstat() if host.database.exists() else None
+    status = await is_useful(host, works=False)
+    if way == "missing":
+        assert (status["phase"], status["reason"]) == ("Idle", "")
+        return
+    assert status["phase"] == "Degraded"
+    assert status["reason"] in (
+        "StoreCorrupt",
+        "StoreTooNew",
+        "ForeignStore",
+        "LinkRefused",
+        "NotADirectory",
+        "NotAFile",
+    )
+    if there is not None:
+        assert host.database.lstat().st_ino == there.st_ino
+
+
+@pytest.fixture
+async def logind(host: WholeDaemon) -> AsyncIterator[FakeLogind]:
+    async with await FakeLogind().start(host.address) as logind:
+        yield logind
+
+
+async def on(host: WholeDaemon, current: ConfigSource) -> None:
+    """A host on which ``current`` was applied by an earlier version."""
+    await host.status()
+    async with host.store() as store:
+        await store.put_config(current)
+        await store.promote(Record(), current.digest, entry(1))
+
+
+@pytest.mark.usefixtures("logind")
+@pytest.mark.parametrize("more", ["  unknownKey: 1\n", "x: [\n"])
+async def test_a_current_config_that_this_version_rejects(host: WholeDaemon, more: str) -> None:
+    a, b = (host.directory / name for name in "ab")
+    for path in (a, b):
+        path.write_text("1")
+        path.chmod(0o644)
+    host.policy.write_text(f"files: [{{path: {host.directory}, actions: [{{type: None}}]}}]\n")
+    host.policy.chmod(0o600)
+    await on(host, source("old", {str(a): "1", str(b): "1"}, more=more))
+    understood = more.startswith(" ")
+    async with host.running() as client:
+        if understood:
+            assert (await client.verify())["ok"]
+            (problem,) = (await client.status())["problems"]
+            assert (problem["topic"], problem["reason"]) == ("config", "StoredConfigInvalid")
+            assert "unknown key" in problem["message"]
+        new = source("new", {str(a): "2"})
+        await client.apply(new.text.decode())
+        while (await client.status())["current"] != "new":
+            await asyncio.sleep(0.02)
+        assert a.read_text() == "2"
+        assert b.exists() is not understood  # what nobody can read cannot be removed either
+        assert (await client.status())["problems"] == []
+        with pytest.raises(AgentError) as caught:
+            await client.rollback()
+        assert caught.value.reason == "InvalidInput"
+
+
+@pytest.mark.usefixtures("logind")
+async def test_a_record_of_a_newer_version_is_held_until_a_person_decides(host: WholeDaemon) -> None:
+    host.policy.write_text("files: []\n")
+    host.policy.chmod(0o600)
+    await on(host, source("old"))
+    async with host.store() as store:
+        await store.save(Record(phase=Phase.WRITING, update_id="u9", to_digest="d", to_name="newer"))
+        await store.take_lease(Holder("nodeagent", "u9", "update to newer", "2026-01-01T00:00:00.000Z"))
+    with closing(sqlite3.connect(host.database)) as db:
+        (text,) = db.execute("SELECT json FROM record").fetchone()
+        newer = json.dumps({**json.loads(text), "phase": "Pondering"})
+        db.execute("UPDATE record SET json = ?, sum = ?", (newer, checksum(newer)))
+        db.commit()
+    desired = source("new")
+    host.desired.write_bytes(desired.text)
+    host.desired.chmod(0o600)
+    async with host.running() as client:
+        status = await client.status()
+        assert (status["phase"], status["reason"]) == ("Degraded", "RecordTooNew")
+        assert status["lease"]["operation"] == "u9"
+        await asyncio.sleep(0.2)
+    async with host.store() as store:
+        assert (await store.current(), (await store.lease()) is not None) == (source("old").digest, True)
+    with closing(sqlite3.connect(host.database)) as db:
+        assert db.execute("SELECT json FROM record").fetchone() == (newer,)
+    async with host.running() as client:
+        await client.apply(desired.text.decode())
+        while (await client.status())["current"] != "new":
+            await asyncio.sleep(0.02)
+        status = await client.status()
+        assert (status["phase"], status["lease"]) == ("Idle", None)
+    async with host.store() as store:
+        assert await store.note("record-set-aside") == newer
+
+
+async def test_a_damaged_lease_is_held_until_a_person_ends_it(host: WholeDaemon) -> None:
+    await on(host, source("old"))
+    async with host.store() as store:
+        await store.take_lease(Holder("root", "maintenance.m1", "disk swap", "2026-01-01T00:00:00.000Z"))
+    damage.damage_row(host.database, "lease", "json", damage.DEEP)
+    async with host.running() as client:
+        status = await client.status()
+        assert (status["lease"]["holder"], status["maintenance"]["state"]) == ("unknown", "under way")
+        await client.stop_maintenance()
+        assert (await client.status())["lease"] is None

@@ -21,6 +21,7 @@ from nodeagent.agent.context import Next, Update
 from nodeagent.agent.ending import failed
 from nodeagent.agent.executor import Executor
 from nodeagent.agent.leasing import NotNow
+from nodeagent.agent.unreadable import rebuild
 from nodeagent.agent.verify import VerifyFailed
 from nodeagent.core.events import EventKind
 from nodeagent.core.phase import BY_PROGRESS, DEADLINE, NEXT, Phase
@@ -325,7 +326,7 @@ async def test_a_bug_after_a_boot_ends_in_degraded(monkeypatch: pytest.MonkeyPat
     host, update = (await hosts())[2]
     host.world.record = record_to_dict(replace(update.record, phase=Phase.VERIFYING, acted=True, boot_id="boot-0"))
     loop = host.build()
-    await loop._enter_after_boot(update := await loop._rebuild(host.record), Phase.LEASING)
+    await loop._enter_after_boot(update := await rebuild(host.record, host._load), Phase.LEASING)
     assert (host.phase, host.record.reason) == (Phase.DEGRADED, "IllegalTransition")
     assert (await loop._run(update)).name == "DEGRADED"
 

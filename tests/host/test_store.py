@@ -531,7 +531,8 @@ class TestReadOnly:
 
 
 async def test_a_maintenance_is_kept_until_it_is_over(path: Path) -> None:
-    note = Maintenance("3f2b", "jane", "disks", "t", until="u", drain=True, tries=2)
+    since, until = "2026-01-01T00:00:00.000Z", "2026-01-02T00:00:00.000Z"
+    note = Maintenance("3f2b", "jane", "disks", since, until=until, drain=True, tries=2)
     async with SqliteStore(path) as store:
         assert await store.maintenance() is None
         await store.keep_maintenance(note)
