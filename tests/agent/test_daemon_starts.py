@@ -22,6 +22,7 @@ from nodeagent.core.phase import Phase
 from nodeagent.core.ports import Holder
 from nodeagent.core.record import Record
 from nodeagent.errors import AgentError
+from nodeagent.host import boot
 from nodeagent.host.store_rows import checksum
 from tests.agent import damage
 from tests.agent.wholedaemon import WholeDaemon, source
@@ -36,6 +37,8 @@ __all__ = ["private_bus"]
 @pytest.fixture
 def host(tmp_path: Path, private_bus: PrivateBus, monkeypatch: pytest.MonkeyPatch) -> WholeDaemon:
     monkeypatch.setenv("DBUS_SYSTEM_BUS_ADDRESS", private_bus.address)
+    assert boot.identify.__kwdefaults__ is not None
+    monkeypatch.setitem(boot.identify.__kwdefaults__, "pause", 0)  # nobody answers for systemd here
     return WholeDaemon(tmp_path, private_bus.address)
 
 
