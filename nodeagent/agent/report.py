@@ -50,7 +50,7 @@ class Report:
 
     def problem(self, topic: str, error: AgentError) -> None:
         """Reports what an admin has to put right while the agent goes on; once, until it changes."""
-        text = full_text(error, SHOWN)
+        text = full_text(error, 5)
         found = displayable(StatusProblem(topic, error.reason, text))
         if found not in self.status.problems:
             self.emit(Event(EventKind.WARNING, self.status.phase, text, error.reason, fields={"problem": found}))
