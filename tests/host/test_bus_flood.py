@@ -20,6 +20,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from nodeagent.errors import Terminal
 from nodeagent.host import bus_connection, service
@@ -231,6 +233,26 @@ async def test_five_thousand_malformed_messages_on_the_socket() -> None:
     assert not connection._incoming
     connection.close()
     theirs.close()
+
+
+@given(st.binary(max_size=200), st.sampled_from(b"lB"), st.integers(0, 255))
+def test_any_header_is_read_or_refused(fields: bytes, order: int, kind: int) -> None:
+    size = struct.pack("<I" if order == ord("l") else ">I", len(fields))
+    data = bytes([order, kind, 0, 1]) + bytes(8) + size + fields + bytes(-len(fields) % 8)
+    with contextlib.suppress(ValueError):
+        assert read_header(data).size == len(data)
+
+
+@given(st.data())
+def test_a_damaged_header_is_read_or_refused(draw: st.DataObject) -> None:
+    data = bytearray(message(1, NAME, "Apply", "sa{sv}", b"", sender=":1.5"))
+    for at in draw.draw(st.lists(st.integers(16, len(data) - 1), max_size=5)):
+        data[at] = draw.draw(st.integers(0, 255))
+    shorter = draw.draw(st.integers(0, len(data) - 16)) // 8 * 8
+    data = data[: len(data) - shorter]
+    struct.pack_into("<I", data, 12, len(data) - 16)
+    with contextlib.suppress(ValueError):
+        assert read_header(data).size == len(data)
 
 
 async def test_a_flood_of_small_calls_leaves_the_loop_its_turn(
