@@ -12,6 +12,7 @@ import asyncio
 from dataclasses import replace
 
 from nodeagent.agent.context import Limits, Ports, Update
+from nodeagent.agent.progress import Progress
 from nodeagent.agent.verify import VerifyFailed
 from nodeagent.core.ports import UnitState
 from nodeagent.core.record import Record
@@ -62,7 +63,7 @@ async def look_before(ports: Ports, update: Update) -> None:
     update.record = replace(record, well=record.well | well, ran=record.ran | ran, unwell=record.unwell | unwell)
 
 
-async def watch_boot(ports: Ports, limits: Limits, update: Update) -> None:
+async def watch_boot(ports: Ports, limits: Limits, update: Update, progress: Progress) -> None:
     """Returns when the boot is over and nothing has been wrong for the settle time, or something is only slow. Raises
     ``VerifyFailed`` for what is still wrong when the time for verification is over."""
     units = _units(update)
@@ -84,6 +85,10 @@ async def watch_boot(ports: Ports, limits: Limits, update: Update) -> None:
             if bad:
                 raise VerifyFailed("; ".join(bad[:5]), reason="UnitUnhealthy")
             return
+        if good_since is None:
+            progress(f"{bad[0] if bad else 'units are still starting'}; waiting for it", give_up)
+        else:
+            progress("the boot is complete; units are watched", good_since + limits.settle)
         await asyncio.sleep(LOOK_AGAIN)
 
 

@@ -19,14 +19,14 @@ from nodeagent.agent.bugs import bug
 from nodeagent.agent.context import Limits, Next, Ports, Takeover, Update, narrate
 from nodeagent.agent.deployments import Os, discard_ours
 from nodeagent.agent.ending import INTERRUPTED, abandon, at_end, degraded, failed
-from nodeagent.agent.finishing import finish
+from nodeagent.agent.finishing import finish_update
 from nodeagent.agent.leasing import NotNow, Waiting, reboots
 from nodeagent.agent.outage import Outage
+from nodeagent.agent.progress import progress_of
 from nodeagent.agent.rebooting import reboot
 from nodeagent.core.deployment import OsTarget
 from nodeagent.core.events import EventKind
 from nodeagent.core.history import entry_of, seconds_between
-from nodeagent.core.outcome import UpdateOutcome
 from nodeagent.core.phase import BY_PROGRESS, DEADLINE, UNTOUCHED, Phase
 from nodeagent.core.record import IllegalTransition, Record, advance, at_rest, lasting, same_update
 from nodeagent.core.resume import MAX_REBOOT_TRIES
@@ -197,17 +197,7 @@ class Executor:
         kind = EventKind.DEGRADED if to.phase is Phase.DEGRADED else EventKind.PHASE
         narrate(self.ports, update, kind, to.message, reason=to.reason)
         if to.phase in (Phase.IDLE, Phase.DEGRADED) and ended.given_up != INTERRUPTED:
-            await self._finished(ended, update, to)
-
-    async def _finished(self, ended: Record, update: Update, to: Next) -> None:
-        """The entry is in the history, except that of an update which changed nothing and is tried again."""
-        newest = await self.ports.store.history(1)
-        if newest and newest[0].update_id == ended.update_id:
-            entry = newest[0]
-        else:
-            now = self.ports.clock.now()
-            entry = entry_of(ended, update.plan, now, UpdateOutcome.POSTPONED, to.reason, to.message)
-        finish(self.ports, entry, to.phase)
+            await finish_update(self.ports, ended, update.plan, to)
 
     async def stop(self, update: Update, error: IllegalTransition) -> None:
         """A bug of ours must not become a loop of restarts: the update ends where it is, the lease is kept, and the
@@ -315,7 +305,10 @@ class Executor:
 
     async def _verifying(self, update: Update) -> Next:
         record, os, target = update.record, self.ports.os, update.target
+        progress = progress_of(self.ports, update)
         if os is not None and target is not None:
+            limit = self.ports.clock.monotonic() + self.limits.verify_timeout
+            progress("waiting for rpm-ostreed to report what is booted", limit)
             if record.reverting:
                 await booting.still_old(self.ports, self.limits, update, os)
             elif (again := await booting.after_boot(self.ports, self.limits, update, os, target)) is not None:
@@ -330,9 +323,10 @@ class Executor:
             skipped=record.skipped,
             well=record.well,
             before=record.before,
+            progress=progress,
         )
         if reboots(update) and record.reboots:
-            await bootcheck.watch_boot(self.ports, self.limits, update)
+            await bootcheck.watch_boot(self.ports, self.limits, update, progress)
         now = self.ports.clock.now()
         if record.reverting:
             entry = entry_of(record, update.plan, now, "reverted", record.revert_reason, record.rejected_why)

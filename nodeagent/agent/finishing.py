@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from nodeagent.agent.context import Ports
+from nodeagent.agent.context import Next, Ports
+from nodeagent.core.change import Plan
 from nodeagent.core.events import Event, EventKind
-from nodeagent.core.outcome import exit_code
+from nodeagent.core.history import entry_of
+from nodeagent.core.outcome import UpdateOutcome, exit_code
 from nodeagent.core.phase import Phase
 from nodeagent.core.ports import HistoryEntry
+from nodeagent.core.record import Record
 
-__all__ = ["finish"]
+__all__ = ["finish", "finish_update"]
 
 
 def finish(ports: Ports, entry: HistoryEntry, phase: Phase, *, code: int | None = None) -> None:
@@ -27,3 +30,14 @@ def finish(ports: Ports, entry: HistoryEntry, phase: Phase, *, code: int | None 
             fields={"entry": entry, "outcome": str(entry.outcome), "digest": entry.to_digest, "exit_code": code},
         )
     )
+
+
+async def finish_update(ports: Ports, ended: Record, plan: Plan, to: Next) -> None:
+    """``ended`` is the record before it came to rest. The entry is in the history, except that of an update which
+    changed nothing and is tried again."""
+    newest = await ports.store.history(1)
+    if newest and newest[0].update_id == ended.update_id:
+        entry = newest[0]
+    else:
+        entry = entry_of(ended, plan, ports.clock.now(), UpdateOutcome.POSTPONED, to.reason, to.message)
+    finish(ports, entry, to.phase)

@@ -11,6 +11,7 @@ from nodeagent.agent.context import Limits, Ports, Update, narrate
 from nodeagent.agent.deployments import Os
 from nodeagent.agent.lease_watch import while_held
 from nodeagent.agent.leasing import before_reboot
+from nodeagent.agent.progress import time_of
 from nodeagent.core.deployment import unmet
 from nodeagent.core.events import EventKind
 from nodeagent.errors import Refused
@@ -88,7 +89,9 @@ async def wait_for_blockers(
             tell(EventKind.WARNING, f"going on with the {what} in spite of {who}")
             return True
         if who != told:
-            tell(EventKind.WAITING, f"the {what} waits for {who}")
+            until = time_of(ports, started + limits.inhibitor_wait)
+            then = "is carried out in spite of it" if limits.inhibitor_override else "is given up"
+            tell(EventKind.WAITING, f"until {until} the {what} waits for {who}; then it {then}")
             told = who
         await asyncio.sleep(min(limits.inhibitor_retry, max(0.05, limits.inhibitor_wait - waited)))
     return False

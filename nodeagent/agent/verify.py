@@ -14,6 +14,7 @@ from types import MappingProxyType
 
 from nodeagent.agent.acting import NOT_RUNNING
 from nodeagent.agent.context import Limits, Ports
+from nodeagent.agent.progress import Progress
 from nodeagent.core.deployment import Deployment
 from nodeagent.core.effective import Candidate, effective
 from nodeagent.core.machineconfig import CORE_USER, MachineConfig, UnitEntry
@@ -218,6 +219,7 @@ async def watch_units(
     skipped: frozenset[str] = frozenset(),
     well: frozenset[str] = frozenset(),
     before: Mapping[str, str] = MappingProxyType({}),
+    progress: Progress = lambda _words, _deadline: None,
 ) -> None:
     """Returns when every unit was up for the settle time without starting anew; raises ``VerifyFailed`` otherwise.
 
@@ -246,11 +248,14 @@ async def watch_units(
                 first, since = look, clock()  # somebody else restarted it: look at the new run
             if clock() - since >= limits.settle:
                 return
+            progress("the restarted units run; they are watched", since + limits.settle)
         elif first is not None:
             raise VerifyFailed(f"{look.why} again after it was up", reason="UnitUnhealthy", curable=True)
         if clock() >= give_up:
             raise VerifyFailed(
                 f"{look.why or 'units'} after {limits.verify_timeout:.0f} s", reason="VerifyLate", curable=True
             )
+        if first is None:
+            progress(f"{look.why}; waiting for it", give_up)
         left = LOOK_AGAIN if first is None else limits.settle - (clock() - since)
         await asyncio.sleep(min(LOOK_AGAIN, max(left, 0.05)))

@@ -5,19 +5,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from nodeagent.core.applyrequest import ApplyRequest
 from nodeagent.core.events import Event, EventKind
+from nodeagent.core.machineconfig import UnitEntry
 from nodeagent.core.outcome import IN_HISTORY
 from nodeagent.core.phase import Phase
-from nodeagent.core.ports import HistoryEntry, Holder
+from nodeagent.core.ports import HistoryEntry, Holder, Inhibitor
 from nodeagent.core.record import interrupted
 from nodeagent.core.status import Status, fold, status_to_dict
 from nodeagent.core.tree import FileNode
 from nodeagent.errors import InvalidInput, Retryable
-from tests.agent.fakes import FakeUnit, Killed
+from tests.agent.fakes import FakeUnit, FakeUnits, Killed
 from tests.agent.harness import Host, config
 from tests.agent.oshost import NEW, at_old
 from tests.agent.test_update import A, B, started
@@ -413,3 +416,56 @@ async def test_a_kill_at_every_moment_leaves_one_entry_for_each_update() -> None
         ended = [(entry.update_id, entry.outcome) for entry in host.world.history[1:]]
         assert [outcome for _, outcome in ended] == ["done"], fuse
         assert begun(host.world.events)[1:] == [update_id for update_id, _ in ended], fuse
+
+
+def said(host: Host, phase: Phase) -> list[str]:
+    return [e.message for e in host.world.events if e.kind is EventKind.PHASE and e.phase is phase and e.message]
+
+
+async def test_verifying_says_for_what_it_waits_and_until_when(monkeypatch: pytest.MonkeyPatch) -> None:
+    restart = FakeUnits.restart
+
+    async def slowly(self: FakeUnits, unit: str, deadline: float, **more: Any) -> Any:
+        result = await restart(self, unit, deadline, **more)
+        self.world.units[unit].active = "activating"
+        return result
+
+    host = await started()
+    monkeypatch.setattr(FakeUnits, "restart", slowly)
+    host.want(B)
+    task = asyncio.create_task(host.settle())
+    await asyncio.sleep(1)
+    assert status(host).message.startswith("app.service is activating; waiting for it until 2026-01-01T00:01:")
+    assert status(host).phase is Phase.VERIFYING
+    host.world.units["app.service"].active = "active"
+    await asyncio.sleep(2)
+    assert status(host).message.startswith("the restarted units run; they are watched until 2026-01-01T00:00:")
+    await task
+    assert len(said(host, Phase.VERIFYING)) == 2 + 1, "each change once; one more of the first update"
+    assert status(host).message == ""
+
+
+async def test_verifying_after_a_boot_says_it_too() -> None:
+    host = await started()
+    host.want(
+        config(
+            "b",
+            {"/etc/app/x": "1", "/etc/quiet/q": "1", "/etc/unlisted": "1"},
+            units=[UnitEntry("app.service", enabled=True)],
+        )
+    )
+    await host.settle()
+    (message,) = said(host, Phase.VERIFYING)[1:]
+    assert message.startswith("the boot is complete; units are watched until ")
+
+
+@pytest.mark.parametrize(("override", "then"), [(True, "is carried out in spite of it"), (False, "is given up")])
+async def test_a_blocked_reboot_says_until_when_and_what_then(override: bool, then: str) -> None:
+    host = await started()
+    host.limits = replace(host.limits, inhibitor_override=override)
+    host.world.blockers = [Inhibitor("apt", "installing", "apt (7)")]
+    host.want(config("b", {"/etc/app/x": "1", "/etc/quiet/q": "1", "/etc/unlisted": "1"}))
+    await host.settle()
+    (message,) = [e.message for e in host.world.events if e.kind is EventKind.WAITING]
+    assert message.startswith("until 2026-01-01T00:02:")
+    assert message.endswith(f"Z the reboot waits for apt (apt (7)): installing; then it {then}")

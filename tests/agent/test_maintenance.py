@@ -525,7 +525,8 @@ async def test_a_power_off_respects_who_blocks_it(scene: Scene) -> None:
         await asyncio.sleep(60)
         assert (scene.state, (scene.told() or {})["message"]) == (
             "powering off",
-            "the power-off waits for backup (backup[7]): nightly",
+            "until 2026-01-01T00:02:00Z the power-off waits for backup (backup[7]): nightly; then it is carried out in "
+            "spite of it",
         )
         assert scene.world.done == []
         scene.world.blockers = []

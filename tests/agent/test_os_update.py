@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from itertools import pairwise
@@ -51,7 +52,9 @@ def kinds(host: Host, kind: EventKind) -> list[str]:
 
 
 def phases(host: Host) -> list[str]:
-    return [str(event.phase) for event in host.world.events if event.kind is EventKind.PHASE]
+    """Each once for as long as it lasts: its message may change."""
+    entered = [str(event.phase) for event in host.world.events if event.kind is EventKind.PHASE]
+    return [phase for phase, _ in itertools.groupby(entered)]
 
 
 async def until(host: Host, phase: Phase) -> None:
