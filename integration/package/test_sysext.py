@@ -1,4 +1,5 @@
-"""The image under a real systemd: systemd-sysext of a Debian 13 tree takes it, and what it merges runs."""
+"""The image under a real systemd: systemd-sysext of a Debian 13 tree takes it, and what it merges runs, also after a
+reboot."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ from pathlib import Path
 
 from integration.host.errors import Unavailable
 from integration.host.image import base_image
+from integration.host.machine import Host
 from integration.package.conftest import Package, cannot
 
 TIMEOUT = 60.0  # seconds
@@ -58,3 +60,38 @@ def test_systemd_merges_the_image_and_it_runs(package: Package, tmp_path: Path) 
     assert done.returncode == 0, done.stderr
     version = tomllib.loads((package.source / "pyproject.toml").read_text())["project"]["version"]
     assert version in done.stdout
+
+
+def test_an_enabled_agent_runs_after_a_reboot_and_a_disabled_one_does_not(package: Package) -> None:
+    """The content of the image as a directory, which systemd-sysext merges in a container without loop devices."""
+    try:
+        image = base_image(print)
+    except Unavailable as error:
+        cannot(f"hosts cannot be booted here: {error}")
+    with Host(image) as host:
+        extension = host.root / "var/lib/extensions/nodeagent"
+        extension.parent.mkdir(parents=True, exist_ok=True)
+        unpack = ["unsquashfs", "-quiet", "-no-progress", "-no-xattrs", "-dest", str(extension), str(package.raw)]
+        subprocess.run(unpack, check=True, capture_output=True, timeout=TIMEOUT)
+        wants = host.root / "etc/systemd/system/sysinit.target.wants"
+        wants.mkdir(parents=True, exist_ok=True)
+        (wants / "systemd-sysext.service").symlink_to("/usr/lib/systemd/system/systemd-sysext.service")
+        host.boot()
+        assert started(host) == (False, False)
+        host.run(["systemctl", "enable", "nodeagent.service"])
+        with host.rebooting():
+            host.run(["systemctl", "reboot"])
+        host.wait_for(lambda: started(host) == (True, True), "the agent was started by the boot")
+        host.run(["nodeagent", "status"])
+        host.run(["systemctl", "disable", "nodeagent.service"])
+        with host.rebooting():
+            host.run(["systemctl", "reboot"])
+        assert started(host) == (False, False)
+    image.close()
+
+
+def started(host: Host) -> tuple[bool, bool]:
+    """Whether the agent is enabled, and whether this boot started it: that is when systemd gives it an id."""
+    assert host.is_active("systemd-sysext.service")
+    shown = host.unit("nodeagent.service", "UnitFileState", "InvocationID", "ActiveState")
+    return shown["UnitFileState"] == "enabled", bool(shown["InvocationID"]) and shown["ActiveState"] == "active"

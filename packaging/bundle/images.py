@@ -21,6 +21,15 @@ NAME = "nodeagent"  # of the image: systemd looks for an extension-release file 
 ARCHITECTURES = {"x86_64": "x86-64", "aarch64": "arm64"}
 
 
+# A boot decides what to start before system extensions are merged, so an enabled unit of an extension is not started.
+# PID 1 reads this file with the reload that follows the merge, in time for what systemd-sysext.service does last.
+START_AT_BOOT = f"usr/lib/systemd/system/systemd-sysext.service.d/10-{NAME}.conf"
+START = f"""\
+# Starts the unit of this extension, if it is enabled, after the extension was merged.
+[Service]
+ExecStartPost=-/bin/sh -c 'systemctl --quiet is-enabled {NAME}.service && systemctl --no-block start {NAME}.service'
+"""
+
 # Files of an image cannot be relabelled, and an enforcing host lets PID 1 execute nothing that has no label.
 LABELS = (
     (r"usr/(.*/)?bin(/.*)?", "bin_t"),
@@ -42,7 +51,10 @@ def write_tar(tree: Path, target: Path, epoch: int, python: Path) -> None:
 
 def write_sysext(tree: Path, target: Path, epoch: int, machine: str, version: str) -> None:
     """`tree` as a system extension image for any distribution of this architecture."""
-    release = {f"usr/lib/extension-release.d/extension-release.{NAME}": extension_release(machine, version)}
+    extra = {
+        f"usr/lib/extension-release.d/extension-release.{NAME}": extension_release(machine, version),
+        START_AT_BOOT: START,
+    }
     # From a tar rather than a directory: owners and times need no root, and read order has no say.
     command = [tools.require("sqfstar"), "-quiet", "-no-progress", "-comp", "zstd"]
     # The archive has no entry for the root, and of all options only -all-time reaches its time.
@@ -52,7 +64,7 @@ def write_sysext(tree: Path, target: Path, epoch: int, machine: str, version: st
     tools.run(
         [*command, str(target)],
         timeout=COMPRESS_TIMEOUT,
-        stdin=_tar(tree, epoch, release, labels=True),
+        stdin=_tar(tree, epoch, extra, labels=True),
         env={"PATH": os.defpath},
     )
 
