@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterator
-from difflib import get_close_matches
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from nodeagent.core.problems import shown
@@ -100,10 +99,16 @@ def _key_problem(kind: str, rest: str) -> str:
 def _unknown_type(kind: str) -> str:
     if kind == "ssh-dss":
         return "is a DSA key (ssh-dss), which OpenSSH does not accept since version 7.0"
-    close = get_close_matches(kind, _TYPES, 1)
+    close = _close(kind, _TYPES)
     if close:
         return f"{shown(kind)} is no type of key; did you mean {close[0]}?"
     return "is no public key: a line begins with the type of the key, such as ssh-ed25519, or with options"
+
+
+def _close(word: str, known: Iterable[str]) -> list[str]:
+    from difflib import get_close_matches  # a good key need not wait for its import
+
+    return get_close_matches(word[:100], sorted(known), 1, cutoff=0.8)
 
 
 class _Short(Exception):
@@ -165,7 +170,7 @@ def _options_problem(options: str) -> str:
             if not equals or not (value.startswith('"') and value.endswith('"') and len(value) > 1):
                 return f'the option {name} needs a value in double quotes: {name}="..."'
         elif name not in _SWITCHES:
-            close = get_close_matches(name, [*_WITH_VALUE, *_SWITCHES], 1, cutoff=0.8)
+            close = _close(name, [*_WITH_VALUE, *_SWITCHES])
             return f"{shown(name)} is no option of a key; did you mean {close[0]}?" if close else _unknown_type("")
         elif equals:
             return f"the option {name} takes no value"
