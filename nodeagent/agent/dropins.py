@@ -2,7 +2,8 @@
 
 Only the host knows its units, so this is part of the checks before an update. What cannot be known before is let pass:
 a new operating system may bring units, and so may a file that a generator of systemd reads. A drop-in that only sets
-conditions switches a unit off; rendered configs have some for units that most hosts lack.
+conditions switches a unit off, and those that the machine-config-operator renders are for every host, whatever units
+it has.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from nodeagent.errors import Problem
 
 __all__ = ["check_dropins"]
 
-_DROPIN: Final = re.compile(rf"{UNIT_DIR}/([^/]+)\.d/[^/]+\.conf")
+_DROPIN: Final = re.compile(rf"{UNIT_DIR}/([^/]+)\.d/(?!(?:\d\d-)?mco-)[^/]+\.conf")
 _SWITCH: Final = re.compile(r"\s*(?:$|[#;]|\[[^\]]*\]\s*$|(?:Condition|Assert)\w*\s*=)")
 GENERATED: Final = (  # read by generators, which make units of them at the next daemon-reload
     "/etc/containers/systemd/",
@@ -62,6 +63,8 @@ async def _exists(units: Units, unit: str, brought: Collection[str]) -> bool:
 
 
 def _said(unit: str, known: Collection[str]) -> str:
-    close = get_close_matches(unit, known, 1)
-    hint = f"; did you mean {close[0]}?" if close else ""
+    stem, dot, kind = unit.rpartition(".")
+    stems = [name.removesuffix(dot + kind) for name in sorted(known) if name.endswith(dot + kind)]
+    close = get_close_matches(stem, stems, 1)
+    hint = f"; did you mean {close[0]}{dot}{kind}?" if close else ""
     return f"there is no unit {unit} on this host or in the config{hint}"

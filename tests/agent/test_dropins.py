@@ -36,6 +36,11 @@ async def test_a_typing_error_is_refused_and_the_right_name_is_named() -> None:
     assert "did you mean kubelet.service?" in event.message
 
 
+async def test_without_a_similar_name_nothing_is_suggested() -> None:
+    host = await applied(config("b", units=[UnitEntry("nosuch.service", dropins={"10-x.conf": SETS})]))
+    assert host.record.message.endswith("there is no unit nosuch.service on this host or in the config")
+
+
 async def test_nor_as_a_plain_file() -> None:
     path = "/etc/systemd/system/kublet.service.d/10-x.conf"
     host = await applied(config("b", {path: SETS}))
@@ -48,11 +53,20 @@ async def test_nor_as_a_plain_file() -> None:
         UnitEntry("kubelet.service", dropins={"10-x.conf": SETS}),
         UnitEntry("own.service", contents="[Service]", dropins={"10-x.conf": SETS}),
         UnitEntry("docker.socket", dropins={"off.conf": "[Unit]\nConditionPathExists=/enoent\n"}),
-        UnitEntry("pivot.service", dropins={"env.conf": "# nothing\n\n[Service]\n"}),
+        UnitEntry("absent.service", dropins={"env.conf": "# nothing\n\n[Service]\n"}),
+        UnitEntry("pivot.service", dropins={"10-mco-default-env.conf": SETS}),
         UnitEntry("kube-.service", dropins={"10-x.conf": SETS}),
         UnitEntry("getty@.service", dropins={"10-x.conf": SETS}),
     ],
-    ids=["of the host", "of the config", "switched off", "empty", "of a prefix", "template"],
+    ids=[
+        "of the host",
+        "of the config",
+        "switched off",
+        "empty",
+        "of the machine-config-operator",
+        "of a prefix",
+        "template",
+    ],
 )
 async def test_what_is_no_mistake(unit: UnitEntry) -> None:
     host = await applied(config("b", units=[unit]))
