@@ -212,6 +212,19 @@ def test_a_process_of_which_nothing_is_known_counts(tmp_path: Path) -> None:
     assert not processes(tmp_path)[0].is_of_the_system
 
 
+def test_processes_that_proc_hides_are_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    process(tmp_path, 77, "etcd")
+    read = Path.read_text
+
+    def hidden(path: Path, **options: str) -> str:
+        if path.name in ("comm", "status", "cgroup"):
+            raise PermissionError(1, "Operation not permitted", str(path))
+        return read(path, **options)
+
+    monkeypatch.setattr(Path, "read_text", hidden)
+    assert processes(tmp_path) == []
+
+
 def test_a_renamed_process_is_known_by_its_program(tmp_path: Path) -> None:
     process(tmp_path, 77, "/usr/local/bin/etcd", "--name=x", comm="main")
     assert [each.pid for each in processes(tmp_path)] == [77]

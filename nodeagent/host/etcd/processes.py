@@ -1,7 +1,8 @@
 """The processes that may be this host's member of etcd, found with what every user may read in proc.
 
 Contract: needs no capability. What cannot be found out about a process named etcd counts against it: it is taken for
-the member (the guard fails closed). Two kinds are certainly not the member:
+the member (the guard fails closed). Only the names have to be readable: where proc hides the processes of others
+(hidepid=), none is found, and the other signs have to do. Two kinds are certainly not the member:
 - A process with a network of its own is a workload, which is what disruption budgets are for.
 - A process of another user than root in a login session (``user.slice``) is started by that user. If it counted, any
   user could block all updates of the host by its name.
@@ -43,7 +44,8 @@ def processes(root: Path = Path("/")) -> list[Process]:
     ours = _network(root / "proc/1")
     found = []
     for directory in root.glob("proc/[0-9]*"):
-        with suppress(FileNotFoundError, ProcessLookupError, ValueError):  # it ended, or is no process
+        # It ended, is no process, or is hidden from us with all others (proc mounted with hidepid=).
+        with suppress(OSError, ValueError):
             argv = _argv(directory)
             name = (directory / "comm").read_text(errors="replace").strip()
             if NAME not in (name, PurePosixPath(argv[0]).name if argv else ""):
