@@ -206,8 +206,6 @@ def test_a_process_of_which_nothing_is_known_counts(tmp_path: Path) -> None:
     directory = process(tmp_path, 77)
     for name in ("net/dev", "status", "cgroup", "environ"):
         (directory / name).unlink()
-    put(tmp_path, "proc/77/status")
-    put(tmp_path, "proc/77/cgroup")
     assert [each.pid for each in processes(tmp_path)] == [77]
     assert not processes(tmp_path)[0].is_of_the_system
 

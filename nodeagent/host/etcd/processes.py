@@ -71,7 +71,7 @@ def strings(path: Path) -> list[str]:
 def _argv(directory: Path) -> Sequence[str]:
     try:
         return strings(directory / "cmdline")
-    except PermissionError:
+    except OSError:
         return ()
 
 
@@ -85,7 +85,7 @@ def _network(directory: Path) -> int:
 
 
 def _status(directory: Path) -> dict[str, str]:
-    with suppress(PermissionError):
+    with suppress(OSError):
         lines = (directory / "status").read_text(errors="replace").splitlines()
         return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
     return {}
@@ -94,7 +94,7 @@ def _status(directory: Path) -> dict[str, str]:
 def _of_a_session(directory: Path, uid: int | None) -> bool:
     if not uid:
         return False
-    with suppress(PermissionError):
+    with suppress(OSError, ValueError):
         for line in (directory / "cgroup").read_text(errors="replace").splitlines():
             hierarchy, _, path = line.split(":", 2)
             if (hierarchy == "0" or "name=systemd" in line) and path.startswith("/user.slice/"):
