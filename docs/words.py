@@ -35,6 +35,7 @@ LINK = re.compile(r"\]\([^)]*\)")
 PLAIN = (
     "README.md",
     "docs/development/regressions.md",
+    "docs/disruption-policy.md",
     "docs/maintenance.md",
     "docs/packaging.md",
     "docs/style.md",
