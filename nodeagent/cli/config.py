@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from nodeagent.cli.terminal import BAD, DIM, GOOD, emit, paint, table
 from nodeagent.errors import InvalidInput, Problem
@@ -12,6 +13,18 @@ if TYPE_CHECKING:
     from nodeagent.settings import Settings
 
 __all__ = ["add_arguments", "run"]
+
+
+UNIT_PLACES: Final = (
+    "/etc/systemd/system",
+    "/run/systemd/system",
+    "/usr/local/lib/systemd/system",
+    "/usr/lib/systemd/system",
+    "/lib/systemd/system",
+    "/run/systemd/generator",
+    "/run/systemd/generator.late",
+)
+"""Where systemd finds units: systemd.unit(5)."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -64,6 +77,8 @@ def _check(*, as_json: bool) -> int:
         print(f"{look['what']}: {verdict}")
         for problem in look["problems"]:
             print(f"  {problem['path']}: {problem['message']}")
+        for note in look["notes"]:
+            print(f"  note: {note['path']} {note['message']}")
     return 2 if bad else 0
 
 
@@ -108,23 +123,37 @@ def _look_at(path: str, what: str, *, optional: bool) -> dict[str, Any]:
     except OSError as error:
         return _look(title, [Problem(path, error.strerror or "cannot be read")])
     try:
-        _parse(text, what)
+        problems, notes = _policy(text) if what == "policy" else _config(text)
     except InvalidInput as error:
         return _look(title, error.problems or [Problem(path, error.message)])
-    return _look(title)
+    return _look(title, problems, notes=notes)
 
 
-def _parse(text: bytes, what: str) -> None:
-    if what == "policy":
-        from nodeagent.core.policy_parse import parse_policy
+def _config(text: bytes) -> tuple[Sequence[Problem], Sequence[Problem]]:
+    from nodeagent.core.machineconfig import MachineConfig
+    from nodeagent.core.parse import parse
+    from nodeagent.domains import validate
 
-        parse_policy(text)
-    else:
-        from nodeagent.core.parse import parse
-
-        parse(text)
+    return validate(MachineConfig(""), parse(text)), ()
 
 
-def _look(what: str, problems: Any = (), *, skipped: str = "") -> dict[str, Any]:
-    found = [{"path": problem.path, "message": problem.message} for problem in problems]
-    return {"what": what, "problems": found, "skipped": skipped}
+def _policy(text: bytes) -> tuple[Sequence[Problem], Sequence[Problem]]:
+    """A unit that is nowhere now may come with a config, so that is a note only."""
+    from nodeagent.core.policy_parse import parse_policy
+
+    policy = parse_policy(text)
+    entries = [*policy.files.values(), *policy.units.values(), *([policy.sshkey] if policy.sshkey else [])]
+    named = {action.unit for entry in entries for action in entry.actions if action.unit}
+    absent = [unit for unit in sorted(named) if not _is_on_host(unit)]
+    return (), [Problem(unit, "is not on this host: an update that needs it is refused") for unit in absent]
+
+
+def _is_on_host(unit: str) -> bool:
+    import os
+
+    return any(os.path.lexists(f"{place}/{unit}") for place in UNIT_PLACES)
+
+
+def _look(what: str, problems: Any = (), *, notes: Any = (), skipped: str = "") -> dict[str, Any]:
+    found, noted = ([{"path": p.path, "message": p.message} for p in each] for each in (problems, notes))
+    return {"what": what, "problems": found, "notes": noted, "skipped": skipped}

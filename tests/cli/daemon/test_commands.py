@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 
 import nodeagent
+from nodeagent.cli import config
 from nodeagent.cli.maintenance import seconds_of
 from nodeagent.cli.terminal import ago, clock, duration
 from nodeagent.errors import Refused
+from tests.cli.conftest import machine_config
 from tests.cli.daemon.conftest import Cli
 from tests.cli.daemon.fake_daemon import FakeDaemon, entry
 
@@ -263,6 +265,30 @@ def test_config_check_looks_at_settings_policy_and_desired_config(cli: Cli, no_s
     answer = cli("config", "check", "--json")
     assert answer.code == 2
     assert [bool(look["problems"]) for look in answer.json["files"]] == [False, False, True]
+
+
+def test_config_check_notes_units_that_this_host_lacks(
+    cli: Cli, no_settings: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A note only: the unit may come with the next config."""
+    monkeypatch.setattr(config, "UNIT_PLACES", (str(tmp_path),))
+    (tmp_path / "chronyd.service").touch()
+    units = ("chronyd.service", "chronnyd.service")
+    actions = [{"type": "Restart", "restart": {"serviceName": unit}} for unit in units]
+    (tmp_path / "policy.yaml").write_text(json.dumps({"files": [{"path": "/etc/chrony.conf", "actions": actions}]}))
+    answer = cli("config", "check")
+    assert answer.code == 0
+    assert "  note: chronnyd.service is not on this host: an update that needs it is refused\n" in answer.out
+    assert answer.out.count("note:") == 1
+
+
+def test_config_check_checks_contents_too(cli: Cli, no_settings: Path, tmp_path: Path) -> None:
+    (tmp_path / "policy.yaml").write_text("files: []\n")
+    users = [{"name": "core", "sshAuthorizedKeys": ["ssh-ed25519 AAAAnotakey me"]}]
+    wrong = machine_config("a", {}, ignition={"passwd": {"users": users}})
+    (tmp_path / "desired.yaml").write_text(json.dumps(wrong))
+    answer = cli("config", "check")
+    assert (answer.code, "is not base64" in answer.out) == (2, True)
 
 
 def test_config_check_looks_at_what_settings_say_together(cli: Cli, no_settings: Path) -> None:
