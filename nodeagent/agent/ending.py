@@ -102,7 +102,11 @@ def at_end(ports: Ports, update: Update) -> Next:
         return Next(Phase.IDLE, save=lambda after: ports.store.close_update(after, entry))
     if record.given_up:
         return _put_off(ports, record.given_up_why, record.given_up)
-    return Next(Phase.DEGRADED, "Reverted", record.rejected_why) if record.reverting else Next(Phase.IDLE)
+    if not record.reverting:
+        return Next(Phase.IDLE)
+    before = record.from_name or "what it ran before"
+    why = f"{record.to_name} was reverted, and the host runs {before}: {record.rejected_why}"
+    return Next(Phase.DEGRADED, "Reverted", why)
 
 
 def degraded(ports: Ports, update: Update, message: str, reason: str) -> Next:

@@ -90,6 +90,14 @@ def test_an_update_without_a_drain_is_planned_and_then_nobodys_business() -> Non
     assert node_state(told.status) == NodeState()
 
 
+def test_an_update_that_is_not_wanted_any_more() -> None:
+    fields = {"outcome": "superseded"}
+    ended = Event(EventKind.UPDATE_FINISHED, Phase.IDLE, "worker-3 is desired instead", "Superseded", fields=fields)
+    assert Told().of(ended) == [Notice("UpdateEnded", "Update", "Superseded: worker-3 is desired instead")]
+    done = Event(EventKind.UPDATE_FINISHED, Phase.IDLE, fields={"outcome": "done"})
+    assert Told().of(done) == [], "its own event says so"
+
+
 @pytest.mark.parametrize(
     ("kind", "reason", "expected"),
     [

@@ -16,7 +16,7 @@ from nodeagent.host import call_limits
 from nodeagent.host.bus import Bus, Match
 from nodeagent.host.bus_codec import Message, a_sv
 from nodeagent.host.interface import MAX_CALL, PROPERTIES
-from nodeagent.host.service import MAX_PROPERTY_CALL, Exporter, Interface, Method, Property
+from nodeagent.host.service import MAX_PROPERTY_CALL, Exporter, Interface, Method, Property, Signal
 from tests.host.conftest import PrivateBus
 from tests.host.fakes import FakePeer
 
@@ -73,6 +73,7 @@ class Daemon:
                     "Hang": Method(self.hang),
                 },
                 {"Phase": Property("s", lambda: self.phase), "Broken": Property("u", lambda: 1 // 0)},
+                {"Ended": Signal("si", ("name", "code"))},
             ),
             Interface("org.nodeagent.Agent1.Other", {}, {"Numbers": Property("au", lambda: [1, 2])}),
         ]
@@ -241,11 +242,21 @@ async def test_introspection(client: Bus, stranger: FakePeer) -> None:
     assert [(a.name, a.signature) for a in add.in_args] == [("first", "u"), ("second", "u")]
     assert [(a.name, a.signature) for a in add.out_args] == [("sum", "u"), ("details", "a{sv}")]
     assert [(p.name, p.signature) for p in face.properties] == [("Phase", "s"), ("Broken", "u")]
+    assert [(s.name, [(a.name, a.signature) for a in s.args]) for s in face.signals] == [
+        ("Ended", [("name", "s"), ("code", "i")])
+    ]
     assert PROPERTIES in [face.name for face in node.interfaces]
     for path, child in (("/", "org"), ("/org", "nodeagent"), ("/org/nodeagent", "Agent1"), ("/x", None)):
         (text,) = await client.call(NAME, path, "org.freedesktop.DBus.Introspectable", "Introspect")
         found = Xml.fromstring(text).find("node")
         assert (found.get("name") if found is not None else None) == child
+
+
+async def test_a_declared_signal(client: Bus, service: Exporter) -> None:
+    async with client.signals(Match(FACE, "Ended", sender=NAME, path=PATH)) as signals:
+        service.emit(FACE, "Ended", "worker-2", 4)
+        async with asyncio.timeout(5):
+            assert list((await signals.next()).body) == ["worker-2", 4]
 
 
 async def test_ping(stranger: FakePeer) -> None:
@@ -258,6 +269,8 @@ def test_declarations_are_checked() -> None:
 
     with pytest.raises(InvalidSignatureError):
         Interface(FACE, {"X": Method(nothing, "a")})
+    with pytest.raises(ValueError, match="the names"):
+        Interface(FACE, signals={"X": Signal("si", ("one",))})
     with pytest.raises(ValueError, match="2 arguments"):
         Interface(FACE, {"X": Method(nothing, "sa{sv}", "", ("one",))})
 
