@@ -31,6 +31,9 @@ PATIENCE = 120.0  # seconds for one update
 LONGEST_STOP = 3.0
 """Seconds for which a service is hung. The stand-ins give up where systemd takes no notification for five seconds."""
 
+LOGIND_FOLLOWS = 0.8
+"""How often logind is restarted after the bus, without which it stays off the bus until the agent restarts it."""
+
 QUIET, RELOADED, RESTARTED = "/etc/quiet", "/etc/reloadable.conf", "/etc/restarted.conf"
 UNLISTED = "/etc/kubernetes/kubelet.conf"  # in no policy, so its change asks for a reboot
 POLICY = agent.policy(
@@ -66,6 +69,8 @@ class Chaos:
         )
         with contextlib.suppress(CommandFailed, HostGone, ProcessLookupError):
             self.done.append(kind())
+            if BUS in self.done[-1] and self.chance.random() < LOGIND_FOLLOWS:
+                self.host.run(["systemctl", "restart", "--no-block", LOGIND])
 
     def _unit(self) -> str:
         return self.chance.choice([BUS, LOGIND, POLKIT, JOURNALD, agent.UNIT, agent.UNIT])

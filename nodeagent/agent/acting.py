@@ -43,6 +43,10 @@ JOB_HEADROOM = 5.0
 first."""
 
 
+AFTER_OUTAGE = 5.0
+"""Seconds for the services of the host to settle after one of them was away."""
+
+
 class ActionFailed(AgentError):
     default_reason = "ActionFailed"
 
@@ -76,7 +80,7 @@ async def act(ports: Ports, limits: Limits, update: Update, steps: tuple[ActStep
             update.record = replace(update.record, restarting=ident, invocation=before)
         await ports.store.save(update.record)
         try:
-            unmet = await _do(ports, limits, step, since)
+            unmet = await _do_excused(ports, limits, update, step, since)
         except ServiceUnavailable:
             raise
         except AgentError as error:
@@ -171,6 +175,23 @@ async def _nothing_to_do(ports: Ports, step: ActStep) -> str | None:
         case _:
             pass
     return None
+
+
+async def _do_excused(ports: Ports, limits: Limits, update: Update, step: ActStep, since: str | None) -> str:
+    """As ``_do``. An action that fails while a service of the host is away may have failed for the want of it, so it is
+    tried once more."""
+    outages = ports.units.outages()
+    try:
+        return await _do(ports, limits, step, since)
+    except ServiceUnavailable:
+        raise
+    except AgentError as error:
+        if not update.repeated and ports.units.outages() == outages:
+            raise
+        text = f"trying again, because a service of the host was away: {error}"
+        narrate(ports, update, EventKind.WARNING, text, reason=error.reason, step=step)
+    await asyncio.sleep(AFTER_OUTAGE)
+    return await _do(ports, limits, step, since)
 
 
 async def _do(ports: Ports, limits: Limits, step: ActStep, since: str | None) -> str:

@@ -308,7 +308,8 @@ class Executor:
         progress = progress_of(self.ports, update)
         if os is not None and target is not None:
             limit = self.ports.clock.monotonic() + self.limits.verify_timeout
-            progress("waiting for rpm-ostreed to report what is booted", limit)
+            if not update.repeated:  # then the status says why it waits
+                progress("waiting for rpm-ostreed to report what is booted", limit)
             if record.reverting:
                 await booting.still_old(self.ports, self.limits, update, os)
             elif (again := await booting.after_boot(self.ports, self.limits, update, os, target)) is not None:
@@ -324,6 +325,7 @@ class Executor:
             well=record.well,
             before=record.before,
             progress=progress,
+            excused=update.repeated,
         )
         if reboots(update) and record.reboots:
             await bootcheck.watch_boot(self.ports, self.limits, update, progress)

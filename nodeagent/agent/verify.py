@@ -220,11 +220,13 @@ async def watch_units(
     well: frozenset[str] = frozenset(),
     before: Mapping[str, str] = MappingProxyType({}),
     progress: Progress = lambda _words, _deadline: None,
+    excused: bool = False,
 ) -> None:
     """Returns when every unit was up for the settle time without starting anew; raises ``VerifyFailed`` otherwise.
 
     ``skipped`` are ids of steps that had nothing to act on; ``well`` the units whose own health check must pass;
-    ``before`` the active states of units before the update.
+    ``before`` the active states of units before the update. ``excused``: a service of the host was away just now, so
+    units that went down with it have the time for verification to come back, as after each outage that is seen here.
     """
     units = [s.unit for s in steps if isinstance(s, RestartUnit | ReloadUnit) and step_id(s) not in skipped]
     if not units:
@@ -233,9 +235,17 @@ async def watch_units(
     give_up = clock() + limits.verify_timeout
     first: _Look | None = None
     since = clock()
+    outages = ports.units.outages()
     while True:
         look = await _look(ports, units, well, before, rebooted=rebooted)
         give_up += look.delay  # that time says nothing about the units
+        if ports.units.outages() != outages:
+            outages, excused, first, give_up = ports.units.outages(), True, None, clock() + limits.verify_timeout
+        if look.health is not _Health.GOOD and excused and clock() < give_up:
+            first = None
+            progress(f"{look.why}; waiting for it", give_up)
+            await asyncio.sleep(LOOK_AGAIN)
+            continue
         if look.health is _Health.BAD:
             raise VerifyFailed(look.why, reason="UnitUnhealthy", curable=True)
         if look.health is _Health.GOOD:
@@ -243,7 +253,7 @@ async def watch_units(
                 first, since = look, clock()
             elif look.runs != first.runs:
                 for unit, (_, restarts) in look.runs.items():
-                    if restarts > first.runs.get(unit, ("", 0))[1]:
+                    if restarts > first.runs.get(unit, ("", 0))[1] and not excused:
                         raise VerifyFailed(f"{unit} did not stay up", reason="UnitUnhealthy", curable=True)
                 first, since = look, clock()  # somebody else restarted it: look at the new run
             if clock() - since >= limits.settle:

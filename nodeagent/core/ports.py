@@ -129,6 +129,10 @@ class Units(Protocol):
 
     async def state(self, unit: str) -> UnitState: ...
 
+    def outages(self) -> int:
+        """How often the connection to systemd was lost so far. Units that use the bus may go down with it."""
+        ...
+
     async def boot_finished(self) -> bool:
         """Whether everything that belongs to this boot was started, whatever came of it."""
         ...

@@ -130,6 +130,7 @@ class Bus:
         self._peer = peer
         self._connect_for = connect_for
         self._patience = patience
+        self.losses = 0  # of connections
         self._connection: Connection | None = None
         self._connecting = asyncio.Lock()
         self._closed = False
@@ -384,6 +385,7 @@ class Bus:
             self.reply(header, "s", (ARGUMENTS,), error_name="org.freedesktop.DBus.Error.InvalidArgs")
 
     def _on_lost(self, error: AgentError) -> None:
+        self.losses += 1
         for signals in self._signals:
             signals.fail(error)
 

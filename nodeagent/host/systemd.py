@@ -119,6 +119,9 @@ class Systemd:
                 return f"{kind}={'!' if negated else ''}{parameter}"
         return "Condition"
 
+    def outages(self) -> int:
+        return self._bus.losses
+
     async def boot_finished(self) -> bool:
         return await self._bus.get(_NAME, _PATH, _MANAGER, "SystemState") not in ("initializing", "starting")
 

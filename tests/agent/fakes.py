@@ -155,6 +155,7 @@ class World:
     desired: bytes | None = None
     full: bool = False
     outage: Outage | None = None  # of the services of this host
+    bus_losses: int = 0
     bus_faults: int = 0  # so many questions about a unit are lost with the bus
     booting_until: float = 0.0  # on the clock of the loop: units are started until then
     unwell: str = ""  # what the health check of web.service says
@@ -375,6 +376,9 @@ class FakeUnits:
             condition=u.condition if u.active == "inactive" else "",
             triggered_by=u.triggered_by,
         )
+
+    def outages(self) -> int:
+        return self.world.bus_losses
 
     async def boot_finished(self) -> bool:
         return asyncio.get_running_loop().time() >= self.world.booting_until

@@ -141,6 +141,7 @@ class Story:
     old: Callable[[], Awaitable[Host]]
     new: MachineConfig
     spoil: Callable[[World], None] = lambda world: None
+    fails: tuple[str, ...] = ()  # actions, which are tried once more after an outage
 
 
 def app_is_bad_with_two(world: World) -> None:
@@ -160,7 +161,9 @@ OS_AND_FILES = on("b", "busy", {"/etc/app/x": "2", "/etc/app/y": "2"}, kernel_ar
 STORIES = {
     "units": Story(at_old, BUSY),
     "a reboot": Story(at_old, REBOOTING),
-    "fallback and revert": Story(at_old, config("bad", {"/etc/app/x": "2", "/etc/web/x": "1"}), app_is_bad_with_two),
+    "fallback and revert": Story(
+        at_old, config("bad", {"/etc/app/x": "2", "/etc/web/x": "1"}), app_is_bad_with_two, ("restart app.service",)
+    ),
     "OS": Story(oshost.at_old, OS_AND_FILES),
     "OS, taken back": Story(oshost.at_old, OS_AND_FILES, lambda world: bad_on(world, B_DIGEST)),
 }
@@ -175,16 +178,18 @@ async def prepared(story: Story) -> Host:
     return host
 
 
-def unrepeated(actions: Iterable[str]) -> list[str]:
-    """Without the repetitions of what may be repeated: a reload whose answer was lost is done again."""
+def unrepeated(actions: Iterable[str], story: Story) -> list[str]:
+    """Without the repetitions of what may be repeated: a reload whose answer was lost, and an action that failed."""
     out: list[str] = []
     for action in actions:
-        if not (out and out[-1] == action and action.partition(":")[2].startswith(("reload ", "daemon-reload"))):
+        if not (
+            out and out[-1] == action and action.partition(":")[2].startswith(("reload ", "daemon-", *story.fails))
+        ):
             out.append(action)
     return out
 
 
-def outcome(host: Host) -> dict[str, object]:
+def outcome(host: Host, story: Story) -> dict[str, object]:
     world, record = host.world, host.record
     return {
         "phase": (record.phase, record.reason),
@@ -195,7 +200,7 @@ def outcome(host: Host) -> dict[str, object]:
         "history": [(e.to_name, e.outcome, e.reboots, e.reason, e.fallback) for e in world.history],
         "rejected": record.rejected,
         "lease": world.holder,
-        "actions": unrepeated(world.done),
+        "actions": unrepeated(world.done, story),
         "deployments": world.deployments,
     }
 
@@ -203,7 +208,7 @@ def outcome(host: Host) -> dict[str, object]:
 async def undisturbed(story: Story) -> dict[str, object]:
     host = await prepared(story)
     await host.settle()
-    return outcome(host)
+    return outcome(host, story)
 
 
 @pytest.mark.parametrize("took_effect", [False, True], ids=["before", "after it took effect"])
@@ -217,7 +222,7 @@ async def test_each_call_fails_once_in_each_phase(
     host.world.outage = EachOnce(host.world, fault, took_effect=took_effect)
     await host.settle()
     assert len(host.world.outage.calls) > 10
-    assert outcome(host) == expected
+    assert outcome(host, story) == expected
 
 
 @pytest.mark.parametrize(
@@ -236,7 +241,7 @@ async def test_every_service_is_away_for_a_minute_from_each_call_on(
         host = await prepared(story)
         host.world.outage = For(fault, at)
         await host.settle()
-        assert outcome(host) == expected, f"from call {at} on: {host.world.outage.calls[at - 1]}"
+        assert outcome(host, story) == expected, f"from call {at} on: {host.world.outage.calls[at - 1]}"
 
 
 def followed(host: Host) -> Report:
@@ -407,3 +412,44 @@ async def test_an_agent_that_is_killed_in_a_restart_does_not_restart_the_unit_ag
         await host.settle()
     assert host.actions() == ["restart app.service"]
     assert (host.phase, world.history[-1].outcome) == (Phase.IDLE, "done")
+
+
+async def dies_with_the_bus(host: Host, comes_back: bool) -> None:
+    """app.service is on the bus, so it dies when that is restarted, and systemd starts it again."""
+    await until(host, Phase.VERIFYING)
+    unit = host.world.units["app.service"]
+    host.world.bus_losses += 1
+    unit.active = "failed"
+    await asyncio.sleep(10)
+    if comes_back:
+        unit.active, unit.restarts, unit.invocation = "active", unit.restarts + 1, unit.invocation + 1
+
+
+@pytest.mark.parametrize(("comes_back", "end"), [(True, "done"), (False, "done-after-fallback")])
+async def test_a_unit_that_dies_with_the_bus_has_time_to_come_back(comes_back: bool, end: str) -> None:
+    host = await at_old()
+    host.want(BUSY)
+    task = asyncio.create_task(host.settle())
+    await dies_with_the_bus(host, comes_back)
+    await task
+    assert (host.phase, host.world.history[-1].outcome) == (Phase.IDLE, end)
+
+
+@pytest.mark.parametrize(("fails", "losses", "reboots"), [(1, 1, 0), (1, 0, 1), (2, 1, 1)])
+async def test_an_action_that_fails_while_the_bus_is_away_is_tried_once_more(
+    fails: int, losses: int, reboots: int
+) -> None:
+    host = await at_old()
+    restart, world = FakeUnits.restart, host.world
+    world.units["app.service"].fail_restarts = fails
+
+    async def lose(self: FakeUnits, unit: str, deadline: float, **options: Any) -> Any:
+        if unit == "app.service":
+            world.bus_losses += losses
+        return await restart(self, unit, deadline, **options)
+
+    host.want(BUSY)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(FakeUnits, "restart", lose)
+        await host.settle()
+    assert (host.phase, host.actions().count("reboot")) == (Phase.IDLE, reboots)
