@@ -50,6 +50,7 @@ __all__ = [
     "flatten",
     "load",
     "merge",
+    "parse_fragment",
     "read",
 ]
 
@@ -275,10 +276,10 @@ def read(path: str | Path) -> Fragment:
             text = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise _unreadable(str(path), error) from error
-    return _parse(str(path), text or b"")
+    return parse_fragment(str(path), text or b"")
 
 
-def _parse(path: str, text: bytes) -> Fragment:
+def parse_fragment(path: str, text: bytes) -> Fragment:
     import yaml  # 14 ms that nothing but this pays for
 
     def problem(mark: Any, message: str) -> Problem:

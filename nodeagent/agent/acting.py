@@ -29,6 +29,7 @@ from nodeagent.core.steps import (
     StopUnit,
     describe,
     step_id,
+    step_unit,
 )
 from nodeagent.core.unitnames import is_template
 from nodeagent.errors import AgentError, Problem, ServiceUnavailable
@@ -123,10 +124,6 @@ async def _skip(ports: Ports, update: Update, ident: str, note: str = "") -> Non
     notes = record.notes if not note or note in record.notes else (*record.notes, note)
     update.record = replace(record, done=record.done | {ident}, skipped=record.skipped | {ident}, notes=notes)
     await ports.store.save(update.record)
-
-
-def step_unit(step: ActStep) -> str:
-    return step.unit if isinstance(step, RestartUnit | ReloadUnit | StopUnit) else ""
 
 
 def _expected(record: Record, step: ActStep, error: AgentError) -> bool:

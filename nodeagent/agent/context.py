@@ -28,7 +28,18 @@ from nodeagent.core.ports import (
     Users,
 )
 from nodeagent.core.record import Record
-from nodeagent.core.steps import ActStep, Drain, Step, WriteStep, act_steps, describe, step_from_pair, step_id
+from nodeagent.core.steps import (
+    ActStep,
+    Drain,
+    Step,
+    WriteStep,
+    act_steps,
+    describe,
+    step_from_pair,
+    step_id,
+    step_unit,
+)
+from nodeagent.core.units import OWN_UNIT
 from nodeagent.core.windows import Schedule
 
 __all__ = ["HOLDER", "Fleet", "Limits", "Next", "Ports", "Takeover", "Update", "narrate"]
@@ -116,6 +127,7 @@ class Update:
     plan: Plan
     writes: tuple[WriteStep, ...] = ()
     acts: tuple[ActStep, ...] = ()
+    own: ActStep | None = None  # a reload or restart of our own unit, which comes after the update
     index: int = 0  # of the step under way, from 1, for people
     asked: float = float("-inf")  # steady time of the last answer about the lease
     progressed: Callable[[], None] = lambda: None  # called for each file; see core.phase.BY_PROGRESS
@@ -124,7 +136,10 @@ class Update:
 
     def __post_init__(self) -> None:
         self.writes = tuple(step_from_pair(*pair) for pair in self.record.writes)
-        self.acts = tuple(step for step in act_steps(self.plan) if not isinstance(step, Drain))
+        steps = [step for step in act_steps(self.plan) if not isinstance(step, Drain)]
+        self.acts = tuple(step for step in steps if step_unit(step) != OWN_UNIT)
+        own = [step for step in steps if step_unit(step) == OWN_UNIT]
+        self.own = own[0] if own else None
 
     @property
     def count(self) -> int:

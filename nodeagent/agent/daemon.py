@@ -26,6 +26,8 @@ from nodeagent.agent.lastgood import Found, choose, keep, read_settings
 from nodeagent.agent.loop import Loop
 from nodeagent.agent.maintenance import Keeper
 from nodeagent.agent.metrics import Metrics
+from nodeagent.agent.ownconfig import OwnConfig
+from nodeagent.agent.policies import HostPolicy
 from nodeagent.agent.preflight import Desired, Preflight, read_source
 from nodeagent.agent.report import Report, ReportedLease
 from nodeagent.agent.reserved import ReservedLease
@@ -38,12 +40,11 @@ from nodeagent.core.applyrequest import ApplyRequest
 from nodeagent.core.events import Event, EventKind
 from nodeagent.core.machineconfig import ConfigSource
 from nodeagent.core.parse import parse, parse_stored
-from nodeagent.core.policy import Policy, merge
-from nodeagent.core.policy_parse import parse_policy
 from nodeagent.core.ports import Deployments
 from nodeagent.core.status import Status
+from nodeagent.core.steps import ActStep, ReloadUnit, describe
 from nodeagent.core.windows import Schedule
-from nodeagent.domains import default_policy, health_of
+from nodeagent.domains import health_of
 from nodeagent.errors import AgentError, InvalidInput, full_text
 from nodeagent.host import adopt, boot, config_file
 from nodeagent.host.bus import Bus
@@ -145,6 +146,7 @@ class Daemon:
             fence=fence,
         )
         self.report = report
+        self.policy = HostPolicy(store, report, lambda: self.settings)
         self.metrics = Metrics(store, clock, settings.metrics.file)
         self._units = units
         cluster = others.cluster
@@ -158,7 +160,9 @@ class Daemon:
             load=self._load,
             adopted=self._adopted,
             chance=random.random,
+            renew=self._renew,
         )
+        self.stop = asyncio.Event()
         self.keeper = Keeper(
             self.ports,
             store,
@@ -184,8 +188,8 @@ class Daemon:
         return Preflight(
             self.ports,
             limits(self.settings, self.windows),
-            (HostValidator(),),
-            self._policy,
+            (HostValidator(), OwnConfig(self.settings)),
+            self.policy,
             repair_drift=self.settings.on_drift == "repair",
         )
 
@@ -217,14 +221,18 @@ class Daemon:
         self.report.solved("settings", "the settings are valid again")
         await keep(settings, self.store, self.report)
 
-    async def _policy(self) -> Policy:
-        path = self.settings.policy
-        text = await config_file.read(path) if path else None
-        if text is None:
-            if path and path != Settings().policy:
-                raise InvalidInput(f"{path} does not exist", reason="NoPolicy")
-            return default_policy()
-        return merge(default_policy(), await asyncio.to_thread(parse_policy, text, path))
+    async def _renew(self, step: ActStep) -> None:
+        """What a plan asks of our own unit, when the update is over and closed: in the middle of it a restart would
+        begin the same action again and again. systemd starts a process that ended."""
+        try:
+            if isinstance(step, ReloadUnit):
+                await self.reload()
+                return
+        except InvalidInput as error:
+            if error.reason != "RestartNeeded":
+                return  # it is a problem in the status
+        log.get(__name__).info(f"ending, to be started again: {describe(step)}")
+        self.stop.set()
 
     def _ordered(self, _again: bool) -> None:
         self.loop.look_again()
@@ -342,12 +350,14 @@ async def _build(found: Found, bus: Bus, stack: AsyncExitStack, read: Callable[[
         await daemon.keeper.load()
     except AgentError as error:  # whoever asked for it holds the lease still
         report.problem("maintenance", error)
+    await daemon.policy.look()
     if found.error is None:
         await keep(settings, store, report)
     return daemon
 
 
 async def _live(daemon: Daemon, bus: Bus, notifier: Notifier, stop: asyncio.Event) -> None:
+    daemon.stop = stop
     report, cluster = daemon.report, daemon.others.cluster
     report.add(to_notify(notifier.status))
     report.add(daemon.metrics.sink)

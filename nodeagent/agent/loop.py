@@ -31,6 +31,7 @@ from nodeagent.core.phase import Phase
 from nodeagent.core.record import IllegalTransition, Record, advance, at_rest, half_way, interrupted, lasting
 from nodeagent.core.rejections import Rejection, matching
 from nodeagent.core.resume import Decision
+from nodeagent.core.steps import ActStep
 from nodeagent.errors import (
     AgentError,
     InvalidInput,
@@ -73,8 +74,10 @@ class Loop:
         load: Callable[[str], Awaitable[Desired]],
         adopted: Callable[[], Awaitable[Desired | None]],
         chance: Callable[[], float],
+        renew: Callable[[ActStep], Awaitable[None]],
     ) -> None:
         self.ports = ports
+        self._renew = renew
         self.executor = Executor(ports, limits, self._superseded, chance)
         self.preflight = preflight
         self._desired = desired
@@ -416,6 +419,8 @@ class Loop:
         try:
             while True:
                 outcome = await self.executor.run(update)
+                if outcome is Outcome.ENDED and update.own is not None and await self.ports.store.current() == digest:
+                    await self._renew(update.own)
                 if outcome is not Outcome.REBOOTING:
                     return outcome
                 # logind said yes; the host goes down under us. If it does not, the executor asks again, a few times.

@@ -56,12 +56,12 @@ def read_source(source: ConfigSource) -> Desired:
 
 @dataclass(frozen=True, slots=True)
 class Preflight:
-    """``policy`` is read anew for each update: the admin may have changed it since."""
+    """``policy`` is the one for an update from one config to another, as it is by then."""
 
     ports: Ports
     limits: Limits
     validators: Sequence[Validator]
-    policy: Callable[[], Awaitable[Policy]]
+    policy: Callable[[MachineConfig, MachineConfig], Awaitable[Policy]]
     repair_drift: bool
 
     async def prepare(self, desired: Desired, known: Sequence[Desired], *, dirty: bool, first: bool) -> Update:
@@ -77,7 +77,7 @@ class Preflight:
         plan = make_plan(
             old,
             desired.config,
-            await self.policy(),
+            await self.policy(old, desired.config),
             from_name=known[0].config.name if known else "",
             to_name=desired.config.name,
         )

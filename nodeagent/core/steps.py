@@ -36,6 +36,7 @@ __all__ = [
     "step_from_pair",
     "step_id",
     "step_to_pair",
+    "step_unit",
     "write_steps",
 ]
 
@@ -123,6 +124,10 @@ class Reboot:
 WriteStep = WritePath | RemovePath | DisableUnit | EnableUnit | PresetUnit | RestoreUnit | SetPassword | LockUser
 ActStep = Drain | DaemonReload | StopUnit | ReloadUnit | RestartUnit | Reboot
 Step = WriteStep | ActStep
+
+
+def step_unit(step: ActStep) -> str:
+    return step.unit if isinstance(step, ReloadUnit | RestartUnit | StopUnit) else ""
 
 
 def step_id(step: Step) -> str:

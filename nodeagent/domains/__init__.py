@@ -23,6 +23,7 @@ from nodeagent.domains import (
     iri_registry,
     kubelet,
     network,
+    nodeagent,
     osimage,
     pull_secret,
     registries,
@@ -58,6 +59,7 @@ DOMAINS: Final[tuple[Domain, ...]] = (
     sshd.DOMAIN,
     sudoers.DOMAIN,
     osimage.DOMAIN,
+    nodeagent.DOMAIN,
     units.DOMAIN,
 )
 
@@ -151,7 +153,8 @@ def warnings(old: MachineConfig, new: MachineConfig) -> tuple[Problem, ...]:
 
 
 def _contents(old: MachineConfig, new: MachineConfig) -> tuple[Problem, ...]:
-    return tuple(
+    own = tuple(nodeagent.problems_of(old, new))
+    return own + tuple(
         Problem(path, message)
         for path, content in changed_contents(old, new, VALIDATED).items()
         if path.startswith(VALIDATED)

@@ -21,6 +21,7 @@ from nodeagent.core.phase import Phase
 from nodeagent.core.policy import DAEMON_RELOAD, DRAIN, NONE, Entry, Policy, reload, restart
 from nodeagent.core.ports import Fence
 from nodeagent.core.record import Record, record_from_dict
+from nodeagent.core.steps import ActStep
 from nodeagent.domains import default_policy
 from tests.agent.fakes import (
     FakeClock,
@@ -65,6 +66,7 @@ class Host:
     wanted: str = ""
     loop: Loop | None = None
     fence: Fence | None = None
+    renewed: list[tuple[ActStep, Phase]] = field(default_factory=list)  # what was asked of our own unit, and when
 
     def want(self, config: MachineConfig, rendering: str = "") -> None:
         """``rendering`` is whatever else the text says that means nothing for a host."""
@@ -81,8 +83,11 @@ class Host:
     async def _desired(self) -> Desired | None:
         return await self._load(self.wanted) if self.wanted else None
 
-    async def _policy(self) -> Policy:
+    async def _policy(self, *_: MachineConfig) -> Policy:
         return POLICY
+
+    async def _renew(self, step: ActStep) -> None:
+        self.renewed.append((step, self.phase))
 
     async def _adopted(self) -> Desired | None:
         return None
@@ -117,6 +122,7 @@ class Host:
             load=self._load,
             adopted=self._adopted,
             chance=lambda: 0.5,
+            renew=self._renew,
         )
         return self.loop
 

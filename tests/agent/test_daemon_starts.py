@@ -244,8 +244,6 @@ async def test_a_current_config_that_this_version_rejects(host: WholeDaemon, mor
 
 @pytest.mark.usefixtures("logind")
 async def test_a_record_of_a_newer_version_is_held_until_a_person_decides(host: WholeDaemon) -> None:
-    host.policy.write_text("files: []\n")
-    host.policy.chmod(0o600)
     await on(host, source("old"))
     async with host.store() as store:
         await store.save(Record(phase=Phase.WRITING, update_id="u9", to_digest="d", to_name="newer"))

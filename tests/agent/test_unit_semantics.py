@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from nodeagent.core.events import EventKind
-from nodeagent.core.machineconfig import UnitEntry
+from nodeagent.core.machineconfig import MachineConfig, UnitEntry
 from nodeagent.core.phase import Phase
 from nodeagent.core.policy import DAEMON_RELOAD, NONE, Entry, Policy, restart
 from nodeagent.core.record import Record, record_from_dict, record_to_dict
@@ -143,7 +143,7 @@ QUIET = Policy(
 class QuietHost(Host):
     """The policy asks for no action on app.service but a daemon-reload."""
 
-    async def _policy(self) -> Policy:
+    async def _policy(self, *_: MachineConfig) -> Policy:
         return QUIET
 
 

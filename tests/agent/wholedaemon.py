@@ -56,6 +56,8 @@ class WholeDaemon:
         self.state.mkdir(mode=0o700)
         self.desired = directory / "desired.yaml"
         self.policy = directory / "policy.yaml"
+        self.policy.write_text("files: []\n")
+        self.policy.chmod(0o600)
         self.settings = self.fragments / "10-test.yaml"
         self.settings.write_text(
             f"node_name: worker-1\nstate_dir: {self.state}\npolicy: {self.policy}\ndesired_config: {self.desired}\n"

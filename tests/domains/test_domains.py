@@ -23,6 +23,8 @@ FILES = {
     "/etc/containers/registries.d": ["Reload crio.service"],
     "/etc/crio/policies": ["Reload crio.service"],
     "/etc/nmstate/openshift": ["None"],
+    "/etc/nodeagent/config.d": ["Reload nodeagent.service"],
+    "/etc/nodeagent/policy.yaml": ["None"],
     "/etc/pki/ca-trust/source/anchors/openshift-config-user-ca-bundle.crt": [
         "Restart coreos-update-ca-trust.service",
         "Restart crio.service",
@@ -46,7 +48,8 @@ def test_the_whole_default_policy() -> None:
     policy = default_policy()
     assert {key: "special" if e.rule else words(e.actions) for key, e in policy.files.items()} == FILES
     assert {key: words(e.actions) for key, e in policy.units.items()} == {
-        "iri-registry.service": ["DaemonReload", "Restart iri-registry.service"]
+        "iri-registry.service": ["DaemonReload", "Restart iri-registry.service"],
+        "nodeagent.service": ["DaemonReload", "Restart nodeagent.service"],
     }
     assert policy.sshkey is not None
     assert words(policy.sshkey.actions) == ["None"]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-__all__ = ["check"]
+__all__ = ["assignments", "check"]
 
 MAX_LINE: Final = 1024 * 1024  # systemd's LONG_LINE_MAX, which is fatal to the whole file
 COMMENTS: Final = ("#", ";")
@@ -41,6 +41,17 @@ def check(content: bytes) -> Iterator[str]:
             yield f"line {number}: a value without a key"
         elif not section:
             yield f"line {number}: an assignment before the first section"
+
+
+def assignments(text: str) -> Iterator[tuple[str, str, str]]:
+    """Section, key and value of each assignment, in order. What is no assignment is left out."""
+    section = ""
+    for _, line in _logical_lines(text.removeprefix("\ufeff")):
+        if line.startswith("[") and line.endswith("]"):
+            section = line[1:-1]
+        elif "=" in line:
+            key, _, value = line.partition("=")
+            yield section, key.strip(BLANKS), value.strip(BLANKS)
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:

@@ -1,0 +1,86 @@
+"""The policy that an update is planned with: the one that the new config brings, or the one of the host.
+
+A host policy that cannot be read is a problem, and the last one that could is used. A config that brings a policy, or
+takes away the one that its predecessor brought, puts it right.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from nodeagent.agent.lastgood import Notes
+from nodeagent.agent.report import Report
+from nodeagent.core.machineconfig import MachineConfig
+from nodeagent.core.policy import Policy, merge
+from nodeagent.core.policy_parse import parse_policy
+from nodeagent.domains import default_policy
+from nodeagent.errors import AgentError, InvalidInput
+from nodeagent.host import config_file
+from nodeagent.settings import Settings
+
+__all__ = ["HostPolicy"]
+
+NOTE: Final = "policy"
+
+
+class HostPolicy:
+    """``settings`` gives the present ones."""
+
+    def __init__(self, notes: Notes, report: Report, settings: Callable[[], Settings]) -> None:
+        self._notes = notes
+        self._report = report
+        self._settings = settings
+
+    async def __call__(self, old: MachineConfig, new: MachineConfig) -> Policy:
+        """For the update from ``old`` to ``new``. Raises ``InvalidInput`` where nothing tells which policy to use."""
+        path = self._settings().policy
+        if path in new.files:
+            return await _parsed(new.files[path].content, path)
+        try:
+            return await self.of_host()
+        except AgentError as error:
+            self._report.problem("policy", error)
+            if (kept := await self._kept(path)) is not None:
+                return kept
+            if path in old.files:
+                return default_policy()
+            raise
+
+    async def look(self) -> None:
+        """Reports a policy that cannot be read before an update needs it."""
+        try:
+            await self.of_host()
+        except AgentError as error:
+            self._report.problem("policy", error)
+
+    async def of_host(self) -> Policy:
+        """As the file says. Keeps what it says for a time when it cannot be read."""
+        path = self._settings().policy
+        text = await config_file.read(path) if path else None
+        if text is None:
+            if path and path != Settings().policy:
+                raise InvalidInput(f"{path} does not exist", reason="NoPolicy")
+            found, text = default_policy(), b""
+        else:
+            found = await _parsed(text, path)
+        self._report.solved("policy", "the policy is valid again")
+        kept = text.decode(errors="replace")
+        try:
+            if kept != await self._notes.note(NOTE):
+                await self._notes.keep_note(NOTE, kept)
+        except AgentError as error:
+            self._report.problem("store", error)
+        return found
+
+    async def _kept(self, path: str) -> Policy | None:
+        try:
+            text = await self._notes.note(NOTE)
+            return await _parsed(text.encode(), path) if text else None
+        except AgentError:
+            return None
+
+
+async def _parsed(text: bytes, path: str) -> Policy:
+    return merge(default_policy(), await asyncio.to_thread(parse_policy, text, path))

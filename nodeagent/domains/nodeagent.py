@@ -1,0 +1,160 @@
+"""nodeagent's own configuration, and what it cannot run without: its unit, the bus, and the first targets of a boot.
+
+A config that breaks one of these leaves a host whose agent can neither verify nor revert it. Settings and policy are
+checked where they can be merged with those of the host (``agent.ownconfig``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final
+from xml.parsers import expat
+
+from nodeagent.core.domain import Domain
+from nodeagent.core.machineconfig import MachineConfig
+from nodeagent.core.policy import DAEMON_RELOAD, NONE, reload, restart
+from nodeagent.core.tree import UNIT_DIR, FileNode, LinkNode, expand
+from nodeagent.core.units import OWN_UNIT
+from nodeagent.core.validate.unit_file import assignments
+from nodeagent.errors import Problem
+
+__all__ = ["BUS_NAME", "DOMAIN", "POLICY", "SETTINGS", "problems_of"]
+
+SETTINGS: Final = "/etc/nodeagent/config.d"
+POLICY: Final = "/etc/nodeagent/policy.yaml"
+BUS_NAME: Final = "org.nodeagent.Agent1"
+
+ESSENTIAL: Final = frozenset(
+    {
+        OWN_UNIT,
+        "basic.target",
+        "dbus-broker.service",
+        "dbus-daemon.service",
+        "dbus.service",
+        "dbus.socket",
+        "default.target",
+        "local-fs.target",
+        "multi-user.target",
+        "sockets.target",
+        "sysinit.target",
+    }
+)
+"""Units without which the agent does not start, or cannot be reached."""
+
+_BUS_DIRS: Final = ("/etc/dbus-1/system.d/", "/etc/dbus-1/system.conf", "/etc/dbus-1/system-local.conf")
+_DROPIN_DIRS: Final = (f"{UNIT_DIR}/{OWN_UNIT}.d/", f"{UNIT_DIR}/service.d/")
+_COMMAND: Final = "nodeagent daemon"
+
+DOMAIN: Final = Domain(
+    name="nodeagent",
+    title="nodeagent's own settings, policy and unit",
+    files={
+        SETTINGS: (reload(OWN_UNIT),),
+        POLICY: (NONE,),  # read for each plan
+    },
+    units={OWN_UNIT: (DAEMON_RELOAD, restart(OWN_UNIT))},
+)
+
+
+def problems_of(old: MachineConfig, new: MachineConfig) -> Iterator[Problem]:
+    """What of ``new`` would keep the agent from starting, or from being reached. Contents that do not change are not
+    looked at again."""
+    had = expand(old)
+    for path, node in expand(new).items():
+        if had.get(path) == node:
+            continue
+        check = _check_of(path)
+        if check is not None:
+            yield from (Problem(path, message) for message in check(node))
+
+
+def _check_of(path: str) -> Callable[[FileNode | LinkNode], Iterator[str]] | None:
+    directory, _, name = path.rpartition("/")
+    if directory == UNIT_DIR and name == OWN_UNIT:
+        return _own_unit
+    if directory == UNIT_DIR and name in ESSENTIAL:
+        return _essential
+    if path.startswith(_DROPIN_DIRS) and name.endswith(".conf"):
+        return _own_dropin
+    if directory.startswith(f"{UNIT_DIR}/") and directory.endswith(".wants") and name == OWN_UNIT:
+        return _enablement
+    return _bus_policy if path.startswith(_BUS_DIRS) else None
+
+
+def _enablement(_node: FileNode | LinkNode) -> Iterator[str]:
+    yield f"would replace the link that enables {OWN_UNIT}"
+
+
+def _essential(node: FileNode | LinkNode) -> Iterator[str]:
+    if isinstance(node, LinkNode) or not node.content.strip():
+        yield "would mask a unit that nodeagent does not run without"
+
+
+def _own_unit(node: FileNode | LinkNode) -> Iterator[str]:
+    yield from _essential(node)
+    if isinstance(node, FileNode) and node.content.strip():
+        yield from _own_dropin(node)
+        if not any(key == "ExecStart" and value for _, key, value in _lines(node)):
+            yield f"must have ExecStart=/usr/bin/{_COMMAND}"
+
+
+def _own_dropin(node: FileNode | LinkNode) -> Iterator[str]:
+    """Whether the unit would still start the daemon, on every host and as root."""
+    if isinstance(node, LinkNode):
+        return
+    commands = None
+    for section, key, value in _lines(node):
+        if section == "Unit" and value and key.startswith(("Condition", "Assert")):
+            yield f"{key}= could keep {OWN_UNIT} from starting"
+        elif section == "Unit" and value and key in ("Requires", "Requisite", "BindsTo", "Conflicts"):
+            yield f"{key}= could keep {OWN_UNIT} from starting, or stop it in an update"
+        elif section == "Service" and value and key in ("ExecCondition", "ExecStartPre"):
+            yield f"{key}= could keep {OWN_UNIT} from starting"
+        elif section == "Service" and value and key in ("User", "DynamicUser", "RootDirectory", "RootImage"):
+            yield f"{key}= would keep nodeagent from managing this host"
+        elif section == "Service" and key == "ExecStart":
+            commands = [*(commands or ()), value] if value else []
+    if commands is not None and (not commands or any(not _is_daemon(command) for command in commands)):
+        yield f"ExecStart= must be /usr/bin/{_COMMAND}"
+
+
+def _is_daemon(command: str) -> bool:
+    program, _, words = command.lstrip("-:+!@").partition(" ")
+    return f"{program.rpartition('/')[2]} {words.strip()}" == _COMMAND
+
+
+def _lines(node: FileNode) -> Iterator[tuple[str, str, str]]:
+    return assignments(node.content.decode(errors="replace"))
+
+
+def _bus_policy(node: FileNode | LinkNode) -> Iterator[str]:
+    """Whether the bus reads it, and lets nodeagent have its name."""
+    if isinstance(node, LinkNode):
+        yield "would take away the policy of the bus"
+        return
+    found: list[str] = []
+    roots: list[str] = []
+
+    def begin(element: str, attributes: dict[str, str]) -> None:
+        if not roots:
+            roots.append(element)
+        if element == "deny" and any(
+            _covers(attributes.get(name, "")) for name in ("own", "own_prefix", "send_destination")
+        ):
+            found.append(f"would deny {BUS_NAME} to nodeagent or its clients")
+
+    parser = expat.ParserCreate()
+    parser.StartElementHandler = begin
+    parser.EntityDeclHandler = lambda *_: found.append("must not declare entities")
+    try:
+        parser.Parse(node.content, True)
+    except expat.ExpatError as error:
+        yield f"line {error.lineno}: {expat.ErrorString(error.code)}"
+        return
+    if roots != ["busconfig"]:
+        yield "must be a busconfig"
+    yield from dict.fromkeys(found)
+
+
+def _covers(name: str) -> bool:
+    return bool(name) and (name == BUS_NAME or BUS_NAME.startswith(f"{name}."))

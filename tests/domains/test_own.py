@@ -1,0 +1,82 @@
+"""A config that would leave the host without its agent is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from nodeagent.core.machineconfig import FileEntry, MachineConfig, UnitEntry
+from nodeagent.domains import validate
+
+UNIT = "/etc/systemd/system/nodeagent.service"
+DROPIN = "/etc/systemd/system/nodeagent.service.d/50-site.conf"
+BUS = "/etc/dbus-1/system.d/org.nodeagent.Agent1.conf"
+GOOD_UNIT = "[Unit]\nDescription=x\n[Service]\nExecStart=/usr/bin/nodeagent daemon\n"
+
+
+def refusals(*entries: FileEntry | UnitEntry) -> list[str]:
+    files = {entry.path: entry for entry in entries if isinstance(entry, FileEntry)}
+    units = {entry.name: entry for entry in entries if isinstance(entry, UnitEntry)}
+    new = MachineConfig("new", files=files, units=units)
+    found = validate(MachineConfig("old"), new)
+    assert validate(new, new) == ()
+    return [f"{problem.path}: {problem.message}" for problem in found]
+
+
+@pytest.mark.parametrize(
+    ("path", "content", "words"),
+    [
+        (UNIT, "", "mask"),
+        (UNIT, "\n \n", "mask"),
+        (UNIT, GOOD_UNIT.replace("/usr/bin/nodeagent daemon", "/bin/false"), "ExecStart="),
+        (UNIT, "[Service]\nType=notify\n", "must have ExecStart"),
+        (UNIT, GOOD_UNIT + "[Unit]\nConditionPathExists=/nope\n", "ConditionPathExists="),
+        (DROPIN, "[Unit]\nConditionPathExists=/nope\n", "ConditionPathExists="),
+        (DROPIN, "[Unit]\nAssertHost=x\n", "AssertHost="),
+        (DROPIN, "[Unit]\nRequires=nowhere.service\n", "Requires="),
+        (DROPIN, "[Service]\nExecStart=\nExecStart=/bin/true\n", "ExecStart="),
+        (DROPIN, "[Service]\nExecStart=\n", "ExecStart="),
+        (DROPIN, "[Service]\nExecStartPre=/bin/false\n", "ExecStartPre="),
+        (DROPIN, "[Service]\nUser=nobody\n", "User="),
+        ("/etc/systemd/system/service.d/10-all.conf", "[Unit]\nConditionHost=x\n", "ConditionHost="),
+        ("/etc/systemd/system/dbus.socket", "", "mask"),
+        ("/etc/systemd/system/dbus-broker.service", "", "mask"),
+        ("/etc/systemd/system/basic.target", " ", "mask"),
+        ("/etc/systemd/system/multi-user.target.wants/nodeagent.service", "x", "enables"),
+        (BUS, "", "no element found"),
+        (BUS, "<busconfig>", "no element found"),
+        (BUS, "<policy/>", "must be a busconfig"),
+        (BUS, '<busconfig><policy user="root"><deny own="org.nodeagent.Agent1"/></policy></busconfig>', "would deny"),
+        (BUS, '<busconfig><policy user="root"><deny own_prefix="org.nodeagent"/></policy></busconfig>', "would deny"),
+        (BUS, '<!DOCTYPE b [<!ENTITY a "b">]><busconfig>&a;</busconfig>', "entities"),
+        ("/etc/dbus-1/system.conf", "", "no element found"),
+    ],
+)
+def test_what_would_stop_the_agent_is_refused(path: str, content: str, words: str) -> None:
+    found = refusals(FileEntry(path, content.encode()))
+    assert any(words in each for each in found), found
+    directory, _, name = path.rpartition("/")
+    if directory == "/etc/systemd/system" and content.strip():
+        assert any(words in each for each in refusals(UnitEntry(name, contents=content)))
+
+
+def test_masking_the_bus_is_refused() -> None:
+    assert refusals(UnitEntry("dbus.socket", mask=True)) == [
+        "/etc/systemd/system/dbus.socket: would mask a unit that nodeagent does not run without"
+    ]
+    assert refusals(UnitEntry("cups.socket", mask=True)) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "content"),
+    [
+        (UNIT, GOOD_UNIT),
+        (DROPIN, "[Service]\nMemoryMax=2G\nExecStart=\nExecStart=/opt/nodeagent/bin/nodeagent daemon\n"),
+        (DROPIN, "[Unit]\nAfter=network.target\nConditionPathExists=\n"),
+        (BUS, '<busconfig><policy group="ops"><allow send_destination="org.nodeagent.Agent1"/></policy></busconfig>'),
+        (BUS, '<busconfig><policy context="default"><deny own="*"/></policy></busconfig>'),
+        ("/etc/dbus-1/system.d/other.conf", '<busconfig><policy user="x"><deny own="org.node"/></policy></busconfig>'),
+        ("/etc/systemd/system/dbus.service.d/limits.conf", "[Service]\nLimitNOFILE=4096\n"),
+    ],
+)
+def test_what_does_not_is_taken(path: str, content: str) -> None:
+    assert refusals(FileEntry(path, content.encode())) == []
