@@ -52,6 +52,7 @@ class Kept(Member):
             load=self._load,
             adopted=self._adopted,
             chance=lambda: 0.5,
+            renew=self._renew,
         )
         self.keeper = Keeper(ports, self, reserved, report, limits=lambda: self.limits, freed=loop.look_again)
         teller = Teller(side.conditions, side.events, self.clock, random.random)

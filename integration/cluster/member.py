@@ -125,6 +125,7 @@ class Member(Host):
             load=self._load,
             adopted=self._adopted,
             chance=lambda: 0.5,
+            renew=self._renew,
         )
         self._keeping = asyncio.create_task(side.run())
         return self.loop

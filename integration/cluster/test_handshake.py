@@ -24,7 +24,7 @@ from nodeagent.agent.ordered import Ordered
 from nodeagent.agent.preflight import Desired
 from nodeagent.agent.report import Report
 from nodeagent.core.applyrequest import ApplyRequest
-from nodeagent.core.machineconfig import ConfigSource
+from nodeagent.core.machineconfig import ConfigSource, MachineConfig
 from nodeagent.core.parse import parse
 from nodeagent.core.phase import Phase
 from nodeagent.core.policy import DRAIN, NONE, Entry, Policy, restart
@@ -69,7 +69,7 @@ class Driven(Host):
         self._client = client
         self._node = node
 
-    async def _policy(self) -> Policy:
+    async def _policy(self, *_: MachineConfig) -> Policy:
         entries = [Entry("/etc/app", (DRAIN, restart("app.service"))), Entry("/etc/quiet", (NONE,))]
         return Policy(files={entry.key: entry for entry in entries}, units={}, sshkey=None, fields=POLICY.fields)
 
