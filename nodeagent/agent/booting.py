@@ -127,7 +127,8 @@ async def back_to_old(ports: Ports, limits: Limits, update: Update, os: Os) -> N
             await discard_ours(os, record)
             return None
         case Where.NEW if not record.rolled_back:
-            if gone := await discard_ours(os, record):  # rpm-ostree rolls nothing back while something is staged
+            # rpm-ostree rolls nothing back while a deployment is staged.
+            if gone := await discard_ours(os, record, in_the_way=True):
                 narrate(ports, update, EventKind.WARNING, f"discarded {gone}, which was staged for {record.to_name}")
             old = await os.rollback()
             update.record = replace(record, rolled_back=True, os_from=old)

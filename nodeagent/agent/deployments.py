@@ -122,22 +122,26 @@ class Os:
             await self.list()
 
 
-async def ours(os: Os, record: Record) -> str:
-    """Id of a deployment that is staged or pending and was staged by us; "" if there is none."""
+async def ours(os: Os, record: Record, *, in_the_way: bool = False) -> str:
+    """Id of a deployment that is staged or pending and was staged by us; "" if there is none. ``in_the_way``: also one
+    that another program staged and that has what we were asked for. Ours are locked."""
     if not record.staged and record.os_target is None:
         return ""
     target = target_from_dict(record.os_target) if record.os_target is not None else None
     for deployment in await os.list():
         if deployment.booted:
             break
-        if deployment.id == record.staged or (target is not None and not unmet(target, deployment)):
+        if deployment.id == record.staged:
+            return deployment.id
+        known = in_the_way or deployment.locked is not False
+        if known and target is not None and not unmet(target, deployment):
             return deployment.id
     return ""
 
 
-async def discard_ours(os: Os, record: Record) -> str:
-    """Id of what was discarded. What somebody else staged stays."""
-    if found := await ours(os, record):
+async def discard_ours(os: Os, record: Record, *, in_the_way: bool = False) -> str:
+    """Id of what was discarded. What another program staged stays, unless it is ``in_the_way``."""
+    if found := await ours(os, record, in_the_way=in_the_way):
         await os.discard()
     return found
 

@@ -245,8 +245,8 @@ class Deployments(Protocol):
         """Leaves a staged and locked deployment that has all of ``target``, and returns it. Returns at once if there
         is one. Cancelling it cancels the transaction.
 
-        ``credentials`` is the text of a pull secret, None for that of the host. ``replace`` is the id of a staged
-        deployment that is ours; any other one is ``Refused`` (``StagedByOther``), never overwritten.
+        ``credentials`` is the text of a pull secret, None for that of the host. ``replace`` is the id of a deployment
+        that is ours; any other one that boots next is ``Refused`` (``StagedByOther``), never overwritten.
 
         Raises ``Retryable`` (``RegistryUnreachable``, ``TransactionStuck``, ...), ``Terminal`` (``ImageNotFound``,
         ``Unauthorized``, ``SignatureInvalid``, ``NoSpace``, ``StageIncomplete``) and ``Refused`` (``TransactionBusy``:

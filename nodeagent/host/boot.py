@@ -15,6 +15,7 @@ import asyncio
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -51,8 +52,7 @@ async def identify(bus: Bus, *, root: Path = Path("/"), timeout: float = CALL_TI
     for left in reversed(range(ATTEMPTS)):
         try:
             found = await _ask(bus, noted, timeout)
-            if found != noted:
-                await asyncio.to_thread(_write, path, {"boot_id": boot_id, **found})
+            await _note(path, noted, found, boot_id)
             return identity(boot_id, found["count"])
         except AgentError as error:
             if not left:
@@ -60,6 +60,12 @@ async def identify(bus: Bus, *, root: Path = Path("/"), timeout: float = CALL_TI
                 log.get(__name__).warning(text, reason=error.reason)
         await asyncio.sleep(pause if left else 0)
     return identity(boot_id, noted.get("count", 0))
+
+
+async def _note(path: Path, noted: Mapping[str, int], found: Mapping[str, int], boot_id: str) -> None:
+    if found != noted:
+        with suppress(AgentError):  # a /run without room: the next start asks again
+            await asyncio.to_thread(_write, path, {"boot_id": boot_id, **found})
 
 
 async def _ask(bus: Bus, noted: Mapping[str, int], timeout: float) -> Mapping[str, int]:

@@ -344,6 +344,22 @@ async def test_somebody_elses_staged_deployment_is_never_overwritten() -> None:
     assert (host.phase, booted_digest(host.world)) == (Phase.IDLE, B_DIGEST)
 
 
+async def test_somebody_elses_is_theirs_also_with_our_image() -> None:
+    """Not used, and not discarded when the config goes: whether their transaction succeeded is not known."""
+    host = await at_old()
+    image = {"digest": B_DIGEST, "image": NEW.os_image_url}
+    foreign = replace(FIRST, id="os-bbbb.9", checksum="b", booted=False, staged=True, locked=False, **image)
+    host.world.deployments.insert(0, foreign)
+    host.want(NEW)
+    for _ in range(3):
+        await host.settle()
+        assert (host.phase, host.record.reason) == (Phase.DEGRADED, "StagedByOther")
+    host.want(OLD)
+    await host.settle()
+    assert host.phase is Phase.IDLE
+    assert staged(host.world.deployments) == foreign
+
+
 async def test_a_newer_config_ends_the_staging() -> None:
     host = await at_old()
     host.world.stage_seconds = 1000

@@ -82,6 +82,12 @@ async def test_what_another_boot_noted_does_not_count(bus: Bus, manager: Manager
         assert await identify(bus, tmp_path) == ""
 
 
+async def test_a_run_directory_without_room(bus: Bus, manager: Manager, tmp_path: Path) -> None:
+    (tmp_path / "run").write_text("in the way")
+    manager.counts(1)
+    assert await identify(bus, tmp_path) == "+1"
+
+
 async def test_a_manager_that_is_busy_is_asked_again(bus: Bus, manager: Manager, tmp_path: Path) -> None:
     manager.counts(2)
     manager.busy = 2

@@ -639,7 +639,8 @@ async def test_an_end_that_nobody_saw_is_no_success(os: RpmOstree, daemon: FakeR
 async def test_what_somebody_staged_with_our_image_is_not_ours(os: RpmOstree, daemon: FakeRpmOstree) -> None:
     """Nobody knows whether their transaction succeeded."""
     theirs = daemon.stage(container_image_reference=PINNED, container_image_reference_digest=NEW[-71:])
-    assert (await fails(os, Refused)).reason == "StagedByOther"
+    for replace_it in ("", theirs["id"], ""):  # nor by somebody who takes it for ours
+        assert (await fails(os, Refused, replace=replace_it)).reason == "StagedByOther"
     with pytest.raises(Refused):
         await os.unlock(theirs["id"])
     assert not daemon.requests

@@ -103,10 +103,11 @@ class RpmOstree:
     async def stage(
         self, target: OsTarget, *, credentials: bytes | None, replace: str, tell: Callable[[StageProgress], None]
     ) -> Deployment:
-        own = Own({replace} - {""}, set(await asyncio.to_thread(self._mark.good)))
+        good = await asyncio.to_thread(self._mark.good)
+        own = Own(set(good), set(good))
         async with self._credentials.provided(credentials):
             try:
-                staged = await self._stage(target, own, tell)
+                staged = await self._stage(target, own, replace, tell)
             except (Terminal, Refused):
                 await asyncio.to_thread(self._mark.close, own)
                 raise
@@ -194,7 +195,9 @@ class RpmOstree:
         with suppress(AgentError):
             await self._services.start(SERVICE, self._timing.call)
 
-    async def _stage(self, target: OsTarget, own: Own, tell: Callable[[StageProgress], None]) -> Deployment:
+    async def _stage(
+        self, target: OsTarget, own: Own, replace: str, tell: Callable[[StageProgress], None]
+    ) -> Deployment:
         """One request after the other, until there is nothing left to ask for. ``own`` gets the ids of what comes."""
         patience = Patience(self._timing, tell)
         last: Request | None = None
@@ -203,7 +206,7 @@ class RpmOstree:
         while asked < _REQUESTS + len(absent):
             async with self._visit() as session:
                 state = await session.read()
-                await self._refuse_foreign(state, own)
+                await self._refuse_foreign(state, own, replace)
                 if (staged := state.staged) and staged.id not in own.good:
                     await self._drop(session, state, staged, own, patience)
                     asked += 1
@@ -234,10 +237,11 @@ class RpmOstree:
                     raise await self._rejected(session, failure(outcome.text, request.doing), own, patience)
         raise Terminal(f"no end in sight after {_REQUESTS} transactions: cannot stage", reason="StageIncomplete")
 
-    async def _refuse_foreign(self, state: State, own: Own) -> None:
-        """The daemon would make the new deployment from it, and throw it away."""
+    async def _refuse_foreign(self, state: State, own: Own, replace: str) -> None:
+        """The daemon would make the new deployment from it, and throw it away. What is staged was staged in this boot,
+        so the note knows; what was finalized may be older than the note."""
         first = state.first
-        if first.booted or first.id in own.ours | own.good:
+        if first.booted or (first.id == replace and not first.staged):
             return
         if first.staged and await asyncio.to_thread(self._mark.owns, first):
             own.ours.add(first.id)
