@@ -15,6 +15,7 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from nodeagent.core.backoff import jittered
@@ -32,7 +33,9 @@ CORDONED_BY: Final = "nodeagent.org/cordoned-by"
 
 LOOK: Final = 3.0  # seconds between two lists of the pods while there are some
 SETTLE: Final = 5.0  # seconds between the two lists that must be empty
-TOGETHER: Final = 20  # evictions in flight: a node has 110 pods by default, and the API server other clients
+TOGETHER: Final = 20
+"""Evictions between two checks of the lease: a node has 110 pods by default, and the API server has other clients."""
+
 WRITES: Final = 3
 MOST_CORDONS: Final = 2  # the first, ours or not, and one more
 
@@ -89,7 +92,7 @@ class KubeNode:
                         await self._still_ours(operation)
                         made = await self._cordon(operation, may=cordons < MOST_CORDONS)
                         cordons = max(1, cordons + made)
-                        done = await work.round()
+                        done = await work.round(partial(self._still_ours, operation))
                         self._tell(work.remaining)
                     except (Unreachable, Retryable):
                         done = False  # the API server is away: what is asked of it waits, the deadline does not
@@ -158,11 +161,11 @@ class Drain:
         self._tries: dict[str, _Try] = {}  # by uid
         self._started = False
         self._empty_since: float | None = None
-        self._slots = asyncio.Semaphore(TOGETHER)
         self._daemon_sets = DaemonSets(client)
 
-    async def round(self) -> bool:
-        """Looks once and evicts what is due. True if the node is empty and was so at the look before."""
+    async def round(self, still_ours: Callable[[], Awaitable[None]]) -> bool:
+        """Looks once and evicts what is due. True if the node is empty and was so at the look before. ``still_ours``
+        is called between two groups of evictions; what it raises ends the round."""
         pods = await pods_of(self._client, self._node)
         orphans = await self._daemon_sets.orphans(pods)
         fates = [(pod, fate_of(pod, self._policy, orphaned=pod["metadata"]["uid"] in orphans)) for pod in pods]
@@ -183,7 +186,10 @@ class Drain:
         self._empty_since = None
         free = [pod for pod in going if pod["metadata"]["uid"] not in protected]
         due = [pod for pod in free if not pod["metadata"].get("deletionTimestamp") and self._of(pod).due <= now]
-        await asyncio.gather(*(self._evict(pod) for pod in due))
+        for first in range(0, len(due), TOGETHER):
+            if first:  # a round may take long: not all of it under an answer from its beginning
+                await still_ours()
+            await asyncio.gather(*(self._evict(pod) for pod in due[first : first + TOGETHER]))
         self.remaining = sorted(self._left(pod, protected.get(pod["metadata"]["uid"])) for pod in going)
         return False
 
@@ -194,18 +200,17 @@ class Drain:
         meta, one = pod["metadata"], self._of(pod)
         path = f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}/eviction"
         one.count += 1
-        async with self._slots:
-            try:
-                await self._client.create(path, eviction(pod), throttled=1)
-            except (Unreachable, Retryable, Refused, Terminal) as fault:
-                if not isinstance(fault, KubeFault):
-                    raise
-                one.cause, one.words = cause_of(fault.status, fault.detail)
-                pause = pause_after(one.count, fault.retry_after)
-            else:
-                # Accepted is not gone. Asked again later, in case the answer was to something that came to nothing.
-                one.cause, one.words = None, ""
-                pause = pause_after(one.count, None)
+        try:
+            await self._client.create(path, eviction(pod), throttled=1)
+        except (Unreachable, Retryable, Refused, Terminal) as fault:
+            if not isinstance(fault, KubeFault):
+                raise
+            one.cause, one.words = cause_of(fault.status, fault.detail)
+            pause = pause_after(one.count, fault.retry_after)
+        else:
+            # Accepted is not gone. Asked again later, in case the answer was to something that came to nothing.
+            one.cause, one.words = None, ""
+            pause = pause_after(one.count, None)
         one.due = self._clock.monotonic() + jittered(pause, random.random())  # noqa: S311
 
     def _left(self, pod: Object, protected: Fate | None) -> Remaining:
