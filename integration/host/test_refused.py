@@ -82,8 +82,9 @@ def test_a_bad_desired_config_degrades_until_it_is_taken_back(make_node: HostMak
     host.wait_for(lambda: "bad" not in agent.status(host)["message"], "it is looked at again")
     assert agent.status(host)["phase"] == "Degraded"
     assert difference(before, agent.managed(host)) == []
+    refused = agent.status(host)["since"]
     agent.write_desired(host, good)
-    wait_done(host, "good")
+    wait_done(host, "good", after=refused)
     assert outcomes(host) == [("good", "done")]
 
 
