@@ -8,8 +8,7 @@ and saves it before anything relies on it. It knows ports only.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from enum import Enum
 from functools import partial
@@ -102,26 +101,23 @@ class Executor:
             return degraded(self.ports, update, found.message, found.reason)
 
     async def _one(self, phase: Phase, update: Update) -> Next:
-        waiting, outage = self._waiting(update), self._outage(update)
+        waiting, outage = self._waits(update)
         while True:
             limit = asyncio.timeout(DEADLINE[phase])
             update.progressed = partial(_postpone, limit, phase)
             try:
-                async with outage.attempt(), self._unless_away(limit), limit:
+                async with outage.attempt(limit), limit:
                     return await self._patiently(phase, update)
-            except NotNow as error:  # who waits is not late
-                await waiting.pause(error)
+            except (NotNow, ServiceUnavailable) as error:  # a phase that waits is not late
+                if isinstance(error, NotNow):
+                    await waiting.pause(error)
+                else:
+                    await outage.pause(error, self.look)
+                    update.repeated = True
                 if update.record.acted or phase not in UNTOUCHED:
                     self.look.clear()
                 elif await self._newer(update):
                     return await self._abandon(update)
-            except ServiceUnavailable as error:
-                await outage.pause(error, self.look)
-                if update.record.acted or phase not in UNTOUCHED:
-                    self.look.clear()
-                elif await self._newer(update):
-                    return await self._abandon(update)
-                update.repeated = True
             except TimeoutError:
                 if not limit.expired():
                     raise
@@ -132,22 +128,9 @@ class Executor:
                 curable = isinstance(error, acting.ActionFailed) or getattr(error, "curable", False)
                 return await self._failed(update, str(error), error.reason, curable=curable)
 
-    def _waiting(self, update: Update) -> Waiting:
-        return Waiting(self.ports, self.limits, update, self.look, self._chance)
-
-    def _outage(self, update: Update) -> Outage:
-        update.repeated = False
-        return Outage(self.ports, self.limits, update, self._chance)
-
-    @contextlib.asynccontextmanager
-    async def _unless_away(self, limit: asyncio.Timeout) -> AsyncIterator[None]:
-        """Only a phase that is late although systemd answers is late: raises ``ServiceUnavailable`` otherwise."""
-        try:
-            yield
-        except TimeoutError:
-            if limit.expired():
-                await self.ports.units.boot_finished()
-            raise
+    def _waits(self, update: Update) -> tuple[Waiting, Outage]:
+        waiting = Waiting(self.ports, self.limits, update, self.look, self._chance)
+        return waiting, Outage(self.ports, self.limits, update, self._chance)
 
     async def _failed(self, update: Update, message: str, reason: str, *, curable: bool) -> Next:
         return await failed(self.ports, self.limits, update, message, reason, curable=curable)
@@ -346,10 +329,9 @@ class Executor:
 
     async def _rebooting(self, update: Update) -> Next | None:
         """None when the host is going down. Marker before effect: the boot id was saved on entering."""
-        record, waiting, outage = update.record, self._waiting(update), self._outage(update)
+        record, (waiting, outage) = update.record, self._waits(update)
         if record.tries >= MAX_REBOOT_TRIES:
-            never = f"asked for a reboot {MAX_REBOOT_TRIES} times, none came"
-            return degraded(self.ports, update, never, "RebootFailed")
+            return degraded(self.ports, update, f"asked for {MAX_REBOOT_TRIES} reboots, none came", "RebootFailed")
         update.record = replace(record, left_boot="")
         await self.ports.store.save(update.record)
         self.asked_to_reboot = False

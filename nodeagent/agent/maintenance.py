@@ -197,10 +197,8 @@ class Keeper:
             self._away = None
         except AgentError as error:
             self._fault = error
-            if not isinstance(error, ServiceUnavailable):
-                self._away = None
-            elif self._away is None:
-                self._away = self._ports.clock.monotonic()
+            since = self._ports.clock.monotonic() if self._away is None else self._away
+            self._away = since if isinstance(error, ServiceUnavailable) else None
             again = False
             with suppress(AgentError):  # a store that takes nothing: the fault stays, and the next look tries again
                 again = await self._met(error)

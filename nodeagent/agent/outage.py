@@ -50,6 +50,8 @@ class Outage:
         self._chance = chance
         self._attempt = 0.0  # when it began, on the steady clock
         self._forget()
+        if update is not None:
+            update.repeated = False
 
     @property
     def overdue(self) -> bool:
@@ -62,12 +64,17 @@ class Outage:
         self._attempt = self._ports.clock.monotonic()
 
     @contextlib.asynccontextmanager
-    async def attempt(self) -> AsyncIterator[None]:
-        """Around each attempt: one that goes on for ``OVER`` seconds takes the service out of the status."""
+    async def attempt(self, limit: asyncio.Timeout | None = None) -> AsyncIterator[None]:
+        """Around each attempt: one that goes on for ``OVER`` seconds takes the service out of the status. Raises
+        ``ServiceUnavailable`` if ``limit``, which is inside, expired while systemd does not answer either."""
         self.begin()
         timer = asyncio.get_running_loop().call_later(OVER, self._over)
         try:
             yield
+        except TimeoutError:
+            if limit is not None and limit.expired():
+                await self._ports.units.boot_finished()
+            raise
         finally:
             timer.cancel()
 
