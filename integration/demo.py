@@ -222,15 +222,15 @@ def failure_entries(host: Host) -> list[dict[str, str]]:
 
 
 def history(node: Node) -> tuple[int, int]:
+    """How many updates went without a reboot, and how many reboots there were."""
     node.story.chapter("What happened here")
     node.show("nodeagent", "history")
     updates = {update["to_name"]: update for update in node.ask("history")["updates"]}
     outcomes = {name: update["outcome"] for name, update in updates.items()}
     expected = {"worker-1": "done", "worker-2": "done", "worker-3": "done-after-fallback"}
     node.story.expect("two updates without a reboot, one after a fallback reboot", outcomes == expected, outcomes)
-    avoided = sum(update["reboot_avoided"] for update in updates.values())
-    node.story.expect("the reboot of worker-2 was avoided", updates["worker-2"]["reboot_avoided"], updates["worker-2"])
-    return avoided, sum(update["reboots"] for update in updates.values())
+    quiet = sum(not update["reboots"] for update in updates.values())
+    return quiet, sum(update["reboots"] for update in updates.values())
 
 
 def run(story: Story) -> None:
@@ -243,11 +243,12 @@ def run(story: Story) -> None:
             first_start(node)
             change(node)
             failure(node)
-            avoided, reboots = history(node)
+            quiet, reboots = history(node)
     finally:
         image.close()
     story.say(
-        f"\ndemo: done in {story.seconds:.0f} s: reboots avoided: {avoided}, fallback reboots: {reboots}, all verified"
+        f"\ndemo: done in {story.seconds:.0f} s: updates without a reboot: {quiet}, "
+        f"fallback reboots: {reboots}, all verified"
     )
 
 

@@ -88,7 +88,7 @@ class Loop:
         self._recording = asyncio.Lock()  # between a request in the store and the desired config that it is for
         self._changed = asyncio.Event()  # the desired config may have changed while an update is under way
         self.requests = Requests(ports)
-        self._told: str | None = None  # digest of the desired config that was reported last
+        self._reported: str | None = None  # digest of the desired config that was reported last
         self._decided = False  # an operator requested a config in this life
         self._refused = ""
         self._wanted = ("", "")  # name and digest of the config that was looked at last
@@ -380,8 +380,8 @@ class Loop:
             self.requests.replaced(number, "", unusable(error))
             raise
         name, digest = (desired.config.name, desired.source.digest) if desired else ("", "")
-        if digest != self._told:
-            self._told = digest
+        if digest != self._reported:
+            self._reported = digest
             event = Event(EventKind.DESIRED, Phase.IDLE, desired=name, fields={"digest": digest})
             self.ports.reporter.emit(event)
         self.requests.replaced(number, digest, await takeover_by(self.ports, desired))

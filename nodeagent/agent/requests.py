@@ -1,6 +1,6 @@
 """The configs that were made the desired one by a request, and did not get an answer yet.
 
-A config that is replaced before an update to it began ends without one, and whoever waits for it has to learn that.
+A config that is replaced before an update to it began ends without one, and the client that waits for it is notified.
 """
 
 from __future__ import annotations

@@ -97,7 +97,7 @@ async def _send_and_wait(
 
 class Seen:
     """What the daemon reported: its status, since when that has been so, and how updates ended. ``missed``: the daemon
-    or the bus was restarted since ``begin``, so the end that is waited for may have been reported to nobody."""
+    or the bus was restarted since ``begin``, so the report of the end may have been missed."""
 
     def __init__(self, draw: Show) -> None:
         import asyncio

@@ -346,7 +346,7 @@ async def test_a_refused_request_is_answered_each_time() -> None:
         await loop.turn()
     assert outcomes(host) == [("b", "refused", 4)] * 2
     await loop.turn()
-    assert len(ends(host)) == 2, "nobody asked"
+    assert len(ends(host)) == 2, "without a request there is no answer"
 
 
 async def test_a_config_that_was_read_before_a_request_does_not_end_it() -> None:
