@@ -299,8 +299,10 @@ class Loop:
         if interrupted(record):  # it begins again
             update.record = replace(update.record, update_id=record.update_id, started=record.started)
         if unfinished:  # the slot goes over to the next update, and so does the cordon
-            await self.ports.lease.release(record.update_id)
-            update.record = replace(update.record, cordon=record.cordon)
+            if record.update_id:
+                await self.ports.lease.release(record.update_id)
+            left = record.to_digest or record.unfinished or record.update_id
+            update.record = replace(update.record, cordon=record.cordon, unfinished=left)
         staged = await self._leftover(record, update)
         update.record = replace(update.record, **lasting(record, desired.source.digest, desired.meaning))
         update.record = advance(
@@ -393,7 +395,7 @@ class Loop:
         await self._prepare(record, desired, await self.ports.store.current(), dirty=half_way(record))
 
     async def _prepare(self, record: Record, desired: Desired, current: str, *, dirty: bool) -> Update:
-        digests = (current, record.to_digest if dirty else "")
+        digests = (current, record.to_digest, record.unfinished) if dirty else (current,)
         found = {digest: await self._known(digest) for digest in digests if digest}
         known = [config for config in found.values() if config is not None]
         first = found.get(current) is None
@@ -458,7 +460,9 @@ class Loop:
 
     async def _degraded(self, record: Record, reason: str, message: str) -> Record:
         refused = replace(record, since=self.ports.clock.now(), phase=Phase.DEGRADED)
-        if not half_way(record):  # or the next look would not know that the disk holds parts of two configs
+        if not (
+            half_way(record) and record.update_id
+        ):  # or the next look would not know that the disk holds parts of two configs
             boot_id = self.ports.power.boot_id()
             refused = replace(refused, update_id="", boot_id=boot_id, reason=reason, message=message)
             await self.ports.store.save(refused)

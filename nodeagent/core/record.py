@@ -100,6 +100,7 @@ class Record:
     given_up: str = ""  # why it ends although nothing was written, as a reason; what was taken is being given back
     given_up_why: str = ""
     successor: str = ""  # name of the config that took the place of this one before anything was written
+    unfinished: str = ""  # digest of the config of an update before this one that ended half-way, until the next end
     cordon: str = ""  # who cordoned the node, if we did: this update, or one before that ended half-way
     drain_until: float = 0.0  # deadline of the drain, on the steady clock of the boot in boot_id
 
@@ -150,6 +151,7 @@ def at_rest(record: Record) -> Record:
         staged=record.staged,
         staged_boot=record.staged_boot,
         cordon=record.cordon,
+        unfinished=record.unfinished,
     )
 
 
@@ -174,6 +176,8 @@ def interrupted(record: Record) -> bool:
 
 def half_way(record: Record) -> bool:
     """An update ended without a good end or a way back, so the disk may hold parts of two configs."""
+    if record.unfinished and record.phase in (Phase.IDLE, Phase.DEGRADED):
+        return True  # the next update was given up before it wrote anything, or was reverted to that state
     return record.phase is Phase.DEGRADED and bool(record.update_id) and record.reason != "Reverted"
 
 

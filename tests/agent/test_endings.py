@@ -16,6 +16,7 @@ from nodeagent.core.machineconfig import UnitEntry
 from nodeagent.core.outcome import IN_HISTORY
 from nodeagent.core.phase import Phase
 from nodeagent.core.ports import HistoryEntry, Holder, Inhibitor
+from nodeagent.core.record import half_way as half_way_record
 from nodeagent.core.record import interrupted
 from nodeagent.core.status import Status, fold, status_to_dict
 from nodeagent.core.tree import FileNode
@@ -276,6 +277,44 @@ async def test_a_desired_config_that_cannot_be_read_just_now_ends_nothing(monkey
     host.world.holder = None
     await task
     assert outcomes(host)[-1] == ("b", "done", 0)
+
+
+async def half_way() -> Host:
+    """B failed, and the host was left with it, as the settings say."""
+    host = await started(app=FakeUnit(bad_until_boot=3))
+    host.limits = replace(host.limits, revert=False)
+    host.want(B)
+    await host.settle()
+    assert (host.phase, host.world.disk["/etc/app/x"]) == (Phase.DEGRADED, FileNode(b"2"))
+    host.world.units["app.service"].bad_until_boot = 0
+    return host
+
+
+@pytest.mark.parametrize("restart", [False, True])
+@pytest.mark.parametrize("then", [A, config("d", {"/etc/app/x": "4", "/etc/quiet/q": "1"})])
+async def test_an_update_that_was_not_wanted_leaves_no_half_way_host_behind(then: object, restart: bool) -> None:
+    """What an earlier update left half-way is known as such until an update has a good end."""
+    host = await half_way()
+    host.world.holder = JANE
+    host.want(C)
+    task = asyncio.create_task(host.settle())
+    await asyncio.sleep(5)
+    assert (host.phase, host.record.to_name) == (Phase.LEASING, "c")
+    if restart:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        host.loop = None
+    host.want(then)  # type: ignore[arg-type]
+    host.world.holder = None
+    if restart:
+        await host.settle()
+    else:
+        await task
+    assert (host.phase, host.record.reason) == (Phase.IDLE, "")
+    assert not half_way_record(host.record)
+    name = "a" if then is A else "d"
+    assert host.world.disk["/etc/app/x"] == FileNode(b"1" if then is A else b"4")
+    assert outcomes(host)[-2:] == [("c", "withdrawn" if then is A else "superseded", 4), (name, "done", 0)]
 
 
 # Requests.
