@@ -7,8 +7,8 @@ real one does with all that is the business of `integration/rpmostreed`.
 from __future__ import annotations
 
 import asyncio
-import shutil
 import struct
+import time
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +71,7 @@ class FakeRpmOstree(FakePeer):
         self._main_loop = asyncio.Lock()
         self._current: FakeTransaction | None = None
         self._request: tuple[str, bytes] | None = None
+        self._entries = ""
         self._effects: dict[FakeTransaction, Any] = {}
         (root / "run/ostree").mkdir(parents=True)
         self.on("RegisterClient", lambda m: ("", ()))
@@ -112,23 +113,29 @@ class FakeRpmOstree(FakePeer):
         return "", ()
 
     def write_entries(self) -> None:
-        """/boot as libostree keeps it; of a staged deployment there is nothing. Keys without a value are left out."""
-        entries = self.root / "boot/loader/entries"
-        shutil.rmtree(self.root / "boot/loader", ignore_errors=True)
-        shutil.rmtree(self.root / "ostree", ignore_errors=True)
-        entries.mkdir(parents=True)
-        for number, one in enumerate(d for d in self.deployments if not d["staged"]):
+        """/boot as libostree keeps it, in one instant; of a staged deployment there is nothing."""
+        finalized = [d for d in self.deployments if not d["staged"]]
+        if (now := repr([(d["id"], d["options"], d.get("entry")) for d in finalized])) == self._entries:
+            return
+        self._entries = now
+        made = self.root / f"boot/loader.{len(now)}.{time.monotonic_ns()}"
+        (made / "entries").mkdir(parents=True)
+        for one in finalized:
             osname, checksum, serial = one["osname"], one["checksum"], one["serial"]
-            link = self.root / f"ostree/boot.1/{osname}/{checksum}/{number}"
+            link = self.root / f"ostree/boot.1/{osname}/{checksum}/{serial}"
             link.parent.mkdir(parents=True, exist_ok=True)
-            link.symlink_to(f"../../../deploy/{osname}/deploy/{checksum}.{serial}")
+            if not link.is_symlink():
+                link.symlink_to(f"../../../deploy/{osname}/deploy/{checksum}.{serial}")
             values = {
                 "title": "Fake (ostree)",
-                "options": f"{one['options']} ostree=/ostree/boot.1/{osname}/{checksum}/{number}",
+                "options": f"{one['options']} ostree=/ostree/boot.1/{osname}/{checksum}/{serial}",
                 "linux": f"/ostree/{osname}-{checksum}/vmlinuz-6.1",
             }
             text = "".join(f"{key} {value}\n" for key, value in values.items())
-            (entries / f"ostree-{number}-{osname}.conf").write_text(text + one.get("entry", ""))
+            (made / f"entries/ostree-{checksum[:4]}-{serial}.conf").write_text(text + one.get("entry", ""))
+        link = made.with_name("link")
+        link.symlink_to(made.name)
+        link.replace(self.root / "boot/loader")
 
     # -- transactions ---------------------------------------------------------------------------------------------
 

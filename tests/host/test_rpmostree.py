@@ -105,10 +105,21 @@ async def test_the_daemon_is_never_asked_for_a_boot_entry(os: RpmOstree, daemon:
 
 async def test_a_boot_menu_without_the_booted_deployment(os: RpmOstree, daemon: FakeRpmOstree) -> None:
     """No verdict on a config: its kernel arguments cannot be known before /boot is back."""
-    daemon.on("Reload", lambda message: ("", ()))
+    looks = 0
+
+    def reload(message: Any) -> Any:
+        nonlocal looks
+        looks += 1
+        if looks > 5:
+            daemon.write_entries()
+        return "", ()
+
+    daemon.on("Reload", reload)
     with pytest.raises(Retryable) as caught:
         await os.list()
     assert caught.value.reason == "NoBootEntry"
+    assert looks == 4
+    assert await os.list(), "one that is written just now is waited for"
 
 
 async def test_a_host_that_was_not_booted_from_a_deployment(os: RpmOstree, daemon: FakeRpmOstree) -> None:

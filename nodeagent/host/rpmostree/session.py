@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nodeagent.core.deployment import Deployment
-from nodeagent.errors import Unreconcilable
+from nodeagent.errors import Retryable, Unreconcilable
 from nodeagent.host.bus import Bus
 from nodeagent.host.bus_codec import a_sv
 from nodeagent.host.bus_errors import LOST, BusRefused, BusRetryable, BusUnreachable
@@ -85,7 +85,19 @@ class Session:
         self._registered = ("", "")  # our name and the daemon's at that time
 
     async def read(self) -> State:
-        """Raises ``Unreconcilable`` (``NoDeployments``) on a host that was not booted from a deployment."""
+        """Raises ``Unreconcilable`` (``NoDeployments``) on a host that was not booted from a deployment, and
+        ``Retryable`` (``NoBootEntry``) while /boot has no entry for the booted one."""
+        for left in reversed(range(_ATTEMPTS)):
+            try:
+                return await self._read()
+            except Retryable as error:
+                # A boot order that is written just now is not the one that the daemon told of.
+                if error.reason != "NoBootEntry" or not left:
+                    raise
+            await asyncio.sleep(self._timing.retry_pause)
+        raise AssertionError("unreachable")
+
+    async def _read(self) -> State:
         await self._sysroot("Reload")
         path = str(await self.property("Booted"))
         if path == "/":
