@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import json
 import subprocess
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -36,6 +37,7 @@ FAST: Mapping[str, Any] = {
 }
 """Settings with which nothing takes longer than a test wants to wait; everything else is as shipped."""
 
+DEGRADED_LASTS = 3.0  # seconds after which a Degraded is about the config that is waited for
 DONE_TIMEOUT = 40.0  # seconds for an update without a reboot, on a busy machine
 REBOOT_TIMEOUT = 60.0
 RECENT = 1000  # entries of the history: all
@@ -230,18 +232,24 @@ def wait_phase(host: Asked, *phases: str, timeout: float = DONE_TIMEOUT) -> dict
 
 
 def wait_done(host: Asked, name: str, timeout: float = DONE_TIMEOUT, *, after: str = "") -> dict[str, Any]:
-    """Until the config `name` is current and nothing is under way; fails at once if the agent degrades meanwhile.
+    """Until the config `name` is current and nothing is under way; fails soon if the agent degrades.
 
     `after` is the `since` of a status that is over, where the same config has failed before.
     """
     last: dict[str, Any] = {}
+    degraded: dict[str, float] = {}  # when a Degraded was seen first, by its `since`
 
     def done() -> dict[str, Any] | None:
         nonlocal last
         last = status(host)
         if last["phase"] not in ("Idle", "Degraded") or (after and last["since"] == after):
             return None
-        return last if _settled(last, name) else None
+        if last["phase"] == "Idle":
+            return last if last["current"] == name else None
+        # `desired` is the new config already while the phase is still about the one before.
+        first = degraded.setdefault(last["since"], time.monotonic())
+        lasts = time.monotonic() - first >= DEGRADED_LASTS
+        return last if lasts and last["desired"] in ("", name) else None
 
     try:
         end = host.wait_for(done, f"{name} is the current config", timeout)
@@ -250,11 +258,6 @@ def wait_done(host: Asked, name: str, timeout: float = DONE_TIMEOUT, *, after: s
     if end["phase"] == "Degraded":
         raise HostTimeout(f"degraded on the way to {name}: {end['reason']}: {end['message']}\n{host.journal_tail()}")
     return end
-
-
-def _settled(now: Mapping[str, Any], name: str) -> bool:
-    # Degraded counts only when it is about this config: before it was looked at, an older one may be the reason.
-    return now["current"] == name if now["phase"] == "Idle" else now["desired"] in ("", name)
 
 
 def wait_outcome(host: Asked, name: str, timeout: float = REBOOT_TIMEOUT) -> dict[str, Any]:
