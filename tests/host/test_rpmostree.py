@@ -621,8 +621,11 @@ async def test_what_lost_its_lock_is_locked_before_it_is_discarded(os: RpmOstree
 
 
 @pytest.mark.parametrize("success", [True, False])
-async def test_an_end_that_nobody_saw_is_no_success(os: RpmOstree, daemon: FakeRpmOstree, success: bool) -> None:
+async def test_an_end_that_nobody_saw_is_no_success(
+    private_bus: PrivateBus, bus: Bus, manager: FakeSystemd, daemon: FakeRpmOstree, success: bool
+) -> None:
     """The agent is killed after the staging, and the transaction ends without it."""
+    os = adapter(private_bus, Systemd(bus), daemon.root, timing=replace(QUICK, leave=0.1))
     finished = asyncio.Event()
 
     async def work(transaction: FakeTransaction) -> None:
