@@ -7,6 +7,7 @@ more. It holds no content: configs and previous content live in tables of their 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -181,7 +182,10 @@ def half_way(record: Record) -> bool:
     return record.phase is Phase.DEGRADED and bool(record.update_id) and record.reason != "Reverted"
 
 
-_SALVAGED = ("update_id", "from_digest", "to_digest", "from_name", "to_name", "cordon", "staged", "staged_boot")
+_SALVAGED = (
+    *("update_id", "from_digest", "to_digest", "from_name", "to_name", "cordon", "staged", "staged_boot"),
+    *("rejected", "rejected_why", "avoided", "avoided_meaning", "unfinished"),
+)
 
 
 def salvaged(data: Mapping[str, Any], update_id: str) -> Record:
@@ -190,6 +194,10 @@ def salvaged(data: Mapping[str, Any], update_id: str) -> Record:
     texts = {name: data[name] for name in _SALVAGED if isinstance(data.get(name), str)}
     target = data.get("os_target")
     record = Record(phase=Phase.DEGRADED, os_target=target if isinstance(target, Mapping) else None, **texts)
+    with suppress(KeyError, ValueError, TypeError):
+        record = replace(record, rejections=rejections_from(data["rejections"]))
+    with suppress(KeyError, ValueError, TypeError):
+        record = replace(record, budget=budget_from(data["budget"]))
     return record if record.update_id else replace(record, update_id=update_id)
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,16 @@ from hypothesis import strategies as st
 
 from nodeagent.core.budget import Budget
 from nodeagent.core.phase import Phase
-from nodeagent.core.record import RECORD_VERSION, Record, at_rest, lasting, record_from_dict, record_to_dict, reject
+from nodeagent.core.record import (
+    RECORD_VERSION,
+    Record,
+    at_rest,
+    lasting,
+    record_from_dict,
+    record_to_dict,
+    reject,
+    salvaged,
+)
 from nodeagent.core.rejections import LIMIT, Rejection, matching
 
 text = st.text(max_size=8)
@@ -90,6 +100,15 @@ def test_what_is_applied_now_has_not_failed_yet() -> None:
     assert ([one.digest for one in kept.rejections], kept.rejected) == (["d1"], "")
     kept = Record(**lasting(record, "d1", "m1"))
     assert ([one.digest for one in kept.rejections], kept.rejected, kept.rejected_why) == (["d2"], "d2", "it failed 2")
+
+
+def test_what_takes_the_place_of_a_newer_record_keeps_what_outlives_updates() -> None:
+    known = replace(failing(1), avoided="a", avoided_meaning="m", budget=Budget(5.0, "b", 1.0, (1.0,)))
+    data = record_to_dict(known) | {"version": RECORD_VERSION + 1, "phase": "Dancing", "unfinished": "x"}
+    assert lasting(salvaged(data, "unknown")) == lasting(known)
+    assert salvaged(data, "unknown").unfinished == "x"
+    damaged = data | {"rejections": 1, "budget": []}
+    assert lasting(salvaged(damaged, "unknown"))["rejections"] == ()
 
 
 def test_rejections_are_bounded() -> None:

@@ -1,0 +1,177 @@
+"""A host that ended half-way stays known as one until a config is applied completely, whatever happens in between."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from nodeagent.agent.context import Next, Update
+from nodeagent.agent.loop import Loop
+from nodeagent.core.phase import Phase
+from nodeagent.core.ports import Holder
+from nodeagent.core.record import half_way as is_half_way
+from nodeagent.core.tree import expand
+from nodeagent.errors import AgentError, Refused, Terminal
+from tests.agent import clusterhost, oshost
+from tests.agent.fakes import FakeUnit
+from tests.agent.harness import Host, config
+from tests.agent.test_transitions import FAILURES, plain
+
+pytestmark = pytest.mark.looptime
+
+OLD = config("old", {"/etc/app/x": "1", "/etc/quiet/q": "1"})
+HALF = config("half", {"/etc/app/x": "2", "/etc/quiet/half": "2"})
+REPAIR = config("repair", {"/etc/app/x": "3", "/etc/quiet/repair": "3"})
+LAST = config("last", {"/etc/app/x": "4"})
+
+Work = Callable[[Update], Awaitable[Next]]
+
+
+def failing(host: Host, change: Callable[[Phase, Work], Work]) -> None:
+    """From now on the work of each phase is what ``change`` makes of it."""
+    build = type(host).build
+
+    def built() -> Loop:
+        loop = build(host)
+        work = loop.executor._work
+        work |= {phase: change(phase, one) for phase, one in work.items()}
+        return loop
+
+    host.build = built  # type: ignore[method-assign]
+
+
+def raising(at: Phase, error: AgentError) -> Callable[[Phase, Work], Work]:
+    def change(phase: Phase, work: Work) -> Work:
+        async def fail(_update: Update) -> Next:
+            raise error
+
+        return fail if phase is at else work
+
+    return change
+
+
+async def half_way() -> Host:
+    host = await plain()
+    host.want(OLD)
+    await host.settle()
+    host.limits = replace(host.limits, revert=False)
+    host.world.units["app.service"] = FakeUnit(bad_until_boot=99)
+    host.want(HALF)
+    await host.settle()
+    assert (host.phase, host.record.reason) == (Phase.DEGRADED, "UnitUnhealthy")
+    assert is_half_way(host.record)
+    host.limits = replace(host.limits, revert=True)
+    host.world.units["app.service"] = FakeUnit()
+    return host
+
+
+async def check(host: Host, wanted: Any) -> None:
+    host.want(wanted)
+    await host.settle()
+    assert (host.phase, host.record.reason, host.configs[host.world.current].name) == (Phase.IDLE, "", wanted.name)
+    managed = {path: node for path, node in host.world.disk.items() if path.startswith(("/etc/app/", "/etc/quiet/"))}
+    assert managed == expand(wanted)
+    assert (is_half_way(host.record), host.world.holder) == (False, None)
+
+
+@pytest.mark.parametrize("wanted", [OLD, LAST], ids=["the current config", "another one"])
+@pytest.mark.parametrize(
+    ("phase", "error"),
+    [
+        (Phase.LEASING, Refused("somebody uncordoned it", reason="DrainCanceled")),
+        (Phase.LEASING, Terminal("the disk fails", reason="DiskFault")),
+        (Phase.WRITING, Terminal("no space left", reason="NoSpace")),
+        (Phase.RELEASING, Terminal("no space left", reason="NoSpace")),
+    ],
+    ids=["canceled", "put off", "reverted", "not released"],
+)
+async def test_a_repair_that_fails_repairs_nothing(phase: Phase, error: AgentError, wanted: Any) -> None:
+    host = await half_way()
+    build = host.build
+    failing(host, raising(phase, error))
+    host.want(REPAIR)
+    loop = host.build()
+    host.world.rebooting = asyncio.Event()
+    await loop.turn()
+    assert host.phase is Phase.DEGRADED
+    host.build = build  # type: ignore[method-assign]
+    assert is_half_way(host.record)
+    await check(host, wanted)
+
+
+@pytest.mark.parametrize("wanted", [OLD, REPAIR, LAST], ids=["the current config", "the same", "another one"])
+async def test_a_repair_that_is_killed_before_it_wrote_repairs_nothing(wanted: Any) -> None:
+    host = await half_way()
+    host.want(REPAIR)
+    host.world.holder = Holder("alice", "maintenance", "disk swap", "now")
+    task = asyncio.create_task(host.settle())
+    await asyncio.sleep(60)
+    assert host.phase is Phase.LEASING
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    host.world.holder = None
+    await check(host, wanted)
+
+
+async def test_a_repair_that_is_superseded_repairs_nothing() -> None:
+    host = await half_way()
+    host.want(REPAIR)
+    host.world.holder = Holder("alice", "maintenance", "disk swap", "now")
+    task = asyncio.create_task(host.settle())
+    await asyncio.sleep(60)
+    assert host.phase is Phase.LEASING
+    host.want(LAST)
+    await asyncio.sleep(60)
+    host.world.holder = None
+    await task
+    await check(host, LAST)
+
+
+HOSTS: list[tuple[Callable[[], Awaitable[Host]], list[Any], Any]] = [
+    (plain, [config("new", {"/etc/app/x": "2"})], LAST),
+    (clusterhost.at_old, [clusterhost.DRAIN, clusterhost.REBOOT, clusterhost.RESTART], LAST),
+    (plain, [config("reboot", {"/etc/unlisted": "1", "/etc/app/x": "2"})], LAST),
+    (oshost.at_old, [oshost.NEW, oshost.KARGS], oshost.on("a", "last", {"/etc/app/x": "9"})),
+]
+
+
+@pytest.mark.parametrize("seed", range(60))
+async def test_failures_of_any_kind_at_any_point_end_well(seed: int) -> None:
+    """Up to six failures before or after the work of random phases, then none: the last config is applied."""
+    draw = random.Random(seed)
+    made, configs, last = HOSTS[seed % len(HOSTS)]
+    host, new, left = await made(), draw.choice(configs), [draw.randint(1, 6)]
+    host.limits = replace(host.limits, revert=draw.random() < 0.7, may_reboot=draw.random() < 0.9)
+    happened = list[str]()
+
+    def change(phase: Phase, work: Work) -> Work:
+        async def sometimes(update: Update) -> Next:
+            if not left[0] or draw.random() < 0.6:
+                return await work(update)
+            left[0] -= 1
+            failure = draw.choice(list(FAILURES))
+            happened.append(f"{phase}: {failure}")
+            if draw.random() < 0.5:
+                await work(update)
+            raise FAILURES[failure]()
+
+        return sometimes
+
+    failing(host, change)
+    for attempt in range(6):
+        host.want(new, str(attempt))
+        await host.settle()
+        if draw.random() < 0.5:
+            await host.ask()
+    left[0] = 0
+    host.want(last)
+    await host.settle()
+    assert host.phase is Phase.IDLE, f"{host.record.reason}: {host.record.message} after {happened}"
+    assert host.configs[host.world.current].name == "last"
+    assert (host.world.holder, is_half_way(host.record)) == (None, False)
+    assert not {"IllegalTransition", "InternalError"} & {event.reason for event in host.world.events}
