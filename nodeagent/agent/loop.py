@@ -91,7 +91,7 @@ class Loop:
         self._reported: str | None = None  # digest of the desired config that was reported last
         self._decided = False  # an operator requested a config in this life
         self._refused = ""
-        self._wanted = ("", "")  # name and digest of the config that was looked at last
+        self._wanted: Desired | None = None  # the config that was looked at last
         self._delays = delays(RETRY_FIRST, RETRY_CAP)
         self._passing = 0  # looks in a row that met something which may pass
         self._outage = Outage(ports, limits, None, chance)
@@ -170,7 +170,7 @@ class Loop:
         if decision in (Decision.IDLE, Decision.DEGRADED):
             return
         with contextlib.suppress(AgentError):  # for the status; what is wrong with it is found when it is its turn
-            await self._read()
+            self._report_desired(await self._read())
         update = await rebuild(record, self._load)
         boot_id = self.ports.power.boot_id()
         rebooted = record.boot_id != boot_id
@@ -256,19 +256,21 @@ class Loop:
 
     async def _next_update(self, record: Record) -> Update | None:
         self.executor.look.clear()
-        self._wanted = ("", "")
+        self._wanted = None
         async with self._recording:
             desired, request = await self._desired_and_request()
-        self._wanted = (desired.config.name, desired.source.digest) if desired else ("", "")
+        self._wanted = desired
         current = await self.ports.store.current()
         if interrupted(record) and not (desired and desired.source.digest == record.to_digest != current):
             record = await close_interrupted(self.ports, record, await takeover_by(self.ports, desired))
         unfinished = half_way(record)
         if desired is None:
+            self._report_desired(None)
             return None
         other = "" if desired.source.digest == current else desired.meaning  # what failed was not this text, then
         if (failed := matching(record.rejections, desired.source.digest, other)) and request is None:
             _not_again(record, desired, failed)
+            self._report_desired(desired)
             return None
         if desired.source.digest == current and not unfinished:
             record = await self._tidy(record)
@@ -278,6 +280,7 @@ class Loop:
                 await self._save(replace(record, reason="", message=""), Phase.IDLE)
             if request is not None:
                 await self.ports.store.drop_request(request.digest)
+            self._report_desired(desired)
             self.requests.unchanged(desired)
             return None
         avoided, meaning = record.avoided, record.avoided_meaning
@@ -315,6 +318,7 @@ class Loop:
         actions = ", ".join(f"{a.type} {a.unit}".strip() for a in update.plan.actions) or "nothing"
         narrate(self.ports, update, EventKind.UPDATE_STARTED, actions, writes=len(update.writes))
         narrate(self.ports, update, EventKind.PHASE)
+        self._report_desired(desired)
         for note in update.record.notes:
             narrate(self.ports, update, EventKind.WARNING, note)
         return update
@@ -372,7 +376,7 @@ class Loop:
         return True
 
     async def _read(self) -> Desired | None:
-        """The desired config. Reports it when it changed, and ends the requests for others that wait for their turn."""
+        """The desired config. Ends the requests for others that wait for their turn."""
         number = self.requests.number
         try:
             desired = await self._desired()
@@ -381,13 +385,17 @@ class Loop:
         except AgentError as error:
             self.requests.replaced(number, "", unusable(error))
             raise
+        self.requests.replaced(number, desired.source.digest if desired else "", await takeover_by(self.ports, desired))
+        return desired
+
+    def _report_desired(self, desired: Desired | None) -> None:
+        """Once for each change. At rest, only when it is known what follows: ``Degraded`` is about the config that the
+        status names as the desired one."""
         name, digest = (desired.config.name, desired.source.digest) if desired else ("", "")
         if digest != self._reported:
             self._reported = digest
             event = Event(EventKind.DESIRED, Phase.IDLE, desired=name, fields={"digest": digest})
             self.ports.reporter.emit(event)
-        self.requests.replaced(number, digest, await takeover_by(self.ports, desired))
-        return desired
 
     async def check(self, desired: Desired) -> None:
         """Raises what an update to this config would be refused with. Changes nothing on the host."""
@@ -429,6 +437,7 @@ class Loop:
                 await asyncio.sleep(self.executor.limits.reboot_grace)
         finally:
             self.requests.running = ""
+            self._reported = None  # the status names what was updated to, if that failed
             self.requests.forget(digest)
             following.cancel()
             await asyncio.gather(following, return_exceptions=True)
@@ -439,17 +448,20 @@ class Loop:
             await self._changed.wait()
             self._changed.clear()
             with contextlib.suppress(AgentError):
-                await self._read()
+                self._report_desired(await self._read())
 
     async def _refuse(self, record: Record, error: AgentError) -> None:
         """The host is as it was, but it is not what is desired: that is Degraded, with the reason."""
         text = full_text(error, 5)
-        name, digest = self._wanted
+        wanted = self._wanted
+        name, digest = (wanted.config.name, wanted.source.digest) if wanted else ("", "")
         if interrupted(record) and digest != record.to_digest:
             record = await close_interrupted(self.ports, record, unusable(error))
         known, self._refused = self._refused, f"{error.reason} {text}"
         if self._refused != known:
             record = await self._degraded(replace(record, to_name=name), error.reason, text)
+            if wanted is not None:
+                self._report_desired(wanted)
         elif digest not in self.requests:
             return
         if digest:
@@ -460,9 +472,8 @@ class Loop:
 
     async def _degraded(self, record: Record, reason: str, message: str) -> Record:
         refused = replace(record, since=self.ports.clock.now(), phase=Phase.DEGRADED)
-        if not (
-            half_way(record) and record.update_id
-        ):  # or the next look would not know that the disk holds parts of two configs
+        # Or the next look would not know that the disk holds parts of two configs.
+        if not (half_way(record) and record.update_id):
             boot_id = self.ports.power.boot_id()
             refused = replace(refused, update_id="", boot_id=boot_id, reason=reason, message=message)
             await self.ports.store.save(refused)

@@ -38,8 +38,11 @@ def _rows(status: dict[str, Any], now: datetime, *, bar: bool) -> Iterator[tuple
     if step := status["step"]:
         yield "step", _step(step, bar=bar)
     yield "current", printable(status["current"]) or "none yet"
-    if status["desired"] and status["desired"] != status["current"]:
+    target = status.get("target") or status["desired"]
+    if status["desired"] and not status["desired"] == status["current"] == target:
         yield "desired", printable(status["desired"])
+    if target != status["desired"]:  # the desired config has its turn afterwards
+        yield "updating to", printable(target)
     if lease := status["lease"]:
         yield "lease", _lease(lease, now)
     if found := status.get("maintenance"):

@@ -21,8 +21,9 @@ SCHEMA = "nodeagent/status/v1"
 
 # Kinds that say something but do not change where we are.
 _PASSING = frozenset({EventKind.WARNING, EventKind.LEASE, EventKind.STARTED, EventKind.STOPPED, EventKind.RESUMED})
-# Kinds that name the desired config. Those of an update name its target, which may not be desired any more.
-_NAMES_DESIRED = frozenset({EventKind.UPDATE_STARTED, EventKind.REFUSED})
+# Kinds that name the desired config, or, if the host is degraded, the one that is the reason. Others of an update name
+# its target, which may not be desired any more.
+_NAMES_DESIRED = frozenset({EventKind.UPDATE_STARTED, EventKind.REFUSED, EventKind.DEGRADED})
 _UNDRAINED = frozenset({Phase.IDLE, Phase.DEGRADED, Phase.LEASING, Phase.DRAINING})
 _WITH_STEP = frozenset(
     {
@@ -101,10 +102,12 @@ def fold(status: Status, event: Event) -> Status:
     if event.kind is EventKind.UPDATE_FINISHED:
         return status
     names_desired = event.kind in _NAMES_DESIRED or not event.update_id
+    desired = (event.desired if names_desired else "") or status.desired or event.desired
     named = replace(
         status,
         current=event.current or status.current,
-        desired=(event.desired if names_desired else "") or status.desired or event.desired,
+        desired=desired,
+        desired_digest=status.desired_digest if desired == status.desired else "",
         boot_id=event.boot_id or status.boot_id,
     )
     if event.kind in _PASSING:

@@ -356,6 +356,25 @@ async def test_a_request_that_another_replaces_before_its_turn_ends_at_once() ->
     assert [entry.to_name for entry in host.world.history] == ["a", "b", "d"], "what never began is no update"
 
 
+async def test_degraded_is_about_the_desired_config_that_the_status_names() -> None:
+    """A client that polls the status must not take the reason of one config for that of the next."""
+    host = await started()
+    host.limits = replace(host.limits, revert=False, may_reboot=False)
+    task = await verifying(host)
+    host.world.units["app.service"].active = "failed"
+    host.want(C)
+    await task
+    await host.settle()
+    folded = Status()
+    about = []
+    for event in host.world.events:
+        folded = fold(folded, event)
+        if folded.phase is Phase.DEGRADED:
+            about.append((event.kind, folded.desired))
+    assert (EventKind.DEGRADED, "b") in about
+    assert (EventKind.DESIRED, "c") not in about, "c was not looked at yet"
+
+
 async def test_a_request_for_what_runs_already_ends() -> None:
     host = await started()
     host.build()

@@ -117,6 +117,13 @@ def read(*histories: Sequence[HistoryEntry]) -> dict[tuple[str, ...], float]:
     return page(Status(), tally)
 
 
+def test_two_configs_of_one_name_are_not_in_sync() -> None:
+    known = Status(current="a", desired="a", current_digest="1", desired_digest="2")
+    assert page(known)["nodeagent_config_in_sync",] == 0
+    assert page(replace(known, desired_digest="1"))["nodeagent_config_in_sync",] == 1
+    assert page(replace(known, desired_digest=""))["nodeagent_config_in_sync",] == 1, "by name until both are read"
+
+
 def test_the_history_is_counted_once_and_outlives_the_process() -> None:
     one = entry("1", seconds=0.4)
     two = entry("2", "done-after-fallback", seconds=70, reboots=1, fallback=True)

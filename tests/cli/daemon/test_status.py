@@ -63,6 +63,18 @@ def test_in_an_update(cli: Cli, daemon: FakeDaemon) -> None:
     )
 
 
+def test_in_an_update_to_what_is_not_desired_any_more(cli: Cli, daemon: FakeDaemon) -> None:
+    daemon.status |= {**BUSY, "desired": "worker-1", "target": "worker-2"}
+    lines = cli("status").out.splitlines()
+    assert [
+        line.split("  ")[-1].strip() for line in lines if line.startswith(("current", "desired", "updating to"))
+    ] == [
+        "worker-1",
+        "worker-1",
+        "worker-2",
+    ]
+
+
 def test_degraded_says_what_now_and_exits_with_1(cli: Cli, daemon: FakeDaemon) -> None:
     daemon.status |= {"phase": "Degraded", "reason": "UnitUnhealthy", "message": "crio.service did\x1b[2J not stay up"}
     answer = cli("status")
