@@ -1,4 +1,4 @@
-"""What counts as success of a unit: what systemd says, and what ran before the update."""
+"""What counts as success of a unit: what systemd reports, and what ran before the update."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ QUIET = Policy(
 
 
 class QuietHost(Host):
-    """The policy asks for no action on app.service but a daemon-reload."""
+    """The policy has no action for app.service but a daemon-reload."""
 
     async def _policy(self, *_: MachineConfig) -> Policy:
         return QUIET

@@ -1,4 +1,4 @@
-"""Public keys in the form that sshd reads. Nobody has the private ones."""
+"""Public keys in the form that sshd reads. The private ones do not exist."""
 
 from __future__ import annotations
 

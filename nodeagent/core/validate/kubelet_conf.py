@@ -1,8 +1,8 @@
 """The configuration file of the kubelet: YAML or JSON with a KubeletConfiguration in it.
 
-The kubelet does not start with a file that it cannot read, and the node is gone after the reboot that the file asked
-for. Only the form is checked: which keys there are is known to the kubelet of the host. Anchors and other YAML that
-the kubelet accepts pass.
+The kubelet does not start with a file that it cannot read, and the node does not come back after the reboot that the
+changed file takes. Only the form is checked: which keys there are is known to the kubelet of the host. Anchors and
+other YAML that the kubelet accepts pass.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Password hashes as libxcrypt reads them: crypt(5), which gives a pattern for each method.
 
-The field of the shadow file takes any text, and text that is no hash lets nobody in with a password: a password that
-was written there in the clear would be stored in the config, and still not work. Hashes without a prefix (DES) are
-refused as well: they are obsolete, and every password of 13 letters looks like one.
+The field of the shadow file takes any text, and with text that is no hash no password works: one that was written there
+in the clear would be stored in the config, and still be refused at the login. Hashes without a prefix (DES) are refused
+as well: they are obsolete, and every password of 13 letters looks like one.
 """
 
 from __future__ import annotations

@@ -121,7 +121,7 @@ def _data_problem(kind: str, fields: tuple[str, ...], data: bytes) -> str:
         inner, rest = _string(data)
         if inner != kind.encode():
             known = [name for name in _TYPES if name.encode() == inner]
-            return f"says {known[0]} inside" if known else cut
+            return f"holds a key of type {known[0]}" if known else cut
         for number, field in enumerate(fields):
             if field.isdigit():
                 value, rest = _bytes(rest, int(field))

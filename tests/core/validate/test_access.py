@@ -46,7 +46,7 @@ BAD_KEYS = {
     "the finding": ("ssh-ed25519 AAAAnotakey me", "not base64"),
     "garbage that is base64": ("ssh-ed25519 AAAAnotakeyy= me", "'me'"),
     "cut off": (f"ssh-ed25519 {DATA[:40]} me", "cut off"),
-    "of another type inside": (GOOD.replace("ssh-ed25519", "ssh-rsa", 1), "says ssh-ed25519 inside"),
+    "of another type inside": (GOOD.replace("ssh-ed25519", "ssh-rsa", 1), "holds a key of type ssh-ed25519"),
     "too short": (line("ssh-ed25519", bytes(31)), "31 bytes instead of 32"),
     "more behind it": (line("ssh-ed25519", bytes(32), rest=b"x"), "after its end"),
     "a short RSA key": (line("ssh-rsa", b"\1\0\1", b"\x7f" * 64), "has 511 bits"),
@@ -145,5 +145,5 @@ def test_only_what_is_new_is_checked() -> None:
         (core(password=f"$6$salt${H86}"), False),
     ],
 )
-def test_comments_and_locked_passwords_let_nobody_in(user: MachineConfig, out: bool) -> None:
+def test_comments_and_locked_passwords_are_no_access(user: MachineConfig, out: bool) -> None:
     assert [("locked out" in problem.message) for problem in check_reconcilable(core(GOOD), user)] == [True] * out
