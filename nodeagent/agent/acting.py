@@ -25,12 +25,15 @@ from nodeagent.core.steps import (
     EnableUnit,
     Reboot,
     ReloadUnit,
+    RemovePath,
     RestartUnit,
     StopUnit,
+    WritePath,
     describe,
     step_id,
     step_unit,
 )
+from nodeagent.core.tree import UNIT_DIR
 from nodeagent.core.unitnames import is_template
 from nodeagent.errors import AgentError, Problem, ServiceUnavailable
 
@@ -108,7 +111,7 @@ async def _applicable(ports: Ports, update: Update, step: ActStep) -> ActStep:
     """The step as the unit files are now. A running unit whose file is gone is stopped instead of restarted: it left
     with the config, or it came with one that is taken back. What was stopped so is started on the way back."""
     match step:
-        case RestartUnit(unit):
+        case RestartUnit(unit) if _file_changes(update, unit):
             state = await ports.units.state(unit)
             if state.load == "not-found" and state.active not in NOT_RUNNING:
                 return StopUnit(unit)
@@ -117,6 +120,11 @@ async def _applicable(ports: Ports, update: Update, step: ActStep) -> ActStep:
         case _:
             pass
     return step
+
+
+def _file_changes(update: Update, unit: str) -> bool:
+    path = f"{UNIT_DIR}/{unit}"
+    return any(isinstance(step, WritePath | RemovePath) and step.path == path for step in update.writes)
 
 
 async def _skip(ports: Ports, update: Update, ident: str, note: str = "") -> None:

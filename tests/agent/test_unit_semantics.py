@@ -174,6 +174,14 @@ async def test_a_unit_that_leaves_is_stopped_where_its_entry_asks_for_a_restart(
     assert app.active == "inactive"
 
 
+async def test_a_unit_whose_file_something_else_removed_is_left_alone() -> None:
+    host = Host(World(units={"app.service": FakeUnit(load="not-found", active="active", file="")}))
+    host.want(A)
+    await host.settle()
+    assert host.actions() == []
+    assert host.world.units["app.service"].active == "active"
+
+
 async def test_a_unit_of_the_os_that_comes_back_is_not_stopped() -> None:
     host = QuietHost(World(units={"app.service": FakeUnit(active="active", file="enabled")}))
     await running_app(host)
