@@ -92,9 +92,12 @@ class Problems:
         """Sorted by path, without repetitions; of many that are alike the first and their number; at most ``MAX_SHOWN``
         and then one entry that says how many more."""
         groups: dict[tuple[str, str], list[Problem]] = {}
+        patterns: dict[str, str] = {}
         for problem, about in sorted(set(self._found), key=lambda found: _order(found[0])):
             named = f"{problem.message} ({about})" if about and about not in problem.message else problem.message
-            shape = _DIGITS.sub("*", problem.path), problem.message
+            pattern = _DIGITS.sub("*", problem.path)
+            # One text for all of them: a path is long, and ten thousand messages may each name another column.
+            shape = patterns.setdefault(pattern, pattern), problem.message
             groups.setdefault(shape, []).append(Problem(problem.path, named))
         kept = sorted(
             (_order(group[min(number, MAX_ALIKE)]), problem)
