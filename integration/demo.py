@@ -217,7 +217,8 @@ def failure(node: Node) -> None:
 
 def failure_entries(host: Host) -> list[dict[str, str]]:
     entries = host.journal("nodeagent.service")
-    (update,) = {entry["NODEAGENT_UPDATE_ID"] for entry in entries if entry.get("NODEAGENT_DESIRED") == "worker-3"}
+    of_update = [entry for entry in entries if entry.get("NODEAGENT_UPDATE_ID")]
+    (update,) = {one["NODEAGENT_UPDATE_ID"] for one in of_update if one.get("NODEAGENT_DESIRED") == "worker-3"}
     return [entry for entry in entries if entry.get("NODEAGENT_UPDATE_ID") == update and int(entry["PRIORITY"]) < 7]
 
 
