@@ -51,8 +51,8 @@ RETRY_CAP = 3600.0
 AGAIN, AGAIN_AFTER = 2, 2.0
 """How often what may pass is not told as a refusal yet, and seconds between: systemd is started anew, a bus goes."""
 
-STUCK_CAP = 60.0
-"""Seconds at most until a store that failed is tried again."""
+STUCK_FIRST, STUCK_CAP = 2.0, 60.0
+"""Seconds until a store that failed is tried again, doubled each time."""
 
 _AFTER_BOOT = {
     Decision.VERIFY: Phase.VERIFYING,
@@ -90,9 +90,10 @@ class Loop:
         self.requests = Requests(ports)
         self._reported: str | None = None  # digest of the desired config that was reported last
         self._decided = False  # an operator requested a config in this life
-        self._refused = ""
+        self._refused, self._stuck_since = "", ""
         self._wanted: Desired | None = None  # the config that was looked at last
         self._delays = delays(RETRY_FIRST, RETRY_CAP)
+        self._stuck_delays = delays(STUCK_FIRST, STUCK_CAP)
         self._passing = 0  # looks in a row that met something which may pass
         self._outage = Outage(ports, limits, None, chance)
 
@@ -132,6 +133,7 @@ class Loop:
                 if stuck:
                     await self._show()
                 stuck = False
+                self._stuck_delays = delays(STUCK_FIRST, STUCK_CAP)
             except AgentError as error:
                 delay, stuck, resumed = self._stuck(error), True, False
             with contextlib.suppress(TimeoutError):
@@ -140,11 +142,13 @@ class Loop:
 
     def _stuck(self, error: AgentError) -> float:
         text = full_text(error, 5)
-        if f"{error.reason} {text}" != self._refused:
-            self._refused = f"{error.reason} {text}"
-            record = Record(phase=Phase.DEGRADED, since=self.ports.clock.now())
-            narrate(self.ports, None, EventKind.REFUSED, text, reason=error.reason, record=record)
-        return min(self._delay(), STUCK_CAP)
+        again = f"{error.reason} {text}" == self._refused
+        if not again:
+            self._refused, self._stuck_since = f"{error.reason} {text}", self.ports.clock.now()
+        # Each time: what was resumed in between has set the status.
+        record = Record(phase=Phase.DEGRADED, since=self._stuck_since)
+        narrate(self.ports, None, EventKind.REFUSED, text, reason=error.reason, record=record, often=again)
+        return jittered(next(self._stuck_delays), self._chance())
 
     async def _show(self) -> None:
         record = await self.ports.store.load()

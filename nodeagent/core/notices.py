@@ -106,7 +106,7 @@ class Notices:
                 yield Notice(reason, "Update", f"{event.reason}: {event.message}", warning=True)
             case EventKind.UPDATE_FINISHED if event.fields.get("outcome") in ENDED_UNCHANGED:
                 yield Notice("UpdateEnded", "Update", f"{event.reason}: {event.message}")
-            case EventKind.REFUSED:
+            case EventKind.REFUSED if not event.fields.get("often"):
                 yield Notice("UpdateRefused", "Update", f"{event.reason}: {event.message}", warning=True)
             case EventKind.PHASE:
                 yield from self._entered(event, status)

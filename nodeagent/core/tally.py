@@ -57,7 +57,7 @@ class Tally:
             if self._phase is not None:  # what was before the daemon was up is nobody's
                 self.phases[self._phase] = self.phases.get(self._phase, 0.0) + at - self._since
             self._phase, self._since, self._fetching = status.phase, at, 0
-        if event.kind is EventKind.REFUSED:
+        if event.kind is EventKind.REFUSED and not event.fields.get("often"):
             self.refused[event.reason] += 1
         elif event.kind is EventKind.WAITING:
             self.waits[str(event.phase), event.reason] += 1
