@@ -16,11 +16,12 @@ from pathlib import Path
 from nodeagent import __version__, log
 from nodeagent.agent import booting, tidying
 from nodeagent.agent.api import Api
-from nodeagent.agent.context import Limits, Ports
+from nodeagent.agent.context import Ports
 from nodeagent.agent.deployments import Os
 from nodeagent.agent.fencing import HostFence
 from nodeagent.agent.firststatus import drain_teller, first_status
 from nodeagent.agent.fleet import Others, others, schedule
+from nodeagent.agent.fromsettings import limits
 from nodeagent.agent.holding import Held
 from nodeagent.agent.lastgood import Found, choose, keep, read_settings
 from nodeagent.agent.loop import Loop
@@ -64,26 +65,6 @@ from nodeagent.host.users import HostUsers
 from nodeagent.settings import Settings
 
 __all__ = ["Daemon", "main", "run"]
-
-
-def limits(settings: Settings, windows: Schedule | None = None) -> Limits:
-    return Limits(
-        action_timeout=settings.actions.timeout,
-        daemon_reload_timeout=settings.actions.daemon_reload_timeout,
-        settle=settings.actions.settle,
-        verify_timeout=settings.verify.timeout,
-        lease_retry=settings.lease.retry,
-        inhibitor_wait=settings.reboot.inhibitor_wait,
-        inhibitor_override=settings.reboot.inhibitor_override,
-        warn_users=settings.reboot.warn_users,
-        reboot_grace=settings.reboot.grace,
-        may_reboot=settings.reboot.allow,
-        revert=settings.on_failure == "revert",
-        windows=windows,
-        drain_timeout=settings.drain.timeout,
-        drain_or_reboot=settings.drain.on_deadline == "reboot",
-        boot_cover=settings.cluster.boot_cover,
-    )
 
 
 async def parse_desired(text: bytes) -> Desired:
