@@ -461,9 +461,9 @@ class Loop:
         name, digest = (wanted.config.name, wanted.source.digest) if wanted else ("", "")
         if interrupted(record) and digest != record.to_digest:
             record = await close_interrupted(self.ports, record, unusable(error))
-        known, self._refused = self._refused, f"{error.reason} {text}"
-        if self._refused != known:
+        if self._refused != (words := f"{error.reason} {text}"):
             record = await self._degraded(replace(record, to_name=name), error.reason, text)
+            self._refused = words  # not before: where the store takes nothing, nothing was reported yet
             if wanted is not None:
                 self._report_desired(wanted)
         elif digest not in self.requests:

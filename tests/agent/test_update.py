@@ -446,3 +446,20 @@ async def test_a_bus_that_stays_away_is_waited_for() -> None:
     it = await lose_the_bus(20)
     assert (it.phase, it.actions()) == (Phase.IDLE, ["restart app.service"])
     assert it.world.disk["/etc/app/x"] == FileNode(b"2")
+
+
+async def test_a_store_that_takes_no_refusal_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was to be refused and what the refusal meets is the same fault: it is reported all the same."""
+    it = await started()
+    it.want(B)
+
+    async def full(_self: FakeStore, *_what: object) -> None:
+        raise Terminal("no space left", reason="NoSpace")
+
+    for write in ("put_config", "save"):
+        monkeypatch.setattr(FakeStore, write, full)
+    running = asyncio.create_task(it.build().run())
+    await asyncio.sleep(100)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    assert "NoSpace" in {event.reason for event in it.world.events if event.kind is EventKind.REFUSED}
