@@ -101,4 +101,4 @@ def test_a_newer_config_takes_over_before_anything_was_written(make_node: HostMa
     host.run(["nodeagent", "maintenance", "stop"])
     wait_done(host, "two")
     assert (host.exists("/etc/app/one"), host.read_text("/etc/app/two")) == (False, "two")
-    assert outcomes(host) == [("two", "done")]
+    assert outcomes(host) == [("one", "superseded"), ("two", "done")]
