@@ -9,9 +9,9 @@ import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 
+from nodeagent.agent import atrest
 from nodeagent.agent.bugs import bug
 from nodeagent.agent.context import Limits, Ports, Update, narrate
-from nodeagent.agent.deployments import discard_ours, ours
 from nodeagent.agent.ending import INTERRUPTED, give_up
 from nodeagent.agent.executor import Executor, Outcome
 from nodeagent.agent.finishing import finish
@@ -29,7 +29,7 @@ from nodeagent.core.history import entry_of_request
 from nodeagent.core.outcome import UpdateOutcome
 from nodeagent.core.phase import Phase
 from nodeagent.core.record import IllegalTransition, Record, advance, at_rest, half_way, interrupted, lasting
-from nodeagent.core.rejections import Rejection, matching
+from nodeagent.core.rejections import matching
 from nodeagent.core.resume import Decision
 from nodeagent.core.steps import ActStep
 from nodeagent.errors import (
@@ -169,7 +169,7 @@ class Loop:
             narrate(self.ports, None, EventKind.WARNING, text, reason=error.reason, record=record)
 
     async def _resume(self) -> None:
-        record = await self._with_meanings(await self.ports.store.load())
+        record = await atrest.with_meanings(self.ports, self._load, await self.ports.store.load())
         decision = resuming.resume(record, self.ports.power.boot_id())
         if decision in (Decision.IDLE, Decision.DEGRADED):
             return
@@ -190,18 +190,6 @@ class Loop:
             case _:
                 pass  # the executor goes on from the phase that is in the record
         await self._run(update)
-
-    async def _with_meanings(self, record: Record) -> Record:
-        """0.1.0 knows the configs that failed, or were rolled back from, by their text only."""
-        known = {one.digest: one.meaning for one in record.rejections} | {record.avoided: record.avoided_meaning}
-        for digest in [digest for digest, found in known.items() if digest and not found]:
-            with contextlib.suppress(AgentError):  # its text is not in the store any more, or not valid
-                known[digest] = (await self._load(digest)).meaning
-        rejections = tuple(replace(one, meaning=known[one.digest]) for one in record.rejections)
-        complete = replace(record, rejections=rejections, avoided_meaning=known[record.avoided])
-        if complete != record:
-            await self.ports.store.save(complete)
-        return complete
 
     async def _enter_after_boot(self, update: Update, phase: Phase) -> None:
         now, boot_id = self.ports.clock.now(), self.ports.power.boot_id()
@@ -273,15 +261,15 @@ class Loop:
             return None
         other = "" if desired.source.digest == current else desired.meaning  # what failed was not this text, then
         if (failed := matching(record.rejections, desired.source.digest, other)) and request is None:
-            _not_again(record, desired, failed)
+            atrest.check_not_rejected(record, desired, failed)
             self._report_desired(desired)
             return None
         if desired.source.digest == current and not unfinished:
-            record = await self._tidy(record)
+            record = await atrest.discard_unwanted(self.ports, record)
             if record.phase is Phase.DEGRADED:  # somebody took the refused config back
-                await self._save(replace(at_rest(record), to_name=desired.config.name), Phase.IDLE)
+                await atrest.rest_in(self.ports, replace(at_rest(record), to_name=desired.config.name), Phase.IDLE)
             elif record.reason:  # why something else waited or ended says nothing about a host that is as desired
-                await self._save(replace(record, reason="", message=""), Phase.IDLE)
+                await atrest.rest_in(self.ports, replace(record, reason="", message=""), Phase.IDLE)
             if request is not None:
                 await self.ports.store.drop_request(request.digest)
             self._report_desired(desired)
@@ -310,7 +298,7 @@ class Loop:
                 await self.ports.lease.release(record.update_id)
             left = record.to_digest or record.unfinished or record.update_id
             update.record = replace(update.record, cordon=record.cordon, unfinished=left)
-        staged = await self._leftover(record, update)
+        staged = await atrest.leftover(self.ports, record, update)
         update.record = replace(update.record, **lasting(record, desired.source.digest, desired.meaning))
         update.record = advance(
             replace(update.record, phase=record.phase, avoided=avoided, avoided_meaning=meaning, staged=staged),
@@ -341,28 +329,6 @@ class Loop:
             await store.drop_request(request.digest)
             request = None
         return desired, request
-
-    async def _leftover(self, record: Record, update: Update) -> str:
-        """Id of what an abandoned update of ours left staged, if this one may build on it."""
-        if self.ports.os is None:
-            return ""
-        if update.target is not None:
-            return await ours(self.ports.os, record)
-        await discard_ours(self.ports.os, record)
-        return ""
-
-    async def _tidy(self, record: Record) -> Record:
-        """Nothing stays staged that nobody wants any more. What cannot be discarded now is with the next look."""
-        if self.ports.os is None or (record.os_target is None and not record.staged):
-            return record
-        try:
-            await discard_ours(self.ports.os, record)
-        except AgentError as error:
-            narrate(self.ports, None, EventKind.WARNING, str(error), reason=error.reason, record=record)
-            return record
-        record = replace(record, os_target=None, staged="", staged_boot="")
-        await self.ports.store.save(record)
-        return record
 
     async def _superseded(self, update: Update) -> bool:
         """Whether something else is desired by now; ``update.takeover`` has the answer. What cannot be read is
@@ -408,24 +374,13 @@ class Loop:
 
     async def _prepare(self, record: Record, desired: Desired, current: str, *, dirty: bool) -> Update:
         digests = (current, record.to_digest, record.unfinished) if dirty else (current,)
-        found = {digest: await self._known(digest) for digest in digests if digest}
+        found = {digest: await atrest.load_known(self.ports, self._load, digest) for digest in digests if digest}
         known = [config for config in found.values() if config is not None]
         first = found.get(current) is None
         if not current and (adopted := await self._adopted()) is not None:
             known, first = [adopted, *known], False
             await self.ports.store.put_config(adopted.source)
         return await self.preflight.prepare(desired, known, dirty=dirty, first=first)
-
-    async def _known(self, digest: str) -> Desired | None:
-        """None for one that cannot be read: then the disk says what is there, as on a first start."""
-        try:
-            return await self._load(digest)
-        except AgentError as error:
-            if not isinstance(error, InvalidInput) and not is_unreadable(error):
-                raise
-            text = f"the stored config {digest[:12]} counts as unknown: {error}"
-            narrate(self.ports, None, EventKind.WARNING, text, reason=error.reason)
-            return None
 
     async def _run(self, update: Update) -> Outcome:
         digest = self.requests.running = update.record.to_digest
@@ -462,7 +417,7 @@ class Loop:
         if interrupted(record) and digest != record.to_digest:
             record = await close_interrupted(self.ports, record, unusable(error))
         if self._refused != (words := f"{error.reason} {text}"):
-            record = await self._degraded(replace(record, to_name=name), error.reason, text)
+            record = await atrest.degrade(self.ports, replace(record, to_name=name), error.reason, text)
             self._refused = words  # not before: where the store takes nothing, nothing was reported yet
             if wanted is not None:
                 self._report_desired(wanted)
@@ -473,29 +428,3 @@ class Loop:
             entry = entry_of_request(name, digest, self.ports.clock.now(), UpdateOutcome.REFUSED, error.reason, text)
             code = error.exit_code if error.exit_code in (2, 3, 4) else 1
             finish(self.ports, entry, record.phase, code=code)
-
-    async def _degraded(self, record: Record, reason: str, message: str) -> Record:
-        refused = replace(record, since=self.ports.clock.now(), phase=Phase.DEGRADED)
-        # Or the next look would not know that the disk holds parts of two configs.
-        if not (half_way(record) and record.update_id):
-            boot_id = self.ports.power.boot_id()
-            refused = replace(refused, update_id="", boot_id=boot_id, reason=reason, message=message)
-            await self.ports.store.save(refused)
-        narrate(self.ports, None, EventKind.REFUSED, message, reason=reason, record=refused)
-        return refused
-
-    async def _save(self, record: Record, phase: Phase) -> None:
-        now, boot_id = self.ports.clock.now(), self.ports.power.boot_id()
-        record = replace(record, phase=phase, since=now, boot_id=boot_id)
-        await self.ports.store.save(record)
-        narrate(self.ports, None, EventKind.PHASE, record=record)
-
-
-def _not_again(record: Record, desired: Desired, failed: Rejection) -> None:
-    """Raises ``Refused``, unless the status shows already why this config is not applied."""
-    name = desired.config.name
-    if record.phase is Phase.DEGRADED and record.rejected == desired.source.digest and record.to_name == name:
-        return
-    since = f" at {failed.since}" if failed.since else ""
-    other = f" as {failed.name}" if failed.name not in ("", name) else ""
-    raise Refused(f"{name} failed on this host{other}{since}: {failed.why}", reason="ConfigRejected")
