@@ -34,6 +34,7 @@ LINK = re.compile(r"\]\([^)]*\)")
 # Paths and patterns below the root.
 PLAIN = (
     "README.md",
+    "docs/cluster.md",
     "docs/development/regressions.md",
     "docs/disruption-policy.md",
     "docs/maintenance.md",
