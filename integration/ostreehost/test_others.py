@@ -157,7 +157,7 @@ def test_a_person_cancels_the_transaction(node_at_a: OstreeHost, publish: Publis
     # It would be tried again. Who cancelled because he wants something else need not wait for that.
     agent.apply(node, updates.config("a", publish(A)))
     agent.wait_done(node, "a", timeout=10)
-    untouched(node)
+    untouched(node, ("b", "withdrawn"))
 
 
 def test_nothing_is_staged_during_a_maintenance(node_at_a: OstreeHost, publish: Publish) -> None:

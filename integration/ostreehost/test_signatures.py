@@ -46,7 +46,9 @@ def refused(node: OstreeHost, name: str, image: str, words: str) -> None:
     assert (now["reason"], now["current"], now["lease"]) == ("SignatureInvalid", "a", None)
     assert updates.shown(now) == [f"{A.version} booted"]
     assert node.read_text(updates.MINE) == "mine of a\n"
-    assert (node.reboots, agent.outcomes(node)) == (0, [("a", "done")])
+    # An update that still waits to be tried again ends when the next config takes over.
+    ended = [each for each in agent.outcomes(node) if each[1] != "superseded"]
+    assert (node.reboots, ended) == (0, [("a", "done")])
 
 
 def test_only_what_is_signed_is_pulled(
@@ -62,7 +64,8 @@ def test_only_what_is_signed_is_pulled(
     assert now["reason"] in ("ImageNotFound", "SignatureInvalid"), "whichever is asked first"
     agent.apply(node, updates.config("b", SIGNED + signed(B, "good").by_digest))
     updates.wait_updated(node, "b", B)
-    assert (node.reboots, agent.outcomes(node)) == (1, [("a", "done"), ("b", "done")])
+    ended = [each for each in agent.outcomes(node) if each[1] != "superseded"]
+    assert (node.reboots, ended) == (1, [("a", "done"), ("b", "done")])
 
 
 def test_a_policy_that_asks_for_nothing(make_node_at_a: OstreeHostMaker, publish: Publish) -> None:
