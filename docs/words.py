@@ -41,6 +41,9 @@ PLAIN = (
     "docs/packaging.md",
     "docs/style.md",
     "nodeagent/core/hints.py",
+    "nodeagent/settings.py",
+    "nodeagent/settings_cluster.py",
+    "nodeagent/settings_fence.py",
     "packaging/man/nodeagent.8",
     "systemd/usr/lib/**/*.*",
 )

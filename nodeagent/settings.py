@@ -1,12 +1,12 @@
-"""The agent's own knobs. (The node's configuration is the MachineConfig; this is how the agent goes about it.)
+"""The settings of the agent. (The configuration of the node is the MachineConfig; settings control how it is applied.)
 
 Fragments are YAML files in ``config.d`` of /usr/lib/nodeagent (the package), /run/nodeagent (until the next boot) and
-/etc/nodeagent (the admin). A file replaces one of the same name in an earlier directory, a link to /dev/null masks it,
-and what is left is merged in the order of names, key by key: the last one wins.
+/etc/nodeagent (the admin). A file replaces one of the same name in an earlier directory, and a link to /dev/null masks
+it. The remaining files are merged key by key in the order of their names: the last one wins.
 
-Three stages: ``find`` and ``read`` touch the disk, ``merge`` and ``check`` are pure. All errors are reported together,
-each with its file, line and key, because an admin fixes a file once, not once per error. An unknown key is an error: a
-misspelt knob that is silently ignored is found out in the worst night of the year.
+Three stages: ``find`` and ``read`` access the disk, ``merge`` and ``check`` are pure. All errors are reported together,
+each with its file, line and key, because an admin fixes a file once, not once per error. An unknown key is an error:
+if a misspelt setting were silently ignored, the admin would notice only when the setting is needed.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ DIRECTORIES = ("/usr/lib/nodeagent/config.d", "/run/nodeagent/config.d", "/etc/n
 """From the weakest to the strongest."""
 
 MAX_BYTES = 64 * 1024
-"""Of one fragment. Twenty knobs fit into two of these; anything larger is not a settings file."""
+"""Largest size of one fragment. All settings fit into it; anything larger is not a settings file."""
 
 AbsolutePath = Annotated[str, Meta(pattern=r"^/[^\x00-\x1f]*$", max_length=4096)]
 OptionalPath = Annotated[str, Meta(pattern=r"^(/[^\x00-\x1f]*)?$", max_length=4096)]
@@ -67,15 +67,16 @@ NodeName = Annotated[str, Meta(pattern=r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$", m
 
 
 class Actions(Struct, frozen=True, forbid_unknown_fields=True):
-    """What is done to units after the files are written. All in seconds.
+    """Time limits for the actions on units after the files are written. All in seconds.
 
-    ``timeout``: how long one reload or restart may take before it has failed, and the fallback is a reboot. 120: above
-    systemd's own 90 s for a start, so that systemd's verdict ("timeout") arrives before ours.
+    ``timeout``: longest time for one reload or restart. After that the action has failed, and the fallback is a reboot.
+    120: longer than systemd's own 90 s for a start, so that systemd reports its timeout first.
 
-    ``settle``: how long a restarted unit has to stay up before we believe it. 10: a service that cannot read its new
-    config dies in the first seconds; longer only makes each restart slower.
+    ``settle``: how long a restarted unit must stay up before it counts as good. 10: a service that cannot read its new
+    config fails in the first seconds; a longer time only slows down each restart.
 
-    ``daemon_reload_timeout``: 90: generators of a large host take seconds; PID 1 refuses to reload while it is busy.
+    ``daemon_reload_timeout``: longest time for a daemon-reload of systemd. 90: the generators of a large host take
+    seconds, and PID 1 refuses a reload while it is busy.
     """
 
     timeout: Annotated[float, Meta(ge=1, le=3600)] = 120
@@ -86,20 +87,21 @@ class Actions(Struct, frozen=True, forbid_unknown_fields=True):
 class RebootSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """Whether and how this host is rebooted.
 
-    ``allow``: false refuses every plan with a reboot, and an action that fails leads to ``Degraded`` or a revert
-    without one. True: a config that needs a reboot is wanted by somebody.
+    ``allow``: whether nodeagent may reboot this host. False: every plan with a reboot is refused, and a failed action
+    leads to ``Degraded`` or to a revert without a reboot. True is the default because the author of a config that needs
+    a reboot wants that reboot.
 
-    ``inhibitor_wait``: seconds to wait for others' ``block`` inhibitors. 3600: a package transaction or a backup ends
-    within the hour.
+    ``inhibitor_wait``: seconds to wait for ``block`` inhibitors of other programs. 3600: a package transaction or a
+    backup ends within an hour.
 
-    ``inhibitor_override``: what then. True: reboot in spite of them, because a forgotten inhibitor must not hold back
-    security updates of a fleet for ever. False: ``Degraded``.
+    ``inhibitor_override``: what to do when ``reboot.inhibitor_wait`` has passed. True: reboot anyway, because a
+    forgotten inhibitor must not block the security updates of a fleet permanently. False: ``Degraded``.
 
-    ``warn_users``: seconds between the message to logged-in users and the reboot; not waited if nobody is logged in.
-    60: time to save a file.
+    ``warn_users``: seconds between the message to logged-in users and the reboot; skipped if no user is logged in. 60:
+    time to save a file.
 
-    ``grace``: seconds after logind accepted the reboot until we say that it did not happen. 600: services may take
-    their whole stop timeout, 90 s each and some one after the other.
+    ``grace``: seconds from the time when logind accepts the reboot until the reboot counts as failed. 600: services may
+    use their full stop timeout of 90 s each, and some stop one after the other.
     """
 
     allow: bool = True
@@ -110,15 +112,15 @@ class RebootSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Verify(Struct, frozen=True, forbid_unknown_fields=True):
-    """``timeout``: seconds in which units may answer "not yet" before that counts as "bad". 300: after a boot a
-    kubelet needs two to three minutes."""
+    """``timeout``: seconds that units may take to become healthy before the new config counts as bad. 300: a kubelet
+    needs two to three minutes after a boot."""
 
     timeout: Annotated[float, Meta(ge=1, le=900)] = 300
 
 
 class LeaseSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """``retry``: seconds between two tries for a lease that somebody else holds. 15: what leader election uses; a
-    fleet of a thousand waiting nodes then costs the API server 70 requests a second."""
+    """``retry``: seconds between two attempts to take a lease that another holder has. 15: the interval of leader
+    election; a fleet of a thousand waiting nodes then sends 70 requests per second to the API server."""
 
     retry: Annotated[float, Meta(ge=1, le=600)] = 15
 
@@ -126,15 +128,15 @@ class LeaseSettings(Struct, frozen=True, forbid_unknown_fields=True):
 class OsSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """Updates of the operating system, on hosts that have deployments.
 
-    ``free_space``: MiB that must be free in /sysroot before anything is staged. 2048: about what an image of RHCOS with
-    most of its layers shared is new; libostree keeps 3 % of the disk beside that.
+    ``free_space``: MiB that must be free in /sysroot before a staging. 2048: about the size of the new layers of an
+    RHCOS image that shares most of its layers; libostree reserves another 3 % of the disk.
 
-    ``busy_wait``: seconds to wait for somebody else's transaction of rpm-ostree before we say whose it is and try again
-    later. 1800: an interactive upgrade takes minutes.
+    ``busy_wait``: seconds to wait for a transaction of another rpm-ostree client. After that nodeagent reports the
+    client and retries later. 1800: an interactive upgrade takes minutes.
 
-    ``no_progress``: seconds without any sign of life after which a transaction of ours is cancelled, and rpm-ostreed
-    restarted if that does not end it. 1800: of a container image only the begin and end of each layer are told, and
-    one of a gigabyte takes seventeen minutes through a megabyte a second.
+    ``no_progress``: seconds without progress after which nodeagent cancels its own transaction. If that does not end
+    it, rpm-ostreed is restarted. 1800: rpm-ostree reports only the start and the end of each layer of a container
+    image, and a layer of 1 GB takes seventeen minutes at 1 MB/s.
     """
 
     free_space: Annotated[int, Meta(ge=0, le=1024 * 1024)] = 2048
@@ -143,37 +145,37 @@ class OsSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class MetricsSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """``file``: where metrics are written for the textfile collector of node_exporter, which is given the directory;
-    "" for nowhere. The default costs one write to memory when something happens."""
+    """``file``: file for the metrics, for the textfile collector of node_exporter, which is given the directory; "" for
+    no metrics. The default is in memory: each event costs one write to it."""
 
     file: OptionalPath = "/run/nodeagent/metrics.prom"
 
 
 class Log(Struct, frozen=True, forbid_unknown_fields=True):
-    """``level``: the least important messages that are written. info: about ten lines for each update."""
+    """``level``: the lowest priority of messages in the journal. info: about ten lines for each update."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
 
 
 class Settings(Struct, frozen=True, forbid_unknown_fields=True):
-    """All knobs, checked. The defaults here and those of the shipped 10-defaults.yaml are the same.
+    """All settings, checked. The defaults here and those of the shipped 10-defaults.yaml are the same.
 
-    ``node_name``: how this node is called in the cluster and as a lease holder. "": the host name, which is what
-    kubelet uses (``load`` has put it in).
+    ``node_name``: name of this node in the cluster and as a lease holder. "": the host name, which kubelet uses too.
 
-    ``desired_config``: the MachineConfig to apply where no cluster gives one. Watched; may be missing.
+    ``desired_config``: the MachineConfig to apply if it does not come from a cluster. Watched; may be missing.
 
-    ``policy``: a ``MachineConfiguration`` whose node disruption policy replaces built-in entries; "" for none. The
-    default may be missing, any other path may not.
+    ``policy``: a ``MachineConfiguration`` whose node disruption policy replaces built-in entries; "" for none. The file
+    at the default path may be missing; a file at any other path must exist.
 
-    ``state_dir``: where the store is. On a disk that survives reboots, or a crash in an update is not resumed.
+    ``state_dir``: directory of the store. It must be on a disk that survives reboots; otherwise an update is not
+    resumed after a crash.
 
-    ``on_failure``: when the new config is still bad after the one fallback reboot. revert: the host goes back to what
-    worked, and serves; degraded: it stays as it is, for a person to look at.
+    ``on_failure``: what to do if the new config is still bad after the one fallback reboot. revert: the host returns to
+    the previous config and keeps serving. degraded: the host stays as it is until an operator acts.
 
-    ``on_drift``: when managed files were changed by somebody else before an update. refuse: those changes may be why
-    the host still works; repair: overwrite them. Changes below directories that others than root can write are
-    reported and never refused.
+    ``on_drift``: what to do if managed files were changed before an update. refuse: do not start the update, because
+    the host may depend on these changes. repair: overwrite the changes. Changes below directories that users other than
+    root can write to are reported, never refused.
     """
 
     node_name: NodeName = ""
@@ -215,7 +217,7 @@ class Fragment:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """``origins`` says for each dotted key that is not a built-in default which ``file:line`` it came from."""
+    """``origins`` maps each dotted key that is set in a file to its ``file:line``."""
 
     settings: Settings
     origins: Mapping[str, str]
@@ -247,7 +249,7 @@ def flatten(settings: Settings) -> dict[str, Any]:
 
 
 def find(directories: Sequence[str | Path] = DIRECTORIES) -> list[Path]:
-    """The fragments that count, in the order in which they are merged."""
+    """Return the effective fragments, in the order in which they are merged."""
     chosen: dict[str, Path] = {}
     for directory in directories:
         try:
@@ -269,7 +271,7 @@ def _unreadable(path: str, error: OSError) -> InvalidInput:
 
 
 def read(path: str | Path) -> Fragment:
-    """Raises ``InvalidInput`` with every problem of the text; what the values mean is for ``check`` to say."""
+    """Read one fragment. Raises ``InvalidInput`` with all problems of the text; ``check`` checks the values."""
     try:
         # A pipe of that name must not keep the agent from starting.
         with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
@@ -329,7 +331,7 @@ def merge(fragments: Iterable[Fragment]) -> dict[str, Value]:
 
 
 def check(merged: Mapping[str, Value]) -> Settings:
-    """Raises ``InvalidInput`` (``SettingsInvalid``) with a problem for each key that is wrong."""
+    """Convert the merged values. Raises ``InvalidInput`` (``SettingsInvalid``) with a problem for each wrong key."""
     problems: list[Problem] = []
     tree: dict[str, Any] = {}
     for key, value in merged.items():
@@ -390,7 +392,10 @@ def _invalid(problems: Sequence[Problem]) -> InvalidInput:
 
 
 def load(directories: Sequence[str | Path] = DIRECTORIES) -> Loaded:
-    """Reads, merges and checks. Blocking: a few small files. Raises ``InvalidInput`` with the problems of all files."""
+    """Read, merge and check all fragments, and set an empty ``node_name`` to the host name in lower case.
+
+    Blocking: a few small files. Raises ``InvalidInput`` with the problems of all files.
+    """
     fragments: list[Fragment] = []
     problems: list[Problem] = []
     for path in find(directories):

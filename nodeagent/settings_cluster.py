@@ -1,6 +1,6 @@
-"""The knobs of what a host shares with others: a cluster, slots, windows, etcd. Part of ``settings``.
+"""The settings for hosts in a cluster or a fleet: cluster, drain, slots, windows, etcd. Part of ``settings``.
 
-Without any of them set nothing of Kubernetes is loaded, and the lease is a local one.
+If none of them is set, no Kubernetes code is loaded, and the lease is a local one.
 """
 
 from __future__ import annotations
@@ -48,24 +48,26 @@ NodesOrNone = Annotated[int, Meta(ge=0, le=10000, description="a whole number of
 class ClusterSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """The connection to a Kubernetes cluster, and the node lease there. Off unless one of the first two is set.
 
-    ``kubeconfig``: the file with the address of the API server and our credentials there; "" for none. Rotated files
-    that it names are read again.
+    ``kubeconfig``: kubeconfig with the address of the API server and the credentials of nodeagent; "" for none.
+    Rotated files that it names are read again.
 
-    ``service_account``: the directory of a service account (``token``, ``ca.crt``) instead, for an agent in a pod,
-    whose environment names the API server; "" for none.
+    ``service_account``: directory of a service account (``token``, ``ca.crt``), as an alternative for an agent in a
+    pod, where the environment names the API server; "" for none.
 
-    ``source``: where the desired config comes from. file: ``desired_config`` of this host. cluster: the MachineConfig
-    that the Node's annotation ``machineconfiguration.openshift.io/desiredConfig`` names; how far this host is with it
-    is told there as well, so that a machine-config-controller can drive it. Only where no other daemon does that.
+    ``source``: source of the desired config. file: ``desired_config`` of this host. cluster: the MachineConfig that the
+    Node's annotation ``machineconfiguration.openshift.io/desiredConfig`` names. nodeagent also reports its progress on
+    the Node, so that a machine-config-controller can drive it. Use cluster only if no other daemon on the node does
+    this.
 
-    ``lease_namespace``: where the node leases are. medik8s-leases: its operators look there.
+    ``lease_namespace``: namespace of the node leases. medik8s-leases: the namespace of the medik8s operators.
 
-    ``lease_duration``: seconds that the node lease lasts without being renewed. 600: how long an API server may be
-    away in the middle of an update, and an agent that died keeps others from acting on its node. It is renewed four
-    times in that.
+    ``lease_duration``: seconds that the node lease lasts without renewal. 600: in the middle of an update the API
+    server may be down for this long, and after a crash of the agent other holders wait for this long. The lease is
+    renewed four times in this period.
 
-    ``boot_cover``: seconds that the lease is written for before a reboot: until the node is ready again, or others
-    fence a node that is only slow to come up. 1800: self-tests of large servers take a quarter of an hour.
+    ``boot_cover``: duration in seconds of the lease that is written before a reboot. It must last until the node is
+    ready again; otherwise other controllers may fence a node that boots slowly. 1800: self-tests of large servers take
+    a quarter of an hour.
     """
 
     kubeconfig: OptionalPath = ""
@@ -81,23 +83,24 @@ class ClusterSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class DrainSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """How the node is emptied, in a cluster.
+    """How the node is drained, in a cluster.
 
-    ``by``: who empties it where ``cluster.source`` is cluster. self: nodeagent. controller: the
-    machine-config-controller, which is asked to. auto: the controller where it has left its annotations on the Node.
-    Everywhere else it is nodeagent.
+    ``by``: what drains the node if ``cluster.source`` is cluster. self: nodeagent. controller: the
+    machine-config-controller, at the request of nodeagent. auto: the controller if its annotations are on the Node,
+    otherwise nodeagent. If ``cluster.source`` is file, nodeagent drains.
 
-    ``timeout``: seconds from the cordon until the drain has failed, also over restarts of the agent. 3600: a budget
-    that allows nothing for an hour needs a person.
+    ``timeout``: seconds from the cordon until the drain has failed, including restarts of the agent. 3600: a disruption
+    budget that allows no eviction for an hour needs an operator.
 
-    ``on_deadline``: what then. reboot: go on with a reboot in spite of the pods that are left, because one budget must
-    not hold back a fleet for ever; only with the lease, and not while the guard of etcd says no. abort: uncordon, and
-    try again later.
+    ``on_deadline``: what to do when ``drain.timeout`` has passed. reboot: reboot despite the remaining pods, because
+    one disruption budget must not block a fleet permanently. This requires the lease, and the etcd guard must allow
+    it. abort: uncordon, and retry later.
 
-    ``unmanaged``: whether pods that no controller makes again elsewhere are evicted. True, as the
-    machine-config-operator does; false refuses the drain while there is one.
+    ``unmanaged``: whether to evict pods that no controller creates again on another node. True, as the
+    machine-config-operator does. False: the drain is refused while there is such a pod.
 
-    ``local_data``: whether pods are evicted whose emptyDir volumes are lost with them. True, as above.
+    ``local_data``: whether to evict pods that lose the data of their emptyDir volumes. True, as the
+    machine-config-operator does. False: the drain is refused while there is such a pod.
     """
 
     by: Literal["auto", "self", "controller"] = "auto"
@@ -108,21 +111,23 @@ class DrainSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SlotSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """How many nodes go at once. By leases of the cluster (``pool``), or by a FleetLock server where there is none.
+    """How many nodes are updated at once: by leases of the cluster (``pool``), or by a FleetLock server without one.
 
-    ``pool``: whose slots this node takes; "" for none. All nodes of a pool must have the same numbers here.
+    ``pool``: the pool whose slots this node takes; "" for none. All nodes of a pool must have the same numbers here.
 
-    ``namespace``: where the leases of the slots are. nodeagent: what packaging/kubernetes makes.
+    ``namespace``: namespace of the leases of the slots. nodeagent: the namespace that packaging/kubernetes creates.
 
-    ``max_unavailable``: how many nodes of the pool may be updated at once. 1, as a MachineConfigPool has it.
+    ``max_unavailable``: how many nodes of the pool may be updated at once. 1: the default of a MachineConfigPool.
 
-    ``max_staging``: how many may pull an image at once; 0 for any number. 0: many registries stand a fleet.
+    ``max_staging``: how many nodes of the pool may pull an image at once; 0 for any number. 0: many registries can
+    serve a whole fleet.
 
-    ``fleetlock``: the address of a FleetLock server, as of Zincati's; "" for none.
+    ``fleetlock``: address of a FleetLock server, as used by Zincati; "" for none.
 
-    ``fleetlock_group``: our group there. default: the protocol's own.
+    ``fleetlock_group``: FleetLock group of this host. default: the default of the protocol.
 
-    ``fleetlock_ca``: a PEM file with the server's authority; "" for the host's authorities.
+    ``fleetlock_ca``: PEM file with the certificate authority of the FleetLock server; "" for the authorities of the
+    host.
     """
 
     pool: Pool = ""
@@ -135,11 +140,11 @@ class SlotSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class WindowSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """When an update may begin. Staging is not bound by it, and a window that closes interrupts nothing.
+    """When an update may begin. Staging does not wait for a window, and a window that closes interrupts nothing.
 
-    ``open``: weekly windows, each as "DAYS HH:MM MINUTES" ("sat,sun 02:00 120"; without days: every day). None: always.
+    ``open``: weekly windows in which an update may begin. An empty list: always.
 
-    ``zone``: the time zone of those times; localtime is the host's own. UTC: the same on every host.
+    ``zone``: time zone of the windows; localtime is that of the host. UTC: the same on every host.
     """
 
     open: tuple[WindowText, ...] = ()
@@ -148,6 +153,6 @@ class WindowSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
 class EtcdSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """``single_member``: whether a host with the only member of its etcd cluster may be drained and rebooted. False:
-    its API server is away meanwhile, which somebody has to have wanted."""
+    the API server of that cluster is down during the reboot, so an operator must allow it."""
 
     single_member: bool = False

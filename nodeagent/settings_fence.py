@@ -1,4 +1,4 @@
-"""The knobs of the I/O fence: what an update of the OS may do to a disk that etcd is on. Part of ``settings``."""
+"""The settings of the I/O fence, which limits the disk I/O of an OS update for etcd. Part of ``settings``."""
 
 from __future__ import annotations
 
@@ -21,50 +21,53 @@ Weight = Annotated[int, Meta(ge=0, le=10000, description="a whole number of shar
 
 
 class FenceSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """How staging an update of the OS is kept from hurting etcd on the same disk.
+    """How etcd is protected from the disk I/O while an update of the OS is staged on the same disk.
 
-    ``enabled``: auto: on hosts with a member of etcd whose data is on the disk of the OS. always: on all hosts, with a
-    probe of the disk in etcd's place. never: what is staged writes as fast as it can. auto: elsewhere nobody is known
-    who would suffer, and it takes time.
+    ``enabled``: when writes are limited. auto: on hosts with a member of etcd whose data is on the disk of the OS.
+    always: on all hosts; without etcd, a probe measures the disk. never: a staging writes without limits. auto is the
+    default because other hosts have no known workload that suffers, and limits slow the update.
 
-    ``unit``: whose writes are limited. rpm-ostreed.service: it does all of the work itself.
+    ``unit``: the unit whose writes are limited. rpm-ostreed.service: it does all of the work.
 
-    ``baseline``: seconds for which the idle disk is measured before anything is staged; 0 for not at all. 10: a hundred
-    fsyncs, so that a p99 can be told. What is known from the last quarter of an hour is not measured again.
+    ``baseline``: seconds for which the idle disk is measured before a staging; 0 for no measurement. 10: this gives a
+    hundred fsyncs, enough for a p99. A measurement of the last quarter of an hour is used again.
 
-    ``floor``: MB/s that may always be written. 4: far less, and others wait for the journal behind work that is half
-    done. Before kernel 6.12 it is never below 8: there a journal can be held up by throttled data. Where
-    writes are counted, it is 200 of them a second at least (150 on ext4), which are 6.5 (4.9) in the smallest pieces.
+    ``floor``: lowest cap in MB/s. 4: with much less, other writers wait for the journal behind half-done work. Before
+    kernel 6.12 the cap is at least 8, because throttled data can block a journal there. Where the number of writes is
+    limited, the limit is at least 200 per second (150 on ext4), which is 6.5 MB/s (4.9) in the smallest pieces.
 
-    ``ceiling``: MB/s above which there is no cap. 256: what is faster needs no help.
+    ``ceiling``: highest cap in MB/s; above it there is no cap. 256: a faster disk needs no cap.
 
-    ``deadline``: seconds after which nothing is limited any more, so that an update always ends. 1800: half an hour of
-    staging is much for anybody.
+    ``deadline``: seconds after which the limits are removed, so that an update always ends. 1800: a staging should not
+    need more than half an hour.
 
-    ``may_switch_scheduler``: whether the disk's scheduler may be switched between none and mq-deadline meanwhile. With
-    it priorities count, which on slow disks with XFS helps a little where the file system writes data of its own, most
-    of all after a staging; on ext4 it does not. False: it concerns everybody on that disk, and stops it for a moment.
+    ``may_switch_scheduler``: whether the disk's scheduler may be switched between none and mq-deadline during a
+    staging, so that I/O priorities take effect. On slow disks with XFS this helps a little with the writes of the file
+    system itself, mostly after a staging; on ext4 it does not help. False: the switch affects all users of that disk,
+    and stops its I/O for a moment.
 
     ``per_object_fsync``: whether rpm-ostreed syncs each object that it writes (core.per-object-fsync of the
-    repository), instead of a whole layer at once, for which everybody on the disk waits. For that it is started again
-    before an update, with a copy of the repository's configuration mounted over it; the file itself stays as it is.
-    True: on a slow disk it took more off etcd than any cap did.
+    repository). Otherwise it syncs a whole layer at once, and all users of the disk wait for that. For this setting
+    rpm-ostreed is restarted before an update, with a copy of the repository's configuration mounted over the original;
+    the original file stays unchanged. True: on a slow disk this relieved etcd more than any cap.
 
-    ``memory_high``: MiB of memory above which the unit is made to wait for its own writes (MemoryHigh=); 0: as it is.
-    0: it was not seen to help; less than 256 slows rpm-ostreed itself down.
+    ``memory_high``: MemoryHigh= of the unit in MiB. Above it the unit waits for its own writes. 0: unchanged. 0 is the
+    default because no benefit was measured; less than 256 slows down rpm-ostreed itself.
 
-    ``cpu_weight``: CPUWeight= of the unit, 1 to 10000; 0: as it is. 0: an image is unpacked by one or two processors.
+    ``cpu_weight``: CPUWeight= of the unit, 1 to 10000; 0: unchanged. 0 is the default because one or two processors
+    unpack an image.
 
-    ``probe_directory``: where our own fsyncs are made, on the file system of etcd's data; "" for the directory of that.
+    ``probe_directory``: directory for nodeagent's own fsyncs, on the file system of etcd's data; "" for the directory
+    of etcd's data.
 
-    ``metrics_url``: the page of etcd's metrics; "" for what its options say (--listen-metrics-urls, or the client
+    ``metrics_url``: URL of etcd's metrics; "" to take it from etcd's options (--listen-metrics-urls, or the client
     URL).
 
-    ``metrics_ca``: PEM file of the authority that signed the certificate of that page; "" for etcd's own.
+    ``metrics_ca``: PEM file with the certificate authority for that URL; "" for that of etcd.
 
-    ``metrics_certificate``: PEM file of the client certificate for it; "" for etcd's own certificate.
+    ``metrics_certificate``: PEM file with the client certificate for that URL; "" for that of etcd.
 
-    ``metrics_key``: PEM file with the key of that; "" for etcd's own.
+    ``metrics_key``: PEM file with the key of the client certificate; "" for that of etcd.
     """
 
     enabled: Literal["auto", "always", "never"] = "auto"
