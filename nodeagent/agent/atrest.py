@@ -12,7 +12,7 @@ from nodeagent.agent.preflight import Desired
 from nodeagent.agent.unreadable import is_unreadable
 from nodeagent.core.events import EventKind
 from nodeagent.core.phase import Phase
-from nodeagent.core.record import Record, half_way
+from nodeagent.core.record import Record, half_way, interrupted
 from nodeagent.core.rejections import Rejection
 from nodeagent.errors import AgentError, InvalidInput, Refused
 
@@ -20,11 +20,15 @@ __all__ = [
     "check_not_rejected",
     "degrade",
     "discard_unwanted",
+    "left_half_way",
     "leftover",
     "load_known",
     "rest_in",
     "with_meanings",
 ]
+
+MAX_HALF_WAY = 16
+"""Configs that are known at the same time as left half-way. What is older is forgotten, and may leave files behind."""
 
 Load = Callable[[str], Awaitable[Desired]]
 """Turns a digest into the stored config. Raises ``AgentError`` for one that cannot be read."""
@@ -65,6 +69,14 @@ async def discard_unwanted(ports: Ports, record: Record) -> Record:
     record = replace(record, os_target=None, staged="", staged_boot="")
     await ports.store.save(record)
     return record
+
+
+def left_half_way(record: Record) -> str:
+    """Return the digests, newest first, of the configs of which the disk may hold parts after a half-way ``record``."""
+    # An interrupted update wrote nothing itself. A reverted one may have left what its revert could not reach.
+    own = () if interrupted(record) else (record.to_digest,)
+    known = dict.fromkeys(filter(None, (*own, *record.unfinished.split())))
+    return " ".join([*known][:MAX_HALF_WAY]) or record.update_id
 
 
 async def load_known(ports: Ports, load: Load, digest: str) -> Desired | None:

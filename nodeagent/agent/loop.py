@@ -296,8 +296,7 @@ class Loop:
         if unfinished:  # the slot goes over to the next update, and so does the cordon
             if record.update_id:
                 await self.ports.lease.release(record.update_id)
-            left = record.to_digest or record.unfinished or record.update_id
-            update.record = replace(update.record, cordon=record.cordon, unfinished=left)
+            update.record = replace(update.record, cordon=record.cordon, unfinished=atrest.left_half_way(record))
         staged = await atrest.leftover(self.ports, record, update)
         update.record = replace(update.record, **lasting(record, desired.source.digest, desired.meaning))
         update.record = advance(
@@ -373,7 +372,7 @@ class Loop:
         await self._prepare(record, desired, await self.ports.store.current(), dirty=half_way(record))
 
     async def _prepare(self, record: Record, desired: Desired, current: str, *, dirty: bool) -> Update:
-        digests = (current, record.to_digest, record.unfinished) if dirty else (current,)
+        digests = (current, record.to_digest, *record.unfinished.split()) if dirty else (current,)
         found = {digest: await atrest.load_known(self.ports, self._load, digest) for digest in digests if digest}
         known = [config for config in found.values() if config is not None]
         first = found.get(current) is None

@@ -101,7 +101,7 @@ class Record:
     given_up: str = ""  # why it ends although nothing was written, as a reason; what was taken is being given back
     given_up_why: str = ""
     successor: str = ""  # name of the config that took the place of this one before anything was written
-    unfinished: str = ""  # digest of the config of an update before this one that ended half-way, until the next end
+    unfinished: str = ""  # digests, newest first, of configs that earlier updates left half-way, until a good end
     cordon: str = ""  # who cordoned the node, if we did: this update, or one before that ended half-way
     drain_until: float = 0.0  # deadline of the drain, on the steady clock of the boot in boot_id
 

@@ -305,7 +305,7 @@ class Database(Reader):
     def _collect_configs(self, record: Record) -> None:
         kept = (record.from_digest, record.to_digest, record.rejected, record.unfinished, _SPARE_CONFIGS)
         self._db.execute(
-            "DELETE FROM configs WHERE digest NOT IN (?, ?, ?, ?)"
+            "DELETE FROM configs WHERE digest NOT IN (?, ?, ?) AND instr(?, digest) = 0"
             " AND digest NOT IN (SELECT value FROM meta WHERE key IN ('current', 'previous', 'fetched'))"
             " AND seq NOT IN (SELECT seq FROM configs ORDER BY seq DESC LIMIT ?)",
             kept,

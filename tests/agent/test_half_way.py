@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 
+from nodeagent.agent import atrest
 from nodeagent.agent.context import Next, Update
 from nodeagent.agent.loop import Loop
 from nodeagent.core.phase import Phase
 from nodeagent.core.ports import Holder
+from nodeagent.core.record import Record
 from nodeagent.core.record import half_way as is_half_way
 from nodeagent.core.tree import expand
 from nodeagent.errors import AgentError, Refused, Terminal
@@ -130,6 +132,59 @@ async def test_a_repair_that_is_superseded_repairs_nothing() -> None:
     host.world.holder = None
     await task
     await check(host, LAST)
+
+
+async def killed_while_leasing(host: Host) -> None:
+    host.world.holder = Holder("alice", "maintenance", "disk swap", "now")
+    task = asyncio.create_task(host.settle())
+    await asyncio.sleep(60)
+    assert host.phase is Phase.LEASING
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    host.loop = None
+    host.world.holder = None
+
+
+async def failing_once(host: Host, phase: Phase) -> None:
+    build = host.build
+    failing(host, raising(phase, Terminal("no space left", reason="NoSpace")))
+    loop = host.build()
+    host.world.rebooting = asyncio.Event()
+    await loop.turn()
+    assert host.phase is Phase.DEGRADED
+    host.build = build  # type: ignore[method-assign]
+    host.loop = None
+
+
+@pytest.mark.parametrize("wanted", [OLD, LAST], ids=["the current config", "another one"])
+async def test_a_repair_that_is_killed_twice_before_it_wrote_repairs_nothing(wanted: Any) -> None:
+    """The config of the interrupted repair does not take the place of the one that was left half-way."""
+    host = await half_way()
+    host.want(REPAIR)
+    await killed_while_leasing(host)
+    await killed_while_leasing(host)
+    await check(host, wanted)
+
+
+@pytest.mark.parametrize("wanted", [OLD, LAST], ids=["the current config", "another one"])
+async def test_each_config_that_was_left_half_way_stays_known(wanted: Any) -> None:
+    """A repair is reverted, the next one is put off: the first config is still on the disk, and is cleaned up."""
+    host = await half_way()
+    host.want(REPAIR)
+    await failing_once(host, Phase.WRITING)
+    assert host.record.reason == "Reverted"
+    host.want(config("other", {"/etc/app/x": "7"}))
+    await failing_once(host, Phase.LEASING)
+    await check(host, wanted)
+
+
+async def test_the_configs_that_are_known_as_half_way_are_bounded() -> None:
+    record = Record(phase=Phase.DEGRADED, update_id="u", to_digest="d0")
+    for number in range(1, 40):
+        left = atrest.left_half_way(record)
+        record = replace(record, to_digest=f"d{number}", unfinished=left)
+    assert left.split() == [f"d{number}" for number in range(38, 38 - atrest.MAX_HALF_WAY, -1)]
+    assert atrest.left_half_way(Record(phase=Phase.DEGRADED, update_id="u")) == "u"
 
 
 HOSTS: list[tuple[Callable[[], Awaitable[Host]], list[Any], Any]] = [

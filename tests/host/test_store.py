@@ -163,6 +163,16 @@ class TestContents:
         # From, to, current, rejected, and the two that came last.
         assert kept == [f"rendered-{number}" for number in (0, 1, 2, 3, 5, 7)]
 
+    async def test_each_config_that_was_left_half_way_is_kept(self, store: SqliteStore) -> None:
+        for number in range(10):
+            await store.put_config(config(number))
+        left = " ".join(config(number).digest for number in (4, 2))
+        await store.close_update(replace(record(7), unfinished=left), entry(7))
+        for number in (2, 4):
+            assert await store.get_config(config(number).digest) == config(number)
+        with pytest.raises(Terminal):
+            await store.get_config(config(3).digest)
+
     def test_history_is_bounded(self, path: Path) -> None:
         with open_database(path) as database:
             for number in range(HISTORY_LIMIT + 20):
