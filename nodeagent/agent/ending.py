@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Final
 
 from nodeagent.agent.context import Limits, Next, Ports, Takeover, Update, narrate
-from nodeagent.agent.leasing import LOST, reboots, was_taken
+from nodeagent.agent.leasing import LOST, has_staged, reboots, was_taken
 from nodeagent.core.budget import USED_UP
 from nodeagent.core.events import EventKind
 from nodeagent.core.failure import Answer, after_failure
@@ -37,6 +37,8 @@ async def failed(ports: Ports, limits: Limits, update: Update, message: str, rea
     record = update.record
     if not record.acted:
         if record.phase is Phase.STAGING:
+            # A staging that was late was cancelled before it could give its slot back.
+            await has_staged(ports, update)
             return _put_off(ports, message, reason)
         if record.phase in (Phase.LEASING, Phase.DRAINING):
             canceled = reason in CANCELED

@@ -28,6 +28,7 @@ from tests.agent.clusterhost import (
     FakeNode,
     all_given_back,
     at_old,
+    fresh,
 )
 from tests.agent.fakes import FakeUnit
 
@@ -603,3 +604,21 @@ async def test_a_node_that_ends_cordoned_says_what_has_to_be_done_with_it() -> N
     hold(host, NMO)
     await task
     assert host.record.message.endswith("; uncordon it")
+
+
+async def test_a_staging_that_is_late_gives_its_slot_back() -> None:
+    image = oshost.os_host().world
+    host = fresh()
+    host.world.deployments, host.world.shipped = image.deployments, image.shipped
+    host.world.disk |= image.disk
+    host.want(oshost.OLD)
+    await host.settle()
+    host.world.stage_seconds = 4 * 3600
+    host.want(oshost.NEW)
+    host.world.rebooting = asyncio.Event()
+    turn = asyncio.create_task(host.build().turn())
+    await asyncio.sleep(3 * 3600 - 60)
+    assert host.around.staging_slot == host.record.update_id
+    await turn
+    assert (host.phase, host.record.reason) == (Phase.DEGRADED, "PhaseLate")
+    all_given_back(host)
