@@ -179,7 +179,7 @@ class Executor:
         ended, update.record = update.record, record
         kind = EventKind.DEGRADED if to.phase is Phase.DEGRADED else EventKind.PHASE
         narrate(self.ports, update, kind, to.message, reason=to.reason)
-        if to.phase in (Phase.IDLE, Phase.DEGRADED) and ended.given_up != INTERRUPTED:
+        if to.phase is Phase.DEGRADED or (to.phase is Phase.IDLE and ended.given_up != INTERRUPTED):
             await finish_update(self.ports, ended, update.plan, to)
 
     async def stop(self, update: Update, error: IllegalTransition) -> None:

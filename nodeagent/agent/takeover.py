@@ -8,6 +8,7 @@ from nodeagent.agent.context import Ports, Takeover, narrate
 from nodeagent.agent.ending import OUTCOMES
 from nodeagent.agent.finishing import finish
 from nodeagent.agent.preflight import Desired
+from nodeagent.core.change import Plan
 from nodeagent.core.events import EventKind
 from nodeagent.core.history import entry_of
 from nodeagent.core.plan_json import plan_from_dict
@@ -34,7 +35,11 @@ async def close_interrupted(ports: Ports, record: Record, takeover: Takeover) ->
     """Ends an update that was interrupted before anything was written, and does not begin again."""
     now = ports.clock.now()
     ended = replace(record, successor=takeover.successor)
-    plan = plan_from_dict(record.plan or {})
+    try:
+        plan = plan_from_dict(record.plan or {})
+    except (ValueError, TypeError, KeyError):
+        # A newer nodeagent made it, and carried out nothing of it.
+        plan = Plan(record.from_name, record.to_name, (), ())
     entry = entry_of(ended, plan, now, OUTCOMES[takeover.reason], takeover.reason, takeover.message)
     rest = replace(at_rest(record), since=now, boot_id=ports.power.boot_id())
     await ports.store.close_update(rest, entry)

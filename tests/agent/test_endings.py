@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from nodeagent.agent.context import Next, Update
+from nodeagent.agent.executor import Executor
 from nodeagent.core.applyrequest import ApplyRequest
 from nodeagent.core.events import Event, EventKind
 from nodeagent.core.machineconfig import UnitEntry
@@ -20,7 +22,7 @@ from nodeagent.core.record import half_way as half_way_record
 from nodeagent.core.record import interrupted
 from nodeagent.core.status import Status, fold, status_to_dict
 from nodeagent.core.tree import FileNode
-from nodeagent.errors import InvalidInput, Retryable
+from nodeagent.errors import InvalidInput, Retryable, Terminal
 from tests.agent.fakes import FakeUnit, FakeUnits, Killed
 from tests.agent.harness import Host, config
 from tests.agent.oshost import NEW, at_old
@@ -258,6 +260,49 @@ async def test_an_interrupted_update_ends_when_what_is_desired_cannot_be_used(mo
     await host.settle()
     assert outcomes(host) == [("b", "superseded", 4)]
     assert (host.phase, host.record.reason) == (Phase.DEGRADED, "InvalidInput")
+
+
+async def test_an_interrupted_update_that_is_not_given_back_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    host = await started()
+    task = await leasing(host)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+    async def fails(self: Executor, update: Update) -> Next:
+        raise Terminal("no space left", reason="NoSpace")
+
+    monkeypatch.setattr(Executor, "_releasing", fails)
+    host.world.holder = None
+    host.world.events.clear()
+    await host.settle()
+    assert outcomes(host) == [("b", "degraded", 1)]
+    assert [entry.outcome for entry in host.world.history if entry.to_name == "b"] == ["degraded"]
+
+
+@pytest.mark.parametrize("usable", [True, False])
+async def test_an_interrupted_update_of_a_newer_agent_ends(usable: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its plan cannot be read. That must not end the daemon at each start."""
+    host = await started()
+    task = await leasing(host)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    host.loop = None
+    host.world.holder = None
+    plan = {**(host.record.plan or {}), "schema": "nodeagent/plan/v9"}
+    host.world.record |= {"phase": str(Phase.IDLE), "plan": plan}
+    assert interrupted(host.record)
+
+    async def garbage(self: Host) -> None:
+        raise InvalidInput("line 3: not a mapping")
+
+    if usable:
+        host.want(C)
+    else:
+        monkeypatch.setattr(Host, "_desired", garbage)
+    host.world.events.clear()
+    await host.settle()
+    assert outcomes(host) == [("b", "superseded", 4), *([("c", "done", 0)] if usable else [])]
+    assert not interrupted(host.record)
 
 
 async def test_a_desired_config_that_cannot_be_read_just_now_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
