@@ -32,17 +32,17 @@ EXAMPLES = ROOT / "docs/examples"
 CATALOG = ROOT / "systemd/usr/lib/systemd/catalog/nodeagent.catalog"
 
 PHASES: Mapping[Phase, str] = {
-    Phase.IDLE: "Nothing is under way. The desired config is watched.",
-    Phase.STAGING: "Has the next OS deployment made and kept locked while everything runs. Only if the OS changes.",
-    Phase.LEASING: "Waits for a window, a slot, the lease, and who else has the node. Nothing was written yet.",
-    Phase.DRAINING: "Empties the node, in a cluster. Its deadline is drain.timeout; what then is drain.on_deadline.",
-    Phase.WRITING: "Remembers what is there, then writes files, units, enablement and users.",
-    Phase.ACTING: "Runs the actions: daemon-reload, reloads, restarts.",
-    Phase.VERIFYING: "Is the right deployment booted? Do units stay up? Then compares the whole config with the host.",
-    Phase.REBOOTING: "Waits for inhibitors, warns users, unlocks what is staged, asks logind. Planned, fallback, back.",
-    Phase.REVERTING: "The new config is bad: boots the old deployment, puts back what was remembered, acts once more.",
-    Phase.RELEASING: "Forgets what is not needed any more; gives back cordon, lease and slot, also if that waits.",
-    Phase.DEGRADED: "A person has to look; the reason says at what. The host is as it is.",
+    Phase.IDLE: "No update is in progress. The desired config is watched.",
+    Phase.STAGING: "Stages the next OS deployment and keeps it locked while everything runs. Only if the OS changes.",
+    Phase.LEASING: "Waits for a window, a slot, the lease, and other actors on the node. Nothing is written yet.",
+    Phase.DRAINING: "Drains the node, in a cluster, until drain.timeout; drain.on_deadline sets what happens then.",
+    Phase.WRITING: "Records the previous content, then writes files, units, enablement and users.",
+    Phase.ACTING: "Runs the actions: daemon-reload, stops, reloads, restarts.",
+    Phase.VERIFYING: "Checks the booted deployment and the units, then compares the whole config with the host.",
+    Phase.REBOOTING: "Waits for inhibitors, warns users, unlocks the staged deployment, and requests the reboot.",
+    Phase.REVERTING: "The new config is bad: restores the old deployment and the previous content, and acts again.",
+    Phase.RELEASING: "Gives back cordon, lease and slot, and removes records that are no longer needed.",
+    Phase.DEGRADED: "Operator action required; see the reason. The host is as it is.",
 }
 PRIORITIES = {3: "err", 4: "warning", 5: "notice", 6: "info", 7: "debug"}
 

@@ -38,6 +38,7 @@ PLAIN = (
     "docs/development/regressions.md",
     "docs/disruption-policy.md",
     "docs/maintenance.md",
+    "docs/operations.md",
     "docs/packaging.md",
     "docs/style.md",
     "nodeagent/core/hints.py",

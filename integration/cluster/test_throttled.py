@@ -92,7 +92,8 @@ async def test_a_busy_server_is_no_budget_and_is_asked_again(scene: Scene) -> No
     scene.budget("web-budget", "web", allowed=1)
     free = threading.Event()
     with one_seat(scene), denying(scene.cluster, f"{scene.namespace}-slow", hold=free):
-        occupying = [asyncio.create_task(occupy(scene)) for _ in range(2)]  # one follows on the other
+        # Enough of them that the seat is hardly ever free between two: the eviction of the pod would take it.
+        occupying = [asyncio.create_task(occupy(scene)) for _ in range(6)]
         assert (await throttled(scene)).retry_after, "the server says when to come again"
         drain = asyncio.create_task(scene.port().drain(OP, 120))
         await scene.why("web", "the API server is busy")
