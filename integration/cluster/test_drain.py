@@ -109,7 +109,7 @@ class Scene:
     def reap(self) -> None:
         for pod in self.cluster.admin.get(self.pods)["items"]:
             if pod["metadata"].get("deletionTimestamp") and pod["spec"]["nodeName"] == self.node:
-                self.cluster.admin.delete(f"{self.pods}/{pod['metadata']['name']}", gracePeriodSeconds="0")
+                self.cluster.admin.end_pod(f"{self.pods}/{pod['metadata']['name']}")
 
     async def kubelet(self) -> None:
         while True:
@@ -331,7 +331,7 @@ async def test_pods_that_keep_coming_are_sent_away_until_none_does(scene: Scene)
 async def test_another_pod_of_the_same_name_is_not_touched(scene: Scene) -> None:
     """One of a StatefulSet that was made again elsewhere while we looked at the old one."""
     old = scene.pod("db-0", kind="StatefulSet")
-    scene.cluster.admin.delete(f"{scene.pods}/db-0", gracePeriodSeconds="0")
+    scene.cluster.admin.end_pod(f"{scene.pods}/db-0")
     scene.pod("db-0", kind="StatefulSet")
     with pytest.raises(Conflict) as caught:
         await scene.client.create(f"{scene.pods}/db-0/eviction", eviction(old))

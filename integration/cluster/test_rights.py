@@ -274,7 +274,7 @@ def terminated(cluster: Cluster, space: str) -> None:
     pods = f"/api/v1/namespaces/{space}/pods"
     for pod in cluster.admin.get(pods)["items"]:
         if pod["metadata"].get("deletionTimestamp"):
-            cluster.admin.delete(f"{pods}/{pod['metadata']['name']}", gracePeriodSeconds="0")
+            cluster.admin.end_pod(f"{pods}/{pod['metadata']['name']}")
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,7 @@ async def evict_nobody(client: KubeClient, namespace: str) -> None:
 
 
 async def occupy(scene: Scene) -> None:
-    """Takes the seat, again and again: the rules and the slow webhook are in force a moment after they are made."""
+    """Takes the seat, again and again: the rules are in force a moment after they are made."""
     while True:
         with suppress(AgentError):
             await evict_nobody(scene.client, f"{scene.namespace}-slow")
@@ -91,9 +91,10 @@ async def test_a_busy_server_is_no_budget_and_is_asked_again(scene: Scene) -> No
     scene.pod("web")
     scene.budget("web-budget", "web", allowed=1)
     free = threading.Event()
-    with one_seat(scene), denying(scene.cluster, f"{scene.namespace}-slow", hold=free):
-        # Enough of them that the seat is hardly ever free between two: the eviction of the pod would take it.
+    with one_seat(scene), denying(scene.cluster, f"{scene.namespace}-slow", hold=free) as held:
         occupying = [asyncio.create_task(occupy(scene)) for _ in range(6)]
+        # Before the webhook is in force, an eviction leaves the seat at once, and the one of the pod could take it.
+        assert await asyncio.to_thread(held.wait, 60)
         assert (await throttled(scene)).retry_after, "the server says when to come again"
         drain = asyncio.create_task(scene.port().drain(OP, 120))
         await scene.why("web", "the API server is busy")

@@ -20,6 +20,7 @@ CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigu
 class _Handler(BaseHTTPRequestHandler):
     broken = False
     hold: threading.Event | None = None
+    reached: threading.Event
 
     def do_POST(self) -> None:
         review = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
@@ -27,6 +28,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True  # without a word: the API server sees EOF
             return
         if self.hold is not None:
+            self.reached.set()
             self.hold.wait(HOLD)
         status = {"message": "the virtual machine is being moved"}
         response = {"uid": review["request"]["uid"], "allowed": self.hold is not None, "status": status}
@@ -44,13 +46,14 @@ class _Handler(BaseHTTPRequestHandler):
 @contextlib.contextmanager
 def denying(
     cluster: Cluster, namespace: str, *, broken: bool = False, hold: threading.Event | None = None
-) -> Iterator[None]:
+) -> Iterator[threading.Event]:
     """Every eviction in `namespace` is denied, or meets a webhook that hangs up, or one that allows it when `hold` is
-    set, or after `HOLD` seconds."""
+    set, or after `HOLD` seconds. The event that is yielded is set once an eviction is held."""
     certificate, key = cluster.authority.server("webhook", "IP:127.0.0.1")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
-    handler = type("Handler", (_Handler,), {"broken": broken, "hold": hold})
+    reached = threading.Event()
+    handler = type("Handler", (_Handler,), {"broken": broken, "hold": hold, "reached": reached})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     server.socket = context.wrap_socket(server.socket, server_side=True)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
@@ -70,7 +73,7 @@ def denying(
     }
     cluster.admin.create(CONFIGURATIONS, {"metadata": {"name": name}, "webhooks": [hook]})
     try:
-        yield
+        yield reached
     finally:
         cluster.admin.delete(f"{CONFIGURATIONS}/{name}")
         server.shutdown()
