@@ -30,7 +30,7 @@ from urllib.parse import quote
 
 from nodeagent import domains
 from nodeagent.core.change import Plan
-from nodeagent.core.parse import API_VERSION, KIND, Cache, parse
+from nodeagent.core.config.parse import API_VERSION, KIND, Cache, parse
 from nodeagent.core.plan import make_plan
 from nodeagent.core.policy import Policy
 from nodeagent.core.reconcile import check_reconcilable

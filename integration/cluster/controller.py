@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from integration.cluster.api import Object
 from integration.cluster.cluster import Cluster
-from nodeagent.core.machineconfig import ConfigSource
+from nodeagent.core.config.machineconfig import ConfigSource
 
 MCO: Final = "machineconfiguration.openshift.io/"
 CONFIGS: Final = "/apis/machineconfiguration.openshift.io/v1/machineconfigs"

@@ -24,8 +24,8 @@ from nodeagent.agent.ordered import Ordered
 from nodeagent.agent.preflight import Desired
 from nodeagent.agent.report import Report
 from nodeagent.core.applyrequest import ApplyRequest
-from nodeagent.core.machineconfig import ConfigSource, MachineConfig
-from nodeagent.core.parse import parse
+from nodeagent.core.config.machineconfig import ConfigSource, MachineConfig
+from nodeagent.core.config.parse import parse
 from nodeagent.core.phase import Phase
 from nodeagent.core.policy import DRAIN, NONE, Entry, Policy, restart
 from nodeagent.core.ports import Holder

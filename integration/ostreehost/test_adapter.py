@@ -18,7 +18,7 @@ SCRIPT = """
 import asyncio, glob, json, sys
 sys.path.extend(glob.glob("/usr/lib/nodeagent/lib/python3*/site-packages"))
 from nodeagent.core.deployment import OsTarget
-from nodeagent.core.image import parse_image
+from nodeagent.core.config.image import parse_image
 from nodeagent.errors import AgentError
 from nodeagent.host.bus import Bus
 from nodeagent.host.rpmostree.adapter import detect

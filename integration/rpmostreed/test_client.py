@@ -10,8 +10,8 @@ from integration.rpmostreed.agent import Agent, Answer
 from integration.rpmostreed.conftest import BoxMaker, MakeAgent
 from integration.rpmostreed.sandbox.box import OS, Box
 from integration.rpmostreed.sandbox.template import BRANCH, IMAGE
+from nodeagent.core.config.image import ContainerImage, OstreeCommit
 from nodeagent.core.deployment import OsTarget, target_to_dict
-from nodeagent.core.image import ContainerImage, OstreeCommit
 
 YEARS = (2022, 2024, 2026)
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from nodeagent.agent.ordered import Ordered, warn
 from nodeagent.agent.report import Report
+from nodeagent.core.config.machineconfig import ConfigSource
 from nodeagent.core.drain import DrainPolicy, Remaining
-from nodeagent.core.machineconfig import ConfigSource
 from nodeagent.core.ports import Clock, NodePort
 from nodeagent.core.slots import Kind, SlotPool
 from nodeagent.kube.client import KubeClient

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 
 from nodeagent.agent.deployments import Os
 from nodeagent.core.change import Plan
+from nodeagent.core.config.machineconfig import MachineConfig
+from nodeagent.core.config.units import OWN_UNIT
 from nodeagent.core.deployment import OsTarget, target_from_dict
 from nodeagent.core.events import Event, EventKind, StepProgress
-from nodeagent.core.machineconfig import MachineConfig
 from nodeagent.core.phase import Phase
 from nodeagent.core.ports import (
     Clock,
@@ -39,7 +40,6 @@ from nodeagent.core.steps import (
     step_id,
     step_unit,
 )
-from nodeagent.core.units import OWN_UNIT
 from nodeagent.core.windows import Schedule
 
 __all__ = ["HOLDER", "Fleet", "Limits", "Next", "Ports", "Takeover", "Update", "narrate"]

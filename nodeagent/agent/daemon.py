@@ -38,9 +38,9 @@ from nodeagent.agent.soft_reboot import SoftRebootWatch
 from nodeagent.agent.supervise import keep_running, run_until, stop_signals, watchdog
 from nodeagent.agent.telling import Teller
 from nodeagent.core.applyrequest import ApplyRequest
+from nodeagent.core.config.machineconfig import ConfigSource
+from nodeagent.core.config.parse import parse, parse_stored
 from nodeagent.core.events import Event, EventKind
-from nodeagent.core.machineconfig import ConfigSource
-from nodeagent.core.parse import parse, parse_stored
 from nodeagent.core.ports import Deployments
 from nodeagent.core.status import Status
 from nodeagent.core.steps import ActStep, ReloadUnit, describe

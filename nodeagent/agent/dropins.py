@@ -13,10 +13,10 @@ from collections.abc import Collection
 from difflib import get_close_matches
 from typing import Final
 
-from nodeagent.core.machineconfig import MachineConfig
+from nodeagent.core.config.file_tree import UNIT_DIR, expand
+from nodeagent.core.config.machineconfig import MachineConfig
+from nodeagent.core.config.unit_names import template_of
 from nodeagent.core.ports import Units
-from nodeagent.core.tree import UNIT_DIR, expand
-from nodeagent.core.unitnames import template_of
 from nodeagent.domains import changed_contents
 from nodeagent.errors import Problem
 

@@ -15,7 +15,7 @@ from typing import Final, Protocol
 
 from nodeagent.agent.fleet import consistent, schedule
 from nodeagent.agent.report import Report
-from nodeagent.core import plainjson
+from nodeagent.core.config.text import plain_json
 from nodeagent.errors import AgentError, InvalidInput
 from nodeagent.settings import DIRECTORIES, Settings, flatten, load
 
@@ -79,7 +79,7 @@ async def _kept(notes: Notes) -> Settings | None:
     from nodeagent.settings_salvage import valid_keys
 
     try:
-        values = plainjson.loads(text)
+        values = plain_json.loads(text)
         settings = valid_keys(values)
         consistent(settings)
         await asyncio.to_thread(schedule, settings.windows)

@@ -12,7 +12,7 @@ from typing import Final
 
 from nodeagent.agent.lastgood import Notes
 from nodeagent.agent.report import Report
-from nodeagent.core.machineconfig import MachineConfig
+from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.policy import Policy, merge
 from nodeagent.core.policy_parse import parse_policy
 from nodeagent.domains import default_policy

@@ -15,13 +15,13 @@ from types import MappingProxyType
 from nodeagent.agent.acting import NOT_RUNNING
 from nodeagent.agent.context import Limits, Ports
 from nodeagent.agent.progress import Progress
+from nodeagent.core.config.file_tree import Node, expand
+from nodeagent.core.config.machineconfig import CORE_USER, MachineConfig, UnitEntry
 from nodeagent.core.deployment import Deployment
 from nodeagent.core.effective import Candidate, effective
-from nodeagent.core.machineconfig import CORE_USER, MachineConfig, UnitEntry
 from nodeagent.core.ports import UnitState
 from nodeagent.core.standing import asks_of_os, mismatches_of, os_in_force
 from nodeagent.core.steps import ActStep, ReloadUnit, RestartUnit, step_id
-from nodeagent.core.tree import Node, expand
 from nodeagent.errors import AgentError, Unreconcilable
 
 __all__ = ["VerifyFailed", "in_force", "mismatches", "os_mismatches", "watch_units", "with_os"]

@@ -12,8 +12,9 @@ from typing import assert_never
 from nodeagent.agent.contested import left_alone
 from nodeagent.agent.context import Ports, Update, narrate
 from nodeagent.agent.leasing import still_ours
+from nodeagent.core.config.file_tree import FileNode, expand
+from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.events import EventKind
-from nodeagent.core.machineconfig import MachineConfig
 from nodeagent.core.ports import Snapshot
 from nodeagent.core.steps import (
     DisableUnit,
@@ -28,7 +29,6 @@ from nodeagent.core.steps import (
     decides_enablement,
 )
 from nodeagent.core.survey import MAX_KEPT
-from nodeagent.core.tree import FileNode, expand
 from nodeagent.errors import AgentError, ServiceUnavailable, Terminal
 
 __all__ = ["forget_originals", "managed_keys", "restore", "write"]

@@ -63,7 +63,7 @@ def _apply_and_wait(name: str, text: str, *, silent: bool) -> tuple[str, Ending]
 
 def _check(text: bytes, what: str) -> str:
     """The name of the config. What the daemon would refuse as unreadable is refused here, with the file's name."""
-    from nodeagent.core.parse import parse
+    from nodeagent.core.config.parse import parse
 
     name = parse(text, what).name
     try:

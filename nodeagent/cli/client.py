@@ -18,7 +18,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from nodeagent.core import plainjson
+from nodeagent.core.config.text import plain_json
 from nodeagent.core.hints import hint
 from nodeagent.errors import AgentError, Terminal, Unreachable
 
@@ -211,7 +211,7 @@ class _translated:  # noqa: N801 - a context manager, read as a word
 
 def _object(text: Any) -> dict[str, Any]:
     try:
-        answer = plainjson.loads(text)
+        answer = plain_json.loads(text)
     except (TypeError, ValueError):
         answer = None
     if not isinstance(answer, dict):

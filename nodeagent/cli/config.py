@@ -130,8 +130,8 @@ def _look_at(path: str, what: str, *, optional: bool) -> dict[str, Any]:
 
 
 def _config(text: bytes) -> tuple[Sequence[Problem], Sequence[Problem]]:
-    from nodeagent.core.machineconfig import MachineConfig
-    from nodeagent.core.parse import parse
+    from nodeagent.core.config.machineconfig import MachineConfig
+    from nodeagent.core.config.parse import parse
     from nodeagent.domains import validate
 
     return validate(MachineConfig(""), parse(text)), ()

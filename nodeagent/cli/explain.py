@@ -47,8 +47,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _target(text: str) -> tuple[str, str]:
-    from nodeagent.core.paths import path_problem
-    from nodeagent.core.unitnames import unit_name_problem
+    from nodeagent.core.config.paths import path_problem
+    from nodeagent.core.config.unit_names import unit_name_problem
 
     if text.startswith("/"):
         path = text.rstrip("/")

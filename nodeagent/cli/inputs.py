@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from typing import TypeVar
 
-from nodeagent.core.document import MAX_BYTES
+from nodeagent.core.config.text.document import MAX_BYTES
 from nodeagent.core.policy import Policy, merge
 from nodeagent.errors import InvalidInput, Problem
 

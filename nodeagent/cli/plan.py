@@ -6,7 +6,7 @@ import argparse
 
 from nodeagent.cli import inputs, terminal
 from nodeagent.core.change import Plan
-from nodeagent.core.machineconfig import MachineConfig
+from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.policy import Policy
 from nodeagent.errors import InvalidInput, Problem, Unreconcilable
 
@@ -44,8 +44,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _load(old_path: str, new_path: str, policy_path: str | None) -> tuple[MachineConfig, MachineConfig, Policy]:
-    from nodeagent.core.parse import parse
-    from nodeagent.core.quickfiles import Cache
+    from nodeagent.core.config.parse import parse
+    from nodeagent.core.config.text.quickfiles import Cache
 
     cache = Cache()
     errors = inputs.Errors()

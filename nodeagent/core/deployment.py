@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from nodeagent.core.image import ContainerImage, OsImage, OstreeCommit, image_to_text, parse_image
-from nodeagent.core.kargs import merged
-from nodeagent.core.machineconfig import MachineConfig
-from nodeagent.core.packages import NOT_IN_EACH_IMAGE, packages_of, replaced_of
+from nodeagent.core.config.image import ContainerImage, OsImage, OstreeCommit, image_to_text, parse_image
+from nodeagent.core.config.kargs import merged
+from nodeagent.core.config.machineconfig import MachineConfig
+from nodeagent.core.config.packages import NOT_IN_EACH_IMAGE, packages_of, replaced_of
 
 __all__ = [
     "OS_DOMAINS",

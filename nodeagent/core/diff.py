@@ -11,7 +11,7 @@ from operator import attrgetter
 from typing import TypeVar
 
 from nodeagent.core.change import Change, ChangeKind
-from nodeagent.core.machineconfig import MachineConfig, UserEntry
+from nodeagent.core.config.machineconfig import MachineConfig, UserEntry
 
 __all__ = ["diff", "differing"]
 

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from nodeagent.core.machineconfig import CORE_USER, MachineConfig, UserEntry
+from nodeagent.core.config.machineconfig import CORE_USER, MachineConfig, UserEntry
 
 __all__ = ["Candidate", "effective"]
 

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
+from nodeagent.core.config.machineconfig import ConfigSource
+from nodeagent.core.config.parse import API_VERSION, KIND
 from nodeagent.core.drain import is_blocked
 from nodeagent.core.gates import MCO
-from nodeagent.core.machineconfig import ConfigSource
-from nodeagent.core.parse import API_VERSION, KIND
 from nodeagent.core.phase import Phase
 from nodeagent.core.redact import redact
 from nodeagent.core.status import Status

@@ -22,13 +22,13 @@ from operator import attrgetter
 from typing import Final
 
 from nodeagent.core.change import Action, ActionType, Change, ChangeKind, Plan, PlannedChange, PolicySource
+from nodeagent.core.config.file_tree import UNIT_DIR
+from nodeagent.core.config.machineconfig import MachineConfig
+from nodeagent.core.config.unit_names import unit_name_problem
+from nodeagent.core.config.units import OWN_UNIT
 from nodeagent.core.diff import diff
-from nodeagent.core.machineconfig import MachineConfig
 from nodeagent.core.order import merge_orders
 from nodeagent.core.policy import DRAIN, NONE, REBOOT, UNLISTED, Policy, match, only_by_user
-from nodeagent.core.tree import UNIT_DIR
-from nodeagent.core.unitnames import unit_name_problem
-from nodeagent.core.units import OWN_UNIT
 
 __all__ = ["DISRUPTION_WORDS", "combine", "disruption", "make_plan", "plan_changes", "widen"]
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from nodeagent.core.change import Action, ActionType, Change, PolicySource
-from nodeagent.core.machineconfig import MachineConfig
+from nodeagent.core.config.machineconfig import MachineConfig
 
 __all__ = [
     "DAEMON_RELOAD",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from nodeagent.core.change import Action, Change, ChangeKind, PolicySource
-from nodeagent.core.paths import managed_path_problem
+from nodeagent.core.config.paths import managed_path_problem
 from nodeagent.core.plan import combine, widen
 from nodeagent.core.policy import UNLISTED, Entry, Match, Policy, match
 

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from nodeagent.core.applyrequest import ApplyRequest
+from nodeagent.core.config.file_tree import Node
+from nodeagent.core.config.machineconfig import ConfigSource, MachineConfig
 from nodeagent.core.deployment import Deployment, OsTarget, StageProgress
 from nodeagent.core.events import Event
 from nodeagent.core.fence.view import FenceTold
-from nodeagent.core.machineconfig import ConfigSource, MachineConfig
 from nodeagent.core.record import Record
 from nodeagent.core.survey import Survey
-from nodeagent.core.tree import Node
 from nodeagent.errors import Problem
 
 __all__ = [

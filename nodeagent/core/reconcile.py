@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from nodeagent.core import unapplied
-from nodeagent.core.machineconfig import CORE_USER, MachineConfig, UserEntry
+from nodeagent.core.config import unsupported
+from nodeagent.core.config.machineconfig import CORE_USER, MachineConfig, UserEntry
 from nodeagent.core.validate import password_hash, ssh_key
 from nodeagent.errors import Problem
 
@@ -23,7 +23,7 @@ _INSTALLATION: Final = ("fips", "config.storage.disks", "config.storage.filesyst
 def check_reconcilable(old: MachineConfig, new: MachineConfig) -> tuple[Problem, ...]:
     """What forbids the way from ``old`` to ``new``, sorted by path; empty if nothing does."""
     problems = [
-        Problem(f"spec.config.{section}", f"{_verb(old, new, section)}: {unapplied.why(section)}")
+        Problem(f"spec.config.{section}", f"{_verb(old, new, section)}: {unsupported.why(section)}")
         for section in old.unapplied.keys() | new.unapplied.keys()
         if old.unapplied.get(section) != new.unapplied.get(section)
     ]

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from nodeagent.core.machineconfig import MachineConfig
+from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.policy import DRAIN, Verdict, reload
 
 __all__ = ["REGISTRIES_CONF", "RELOAD_CRIO", "registries_rule", "unsafe_reason"]

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
 from nodeagent.core.change import ActionType, Plan
-from nodeagent.core.machineconfig import CORE_USER, MachineConfig, UnitEntry
-from nodeagent.core.tree import expand
+from nodeagent.core.config.file_tree import expand
+from nodeagent.core.config.machineconfig import CORE_USER, MachineConfig, UnitEntry
 
 __all__ = [
     "DaemonReload",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.domain import Domain
-from nodeagent.core.machineconfig import MachineConfig
 from nodeagent.core.policy import NONE
 from nodeagent.core.validate import pull_secret
 

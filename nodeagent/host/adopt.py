@@ -9,10 +9,10 @@ import hashlib
 import os
 from pathlib import Path
 
-from nodeagent.core import plainjson
-from nodeagent.core.machineconfig import ConfigSource
+from nodeagent.core.config.file_tree import FileNode
+from nodeagent.core.config.machineconfig import ConfigSource
+from nodeagent.core.config.text import plain_json
 from nodeagent.core.ports import Snapshot
-from nodeagent.core.tree import FileNode
 from nodeagent.errors import InvalidInput
 from nodeagent.host.faults import translated
 from nodeagent.host.files import DiskFiles
@@ -41,7 +41,7 @@ def current_config(root: str = "/") -> ConfigSource | None:
     if not isinstance(node, FileNode):
         raise _refusal("it is a symbolic link")
     try:
-        config = plainjson.loads(node.content)
+        config = plain_json.loads(node.content)
         name = config["metadata"]["name"]
     except (ValueError, KeyError, TypeError) as error:
         raise _refusal("it is no MachineConfig in JSON") from error

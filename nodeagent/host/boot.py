@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from nodeagent import log
-from nodeagent.core import plainjson
 from nodeagent.core.boot import identity
+from nodeagent.core.config.text import plain_json
 from nodeagent.errors import AgentError
 from nodeagent.host.atomic import temp_name
 from nodeagent.host.bus import Bus
@@ -93,7 +93,7 @@ def _read(path: Path, boot_id: str) -> dict[str, int]:
     """What was noted in this boot of the kernel; empty if that is nothing, or cannot be understood."""
     try:
         with path.open("rb") as file:
-            noted: dict[str, Any] = plainjson.loads(file.read(_MAX))
+            noted: dict[str, Any] = plain_json.loads(file.read(_MAX))
         if noted.pop("boot_id") != boot_id:
             return {}
         return {key: int(noted[key]) for key in ("count", "userspace") if key in noted}

@@ -12,7 +12,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from nodeagent.core import plainjson
+from nodeagent.core.config.text import plain_json
 from nodeagent.errors import (
     AgentError,
     InvalidInput,
@@ -136,7 +136,7 @@ def from_bus(name: str, body: Sequence[Any], what: str) -> AgentError:
 
 def _from_own(reason: str, message: str, details: Any) -> AgentError:
     try:
-        facts = plainjson.loads(details)
+        facts = plain_json.loads(details)
         problems = [Problem(str(p["path"]), str(p["message"])) for p in facts.get("problems", ())]
         kind, hint = _OWN_KINDS.get(facts.get("kind"), AgentError), str(facts.get("hint", ""))
     except (TypeError, ValueError, KeyError, AttributeError):  # another version of the daemon: keep what is stable

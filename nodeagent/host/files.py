@@ -16,9 +16,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import ParamSpec, TypeVar
 
+from nodeagent.core.config.file_tree import FileNode, LinkNode, Node
 from nodeagent.core.ports import Swept
 from nodeagent.core.survey import Survey
-from nodeagent.core.tree import FileNode, LinkNode, Node
 from nodeagent.errors import AgentError, Problem, Retryable, Terminal
 from nodeagent.host.atomic import is_temp, put_dir, put_file, put_link, remove_temp
 from nodeagent.host.faults import fault, translated

@@ -20,7 +20,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from nodeagent import __version__
-from nodeagent.core import plainjson
+from nodeagent.core.config.text import plain_json
 
 __all__ = ["Answer", "HttpFault", "request", "tls_context"]
 
@@ -41,7 +41,7 @@ class Answer:
     def json(self) -> dict[str, Any]:
         """{} for what is no JSON object: a proxy on the way answers in HTML."""
         try:
-            found = plainjson.loads(self.body)
+            found = plain_json.loads(self.body)
         except ValueError:
             return {}
         return found if isinstance(found, dict) else {}

@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from nodeagent.core import plainjson
+from nodeagent.core.config.text import plain_json
 from nodeagent.core.disks import BlockNode
 from nodeagent.errors import Retryable, Terminal
 from nodeagent.host.bus import Bus
@@ -146,7 +146,7 @@ class UnitIo:
 
     def _read_note(self, note: str) -> Mapping[str, Any]:
         try:
-            found = plainjson.loads(note)
+            found = plain_json.loads(note)
             lists = {name: [[str(path), int(value)] for path, value in found[name]] for name in _LISTS}
             return lists | {name: int(found[name]) for name in _SCALARS}
         except (ValueError, TypeError, KeyError) as error:

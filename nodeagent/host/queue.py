@@ -26,7 +26,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
-from nodeagent.core import plainjson
+from nodeagent.core.config.text import plain_json
 from nodeagent.core.disks import BlockNode, DeviceNumber
 from nodeagent.core.fence.shape import QueueFacts, Shape
 from nodeagent.errors import AgentError, Retryable, Terminal
@@ -128,7 +128,7 @@ class Queue:
 
     async def _apply(self, shape: Shape) -> None:
         note = (await self._undo.load()).get(self._key)
-        found = await asyncio.to_thread(self._found) if note is None else _Found(**plainjson.loads(note))
+        found = await asyncio.to_thread(self._found) if note is None else _Found(**plain_json.loads(note))
         if note is None:
             await self._note(found)
         try:
@@ -161,7 +161,7 @@ class Queue:
         if note is None:
             return
         try:
-            if not await asyncio.to_thread(self._restore, _Found(**plainjson.loads(note))):
+            if not await asyncio.to_thread(self._restore, _Found(**plain_json.loads(note))):
                 raise Retryable(f"{self._path}: its queue is not as it was found", reason="QueueNotRestored")
         except (TypeError, ValueError) as error:
             raise Terminal(f"{self._path}: the note on its queue cannot be read", reason="QueueNotRestored") from error

@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Concatenate, ParamSpec, Self, TypeVar
 
 from nodeagent.core.applyrequest import ApplyRequest
-from nodeagent.core.machineconfig import ConfigSource
+from nodeagent.core.config.machineconfig import ConfigSource
 from nodeagent.core.maintenance import Maintenance
 from nodeagent.core.ports import HistoryEntry, Holder, Snapshot
 from nodeagent.core.record import Record

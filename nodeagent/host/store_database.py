@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 from nodeagent.core.applyrequest import ApplyRequest
-from nodeagent.core.machineconfig import ConfigSource
+from nodeagent.core.config.machineconfig import ConfigSource
 from nodeagent.core.maintenance import MAINTENANCE, Maintenance
 from nodeagent.core.ports import HistoryEntry, Holder, Snapshot
 from nodeagent.core.record import NewerRecord, Record

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Final
 
-from nodeagent.core import plainjson
+from nodeagent.core.config.text import plain_json
 from nodeagent.core.lease import LeaseToken
 from nodeagent.errors import Terminal
 from nodeagent.host.store import SqliteStore
@@ -25,7 +25,7 @@ class StoredToken:
         if not text:
             return None
         try:
-            return LeaseToken.from_dict(plainjson.loads(text))
+            return LeaseToken.from_dict(plain_json.loads(text))
         except (ValueError, TypeError, KeyError) as error:
             raise Terminal(f"what the store says of the lease cannot be read: {error}", reason="StoreCorrupt") from None
 

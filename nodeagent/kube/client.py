@@ -17,8 +17,8 @@ from typing import Any, Final, Self
 from urllib.parse import urlencode
 
 from nodeagent import __version__
-from nodeagent.core import plainjson
 from nodeagent.core.backoff import delays, jittered
+from nodeagent.core.config.text import plain_json
 from nodeagent.core.kubetime import ServerClock, http_date
 from nodeagent.core.ports import Clock
 from nodeagent.errors import AgentError
@@ -234,7 +234,7 @@ async def _body(response: Any, what: str) -> bytes:
 def _decoded(text: bytes) -> Object | None:
     """None for what is no JSON object: a proxy on the way answers in HTML."""
     try:
-        answer = plainjson.loads(text)
+        answer = plain_json.loads(text)
     except ValueError:
         return None
     return answer if isinstance(answer, dict) else None

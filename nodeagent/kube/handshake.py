@@ -20,8 +20,8 @@ from contextlib import suppress
 from typing import Final, Protocol
 
 from nodeagent.core.backoff import delays, jittered
+from nodeagent.core.config.machineconfig import ConfigSource
 from nodeagent.core.handshake import REASON, RETRY, Orders, Told, differing, is_name, read_orders, source_of, told
-from nodeagent.core.machineconfig import ConfigSource
 from nodeagent.core.status import Status
 from nodeagent.errors import AgentError, InvalidInput, Refused, Retryable, Unreachable, Unreconcilable
 from nodeagent.kube.client import KubeClient

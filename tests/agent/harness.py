@@ -15,8 +15,8 @@ from nodeagent.agent.loop import Loop
 from nodeagent.agent.preflight import Desired, Preflight
 from nodeagent.core.applyrequest import ApplyRequest
 from nodeagent.core.change import PolicySource
-from nodeagent.core.machineconfig import ConfigSource, FileEntry, MachineConfig, UnitEntry, UserEntry
-from nodeagent.core.meaning import meaning
+from nodeagent.core.config.machineconfig import ConfigSource, FileEntry, MachineConfig, UnitEntry, UserEntry
+from nodeagent.core.config.meaning import meaning
 from nodeagent.core.phase import Phase
 from nodeagent.core.policy import DAEMON_RELOAD, DRAIN, NONE, Entry, Policy, reload, restart
 from nodeagent.core.ports import Fence

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from nodeagent.core.config.file_tree import FileNode, Node, expand
+from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.deployment import Deployment, booted
-from nodeagent.core.machineconfig import MachineConfig
-from nodeagent.core.tree import FileNode, Node, expand
 from tests.agent.fakes import FakeUnit, World
 from tests.agent.harness import Host, config
 

@@ -13,11 +13,11 @@ from nodeagent.agent.preflight import Desired
 from nodeagent.agent.report import Report
 from nodeagent.agent.reserved import ReservedLease
 from nodeagent.core.applyrequest import ApplyRequest
+from nodeagent.core.config.file_tree import FileNode
+from nodeagent.core.config.meaning import meaning
 from nodeagent.core.maintenance import Maintenance
-from nodeagent.core.meaning import meaning
 from nodeagent.core.phase import Phase
 from nodeagent.core.status import Status
-from nodeagent.core.tree import FileNode
 from nodeagent.errors import Refused
 from tests.agent.harness import Host, config
 from tests.agent.oshost import A_DIGEST, KARGS, NEW, at_old, booted_digest, on

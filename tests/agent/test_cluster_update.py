@@ -10,11 +10,11 @@ from itertools import pairwise
 
 import pytest
 
+from nodeagent.core.config.file_tree import FileNode
+from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.events import EventKind
-from nodeagent.core.machineconfig import MachineConfig
 from nodeagent.core.phase import Phase
 from nodeagent.core.ports import Holder
-from nodeagent.core.tree import FileNode
 from nodeagent.core.windows import Schedule, parse_windows
 from nodeagent.errors import Refused
 from tests.agent import oshost

@@ -16,7 +16,7 @@ import pytest
 
 from nodeagent.cli.client import Client
 from nodeagent.cli.status_view import view
-from nodeagent.core.machineconfig import ConfigSource
+from nodeagent.core.config.machineconfig import ConfigSource
 from nodeagent.core.maintenance import Maintenance
 from nodeagent.core.phase import Phase
 from nodeagent.core.ports import Holder

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from nodeagent.core.config.file_tree import expand
+from nodeagent.core.config.machineconfig import FileEntry, MachineConfig, UnitEntry
 from nodeagent.core.events import EventKind
-from nodeagent.core.machineconfig import FileEntry, MachineConfig, UnitEntry
 from nodeagent.core.phase import Phase
-from nodeagent.core.tree import expand
 from tests.agent.fakes import FakeUnit, World
 from tests.agent.harness import Host, config
 

@@ -13,15 +13,15 @@ import pytest
 from nodeagent.agent.context import Next, Update
 from nodeagent.agent.executor import Executor
 from nodeagent.core.applyrequest import ApplyRequest
+from nodeagent.core.config.file_tree import FileNode
+from nodeagent.core.config.machineconfig import UnitEntry
 from nodeagent.core.events import Event, EventKind
-from nodeagent.core.machineconfig import UnitEntry
 from nodeagent.core.outcome import IN_HISTORY
 from nodeagent.core.phase import Phase
 from nodeagent.core.ports import HistoryEntry, Holder, Inhibitor
 from nodeagent.core.record import half_way as half_way_record
 from nodeagent.core.record import interrupted
 from nodeagent.core.status import Status, fold, status_to_dict
-from nodeagent.core.tree import FileNode
 from nodeagent.errors import InvalidInput, Retryable, Terminal
 from tests.agent.fakes import FakeUnit, FakeUnits, Killed
 from tests.agent.harness import Host, config

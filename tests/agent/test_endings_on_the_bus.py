@@ -12,7 +12,7 @@ import pytest
 from nodeagent.cli.client import Client
 from nodeagent.cli.progress import Ending
 from nodeagent.cli.waiting import ask_and_wait
-from nodeagent.core.machineconfig import ConfigSource
+from nodeagent.core.config.machineconfig import ConfigSource
 from nodeagent.host import boot
 from tests.agent.wholedaemon import WholeDaemon, source
 from tests.host.conftest import PrivateBus, private_bus

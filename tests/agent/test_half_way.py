@@ -13,11 +13,11 @@ import pytest
 from nodeagent.agent import atrest
 from nodeagent.agent.context import Next, Update
 from nodeagent.agent.loop import Loop
+from nodeagent.core.config.file_tree import expand
 from nodeagent.core.phase import Phase
 from nodeagent.core.ports import Holder
 from nodeagent.core.record import Record
 from nodeagent.core.record import half_way as is_half_way
-from nodeagent.core.tree import expand
 from nodeagent.errors import AgentError, Refused, Terminal
 from tests.agent import clusterhost, oshost
 from tests.agent.fakes import FakeUnit

@@ -16,11 +16,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from nodeagent.agent.booting import MAX_AGAIN, MAX_MISSES
+from nodeagent.core.config.file_tree import expand
+from nodeagent.core.config.machineconfig import MachineConfig, UnitEntry
 from nodeagent.core.deployment import staged
-from nodeagent.core.machineconfig import MachineConfig, UnitEntry
 from nodeagent.core.phase import Phase
 from nodeagent.core.resume import MAX_REBOOT_TRIES
-from nodeagent.core.tree import expand
 from tests.agent import oshost
 from tests.agent.fakes import Killed
 from tests.agent.harness import Host

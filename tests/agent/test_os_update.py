@@ -15,13 +15,13 @@ from nodeagent.agent.booting import AT_ONCE, MAX_AGAIN, MAX_MISSES, PAUSE
 from nodeagent.agent.context import Update
 from nodeagent.agent.executor import Outcome
 from nodeagent.agent.loop import AGAIN, Loop
+from nodeagent.core.config.file_tree import FileNode, expand
+from nodeagent.core.config.machineconfig import UnitEntry
 from nodeagent.core.deployment import staged
 from nodeagent.core.events import EventKind
-from nodeagent.core.machineconfig import UnitEntry
 from nodeagent.core.phase import Phase
 from nodeagent.core.ports import Holder, Inhibitor
 from nodeagent.core.record import Record, record_to_dict
-from nodeagent.core.tree import FileNode, expand
 from nodeagent.errors import Refused, Retryable, Terminal, Unreconcilable
 from tests.agent.fakes import FakeDeployments, FakeLease, FakeStore, FakeUnit, Killed
 from tests.agent.harness import Host, config

@@ -11,8 +11,8 @@ import pytest
 
 from nodeagent.agent import executor
 from nodeagent.agent.report import Report
+from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.events import Event, EventKind
-from nodeagent.core.machineconfig import MachineConfig
 from nodeagent.core.phase import DEADLINE, Phase
 from nodeagent.core.resume import MAX_REBOOT_TRIES
 from nodeagent.core.status import Status

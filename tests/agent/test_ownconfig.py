@@ -11,7 +11,7 @@ from nodeagent.agent.ownconfig import OwnConfig
 from nodeagent.agent.policies import HostPolicy
 from nodeagent.agent.report import Report
 from nodeagent.core.change import ChangeKind
-from nodeagent.core.machineconfig import FileEntry, MachineConfig
+from nodeagent.core.config.machineconfig import FileEntry, MachineConfig
 from nodeagent.core.phase import Phase
 from nodeagent.core.plan import Change
 from nodeagent.core.policy import DAEMON_RELOAD, Entry, Policy, match, restart

@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 
 from nodeagent.core.budget import REBOOTS, WINDOW, Budget
+from nodeagent.core.config.file_tree import FileNode
+from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.events import EventKind
-from nodeagent.core.machineconfig import MachineConfig
 from nodeagent.core.phase import Phase
 from nodeagent.core.record import record_to_dict
-from nodeagent.core.tree import FileNode
 from tests.agent import clusterhost
 from tests.agent.fakes import FakeUnit, World
 from tests.agent.harness import Host, config

@@ -6,12 +6,12 @@ import asyncio
 
 import pytest
 
+from nodeagent.core.config.file_tree import FileNode, expand
+from nodeagent.core.config.machineconfig import UnitEntry
 from nodeagent.core.events import EventKind
-from nodeagent.core.machineconfig import UnitEntry
 from nodeagent.core.phase import Phase
 from nodeagent.core.ports import Holder, Inhibitor
 from nodeagent.core.record import Record
-from nodeagent.core.tree import FileNode, expand
 from nodeagent.errors import Terminal
 from tests.agent.fakes import FakeStore, FakeUnit, FakeUsers, World
 from tests.agent.harness import Host, config

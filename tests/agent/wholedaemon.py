@@ -12,7 +12,7 @@ from typing import Any
 from nodeagent.agent import daemon
 from nodeagent.agent.lastgood import Found, read_settings
 from nodeagent.cli.client import Client
-from nodeagent.core.machineconfig import ConfigSource
+from nodeagent.core.config.machineconfig import ConfigSource
 from nodeagent.host.bus import Bus
 from nodeagent.host.notify import Notifier
 from nodeagent.host.store import SqliteStore

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from nodeagent.core.machineconfig import FileEntry, MachineConfig, UnitEntry, UserEntry
+from nodeagent.core.config.machineconfig import FileEntry, MachineConfig, UnitEntry, UserEntry
 
 
 def config(

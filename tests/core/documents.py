@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import pytest
 
-from nodeagent.core.parse import API_VERSION, KIND, parse
+from nodeagent.core.config.parse import API_VERSION, KIND, parse
 from nodeagent.errors import InvalidInput, Problem
 
 Doc = dict[str, Any]

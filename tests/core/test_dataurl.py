@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from nodeagent.core.dataurl import MAX_FILE_BYTES, ContentError, decode, decode_together, gunzip
+from nodeagent.core.config.text.data_url import MAX_FILE_BYTES, ContentError, decode, decode_together, gunzip
 
 GOOD = {
     "data:,": b"",

@@ -9,6 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nodeagent.core.config.image import ContainerImage, OstreeCommit, parse_image
+from nodeagent.core.config.kargs import merged
+from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.deployment import (
     Deployment,
     OsTarget,
@@ -19,9 +22,6 @@ from nodeagent.core.deployment import (
     target_to_dict,
     unmet,
 )
-from nodeagent.core.image import ContainerImage, OstreeCommit, parse_image
-from nodeagent.core.kargs import merged
-from nodeagent.core.machineconfig import MachineConfig
 from nodeagent.errors import InvalidInput
 
 ONE, TWO = "1" * 64, "2" * 64

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from nodeagent.core import document, yamldoc
-from nodeagent.core.document import MAX_BYTES, MAX_DEPTH, MAX_NODES, load
-from nodeagent.core.parse import parse
+from nodeagent.core.config.parse import parse
+from nodeagent.core.config.text import document, yaml_document
+from nodeagent.core.config.text.document import MAX_BYTES, MAX_DEPTH, MAX_NODES, load
 from nodeagent.errors import InvalidInput
 
 DEEP = MAX_DEPTH + 1
@@ -71,7 +71,7 @@ REFUSED = {
 @pytest.mark.parametrize("parser", ["libyaml", "pure"])
 def test_is_refused_with_a_reason(case: str, parser: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if parser == "pure":
-        monkeypatch.setattr(yamldoc, "_Loader", None)
+        monkeypatch.setattr(yaml_document, "_Loader", None)
     text, why = REFUSED[case]
     with pytest.raises(InvalidInput) as caught:
         load(text, "x.yaml")
@@ -215,10 +215,10 @@ def test_yaml_bomb_takes_no_memory() -> None:
 
 
 def test_without_libyaml_less_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(yamldoc, "_Loader", None)
+    monkeypatch.setattr(yaml_document, "_Loader", None)
     assert load(b"a: [1, {b: c}]", "x") == {"a": [1, {"b": "c"}]}
     with pytest.raises(InvalidInput, match="without libyaml"):
-        load(b"a: " + b"x" * yamldoc.MAX_SLOW_BYTES, "x")
+        load(b"a: " + b"x" * yaml_document.MAX_SLOW_BYTES, "x")
 
 
 @pytest.mark.parametrize("text", [b'{"a"', b' \n{"', b"{}", b"[", b"{ }", b"\t[1]"])

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import nodeagent
+from nodeagent.core.config.parse import parse
 from nodeagent.core.drain import Cause, Remaining
 from nodeagent.core.handshake import (
     CURRENT,
@@ -35,7 +36,6 @@ from nodeagent.core.handshake import (
     source_of,
     told,
 )
-from nodeagent.core.parse import parse
 from nodeagent.core.phase import Phase
 from nodeagent.core.status import Status
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeagent.core.image import ContainerImage, OstreeCommit, content_id, image_to_text, parse_image
+from nodeagent.core.config.image import ContainerImage, OstreeCommit, content_id, image_to_text, parse_image
 from nodeagent.errors import InvalidInput
 
 SHA = "0123456789abcdef" * 4

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeagent.core.kargs import merged, split
+from nodeagent.core.config.kargs import merged, split
 
 TOKENS = st.lists(st.sampled_from(["a", "a=", "a=1", "a=2", "b", "b=1", "c"]), max_size=6)
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
-from nodeagent.core.meaning import meaning
-from nodeagent.core.parse import parse
+from nodeagent.core.config.meaning import meaning
+from nodeagent.core.config.parse import parse
 
 CONTENT = "key = value\n"
 BASE: dict[str, Any] = {

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from nodeagent.core import kargs
-from nodeagent.core.paths import managed_directories, managed_path_problem, path_problem
-from nodeagent.core.unitnames import dropin_name_problem, unit_name_problem
+from nodeagent.core.config import kargs
+from nodeagent.core.config.paths import managed_directories, managed_path_problem, path_problem
+from nodeagent.core.config.unit_names import dropin_name_problem, unit_name_problem
 
 GOOD_PATHS = [
     "/a",

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from nodeagent.core import parse as parsing
-from nodeagent.core.dataurl import MAX_FILE_BYTES
-from nodeagent.core.machineconfig import FileEntry, MachineConfig, UnitEntry, UserEntry
-from nodeagent.core.parse import Cache, parse, parse_document
-from nodeagent.core.problems import MAX_SHOWN
+from nodeagent.core.config import parse as parsing
+from nodeagent.core.config.machineconfig import FileEntry, MachineConfig, UnitEntry, UserEntry
+from nodeagent.core.config.parse import Cache, parse, parse_document
+from nodeagent.core.config.problems import MAX_SHOWN
+from nodeagent.core.config.text.data_url import MAX_FILE_BYTES
 from nodeagent.errors import InvalidInput, Problem
 from tests.core.documents import (
     Doc,

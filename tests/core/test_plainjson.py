@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import nodeagent
-from nodeagent.core import plainjson
+from nodeagent.core.config.text import plain_json
 
 DEEP = 200_000
 
@@ -16,16 +16,16 @@ DEEP = 200_000
 @pytest.mark.parametrize("text", ["[" * DEEP, '{"a":' * DEEP, "[" * DEEP + "]" * DEEP, "{", "", "\x00", b"\xff\xfe"])
 def test_what_is_wrong_is_a_value_error(text: str | bytes) -> None:
     with pytest.raises(ValueError, match=r".+"):
-        plainjson.loads(text)
+        plain_json.loads(text)
 
 
 def test_a_document() -> None:
-    assert plainjson.loads(b'{"a": [1, null, "b"]}') == {"a": [1, None, "b"]}
+    assert plain_json.loads(b'{"a": [1, null, "b"]}') == {"a": [1, None, "b"]}
 
 
 def test_no_module_decodes_json_in_another_way() -> None:
     package = Path(nodeagent.__file__).parent
     # A MachineConfig has a reader of its own, with hooks and a limit on nesting.
-    allowed = {package / "core/plainjson.py", package / "core/document.py"}
+    allowed = {package / "core/config/text/plain_json.py", package / "core/config/text/document.py"}
     found = [path for path in package.rglob("*.py") if re.search(r"\bjson\.loads?\(", path.read_text())]
     assert set(found) <= allowed

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from nodeagent.core import jsondoc
-from nodeagent.core.document import load
-from nodeagent.core.machineconfig import MachineConfig
-from nodeagent.core.parse import Cache, parse, parse_document
+from nodeagent.core.config.machineconfig import MachineConfig
+from nodeagent.core.config.parse import Cache, parse, parse_document
+from nodeagent.core.config.text import jsondoc
+from nodeagent.core.config.text.document import load
 from nodeagent.errors import InvalidInput, Problem
 
 USUAL = [

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from nodeagent.core.machineconfig import MachineConfig
-from nodeagent.core.parse import parse_document
+from nodeagent.core.config.machineconfig import MachineConfig
+from nodeagent.core.config.parse import parse_document
 from nodeagent.core.reconcile import check_reconcilable, remedy
 from nodeagent.errors import Problem
 from tests.core.documents import Doc, document, file

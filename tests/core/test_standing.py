@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nodeagent.core.config.machineconfig import MachineConfig
+from nodeagent.core.config.packages import packages_of, replaced_of
 from nodeagent.core.deployment import Deployment, target_between, unmet
-from nodeagent.core.machineconfig import MachineConfig
-from nodeagent.core.packages import packages_of, replaced_of
 from nodeagent.core.standing import asks_of_os, mismatches_of, os_in_force
 
 A, B, C = (f"quay.example/os@sha256:{letter * 64}" for letter in "abc")

@@ -4,7 +4,7 @@ from typing import get_args
 
 import pytest
 
-from nodeagent.core.machineconfig import FileEntry, MachineConfig, UnitEntry, UserEntry
+from nodeagent.core.config.machineconfig import FileEntry, MachineConfig, UnitEntry, UserEntry
 from nodeagent.core.steps import (
     DaemonReload,
     DisableUnit,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nodeagent.core.machineconfig import FileEntry, MachineConfig, UnitEntry
+from nodeagent.core.config.machineconfig import FileEntry, MachineConfig, UnitEntry
 from nodeagent.domains import validate
 
 UNIT = "/etc/systemd/system/nodeagent.service"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 
-from nodeagent.core.machineconfig import ConfigSource
+from nodeagent.core.config.file_tree import FileNode, LinkNode
+from nodeagent.core.config.machineconfig import ConfigSource
 from nodeagent.core.phase import Phase
 from nodeagent.core.ports import HistoryEntry, Snapshot
 from nodeagent.core.record import Record
-from nodeagent.core.tree import FileNode, LinkNode
 
 
 def config(number: int) -> ConfigSource:

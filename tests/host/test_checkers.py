@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeagent.core.machineconfig import FileEntry, MachineConfig, UnitEntry
+from nodeagent.core.config.machineconfig import FileEntry, MachineConfig, UnitEntry
 from nodeagent.host.checkers import SEARCH_PATH, HostValidator
 from nodeagent.host.checkers.sudoers import ignored_by_sudo
 from nodeagent.host.checkers.units import unit_of, verdicts

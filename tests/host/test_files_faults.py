@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeagent.core.tree import FileNode, LinkNode
+from nodeagent.core.config.file_tree import FileNode, LinkNode
 from nodeagent.errors import AgentError, Retryable, Terminal
 from nodeagent.host import atomic
 from nodeagent.host.files import DiskFiles

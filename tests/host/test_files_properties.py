@@ -11,7 +11,7 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nodeagent.core.tree import FileNode, LinkNode, Node
+from nodeagent.core.config.file_tree import FileNode, LinkNode, Node
 from nodeagent.host.files import DiskFiles
 from nodeagent.host.selinux import Labels
 from tests.host.disk import needs_root, temps, tree

@@ -17,11 +17,11 @@ from pathlib import Path
 import pytest
 
 from nodeagent.core.applyrequest import ApplyRequest
+from nodeagent.core.config.file_tree import FileNode
 from nodeagent.core.maintenance import Maintenance
 from nodeagent.core.phase import Phase
 from nodeagent.core.ports import Holder, Snapshot
 from nodeagent.core.record import Record
-from nodeagent.core.tree import FileNode
 from nodeagent.errors import AgentError, Retryable, Terminal
 from nodeagent.host import store_open
 from nodeagent.host.store import SqliteStore

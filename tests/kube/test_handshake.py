@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from nodeagent.core.config.machineconfig import ConfigSource
 from nodeagent.core.handshake import CURRENT, DESIRED, DRAIN, DRAINED, REASON, RETRY, STATE
-from nodeagent.core.machineconfig import ConfigSource
 from nodeagent.core.phase import Phase
 from nodeagent.core.status import Status
 from nodeagent.errors import AgentError, InvalidInput, Refused, Terminal, Unreconcilable

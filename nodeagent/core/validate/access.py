@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from nodeagent.core.machineconfig import CORE_USER, MachineConfig, UserEntry
+from nodeagent.core.config.machineconfig import CORE_USER, MachineConfig, UserEntry
 from nodeagent.core.validate import password_hash, ssh_key
 from nodeagent.errors import Problem
 

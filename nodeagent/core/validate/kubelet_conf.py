@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from nodeagent.core.problems import shown
+from nodeagent.core.config.problems import shown
 
 __all__ = ["check"]
 

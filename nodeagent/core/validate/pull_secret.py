@@ -10,14 +10,14 @@ import base64
 import binascii
 from collections.abc import Iterator
 
-from nodeagent.core.problems import kind_of, shown
-from nodeagent.core.validate import jsontext
+from nodeagent.core.config.problems import kind_of, shown
+from nodeagent.core.validate import json_text
 
 __all__ = ["check"]
 
 
 def check(content: bytes) -> Iterator[str]:
-    data, problems = jsontext.load(content)
+    data, problems = json_text.load(content)
     yield from problems
     if problems:
         return

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from nodeagent.core.problems import kind_of, shown
+from nodeagent.core.config.problems import kind_of, shown
 
 __all__ = ["check", "check_dropin"]
 

@@ -11,9 +11,9 @@ import binascii
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from nodeagent.core.fields import Fields
-from nodeagent.core.problems import Problems, shown
-from nodeagent.core.validate import jsontext
+from nodeagent.core.config.fields import Fields
+from nodeagent.core.config.problems import Problems, shown
+from nodeagent.core.validate import json_text
 
 __all__ = ["check"]
 
@@ -30,7 +30,7 @@ MATCHES_WITH: Final = {
 
 
 def check(content: bytes) -> Iterator[str]:
-    data, problems = jsontext.load(content)
+    data, problems = json_text.load(content)
     yield from problems
     if problems:
         return

@@ -12,7 +12,7 @@ import binascii
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from nodeagent.core.problems import shown
+from nodeagent.core.config.problems import shown
 
 __all__ = ["check", "is_key"]
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from nodeagent.core.machineconfig import MachineConfig
+from nodeagent.core.config.machineconfig import MachineConfig
 
 __all__ = ["DEADLINE", "CheckerLate", "Job"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from nodeagent.core.machineconfig import MachineConfig
-from nodeagent.core.tree import expand
+from nodeagent.core.config.file_tree import expand
+from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.errors import Problem, Terminal
 from nodeagent.host.owners import Owners
 

@@ -12,7 +12,7 @@ import re
 from pathlib import Path
 from typing import Final
 
-from nodeagent.core.machineconfig import MachineConfig
+from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.errors import Problem
 from nodeagent.host.checkers.job import Job
 

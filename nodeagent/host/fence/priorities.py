@@ -20,7 +20,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
-from nodeagent.core import plainjson
+from nodeagent.core.config.text import plain_json
 from nodeagent.errors import Terminal
 from nodeagent.host.faults import fault
 from nodeagent.host.undo import Undo
@@ -92,7 +92,7 @@ class Priorities:
     async def _load(self) -> dict[str, Any]:
         text = (await self._undo.load()).get(KEY)
         try:
-            return {str(int(pid)): dict(entry) for pid, entry in plainjson.loads(text or "{}").items()}
+            return {str(int(pid)): dict(entry) for pid, entry in plain_json.loads(text or "{}").items()}
         except (ValueError, TypeError, AttributeError) as error:
             raise Terminal("the note on I/O priorities cannot be read", reason="PriorityNotRestored") from error
 

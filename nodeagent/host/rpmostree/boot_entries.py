@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from nodeagent.core.kargs import split
+from nodeagent.core.config.kargs import split
 
 __all__ = ["BootEntries", "BootEntry"]
 

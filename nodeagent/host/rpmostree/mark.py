@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from nodeagent.core import plainjson
+from nodeagent.core.config.image import content_id
+from nodeagent.core.config.text import plain_json
 from nodeagent.core.deployment import Deployment, OsTarget
-from nodeagent.core.image import content_id
 from nodeagent.host.atomic import temp_name
 from nodeagent.host.faults import translated
 
@@ -78,7 +78,7 @@ class Mark:
         """Empty where there is none or it cannot be understood: then nothing is ours."""
         try:
             with self._path.open("rb") as file:
-                noted = plainjson.loads(file.read(_MAX))
+                noted = plain_json.loads(file.read(_MAX))
             return {"image": str(noted["image"])} | {name: list(noted[name]) for name in ("others", "ours", "good")}
         except (OSError, ValueError, KeyError, TypeError):
             return {}

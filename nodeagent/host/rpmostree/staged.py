@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from nodeagent.core.kargs import split
+from nodeagent.core.config.kargs import split
 from nodeagent.host.faults import translated
 from nodeagent.host.rpmostree.gvariant import boolean, read_vardict, string, strings
 

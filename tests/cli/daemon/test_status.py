@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
+from nodeagent.core.config.machineconfig import ConfigSource
 from nodeagent.core.fence.view import FenceView, fence_to_dict
 from nodeagent.core.hints import hint
-from nodeagent.core.machineconfig import ConfigSource
 from nodeagent.core.phase import Phase
 from nodeagent.core.ports import HistoryEntry, Holder
 from nodeagent.core.record import Record

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from nodeagent.core.problems import MAX_QUOTED, Problems, kind_of, shown
+from nodeagent.core.config.problems import MAX_QUOTED, Problems, kind_of, shown
 
 __all__ = ["Fields"]
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from nodeagent.core.fields import Fields
-from nodeagent.core.files import FileReader
-from nodeagent.core.machineconfig import FileEntry, UnitEntry, UserEntry
-from nodeagent.core.paths import has_control, path_problem
-from nodeagent.core.places import Places
-from nodeagent.core.problems import shown
-from nodeagent.core.quickfiles import QuickFiles
-from nodeagent.core.unapplied import Unapplied
-from nodeagent.core.units import read_units
-from nodeagent.core.users import read_users
+from nodeagent.core.config.conflicts import Places
+from nodeagent.core.config.fields import Fields
+from nodeagent.core.config.files import FileReader
+from nodeagent.core.config.machineconfig import FileEntry, UnitEntry, UserEntry
+from nodeagent.core.config.paths import has_control, path_problem
+from nodeagent.core.config.problems import shown
+from nodeagent.core.config.text.quickfiles import QuickFiles
+from nodeagent.core.config.units import read_units
+from nodeagent.core.config.unsupported import Unapplied
+from nodeagent.core.config.users import read_users
 
 __all__ = ["VERSIONS", "Ignition", "read_ignition"]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Set
 
-from nodeagent.core.machineconfig import FileEntry
-from nodeagent.core.problems import Problems, shown
-from nodeagent.core.quickfiles import QuickFiles
+from nodeagent.core.config.machineconfig import FileEntry
+from nodeagent.core.config.problems import Problems, shown
+from nodeagent.core.config.text.quickfiles import QuickFiles
 
 __all__ = ["Places"]
 

@@ -10,16 +10,17 @@ import re
 from dataclasses import replace
 from typing import Final
 
-from nodeagent.core import jsondoc, kargs
-from nodeagent.core.document import is_json, load
-from nodeagent.core.fields import Fields
-from nodeagent.core.ignition import read_ignition
-from nodeagent.core.machineconfig import MachineConfig
-from nodeagent.core.paths import has_control, path_problem
-from nodeagent.core.problems import Problems, kind_of, shown
-from nodeagent.core.quickfiles import Cache
-from nodeagent.core.unapplied import Unapplied
-from nodeagent.core.unitnames import unit_name_problem
+from nodeagent.core.config import kargs
+from nodeagent.core.config.fields import Fields
+from nodeagent.core.config.ignition import read_ignition
+from nodeagent.core.config.machineconfig import MachineConfig
+from nodeagent.core.config.paths import has_control, path_problem
+from nodeagent.core.config.problems import Problems, kind_of, shown
+from nodeagent.core.config.text import jsondoc
+from nodeagent.core.config.text.document import is_json, load
+from nodeagent.core.config.text.quickfiles import Cache
+from nodeagent.core.config.unit_names import unit_name_problem
+from nodeagent.core.config.unsupported import Unapplied
 from nodeagent.errors import InvalidInput
 
 __all__ = ["API_VERSION", "KERNEL_TYPES", "KIND", "Cache", "parse", "parse_document", "parse_stored"]

@@ -10,7 +10,7 @@ import hashlib
 import json
 from dataclasses import fields
 
-from nodeagent.core.machineconfig import FileEntry, MachineConfig, UnitEntry, UserEntry
+from nodeagent.core.config.machineconfig import FileEntry, MachineConfig, UnitEntry, UserEntry
 
 __all__ = ["meaning"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from nodeagent.core.paths import MAX_NAME_BYTES, has_control
+from nodeagent.core.config.paths import MAX_NAME_BYTES, has_control
 
 __all__ = ["UNIT_TYPES", "dropin_name_problem", "is_template", "template_of", "unit_name_problem"]
 

@@ -11,9 +11,9 @@ from typing import Final
 
 import msgspec
 
-from nodeagent.core.document import MAX_BYTES, decode_json, inspect, weight
-from nodeagent.core.jsonfile import JsonFile
-from nodeagent.core.quickfiles import Cache, read_usual
+from nodeagent.core.config.text.document import MAX_BYTES, decode_json, inspect, weight
+from nodeagent.core.config.text.jsonfile import JsonFile
+from nodeagent.core.config.text.quickfiles import Cache, read_usual
 from nodeagent.errors import InvalidInput
 
 __all__ = ["read"]

@@ -16,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from nodeagent.core.problems import shown
+from nodeagent.core.config.problems import shown
 
 __all__ = ["MAX_FILE_BYTES", "ContentError", "decode", "decode_together", "gunzip", "split"]
 

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
-from nodeagent.core.paths import has_control
+from nodeagent.core.config.paths import has_control
 
 __all__ = ["MAX_LENGTH", "entry_problem", "merged", "split"]
 

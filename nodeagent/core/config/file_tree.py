@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from nodeagent.core.machineconfig import CORE_USER, MachineConfig, UserEntry
+from nodeagent.core.config.machineconfig import CORE_USER, MachineConfig, UserEntry
 
 __all__ = ["UNIT_DIR", "FileNode", "LinkNode", "Node", "Tree", "dropin_path", "expand", "ssh_keys_path", "unit_path"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nodeagent.core import document
+from nodeagent.core.config.text import document
 from nodeagent.errors import InvalidInput
 
 __all__ = ["load"]

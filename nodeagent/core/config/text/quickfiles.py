@@ -15,10 +15,10 @@ from typing import Final
 
 import msgspec
 
-from nodeagent.core.dataurl import ContentError, decode_together, split
-from nodeagent.core.jsonfile import JsonContents, JsonFile, JsonOwner, JsonVerification
-from nodeagent.core.machineconfig import MAX_ID, MAX_MODE, FileEntry
-from nodeagent.core.paths import managed_directories
+from nodeagent.core.config.machineconfig import MAX_ID, MAX_MODE, FileEntry
+from nodeagent.core.config.paths import managed_directories
+from nodeagent.core.config.text.data_url import ContentError, decode_together, split
+from nodeagent.core.config.text.jsonfile import JsonContents, JsonFile, JsonOwner, JsonVerification
 
 __all__ = ["Cache", "QuickFiles", "read_usual"]
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from nodeagent.core.fields import Fields
-from nodeagent.core.machineconfig import UnitEntry
-from nodeagent.core.places import Places
-from nodeagent.core.problems import shown
-from nodeagent.core.tree import dropin_path, unit_path
-from nodeagent.core.unitnames import dropin_name_problem, unit_name_problem
+from nodeagent.core.config.conflicts import Places
+from nodeagent.core.config.fields import Fields
+from nodeagent.core.config.file_tree import dropin_path, unit_path
+from nodeagent.core.config.machineconfig import UnitEntry
+from nodeagent.core.config.problems import shown
+from nodeagent.core.config.unit_names import dropin_name_problem, unit_name_problem
 
 __all__ = ["OWN_UNIT", "read_units"]
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from nodeagent.core.fields import Fields
-from nodeagent.core.machineconfig import CORE_USER, UserEntry
-from nodeagent.core.paths import has_control
-from nodeagent.core.places import Places
-from nodeagent.core.problems import shown
-from nodeagent.core.tree import ssh_keys_path
-from nodeagent.core.unapplied import Unapplied
+from nodeagent.core.config.conflicts import Places
+from nodeagent.core.config.fields import Fields
+from nodeagent.core.config.file_tree import ssh_keys_path
+from nodeagent.core.config.machineconfig import CORE_USER, UserEntry
+from nodeagent.core.config.paths import has_control
+from nodeagent.core.config.problems import shown
+from nodeagent.core.config.unsupported import Unapplied
 
 __all__ = ["read_users"]
 

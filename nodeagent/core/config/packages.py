@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from nodeagent.core.machineconfig import MachineConfig
+from nodeagent.core.config.machineconfig import MachineConfig
 
 __all__ = ["EXTENSIONS", "KERNELS", "NOT_IN_EACH_IMAGE", "packages_of", "replaced_of"]
 

@@ -6,13 +6,13 @@ import hashlib
 import re
 from typing import Final
 
-from nodeagent.core.dataurl import MAX_FILE_BYTES, ContentError, decode, gunzip
-from nodeagent.core.fields import Fields
-from nodeagent.core.machineconfig import MAX_ID, MAX_MODE, FileEntry
-from nodeagent.core.paths import managed_path_problem
-from nodeagent.core.problems import MAX_QUOTED, Problems, shown
-from nodeagent.core.quickfiles import QuickFiles
-from nodeagent.core.unapplied import Unapplied
+from nodeagent.core.config.fields import Fields
+from nodeagent.core.config.machineconfig import MAX_ID, MAX_MODE, FileEntry
+from nodeagent.core.config.paths import managed_path_problem
+from nodeagent.core.config.problems import MAX_QUOTED, Problems, shown
+from nodeagent.core.config.text.data_url import MAX_FILE_BYTES, ContentError, decode, gunzip
+from nodeagent.core.config.text.quickfiles import QuickFiles
+from nodeagent.core.config.unsupported import Unapplied
 
 __all__ = ["MAX_UNPACKED_BYTES", "FileReader"]
 

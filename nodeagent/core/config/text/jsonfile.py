@@ -10,7 +10,7 @@ from typing import Annotated, Final
 
 import msgspec
 
-from nodeagent.core.document import MAX_INT
+from nodeagent.core.config.text.document import MAX_INT
 
 __all__ = ["JsonContents", "JsonFile", "JsonOwner", "JsonVerification"]
 
