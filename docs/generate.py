@@ -16,11 +16,11 @@ from msgspec import Struct
 
 from nodeagent.cli.main import main as cli
 from nodeagent.core import hints
-from nodeagent.core.change import Action
-from nodeagent.core.domain import RuleEntry, SocketHealth
 from nodeagent.core.metrics import FAMILIES, HISTORY
 from nodeagent.core.phase import BY_PROGRESS, DEADLINE, DISRUPTIVE, Phase, graph
-from nodeagent.core.policy import SSHKEY
+from nodeagent.core.plan.change import Action
+from nodeagent.core.plan.domain import RuleEntry, SocketHealth
+from nodeagent.core.plan.policy import SSHKEY
 from nodeagent.core.record import Record
 from nodeagent.core.resume import resume
 from nodeagent.domains import DOMAINS

@@ -29,11 +29,11 @@ from collections.abc import Callable
 from urllib.parse import quote
 
 from nodeagent import domains
-from nodeagent.core.change import Plan
 from nodeagent.core.config.parse import API_VERSION, KIND, Cache, parse
-from nodeagent.core.plan import make_plan
-from nodeagent.core.policy import Policy
-from nodeagent.core.reconcile import check_reconcilable
+from nodeagent.core.plan.change import Plan
+from nodeagent.core.plan.plan import make_plan
+from nodeagent.core.plan.policy import Policy
+from nodeagent.core.plan.reconcile import check_reconcilable
 
 MAX_TIMES_JSON = 2.0
 MAX_TIMES_INPUT = 6.0

@@ -27,7 +27,7 @@ from nodeagent.core.applyrequest import ApplyRequest
 from nodeagent.core.config.machineconfig import ConfigSource, MachineConfig
 from nodeagent.core.config.parse import parse
 from nodeagent.core.phase import Phase
-from nodeagent.core.policy import DRAIN, NONE, Entry, Policy, restart
+from nodeagent.core.plan.policy import DRAIN, NONE, Entry, Policy, restart
 from nodeagent.core.ports import Holder
 from nodeagent.core.status import Status
 from nodeagent.errors import AgentError

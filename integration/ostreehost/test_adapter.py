@@ -17,7 +17,7 @@ from integration.trees.tree import A, B
 SCRIPT = """
 import asyncio, glob, json, sys
 sys.path.extend(glob.glob("/usr/lib/nodeagent/lib/python3*/site-packages"))
-from nodeagent.core.deployment import OsTarget
+from nodeagent.core.plan.deployment import OsTarget
 from nodeagent.core.config.image import parse_image
 from nodeagent.errors import AgentError
 from nodeagent.host.bus import Bus

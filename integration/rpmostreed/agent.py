@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from integration.rpmostreed.sandbox.box import Box
-from nodeagent.core.deployment import OsTarget, target_to_dict
+from nodeagent.core.plan.deployment import OsTarget, target_to_dict
 
 ROOT = Path(__file__).parents[2]
 TIMING = {

@@ -18,7 +18,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from nodeagent.core.deployment import Deployment, StageProgress, target_from_dict
+from nodeagent.core.plan.deployment import Deployment, StageProgress, target_from_dict
 from nodeagent.core.ports import UnitState
 from nodeagent.errors import AgentError
 from nodeagent.host.bus import Bus

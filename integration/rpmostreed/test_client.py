@@ -11,7 +11,7 @@ from integration.rpmostreed.conftest import BoxMaker, MakeAgent
 from integration.rpmostreed.sandbox.box import OS, Box
 from integration.rpmostreed.sandbox.template import BRANCH, IMAGE
 from nodeagent.core.config.image import ContainerImage, OstreeCommit
-from nodeagent.core.deployment import OsTarget, target_to_dict
+from nodeagent.core.plan.deployment import OsTarget, target_to_dict
 
 YEARS = (2022, 2024, 2026)
 

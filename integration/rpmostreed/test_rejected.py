@@ -9,7 +9,7 @@ from integration.rpmostreed.conftest import BoxMaker, MakeAgent
 from integration.rpmostreed.sandbox.box import OS, Box
 from integration.rpmostreed.sandbox.template import IMAGE
 from nodeagent.core.config.image import parse_image
-from nodeagent.core.deployment import OsTarget
+from nodeagent.core.plan.deployment import OsTarget
 
 REFERENCE = f"ostree-unverified-registry:{IMAGE}"
 REBASE = f"(@a{{sv}} {{}}, '{REFERENCE}:2', @as [])"

@@ -14,13 +14,12 @@ from typing import assert_never
 
 from nodeagent.agent.context import Limits, Ports, Update, narrate
 from nodeagent.agent.leasing import still_ours
-from nodeagent.core.change import PolicySource
 from nodeagent.core.config.file_tree import UNIT_DIR
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.config.unit_names import is_template
 from nodeagent.core.events import EventKind
-from nodeagent.core.record import Record
-from nodeagent.core.steps import (
+from nodeagent.core.plan.change import PolicySource
+from nodeagent.core.plan.steps import (
     ActStep,
     DaemonReload,
     Drain,
@@ -35,6 +34,7 @@ from nodeagent.core.steps import (
     step_id,
     step_unit,
 )
+from nodeagent.core.record import Record
 from nodeagent.errors import AgentError, Problem, ServiceUnavailable
 
 __all__ = ["ActionFailed", "act", "missing_units", "states_before", "unit_steps"]

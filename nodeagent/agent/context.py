@@ -6,12 +6,23 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
 from nodeagent.agent.deployments import Os
-from nodeagent.core.change import Plan
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.config.units import OWN_UNIT
-from nodeagent.core.deployment import OsTarget, target_from_dict
 from nodeagent.core.events import Event, EventKind, StepProgress
 from nodeagent.core.phase import Phase
+from nodeagent.core.plan.change import Plan
+from nodeagent.core.plan.deployment import OsTarget, target_from_dict
+from nodeagent.core.plan.steps import (
+    ActStep,
+    Drain,
+    Step,
+    WriteStep,
+    act_steps,
+    describe,
+    step_from_pair,
+    step_id,
+    step_unit,
+)
 from nodeagent.core.ports import (
     Clock,
     Fence,
@@ -29,17 +40,6 @@ from nodeagent.core.ports import (
     Users,
 )
 from nodeagent.core.record import Record
-from nodeagent.core.steps import (
-    ActStep,
-    Drain,
-    Step,
-    WriteStep,
-    act_steps,
-    describe,
-    step_from_pair,
-    step_id,
-    step_unit,
-)
 from nodeagent.core.windows import Schedule
 
 __all__ = ["HOLDER", "Fleet", "Limits", "Next", "Ports", "Takeover", "Update", "narrate"]

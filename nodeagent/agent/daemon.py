@@ -41,9 +41,9 @@ from nodeagent.core.applyrequest import ApplyRequest
 from nodeagent.core.config.machineconfig import ConfigSource
 from nodeagent.core.config.parse import parse, parse_stored
 from nodeagent.core.events import Event, EventKind
+from nodeagent.core.plan.steps import ActStep, ReloadUnit, describe
 from nodeagent.core.ports import Deployments
 from nodeagent.core.status import Status
-from nodeagent.core.steps import ActStep, ReloadUnit, describe
 from nodeagent.core.windows import Schedule
 from nodeagent.domains import health_of
 from nodeagent.errors import AgentError, InvalidInput, full_text

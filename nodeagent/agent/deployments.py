@@ -12,7 +12,9 @@ import contextlib
 from collections.abc import Callable, Sequence
 from enum import Enum
 
-from nodeagent.core.deployment import (
+from nodeagent.core.events import Event, EventKind
+from nodeagent.core.phase import Phase
+from nodeagent.core.plan.deployment import (
     Deployment,
     OsTarget,
     StageProgress,
@@ -20,8 +22,6 @@ from nodeagent.core.deployment import (
     target_from_dict,
     unmet,
 )
-from nodeagent.core.events import Event, EventKind
-from nodeagent.core.phase import Phase
 from nodeagent.core.ports import Clock, Deployments, Reporter
 from nodeagent.core.record import Record
 from nodeagent.errors import AgentError, Retryable, Terminal, Unreachable

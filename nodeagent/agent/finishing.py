@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from nodeagent.agent.context import Next, Ports
-from nodeagent.core.change import Plan
 from nodeagent.core.events import Event, EventKind
 from nodeagent.core.history import entry_of
 from nodeagent.core.outcome import UpdateOutcome, exit_code
 from nodeagent.core.phase import Phase
+from nodeagent.core.plan.change import Plan
 from nodeagent.core.ports import HistoryEntry
 from nodeagent.core.record import Record
 

@@ -20,8 +20,8 @@ from typing import Final
 from nodeagent.agent.context import HOLDER, Limits, Ports, Update, narrate
 from nodeagent.core.backoff import delays, jittered
 from nodeagent.core.events import EventKind
+from nodeagent.core.plan.steps import Reboot
 from nodeagent.core.ports import Holder
-from nodeagent.core.steps import Reboot
 from nodeagent.errors import AgentError, Refused, Retryable, Unreachable
 
 __all__ = [

@@ -28,10 +28,10 @@ from nodeagent.core.events import Event, EventKind
 from nodeagent.core.history import entry_of_request
 from nodeagent.core.outcome import UpdateOutcome
 from nodeagent.core.phase import Phase
+from nodeagent.core.plan.steps import ActStep
 from nodeagent.core.record import IllegalTransition, Record, advance, at_rest, half_way, interrupted, lasting
 from nodeagent.core.rejections import matching
 from nodeagent.core.resume import Decision
-from nodeagent.core.steps import ActStep
 from nodeagent.errors import (
     AgentError,
     InvalidInput,

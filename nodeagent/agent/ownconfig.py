@@ -15,7 +15,7 @@ from typing import Final
 from nodeagent.agent.fleet import consistent, schedule
 from nodeagent.core.config.file_tree import FileNode, expand
 from nodeagent.core.config.machineconfig import MachineConfig
-from nodeagent.core.policy_parse import parse_policy
+from nodeagent.core.plan.policy_parse import parse_policy
 from nodeagent.domains.nodeagent import SETTINGS
 from nodeagent.errors import InvalidInput, Problem
 from nodeagent.settings import DIRECTORIES, Fragment, Settings, check, find, merge, parse_fragment, read

@@ -13,8 +13,8 @@ from typing import Final
 from nodeagent.agent.lastgood import Notes
 from nodeagent.agent.report import Report
 from nodeagent.core.config.machineconfig import MachineConfig
-from nodeagent.core.policy import Policy, merge
-from nodeagent.core.policy_parse import parse_policy
+from nodeagent.core.plan.policy import Policy, merge
+from nodeagent.core.plan.policy_parse import parse_policy
 from nodeagent.domains import default_policy
 from nodeagent.errors import AgentError, InvalidInput
 from nodeagent.host import config_file

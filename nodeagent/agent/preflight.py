@@ -13,20 +13,20 @@ from nodeagent.agent.context import Limits, Ports, Update
 from nodeagent.agent.dropins import check_dropins
 from nodeagent.agent.verify import in_force, mismatches, os_mismatches, with_os
 from nodeagent.agent.writing import managed_keys
-from nodeagent.core.change import Plan
 from nodeagent.core.config.file_tree import expand
 from nodeagent.core.config.machineconfig import ConfigSource, MachineConfig
 from nodeagent.core.config.meaning import meaning
 from nodeagent.core.config.parse import parse
-from nodeagent.core.deployment import OS_DOMAINS, OsTarget, target_between, target_to_dict, unmet
-from nodeagent.core.plan import make_plan
-from nodeagent.core.plan_json import plan_to_dict
-from nodeagent.core.policy import Policy
+from nodeagent.core.plan.change import Plan
+from nodeagent.core.plan.deployment import OS_DOMAINS, OsTarget, target_between, target_to_dict, unmet
+from nodeagent.core.plan.effective_os import same_os
+from nodeagent.core.plan.plan import make_plan
+from nodeagent.core.plan.plan_json import plan_to_dict
+from nodeagent.core.plan.policy import Policy
+from nodeagent.core.plan.reconcile import check_reconcilable, remedy
+from nodeagent.core.plan.steps import RemovePath, WritePath, step_to_pair, write_steps
 from nodeagent.core.ports import Validator
-from nodeagent.core.reconcile import check_reconcilable, remedy
 from nodeagent.core.record import Record
-from nodeagent.core.standing import same_os
-from nodeagent.core.steps import RemovePath, WritePath, step_to_pair, write_steps
 from nodeagent.core.survey import MAX_KEPT
 from nodeagent.domains import validate, warnings
 from nodeagent.errors import InvalidInput, Problem, Refused, Unreconcilable

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 from nodeagent import log
 from nodeagent.agent.report import Sink
-from nodeagent.core.deployment import Deployment
 from nodeagent.core.events import Event, EventKind
 from nodeagent.core.outcome import ENDED_UNCHANGED
+from nodeagent.core.plan.deployment import Deployment
 from nodeagent.core.status import Status, line
 
 __all__ = ["sentence", "to_journal", "to_notify"]

@@ -13,7 +13,7 @@ from typing import Final
 from nodeagent.agent.context import Ports, Update
 from nodeagent.agent.preflight import Desired
 from nodeagent.core.phase import Phase
-from nodeagent.core.plan_json import plan_from_dict
+from nodeagent.core.plan.plan_json import plan_from_dict
 from nodeagent.core.record import UNKNOWN_UPDATE, Record
 from nodeagent.errors import AgentError, InvalidInput, Terminal
 

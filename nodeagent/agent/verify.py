@@ -17,11 +17,11 @@ from nodeagent.agent.context import Limits, Ports
 from nodeagent.agent.progress import Progress
 from nodeagent.core.config.file_tree import Node, expand
 from nodeagent.core.config.machineconfig import CORE_USER, MachineConfig, UnitEntry
-from nodeagent.core.deployment import Deployment
-from nodeagent.core.effective import Candidate, effective
+from nodeagent.core.plan.deployment import Deployment
+from nodeagent.core.plan.effective import Candidate, effective
+from nodeagent.core.plan.effective_os import asks_of_os, mismatches_of, os_in_force
+from nodeagent.core.plan.steps import ActStep, ReloadUnit, RestartUnit, step_id
 from nodeagent.core.ports import UnitState
-from nodeagent.core.standing import asks_of_os, mismatches_of, os_in_force
-from nodeagent.core.steps import ActStep, ReloadUnit, RestartUnit, step_id
 from nodeagent.errors import AgentError, Unreconcilable
 
 __all__ = ["VerifyFailed", "in_force", "mismatches", "os_mismatches", "watch_units", "with_os"]

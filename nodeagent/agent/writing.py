@@ -15,8 +15,7 @@ from nodeagent.agent.leasing import still_ours
 from nodeagent.core.config.file_tree import FileNode, expand
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.events import EventKind
-from nodeagent.core.ports import Snapshot
-from nodeagent.core.steps import (
+from nodeagent.core.plan.steps import (
     DisableUnit,
     EnableUnit,
     LockUser,
@@ -28,6 +27,7 @@ from nodeagent.core.steps import (
     WriteStep,
     decides_enablement,
 )
+from nodeagent.core.ports import Snapshot
 from nodeagent.core.survey import MAX_KEPT
 from nodeagent.errors import AgentError, ServiceUnavailable, Terminal
 

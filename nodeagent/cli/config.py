@@ -139,7 +139,7 @@ def _config(text: bytes) -> tuple[Sequence[Problem], Sequence[Problem]]:
 
 def _policy(text: bytes) -> tuple[Sequence[Problem], Sequence[Problem]]:
     """A unit that is nowhere now may come with a config, so that is a note only."""
-    from nodeagent.core.policy_parse import parse_policy
+    from nodeagent.core.plan.policy_parse import parse_policy
 
     policy = parse_policy(text)
     entries = [*policy.files.values(), *policy.units.values(), *([policy.sshkey] if policy.sshkey else [])]

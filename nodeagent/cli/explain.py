@@ -6,8 +6,8 @@ import argparse
 from typing import Any, Final
 
 from nodeagent.cli import inputs, terminal
-from nodeagent.core.policy import SSHKEY
-from nodeagent.core.policy_explain import Explanation, explain
+from nodeagent.core.plan.policy import SSHKEY
+from nodeagent.core.plan.policy_explain import Explanation, explain
 from nodeagent.errors import InvalidInput
 
 __all__ = ["SCHEMA", "add_arguments", "run"]
@@ -64,7 +64,7 @@ def _target(text: str) -> tuple[str, str]:
 
 
 def _to_dict(found: Explanation) -> dict[str, Any]:
-    from nodeagent.core.plan_json import action_to_dict
+    from nodeagent.core.plan.plan_json import action_to_dict
 
     return {
         "schema": SCHEMA,

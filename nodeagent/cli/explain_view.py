@@ -8,8 +8,8 @@ from nodeagent.cli.output import printable
 from nodeagent.cli.plan_view import POLICY, actions_text
 from nodeagent.cli.terminal import STRONG, paint
 from nodeagent.core.config.file_tree import UNIT_DIR
-from nodeagent.core.policy import Entry
-from nodeagent.core.policy_explain import Explanation
+from nodeagent.core.plan.policy import Entry
+from nodeagent.core.plan.policy_explain import Explanation
 
 __all__ = ["show"]
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from nodeagent.core.config.text.document import MAX_BYTES
-from nodeagent.core.policy import Policy, merge
+from nodeagent.core.plan.policy import Policy, merge
 from nodeagent.errors import InvalidInput, Problem
 
 __all__ = ["STDIN", "Errors", "load_policy", "name_of", "read"]
@@ -39,7 +39,7 @@ def load_policy(path: str | None) -> Policy:
 
     if path is None:
         return default_policy()
-    from nodeagent.core.policy_parse import parse_policy
+    from nodeagent.core.plan.policy_parse import parse_policy
 
     return merge(default_policy(), parse_policy(read(path), name_of(path)))
 

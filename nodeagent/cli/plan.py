@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 
 from nodeagent.cli import inputs, terminal
-from nodeagent.core.change import Plan
 from nodeagent.core.config.machineconfig import MachineConfig
-from nodeagent.core.policy import Policy
+from nodeagent.core.plan.change import Plan
+from nodeagent.core.plan.policy import Policy
 from nodeagent.errors import InvalidInput, Problem, Unreconcilable
 
 __all__ = ["add_arguments", "run"]
@@ -32,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
 
     found = warnings(old, new)
     if args.json:
-        from nodeagent.core.plan_json import plan_to_dict
+        from nodeagent.core.plan.plan_json import plan_to_dict
 
         noted = [{"path": each.path, "message": each.message} for each in found]
         terminal.emit({**plan_to_dict(plan), **({"warnings": noted} if noted else {})})
@@ -60,8 +60,8 @@ def _load(old_path: str, new_path: str, policy_path: str | None) -> tuple[Machin
 def plan_update(old: MachineConfig, new: MachineConfig, policy: Policy, what: str) -> Plan:
     """What the daemon does before it touches anything, as far as that takes no host. ``what`` names the new config."""
     from nodeagent import domains
-    from nodeagent.core.plan import make_plan
-    from nodeagent.core.reconcile import check_reconcilable, remedy
+    from nodeagent.core.plan.plan import make_plan
+    from nodeagent.core.plan.reconcile import check_reconcilable, remedy
 
     if problems := domains.validate(old, new):
         raise InvalidInput(f"{what} would not work: {_first(problems)}", reason="InvalidContent", problems=problems)

@@ -7,8 +7,8 @@ from typing import Final
 
 from nodeagent.cli.output import printable
 from nodeagent.cli.terminal import BAD, DIM, GOOD, STRONG, WARN, paint, table
-from nodeagent.core.change import Action, ActionType, Plan, PlannedChange
-from nodeagent.core.plan import disruption
+from nodeagent.core.plan.change import Action, ActionType, Plan, PlannedChange
+from nodeagent.core.plan.plan import disruption
 from nodeagent.errors import Problem
 
 __all__ = ["action_text", "actions_text", "show"]

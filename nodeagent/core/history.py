@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from nodeagent.core.change import Plan
-from nodeagent.core.plan import disruption
+from nodeagent.core.plan.change import Plan
+from nodeagent.core.plan.plan import disruption
 from nodeagent.core.ports import HistoryEntry
 from nodeagent.core.record import Record
 

@@ -15,9 +15,9 @@ from typing import Protocol
 from nodeagent.core.applyrequest import ApplyRequest
 from nodeagent.core.config.file_tree import Node
 from nodeagent.core.config.machineconfig import ConfigSource, MachineConfig
-from nodeagent.core.deployment import Deployment, OsTarget, StageProgress
 from nodeagent.core.events import Event
 from nodeagent.core.fence.view import FenceTold
+from nodeagent.core.plan.deployment import Deployment, OsTarget, StageProgress
 from nodeagent.core.record import Record
 from nodeagent.core.survey import Survey
 from nodeagent.errors import Problem

@@ -7,12 +7,12 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from nodeagent.core.boot import kernel_boot, soft_reboots
-from nodeagent.core.deployment import Deployment
 from nodeagent.core.drain import Remaining, is_blocked, way_out
 from nodeagent.core.events import Event, EventKind, StepProgress
 from nodeagent.core.fence.view import FenceView, fence_to_dict
 from nodeagent.core.maintenance import MAINTENANCE, Maintenance, State, is_maintenance
 from nodeagent.core.phase import Phase
+from nodeagent.core.plan.deployment import Deployment
 from nodeagent.core.ports import Holder
 
 __all__ = ["SCHEMA", "Status", "StatusProblem", "fold", "line", "status_to_dict"]

@@ -10,12 +10,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from typing import Final, TypeVar
 
-from nodeagent.core.change import Action
 from nodeagent.core.config.file_tree import FileNode, expand
 from nodeagent.core.config.machineconfig import MachineConfig
-from nodeagent.core.diff import differing
-from nodeagent.core.domain import Checker, Domain, Health, RuleEntry, owns
-from nodeagent.core.policy import SSHKEY, Entry, Policy
+from nodeagent.core.plan.change import Action
+from nodeagent.core.plan.diff import differing
+from nodeagent.core.plan.domain import Checker, Domain, Health, RuleEntry, owns
+from nodeagent.core.plan.policy import SSHKEY, Entry, Policy
 from nodeagent.core.validate import access
 from nodeagent.domains import (
     ca_trust,

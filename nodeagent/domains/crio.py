@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from nodeagent.core.domain import Domain, SocketHealth
+from nodeagent.core.plan.domain import Domain, SocketHealth
 
 __all__ = ["DOMAIN"]
 

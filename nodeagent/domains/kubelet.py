@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from nodeagent.core.domain import Domain, HttpHealth
-from nodeagent.core.policy import DAEMON_RELOAD, restart
+from nodeagent.core.plan.domain import Domain, HttpHealth
+from nodeagent.core.plan.policy import DAEMON_RELOAD, restart
 from nodeagent.core.validate import kubelet_conf
 
 __all__ = ["DOMAIN"]

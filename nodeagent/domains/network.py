@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from nodeagent.core.domain import Domain
-from nodeagent.core.policy import NONE
+from nodeagent.core.plan.domain import Domain
+from nodeagent.core.plan.policy import NONE
 
 __all__ = ["DOMAIN"]
 

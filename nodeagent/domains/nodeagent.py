@@ -13,8 +13,8 @@ from xml.parsers import expat
 from nodeagent.core.config.file_tree import UNIT_DIR, FileNode, LinkNode, expand
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.config.units import OWN_UNIT
-from nodeagent.core.domain import Domain
-from nodeagent.core.policy import DAEMON_RELOAD, NONE, reload, restart
+from nodeagent.core.plan.domain import Domain
+from nodeagent.core.plan.policy import DAEMON_RELOAD, NONE, reload, restart
 from nodeagent.core.validate.unit_file import assignments
 from nodeagent.errors import Problem
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from nodeagent.core.config.machineconfig import MachineConfig
-from nodeagent.core.domain import Domain, RuleEntry
-from nodeagent.core.policy import NONE, Verdict
+from nodeagent.core.plan.domain import Domain, RuleEntry
+from nodeagent.core.plan.policy import NONE, Verdict
 
 __all__ = ["DOMAIN"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from nodeagent.core.config.machineconfig import MachineConfig
-from nodeagent.core.domain import Domain
-from nodeagent.core.policy import NONE
+from nodeagent.core.plan.domain import Domain
+from nodeagent.core.plan.policy import NONE
 from nodeagent.core.validate import pull_secret
 
 __all__ = ["DOMAIN", "credentials_of"]

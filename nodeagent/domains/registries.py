@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from nodeagent.core.domain import Domain, RuleEntry
-from nodeagent.core.registries import REGISTRIES_CONF, registries_rule
+from nodeagent.core.plan.domain import Domain, RuleEntry
+from nodeagent.core.plan.registries import REGISTRIES_CONF, registries_rule
 from nodeagent.core.validate import registries_conf
 
 __all__ = ["DOMAIN"]

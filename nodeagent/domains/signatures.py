@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from nodeagent.core.domain import Domain
-from nodeagent.core.policy import reload
+from nodeagent.core.plan.domain import Domain
+from nodeagent.core.plan.policy import reload
 from nodeagent.core.validate import signature_policy
 
 __all__ = ["DOMAIN"]

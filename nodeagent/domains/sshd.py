@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from nodeagent.core.domain import Checker, Domain
-from nodeagent.core.policy import NONE
+from nodeagent.core.plan.domain import Checker, Domain
+from nodeagent.core.plan.policy import NONE
 
 __all__ = ["DOMAIN"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from nodeagent.core.domain import Checker, Domain
+from nodeagent.core.plan.domain import Checker, Domain
 
 __all__ = ["DOMAIN"]
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from nodeagent.core.config.file_tree import UNIT_DIR
 from nodeagent.core.config.unit_names import UNIT_TYPES
-from nodeagent.core.domain import Checker, Domain
+from nodeagent.core.plan.domain import Checker, Domain
 from nodeagent.core.validate import unit_file
 
 __all__ = ["DOMAIN"]

@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Sequence
 from urllib.parse import urlsplit
 
-from nodeagent.core.domain import Health, HttpHealth, SocketHealth
+from nodeagent.core.plan.domain import Health, HttpHealth, SocketHealth
 
 __all__ = ["HostHealth"]
 

@@ -18,8 +18,8 @@ from nodeagent.core.boot import identity
 from nodeagent.core.config.file_tree import Node
 from nodeagent.core.config.image import ContainerImage, OstreeCommit
 from nodeagent.core.config.machineconfig import ConfigSource
-from nodeagent.core.deployment import Deployment, OsTarget, StageProgress, booted, staged, unmet
 from nodeagent.core.events import Event
+from nodeagent.core.plan.deployment import Deployment, OsTarget, StageProgress, booted, staged, unmet
 from nodeagent.core.ports import Confirm, HistoryEntry, Holder, Inhibitor, Snapshot, Swept, UnitState
 from nodeagent.core.record import Record, record_from_dict, record_to_dict, salvaged
 from nodeagent.core.survey import Survey

@@ -6,7 +6,7 @@ from typing import Any
 
 from nodeagent.core.config.file_tree import FileNode, Node, expand
 from nodeagent.core.config.machineconfig import MachineConfig
-from nodeagent.core.deployment import Deployment, booted
+from nodeagent.core.plan.deployment import Deployment, booted
 from tests.agent.fakes import FakeUnit, World
 from tests.agent.harness import Host, config
 

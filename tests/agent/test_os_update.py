@@ -17,9 +17,9 @@ from nodeagent.agent.executor import Outcome
 from nodeagent.agent.loop import AGAIN, Loop
 from nodeagent.core.config.file_tree import FileNode, expand
 from nodeagent.core.config.machineconfig import UnitEntry
-from nodeagent.core.deployment import staged
 from nodeagent.core.events import EventKind
 from nodeagent.core.phase import Phase
+from nodeagent.core.plan.deployment import staged
 from nodeagent.core.ports import Holder, Inhibitor
 from nodeagent.core.record import Record, record_to_dict
 from nodeagent.errors import Refused, Retryable, Terminal, Unreconcilable

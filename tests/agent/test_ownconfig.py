@@ -10,11 +10,11 @@ import pytest
 from nodeagent.agent.ownconfig import OwnConfig
 from nodeagent.agent.policies import HostPolicy
 from nodeagent.agent.report import Report
-from nodeagent.core.change import ChangeKind
 from nodeagent.core.config.machineconfig import FileEntry, MachineConfig
 from nodeagent.core.phase import Phase
-from nodeagent.core.plan import Change
-from nodeagent.core.policy import DAEMON_RELOAD, Entry, Policy, match, restart
+from nodeagent.core.plan.change import ChangeKind
+from nodeagent.core.plan.plan import Change
+from nodeagent.core.plan.policy import DAEMON_RELOAD, Entry, Policy, match, restart
 from nodeagent.core.status import Status
 from nodeagent.errors import InvalidInput, Problem
 from nodeagent.settings import Settings

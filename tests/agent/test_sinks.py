@@ -8,9 +8,9 @@ import pytest
 
 from nodeagent import log
 from nodeagent.agent import sinks
-from nodeagent.core.deployment import Deployment
 from nodeagent.core.events import Event, EventKind, StepProgress
 from nodeagent.core.phase import Phase
+from nodeagent.core.plan.deployment import Deployment
 from nodeagent.core.status import Status
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from nodeagent.core.config.image import ContainerImage, OstreeCommit, parse_image
 from nodeagent.core.config.kargs import merged
 from nodeagent.core.config.machineconfig import MachineConfig
-from nodeagent.core.deployment import (
+from nodeagent.core.plan.deployment import (
     Deployment,
     OsTarget,
     booted,

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from nodeagent.core.change import Change, ChangeKind
 from nodeagent.core.config.machineconfig import FileEntry, MachineConfig, UnitEntry, UserEntry
 from nodeagent.core.config.parse import parse_document
-from nodeagent.core.diff import diff
+from nodeagent.core.plan.change import Change, ChangeKind
+from nodeagent.core.plan.diff import diff
 from tests.core.configs import config
 from tests.core.documents import Doc, document, file, in_base64, packed, with_files, with_units, with_users
 

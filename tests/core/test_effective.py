@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeagent.core.config.machineconfig import FileEntry, MachineConfig, UserEntry
-from nodeagent.core.effective import Candidate, effective
+from nodeagent.core.plan.effective import Candidate, effective
 
 PATHS = ["/etc/a", "/etc/b", "/etc/c"]
 configs = st.dictionaries(st.sampled_from(PATHS), st.sampled_from([b"1", b"2", b"3"])).map(

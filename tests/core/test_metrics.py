@@ -12,7 +12,6 @@ from typing import Any
 import yaml
 from prometheus_client.parser import text_string_to_metric_families as parsed
 
-from nodeagent.core.deployment import Deployment
 from nodeagent.core.drain import Remaining
 from nodeagent.core.events import Event, EventKind
 from nodeagent.core.exposition import Kind, render
@@ -21,6 +20,7 @@ from nodeagent.core.maintenance import Maintenance
 from nodeagent.core.metrics import FAMILIES, samples
 from nodeagent.core.outcome import IN_HISTORY
 from nodeagent.core.phase import Phase
+from nodeagent.core.plan.deployment import Deployment
 from nodeagent.core.ports import HistoryEntry, Holder
 from nodeagent.core.status import Status
 from nodeagent.core.tally import BOUNDS, Tally

@@ -13,13 +13,13 @@ import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from nodeagent.core.change import ChangeKind
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.config.parse import Cache, parse, parse_document
 from nodeagent.core.config.text import jsondoc
 from nodeagent.core.config.text.document import load
-from nodeagent.core.diff import diff
-from nodeagent.core.reconcile import check_reconcilable
+from nodeagent.core.plan.change import ChangeKind
+from nodeagent.core.plan.diff import diff
+from nodeagent.core.plan.reconcile import check_reconcilable
 from nodeagent.errors import InvalidInput, Problem
 from tests.core.documents import Doc, as_yaml, document, in_base64, plain, text
 

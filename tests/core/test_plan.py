@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeagent.core.change import Action, ActionType, Change, ChangeKind, Plan, PolicySource
 from nodeagent.core.config.machineconfig import FileEntry, MachineConfig, UnitEntry, UserEntry
-from nodeagent.core.plan import combine, disruption, make_plan, plan_changes
-from nodeagent.core.plan_json import plan_from_dict, plan_to_dict
-from nodeagent.core.policy import DAEMON_RELOAD, DRAIN, NONE, REBOOT, Entry, Policy, merge, reload, restart
+from nodeagent.core.plan.change import Action, ActionType, Change, ChangeKind, Plan, PolicySource
+from nodeagent.core.plan.plan import combine, disruption, make_plan, plan_changes
+from nodeagent.core.plan.plan_json import plan_from_dict, plan_to_dict
+from nodeagent.core.plan.policy import DAEMON_RELOAD, DRAIN, NONE, REBOOT, Entry, Policy, merge, reload, restart
 from nodeagent.domains import default_policy
 from tests.core.configs import config
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeagent.core.change import Change, ChangeKind, PolicySource
-from nodeagent.core.policy import DAEMON_RELOAD, DRAIN, NONE, REBOOT, clean_path, match, merge, reload, restart
-from nodeagent.core.policy_parse import parse_policy
+from nodeagent.core.plan.change import Change, ChangeKind, PolicySource
+from nodeagent.core.plan.policy import DAEMON_RELOAD, DRAIN, NONE, REBOOT, clean_path, match, merge, reload, restart
+from nodeagent.core.plan.policy_parse import parse_policy
 from nodeagent.domains import default_policy
 from nodeagent.errors import InvalidInput
 

@@ -8,7 +8,7 @@ import pytest
 
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.config.parse import parse_document
-from nodeagent.core.reconcile import check_reconcilable, remedy
+from nodeagent.core.plan.reconcile import check_reconcilable, remedy
 from nodeagent.errors import Problem
 from tests.core.documents import Doc, document, file
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from nodeagent.core.policy import DRAIN
-from nodeagent.core.registries import REGISTRIES_CONF, RELOAD_CRIO, registries_rule, unsafe_reason
+from nodeagent.core.plan.policy import DRAIN
+from nodeagent.core.plan.registries import REGISTRIES_CONF, RELOAD_CRIO, registries_rule, unsafe_reason
 from tests.core.configs import config
 
 SEARCH = 'unqualified-search-registries = ["example.com", "foo.com"]\n'

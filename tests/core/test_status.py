@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import json
 
-from nodeagent.core.deployment import Deployment
 from nodeagent.core.events import Event, EventKind, StepProgress
 from nodeagent.core.phase import Phase
+from nodeagent.core.plan.deployment import Deployment
 from nodeagent.core.ports import Holder
 from nodeagent.core.status import Status, fold, line, status_to_dict
 

@@ -5,7 +5,7 @@ from typing import get_args
 import pytest
 
 from nodeagent.core.config.machineconfig import FileEntry, MachineConfig, UnitEntry, UserEntry
-from nodeagent.core.steps import (
+from nodeagent.core.plan.steps import (
     DaemonReload,
     DisableUnit,
     EnableUnit,

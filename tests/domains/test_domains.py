@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from nodeagent import domains
-from nodeagent.core.change import Action, PolicySource
 from nodeagent.core.config.machineconfig import FileEntry, UnitEntry
-from nodeagent.core.domain import Checker, HttpHealth, SocketHealth, owns
+from nodeagent.core.plan.change import Action, PolicySource
+from nodeagent.core.plan.domain import Checker, HttpHealth, SocketHealth, owns
 from nodeagent.domains import DOMAINS, changed_contents, checker_of, default_policy, domain_of, health_of, validate
 from tests.core.configs import config
 

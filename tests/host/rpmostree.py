@@ -8,7 +8,7 @@ from typing import Any
 from dbus_next import Variant
 
 from nodeagent.core.config.image import parse_image
-from nodeagent.core.deployment import OsTarget, StageProgress
+from nodeagent.core.plan.deployment import OsTarget, StageProgress
 from nodeagent.host.bus import Bus
 from nodeagent.host.rpmostree.adapter import RpmOstree
 from nodeagent.host.rpmostree.timing import Timing

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeagent.core.domain import Health, HttpHealth, SocketHealth
+from nodeagent.core.plan.domain import Health, HttpHealth, SocketHealth
 from nodeagent.host import health
 from nodeagent.host.health import HostHealth
 

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 from dbus_next import Variant
 
-from nodeagent.core.deployment import OsTarget
+from nodeagent.core.plan.deployment import OsTarget
 from nodeagent.errors import Refused
 from nodeagent.host.bus import Bus
 from nodeagent.host.rpmostree import guards

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nodeagent.core.config.image import OstreeCommit, parse_image
-from nodeagent.core.deployment import Deployment, OsTarget, unmet
+from nodeagent.core.plan.deployment import Deployment, OsTarget, unmet
 from nodeagent.errors import AgentError, Retryable, Terminal
 from nodeagent.host.rpmostree.failures import failure, one_line
 from nodeagent.host.rpmostree.gvariant import boolean, read_vardict, string, strings

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from nodeagent.core.config.machineconfig import MachineConfig
-from nodeagent.core.domain import Checker
+from nodeagent.core.plan.domain import Checker
 from nodeagent.domains import changed_contents, checker_of
 from nodeagent.errors import Problem
 from nodeagent.host.checkers import owners, sshd, sudoers, units

@@ -15,7 +15,7 @@ from typing import Final
 
 from nodeagent.core.config.file_tree import DEV_NULL, UNIT_DIR, LinkNode, expand
 from nodeagent.core.config.unit_names import unit_name_problem
-from nodeagent.core.domain import Checker
+from nodeagent.core.plan.domain import Checker
 from nodeagent.domains import checker_of
 from nodeagent.errors import Problem
 from nodeagent.host.checkers.job import Job

@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from nodeagent.core.config.packages import NOT_IN_EACH_IMAGE
-from nodeagent.core.deployment import Deployment, OsTarget, StageProgress, unmet
+from nodeagent.core.plan.deployment import Deployment, OsTarget, StageProgress, unmet
 from nodeagent.errors import AgentError, Refused, Retryable, ServiceUnavailable, Terminal
 from nodeagent.host.bus import Bus
 from nodeagent.host.bus_errors import BusUnreachable

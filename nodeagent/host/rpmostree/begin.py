@@ -12,7 +12,7 @@ import asyncio
 import random
 from collections.abc import Callable
 
-from nodeagent.core.deployment import StageProgress
+from nodeagent.core.plan.deployment import StageProgress
 from nodeagent.errors import Refused
 from nodeagent.host.bus_errors import BusFault
 from nodeagent.host.rpmostree.failures import failure, one_line

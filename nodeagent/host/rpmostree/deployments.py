@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from nodeagent.core.deployment import Deployment
+from nodeagent.core.plan.deployment import Deployment
 from nodeagent.errors import Retryable, Terminal
 from nodeagent.host.rpmostree.boot_entries import BootEntry
 from nodeagent.host.rpmostree.staged import Lock

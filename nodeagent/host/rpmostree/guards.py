@@ -17,7 +17,7 @@ import re
 from pathlib import Path
 from typing import Protocol
 
-from nodeagent.core.deployment import OsTarget
+from nodeagent.core.plan.deployment import OsTarget
 from nodeagent.core.ports import UnitState
 from nodeagent.errors import AgentError, Refused, Unreconcilable
 from nodeagent.host.faults import translated

@@ -20,7 +20,7 @@ from typing import Any
 
 from nodeagent.core.config.image import content_id
 from nodeagent.core.config.text import plain_json
-from nodeagent.core.deployment import Deployment, OsTarget
+from nodeagent.core.plan.deployment import Deployment, OsTarget
 from nodeagent.host.atomic import temp_name
 from nodeagent.host.faults import translated
 

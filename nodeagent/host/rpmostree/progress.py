@@ -14,7 +14,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from nodeagent.core.deployment import StageProgress
+from nodeagent.core.plan.deployment import StageProgress
 
 __all__ = ["Progress"]
 

@@ -22,7 +22,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
-from nodeagent.core.deployment import Deployment
+from nodeagent.core.plan.deployment import Deployment
 from nodeagent.errors import Retryable, Unreconcilable
 from nodeagent.host.bus import Bus
 from nodeagent.host.bus_codec import a_sv

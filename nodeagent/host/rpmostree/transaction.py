@@ -18,7 +18,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from enum import Enum
 
-from nodeagent.core.deployment import StageProgress
+from nodeagent.core.plan.deployment import StageProgress
 from nodeagent.errors import AgentError
 from nodeagent.host.bus import Bus, Match, Signals
 from nodeagent.host.bus_errors import LOST, BusFault, BusUnreachable

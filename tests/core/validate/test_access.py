@@ -7,7 +7,7 @@ import base64
 import pytest
 
 from nodeagent.core.config.machineconfig import MachineConfig, UserEntry
-from nodeagent.core.reconcile import check_reconcilable
+from nodeagent.core.plan.reconcile import check_reconcilable
 from nodeagent.core.validate import access, password_hash, ssh_key
 from tests.core.keys import ed25519, line, packed
 

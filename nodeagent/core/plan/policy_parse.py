@@ -10,11 +10,11 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from nodeagent.core.change import Action, ActionType, PolicySource
 from nodeagent.core.config.fields import Fields
 from nodeagent.core.config.problems import Problems, shown
 from nodeagent.core.config.text import document
-from nodeagent.core.policy import SSHKEY, Entry, Policy, clean_path
+from nodeagent.core.plan.change import Action, ActionType, PolicySource
+from nodeagent.core.plan.policy import SSHKEY, Entry, Policy, clean_path
 
 __all__ = ["MAX_ACTIONS", "MAX_ENTRIES", "parse_policy"]
 

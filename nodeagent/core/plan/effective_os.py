@@ -12,7 +12,7 @@ from dataclasses import replace
 from nodeagent.core.config.image import OsImage, parse_image
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.config.packages import KERNELS, NOT_IN_EACH_IMAGE, packages_of, replaced_of
-from nodeagent.core.deployment import Deployment, OsTarget, unmet
+from nodeagent.core.plan.deployment import Deployment, OsTarget, unmet
 from nodeagent.errors import InvalidInput
 
 __all__ = ["asks_of_os", "mismatches_of", "os_in_force", "same_os"]

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from nodeagent.core.change import Action, ActionType, Change, PolicySource
 from nodeagent.core.config.machineconfig import MachineConfig
+from nodeagent.core.plan.change import Action, ActionType, Change, PolicySource
 
 __all__ = [
     "DAEMON_RELOAD",

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from nodeagent.core.change import Action
-from nodeagent.core.policy import Rule
+from nodeagent.core.plan.change import Action
+from nodeagent.core.plan.policy import Rule
 
 __all__ = ["Checker", "Domain", "Health", "HttpHealth", "RuleEntry", "SocketHealth", "Validate", "owns"]
 

@@ -9,7 +9,7 @@ The rules, in order:
 3. Any Reboot swallows everything but the Drain: after a boot every service has read its new files.
 4. Otherwise each action comes once: Drain, DaemonReload, the stops, the reloads, the restarts. A Reload beside a
    Restart of the same unit is dropped, and its changes are counted to the Restart. Within reloads and within restarts
-   the order of each policy list is kept (``core.order``).
+   the order of each policy list is kept (``core.plan.toposort``).
 5. If there are changes and none of them needs anything, the one action is None.
 
 Every action names the changes that asked for it. The result does not depend on the order of anything in the input.
@@ -21,14 +21,14 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Final
 
-from nodeagent.core.change import Action, ActionType, Change, ChangeKind, Plan, PlannedChange, PolicySource
 from nodeagent.core.config.file_tree import UNIT_DIR
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.config.unit_names import unit_name_problem
 from nodeagent.core.config.units import OWN_UNIT
-from nodeagent.core.diff import diff
-from nodeagent.core.order import merge_orders
-from nodeagent.core.policy import DRAIN, NONE, REBOOT, UNLISTED, Policy, match, only_by_user
+from nodeagent.core.plan.change import Action, ActionType, Change, ChangeKind, Plan, PlannedChange, PolicySource
+from nodeagent.core.plan.diff import diff
+from nodeagent.core.plan.policy import DRAIN, NONE, REBOOT, UNLISTED, Policy, match, only_by_user
+from nodeagent.core.plan.toposort import merge_orders
 
 __all__ = ["DISRUPTION_WORDS", "combine", "disruption", "make_plan", "plan_changes", "widen"]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from nodeagent.core.change import Action, Change, ChangeKind, PolicySource
 from nodeagent.core.config.paths import managed_path_problem
-from nodeagent.core.plan import combine, widen
-from nodeagent.core.policy import UNLISTED, Entry, Match, Policy, match
+from nodeagent.core.plan.change import Action, Change, ChangeKind, PolicySource
+from nodeagent.core.plan.plan import combine, widen
+from nodeagent.core.plan.policy import UNLISTED, Entry, Match, Policy, match
 
 __all__ = ["Explanation", "explain"]
 

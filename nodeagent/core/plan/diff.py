@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from operator import attrgetter
 from typing import TypeVar
 
-from nodeagent.core.change import Change, ChangeKind
 from nodeagent.core.config.machineconfig import MachineConfig, UserEntry
+from nodeagent.core.plan.change import Change, ChangeKind
 
 __all__ = ["diff", "differing"]
 

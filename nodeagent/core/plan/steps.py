@@ -10,9 +10,9 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
-from nodeagent.core.change import ActionType, Plan
 from nodeagent.core.config.file_tree import expand
 from nodeagent.core.config.machineconfig import CORE_USER, MachineConfig, UnitEntry
+from nodeagent.core.plan.change import ActionType, Plan
 
 __all__ = [
     "DaemonReload",

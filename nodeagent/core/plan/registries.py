@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from nodeagent.core.config.machineconfig import MachineConfig
-from nodeagent.core.policy import DRAIN, Verdict, reload
+from nodeagent.core.plan.policy import DRAIN, Verdict, reload
 
 __all__ = ["REGISTRIES_CONF", "RELOAD_CRIO", "registries_rule", "unsafe_reason"]
 

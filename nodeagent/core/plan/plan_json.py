@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from nodeagent.core.change import Action, ActionType, Change, ChangeKind, Plan, PlannedChange, PolicySource
-from nodeagent.core.plan import disruption
+from nodeagent.core.plan.change import Action, ActionType, Change, ChangeKind, Plan, PlannedChange, PolicySource
+from nodeagent.core.plan.plan import disruption
 
 __all__ = ["PLAN_SCHEMA", "action_to_dict", "plan_from_dict", "plan_to_dict"]
 
