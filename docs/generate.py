@@ -16,13 +16,13 @@ from msgspec import Struct
 
 from nodeagent.cli.main import main as cli
 from nodeagent.core import hints
-from nodeagent.core.metrics import FAMILIES, HISTORY
-from nodeagent.core.phase import BY_PROGRESS, DEADLINE, DISRUPTIVE, Phase, graph
 from nodeagent.core.plan.change import Action
 from nodeagent.core.plan.domain import RuleEntry, SocketHealth
 from nodeagent.core.plan.policy import SSHKEY
-from nodeagent.core.record import Record
-from nodeagent.core.resume import resume
+from nodeagent.core.report.metrics import FAMILIES, HISTORY
+from nodeagent.core.update.phase import BY_PROGRESS, DEADLINE, DISRUPTIVE, Phase, graph
+from nodeagent.core.update.record import Record
+from nodeagent.core.update.resume import resume
 from nodeagent.domains import DOMAINS
 from nodeagent.log.messages import MESSAGES
 from nodeagent.settings import KNOBS, Settings, flatten

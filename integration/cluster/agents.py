@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from integration.cluster.api import ApiError, Object
 from integration.cluster.cluster import ADMINS, LEASE_PATH, LEASES, Cluster
-from nodeagent.core.lease import LeaseToken
-from nodeagent.core.ports import Clock
+from nodeagent.core.coordination.lease import LeaseToken
+from nodeagent.core.update.ports import Clock
 from nodeagent.host.clock import SystemClock
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.credentials import Access

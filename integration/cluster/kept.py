@@ -14,9 +14,9 @@ from nodeagent.agent.preflight import Preflight
 from nodeagent.agent.report import Report, ReportedLease
 from nodeagent.agent.reserved import ReservedLease
 from nodeagent.agent.telling import Teller
-from nodeagent.core.events import Event, EventKind
-from nodeagent.core.maintenance import Maintenance, from_dict, to_dict
-from nodeagent.core.status import Status, status_to_dict
+from nodeagent.core.coordination.maintenance import Maintenance, from_dict, to_dict
+from nodeagent.core.report.status import Status, status_to_dict
+from nodeagent.core.update.events import Event, EventKind
 from nodeagent.kube.events import EVENTS
 
 STEP: Final = 0.05

@@ -21,9 +21,9 @@ from nodeagent.agent.context import Fleet, Limits, Ports
 from nodeagent.agent.deployments import Os
 from nodeagent.agent.loop import Loop
 from nodeagent.agent.preflight import Preflight
-from nodeagent.core.drain import Remaining
-from nodeagent.core.events import EventKind
-from nodeagent.core.ports import Guard
+from nodeagent.core.coordination.drain import Remaining
+from nodeagent.core.update.events import EventKind
+from nodeagent.core.update.ports import Guard
 from nodeagent.host.clock import SystemClock
 from nodeagent.settings import Settings
 from nodeagent.settings_cluster import ClusterSettings, SlotSettings

@@ -14,8 +14,8 @@ import pytest
 from integration.cluster.agents import NMO, Agent, client_at, foreign, lease_of
 from integration.cluster.cluster import LEASE_PATH, Cluster
 from integration.cluster.front import Front, bound_token, front_of
-from nodeagent.core.kubetime import parse_time
-from nodeagent.core.lease import BEHIND
+from nodeagent.core.coordination.kube_time import parse_time
+from nodeagent.core.coordination.lease import BEHIND
 from nodeagent.errors import Refused
 from nodeagent.host.clock import SystemClock
 from nodeagent.kube.lease import LeaseSettings

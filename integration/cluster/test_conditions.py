@@ -6,8 +6,8 @@ from typing import Any
 
 from integration.cluster.agents import client_of
 from integration.cluster.cluster import Cluster
-from nodeagent.core.conditions import NodeState
-from nodeagent.core.drain import Remaining
+from nodeagent.core.coordination.drain import Remaining
+from nodeagent.core.report.conditions import NodeState
 from nodeagent.host.clock import SystemClock
 from nodeagent.kube.conditions import NodeConditions
 

@@ -17,7 +17,7 @@ from integration.cluster.cluster import ADMINS, Cluster
 from integration.cluster.test_drain import Scene, hurry
 from nodeagent.agent import daemon, fleet, telling
 from nodeagent.cli.client import Client
-from nodeagent.core import notices
+from nodeagent.core.report import node_events
 from nodeagent.errors import AgentError, Unreachable
 from nodeagent.host.bus import Bus
 from nodeagent.host.notify import Notifier
@@ -84,7 +84,7 @@ async def running(settings: Settings, address: str) -> AsyncIterator[Client]:
 def settings(cluster: Cluster, node: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
     monkeypatch.setattr(telling, "QUICK", 0.1)
     monkeypatch.setattr(telling, "WORDS_EVERY", 0.3)
-    monkeypatch.setattr(notices, "BLOCKED_FOR", 0.5)
+    monkeypatch.setattr(node_events, "BLOCKED_FOR", 0.5)
     (tmp_path / "machine-id").write_text(f"{MACHINE_ID}\n")
     assert fleet.others.__kwdefaults__ is not None
     monkeypatch.setitem(fleet.others.__kwdefaults__, "machine_id", tmp_path / "machine-id")

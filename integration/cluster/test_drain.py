@@ -15,8 +15,8 @@ import pytest
 from integration.cluster.agents import client_of
 from integration.cluster.cluster import Cluster
 from integration.cluster.webhook import denying
-from nodeagent.core import drain as decisions
-from nodeagent.core.drain import Cause, DrainPolicy, Remaining, cause_of, eviction
+from nodeagent.core.coordination import drain as decisions
+from nodeagent.core.coordination.drain import Cause, DrainPolicy, Remaining, cause_of, eviction
 from nodeagent.errors import Refused
 from nodeagent.host.clock import SystemClock
 from nodeagent.kube import drain as module

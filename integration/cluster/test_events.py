@@ -8,8 +8,8 @@ import pytest
 
 from integration.cluster.agents import client_of
 from integration.cluster.cluster import Cluster
-from nodeagent.core.kubetime import parse_time
-from nodeagent.core.notices import LONGEST, Notice
+from nodeagent.core.coordination.kube_time import parse_time
+from nodeagent.core.report.node_events import LONGEST, Notice
 from nodeagent.errors import Refused
 from nodeagent.host.clock import SystemClock
 from nodeagent.kube import events as module

@@ -24,7 +24,7 @@ from integration.cluster.controller import Memory as Fetched
 from integration.cluster.member import QUICK, Member
 from nodeagent.agent import leasing
 from nodeagent.agent.report import Report, ReportedLease
-from nodeagent.core.status import Status
+from nodeagent.core.report.status import Status
 from nodeagent.errors import Refused
 from nodeagent.kube.handshake import Handshake
 from nodeagent.kube.lease import LeaseSettings

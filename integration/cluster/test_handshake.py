@@ -23,13 +23,13 @@ from nodeagent.agent.loop import Loop
 from nodeagent.agent.ordered import Ordered
 from nodeagent.agent.preflight import Desired
 from nodeagent.agent.report import Report
-from nodeagent.core.applyrequest import ApplyRequest
 from nodeagent.core.config.machineconfig import ConfigSource, MachineConfig
 from nodeagent.core.config.parse import parse
-from nodeagent.core.phase import Phase
 from nodeagent.core.plan.policy import DRAIN, NONE, Entry, Policy, restart
-from nodeagent.core.ports import Holder
-from nodeagent.core.status import Status
+from nodeagent.core.report.status import Status
+from nodeagent.core.update.apply_request import ApplyRequest
+from nodeagent.core.update.phase import Phase
+from nodeagent.core.update.ports import Holder
 from nodeagent.errors import AgentError
 from nodeagent.kube import client as client_module
 from nodeagent.kube import controller_drain, handshake, poll

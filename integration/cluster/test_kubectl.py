@@ -18,8 +18,8 @@ from integration.cluster.agents import client_of
 from integration.cluster.cluster import ADMINS, Cluster
 from integration.cluster.test_drain import OP, Scene
 from integration.host.errors import Unavailable
-from nodeagent.core import drain as decisions
-from nodeagent.core.drain import DrainPolicy
+from nodeagent.core.coordination import drain as decisions
+from nodeagent.core.coordination.drain import DrainPolicy
 from nodeagent.errors import Refused
 from nodeagent.kube import drain as module
 

@@ -20,8 +20,8 @@ from integration.cluster.agents import (
 )
 from integration.cluster.cluster import LEASE_PATH, Cluster
 from integration.cluster.medik8s import AlreadyHeld, Manager
-from nodeagent.core.kubetime import parse_time
-from nodeagent.core.lease import BEHIND
+from nodeagent.core.coordination.kube_time import parse_time
+from nodeagent.core.coordination.lease import BEHIND
 from nodeagent.errors import Refused, Terminal, Unreachable
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.errors import Forbidden

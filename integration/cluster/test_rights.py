@@ -16,13 +16,13 @@ from integration.cluster.agents import Agent, client_at, lease_of
 from integration.cluster.api import ApiError
 from integration.cluster.cluster import LEASE_PATH, Cluster
 from integration.cluster.controller import CONFIGS, MCO, Controller, Memory
-from nodeagent.core.conditions import NodeState
-from nodeagent.core.drain import Cause, DrainPolicy, eviction
-from nodeagent.core.handshake import read_orders
-from nodeagent.core.notices import Notice
-from nodeagent.core.phase import Phase
-from nodeagent.core.slots import Kind, SlotPool
-from nodeagent.core.status import Status
+from nodeagent.core.coordination.drain import Cause, DrainPolicy, eviction
+from nodeagent.core.coordination.slots import Kind, SlotPool
+from nodeagent.core.report.conditions import NodeState
+from nodeagent.core.report.handshake import read_orders
+from nodeagent.core.report.node_events import Notice
+from nodeagent.core.report.status import Status
+from nodeagent.core.update.phase import Phase
 from nodeagent.errors import Refused
 from nodeagent.host.clock import SystemClock
 from nodeagent.kube import drain as drain_module

@@ -11,7 +11,7 @@ import pytest
 
 from integration.cluster.agents import client_of, written
 from integration.cluster.cluster import LEASE_PATH, LEASES, Cluster
-from nodeagent.core.slots import Kind, SlotPool
+from nodeagent.core.coordination.slots import Kind, SlotPool
 from nodeagent.errors import Refused, Retryable
 from nodeagent.host.clock import SystemClock
 from nodeagent.kube.client import KubeClient

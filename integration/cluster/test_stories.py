@@ -22,9 +22,9 @@ from integration.cluster.test_drain import Scene, hurry
 from nodeagent.agent import maintenance as keeping
 from nodeagent.agent import telling
 from nodeagent.agent.maintenance import Asked
-from nodeagent.core import notices
-from nodeagent.core.maintenance import left
-from nodeagent.core.phase import Phase
+from nodeagent.core.coordination.maintenance import left
+from nodeagent.core.report import node_events
+from nodeagent.core.update.phase import Phase
 from nodeagent.errors import AgentError, Retryable, Unreachable
 from nodeagent.kube import events
 from nodeagent.kube.gates import MACHINES, MAINTENANCES
@@ -50,7 +50,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(telling, "QUICK", 0.1)
     monkeypatch.setattr(telling, "WORDS_EVERY", 0.3)
     monkeypatch.setattr(telling, "LONGEST_PAUSE", 1.0)
-    monkeypatch.setattr(notices, "BLOCKED_FOR", 0.5)
+    monkeypatch.setattr(node_events, "BLOCKED_FOR", 0.5)
     monkeypatch.setattr(events, "WRITE_EVERY", 1.0)
     monkeypatch.setattr(keeping, "LOOK", 1.0)
 

@@ -21,9 +21,9 @@ from integration.cluster.member import QUICK, Member
 from integration.cluster.test_drain import Scene, hurry
 from nodeagent.agent import draining, leasing
 from nodeagent.agent.loop import Loop
-from nodeagent.core.events import EventKind
-from nodeagent.core.phase import Phase
-from nodeagent.core.ports import Inhibitor
+from nodeagent.core.update.events import EventKind
+from nodeagent.core.update.phase import Phase
+from nodeagent.core.update.ports import Inhibitor
 from tests.agent.fakes import FakeUnit
 from tests.agent.harness import config
 from tests.agent.oshost import NEW, OLD, os_host

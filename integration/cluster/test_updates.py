@@ -22,10 +22,10 @@ from integration.cluster.etcd import EtcdCluster, EtcdMember
 from integration.cluster.member import QUICK, Member
 from integration.cluster.test_drain import Scene, hurry
 from integration.cluster.tools import Binaries
-from nodeagent.core.events import EventKind
-from nodeagent.core.phase import Phase
-from nodeagent.core.ports import Inhibitor
-from nodeagent.core.windows import Schedule, weekly
+from nodeagent.core.coordination.windows import Schedule, weekly
+from nodeagent.core.update.events import EventKind
+from nodeagent.core.update.phase import Phase
+from nodeagent.core.update.ports import Inhibitor
 from nodeagent.host.clock import SystemClock
 from nodeagent.host.etcd.guard import EtcdGuard
 from nodeagent.kube.gates import MACHINES

@@ -13,7 +13,7 @@ from integration.host.configs import HOLD, SLOW
 from integration.host.conftest import HostMaker
 from integration.host.machine import Host
 from integration.host.package import install
-from nodeagent.core.events import EventKind
+from nodeagent.core.update.events import EventKind
 from nodeagent.log.messages import MESSAGES
 
 RESUMED = MESSAGES[EventKind.RESUMED].id

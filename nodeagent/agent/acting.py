@@ -17,7 +17,6 @@ from nodeagent.agent.leasing import still_ours
 from nodeagent.core.config.file_tree import UNIT_DIR
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.config.unit_names import is_template
-from nodeagent.core.events import EventKind
 from nodeagent.core.plan.change import PolicySource
 from nodeagent.core.plan.steps import (
     ActStep,
@@ -34,7 +33,8 @@ from nodeagent.core.plan.steps import (
     step_id,
     step_unit,
 )
-from nodeagent.core.record import Record
+from nodeagent.core.update.events import EventKind
+from nodeagent.core.update.record import Record
 from nodeagent.errors import AgentError, Problem, ServiceUnavailable
 
 __all__ = ["ActionFailed", "act", "missing_units", "states_before", "unit_steps"]

@@ -14,11 +14,11 @@ from nodeagent.agent.preflight import Desired
 from nodeagent.agent.report import Report
 from nodeagent.agent.unreadable import load_or_half_way
 from nodeagent.agent.verify import mismatches, os_mismatches
-from nodeagent.core.applyrequest import ApplyRequest
 from nodeagent.core.config.file_tree import FileNode
-from nodeagent.core.phase import Phase
-from nodeagent.core.record import half_way
-from nodeagent.core.status import status_to_dict
+from nodeagent.core.report.status import status_to_dict
+from nodeagent.core.update.apply_request import ApplyRequest
+from nodeagent.core.update.phase import Phase
+from nodeagent.core.update.record import half_way
 from nodeagent.errors import AgentError, Refused
 
 __all__ = ["Api"]

@@ -10,10 +10,10 @@ from nodeagent.agent.context import Ports, Update, narrate
 from nodeagent.agent.deployments import discard_ours, ours
 from nodeagent.agent.preflight import Desired
 from nodeagent.agent.unreadable import is_unreadable
-from nodeagent.core.events import EventKind
-from nodeagent.core.phase import Phase
-from nodeagent.core.record import Record, half_way, interrupted
-from nodeagent.core.rejections import Rejection
+from nodeagent.core.update.events import EventKind
+from nodeagent.core.update.phase import Phase
+from nodeagent.core.update.record import Record, half_way, interrupted
+from nodeagent.core.update.rejections import Rejection
 from nodeagent.errors import AgentError, InvalidInput, Refused
 
 __all__ = [

@@ -14,8 +14,8 @@ from dataclasses import replace
 from nodeagent.agent.context import Limits, Ports, Update
 from nodeagent.agent.progress import Progress
 from nodeagent.agent.verify import VerifyFailed
-from nodeagent.core.ports import UnitState
-from nodeagent.core.record import Record
+from nodeagent.core.update.ports import UnitState
+from nodeagent.core.update.record import Record
 
 __all__ = ["look_before", "watch_boot"]
 

@@ -18,10 +18,10 @@ from dataclasses import replace
 from nodeagent.agent.context import Limits, Next, Ports, Update, narrate
 from nodeagent.agent.deployments import Os, Where, discard_ours, where
 from nodeagent.agent.verify import VerifyFailed, in_force
-from nodeagent.core.events import EventKind
-from nodeagent.core.phase import Phase
 from nodeagent.core.plan.deployment import OsTarget, unmet
 from nodeagent.core.plan.steps import step_from_pair, step_to_pair, write_steps
+from nodeagent.core.update.events import EventKind
+from nodeagent.core.update.phase import Phase
 from nodeagent.errors import Terminal
 
 __all__ = [

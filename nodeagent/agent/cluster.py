@@ -13,9 +13,9 @@ from pathlib import Path
 from nodeagent.agent.ordered import Ordered, warn
 from nodeagent.agent.report import Report
 from nodeagent.core.config.machineconfig import ConfigSource
-from nodeagent.core.drain import DrainPolicy, Remaining
-from nodeagent.core.ports import Clock, NodePort
-from nodeagent.core.slots import Kind, SlotPool
+from nodeagent.core.coordination.drain import DrainPolicy, Remaining
+from nodeagent.core.coordination.slots import Kind, SlotPool
+from nodeagent.core.update.ports import Clock, NodePort
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.conditions import NodeConditions
 from nodeagent.kube.controller_drain import ControllerDrain, EitherDrain
@@ -33,7 +33,7 @@ __all__ = ["Cluster"]
 
 
 class Cluster:
-    """``instance`` tells this host from another one of the same node name. ``drives`` as in ``core.gates.node_signs``;
+    """``instance`` tells this host from another one of the same node name. ``drives`` as in ``core.coordination.gates.node_signs``;
     ``tell`` gets the pods that are left after every look of a drain."""
 
     def __init__(

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from nodeagent.agent.context import Ports, Update, narrate
 from nodeagent.core.config.file_tree import ssh_keys_path
 from nodeagent.core.config.machineconfig import MachineConfig
-from nodeagent.core.events import EventKind
-from nodeagent.core.record import Record
+from nodeagent.core.update.events import EventKind
+from nodeagent.core.update.record import Record
 from nodeagent.errors import AgentError
 
 __all__ = ["REASON", "divide", "left_alone", "report"]

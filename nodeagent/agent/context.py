@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from nodeagent.agent.deployments import Os
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.config.units import OWN_UNIT
-from nodeagent.core.events import Event, EventKind, StepProgress
-from nodeagent.core.phase import Phase
+from nodeagent.core.coordination.windows import Schedule
 from nodeagent.core.plan.change import Plan
 from nodeagent.core.plan.deployment import OsTarget, target_from_dict
 from nodeagent.core.plan.steps import (
@@ -23,7 +22,9 @@ from nodeagent.core.plan.steps import (
     step_id,
     step_unit,
 )
-from nodeagent.core.ports import (
+from nodeagent.core.update.events import Event, EventKind, StepProgress
+from nodeagent.core.update.phase import Phase
+from nodeagent.core.update.ports import (
     Clock,
     Fence,
     Files,
@@ -39,8 +40,7 @@ from nodeagent.core.ports import (
     Units,
     Users,
 )
-from nodeagent.core.record import Record
-from nodeagent.core.windows import Schedule
+from nodeagent.core.update.record import Record
 
 __all__ = ["HOLDER", "Fleet", "Limits", "Next", "Ports", "Takeover", "Update", "narrate"]
 

@@ -37,14 +37,14 @@ from nodeagent.agent.sinks import to_journal, to_notify
 from nodeagent.agent.soft_reboot import SoftRebootWatch
 from nodeagent.agent.supervise import keep_running, run_until, stop_signals, watchdog
 from nodeagent.agent.telling import Teller
-from nodeagent.core.applyrequest import ApplyRequest
 from nodeagent.core.config.machineconfig import ConfigSource
 from nodeagent.core.config.parse import parse, parse_stored
-from nodeagent.core.events import Event, EventKind
+from nodeagent.core.coordination.windows import Schedule
 from nodeagent.core.plan.steps import ActStep, ReloadUnit, describe
-from nodeagent.core.ports import Deployments
-from nodeagent.core.status import Status
-from nodeagent.core.windows import Schedule
+from nodeagent.core.report.status import Status
+from nodeagent.core.update.apply_request import ApplyRequest
+from nodeagent.core.update.events import Event, EventKind
+from nodeagent.core.update.ports import Deployments
 from nodeagent.domains import health_of
 from nodeagent.errors import AgentError, InvalidInput, full_text
 from nodeagent.host import adopt, boot, config_file

@@ -12,8 +12,6 @@ import contextlib
 from collections.abc import Callable, Sequence
 from enum import Enum
 
-from nodeagent.core.events import Event, EventKind
-from nodeagent.core.phase import Phase
 from nodeagent.core.plan.deployment import (
     Deployment,
     OsTarget,
@@ -22,8 +20,10 @@ from nodeagent.core.plan.deployment import (
     target_from_dict,
     unmet,
 )
-from nodeagent.core.ports import Clock, Deployments, Reporter
-from nodeagent.core.record import Record
+from nodeagent.core.update.events import Event, EventKind
+from nodeagent.core.update.phase import Phase
+from nodeagent.core.update.ports import Clock, Deployments, Reporter
+from nodeagent.core.update.record import Record
 from nodeagent.errors import AgentError, Retryable, Terminal, Unreachable
 
 __all__ = ["Os", "Where", "discard_ours", "ours", "where"]

@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from nodeagent.agent.context import Limits, Ports, Update, narrate
 from nodeagent.agent.leasing import reboots
-from nodeagent.core.budget import USED_UP
-from nodeagent.core.events import EventKind
+from nodeagent.core.update.events import EventKind
+from nodeagent.core.update.reboot_budget import USED_UP
 from nodeagent.errors import Refused
 
 __all__ = ["Superseded", "drain", "unless_newer"]

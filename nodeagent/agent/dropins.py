@@ -16,7 +16,7 @@ from typing import Final
 from nodeagent.core.config.file_tree import UNIT_DIR, expand
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.config.unit_names import template_of
-from nodeagent.core.ports import Units
+from nodeagent.core.update.ports import Units
 from nodeagent.domains import changed_contents
 from nodeagent.errors import Problem
 

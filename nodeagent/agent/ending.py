@@ -10,13 +10,13 @@ from typing import Final
 
 from nodeagent.agent.context import Limits, Next, Ports, Takeover, Update, narrate
 from nodeagent.agent.leasing import LOST, has_staged, reboots, was_taken
-from nodeagent.core.budget import USED_UP
-from nodeagent.core.events import EventKind
-from nodeagent.core.failure import Answer, after_failure
-from nodeagent.core.history import entry_of
-from nodeagent.core.outcome import UpdateOutcome
-from nodeagent.core.phase import Phase
-from nodeagent.core.record import Record, at_rest, reject
+from nodeagent.core.report.history import entry_of
+from nodeagent.core.update.events import EventKind
+from nodeagent.core.update.failure import Answer, after_failure
+from nodeagent.core.update.outcome import UpdateOutcome
+from nodeagent.core.update.phase import Phase
+from nodeagent.core.update.reboot_budget import USED_UP
+from nodeagent.core.update.record import Record, at_rest, reject
 
 __all__ = ["INTERRUPTED", "OUTCOMES", "abandon", "at_end", "degraded", "failed", "give_up"]
 
@@ -33,7 +33,7 @@ BUDGET_SPENT: Final = "RebootBudgetSpent"
 
 
 async def failed(ports: Ports, limits: Limits, update: Update, message: str, reason: str, *, curable: bool) -> Next:
-    """``curable`` as in ``core.failure``."""
+    """``curable`` as in ``core.update.failure``."""
     record = update.record
     if not record.acted:
         if record.phase is Phase.STAGING:

@@ -23,12 +23,12 @@ from nodeagent.agent.leasing import NotNow, Waiting, reboots
 from nodeagent.agent.outage import Outage
 from nodeagent.agent.progress import progress_of
 from nodeagent.agent.rebooting import reboot
-from nodeagent.core.events import EventKind
-from nodeagent.core.history import entry_of, seconds_between
-from nodeagent.core.phase import BY_PROGRESS, DEADLINE, UNTOUCHED, Phase
 from nodeagent.core.plan.deployment import OsTarget
-from nodeagent.core.record import IllegalTransition, Record, advance, at_rest, lasting, same_update
-from nodeagent.core.resume import MAX_REBOOT_TRIES
+from nodeagent.core.report.history import entry_of, seconds_between
+from nodeagent.core.update.events import EventKind
+from nodeagent.core.update.phase import BY_PROGRESS, DEADLINE, UNTOUCHED, Phase
+from nodeagent.core.update.record import IllegalTransition, Record, advance, at_rest, lasting, same_update
+from nodeagent.core.update.resume import MAX_REBOOT_TRIES
 from nodeagent.errors import AgentError, Retryable, ServiceUnavailable, Terminal
 
 __all__ = ["Executor", "Outcome"]

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 from nodeagent import log
 from nodeagent.core.fence.bounds import FENCE_BOUNDS, Idle
-from nodeagent.core.fence.view import FenceTold, FenceView, summary
-from nodeagent.core.ports import Clock
+from nodeagent.core.update.fence_view import FenceTold, FenceView, summary
+from nodeagent.core.update.ports import Clock
 from nodeagent.errors import AgentError
 from nodeagent.host.bus import Bus
 from nodeagent.host.undo import FileUndo

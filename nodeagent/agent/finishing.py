@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from nodeagent.agent.context import Next, Ports
-from nodeagent.core.events import Event, EventKind
-from nodeagent.core.history import entry_of
-from nodeagent.core.outcome import UpdateOutcome, exit_code
-from nodeagent.core.phase import Phase
 from nodeagent.core.plan.change import Plan
-from nodeagent.core.ports import HistoryEntry
-from nodeagent.core.record import Record
+from nodeagent.core.report.history import entry_of
+from nodeagent.core.update.events import Event, EventKind
+from nodeagent.core.update.outcome import UpdateOutcome, exit_code
+from nodeagent.core.update.phase import Phase
+from nodeagent.core.update.ports import HistoryEntry
+from nodeagent.core.update.record import Record
 
 __all__ = ["finish", "finish_update"]
 

@@ -7,13 +7,13 @@ from typing import TypeVar
 
 from nodeagent.agent.context import Ports
 from nodeagent.agent.report import Report
-from nodeagent.core.display import displayable
-from nodeagent.core.drain import Remaining
-from nodeagent.core.events import Event, EventKind
-from nodeagent.core.maintenance import later
-from nodeagent.core.phase import DISRUPTIVE, Phase
-from nodeagent.core.record import Record
-from nodeagent.core.status import Status
+from nodeagent.core.coordination.drain import Remaining
+from nodeagent.core.coordination.maintenance import later
+from nodeagent.core.report.display import displayable
+from nodeagent.core.report.status import Status
+from nodeagent.core.update.events import Event, EventKind
+from nodeagent.core.update.phase import DISRUPTIVE, Phase
+from nodeagent.core.update.record import Record
 from nodeagent.errors import AgentError
 from nodeagent.settings_cluster import DrainSettings
 

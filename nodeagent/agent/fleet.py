@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Final
 from zoneinfo import ZoneInfo
 
 from nodeagent.agent.context import Fleet
-from nodeagent.core.drain import Remaining
-from nodeagent.core.fleetlock import client_id
-from nodeagent.core.ports import Clock, Lease, NodePort, Slots
-from nodeagent.core.windows import Schedule, parse_windows
+from nodeagent.core.coordination.drain import Remaining
+from nodeagent.core.coordination.fleetlock import client_id
+from nodeagent.core.coordination.windows import Schedule, parse_windows
+from nodeagent.core.update.ports import Clock, Lease, NodePort, Slots
 from nodeagent.errors import InvalidInput, Terminal
 from nodeagent.host.lease import LocalLease
 from nodeagent.host.store import SqliteStore

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nodeagent.agent.context import Limits
-from nodeagent.core.windows import Schedule
+from nodeagent.core.coordination.windows import Schedule
 from nodeagent.settings import Settings
 
 __all__ = ["limits"]

@@ -17,9 +17,9 @@ from nodeagent.agent.maintenance import Asked
 from nodeagent.agent.report import Report
 from nodeagent.agent.service import serve
 from nodeagent.agent.sinks import to_journal, to_notify
-from nodeagent.core.events import Event, EventKind
-from nodeagent.core.phase import Phase
-from nodeagent.core.status import Status, status_to_dict
+from nodeagent.core.report.status import Status, status_to_dict
+from nodeagent.core.update.events import Event, EventKind
+from nodeagent.core.update.phase import Phase
 from nodeagent.errors import AgentError, Terminal, full_text
 from nodeagent.host.bus import Bus
 from nodeagent.host.clock import SystemClock

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from nodeagent.agent.leasing import LOST
-from nodeagent.core.ports import Lease
+from nodeagent.core.update.ports import Lease
 from nodeagent.errors import AgentError
 
 __all__ = ["while_held"]

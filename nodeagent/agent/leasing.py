@@ -19,9 +19,9 @@ from typing import Final
 
 from nodeagent.agent.context import HOLDER, Limits, Ports, Update, narrate
 from nodeagent.core.backoff import delays, jittered
-from nodeagent.core.events import EventKind
 from nodeagent.core.plan.steps import Reboot
-from nodeagent.core.ports import Holder
+from nodeagent.core.update.events import EventKind
+from nodeagent.core.update.ports import Holder
 from nodeagent.errors import AgentError, Refused, Retryable, Unreachable
 
 __all__ = [

@@ -20,18 +20,18 @@ from nodeagent.agent.preflight import Desired, Preflight
 from nodeagent.agent.requests import Requests
 from nodeagent.agent.takeover import close_interrupted, takeover_by, unusable
 from nodeagent.agent.unreadable import is_unreadable, load_or_half_way, rebuild
-from nodeagent.core import resume as resuming
-from nodeagent.core.applyrequest import ApplyRequest
 from nodeagent.core.backoff import delays, jittered
 from nodeagent.core.boot import kernel_boot
-from nodeagent.core.events import Event, EventKind
-from nodeagent.core.history import entry_of_request
-from nodeagent.core.outcome import UpdateOutcome
-from nodeagent.core.phase import Phase
 from nodeagent.core.plan.steps import ActStep
-from nodeagent.core.record import IllegalTransition, Record, advance, at_rest, half_way, interrupted, lasting
-from nodeagent.core.rejections import matching
-from nodeagent.core.resume import Decision
+from nodeagent.core.report.history import entry_of_request
+from nodeagent.core.update import resume as resuming
+from nodeagent.core.update.apply_request import ApplyRequest
+from nodeagent.core.update.events import Event, EventKind
+from nodeagent.core.update.outcome import UpdateOutcome
+from nodeagent.core.update.phase import Phase
+from nodeagent.core.update.record import IllegalTransition, Record, advance, at_rest, half_way, interrupted, lasting
+from nodeagent.core.update.rejections import matching
+from nodeagent.core.update.resume import Decision
 from nodeagent.errors import (
     AgentError,
     InvalidInput,

@@ -21,8 +21,16 @@ from nodeagent.agent.leasing import where_there_is_a_node
 from nodeagent.agent.rebooting import wait_for_blockers
 from nodeagent.agent.report import Report
 from nodeagent.agent.reserved import ReservedLease
-from nodeagent.core.events import Event, EventKind
-from nodeagent.core.maintenance import POWER_OFF_TRIES, Maintenance, State, is_maintenance, later, left, of_lease
+from nodeagent.core.coordination.maintenance import (
+    POWER_OFF_TRIES,
+    Maintenance,
+    State,
+    is_maintenance,
+    later,
+    left,
+    of_lease,
+)
+from nodeagent.core.update.events import Event, EventKind
 from nodeagent.errors import AgentError, InvalidInput, Refused, Retryable, ServiceUnavailable
 
 __all__ = ["Asked", "Keeper", "Notes"]

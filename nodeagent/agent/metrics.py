@@ -10,13 +10,13 @@ from __future__ import annotations
 import asyncio
 
 from nodeagent import __version__, log
-from nodeagent.core.events import Event, EventKind
-from nodeagent.core.exposition import render
-from nodeagent.core.metrics import samples
-from nodeagent.core.phase import Phase
-from nodeagent.core.ports import Clock, Store
-from nodeagent.core.status import Status
-from nodeagent.core.tally import Tally
+from nodeagent.core.report.counters import Tally
+from nodeagent.core.report.exposition import render
+from nodeagent.core.report.metrics import samples
+from nodeagent.core.report.status import Status
+from nodeagent.core.update.events import Event, EventKind
+from nodeagent.core.update.phase import Phase
+from nodeagent.core.update.ports import Clock, Store
 from nodeagent.errors import AgentError
 from nodeagent.host.store_database import HISTORY_LIMIT
 from nodeagent.host.textfile import TextFile

@@ -7,8 +7,8 @@ import asyncio
 
 from nodeagent.agent.preflight import Desired, read_source
 from nodeagent.agent.report import Report
-from nodeagent.core.events import Event, EventKind
-from nodeagent.core.status import Status
+from nodeagent.core.report.status import Status
+from nodeagent.core.update.events import Event, EventKind
 from nodeagent.errors import AgentError
 from nodeagent.kube.handshake import Handshake
 

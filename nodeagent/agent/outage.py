@@ -16,9 +16,9 @@ from typing import Final
 
 from nodeagent.agent.context import Limits, Ports, Update, narrate
 from nodeagent.core.backoff import delays, jittered
-from nodeagent.core.events import EventKind
-from nodeagent.core.phase import Phase
-from nodeagent.core.record import Record
+from nodeagent.core.update.events import EventKind
+from nodeagent.core.update.phase import Phase
+from nodeagent.core.update.record import Record
 from nodeagent.errors import ServiceUnavailable
 
 __all__ = ["Outage"]

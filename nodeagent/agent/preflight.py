@@ -25,9 +25,9 @@ from nodeagent.core.plan.plan_json import plan_to_dict
 from nodeagent.core.plan.policy import Policy
 from nodeagent.core.plan.reconcile import check_reconcilable, remedy
 from nodeagent.core.plan.steps import RemovePath, WritePath, step_to_pair, write_steps
-from nodeagent.core.ports import Validator
-from nodeagent.core.record import Record
-from nodeagent.core.survey import MAX_KEPT
+from nodeagent.core.update.ports import Validator
+from nodeagent.core.update.record import Record
+from nodeagent.core.update.survey import MAX_KEPT
 from nodeagent.domains import validate, warnings
 from nodeagent.errors import InvalidInput, Problem, Refused, Unreconcilable
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from nodeagent.agent.context import Ports, Update, narrate
-from nodeagent.core.events import EventKind
-from nodeagent.core.maintenance import later
+from nodeagent.core.coordination.maintenance import later
+from nodeagent.core.update.events import EventKind
 
 __all__ = ["Progress", "progress_of", "time_of"]
 

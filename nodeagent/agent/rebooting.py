@@ -12,8 +12,8 @@ from nodeagent.agent.deployments import Os
 from nodeagent.agent.lease_watch import while_held
 from nodeagent.agent.leasing import before_reboot
 from nodeagent.agent.progress import time_of
-from nodeagent.core.events import EventKind
 from nodeagent.core.plan.deployment import unmet
+from nodeagent.core.update.events import EventKind
 from nodeagent.errors import Refused
 
 __all__ = ["reboot", "wait_for_blockers"]

@@ -9,10 +9,10 @@ from dataclasses import replace
 
 from nodeagent import log
 from nodeagent.core.backoff import jittered
-from nodeagent.core.display import displayable
-from nodeagent.core.events import Event, EventKind
-from nodeagent.core.ports import Holder, Lease
-from nodeagent.core.status import Status, StatusProblem, fold
+from nodeagent.core.report.display import displayable
+from nodeagent.core.report.status import Status, StatusProblem, fold
+from nodeagent.core.update.events import Event, EventKind
+from nodeagent.core.update.ports import Holder, Lease
 from nodeagent.errors import AgentError, Refused, full_text
 
 __all__ = ["Report", "ReportedLease", "Sink"]

@@ -11,9 +11,9 @@ from nodeagent.agent.context import Ports, Takeover
 from nodeagent.agent.ending import OUTCOMES
 from nodeagent.agent.finishing import finish
 from nodeagent.agent.preflight import Desired
-from nodeagent.core.history import entry_of_request
-from nodeagent.core.outcome import UpdateOutcome
-from nodeagent.core.phase import Phase
+from nodeagent.core.report.history import entry_of_request
+from nodeagent.core.update.outcome import UpdateOutcome
+from nodeagent.core.update.phase import Phase
 
 __all__ = ["Requests"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nodeagent.core.ports import Holder, Lease
+from nodeagent.core.update.ports import Holder, Lease
 from nodeagent.errors import Refused
 
 __all__ = ["ReservedLease"]

@@ -12,8 +12,8 @@ from typing import Any, Protocol
 from nodeagent import __version__
 from nodeagent.agent.maintenance import Asked
 from nodeagent.agent.report import Report
-from nodeagent.core.events import Event, EventKind
-from nodeagent.core.status import Status
+from nodeagent.core.report.status import Status
+from nodeagent.core.update.events import Event, EventKind
 from nodeagent.errors import InvalidInput
 from nodeagent.host.bus import Bus
 from nodeagent.host.bus_codec import Message

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 from nodeagent import log
 from nodeagent.agent.report import Sink
-from nodeagent.core.events import Event, EventKind
-from nodeagent.core.outcome import ENDED_UNCHANGED
 from nodeagent.core.plan.deployment import Deployment
-from nodeagent.core.status import Status, line
+from nodeagent.core.report.status import Status, line
+from nodeagent.core.update.events import Event, EventKind
+from nodeagent.core.update.outcome import ENDED_UNCHANGED
 
 __all__ = ["sentence", "to_journal", "to_notify"]
 

@@ -18,9 +18,9 @@ from nodeagent.agent.context import Limits, Ports, Update, narrate
 from nodeagent.agent.deployments import Os
 from nodeagent.agent.leasing import still_ours
 from nodeagent.core.backoff import delays
-from nodeagent.core.events import EventKind, StepProgress
-from nodeagent.core.fence.view import FenceTold
 from nodeagent.core.plan.deployment import Deployment, OsTarget, StageProgress
+from nodeagent.core.update.events import EventKind, StepProgress
+from nodeagent.core.update.fence_view import FenceTold
 from nodeagent.domains.pull_secret import credentials_of
 from nodeagent.errors import Retryable, ServiceUnavailable, Unreachable
 

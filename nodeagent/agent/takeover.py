@@ -8,11 +8,11 @@ from nodeagent.agent.context import Ports, Takeover, narrate
 from nodeagent.agent.ending import OUTCOMES
 from nodeagent.agent.finishing import finish
 from nodeagent.agent.preflight import Desired
-from nodeagent.core.events import EventKind
-from nodeagent.core.history import entry_of
 from nodeagent.core.plan.change import Plan
 from nodeagent.core.plan.plan_json import plan_from_dict
-from nodeagent.core.record import Record, at_rest
+from nodeagent.core.report.history import entry_of
+from nodeagent.core.update.events import EventKind
+from nodeagent.core.update.record import Record, at_rest
 from nodeagent.errors import AgentError
 
 __all__ = ["close_interrupted", "takeover_by", "unusable"]

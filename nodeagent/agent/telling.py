@@ -15,11 +15,11 @@ from typing import Final, Protocol
 
 from nodeagent import log
 from nodeagent.core.backoff import delays, jittered
-from nodeagent.core.conditions import NodeState, shape
-from nodeagent.core.events import Event
-from nodeagent.core.notices import Notice, Notices, node_state
-from nodeagent.core.ports import Clock
-from nodeagent.core.status import Status
+from nodeagent.core.report.conditions import NodeState, shape
+from nodeagent.core.report.node_events import Notice, Notices, node_state
+from nodeagent.core.report.status import Status
+from nodeagent.core.update.events import Event
+from nodeagent.core.update.ports import Clock
 from nodeagent.errors import AgentError, Refused, Retryable, Terminal, Unreachable
 
 __all__ = ["Conditions", "Teller", "Writer"]

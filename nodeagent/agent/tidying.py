@@ -10,7 +10,7 @@ from typing import Final
 from nodeagent.agent.preflight import Desired
 from nodeagent.agent.report import Report
 from nodeagent.core.config.file_tree import expand
-from nodeagent.core.ports import Files, Store
+from nodeagent.core.update.ports import Files, Store
 from nodeagent.errors import AgentError, Terminal
 
 __all__ = ["sweep"]

@@ -12,9 +12,9 @@ from typing import Final
 
 from nodeagent.agent.context import Ports, Update
 from nodeagent.agent.preflight import Desired
-from nodeagent.core.phase import Phase
 from nodeagent.core.plan.plan_json import plan_from_dict
-from nodeagent.core.record import UNKNOWN_UPDATE, Record
+from nodeagent.core.update.phase import Phase
+from nodeagent.core.update.record import UNKNOWN_UPDATE, Record
 from nodeagent.errors import AgentError, InvalidInput, Terminal
 
 __all__ = ["is_unreadable", "load_or_half_way", "rebuild"]

@@ -21,7 +21,7 @@ from nodeagent.core.plan.deployment import Deployment
 from nodeagent.core.plan.effective import Candidate, effective
 from nodeagent.core.plan.effective_os import asks_of_os, mismatches_of, os_in_force
 from nodeagent.core.plan.steps import ActStep, ReloadUnit, RestartUnit, step_id
-from nodeagent.core.ports import UnitState
+from nodeagent.core.update.ports import UnitState
 from nodeagent.errors import AgentError, Unreconcilable
 
 __all__ = ["VerifyFailed", "in_force", "mismatches", "os_mismatches", "watch_units", "with_os"]

@@ -14,7 +14,6 @@ from nodeagent.agent.context import Ports, Update, narrate
 from nodeagent.agent.leasing import still_ours
 from nodeagent.core.config.file_tree import FileNode, expand
 from nodeagent.core.config.machineconfig import MachineConfig
-from nodeagent.core.events import EventKind
 from nodeagent.core.plan.steps import (
     DisableUnit,
     EnableUnit,
@@ -27,8 +26,9 @@ from nodeagent.core.plan.steps import (
     WriteStep,
     decides_enablement,
 )
-from nodeagent.core.ports import Snapshot
-from nodeagent.core.survey import MAX_KEPT
+from nodeagent.core.update.events import EventKind
+from nodeagent.core.update.ports import Snapshot
+from nodeagent.core.update.survey import MAX_KEPT
 from nodeagent.errors import AgentError, ServiceUnavailable, Terminal
 
 __all__ = ["forget_originals", "managed_keys", "restore", "write"]

@@ -1,7 +1,7 @@
 """`nodeagent etcd latency`: what etcd's disk took before, during and after an update, from pages of its metrics.
 
 Pages are kept with ``--save`` at the moments that matter and compared later, on any machine; or two are taken now, some
-seconds apart. What a histogram cannot say is not said: see ``core.latency``.
+seconds apart. What a histogram cannot say is not said: see ``core.etcd.latency``.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from nodeagent.errors import InvalidInput
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from nodeagent.core.histogram import Exceedances, Quantile
-    from nodeagent.core.latency import Figures, Scrape
+    from nodeagent.core.etcd.histogram import Exceedances, Quantile
+    from nodeagent.core.etcd.latency import Figures, Scrape
 
 __all__ = ["add_arguments", "run"]
 
@@ -48,7 +48,7 @@ def add_arguments(commands: argparse._SubParsersAction[argparse.ArgumentParser])
 
 
 def run(args: argparse.Namespace) -> int:
-    from nodeagent.core.latency import When, figures
+    from nodeagent.core.etcd.latency import When, figures
 
     if args.save:
         Path(args.save).write_text(asyncio.run(_page(args)))
@@ -73,8 +73,8 @@ def run(args: argparse.Namespace) -> int:
 
 async def _page(args: argparse.Namespace) -> str:
     """With the time at which it was taken."""
-    from nodeagent.core.histogram import parse
-    from nodeagent.core.latency import HISTOGRAMS
+    from nodeagent.core.etcd.histogram import parse
+    from nodeagent.core.etcd.latency import HISTOGRAMS
     from nodeagent.host.clock import SystemClock
     from nodeagent.host.etcd.detect import detect
     from nodeagent.host.etcd.options import Options
@@ -101,8 +101,8 @@ def _kept(name: str) -> Scrape:
 
 
 def _scrape(text: str, name: str) -> Scrape:
-    from nodeagent.core.histogram import parse
-    from nodeagent.core.latency import HISTOGRAMS, Scrape
+    from nodeagent.core.etcd.histogram import parse
+    from nodeagent.core.etcd.latency import HISTOGRAMS, Scrape
 
     taken = _TAKEN.match(text)
     try:

@@ -16,7 +16,7 @@ from nodeagent.cli.terminal import BAD, GOOD, WARN, counted, emit, paint, table
 from nodeagent.errors import AgentError, InvalidInput, Refused
 
 if TYPE_CHECKING:
-    from nodeagent.core.fleet import Fleet, Member, Pool, Seen
+    from nodeagent.core.report.rollout import Fleet, Member, Pool, Seen
 
 __all__ = ["add_arguments", "run"]
 
@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """0 if every node of every pool runs what it should; 1 if a node is degraded; 4 if not all are there yet, a paused
     pool included."""
-    from nodeagent.core.fleet import fleet_of, fleet_to_dict
+    from nodeagent.core.report.rollout import fleet_of, fleet_to_dict
 
     try:
         seen, unknown = _look(args.kubeconfig or _kubeconfig(), args.context, args.lease_namespace)

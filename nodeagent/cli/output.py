@@ -27,7 +27,7 @@ def printable(text: str) -> str:
 
 
 def error_to_dict(error: AgentError) -> dict[str, Any]:
-    from nodeagent.core.redact import redact
+    from nodeagent.core.report.redact import redact
 
     return {
         "schema": ERROR_SCHEMA,

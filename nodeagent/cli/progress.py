@@ -14,7 +14,7 @@ from typing import Any
 
 from nodeagent.cli.status_view import progress_line
 from nodeagent.cli.terminal import clock, local_now, on_terminal
-from nodeagent.core.outcome import UpdateOutcome, exit_code
+from nodeagent.core.update.outcome import UpdateOutcome, exit_code
 
 __all__ = ["QUIET", "Ending", "Show", "ended", "ending", "show"]
 

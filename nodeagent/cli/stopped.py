@@ -28,8 +28,8 @@ def _store() -> AbstractContextManager[Reader]:
 
 def status(why: Unreachable) -> dict[str, Any]:
     """The contract's status, as the record has it. Raises ``why`` again if there is no store to ask."""
-    from nodeagent.core.phase import Phase
-    from nodeagent.core.status import Status, status_to_dict
+    from nodeagent.core.report.status import Status, status_to_dict
+    from nodeagent.core.update.phase import Phase
 
     try:
         with _store() as store:

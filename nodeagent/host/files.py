@@ -17,8 +17,8 @@ from contextlib import contextmanager, suppress
 from typing import ParamSpec, TypeVar
 
 from nodeagent.core.config.file_tree import FileNode, LinkNode, Node
-from nodeagent.core.ports import Swept
-from nodeagent.core.survey import Survey
+from nodeagent.core.update.ports import Swept
+from nodeagent.core.update.survey import Survey
 from nodeagent.errors import AgentError, Problem, Retryable, Terminal
 from nodeagent.host.atomic import is_temp, put_dir, put_file, put_link, remove_temp
 from nodeagent.host.faults import fault, translated

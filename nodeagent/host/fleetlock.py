@@ -14,7 +14,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from nodeagent.core.backoff import delays, jittered
-from nodeagent.core.fleetlock import Call, body_of, is_group, said
+from nodeagent.core.coordination.fleetlock import Call, body_of, is_group, said
 from nodeagent.errors import InvalidInput, Refused, Terminal, Unreachable
 from nodeagent.host.http import Answer, HttpFault, request, tls_context
 
@@ -32,7 +32,7 @@ INTERNAL_ERROR: Final = "internal_error"
 
 
 class FleetLock:
-    """``base`` is the server's address, with or without a path, ``client`` from ``core.fleetlock.client_id``, ``ca`` a
+    """``base`` is the server's address, with or without a path, ``client`` from ``core.coordination.fleetlock.client_id``, ``ca`` a
     PEM file ("" for the host's authorities), ``timeout`` of one try in seconds. Raises ``InvalidInput``
     (``FleetLockInvalid``)."""
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from nodeagent.core.maintenance import later
-from nodeagent.core.ports import Clock, Holder
+from nodeagent.core.coordination.maintenance import later
+from nodeagent.core.update.ports import Clock, Holder
 from nodeagent.errors import Refused
 from nodeagent.host.store import SqliteStore
 

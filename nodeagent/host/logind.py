@@ -24,8 +24,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from nodeagent import log
-from nodeagent.core.display import text
-from nodeagent.core.ports import Confirm, Inhibitor
+from nodeagent.core.report.display import text
+from nodeagent.core.update.ports import Confirm, Inhibitor
 from nodeagent.errors import AgentError, Refused
 from nodeagent.host.boot import kernel_boot_id
 from nodeagent.host.bus import Bus

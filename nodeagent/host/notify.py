@@ -10,7 +10,7 @@ import os
 import socket
 import time
 
-from nodeagent.core.display import text
+from nodeagent.core.report.display import text
 
 __all__ = ["Notifier", "watchdog_interval"]
 

@@ -17,11 +17,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Concatenate, ParamSpec, Self, TypeVar
 
-from nodeagent.core.applyrequest import ApplyRequest
 from nodeagent.core.config.machineconfig import ConfigSource
-from nodeagent.core.maintenance import Maintenance
-from nodeagent.core.ports import HistoryEntry, Holder, Snapshot
-from nodeagent.core.record import Record
+from nodeagent.core.coordination.maintenance import Maintenance
+from nodeagent.core.update.apply_request import ApplyRequest
+from nodeagent.core.update.ports import HistoryEntry, Holder, Snapshot
+from nodeagent.core.update.record import Record
 from nodeagent.errors import Terminal
 from nodeagent.host.store_database import Database
 from nodeagent.host.store_open import open_database

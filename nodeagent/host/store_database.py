@@ -8,11 +8,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 
-from nodeagent.core.applyrequest import ApplyRequest
 from nodeagent.core.config.machineconfig import ConfigSource
-from nodeagent.core.maintenance import MAINTENANCE, Maintenance
-from nodeagent.core.ports import HistoryEntry, Holder, Snapshot
-from nodeagent.core.record import NewerRecord, Record
+from nodeagent.core.coordination.maintenance import MAINTENANCE, Maintenance
+from nodeagent.core.update.apply_request import ApplyRequest
+from nodeagent.core.update.ports import HistoryEntry, Holder, Snapshot
+from nodeagent.core.update.record import NewerRecord, Record
 from nodeagent.errors import AgentError, Terminal
 from nodeagent.host.store_errors import corrupt, store_errors
 from nodeagent.host.store_rows import (

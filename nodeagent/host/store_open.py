@@ -21,7 +21,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from urllib.parse import quote
 
-from nodeagent.core.record import Record
+from nodeagent.core.update.record import Record
 from nodeagent.errors import Retryable, Terminal
 from nodeagent.host.faults import translated
 from nodeagent.host.store_database import Database, Reader

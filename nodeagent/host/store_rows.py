@@ -12,13 +12,13 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import Any, TypeVar
 
-from nodeagent.core.applyrequest import ApplyRequest
 from nodeagent.core.config.file_tree import FileNode, LinkNode
 from nodeagent.core.config.text import plain_json
-from nodeagent.core.maintenance import Maintenance, is_maintenance
-from nodeagent.core.maintenance import from_dict as maintenance_from_dict
-from nodeagent.core.ports import HistoryEntry, Holder, Snapshot
-from nodeagent.core.record import UNKNOWN_UPDATE, Record, record_from_dict, record_to_dict, salvaged
+from nodeagent.core.coordination.maintenance import Maintenance, is_maintenance
+from nodeagent.core.coordination.maintenance import from_dict as maintenance_from_dict
+from nodeagent.core.update.apply_request import ApplyRequest
+from nodeagent.core.update.ports import HistoryEntry, Holder, Snapshot
+from nodeagent.core.update.record import UNKNOWN_UPDATE, Record, record_from_dict, record_to_dict, salvaged
 
 __all__ = [
     "checksum",

@@ -9,7 +9,7 @@ import os
 import stat
 from collections.abc import Collection, Iterable
 
-from nodeagent.core.survey import Survey
+from nodeagent.core.update.survey import Survey
 from nodeagent.errors import AgentError, Terminal
 from nodeagent.host.faults import translated
 from nodeagent.host.paths import Parent, Walk, open_parent, split

@@ -24,7 +24,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from nodeagent.core.config.unit_names import is_template
-from nodeagent.core.ports import UnitState
+from nodeagent.core.update.ports import UnitState
 from nodeagent.errors import AgentError, Terminal
 from nodeagent.host.bus import CALL_TIMEOUT, Bus, Match, Signals
 from nodeagent.host.bus_errors import LOST, BusFault, BusRetryable, service_name

@@ -6,7 +6,7 @@ import json
 from typing import Final
 
 from nodeagent.core.config.text import plain_json
-from nodeagent.core.lease import LeaseToken
+from nodeagent.core.coordination.lease import LeaseToken
 from nodeagent.errors import Terminal
 from nodeagent.host.store import SqliteStore
 

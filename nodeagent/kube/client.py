@@ -19,8 +19,8 @@ from urllib.parse import urlencode
 from nodeagent import __version__
 from nodeagent.core.backoff import delays, jittered
 from nodeagent.core.config.text import plain_json
-from nodeagent.core.kubetime import ServerClock, http_date
-from nodeagent.core.ports import Clock
+from nodeagent.core.coordination.kube_time import ServerClock, http_date
+from nodeagent.core.update.ports import Clock
 from nodeagent.errors import AgentError
 from nodeagent.kube.credentials import Access, Identity
 from nodeagent.kube.errors import KubeFault, NoAnswer, ServerFault, Throttled, Unauthorized, from_answer

@@ -1,10 +1,10 @@
-"""Writes the node's conditions (``core/conditions.py``) where they differ from what is there, and nothing else."""
+"""Writes the node's conditions (``core/report/conditions.py``) where they differ from what is there, and nothing else."""
 
 from __future__ import annotations
 
-from nodeagent.core.conditions import NodeState, conditions, differing
-from nodeagent.core.kubetime import Uncertain, seconds_time
-from nodeagent.core.ports import Clock
+from nodeagent.core.coordination.kube_time import Uncertain, seconds_time
+from nodeagent.core.report.conditions import NodeState, conditions, differing
+from nodeagent.core.update.ports import Clock
 from nodeagent.errors import Refused, Retryable
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.errors import NotFound

@@ -14,9 +14,9 @@ from contextlib import suppress
 from typing import Final
 
 from nodeagent.core.backoff import jittered
-from nodeagent.core.drain import DrainPolicy, Fate, Remaining, fate_of, why_awaited
-from nodeagent.core.handshake import DRAIN, Orders, ask_drain, ask_uncordon, read_orders
-from nodeagent.core.ports import NodePort
+from nodeagent.core.coordination.drain import DrainPolicy, Fate, Remaining, fate_of, why_awaited
+from nodeagent.core.report.handshake import DRAIN, Orders, ask_drain, ask_uncordon, read_orders
+from nodeagent.core.update.ports import NodePort
 from nodeagent.errors import AgentError, Refused, Retryable, Unreachable
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.drain import pods_of

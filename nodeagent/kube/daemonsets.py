@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
-from nodeagent.core.drain import daemon_set_of
+from nodeagent.core.coordination.drain import daemon_set_of
 from nodeagent.kube.client import KubeClient, Object
 from nodeagent.kube.errors import NotFound
 

@@ -2,7 +2,7 @@
 
 Fulfils ``ports.NodePort``. The cordon that we make carries our operation as an annotation in the same write, so a
 cordon of somebody else is never undone. All pods are asked to go at once; each that is refused is asked again after a
-pause of its own, and is reported with the reason (``core/drain.py``). Drained means that nothing is left in two looks
+pause of its own, and is reported with the reason (``core/coordination/drain.py``). Drained means that nothing is left in two looks
 some seconds apart: gone, not accepted for deletion. Nothing is ever deleted by force.
 
 Doing it again after a kill is harmless: what is cordoned stays so, and an eviction that was asked for is a pod that is
@@ -19,8 +19,18 @@ from functools import partial
 from typing import Any, Final
 
 from nodeagent.core.backoff import jittered
-from nodeagent.core.drain import Cause, DrainPolicy, Fate, Remaining, cause_of, eviction, fate_of, pause_after, why_here
-from nodeagent.core.ports import Clock
+from nodeagent.core.coordination.drain import (
+    Cause,
+    DrainPolicy,
+    Fate,
+    Remaining,
+    cause_of,
+    eviction,
+    fate_of,
+    pause_after,
+    why_here,
+)
+from nodeagent.core.update.ports import Clock
 from nodeagent.errors import Refused, Retryable, Terminal, Unreachable
 from nodeagent.kube.client import KubeClient, Object
 from nodeagent.kube.daemonsets import DaemonSets

@@ -12,8 +12,8 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any, Final
 
-from nodeagent.core.kubetime import Uncertain, micro_time
-from nodeagent.core.notices import Notice
+from nodeagent.core.coordination.kube_time import Uncertain, micro_time
+from nodeagent.core.report.node_events import Notice
 from nodeagent.errors import Refused, Retryable
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.errors import NotFound

@@ -1,4 +1,4 @@
-"""Reads what a fleet is judged by (``core/fleet.py``), once, with the rights of whoever asks.
+"""Reads what a fleet is judged by (``core/report/rollout.py``), once, with the rights of whoever asks.
 
 Nodes must be readable. Pools may be missing, and who asks may not be allowed to see leases or maintenances: that is
 said beside the answer, because then flags are missing.
@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from nodeagent.core.fleet import Seen
-from nodeagent.core.kubetime import Uncertain
-from nodeagent.core.ports import Clock
+from nodeagent.core.coordination.kube_time import Uncertain
+from nodeagent.core.report.rollout import Seen
+from nodeagent.core.update.ports import Clock
 from nodeagent.kube.client import KubeClient, Object
 from nodeagent.kube.errors import Forbidden, NotFound
 from nodeagent.kube.gates import MAINTENANCES

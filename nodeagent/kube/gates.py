@@ -1,4 +1,4 @@
-"""Asks the cluster who else works on this node (``core/gates.py``), and keeps its Machine from being deleted meanwhile.
+"""Asks the cluster who else works on this node (``core/coordination/gates.py``), and keeps its Machine from being deleted meanwhile.
 
 Read when something is about to begin and before each step that cannot be undone, never in between: four requests at
 most. What may not be read fails closed: a role that lacks a verb is an error, not an empty answer. A kind that the
@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final
 
-from nodeagent.core.gates import (
+from nodeagent.core.coordination.gates import (
     Gate,
     Object,
     hooks_with,

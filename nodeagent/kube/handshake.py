@@ -21,8 +21,18 @@ from typing import Final, Protocol
 
 from nodeagent.core.backoff import delays, jittered
 from nodeagent.core.config.machineconfig import ConfigSource
-from nodeagent.core.handshake import REASON, RETRY, Orders, Told, differing, is_name, read_orders, source_of, told
-from nodeagent.core.status import Status
+from nodeagent.core.report.handshake import (
+    REASON,
+    RETRY,
+    Orders,
+    Told,
+    differing,
+    is_name,
+    read_orders,
+    source_of,
+    told,
+)
+from nodeagent.core.report.status import Status
 from nodeagent.errors import AgentError, InvalidInput, Refused, Retryable, Unreachable, Unreconcilable
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.errors import NotFound

@@ -1,6 +1,6 @@
 """The node lease on an API server: the right to disrupt this node, shared with medik8s' operators.
 
-Fulfils ``ports.Lease``; what it says and what may be written is decided in ``core/lease.py``. Beyond the port:
+Fulfils ``ports.Lease``; what it says and what may be written is decided in ``core/coordination/lease.py``. Beyond the port:
 ``check`` can demand that enough time is left (and renews if there is not), ``keep`` renews in the background,
 ``before_reboot`` makes the lease last through the boot. The holding is remembered in a ``TokenStore`` before anybody
 relies on it, so a restart or a reboot finds it again; nothing but ``release`` gives it back.
@@ -19,8 +19,8 @@ from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 from nodeagent.core.backoff import jittered
-from nodeagent.core.kubetime import Uncertain, micro_time
-from nodeagent.core.lease import (
+from nodeagent.core.coordination.kube_time import Uncertain, micro_time
+from nodeagent.core.coordination.lease import (
     Claim,
     LeaseToken,
     NodeLease,
@@ -34,7 +34,7 @@ from nodeagent.core.lease import (
     take_over,
     why_lost,
 )
-from nodeagent.core.ports import Clock, Holder
+from nodeagent.core.update.ports import Clock, Holder
 from nodeagent.errors import AgentError, Refused, Retryable, Terminal, Unreachable
 from nodeagent.kube.client import KubeClient, Object
 from nodeagent.kube.errors import AlreadyExists, Conflict, NoAnswer, NotFound, ServerFault

@@ -1,4 +1,4 @@
-"""Slots of a pool on an API server (``core/slots.py``): taken before the node lease, given back after it.
+"""Slots of a pool on an API server (``core/coordination/slots.py``): taken before the node lease, given back after it.
 
 Two requests to take one, one to check, two to give it back; nothing in between, since a slot does not expire. A write
 without an answer is found at the next ``acquire`` or ``release``, by the node's uid: neither leaves a slot behind.
@@ -12,10 +12,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from nodeagent.core.kubetime import Uncertain
-from nodeagent.core.lease import Claim
-from nodeagent.core.ports import Clock
-from nodeagent.core.slots import Slot, SlotPool, free_indices, held_by, new_slot, read_slots, taken
+from nodeagent.core.coordination.kube_time import Uncertain
+from nodeagent.core.coordination.lease import Claim
+from nodeagent.core.coordination.slots import Slot, SlotPool, free_indices, held_by, new_slot, read_slots, taken
+from nodeagent.core.update.ports import Clock
 from nodeagent.errors import Refused, Retryable, Terminal
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.errors import Conflict, NotFound

@@ -1,7 +1,7 @@
 """What the agent says about itself: structlog, into the journal with all fields, or as lines on stderr.
 
 The report tells the events of an update through ``event``; whatever else has to be said uses ``get(__name__)`` or the
-standard ``logging`` (our libraries do), and ends in the same place. Every entry goes through ``core.redact`` last.
+standard ``logging`` (our libraries do), and ends in the same place. Every entry goes through ``core.report.redact`` last.
 
     log.setup(settings.log.level)
     log.event(EventKind.STEP_DONE, "restarted crio.service", update_id=..., step="restart crio.service", seconds=1.2)
@@ -18,8 +18,8 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from nodeagent.core.events import EventKind
 from nodeagent.core.hints import hint
+from nodeagent.core.update.events import EventKind
 from nodeagent.log.journal import SOCKET, Journal, stderr_is_journal
 from nodeagent.log.lines import Lines
 from nodeagent.log.messages import DEBUG, ERROR, INFO, MESSAGES, NOTICE, WARNING

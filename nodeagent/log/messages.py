@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-from nodeagent.core.events import EventKind
+from nodeagent.core.update.events import EventKind
 
 __all__ = ["DEBUG", "ERROR", "INFO", "MESSAGES", "NOTICE", "WARNING", "Message"]
 

@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Protocol
 
-from nodeagent.core.display import displayable, text
-from nodeagent.core.redact import redact_value
+from nodeagent.core.report.display import displayable, text
+from nodeagent.core.report.redact import redact_value
 from nodeagent.lean import without_init
 from nodeagent.log.journal import SYSTEMD
 from nodeagent.log.messages import DEBUG, ERROR, INFO, NOTICE, WARNING

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from nodeagent.agent.context import Fleet, Ports
 from nodeagent.core.config.file_tree import Node
 from nodeagent.core.config.machineconfig import MachineConfig
-from nodeagent.core.ports import Confirm, Holder
+from nodeagent.core.update.ports import Confirm, Holder
 from nodeagent.errors import Refused, Unreachable
 from tests.agent.fakes import FakeFiles, FakeLease, FakePower, FakeUnit, FakeUnits, World
 from tests.agent.harness import Host, config

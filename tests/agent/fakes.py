@@ -13,16 +13,16 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from nodeagent.core.applyrequest import ApplyRequest
 from nodeagent.core.boot import identity
 from nodeagent.core.config.file_tree import Node
 from nodeagent.core.config.image import ContainerImage, OstreeCommit
 from nodeagent.core.config.machineconfig import ConfigSource
-from nodeagent.core.events import Event
 from nodeagent.core.plan.deployment import Deployment, OsTarget, StageProgress, booted, staged, unmet
-from nodeagent.core.ports import Confirm, HistoryEntry, Holder, Inhibitor, Snapshot, Swept, UnitState
-from nodeagent.core.record import Record, record_from_dict, record_to_dict, salvaged
-from nodeagent.core.survey import Survey
+from nodeagent.core.update.apply_request import ApplyRequest
+from nodeagent.core.update.events import Event
+from nodeagent.core.update.ports import Confirm, HistoryEntry, Holder, Inhibitor, Snapshot, Swept, UnitState
+from nodeagent.core.update.record import Record, record_from_dict, record_to_dict, salvaged
+from nodeagent.core.update.survey import Survey
 from nodeagent.errors import AgentError, Refused, ServiceUnavailable, Terminal
 
 

@@ -13,15 +13,15 @@ from nodeagent.agent.context import Limits, Ports
 from nodeagent.agent.deployments import Os
 from nodeagent.agent.loop import Loop
 from nodeagent.agent.preflight import Desired, Preflight
-from nodeagent.core.applyrequest import ApplyRequest
 from nodeagent.core.config.machineconfig import ConfigSource, FileEntry, MachineConfig, UnitEntry, UserEntry
 from nodeagent.core.config.meaning import meaning
-from nodeagent.core.phase import Phase
 from nodeagent.core.plan.change import PolicySource
 from nodeagent.core.plan.policy import DAEMON_RELOAD, DRAIN, NONE, Entry, Policy, reload, restart
 from nodeagent.core.plan.steps import ActStep
-from nodeagent.core.ports import Fence
-from nodeagent.core.record import Record, record_from_dict
+from nodeagent.core.update.apply_request import ApplyRequest
+from nodeagent.core.update.phase import Phase
+from nodeagent.core.update.ports import Fence
+from nodeagent.core.update.record import Record, record_from_dict
 from nodeagent.domains import default_policy
 from tests.agent.fakes import (
     FakeClock,

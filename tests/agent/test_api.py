@@ -12,12 +12,12 @@ from nodeagent.agent.maintenance import Keeper
 from nodeagent.agent.preflight import Desired
 from nodeagent.agent.report import Report
 from nodeagent.agent.reserved import ReservedLease
-from nodeagent.core.applyrequest import ApplyRequest
 from nodeagent.core.config.file_tree import FileNode
 from nodeagent.core.config.meaning import meaning
-from nodeagent.core.maintenance import Maintenance
-from nodeagent.core.phase import Phase
-from nodeagent.core.status import Status
+from nodeagent.core.coordination.maintenance import Maintenance
+from nodeagent.core.report.status import Status
+from nodeagent.core.update.apply_request import ApplyRequest
+from nodeagent.core.update.phase import Phase
 from nodeagent.errors import Refused
 from tests.agent.harness import Host, config
 from tests.agent.oshost import A_DIGEST, KARGS, NEW, at_old, booted_digest, on

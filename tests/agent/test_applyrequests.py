@@ -10,7 +10,7 @@ from nodeagent.agent.api import Api
 from nodeagent.agent.preflight import Desired
 from nodeagent.core.config.file_tree import FileNode
 from nodeagent.core.config.machineconfig import ConfigSource, MachineConfig
-from nodeagent.core.phase import Phase
+from nodeagent.core.update.phase import Phase
 from nodeagent.errors import Terminal
 from tests.agent.fakes import FakeFiles, FakeUnit, Killed, World
 from tests.agent.harness import Host, config

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from nodeagent.core.config.file_tree import expand
 from nodeagent.core.config.machineconfig import MachineConfig
-from nodeagent.core.phase import Phase
+from nodeagent.core.update.phase import Phase
 from tests.agent import clusterhost, oshost
 from tests.agent.clusterhost import DRAIN, OLD, REBOOT, RESTART, ClusterHost, all_given_back
 from tests.agent.fakes import FakeUnit, Killed

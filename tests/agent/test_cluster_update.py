@@ -12,10 +12,10 @@ import pytest
 
 from nodeagent.core.config.file_tree import FileNode
 from nodeagent.core.config.machineconfig import MachineConfig
-from nodeagent.core.events import EventKind
-from nodeagent.core.phase import Phase
-from nodeagent.core.ports import Holder
-from nodeagent.core.windows import Schedule, parse_windows
+from nodeagent.core.coordination.windows import Schedule, parse_windows
+from nodeagent.core.update.events import EventKind
+from nodeagent.core.update.phase import Phase
+from nodeagent.core.update.ports import Holder
 from nodeagent.errors import Refused
 from tests.agent import oshost
 from tests.agent.clusterhost import (
@@ -301,7 +301,7 @@ async def test_an_api_server_that_is_away_after_writing_keeps_nothing_half_way()
 
 def block(host: ClusterHost) -> None:
     """Holds the update up right before its reboot."""
-    from nodeagent.core.ports import Inhibitor
+    from nodeagent.core.update.ports import Inhibitor
 
     host.world.blockers = [Inhibitor("backup", "copying", "tar (7)")]
     host.limits = replace(host.limits, inhibitor_wait=7 * 86400)

@@ -7,9 +7,9 @@ import pytest
 from nodeagent.agent import writing
 from nodeagent.core.config.file_tree import FileNode
 from nodeagent.core.config.machineconfig import FileEntry, MachineConfig
-from nodeagent.core.events import EventKind
-from nodeagent.core.phase import Phase
-from nodeagent.core.survey import MAX_KEPT, Survey
+from nodeagent.core.update.events import EventKind
+from nodeagent.core.update.phase import Phase
+from nodeagent.core.update.survey import MAX_KEPT, Survey
 from nodeagent.errors import AgentError, Retryable, Terminal
 from tests.agent.fakes import FakeUnit, World
 from tests.agent.harness import Host, config

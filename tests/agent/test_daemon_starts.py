@@ -17,10 +17,10 @@ import pytest
 from nodeagent.cli.client import Client
 from nodeagent.cli.status_view import view
 from nodeagent.core.config.machineconfig import ConfigSource
-from nodeagent.core.maintenance import Maintenance
-from nodeagent.core.phase import Phase
-from nodeagent.core.ports import Holder
-from nodeagent.core.record import Record
+from nodeagent.core.coordination.maintenance import Maintenance
+from nodeagent.core.update.phase import Phase
+from nodeagent.core.update.ports import Holder
+from nodeagent.core.update.record import Record
 from nodeagent.errors import AgentError
 from nodeagent.host import boot
 from nodeagent.host.store_rows import checksum

@@ -8,8 +8,8 @@ import pytest
 
 from nodeagent.core.config.file_tree import expand
 from nodeagent.core.config.machineconfig import FileEntry, MachineConfig, UnitEntry
-from nodeagent.core.events import EventKind
-from nodeagent.core.phase import Phase
+from nodeagent.core.update.events import EventKind
+from nodeagent.core.update.phase import Phase
 from tests.agent.fakes import FakeUnit, World
 from tests.agent.harness import Host, config
 

@@ -12,16 +12,16 @@ import pytest
 
 from nodeagent.agent.context import Next, Update
 from nodeagent.agent.executor import Executor
-from nodeagent.core.applyrequest import ApplyRequest
 from nodeagent.core.config.file_tree import FileNode
 from nodeagent.core.config.machineconfig import UnitEntry
-from nodeagent.core.events import Event, EventKind
-from nodeagent.core.outcome import IN_HISTORY
-from nodeagent.core.phase import Phase
-from nodeagent.core.ports import HistoryEntry, Holder, Inhibitor
-from nodeagent.core.record import half_way as half_way_record
-from nodeagent.core.record import interrupted
-from nodeagent.core.status import Status, fold, status_to_dict
+from nodeagent.core.report.status import Status, fold, status_to_dict
+from nodeagent.core.update.apply_request import ApplyRequest
+from nodeagent.core.update.events import Event, EventKind
+from nodeagent.core.update.outcome import IN_HISTORY
+from nodeagent.core.update.phase import Phase
+from nodeagent.core.update.ports import HistoryEntry, Holder, Inhibitor
+from nodeagent.core.update.record import half_way as half_way_record
+from nodeagent.core.update.record import interrupted
 from nodeagent.errors import InvalidInput, Retryable, Terminal
 from tests.agent.fakes import FakeUnit, FakeUnits, Killed
 from tests.agent.harness import Host, config

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from nodeagent.agent.fencing import HostFence
-from nodeagent.core.events import Event, EventKind
 from nodeagent.core.fence.bounds import Idle
-from nodeagent.core.fence.view import FenceTold, FenceView
-from nodeagent.core.status import Status, fold, status_to_dict
+from nodeagent.core.report.status import Status, fold, status_to_dict
+from nodeagent.core.update.events import Event, EventKind
+from nodeagent.core.update.fence_view import FenceTold, FenceView
 from nodeagent.errors import Retryable
 from nodeagent.host.bus import Bus
 from nodeagent.host.clock import SystemClock

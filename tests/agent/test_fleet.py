@@ -15,10 +15,10 @@ import pytest
 from nodeagent.agent.context import Fleet, Ports
 from nodeagent.agent.fleet import FleetLockSlots, Others, others, schedule
 from nodeagent.agent.report import Report
-from nodeagent.core.events import EventKind
-from nodeagent.core.lease import Claim, LeaseToken
-from nodeagent.core.phase import Phase
-from nodeagent.core.status import Status
+from nodeagent.core.coordination.lease import Claim, LeaseToken
+from nodeagent.core.report.status import Status
+from nodeagent.core.update.events import EventKind
+from nodeagent.core.update.phase import Phase
 from nodeagent.errors import InvalidInput, Terminal
 from nodeagent.host.clock import SystemClock
 from nodeagent.host.fleetlock import FleetLock

@@ -14,10 +14,10 @@ from nodeagent.agent import atrest
 from nodeagent.agent.context import Next, Update
 from nodeagent.agent.loop import Loop
 from nodeagent.core.config.file_tree import expand
-from nodeagent.core.phase import Phase
-from nodeagent.core.ports import Holder
-from nodeagent.core.record import Record
-from nodeagent.core.record import half_way as is_half_way
+from nodeagent.core.update.phase import Phase
+from nodeagent.core.update.ports import Holder
+from nodeagent.core.update.record import Record
+from nodeagent.core.update.record import half_way as is_half_way
 from nodeagent.errors import AgentError, Refused, Terminal
 from tests.agent import clusterhost, oshost
 from tests.agent.fakes import FakeUnit

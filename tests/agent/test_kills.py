@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from nodeagent.core.config.file_tree import expand
 from nodeagent.core.config.machineconfig import MachineConfig, UnitEntry
-from nodeagent.core.phase import Phase
+from nodeagent.core.update.phase import Phase
 from tests.agent.fakes import FakeUnit, Killed, World
 from tests.agent.harness import Host, config
 from tests.core.keys import ed25519, sha512

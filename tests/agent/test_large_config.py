@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from nodeagent.core.phase import Phase
+from nodeagent.core.update.phase import Phase
 from tests.agent.fakes import World
 from tests.agent.harness import Host, config
 

@@ -14,10 +14,10 @@ from nodeagent.agent.context import Fleet, Limits, Ports
 from nodeagent.agent.maintenance import Asked, Keeper
 from nodeagent.agent.report import Report, ReportedLease
 from nodeagent.agent.reserved import ReservedLease
-from nodeagent.core.events import Event, EventKind
-from nodeagent.core.maintenance import Maintenance, from_dict, later, to_dict
-from nodeagent.core.ports import Holder, Inhibitor
-from nodeagent.core.status import Status, status_to_dict
+from nodeagent.core.coordination.maintenance import Maintenance, from_dict, later, to_dict
+from nodeagent.core.report.status import Status, status_to_dict
+from nodeagent.core.update.events import Event, EventKind
+from nodeagent.core.update.ports import Holder, Inhibitor
 from nodeagent.errors import AgentError, InvalidInput, Refused, ServiceUnavailable, Terminal, Unreachable
 from tests.agent.fakes import (
     FakeClock,

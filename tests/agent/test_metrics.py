@@ -14,10 +14,10 @@ from prometheus_client.parser import text_string_to_metric_families as parsed
 from nodeagent.agent import metrics as module
 from nodeagent.agent.metrics import Metrics
 from nodeagent.agent.report import Report
-from nodeagent.core.events import Event, EventKind
-from nodeagent.core.phase import Phase
-from nodeagent.core.ports import HistoryEntry
-from nodeagent.core.status import Status
+from nodeagent.core.report.status import Status
+from nodeagent.core.update.events import Event, EventKind
+from nodeagent.core.update.phase import Phase
+from nodeagent.core.update.ports import HistoryEntry
 from nodeagent.errors import Terminal
 from nodeagent.host.clock import SystemClock
 from tests.agent.fakes import FakeStore, World

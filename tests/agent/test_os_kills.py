@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from nodeagent.agent.booting import MAX_AGAIN, MAX_MISSES
 from nodeagent.core.config.file_tree import expand
 from nodeagent.core.config.machineconfig import MachineConfig, UnitEntry
-from nodeagent.core.phase import Phase
 from nodeagent.core.plan.deployment import staged
-from nodeagent.core.resume import MAX_REBOOT_TRIES
+from nodeagent.core.update.phase import Phase
+from nodeagent.core.update.resume import MAX_REBOOT_TRIES
 from tests.agent import oshost
 from tests.agent.fakes import Killed
 from tests.agent.harness import Host

@@ -17,11 +17,11 @@ from nodeagent.agent.executor import Outcome
 from nodeagent.agent.loop import AGAIN, Loop
 from nodeagent.core.config.file_tree import FileNode, expand
 from nodeagent.core.config.machineconfig import UnitEntry
-from nodeagent.core.events import EventKind
-from nodeagent.core.phase import Phase
 from nodeagent.core.plan.deployment import staged
-from nodeagent.core.ports import Holder, Inhibitor
-from nodeagent.core.record import Record, record_to_dict
+from nodeagent.core.update.events import EventKind
+from nodeagent.core.update.phase import Phase
+from nodeagent.core.update.ports import Holder, Inhibitor
+from nodeagent.core.update.record import Record, record_to_dict
 from nodeagent.errors import Refused, Retryable, Terminal, Unreconcilable
 from tests.agent.fakes import FakeDeployments, FakeLease, FakeStore, FakeUnit, Killed
 from tests.agent.harness import Host, config

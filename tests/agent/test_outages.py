@@ -12,10 +12,10 @@ import pytest
 from nodeagent.agent import executor
 from nodeagent.agent.report import Report
 from nodeagent.core.config.machineconfig import MachineConfig
-from nodeagent.core.events import Event, EventKind
-from nodeagent.core.phase import DEADLINE, Phase
-from nodeagent.core.resume import MAX_REBOOT_TRIES
-from nodeagent.core.status import Status
+from nodeagent.core.report.status import Status
+from nodeagent.core.update.events import Event, EventKind
+from nodeagent.core.update.phase import DEADLINE, Phase
+from nodeagent.core.update.resume import MAX_REBOOT_TRIES
 from nodeagent.errors import AgentError
 from nodeagent.host.bus_errors import BUS_SERVICE, BusRetryable, BusUnreachable, connection_lost
 from tests.agent import oshost

@@ -11,11 +11,11 @@ from nodeagent.agent.ownconfig import OwnConfig
 from nodeagent.agent.policies import HostPolicy
 from nodeagent.agent.report import Report
 from nodeagent.core.config.machineconfig import FileEntry, MachineConfig
-from nodeagent.core.phase import Phase
 from nodeagent.core.plan.change import ChangeKind
 from nodeagent.core.plan.plan import Change
 from nodeagent.core.plan.policy import DAEMON_RELOAD, Entry, Policy, match, restart
-from nodeagent.core.status import Status
+from nodeagent.core.report.status import Status
+from nodeagent.core.update.phase import Phase
 from nodeagent.errors import InvalidInput, Problem
 from nodeagent.settings import Settings
 from tests.agent.fakes import FakeUnit, World

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from nodeagent.core.budget import REBOOTS, WINDOW, Budget
 from nodeagent.core.config.file_tree import FileNode
 from nodeagent.core.config.machineconfig import MachineConfig
-from nodeagent.core.events import EventKind
-from nodeagent.core.phase import Phase
-from nodeagent.core.record import record_to_dict
+from nodeagent.core.update.events import EventKind
+from nodeagent.core.update.phase import Phase
+from nodeagent.core.update.reboot_budget import REBOOTS, WINDOW, Budget
+from nodeagent.core.update.record import record_to_dict
 from tests.agent import clusterhost
 from tests.agent.fakes import FakeUnit, World
 from tests.agent.harness import Host, config

@@ -8,10 +8,10 @@ import pytest
 
 from nodeagent import log
 from nodeagent.agent import sinks
-from nodeagent.core.events import Event, EventKind, StepProgress
-from nodeagent.core.phase import Phase
 from nodeagent.core.plan.deployment import Deployment
-from nodeagent.core.status import Status
+from nodeagent.core.report.status import Status
+from nodeagent.core.update.events import Event, EventKind, StepProgress
+from nodeagent.core.update.phase import Phase
 
 
 @pytest.fixture

@@ -15,9 +15,9 @@ from nodeagent.agent.deployments import Os
 from nodeagent.agent.report import Report
 from nodeagent.agent.soft_reboot import SoftRebootWatch
 from nodeagent.core.config.machineconfig import MachineConfig
-from nodeagent.core.phase import Phase
 from nodeagent.core.plan.deployment import staged, target_between
-from nodeagent.core.status import Status, line
+from nodeagent.core.report.status import Status, line
+from nodeagent.core.update.phase import Phase
 from tests.agent import test_kills, test_os_kills
 from tests.agent.fakes import FakeDeployments, Killed
 from tests.agent.harness import Host

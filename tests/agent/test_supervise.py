@@ -12,9 +12,9 @@ from nodeagent import log
 from nodeagent.agent import supervise
 from nodeagent.agent.report import Report
 from nodeagent.agent.supervise import keep_running
-from nodeagent.core.events import Event, EventKind
-from nodeagent.core.phase import Phase
-from nodeagent.core.status import Status
+from nodeagent.core.report.status import Status
+from nodeagent.core.update.events import Event, EventKind
+from nodeagent.core.update.phase import Phase
 from nodeagent.errors import Terminal
 
 

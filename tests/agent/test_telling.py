@@ -12,12 +12,12 @@ import pytest
 
 from nodeagent.agent.report import Report
 from nodeagent.agent.telling import QUEUE, WORDS_EVERY, Teller
-from nodeagent.core.conditions import NodeState
-from nodeagent.core.drain import Remaining
-from nodeagent.core.events import Event, EventKind
-from nodeagent.core.notices import Notice
-from nodeagent.core.phase import Phase
-from nodeagent.core.status import Status
+from nodeagent.core.coordination.drain import Remaining
+from nodeagent.core.report.conditions import NodeState
+from nodeagent.core.report.node_events import Notice
+from nodeagent.core.report.status import Status
+from nodeagent.core.update.events import Event, EventKind
+from nodeagent.core.update.phase import Phase
 from nodeagent.errors import AgentError, Refused, Terminal, Unreachable
 
 pytestmark = pytest.mark.looptime

@@ -11,14 +11,14 @@ import pytest
 from nodeagent import log
 from nodeagent.agent.report import Report, ReportedLease
 from nodeagent.agent.sinks import to_journal, to_notify
-from nodeagent.core.drain import Remaining
-from nodeagent.core.events import Event, EventKind
-from nodeagent.core.exposition import render
-from nodeagent.core.metrics import samples
-from nodeagent.core.phase import Phase
-from nodeagent.core.ports import Holder
-from nodeagent.core.status import Status, line, status_to_dict
-from nodeagent.core.tally import Tally
+from nodeagent.core.coordination.drain import Remaining
+from nodeagent.core.report.counters import Tally
+from nodeagent.core.report.exposition import render
+from nodeagent.core.report.metrics import samples
+from nodeagent.core.report.status import Status, line, status_to_dict
+from nodeagent.core.update.events import Event, EventKind
+from nodeagent.core.update.phase import Phase
+from nodeagent.core.update.ports import Holder
 from nodeagent.errors import Refused
 
 BAD = "\x1b]0;owned\x07\x1b[31mroot: all is well\nNov 23 host sshd[1]: Accepted\u202e" + "x" * 5000

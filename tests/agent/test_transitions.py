@@ -23,9 +23,9 @@ from nodeagent.agent.executor import Executor
 from nodeagent.agent.leasing import NotNow
 from nodeagent.agent.unreadable import rebuild
 from nodeagent.agent.verify import VerifyFailed
-from nodeagent.core.events import EventKind
-from nodeagent.core.phase import BY_PROGRESS, DEADLINE, NEXT, Phase
-from nodeagent.core.record import Record, record_to_dict
+from nodeagent.core.update.events import EventKind
+from nodeagent.core.update.phase import BY_PROGRESS, DEADLINE, NEXT, Phase
+from nodeagent.core.update.record import Record, record_to_dict
 from nodeagent.errors import AgentError, Refused, Retryable, ServiceUnavailable, Terminal, Unreachable
 from tests.agent import clusterhost, oshost
 from tests.agent.clusterhost import ClusterHost

@@ -8,10 +8,10 @@ import pytest
 
 from nodeagent.core.config.file_tree import FileNode
 from nodeagent.core.config.machineconfig import MachineConfig, UnitEntry
-from nodeagent.core.events import EventKind
-from nodeagent.core.phase import Phase
 from nodeagent.core.plan.policy import DAEMON_RELOAD, NONE, Entry, Policy, restart
-from nodeagent.core.record import Record, record_from_dict, record_to_dict
+from nodeagent.core.update.events import EventKind
+from nodeagent.core.update.phase import Phase
+from nodeagent.core.update.record import Record, record_from_dict, record_to_dict
 from tests.agent.fakes import FakeUnit, World
 from tests.agent.harness import Host, config
 

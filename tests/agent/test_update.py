@@ -8,10 +8,10 @@ import pytest
 
 from nodeagent.core.config.file_tree import FileNode, expand
 from nodeagent.core.config.machineconfig import UnitEntry
-from nodeagent.core.events import EventKind
-from nodeagent.core.phase import Phase
-from nodeagent.core.ports import Holder, Inhibitor
-from nodeagent.core.record import Record
+from nodeagent.core.update.events import EventKind
+from nodeagent.core.update.phase import Phase
+from nodeagent.core.update.ports import Holder, Inhibitor
+from nodeagent.core.update.record import Record
 from nodeagent.errors import Terminal
 from tests.agent.fakes import FakeStore, FakeUnit, FakeUsers, World
 from tests.agent.harness import Host, config

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from nodeagent.cli.main import main
-from nodeagent.core.histogram import BACKEND_COMMIT, WAL_FSYNC
+from nodeagent.core.etcd.histogram import BACKEND_COMMIT, WAL_FSYNC
 
 BOUNDS = ("0.001", "0.008", "0.016", "0.128", "1.024", "+Inf")
 

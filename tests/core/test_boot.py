@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from nodeagent.core.boot import identity, kernel_boot, soft_reboots
-from nodeagent.core.maintenance import Maintenance, State
-from nodeagent.core.status import Status, status_to_dict
+from nodeagent.core.coordination.maintenance import Maintenance, State
+from nodeagent.core.report.status import Status, status_to_dict
 
 KERNEL = "0d3f4c1e-6a0b-4c55-9f5f-000000000001"
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from nodeagent.core.conditions import LONGEST, TYPES, NodeState, conditions, differing
-from nodeagent.core.drain import Remaining
+from nodeagent.core.coordination.drain import Remaining
+from nodeagent.core.report.conditions import LONGEST, TYPES, NodeState, conditions, differing
 
 NOW = "2026-11-21T09:00:00Z"
 LATER = "2026-11-21T09:05:00Z"

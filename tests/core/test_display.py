@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeagent.core.display import MAX_TEXT, displayable, text
-from nodeagent.core.phase import Phase
+from nodeagent.core.report.display import MAX_TEXT, displayable, text
+from nodeagent.core.update.phase import Phase
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from nodeagent.core.drain import (
+from nodeagent.core.coordination.drain import (
     Cause,
     DrainPolicy,
     Fate,

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeagent.core.etcd import (
+from nodeagent.core.etcd.quorum import (
     Alarm,
     Member,
     State,

@@ -3,9 +3,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeagent.core.failure import Answer, after_failure
-from nodeagent.core.phase import NEXT, Phase
-from nodeagent.core.record import Record
+from nodeagent.core.update.failure import Answer, after_failure
+from nodeagent.core.update.phase import NEXT, Phase
+from nodeagent.core.update.record import Record
 
 flag = st.booleans()
 

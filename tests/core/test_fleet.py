@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from nodeagent.core.fleet import Fleet, Member, Progress, Seen, fleet_of, fleet_to_dict
+from nodeagent.core.report.rollout import Fleet, Member, Progress, Seen, fleet_of, fleet_to_dict
 
 A, B = "rendered-a", "rendered-b"
 MCO = "machineconfiguration.openshift.io/"

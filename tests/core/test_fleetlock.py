@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeagent.core.fleetlock import APPLICATION, body_of, client_id, is_group, said
+from nodeagent.core.coordination.fleetlock import APPLICATION, body_of, client_id, is_group, said
 
 
 def test_the_id_is_a_uuid_that_hides_the_machine_id() -> None:

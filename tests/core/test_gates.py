@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from nodeagent.core.gates import (
+from nodeagent.core.coordination.gates import (
     HOOK,
     Gate,
     hooks_with,

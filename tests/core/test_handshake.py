@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 import nodeagent
 from nodeagent.core.config.parse import parse
-from nodeagent.core.drain import Cause, Remaining
-from nodeagent.core.handshake import (
+from nodeagent.core.coordination.drain import Cause, Remaining
+from nodeagent.core.report.handshake import (
     CURRENT,
     DESIRED,
     DRAIN,
@@ -36,8 +36,8 @@ from nodeagent.core.handshake import (
     source_of,
     told,
 )
-from nodeagent.core.phase import Phase
-from nodeagent.core.status import Status
+from nodeagent.core.report.status import Status
+from nodeagent.core.update.phase import Phase
 
 A, B = "rendered-worker-a", "rendered-worker-b"
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeagent.core.histogram import (
+from nodeagent.core.etcd.histogram import (
     BACKEND_COMMIT,
     WAL_FSYNC,
     Histogram,
@@ -19,7 +19,7 @@ from nodeagent.core.histogram import (
     parse,
     quantile,
 )
-from nodeagent.core.latency import Scrape, When, figures
+from nodeagent.core.etcd.latency import Scrape, When, figures
 from nodeagent.errors import Retryable
 
 BOUNDS = (*(0.001 * 2**n for n in range(14)), math.inf)

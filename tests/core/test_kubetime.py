@@ -8,7 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeagent.core.kubetime import MAX_AGE, ServerClock, Uncertain, http_date, micro_time, parse_time, seconds_time
+from nodeagent.core.coordination.kube_time import (
+    MAX_AGE,
+    ServerClock,
+    Uncertain,
+    http_date,
+    micro_time,
+    parse_time,
+    seconds_time,
+)
 
 EPOCHS = st.floats(min_value=0, max_value=4e9)
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeagent.core.kubetime import ServerClock, micro_time, parse_time
-from nodeagent.core.lease import (
+from nodeagent.core.coordination.kube_time import ServerClock, micro_time, parse_time
+from nodeagent.core.coordination.lease import (
     BEHIND,
     Claim,
     LeaseToken,

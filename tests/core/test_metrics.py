@@ -12,18 +12,18 @@ from typing import Any
 import yaml
 from prometheus_client.parser import text_string_to_metric_families as parsed
 
-from nodeagent.core.drain import Remaining
-from nodeagent.core.events import Event, EventKind
-from nodeagent.core.exposition import Kind, render
-from nodeagent.core.fence.view import FenceView
-from nodeagent.core.maintenance import Maintenance
-from nodeagent.core.metrics import FAMILIES, samples
-from nodeagent.core.outcome import IN_HISTORY
-from nodeagent.core.phase import Phase
+from nodeagent.core.coordination.drain import Remaining
+from nodeagent.core.coordination.maintenance import Maintenance
 from nodeagent.core.plan.deployment import Deployment
-from nodeagent.core.ports import HistoryEntry, Holder
-from nodeagent.core.status import Status
-from nodeagent.core.tally import BOUNDS, Tally
+from nodeagent.core.report.counters import BOUNDS, Tally
+from nodeagent.core.report.exposition import Kind, render
+from nodeagent.core.report.metrics import FAMILIES, samples
+from nodeagent.core.report.status import Status
+from nodeagent.core.update.events import Event, EventKind
+from nodeagent.core.update.fence_view import FenceView
+from nodeagent.core.update.outcome import IN_HISTORY
+from nodeagent.core.update.phase import Phase
+from nodeagent.core.update.ports import HistoryEntry, Holder
 
 ALERTS = Path(__file__).parents[2] / "docs/examples/alerts.yaml"
 SINCE = "2026-03-01T10:00:00.500Z"

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from nodeagent.core.conditions import NodeState
-from nodeagent.core.drain import Remaining
-from nodeagent.core.events import Event, EventKind
-from nodeagent.core.maintenance import Maintenance
-from nodeagent.core.notices import BLOCKED_FOR, LONGEST, Notice, Notices, node_state
-from nodeagent.core.phase import Phase
-from nodeagent.core.status import Status, fold
+from nodeagent.core.coordination.drain import Remaining
+from nodeagent.core.coordination.maintenance import Maintenance
+from nodeagent.core.report.conditions import NodeState
+from nodeagent.core.report.node_events import BLOCKED_FOR, LONGEST, Notice, Notices, node_state
+from nodeagent.core.report.status import Status, fold
+from nodeagent.core.update.events import Event, EventKind
+from nodeagent.core.update.phase import Phase
 
 BUDGET = Remaining("shop", "web-0", "a disruption budget: the disruption budget web needs 3 healthy pods and has 3")
 GOING = Remaining("shop", "web-1", "asked to go; has a grace period of 30 s")

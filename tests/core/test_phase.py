@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from nodeagent.core.phase import DEADLINE, DISRUPTIVE, NEXT, Phase, graph
-from nodeagent.core.record import IllegalTransition, Record, advance
+from nodeagent.core.update.phase import DEADLINE, DISRUPTIVE, NEXT, Phase, graph
+from nodeagent.core.update.record import IllegalTransition, Record, advance
 
 
 def test_every_phase_is_in_both_tables() -> None:

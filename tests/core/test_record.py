@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeagent.core.budget import Budget
-from nodeagent.core.phase import Phase
-from nodeagent.core.record import (
+from nodeagent.core.update.phase import Phase
+from nodeagent.core.update.reboot_budget import Budget
+from nodeagent.core.update.record import (
     RECORD_VERSION,
     Record,
     at_rest,
@@ -21,7 +21,7 @@ from nodeagent.core.record import (
     reject,
     salvaged,
 )
-from nodeagent.core.rejections import LIMIT, Rejection, matching
+from nodeagent.core.update.rejections import LIMIT, Rejection, matching
 
 text = st.text(max_size=8)
 records = st.builds(

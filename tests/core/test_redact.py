@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeagent.core.redact import HIDDEN, redact, redact_value
+from nodeagent.core.report.redact import HIDDEN, redact, redact_value
 
 PEM = "-----BEGIN EC PRIVATE KEY-----\nMHcCAQEEIB\nq83vEjRWeA==\n-----END EC PRIVATE KEY-----"
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeagent.core.phase import Phase
-from nodeagent.core.record import Record
-from nodeagent.core.resume import MAX_REBOOT_TRIES, Decision, resume
+from nodeagent.core.update.phase import Phase
+from nodeagent.core.update.record import Record
+from nodeagent.core.update.resume import MAX_REBOOT_TRIES, Decision, resume
 
 TABLE = {
     Phase.IDLE: (Decision.IDLE, Decision.IDLE),

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeagent.core.lease import Claim
-from nodeagent.core.slots import Kind, SlotPool, free_indices, held_by, new_slot, read_slots, taken
+from nodeagent.core.coordination.lease import Claim
+from nodeagent.core.coordination.slots import Kind, SlotPool, free_indices, held_by, new_slot, read_slots, taken
 
 CLAIM = Claim("nodeagent", "3f2b", "update", "host-a")
 

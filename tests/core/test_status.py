@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import json
 
-from nodeagent.core.events import Event, EventKind, StepProgress
-from nodeagent.core.phase import Phase
 from nodeagent.core.plan.deployment import Deployment
-from nodeagent.core.ports import Holder
-from nodeagent.core.status import Status, fold, line, status_to_dict
+from nodeagent.core.report.status import Status, fold, line, status_to_dict
+from nodeagent.core.update.events import Event, EventKind, StepProgress
+from nodeagent.core.update.phase import Phase
+from nodeagent.core.update.ports import Holder
 
 CONTRACT = {
     "maintenance", "problems", "soft_reboots",

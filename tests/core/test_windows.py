@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from nodeagent.core.windows import WEEK, Schedule, Window, weekly
+from nodeagent.core.coordination.windows import WEEK, Schedule, Window, weekly
 
 MINUTE = timedelta(minutes=1)
 PRAGUE = ZoneInfo("Europe/Prague")  # 2026: forward on 29 March at 02:00, back on 25 October at 03:00

@@ -6,9 +6,9 @@ import hashlib
 
 from nodeagent.core.config.file_tree import FileNode, LinkNode
 from nodeagent.core.config.machineconfig import ConfigSource
-from nodeagent.core.phase import Phase
-from nodeagent.core.ports import HistoryEntry, Snapshot
-from nodeagent.core.record import Record
+from nodeagent.core.update.phase import Phase
+from nodeagent.core.update.ports import HistoryEntry, Snapshot
+from nodeagent.core.update.record import Record
 
 
 def config(number: int) -> ConfigSource:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from nodeagent.core.config.file_tree import FileNode
-from nodeagent.core.ports import Snapshot
+from nodeagent.core.update.ports import Snapshot
 from nodeagent.errors import InvalidInput, Terminal
 from nodeagent.host import adopt
 from nodeagent.host.adopt import current_config, originals

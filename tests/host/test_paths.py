@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from nodeagent.core.config.file_tree import FileNode, LinkNode, Node
-from nodeagent.core.ports import Swept
+from nodeagent.core.update.ports import Swept
 from nodeagent.errors import AgentError, Retryable, Terminal
 from nodeagent.host import atomic, paths
 from nodeagent.host.files import DiskFiles

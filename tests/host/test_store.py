@@ -16,12 +16,12 @@ from pathlib import Path
 
 import pytest
 
-from nodeagent.core.applyrequest import ApplyRequest
 from nodeagent.core.config.file_tree import FileNode
-from nodeagent.core.maintenance import Maintenance
-from nodeagent.core.phase import Phase
-from nodeagent.core.ports import Holder, Snapshot
-from nodeagent.core.record import Record
+from nodeagent.core.coordination.maintenance import Maintenance
+from nodeagent.core.update.apply_request import ApplyRequest
+from nodeagent.core.update.phase import Phase
+from nodeagent.core.update.ports import Holder, Snapshot
+from nodeagent.core.update.record import Record
 from nodeagent.errors import AgentError, Retryable, Terminal
 from nodeagent.host import store_open
 from nodeagent.host.store import SqliteStore

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from nodeagent.core.config.machineconfig import ConfigSource
-from nodeagent.core.handshake import CURRENT, DESIRED, DRAIN, DRAINED, REASON, RETRY, STATE
-from nodeagent.core.phase import Phase
-from nodeagent.core.status import Status
+from nodeagent.core.report.handshake import CURRENT, DESIRED, DRAIN, DRAINED, REASON, RETRY, STATE
+from nodeagent.core.report.status import Status
+from nodeagent.core.update.phase import Phase
 from nodeagent.errors import AgentError, InvalidInput, Refused, Terminal, Unreconcilable
 from nodeagent.kube import controller_drain, handshake
 from nodeagent.kube.client import KubeClient

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from nodeagent.core.kubetime import ServerClock
-from nodeagent.core.lease import LeaseToken
+from nodeagent.core.coordination.kube_time import ServerClock
+from nodeagent.core.coordination.lease import LeaseToken
 from nodeagent.errors import Refused, Retryable, Unreachable
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.credentials import Access

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeagent import log
-from nodeagent.core.events import EventKind
+from nodeagent.core.update.events import EventKind
 from nodeagent.log.journal import Journal, frame, stderr_is_journal
 from nodeagent.log.messages import MESSAGES
 

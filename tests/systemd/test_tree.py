@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from nodeagent.core.events import EventKind
+from nodeagent.core.update.events import EventKind
 from nodeagent.log.messages import MESSAGES
 from nodeagent.settings import KNOBS, Settings, check, flatten, merge, read
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 
-from nodeagent.core.histogram import Increase, above
+from nodeagent.core.etcd.histogram import Increase, above
 
 __all__ = ["STALL", "Reading", "Source", "Strain", "of_etcd", "of_pressure", "of_probe", "target", "weigh"]
 

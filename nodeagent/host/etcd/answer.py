@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from nodeagent.core.etcd import Survey, troubles
+from nodeagent.core.etcd.quorum import Survey, troubles
 from nodeagent.core.hints import hint
 from nodeagent.host.etcd.guard import Report
 

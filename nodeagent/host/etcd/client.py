@@ -11,7 +11,7 @@ import ssl
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
-from nodeagent.core.etcd import Alarm, Member, State, read_alarms, read_members, read_state
+from nodeagent.core.etcd.quorum import Alarm, Member, State, read_alarms, read_members, read_state
 from nodeagent.errors import Unreachable
 from nodeagent.host.http import Answer, HttpFault, request
 

@@ -4,7 +4,7 @@ Signs, any of which is enough: the manifest of a static pod, a process (``proces
 directory. Where there is more than one sign, a process that can be inspected knows best how it was started. The daemon
 can rarely inspect one: it has no CAP_SYS_PTRACE, so environment and file system of most processes are closed to it.
 Then the manifest knows better, and the command line, which everybody may read, is better than nothing. A member that is
-down is known by the other signs. Labels of the Node are no sign (``core.etcd.role_hint``).
+down is known by the other signs. Labels of the Node are no sign (``core.etcd.quorum.role_hint``).
 """
 
 from __future__ import annotations

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit, urlunsplit
 
-from nodeagent.core.etcd import Member, Refusal, State, Survey, Verdict, judge
-from nodeagent.core.ports import Clock
+from nodeagent.core.etcd.quorum import Member, Refusal, State, Survey, Verdict, judge
+from nodeagent.core.update.ports import Clock
 from nodeagent.errors import Refused
 from nodeagent.host.etcd.client import TIMEOUT, EtcdClient, EtcdFault
 from nodeagent.host.etcd.detect import detect
@@ -51,7 +51,7 @@ class Report:
 
 
 class EtcdGuard:
-    """``single`` as in ``core.etcd.judge``; ``timeout`` of one request, in seconds."""
+    """``single`` as in ``core.etcd.quorum.judge``; ``timeout`` of one request, in seconds."""
 
     def __init__(
         self,

@@ -30,7 +30,7 @@ from nodeagent.core.fence.bounds import FENCE_BOUNDS, Bounds, Idle, careful, ope
 from nodeagent.core.fence.controller import begin, step
 from nodeagent.core.fence.shape import ladder
 from nodeagent.core.fence.signals import weigh
-from nodeagent.core.fence.view import FenceView
+from nodeagent.core.update.fence_view import FenceView
 from nodeagent.errors import AgentError, Terminal
 from nodeagent.host.blockdev.find import SYSROOT, find_disks, mounted_at
 from nodeagent.host.blockdev.hotplug import Hotplug, hotplug

@@ -13,10 +13,10 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
+from nodeagent.core.etcd.histogram import WAL_FSYNC, Histogram, above, increase, parse
 from nodeagent.core.fence.bounds import Idle
 from nodeagent.core.fence.signals import STALL, Reading, of_etcd, of_pressure, of_probe, target
-from nodeagent.core.fence.view import p50_of, p99_of
-from nodeagent.core.histogram import WAL_FSYNC, Histogram, above, increase, parse
+from nodeagent.core.update.fence_view import p50_of, p99_of
 from nodeagent.errors import AgentError
 from nodeagent.host.fence.victim import Scrape, Victim, cgroup_of
 from nodeagent.host.fsync_probe import FsyncProbe, fsync_probe

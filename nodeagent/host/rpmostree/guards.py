@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Protocol
 
 from nodeagent.core.plan.deployment import OsTarget
-from nodeagent.core.ports import UnitState
+from nodeagent.core.update.ports import UnitState
 from nodeagent.errors import AgentError, Refused, Unreconcilable
 from nodeagent.host.faults import translated
 from nodeagent.host.rpmostree.gvariant import read_vardict, string

@@ -13,7 +13,7 @@ import pytest
 from nodeagent.cli import progress
 from nodeagent.cli.progress import Ending, ending
 from nodeagent.core.hints import hint
-from nodeagent.core.outcome import exit_code
+from nodeagent.core.update.outcome import exit_code
 from nodeagent.errors import InvalidInput, Problem, Refused, Terminal, Unreconcilable
 from tests.cli.daemon.conftest import Cli
 from tests.cli.daemon.fake_daemon import IDLE, FakeDaemon, entry

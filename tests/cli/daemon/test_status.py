@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from nodeagent.core.config.machineconfig import ConfigSource
-from nodeagent.core.fence.view import FenceView, fence_to_dict
 from nodeagent.core.hints import hint
-from nodeagent.core.phase import Phase
-from nodeagent.core.ports import HistoryEntry, Holder
-from nodeagent.core.record import Record
+from nodeagent.core.update.fence_view import FenceView, fence_to_dict
+from nodeagent.core.update.phase import Phase
+from nodeagent.core.update.ports import HistoryEntry, Holder
+from nodeagent.core.update.record import Record
 from nodeagent.host.store import SqliteStore
 from tests.cli.daemon.conftest import Cli
 from tests.cli.daemon.fake_daemon import IDLE, FakeDaemon, entry

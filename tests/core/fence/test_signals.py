@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nodeagent.core.etcd.histogram import Histogram, Increase
 from nodeagent.core.fence.signals import Reading, Source, Strain, of_etcd, of_pressure, of_probe, target, weigh
-from nodeagent.core.histogram import Histogram, Increase
 
 BOUNDS = (*(0.001 * 2**n for n in range(14)), math.inf)
 

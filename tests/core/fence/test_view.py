@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nodeagent.core.fence.bounds import FENCE_BOUNDS, Bounds, careful
-from nodeagent.core.fence.view import FenceView, fence_to_dict, p99_of, summary
+from nodeagent.core.update.fence_view import FenceView, fence_to_dict, p99_of, summary
 
 
 @pytest.mark.parametrize(

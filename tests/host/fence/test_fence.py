@@ -15,10 +15,10 @@ from types import SimpleNamespace
 import pytest
 
 from nodeagent.core.disks import BlockNode, DeviceNumber, Disks
+from nodeagent.core.etcd.histogram import WAL_FSYNC
 from nodeagent.core.fence.bounds import Bounds, Idle
 from nodeagent.core.fence.controller import Brake
-from nodeagent.core.fence.view import FenceView
-from nodeagent.core.histogram import WAL_FSYNC
+from nodeagent.core.update.fence_view import FenceView
 from nodeagent.errors import Retryable, Terminal
 from nodeagent.host.blockdev.find import SYSROOT
 from nodeagent.host.blockdev.hotplug import Hotplug

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from nodeagent.core.fence.bounds import Bounds
-from nodeagent.core.fence.view import FenceView, fence_to_dict
+from nodeagent.core.update.fence_view import FenceView, fence_to_dict
 from nodeagent.host.bus import Bus
 from nodeagent.host.etcd.options import Options
 from nodeagent.host.fence.fence import Terms, fenced

@@ -12,14 +12,14 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
-from nodeagent.core.applyrequest import ApplyRequest
 from nodeagent.core.config.file_tree import Node
 from nodeagent.core.config.machineconfig import ConfigSource, MachineConfig
-from nodeagent.core.events import Event
-from nodeagent.core.fence.view import FenceTold
 from nodeagent.core.plan.deployment import Deployment, OsTarget, StageProgress
-from nodeagent.core.record import Record
-from nodeagent.core.survey import Survey
+from nodeagent.core.update.apply_request import ApplyRequest
+from nodeagent.core.update.events import Event
+from nodeagent.core.update.fence_view import FenceTold
+from nodeagent.core.update.record import Record
+from nodeagent.core.update.survey import Survey
 from nodeagent.errors import Problem
 
 __all__ = [

@@ -11,9 +11,9 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from nodeagent.core.budget import Budget, budget_from
-from nodeagent.core.phase import NEXT, Phase
-from nodeagent.core.rejections import Rejection, added, matching, rejections_from, without
+from nodeagent.core.update.phase import NEXT, Phase
+from nodeagent.core.update.reboot_budget import Budget, budget_from
+from nodeagent.core.update.rejections import Rejection, added, matching, rejections_from, without
 from nodeagent.errors import AgentError
 
 __all__ = [

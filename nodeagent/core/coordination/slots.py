@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from nodeagent.core.kubetime import micro_time
-from nodeagent.core.lease import PREFIX, Claim, NodeLease, read_lease
+from nodeagent.core.coordination.kube_time import micro_time
+from nodeagent.core.coordination.lease import PREFIX, Claim, NodeLease, read_lease
 
 __all__ = ["Kind", "Object", "Slot", "SlotPool", "free_indices", "held_by", "new_slot", "read_slots", "taken"]
 

@@ -7,13 +7,13 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from nodeagent.core.boot import kernel_boot, soft_reboots
-from nodeagent.core.drain import Remaining, is_blocked, way_out
-from nodeagent.core.events import Event, EventKind, StepProgress
-from nodeagent.core.fence.view import FenceView, fence_to_dict
-from nodeagent.core.maintenance import MAINTENANCE, Maintenance, State, is_maintenance
-from nodeagent.core.phase import Phase
+from nodeagent.core.coordination.drain import Remaining, is_blocked, way_out
+from nodeagent.core.coordination.maintenance import MAINTENANCE, Maintenance, State, is_maintenance
 from nodeagent.core.plan.deployment import Deployment
-from nodeagent.core.ports import Holder
+from nodeagent.core.update.events import Event, EventKind, StepProgress
+from nodeagent.core.update.fence_view import FenceView, fence_to_dict
+from nodeagent.core.update.phase import Phase
+from nodeagent.core.update.ports import Holder
 
 __all__ = ["SCHEMA", "Status", "StatusProblem", "fold", "line", "status_to_dict"]
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from nodeagent.core.histogram import (
+from nodeagent.core.etcd.histogram import (
     BACKEND_COMMIT,
     WAL_FSYNC,
     Exceedances,

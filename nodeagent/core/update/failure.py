@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from nodeagent.core.phase import NEXT, Phase
-from nodeagent.core.record import Record
+from nodeagent.core.update.phase import NEXT, Phase
+from nodeagent.core.update.record import Record
 
 __all__ = ["Answer", "after_failure"]
 

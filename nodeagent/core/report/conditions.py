@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from nodeagent.core.drain import Remaining
+from nodeagent.core.coordination.drain import Remaining
 
 __all__ = ["TYPES", "NodeState", "conditions", "differing", "shape"]
 

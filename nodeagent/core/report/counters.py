@@ -11,13 +11,13 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from nodeagent.core.events import Event, EventKind
-from nodeagent.core.fence.view import FenceView
-from nodeagent.core.kubetime import parse_time
-from nodeagent.core.outcome import ENDED_UNCHANGED
-from nodeagent.core.phase import Phase
-from nodeagent.core.ports import HistoryEntry
-from nodeagent.core.status import Status
+from nodeagent.core.coordination.kube_time import parse_time
+from nodeagent.core.report.status import Status
+from nodeagent.core.update.events import Event, EventKind
+from nodeagent.core.update.fence_view import FenceView
+from nodeagent.core.update.outcome import ENDED_UNCHANGED
+from nodeagent.core.update.phase import Phase
+from nodeagent.core.update.ports import HistoryEntry
 
 __all__ = ["BOUNDS", "Tally"]
 

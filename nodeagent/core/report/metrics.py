@@ -10,12 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from nodeagent.core.exposition import Family, Kind, Sample
-from nodeagent.core.kubetime import parse_time
-from nodeagent.core.outcome import IN_HISTORY
-from nodeagent.core.phase import Phase
-from nodeagent.core.status import Status
-from nodeagent.core.tally import BOUNDS, Tally
+from nodeagent.core.coordination.kube_time import parse_time
+from nodeagent.core.report.counters import BOUNDS, Tally
+from nodeagent.core.report.exposition import Family, Kind, Sample
+from nodeagent.core.report.status import Status
+from nodeagent.core.update.outcome import IN_HISTORY
+from nodeagent.core.update.phase import Phase
 
 __all__ = ["FAMILIES", "HISTORY", "samples"]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from nodeagent.core.phase import Phase
+from nodeagent.core.update.phase import Phase
 
 __all__ = ["Event", "EventKind", "StepProgress"]
 

@@ -18,11 +18,11 @@ from typing import Any, Final
 
 from nodeagent.core.config.machineconfig import ConfigSource
 from nodeagent.core.config.parse import API_VERSION, KIND
-from nodeagent.core.drain import is_blocked
-from nodeagent.core.gates import MCO
-from nodeagent.core.phase import Phase
-from nodeagent.core.redact import redact
-from nodeagent.core.status import Status
+from nodeagent.core.coordination.drain import is_blocked
+from nodeagent.core.coordination.gates import MCO
+from nodeagent.core.report.redact import redact
+from nodeagent.core.report.status import Status
+from nodeagent.core.update.phase import Phase
 
 __all__ = [
     "CURRENT",

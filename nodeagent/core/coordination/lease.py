@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
-from nodeagent.core.kubetime import ServerClock, micro_time, parse_time
+from nodeagent.core.coordination.kube_time import ServerClock, micro_time, parse_time
 
 __all__ = [
     "Claim",

@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from nodeagent.core.conditions import NodeState
-from nodeagent.core.drain import Remaining, is_blocked
-from nodeagent.core.events import Event, EventKind
-from nodeagent.core.maintenance import Maintenance, State
-from nodeagent.core.outcome import ENDED_UNCHANGED
-from nodeagent.core.phase import Phase
-from nodeagent.core.status import Status
+from nodeagent.core.coordination.drain import Remaining, is_blocked
+from nodeagent.core.coordination.maintenance import Maintenance, State
+from nodeagent.core.report.conditions import NodeState
+from nodeagent.core.report.status import Status
+from nodeagent.core.update.events import Event, EventKind
+from nodeagent.core.update.outcome import ENDED_UNCHANGED
+from nodeagent.core.update.phase import Phase
 
 __all__ = ["BLOCKED_FOR", "LONGEST", "Notice", "Notices", "node_state"]
 

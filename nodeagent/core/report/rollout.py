@@ -13,10 +13,10 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Final
 
-from nodeagent.core.gates import Gate, maintenance_signs, node_signs
-from nodeagent.core.handshake import Orders, State, clean, read_orders
-from nodeagent.core.lease import read_lease
-from nodeagent.core.maintenance import is_maintenance
+from nodeagent.core.coordination.gates import Gate, maintenance_signs, node_signs
+from nodeagent.core.coordination.lease import read_lease
+from nodeagent.core.coordination.maintenance import is_maintenance
+from nodeagent.core.report.handshake import Orders, State, clean, read_orders
 
 __all__ = ["SCHEMA", "Fleet", "Member", "Pool", "Progress", "Seen", "fleet_of", "fleet_to_dict"]
 

@@ -12,8 +12,8 @@ from __future__ import annotations
 from enum import StrEnum
 
 from nodeagent.core.boot import kernel_boot
-from nodeagent.core.phase import Phase
-from nodeagent.core.record import Record
+from nodeagent.core.update.phase import Phase
+from nodeagent.core.update.record import Record
 
 __all__ = ["MAX_REBOOT_TRIES", "Decision", "resume"]
 
