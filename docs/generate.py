@@ -25,7 +25,7 @@ from nodeagent.core.update.record import Record
 from nodeagent.core.update.resume import resume
 from nodeagent.domains import DOMAINS
 from nodeagent.log.messages import MESSAGES
-from nodeagent.settings import KNOBS, Settings, flatten
+from nodeagent.settings.schema import KNOBS, Settings, flatten
 
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = ROOT / "docs/examples"

@@ -42,9 +42,9 @@ PLAIN = (
     "docs/packaging.md",
     "docs/style.md",
     "nodeagent/core/hints.py",
-    "nodeagent/settings.py",
-    "nodeagent/settings_cluster.py",
-    "nodeagent/settings_fence.py",
+    "nodeagent/settings/schema.py",
+    "nodeagent/settings/cluster.py",
+    "nodeagent/settings/fence.py",
     "packaging/man/nodeagent.8",
     "systemd/usr/lib/**/*.*",
 )

@@ -5,16 +5,16 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from nodeagent.lean import without_init
+from nodeagent._partial_import import without_init
 
 PROGRAM = """\
 import sys
-from nodeagent.host import bus_codec
+from nodeagent.host.dbus import codec
 from nodeagent import log
 assert "structlog" not in sys.modules and "dbus_next" not in sys.modules
 assert not {"structlog.dev", "rich", "dbus_next.aio", "dbus_next.glib"} & set(sys.modules)
 import dbus_next, structlog
-assert dbus_next.Variant is type(bus_codec.variant("s", "x"))
+assert dbus_next.Variant is type(codec.variant("s", "x"))
 assert issubclass(log.Logger, structlog.BoundLoggerBase)
 """
 

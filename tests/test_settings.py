@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeagent.errors import InvalidInput
-from nodeagent.settings import KNOBS, Fragment, Settings, Value, check, find, flatten, load, merge, read
+from nodeagent.settings.schema import KNOBS, Fragment, Settings, Value, check, find, flatten, load, merge, read
 
 
 @pytest.fixture

@@ -30,7 +30,7 @@ IMPORTS: Final = {
     "kubernetes": "from nodeagent.kube import library\nlibrary.load()",
     "rich": "import rich.console, rich.table, rich.text, rich.live, rich.progress",
 }
-AFTER: Final = "import asyncio; from nodeagent.lean import without_init"
+AFTER: Final = "import asyncio; from nodeagent._partial_import import without_init"
 PROGRAM: Final = """
 import sys, time
 {before}

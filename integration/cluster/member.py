@@ -25,8 +25,8 @@ from nodeagent.core.coordination.drain import Remaining
 from nodeagent.core.update.events import EventKind
 from nodeagent.core.update.ports import Guard
 from nodeagent.host.clock import SystemClock
-from nodeagent.settings import Settings
-from nodeagent.settings_cluster import ClusterSettings, SlotSettings
+from nodeagent.settings.cluster import ClusterSettings, SlotSettings
+from nodeagent.settings.schema import Settings
 from tests.agent.fakes import (
     FakeDeployments,
     FakeFiles,

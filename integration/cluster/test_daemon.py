@@ -19,11 +19,11 @@ from nodeagent.agent import daemon, fleet, telling
 from nodeagent.cli.client import Client
 from nodeagent.core.report import node_events
 from nodeagent.errors import AgentError, Unreachable
-from nodeagent.host.bus import Bus
+from nodeagent.host.dbus.client import Bus
 from nodeagent.host.notify import Notifier
 from nodeagent.kube.events import EVENTS
-from nodeagent.settings import MetricsSettings, Settings
-from nodeagent.settings_cluster import ClusterSettings
+from nodeagent.settings.cluster import ClusterSettings
+from nodeagent.settings.schema import MetricsSettings, Settings
 from tests.host.conftest import PrivateBus, private_bus
 
 __all__ = ["hurry", "private_bus"]

@@ -15,7 +15,7 @@ from integration.cluster.tools import Binaries
 from nodeagent.cli.main import main
 from nodeagent.errors import Refused
 from nodeagent.host.clock import SystemClock
-from nodeagent.host.etcd.guard import Access, EtcdGuard, Report
+from nodeagent.host.etcd.quorum import Access, EtcdGuard, Report
 
 MakeEtcd = Callable[..., EtcdCluster]
 

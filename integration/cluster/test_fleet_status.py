@@ -16,9 +16,9 @@ from integration.cluster.api import ApiError
 from integration.cluster.cluster import LEASES, Cluster
 from integration.cluster.controller import Controller
 from nodeagent.cli.main import main
-from nodeagent.kube.fleet import OS_CONFIGS, POOLS
 from nodeagent.kube.gates import MAINTENANCES
 from nodeagent.kube.lease import LeaseSettings
+from nodeagent.kube.rollout import OS_CONFIGS, POOLS
 
 VIEWER: Final = Path(__file__).parents[2] / "packaging" / "kubernetes" / "fleet-viewer.yaml"
 RBAC: Final = "/apis/rbac.authorization.k8s.io/v1"

@@ -32,10 +32,10 @@ from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.ports import Holder
 from nodeagent.errors import AgentError
 from nodeagent.kube import client as client_module
-from nodeagent.kube import controller_drain, handshake, poll
+from nodeagent.kube import handshake, mco_drain, poll
 from nodeagent.kube.client import KubeClient
-from nodeagent.kube.controller_drain import ControllerDrain
 from nodeagent.kube.handshake import Handshake
+from nodeagent.kube.mco_drain import ControllerDrain
 from tests.agent.fakes import FakeReporter, FakeUnit, World
 from tests.agent.harness import LIMITS, POLICY, Host
 
@@ -50,7 +50,7 @@ def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (poll, handshake):
         monkeypatch.setattr(module, "FIRST_PAUSE", 0.2)
         monkeypatch.setattr(module, "LONGEST_PAUSE", 0.5)
-    monkeypatch.setattr(controller_drain, "LOOK", 0.2)
+    monkeypatch.setattr(mco_drain, "LOOK", 0.2)
     monkeypatch.setattr(client_module, "FIRST_PAUSE", 0.05)
 
 

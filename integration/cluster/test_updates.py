@@ -27,7 +27,7 @@ from nodeagent.core.update.events import EventKind
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.ports import Inhibitor
 from nodeagent.host.clock import SystemClock
-from nodeagent.host.etcd.guard import EtcdGuard
+from nodeagent.host.etcd.quorum import EtcdGuard
 from nodeagent.kube.gates import MACHINES
 from tests.agent.fakes import World
 from tests.agent.harness import config

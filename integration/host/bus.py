@@ -20,7 +20,7 @@ from typing import Any
 from integration.host.asked import COMMAND_TIMEOUT, Asked
 from integration.host.errors import CommandFailed
 from integration.host.machine import Host
-from nodeagent.host.bus_codec import HEADER_SIZE, Kind, Message, decode, encode, frame_size
+from nodeagent.host.dbus.codec import HEADER_SIZE, Kind, Message, decode, encode, frame_size
 
 SOCKET = "run/dbus/system_bus_socket"
 TIMEOUT = 10.0  # seconds for an answer, unless told otherwise

@@ -12,7 +12,7 @@ from pathlib import Path
 from integration.host import agent
 from integration.host.agent import machine_config, outcomes, wait_done
 from integration.host.machine import Host
-from nodeagent.host.bus_header import HEADER_SIZE, Kind, frame_size, read_header
+from nodeagent.host.dbus.header import HEADER_SIZE, Kind, frame_size, read_header
 from tests.host.wire import FACE, NOBODY, array_of_variants, connect_as, hello, message
 
 SOCKET = Path("/run/dbus/system_bus_socket")

@@ -9,7 +9,7 @@ import pytest
 
 from integration.host.machine import Host
 from nodeagent.errors import AgentError, Retryable, Unreachable
-from nodeagent.host.bus import Bus
+from nodeagent.host.dbus.client import Bus
 from nodeagent.host.systemd import Systemd
 
 UNITS = {

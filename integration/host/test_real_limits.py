@@ -8,10 +8,10 @@ from typing import Any
 
 from integration.host.machine import Host
 from integration.host.test_real_bus import address
-from nodeagent.core.disks import BlockNode, DeviceNumber
-from nodeagent.host.bus import Bus
-from nodeagent.host.iolimits import UnitIo, recover
-from nodeagent.host.undo import FileUndo
+from nodeagent.fence.actuators.cgroup import UnitIo, recover
+from nodeagent.fence.policy.disks import BlockNode, DeviceNumber
+from nodeagent.fence.restore_log import FileUndo
+from nodeagent.host.dbus.client import Bus
 
 DISK = BlockNode(DeviceNumber(254, 0), "/dev/vda")
 UNIT = "limited.service"

@@ -20,7 +20,7 @@ sys.path.extend(glob.glob("/usr/lib/nodeagent/lib/python3*/site-packages"))
 from nodeagent.core.plan.deployment import OsTarget
 from nodeagent.core.config.image import parse_image
 from nodeagent.errors import AgentError
-from nodeagent.host.bus import Bus
+from nodeagent.host.dbus.client import Bus
 from nodeagent.host.rpmostree.adapter import detect
 from nodeagent.host.systemd import Systemd
 

@@ -18,9 +18,9 @@ SCRIPT = """\
 import asyncio, glob, sys
 from pathlib import Path
 sys.path.extend(glob.glob("/usr/lib/nodeagent/lib/python3*/site-packages"))
-from nodeagent.host.bus import Bus
-from nodeagent.host.fence.object_fsync import ObjectFsync
-from nodeagent.host.undo import FileUndo
+from nodeagent.host.dbus.client import Bus
+from nodeagent.fence.actuators.object_fsync import ObjectFsync
+from nodeagent.fence.restore_log import FileUndo
 
 async def main(what):
     async with Bus() as bus:

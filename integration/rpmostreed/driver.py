@@ -21,7 +21,7 @@ from typing import Any
 from nodeagent.core.plan.deployment import Deployment, StageProgress, target_from_dict
 from nodeagent.core.update.ports import UnitState
 from nodeagent.errors import AgentError
-from nodeagent.host.bus import Bus
+from nodeagent.host.dbus.client import Bus
 from nodeagent.host.rpmostree.adapter import RpmOstree
 from nodeagent.host.rpmostree.timing import Timing
 

@@ -9,7 +9,7 @@ from integration.vm.machine import Vm
 PYTHON = "/usr/lib/nodeagent/bin/python3"
 FIND = """\
 import json, sys
-from nodeagent.host.blockdev.find import disks_below
+from nodeagent.fence.blockdev.find import disks_below
 found = disks_below(sys.argv[1:])
 (limit,) = found.limits
 print(json.dumps([[limit.path, str(limit.number)], [disk.path for disk in found.disks], found.layers]))

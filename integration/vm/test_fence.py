@@ -85,10 +85,10 @@ HOLD = f"""\
 import asyncio
 from pathlib import Path
 
-from nodeagent.host.bus import Bus
-from nodeagent.host.fence.fence import Terms, fenced
-from nodeagent.host.fence.victim import Victim
-from nodeagent.host.undo import FileUndo
+from nodeagent.host.dbus.client import Bus
+from nodeagent.fence.fence import Terms, fenced
+from nodeagent.fence.sensors.protected import Victim
+from nodeagent.fence.restore_log import FileUndo
 
 
 async def main():

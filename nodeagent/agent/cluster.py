@@ -18,16 +18,16 @@ from nodeagent.core.coordination.slots import Kind, SlotPool
 from nodeagent.core.update.ports import Clock, NodePort
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.conditions import NodeConditions
-from nodeagent.kube.controller_drain import ControllerDrain, EitherDrain
 from nodeagent.kube.credentials import Access
 from nodeagent.kube.drain import KubeNode
 from nodeagent.kube.events import NodeEvents
 from nodeagent.kube.gates import Gates
 from nodeagent.kube.handshake import ConfigMemory, Handshake
 from nodeagent.kube.lease import KubeLease, LeaseSettings, TokenStore
+from nodeagent.kube.mco_drain import ControllerDrain, EitherDrain
 from nodeagent.kube.slots import KubeSlots, SlotSettings
-from nodeagent.settings import Settings
-from nodeagent.settings_cluster import DrainSettings
+from nodeagent.settings.cluster import DrainSettings
+from nodeagent.settings.schema import Settings
 
 __all__ = ["Cluster"]
 

@@ -18,7 +18,6 @@ from nodeagent.agent import booting, tidying
 from nodeagent.agent.api import Api
 from nodeagent.agent.context import Ports
 from nodeagent.agent.deployments import Os
-from nodeagent.agent.fencing import HostFence
 from nodeagent.agent.firststatus import drain_teller, first_status
 from nodeagent.agent.fleet import Others, others, schedule
 from nodeagent.agent.fromsettings import limits
@@ -47,22 +46,23 @@ from nodeagent.core.update.events import Event, EventKind
 from nodeagent.core.update.ports import Deployments
 from nodeagent.domains import health_of
 from nodeagent.errors import AgentError, InvalidInput, full_text
-from nodeagent.host import adopt, boot, config_file
-from nodeagent.host.bus import Bus
+from nodeagent.fence.host_fence import HostFence
+from nodeagent.host import boot, config_file, mcd_import
 from nodeagent.host.checkers import HostValidator
 from nodeagent.host.clock import SystemClock
+from nodeagent.host.dbus.client import Bus
 from nodeagent.host.eventloop import DaemonLoop
-from nodeagent.host.files import HostFiles
+from nodeagent.host.fs.files import HostFiles
 from nodeagent.host.health import HostHealth
 from nodeagent.host.logind import Logind
 from nodeagent.host.notify import Notifier
 from nodeagent.host.rpmostree import adapter
 from nodeagent.host.rpmostree.soft_reboot import PREPARED
 from nodeagent.host.rpmostree.timing import Timing
-from nodeagent.host.store import SqliteStore
+from nodeagent.host.store.store import SqliteStore
 from nodeagent.host.systemd import Systemd
 from nodeagent.host.users import HostUsers
-from nodeagent.settings import Settings
+from nodeagent.settings.schema import Settings
 
 __all__ = ["Daemon", "main", "run"]
 
@@ -248,10 +248,10 @@ class Daemon:
 
     async def _adopted(self) -> Desired | None:
         """What a machine-config-daemon left, with the originals that it kept."""
-        source = await asyncio.to_thread(adopt.current_config)
+        source = await asyncio.to_thread(mcd_import.current_config)
         if source is None:
             return None
-        await self.store.keep_originals(await asyncio.to_thread(adopt.originals))
+        await self.store.keep_originals(await asyncio.to_thread(mcd_import.originals))
         return await self._stored(source)
 
     async def sweep(self) -> None:

@@ -15,7 +15,7 @@ from nodeagent.core.update.events import Event, EventKind
 from nodeagent.core.update.phase import DISRUPTIVE, Phase
 from nodeagent.core.update.record import Record
 from nodeagent.errors import AgentError
-from nodeagent.settings_cluster import DrainSettings
+from nodeagent.settings.cluster import DrainSettings
 
 __all__ = ["drain_teller", "first_status"]
 

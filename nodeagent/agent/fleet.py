@@ -20,14 +20,14 @@ from nodeagent.core.coordination.windows import Schedule, parse_windows
 from nodeagent.core.update.ports import Clock, Lease, NodePort, Slots
 from nodeagent.errors import InvalidInput, Terminal
 from nodeagent.host.lease import LocalLease
-from nodeagent.host.store import SqliteStore
+from nodeagent.host.store.store import SqliteStore
 from nodeagent.host.zone import load_zone
-from nodeagent.settings import Settings
-from nodeagent.settings_cluster import WindowSettings
+from nodeagent.settings.cluster import WindowSettings
+from nodeagent.settings.schema import Settings
 
 if TYPE_CHECKING:
     from nodeagent.agent.cluster import Cluster
-    from nodeagent.host.etcd.guard import EtcdGuard
+    from nodeagent.host.etcd.quorum import EtcdGuard
     from nodeagent.host.fleetlock import FleetLock
 
 __all__ = ["Others", "consistent", "others", "schedule"]
@@ -181,6 +181,6 @@ class Guard:
         return self._loaded
 
     def _load(self) -> EtcdGuard:
-        from nodeagent.host.etcd.guard import EtcdGuard
+        from nodeagent.host.etcd.quorum import EtcdGuard
 
         return EtcdGuard(self._clock, single=self._single)

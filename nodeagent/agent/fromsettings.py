@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nodeagent.agent.context import Limits
 from nodeagent.core.coordination.windows import Schedule
-from nodeagent.settings import Settings
+from nodeagent.settings.schema import Settings
 
 __all__ = ["limits"]
 

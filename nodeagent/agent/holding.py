@@ -21,8 +21,8 @@ from nodeagent.core.report.status import Status, status_to_dict
 from nodeagent.core.update.events import Event, EventKind
 from nodeagent.core.update.phase import Phase
 from nodeagent.errors import AgentError, Terminal, full_text
-from nodeagent.host.bus import Bus
 from nodeagent.host.clock import SystemClock
+from nodeagent.host.dbus.client import Bus
 from nodeagent.host.notify import Notifier
 
 __all__ = ["Held"]

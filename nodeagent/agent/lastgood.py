@@ -17,7 +17,7 @@ from nodeagent.agent.fleet import consistent, schedule
 from nodeagent.agent.report import Report
 from nodeagent.core.config.text import plain_json
 from nodeagent.errors import AgentError, InvalidInput
-from nodeagent.settings import DIRECTORIES, Settings, flatten, load
+from nodeagent.settings.schema import DIRECTORIES, Settings, flatten, load
 
 __all__ = ["Found", "Notes", "choose", "keep", "read_settings"]
 
@@ -45,7 +45,7 @@ def read_settings(directories: Sequence[str | Path] = DIRECTORIES) -> Found:
         consistent(settings)
         schedule(settings.windows)
     except InvalidInput as error:
-        from nodeagent.settings_salvage import salvage
+        from nodeagent.settings.salvage import salvage
 
         return Found(salvage(directories), error)
     return Found(settings)
@@ -76,7 +76,7 @@ async def _kept(notes: Notes) -> Settings | None:
     text = await notes.note(NOTE)
     if not text:
         return None
-    from nodeagent.settings_salvage import valid_keys
+    from nodeagent.settings.salvage import valid_keys
 
     try:
         values = plain_json.loads(text)

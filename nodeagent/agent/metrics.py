@@ -18,8 +18,8 @@ from nodeagent.core.update.events import Event, EventKind
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.ports import Clock, Store
 from nodeagent.errors import AgentError
-from nodeagent.host.store_database import HISTORY_LIMIT
-from nodeagent.host.textfile import TextFile
+from nodeagent.host.fs.text_file import TextFile
+from nodeagent.host.store.database import HISTORY_LIMIT
 
 __all__ = ["Metrics"]
 

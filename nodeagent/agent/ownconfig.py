@@ -18,7 +18,7 @@ from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.plan.policy_parse import parse_policy
 from nodeagent.domains.nodeagent import SETTINGS
 from nodeagent.errors import InvalidInput, Problem
-from nodeagent.settings import DIRECTORIES, Fragment, Settings, check, find, merge, parse_fragment, read
+from nodeagent.settings.schema import DIRECTORIES, Fragment, Settings, check, find, merge, parse_fragment, read
 
 __all__ = ["OwnConfig"]
 

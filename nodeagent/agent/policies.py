@@ -18,7 +18,7 @@ from nodeagent.core.plan.policy_parse import parse_policy
 from nodeagent.domains import default_policy
 from nodeagent.errors import AgentError, InvalidInput
 from nodeagent.host import config_file
-from nodeagent.settings import Settings
+from nodeagent.settings.schema import Settings
 
 __all__ = ["HostPolicy"]
 

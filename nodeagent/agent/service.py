@@ -15,10 +15,10 @@ from nodeagent.agent.report import Report
 from nodeagent.core.report.status import Status
 from nodeagent.core.update.events import Event, EventKind
 from nodeagent.errors import InvalidInput
-from nodeagent.host.bus import Bus
-from nodeagent.host.bus_codec import Message
-from nodeagent.host.polkit import authorize, caller_name
-from nodeagent.host.service import Exporter, Interface, Method, Property, Signal
+from nodeagent.host.dbus.client import Bus
+from nodeagent.host.dbus.codec import Message
+from nodeagent.host.dbus.exporter import Exporter, Interface, Method, Property, Signal
+from nodeagent.host.dbus.polkit import authorize, caller_name
 
 __all__ = ["NAME", "PATH", "Served", "serve"]
 

@@ -23,7 +23,7 @@ from nodeagent.core.hints import hint
 from nodeagent.errors import AgentError, Terminal, Unreachable
 
 if TYPE_CHECKING:
-    from nodeagent.host.bus import Bus
+    from nodeagent.host.dbus.client import Bus
 
 __all__ = ["MANAGER", "NAME", "PATH", "STATUS", "Client", "Finished", "ask", "connect"]
 
@@ -82,7 +82,7 @@ class Client:
 
     async def start_maintenance(self, reason: str, options: dict[str, str | int | bool]) -> dict[str, Any]:
         """``options`` as in docs/operations.md. Returns the status."""
-        from nodeagent.host.bus_codec import variant
+        from nodeagent.host.dbus.codec import variant
 
         kinds = {str: "s", bool: "b", int: "t"}
         wanted = {name: variant(kinds[type(value)], value) for name, value in options.items()}
@@ -123,7 +123,7 @@ class Client:
         before that was missed. Without end; close it."""
         import asyncio
 
-        from nodeagent.host.bus import Match
+        from nodeagent.host.dbus.client import Match
 
         match = Match(MANAGER, "UpdateFinished", sender=NAME, path=PATH)
         while True:
@@ -141,7 +141,7 @@ class Client:
         """Once each time the daemon's name changes hands. Without end; close it."""
         import asyncio
 
-        from nodeagent.host.bus import Match
+        from nodeagent.host.dbus.client import Match
 
         match = Match(BUS, "NameOwnerChanged", sender=BUS, arg0=NAME)
         while True:
@@ -159,7 +159,7 @@ class Client:
         """Until the connection is lost, or the daemon stops to answer."""
         import asyncio
 
-        from nodeagent.host.bus import Match
+        from nodeagent.host.dbus.client import Match
 
         match = Match(PROPERTIES, "PropertiesChanged", sender=NAME, path=PATH, arg0=STATUS)
         with _translated():
@@ -222,7 +222,7 @@ def _object(text: Any) -> dict[str, Any]:
 @asynccontextmanager
 async def connect(address: str = "") -> AsyncIterator[Client]:
     """``address`` is for tests; "" is the system bus. Connects at the first call."""
-    from nodeagent.host.bus import Bus
+    from nodeagent.host.dbus.client import Bus
 
     # A bus that is not there at once is not there: a person waits. Commands that outlive a restart ask again. But on a
     # host that has no processor to spare, one that is there may take seconds to say hello.

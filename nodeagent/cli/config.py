@@ -10,7 +10,7 @@ from nodeagent.cli.terminal import BAD, DIM, GOOD, emit, paint, table
 from nodeagent.errors import InvalidInput, Problem
 
 if TYPE_CHECKING:
-    from nodeagent.settings import Settings
+    from nodeagent.settings.schema import Settings
 
 __all__ = ["add_arguments", "run"]
 
@@ -41,10 +41,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _show(*, as_json: bool) -> int:
-    from nodeagent import settings
+    from nodeagent.settings import schema
 
-    loaded = settings.load()
-    values = settings.flatten(loaded.settings)
+    loaded = schema.load()
+    values = schema.flatten(loaded.settings)
     if as_json:
         shown = {key: {"value": value, "from": loaded.origins.get(key, "default")} for key, value in values.items()}
         emit({"schema": "nodeagent/config/v1", "settings": shown, "files": list(loaded.files)})
@@ -84,16 +84,16 @@ def _check(*, as_json: bool) -> int:
 
 def _looks() -> list[dict[str, Any]]:
     """Settings first: they say where the others are."""
-    from nodeagent import settings
+    from nodeagent.settings import schema
 
     try:
-        loaded = settings.load()
+        loaded = schema.load()
     except InvalidInput as error:
         return [_look("settings", error.problems)]
     values = loaded.settings
     looks = [_look("settings", _together(values))]
     if values.policy:
-        optional = values.policy == settings.Settings().policy
+        optional = values.policy == schema.Settings().policy
         looks.append(_look_at(values.policy, "policy", optional=optional))
     return [*looks, _look_at(values.desired_config, "desired config", optional=True)]
 

@@ -67,7 +67,7 @@ def _ask() -> dict[str, Any] | None:
 def _look(args: argparse.Namespace) -> dict[str, Any]:
     from nodeagent.host.clock import SystemClock
     from nodeagent.host.etcd.answer import answer
-    from nodeagent.host.etcd.guard import Access, EtcdGuard
+    from nodeagent.host.etcd.quorum import Access, EtcdGuard
 
     access = Access(args.endpoint, args.ca, args.cert, args.key)
     report = asyncio.run(EtcdGuard(SystemClock(), access=access, single=args.single).look())

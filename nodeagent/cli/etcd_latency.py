@@ -75,10 +75,10 @@ async def _page(args: argparse.Namespace) -> str:
     """With the time at which it was taken."""
     from nodeagent.core.etcd.histogram import parse
     from nodeagent.core.etcd.latency import HISTOGRAMS
+    from nodeagent.fence.sensors.protected import Metrics, etcd_metrics
     from nodeagent.host.clock import SystemClock
     from nodeagent.host.etcd.detect import detect
     from nodeagent.host.etcd.options import Options
-    from nodeagent.host.fence.victim import Metrics, etcd_metrics
 
     found = None if args.url else await asyncio.to_thread(detect)
     options = Options() if found is None else found.options

@@ -93,7 +93,7 @@ def _look(kubeconfig: str, context: str, namespace: str) -> tuple[Seen, Sequence
     from nodeagent.host.clock import SystemClock
     from nodeagent.kube.client import KubeClient
     from nodeagent.kube.credentials import Access
-    from nodeagent.kube.fleet import look
+    from nodeagent.kube.rollout import look
 
     async def ask(private: str) -> tuple[Seen, Sequence[str]]:
         clock = SystemClock()

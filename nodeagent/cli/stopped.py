@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from nodeagent.errors import AgentError, InvalidInput, Terminal, Unreachable
 
 if TYPE_CHECKING:
-    from nodeagent.host.store_database import Reader
+    from nodeagent.host.store.database import Reader
 
 __all__ = ["history", "lease", "status"]
 
@@ -16,13 +16,13 @@ __all__ = ["history", "lease", "status"]
 def _store() -> AbstractContextManager[Reader]:
     from pathlib import Path
 
-    from nodeagent import settings
-    from nodeagent.host.store_open import read_only_open
+    from nodeagent.host.store.opening import read_only_open
+    from nodeagent.settings import schema
 
     try:
-        directory = settings.load().settings.state_dir
+        directory = schema.load().settings.state_dir
     except InvalidInput:  # that may be why the daemon is down; where the store is, is not the question then
-        directory = settings.Settings().state_dir
+        directory = schema.Settings().state_dir
     return read_only_open(Path(directory, "state.db"))
 
 

@@ -23,9 +23,9 @@ from nodeagent import log
 from nodeagent.core.boot import identity
 from nodeagent.core.config.text import plain_json
 from nodeagent.errors import AgentError
-from nodeagent.host.atomic import temp_name
-from nodeagent.host.bus import Bus
-from nodeagent.host.faults import translated
+from nodeagent.host.dbus.client import Bus
+from nodeagent.host.fs.atomic import temp_name
+from nodeagent.host.fs.os_errors import translated
 
 __all__ = ["identify", "kernel_boot_id"]
 

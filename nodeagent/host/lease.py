@@ -12,7 +12,7 @@ from dataclasses import replace
 from nodeagent.core.coordination.maintenance import later
 from nodeagent.core.update.ports import Clock, Holder
 from nodeagent.errors import Refused
-from nodeagent.host.store import SqliteStore
+from nodeagent.host.store.store import SqliteStore
 
 __all__ = ["LocalLease"]
 

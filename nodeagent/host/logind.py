@@ -28,8 +28,8 @@ from nodeagent.core.report.display import text
 from nodeagent.core.update.ports import Confirm, Inhibitor
 from nodeagent.errors import AgentError, Refused
 from nodeagent.host.boot import kernel_boot_id
-from nodeagent.host.bus import Bus
-from nodeagent.host.bus_errors import BusFault, BusRetryable, BusTerminal, service_name
+from nodeagent.host.dbus.client import Bus
+from nodeagent.host.dbus.errors import BusFault, BusRetryable, BusTerminal, service_name
 
 __all__ = ["Logind"]
 

@@ -26,8 +26,8 @@ from typing import Any
 from nodeagent.core.config.unit_names import is_template
 from nodeagent.core.update.ports import UnitState
 from nodeagent.errors import AgentError, Terminal
-from nodeagent.host.bus import CALL_TIMEOUT, Bus, Match, Signals
-from nodeagent.host.bus_errors import LOST, BusFault, BusRetryable, service_name
+from nodeagent.host.dbus.client import CALL_TIMEOUT, Bus, Match, Signals
+from nodeagent.host.dbus.errors import LOST, BusFault, BusRetryable, service_name
 
 __all__ = ["Systemd", "UnitJobFailed"]
 

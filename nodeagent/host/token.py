@@ -8,7 +8,7 @@ from typing import Final
 from nodeagent.core.config.text import plain_json
 from nodeagent.core.coordination.lease import LeaseToken
 from nodeagent.errors import Terminal
-from nodeagent.host.store import SqliteStore
+from nodeagent.host.store.store import SqliteStore
 
 __all__ = ["StoredToken"]
 

@@ -11,9 +11,9 @@ import secrets
 from collections.abc import Sequence
 
 from nodeagent.errors import ServiceUnavailable, Terminal
-from nodeagent.host.bus import Bus, Match, Signals
-from nodeagent.host.bus_codec import variant
-from nodeagent.host.bus_errors import BusFault
+from nodeagent.host.dbus.client import Bus, Match, Signals
+from nodeagent.host.dbus.codec import variant
+from nodeagent.host.dbus.errors import BusFault
 
 __all__ = ["run_unit"]
 

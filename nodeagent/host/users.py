@@ -12,8 +12,8 @@ import os
 from pathlib import Path
 
 from nodeagent.errors import InvalidInput, Retryable, Terminal
-from nodeagent.host.faults import translated
-from nodeagent.host.owners import Owners, colon_fields
+from nodeagent.host.fs.os_errors import translated
+from nodeagent.host.fs.owners import Owners, colon_fields
 
 __all__ = ["HostUsers", "locked"]
 

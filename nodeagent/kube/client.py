@@ -22,9 +22,9 @@ from nodeagent.core.config.text import plain_json
 from nodeagent.core.coordination.kube_time import ServerClock, http_date
 from nodeagent.core.update.ports import Clock
 from nodeagent.errors import AgentError
+from nodeagent.kube._import import load
 from nodeagent.kube.credentials import Access, Identity
 from nodeagent.kube.errors import KubeFault, NoAnswer, ServerFault, Throttled, Unauthorized, from_answer
-from nodeagent.kube.library import load
 
 __all__ = ["KubeClient", "Object"]
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from nodeagent.errors import Terminal
-from nodeagent.kube.library import load
+from nodeagent.kube._import import load
 
 __all__ = ["Access", "Identity"]
 

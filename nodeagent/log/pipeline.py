@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Protocol
 
+from nodeagent._partial_import import without_init
 from nodeagent.core.report.display import displayable, text
 from nodeagent.core.report.redact import redact_value
-from nodeagent.lean import without_init
 from nodeagent.log.journal import SYSTEMD
 from nodeagent.log.messages import DEBUG, ERROR, INFO, NOTICE, WARNING
 

@@ -13,7 +13,7 @@ EXPORT_TIMEOUT = 60.0  # seconds
 
 # rich imports these only to colour source code and to show Markdown, and nodeagent does neither: 10 MB on every node.
 OF_RICH = ("pygments", "markdown-it-py", "mdurl")
-# What the client for Kubernetes asks for beyond the parts that nodeagent/kube/library.py imports: 20 MB.
+# What the client for Kubernetes asks for beyond the parts that nodeagent/kube/_import.py imports: 20 MB.
 OF_KUBERNETES = (
     *("annotated-types", "certifi", "charset-normalizer", "durationpy", "oauthlib", "pydantic", "pydantic-core"),
     *("python-dateutil", "requests", "requests-oauthlib", "six", "typing-inspection", "tzdata", "urllib3"),

@@ -23,7 +23,7 @@ from nodeagent.core.update.ports import Holder
 from nodeagent.core.update.record import Record
 from nodeagent.errors import AgentError
 from nodeagent.host import boot
-from nodeagent.host.store_rows import checksum
+from nodeagent.host.store.rows import checksum
 from tests.agent import damage
 from tests.agent.wholedaemon import WholeDaemon, source
 from tests.cli.daemon.conftest import NOW

@@ -94,7 +94,7 @@ async def test_a_command_that_waits_over_a_restart_learns_it_from_the_history(ho
         async with host.running() as client:
             await apply(client, A)
             await client.start_maintenance("disk swap", {})
-        from nodeagent.host.bus import Bus
+        from nodeagent.host.dbus.client import Bus
 
         async with Bus(host.address) as bus:
             waiting = Client(bus)

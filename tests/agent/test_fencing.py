@@ -11,18 +11,18 @@ from typing import Any
 
 import pytest
 
-from nodeagent.agent.fencing import HostFence
-from nodeagent.core.fence.bounds import Idle
 from nodeagent.core.report.status import Status, fold, status_to_dict
 from nodeagent.core.update.events import Event, EventKind
 from nodeagent.core.update.fence_view import FenceTold, FenceView
 from nodeagent.errors import Retryable
-from nodeagent.host.bus import Bus
+from nodeagent.fence.fence import Fence, Terms
+from nodeagent.fence.host_fence import HostFence
+from nodeagent.fence.policy.bounds import Idle
+from nodeagent.fence.restore_log import FileUndo
+from nodeagent.fence.sensors.protected import Victim
 from nodeagent.host.clock import SystemClock
-from nodeagent.host.fence.fence import Fence, Terms
-from nodeagent.host.fence.victim import Victim
-from nodeagent.host.undo import FileUndo
-from nodeagent.settings_fence import FenceSettings
+from nodeagent.host.dbus.client import Bus
+from nodeagent.settings.fence import FenceSettings
 from tests.agent.oshost import NEW, at_old
 
 UP = FenceView(True, "started", "an update is about to be staged", 16_000_000, 489)
@@ -79,8 +79,8 @@ class Fenced:
         self.terms: list[Terms] = []
         self.victims: list[Victim] = []
         self.found: Victim | None = Victim(Path("/var/lib/etcd"))
-        monkeypatch.setattr("nodeagent.host.fence.fence.fenced", self.fenced)
-        monkeypatch.setattr("nodeagent.host.fence.victim.find_etcd", self.find)
+        monkeypatch.setattr("nodeagent.fence.fence.fenced", self.fenced)
+        monkeypatch.setattr("nodeagent.fence.sensors.protected.find_etcd", self.find)
 
     async def find(self, _metrics: object) -> Victim | None:
         return self.found
@@ -149,13 +149,13 @@ def replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     def gone(name: str) -> None:
         raise ImportError(f"No module named '{name}'")
 
-    monkeypatch.setattr("nodeagent.agent.fencing.import_module", gone)
+    monkeypatch.setattr("nodeagent.fence.host_fence.import_module", gone)
 
 
 async def test_a_fence_that_is_not_installed_any_more_fails_nothing(replaced: None, tmp_path: Path) -> None:
     told = [each for each in await stage(host_fence(tmp_path)) if each.message]
     assert [(each.reason, each.bad) for each in told] == [("FenceFailed", True)]
-    assert "nodeagent.host.fence.fence" in told[0].message
+    assert "nodeagent.fence.fence" in told[0].message
 
 
 async def test_one_that_cannot_be_recovered_is_told(

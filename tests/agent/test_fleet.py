@@ -22,11 +22,11 @@ from nodeagent.core.update.phase import Phase
 from nodeagent.errors import InvalidInput, Terminal
 from nodeagent.host.clock import SystemClock
 from nodeagent.host.fleetlock import FleetLock
-from nodeagent.host.store import SqliteStore
+from nodeagent.host.store.store import SqliteStore
 from nodeagent.host.token import KEY, StoredToken
-from nodeagent.kube.controller_drain import EitherDrain
-from nodeagent.settings import Settings
-from nodeagent.settings_cluster import ClusterSettings, DrainSettings, SlotSettings, WindowSettings
+from nodeagent.kube.mco_drain import EitherDrain
+from nodeagent.settings.cluster import ClusterSettings, DrainSettings, SlotSettings, WindowSettings
+from nodeagent.settings.schema import Settings
 from tests.agent.fakes import FakeUnit, World
 from tests.agent.harness import LIMITS, Host, config
 from tests.host.test_fleetlock import FleetServer, serving

@@ -17,7 +17,7 @@ from nodeagent.core.update.events import Event, EventKind
 from nodeagent.core.update.phase import DEADLINE, Phase
 from nodeagent.core.update.resume import MAX_REBOOT_TRIES
 from nodeagent.errors import AgentError
-from nodeagent.host.bus_errors import BUS_SERVICE, BusRetryable, BusUnreachable, connection_lost
+from nodeagent.host.dbus.errors import BUS_SERVICE, BusRetryable, BusUnreachable, connection_lost
 from tests.agent import oshost
 from tests.agent.fakes import FakeUnit, FakeUnits, Killed, Outage, World
 from tests.agent.harness import Host, config

@@ -17,7 +17,7 @@ from nodeagent.core.plan.policy import DAEMON_RELOAD, Entry, Policy, match, rest
 from nodeagent.core.report.status import Status
 from nodeagent.core.update.phase import Phase
 from nodeagent.errors import InvalidInput, Problem
-from nodeagent.settings import Settings
+from nodeagent.settings.schema import Settings
 from tests.agent.fakes import FakeUnit, World
 from tests.agent.harness import POLICY, Host, config
 

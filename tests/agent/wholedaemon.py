@@ -13,9 +13,9 @@ from nodeagent.agent import daemon
 from nodeagent.agent.lastgood import Found, read_settings
 from nodeagent.cli.client import Client
 from nodeagent.core.config.machineconfig import ConfigSource
-from nodeagent.host.bus import Bus
+from nodeagent.host.dbus.client import Bus
 from nodeagent.host.notify import Notifier
-from nodeagent.host.store import SqliteStore
+from nodeagent.host.store.store import SqliteStore
 
 ANSWER = 20.0
 

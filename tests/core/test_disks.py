@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeagent.core.disks import BlockNode, DeviceNumber, Disks, find, together
+from nodeagent.fence.policy.disks import BlockNode, DeviceNumber, Disks, find, together
 
 
 def number(minor: int) -> DeviceNumber:

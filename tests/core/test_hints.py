@@ -9,7 +9,7 @@ from pathlib import Path
 
 import nodeagent
 from nodeagent.core.hints import HINTS, hint
-from nodeagent.host import faults
+from nodeagent.host.fs import os_errors
 from nodeagent.host.rpmostree import failures
 
 PACKAGE = Path(nodeagent.__file__).parent
@@ -32,12 +32,16 @@ def literals(tree: ast.AST) -> Iterator[ast.expr]:
 def reasons() -> set[str]:
     files = [
         PACKAGE / "errors.py",
-        PACKAGE / "settings.py",
+        PACKAGE / "settings/schema.py",
         *(p for room in ROOMS for p in (PACKAGE / room).rglob("*.py")),
     ]
     trees = [ast.parse(path.read_text()) for path in files]
     found = {value.value for tree in trees for value in literals(tree) if isinstance(value, ast.Constant)}
-    tables = {*faults._TERMINAL.values(), *faults._RETRYABLE.values(), *(reason for _, reason, _ in failures._TABLE)}
+    tables = {
+        *os_errors._TERMINAL.values(),
+        *os_errors._RETRYABLE.values(),
+        *(reason for _, reason, _ in failures._TABLE),
+    }
     return {str(value) for value in found if value} | tables
 
 

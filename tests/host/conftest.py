@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from nodeagent.host.bus import Bus
-from nodeagent.host.queue import SysfsQueue
+from nodeagent.fence.actuators.block_queue import SysfsQueue
+from nodeagent.host.dbus.client import Bus
 
 CONFIG = """<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-Bus Bus Configuration 1.0//EN"
  "http://www.freedesktop.org/standards/dbus/1.0/busconfig.dtd">

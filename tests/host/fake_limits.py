@@ -8,7 +8,7 @@ from typing import Any
 
 from dbus_next import Message, Variant
 
-from nodeagent.core.disks import BlockNode, DeviceNumber
+from nodeagent.fence.policy.disks import BlockNode, DeviceNumber
 from tests.host.fakes import DBusFault, FakePeer
 
 UNIT = "rpm-ostreed.service"

@@ -9,7 +9,7 @@ from dbus_next import Variant
 
 from nodeagent.core.config.image import parse_image
 from nodeagent.core.plan.deployment import OsTarget, StageProgress
-from nodeagent.host.bus import Bus
+from nodeagent.host.dbus.client import Bus
 from nodeagent.host.rpmostree.adapter import RpmOstree
 from nodeagent.host.rpmostree.timing import Timing
 from nodeagent.host.systemd import Systemd

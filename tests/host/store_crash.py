@@ -15,8 +15,8 @@ import sys
 import time
 from pathlib import Path
 
-from nodeagent.host.store_database import Database
-from nodeagent.host.store_open import open_database
+from nodeagent.host.store.database import Database
+from nodeagent.host.store.opening import open_database
 from tests.host.store_data import config, entry, record, snapshots
 
 

@@ -12,7 +12,7 @@ import pytest
 from dbus_next import Message, Variant
 
 from nodeagent.host import boot
-from nodeagent.host.bus import Bus
+from nodeagent.host.dbus.client import Bus
 from tests.host.conftest import PrivateBus
 from tests.host.fakes import DBusFault, FakePeer
 

@@ -15,11 +15,11 @@ from dbus_next import Message as RawMessage
 from dbus_next import MessageType, Variant
 
 from nodeagent.errors import AgentError, InvalidInput, Problem, Refused, Retryable, Terminal, Unreachable
-from nodeagent.host.bus import Bus, Match
-from nodeagent.host.bus_address import socket_paths, system_bus_address
-from nodeagent.host.bus_codec import Kind, Message, a_sv, decode, encode, frame_size
-from nodeagent.host.bus_connection import Connection
-from nodeagent.host.bus_errors import LOST, BusFault, from_bus, to_bus
+from nodeagent.host.dbus.address import socket_paths, system_bus_address
+from nodeagent.host.dbus.client import Bus, Match
+from nodeagent.host.dbus.codec import Kind, Message, a_sv, decode, encode, frame_size
+from nodeagent.host.dbus.connection import Connection
+from nodeagent.host.dbus.errors import LOST, BusFault, from_bus, to_bus
 from tests.host.conftest import PrivateBus
 from tests.host.fakes import DBusFault, FakePeer
 

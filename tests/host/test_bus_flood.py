@@ -24,14 +24,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeagent.errors import Terminal
-from nodeagent.host import bus_connection, service
-from nodeagent.host.bus import Bus, Match
-from nodeagent.host.bus_codec import Kind, Message, a_sv, decode, encode
-from nodeagent.host.bus_connection import Connection
-from nodeagent.host.bus_header import read_header
-from nodeagent.host.call_limits import MAX_OF_CONNECTION, MAX_OF_USER, CallLimits, TooManyCalls
-from nodeagent.host.interface import Interface, Method, Property
-from nodeagent.host.service import Exporter
+from nodeagent.host.dbus import connection, exporter
+from nodeagent.host.dbus.call_limits import MAX_OF_CONNECTION, MAX_OF_USER, CallLimits, TooManyCalls
+from nodeagent.host.dbus.client import Bus, Match
+from nodeagent.host.dbus.codec import Kind, Message, a_sv, decode, encode
+from nodeagent.host.dbus.connection import Connection
+from nodeagent.host.dbus.exporter import Exporter
+from nodeagent.host.dbus.header import read_header
+from nodeagent.host.dbus.interface import Interface, Method, Property
 from tests.host.conftest import PrivateBus
 from tests.host.wire import (
     FACE,
@@ -147,7 +147,7 @@ class Stranger:
         with contextlib.suppress(OSError):
             while data := await self._loop.sock_recv(self._socket, 1 << 16):
                 buffer += data
-                while len(buffer) >= 16 and len(buffer) >= (size := bus_connection.frame_size(buffer)):
+                while len(buffer) >= 16 and len(buffer) >= (size := connection.frame_size(buffer)):
                     reply = read_header(buffer)
                     del buffer[:size]
                     if reply.kind is Kind.ERROR:
@@ -344,7 +344,7 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         members.append(read_header(data).member)
         return decode(data, elements)
 
-    monkeypatch.setattr(bus_connection, "decode", counted)
+    monkeypatch.setattr(connection, "decode", counted)
     return members
 
 
@@ -449,7 +449,7 @@ async def test_a_large_config_is_for_root(
     open_bus: PrivateBus, daemon: Daemon, admin: Bus, decoded: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also from a client that nothing is known about yet."""
-    monkeypatch.setattr(service, "decode", bus_connection.decode)
+    monkeypatch.setattr(exporter, "decode", connection.decode)
     text = "x" * (10 << 20)
     body = struct.pack("<I", len(text)) + text.encode() + b"\0"
     body += bytes(-len(body) % 4) + struct.pack("<I", 0)

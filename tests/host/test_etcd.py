@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from nodeagent.fence.sensors.protected import find_etcd
 from nodeagent.host.clock import SystemClock
 from nodeagent.host.etcd.detect import detect
-from nodeagent.host.etcd.guard import EtcdGuard, Report
 from nodeagent.host.etcd.options import Endpoints, Options, endpoints
 from nodeagent.host.etcd.processes import processes
-from nodeagent.host.fence.victim import find_etcd
+from nodeagent.host.etcd.quorum import EtcdGuard, Report
 
 KUBEADM = """
 kind: Pod

@@ -17,9 +17,9 @@ import pytest
 from nodeagent.core.config.file_tree import FileNode, LinkNode, Node
 from nodeagent.core.update.ports import Swept
 from nodeagent.errors import AgentError, InvalidInput, Terminal
-from nodeagent.host import atomic
-from nodeagent.host.files import DiskFiles, HostFiles
-from nodeagent.host.selinux import Labels
+from nodeagent.host.fs import atomic
+from nodeagent.host.fs.files import DiskFiles, HostFiles
+from nodeagent.host.fs.selinux import Labels
 from tests.host.disk import needs_root, temps, tree
 
 ME, MY_GROUP = os.geteuid(), os.getegid()

@@ -12,9 +12,9 @@ import pytest
 
 from nodeagent.core.config.file_tree import FileNode, LinkNode
 from nodeagent.errors import AgentError, Retryable, Terminal
-from nodeagent.host import atomic
-from nodeagent.host.files import DiskFiles
-from nodeagent.host.selinux import Labels
+from nodeagent.host.fs import atomic
+from nodeagent.host.fs.files import DiskFiles
+from nodeagent.host.fs.selinux import Labels
 from tests.host.disk import MS_BIND, MS_RDONLY, MS_REMOUNT, in_mount_namespace, mount, needs_root, tree
 
 ME, MY_GROUP = os.geteuid(), os.getegid()

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nodeagent.core.config.file_tree import FileNode, LinkNode, Node
-from nodeagent.host.files import DiskFiles
-from nodeagent.host.selinux import Labels
+from nodeagent.host.fs.files import DiskFiles
+from nodeagent.host.fs.selinux import Labels
 from tests.host.disk import needs_root, temps, tree
 
 pytestmark = needs_root

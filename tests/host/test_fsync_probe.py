@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from nodeagent.errors import AgentError
-from nodeagent.host import fsync_probe as module
-from nodeagent.host.fsync_probe import FsyncProbe, fsync_probe
+from nodeagent.fence.sensors import probe as module
+from nodeagent.fence.sensors.probe import FsyncProbe, fsync_probe
 
 pytestmark = pytest.mark.usefixtures("no_leaked_fds")
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from nodeagent.errors import AgentError
-from nodeagent.host import iolimits
-from nodeagent.host.bus import Bus
-from nodeagent.host.iolimits import UnitIo, parse_io_max, recover
-from nodeagent.host.undo import FileUndo
+from nodeagent.fence.actuators import cgroup
+from nodeagent.fence.actuators.cgroup import UnitIo, parse_io_max, recover
+from nodeagent.fence.restore_log import FileUndo
+from nodeagent.host.dbus.client import Bus
 from tests.host.conftest import PrivateBus
 from tests.host.fake_limits import CGROUP, DISK, INFINITY, KEYS, OTHER, UNIT, Manager
 
@@ -124,7 +124,7 @@ async def test_a_job_of_the_unit_is_waited_for(
     manager.jobs = 3
     await unit.end()
     assert not manager.frozen
-    monkeypatch.setattr(iolimits, "_JOB_WITHIN", 0.1)
+    monkeypatch.setattr(cgroup, "_JOB_WITHIN", 0.1)
     await unit.begin()
     await unit.hold([DISK], None, 120)
     manager.jobs = 1_000_000
@@ -138,7 +138,7 @@ async def test_a_job_of_the_unit_is_waited_for(
 async def test_a_limit_that_the_kernel_does_not_hold(
     bus: Bus, manager: Manager, undo: FileUndo, cgroups: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(iolimits, "_AGREES_WITHIN", 0.1)
+    monkeypatch.setattr(cgroup, "_AGREES_WITHIN", 0.1)
     manager.stubborn = True
     unit = UnitIo(bus, undo, UNIT, cgroups)
     await unit.begin()

@@ -10,7 +10,7 @@ from nodeagent.agent.reserved import ReservedLease
 from nodeagent.core.update.ports import Holder
 from nodeagent.errors import Refused
 from nodeagent.host.lease import LocalLease
-from nodeagent.host.store import SqliteStore
+from nodeagent.host.store.store import SqliteStore
 
 
 class Clock:

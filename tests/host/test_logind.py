@@ -14,7 +14,7 @@ from dbus_next import Message, Variant
 
 from nodeagent.core.update.ports import Power
 from nodeagent.errors import Refused, Retryable, ServiceUnavailable
-from nodeagent.host.bus import Bus
+from nodeagent.host.dbus.client import Bus
 from nodeagent.host.logind import Logind
 from tests.host.conftest import PrivateBus
 from tests.host.fake_logind import FakeLogind

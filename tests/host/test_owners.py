@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from nodeagent.errors import Terminal
-from nodeagent.host.owners import Owners, PasswdEntry
+from nodeagent.host.fs.owners import Owners, PasswdEntry
 
 
 @pytest.fixture

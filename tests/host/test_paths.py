@@ -14,9 +14,9 @@ import pytest
 from nodeagent.core.config.file_tree import FileNode, LinkNode, Node
 from nodeagent.core.update.ports import Swept
 from nodeagent.errors import AgentError, Retryable, Terminal
-from nodeagent.host import atomic, paths
-from nodeagent.host.files import DiskFiles
-from nodeagent.host.selinux import Labels
+from nodeagent.host.fs import atomic, paths
+from nodeagent.host.fs.files import DiskFiles
+from nodeagent.host.fs.selinux import Labels
 from tests.host.disk import exchange, needs_root, temps, tree
 
 CORE = 1000

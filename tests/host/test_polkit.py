@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from nodeagent.errors import Refused
-from nodeagent.host import polkit
-from nodeagent.host.bus import Bus
-from nodeagent.host.bus_codec import Kind, Message
-from nodeagent.host.polkit import authorize, caller_name
+from nodeagent.host.dbus import polkit
+from nodeagent.host.dbus.client import Bus
+from nodeagent.host.dbus.codec import Kind, Message
+from nodeagent.host.dbus.polkit import authorize, caller_name
 from tests.host.conftest import PrivateBus
 from tests.host.fakes import DBusFault, FakePeer
 

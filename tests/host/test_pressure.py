@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from nodeagent.errors import AgentError
-from nodeagent.host.pressure import pressure
+from nodeagent.fence.sensors.pressure import pressure
 
 CPU = Path("/proc/pressure/cpu")
 """Of the processors, because tests can make it at will; the file and its triggers are the same as those of I/O."""
@@ -134,7 +134,7 @@ def not_writable(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_without_a_trigger_it_is_looked_at(counter: Counter, monkeypatch: pytest.MonkeyPatch) -> None:
     not_writable(monkeypatch)
-    monkeypatch.setattr("nodeagent.host.pressure._LOOK", 0.02)
+    monkeypatch.setattr("nodeagent.fence.sensors.pressure._LOOK", 0.02)
     async with pressure(counter.file, stall=0.2, window=2.0) as watched:
         assert not watched.triggered
         assert not await watched.strained(deadline=0.05)

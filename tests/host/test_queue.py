@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from nodeagent.core.disks import BlockNode, DeviceNumber
-from nodeagent.core.fence.shape import Shape
 from nodeagent.errors import AgentError
-from nodeagent.host.queue import Queue, SysfsQueue, recover
-from nodeagent.host.undo import FileUndo
+from nodeagent.fence.actuators.block_queue import Queue, SysfsQueue, recover
+from nodeagent.fence.policy.disks import BlockNode, DeviceNumber
+from nodeagent.fence.policy.shape import Shape
+from nodeagent.fence.restore_log import FileUndo
 from tests.host.simulated_queue import SimulatedQueue
 
 DISK = BlockNode(DeviceNumber(254, 0), "/dev/vda")

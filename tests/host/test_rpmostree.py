@@ -18,7 +18,7 @@ from nodeagent.core.config.packages import replaced_of
 from nodeagent.core.plan.deployment import OsTarget, StageProgress
 from nodeagent.core.update.ports import Deployments
 from nodeagent.errors import AgentError, Refused, Retryable, ServiceUnavailable, Terminal, Unreconcilable
-from nodeagent.host.bus import Bus
+from nodeagent.host.dbus.client import Bus
 from nodeagent.host.rpmostree.adapter import RpmOstree, detect
 from nodeagent.host.systemd import Systemd
 from tests.host.conftest import PrivateBus

@@ -12,7 +12,7 @@ from dbus_next import Variant
 
 from nodeagent.core.plan.deployment import OsTarget
 from nodeagent.errors import Refused
-from nodeagent.host.bus import Bus
+from nodeagent.host.dbus.client import Bus
 from nodeagent.host.rpmostree import guards
 from nodeagent.host.rpmostree.adapter import RpmOstree
 from nodeagent.host.rpmostree.output import output_of

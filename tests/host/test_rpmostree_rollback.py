@@ -10,7 +10,7 @@ import pytest
 from dbus_next import Variant
 
 from nodeagent.errors import Refused, Terminal
-from nodeagent.host.bus import Bus
+from nodeagent.host.dbus.client import Bus
 from nodeagent.host.rpmostree.adapter import RpmOstree
 from nodeagent.host.rpmostree.grub import has_superusers
 from nodeagent.host.systemd import Systemd

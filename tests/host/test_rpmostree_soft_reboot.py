@@ -9,7 +9,7 @@ import pytest
 from dbus_next import Variant
 
 from nodeagent.errors import Refused
-from nodeagent.host.bus import Bus
+from nodeagent.host.dbus.client import Bus
 from nodeagent.host.rpmostree.adapter import RpmOstree
 from nodeagent.host.rpmostree.soft_reboot import PREPARED
 from nodeagent.host.systemd import Systemd

@@ -11,9 +11,9 @@ import pytest
 from dbus_next import Variant
 
 from nodeagent.errors import Refused, Terminal
-from nodeagent.host.bus import Bus
+from nodeagent.host.dbus.client import Bus
 from nodeagent.host.rpmostree.adapter import RpmOstree
-from nodeagent.host.rpmostree.mark import Mark, Own
+from nodeagent.host.rpmostree.ownership import Mark, Own
 from nodeagent.host.systemd import Systemd
 from tests.host.conftest import PrivateBus
 from tests.host.fake_rpmostree import FakeRpmOstree

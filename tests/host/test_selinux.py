@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from nodeagent.host import selinux
-from nodeagent.host.selinux import Labels, policy_label
+from nodeagent.host.fs import selinux
+from nodeagent.host.fs.selinux import Labels, policy_label
 
 CONTEXTS = """\
 /.*                      system_u:object_r:default_t:s0
@@ -23,7 +23,7 @@ CONTEXTS = """\
 # In a process of its own: the database is opened once and for all.
 ASK = """
 import ctypes, json, sys
-from nodeagent.host.selinux import policy_label
+from nodeagent.host.fs.selinux import policy_label
 ctypes.CDLL("libselinux.so.1").selinux_set_policy_root(sys.argv[1].encode())
 print(json.dumps([policy_label(path, int(mode)) for path, mode in json.loads(sys.argv[2])]))
 """

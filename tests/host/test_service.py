@@ -12,11 +12,11 @@ from dbus_next import InvalidSignatureError, Variant
 from dbus_next.introspection import Node
 
 from nodeagent.errors import AgentError, InvalidInput, Problem, Refused, Retryable, Terminal, Unreachable
-from nodeagent.host import call_limits
-from nodeagent.host.bus import Bus, Match
-from nodeagent.host.bus_codec import Message, a_sv
-from nodeagent.host.interface import MAX_CALL, PROPERTIES
-from nodeagent.host.service import MAX_PROPERTY_CALL, Exporter, Interface, Method, Property, Signal
+from nodeagent.host.dbus import call_limits
+from nodeagent.host.dbus.client import Bus, Match
+from nodeagent.host.dbus.codec import Message, a_sv
+from nodeagent.host.dbus.exporter import MAX_PROPERTY_CALL, Exporter, Interface, Method, Property, Signal
+from nodeagent.host.dbus.interface import MAX_CALL, PROPERTIES
 from tests.host.conftest import PrivateBus
 from tests.host.fakes import FakePeer
 

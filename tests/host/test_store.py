@@ -23,11 +23,11 @@ from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.ports import Holder, Snapshot
 from nodeagent.core.update.record import Record
 from nodeagent.errors import AgentError, Retryable, Terminal
-from nodeagent.host import store_open
-from nodeagent.host.store import SqliteStore
-from nodeagent.host.store_database import HISTORY_LIMIT, Database
-from nodeagent.host.store_open import open_database, read_only_open
-from nodeagent.host.store_schema import MIGRATIONS, migrate
+from nodeagent.host.store import opening
+from nodeagent.host.store.database import HISTORY_LIMIT, Database
+from nodeagent.host.store.opening import open_database, read_only_open
+from nodeagent.host.store.schema import MIGRATIONS, migrate
+from nodeagent.host.store.store import SqliteStore
 from tests.host.disk import MS_BIND, MS_RDONLY, MS_REMOUNT, in_mount_namespace, mount, needs_root, tree
 from tests.host.store_data import config, entry, record, snapshots
 
@@ -248,7 +248,7 @@ class TestWhose:
         await store.save(record(1))
 
     async def test_a_reader_that_stays_is_named_as_the_cause(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(store_open, "_BUSY_SECONDS", 0.1)
+        monkeypatch.setattr(opening, "_BUSY_SECONDS", 0.1)
         async with SqliteStore(path) as store:
             reader = sqlite3.connect(path, isolation_level=None)
             reader.execute("BEGIN")
@@ -564,7 +564,7 @@ def test_a_damaged_note_of_a_maintenance_is_corruption(path: Path) -> None:
 def test_the_loop_of_a_process_that_ends_without_closing(path: Path) -> None:
     """A daemon that dies of an exception must not hang in the store's thread."""
     code = (
-        "import asyncio, sys\nfrom nodeagent.host.store import SqliteStore\n"
+        "import asyncio, sys\nfrom nodeagent.host.store.store import SqliteStore\n"
         "async def main():\n    await SqliteStore(sys.argv[1]).open()\nasyncio.run(main())\n"
     )
     subprocess.run([sys.executable, "-c", code, str(path)], check=True, timeout=20)

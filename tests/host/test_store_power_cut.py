@@ -11,7 +11,7 @@ from random import Random
 
 import pytest
 
-from nodeagent.host.store_open import open_database
+from nodeagent.host.store.opening import open_database
 from tests.host.power_cut import CALLS, replay
 from tests.host.store_crash import look
 
@@ -21,7 +21,7 @@ CUTS_PER_CALL = 3
 WRITER = """
 import os, sys
 from pathlib import Path
-from nodeagent.host.store_open import open_database
+from nodeagent.host.store.opening import open_database
 from tests.host.store_data import *
 with open_database(Path(sys.argv[1])) as database:
     for number in range(1, int(sys.argv[2]) + 1):

@@ -11,7 +11,7 @@ import pytest
 from nodeagent.core.config.file_tree import FileNode
 from nodeagent.core.update.survey import Survey
 from nodeagent.errors import AgentError
-from nodeagent.host.files import DiskFiles
+from nodeagent.host.fs.files import DiskFiles
 
 OTHER = 1000
 LIMIT = 1000

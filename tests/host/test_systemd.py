@@ -12,7 +12,7 @@ from dbus_next import Variant
 import nodeagent.host.systemd as module
 from nodeagent.core.update.ports import Units
 from nodeagent.errors import Retryable, ServiceUnavailable, Terminal, Unreachable
-from nodeagent.host.bus import Bus
+from nodeagent.host.dbus.client import Bus
 from nodeagent.host.systemd import Systemd, UnitJobFailed
 from tests.host.conftest import PrivateBus
 from tests.host.fake_systemd import PATH, FakeSystemd

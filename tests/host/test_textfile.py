@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeagent.host.textfile import TextFile
+from nodeagent.host.fs.text_file import TextFile
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ import pytest
 
 from nodeagent.errors import Refused, Retryable, Terminal, Unreachable
 from nodeagent.kube import client
+from nodeagent.kube._import import load
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.credentials import Access
 from nodeagent.kube.errors import (
@@ -29,7 +30,6 @@ from nodeagent.kube.errors import (
     Throttled,
     Unauthorized,
 )
-from nodeagent.kube.library import load
 from tests.kube.server import CUT, HANG, Answer, Server, serving
 
 SECRET = "very-secret-token"

@@ -16,12 +16,12 @@ from nodeagent.core.report.handshake import CURRENT, DESIRED, DRAIN, DRAINED, RE
 from nodeagent.core.report.status import Status
 from nodeagent.core.update.phase import Phase
 from nodeagent.errors import AgentError, InvalidInput, Refused, Terminal, Unreconcilable
-from nodeagent.kube import controller_drain, handshake
+from nodeagent.kube import handshake, mco_drain
 from nodeagent.kube.client import KubeClient
-from nodeagent.kube.controller_drain import ControllerDrain, EitherDrain
 from nodeagent.kube.credentials import Access
 from nodeagent.kube.errors import Forbidden
 from nodeagent.kube.handshake import Handshake
+from nodeagent.kube.mco_drain import ControllerDrain, EitherDrain
 from tests.kube.server import CUT, Answer, Request, serving
 from tests.kube.test_client import Clock, kubeconfig
 
@@ -150,7 +150,7 @@ def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(handshake, "LONGEST_PAUSE", 0.02)
     monkeypatch.setattr("nodeagent.kube.poll.FIRST_PAUSE", 0.01)
     monkeypatch.setattr("nodeagent.kube.poll.LONGEST_PAUSE", 0.02)
-    monkeypatch.setattr(controller_drain, "LOOK", 0.01)
+    monkeypatch.setattr(mco_drain, "LOOK", 0.01)
 
 
 async def named(side: Side, name: str) -> None:
@@ -459,7 +459,7 @@ def a_pod(name: str, kind: str = "ReplicaSet", **meta: Any) -> dict[str, Any]:
 async def test_the_pods_that_a_controller_still_has_to_evict_are_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(controller_drain, "REPORT", 0.1)
+    monkeypatch.setattr(mco_drain, "REPORT", 0.1)
     told: list[list[str]] = []
     pods = [a_pod("b"), a_pod("a", deletionTimestamp="2026-01-01T00:00:00Z"), a_pod("ds", "DaemonSet")]
     api = Api({DESIRED: B}, configs={PODS: Answer(500, {"message": "not now"})})
@@ -492,7 +492,7 @@ async def test_the_pods_that_a_controller_still_has_to_evict_are_named(
 async def test_a_node_that_stays_cordoned_says_what_a_controller_needs(
     tmp_path: Path, cordoned: bool, drain: str, away: bool, said: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(controller_drain, "ADVICE", 1.0)
+    monkeypatch.setattr(mco_drain, "ADVICE", 1.0)
     async with agent(tmp_path, Api({DESIRED: B, DRAIN: drain}, cordoned=cordoned, away=away)) as side:
         port = EitherDrain(Own(), ControllerDrain(side.client, "n", still_ours=ours))
         assert ("kubectl uncordon n" in await port.advice()) is said

@@ -11,9 +11,9 @@ PROGRAM = """\
 import sys
 from importlib.metadata import distribution, packages_distributions
 from pathlib import Path
-from nodeagent.kube import library
-found = library.load()
-assert library.load() is found
+from nodeagent.kube import _import
+found = _import.load()
+assert _import.load() is found
 tops = {name.split(".")[0] for name in sys.modules}
 sys.path.append(sys.argv[1])
 from bundle.dependencies import OF_KUBERNETES, SHIPPED_OF_KUBERNETES
@@ -38,12 +38,12 @@ TOGETHER = """\
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
-from nodeagent.kube import library
+from nodeagent.kube import _import
 sys.setswitchinterval(1e-5)
 ready = Barrier(8)
 def load(_):
     ready.wait()
-    return library.load()
+    return _import.load()
 with ThreadPoolExecutor(8) as threads:
     found = list(threads.map(load, range(8)))
 assert all(each is found[0] for each in found)

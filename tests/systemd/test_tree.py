@@ -13,7 +13,7 @@ import yaml
 
 from nodeagent.core.update.events import EventKind
 from nodeagent.log.messages import MESSAGES
-from nodeagent.settings import KNOBS, Settings, check, flatten, merge, read
+from nodeagent.settings.schema import KNOBS, Settings, check, flatten, merge, read
 
 ROOT = Path(__file__).parents[2]
 TREE = ROOT / "systemd/usr"

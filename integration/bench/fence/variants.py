@@ -40,7 +40,7 @@ class Variant:
     cpu_quota: int | None = None  # percent of one processor
     io_cost: int | None = None  # io.weight of the update, where the victims have 1000
     fence: Mapping[str, Any] | None = None
-    """What is other than the defaults of ``nodeagent.host.fence.fence.Terms``; ``bounds`` by name."""
+    """What is other than the defaults of ``nodeagent.fence.fence.Terms``; ``bounds`` by name."""
 
 
 IDLE = Variant("A", "idle", stages=False)

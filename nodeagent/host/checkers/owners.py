@@ -8,7 +8,7 @@ from pathlib import Path
 from nodeagent.core.config.file_tree import expand
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.errors import Problem, Terminal
-from nodeagent.host.owners import Owners
+from nodeagent.host.fs.owners import Owners
 
 __all__ = ["unknown"]
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from nodeagent.core.etcd.quorum import Survey, troubles
 from nodeagent.core.hints import hint
-from nodeagent.host.etcd.guard import Report
+from nodeagent.host.etcd.quorum import Report
 
 __all__ = ["SCHEMA", "answer"]
 

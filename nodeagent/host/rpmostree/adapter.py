@@ -18,20 +18,20 @@ from pathlib import Path
 from nodeagent.core.config.packages import NOT_IN_EACH_IMAGE
 from nodeagent.core.plan.deployment import Deployment, OsTarget, StageProgress, unmet
 from nodeagent.errors import AgentError, Refused, Retryable, ServiceUnavailable, Terminal
-from nodeagent.host.bus import Bus
-from nodeagent.host.bus_errors import BusUnreachable
-from nodeagent.host.rpmostree.begin import Patience, begin
+from nodeagent.host.dbus.client import Bus
+from nodeagent.host.dbus.errors import BusUnreachable
 from nodeagent.host.rpmostree.boot_entries import BootEntries
 from nodeagent.host.rpmostree.credentials import Credentials
 from nodeagent.host.rpmostree.failures import SAME_REFS, absent_package, failure, one_line
 from nodeagent.host.rpmostree.finalization import Finalization
 from nodeagent.host.rpmostree.grub import has_superusers
 from nodeagent.host.rpmostree.guards import Guards, Services, native_bootc
-from nodeagent.host.rpmostree.mark import Mark, Own
+from nodeagent.host.rpmostree.ownership import Mark, Own
 from nodeagent.host.rpmostree.request import CLEANUP, ROLLBACK, Request, next_request, redeploy_command
 from nodeagent.host.rpmostree.session import SERVICE, Local, Session, State, visit
 from nodeagent.host.rpmostree.soft_reboot import SoftReboot
 from nodeagent.host.rpmostree.staged import StagedState
+from nodeagent.host.rpmostree.start import Patience, begin
 from nodeagent.host.rpmostree.timing import Timing
 from nodeagent.host.rpmostree.transaction import End, Outcome, follow
 from nodeagent.host.transient import run_unit

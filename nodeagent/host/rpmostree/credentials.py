@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from nodeagent.host.faults import translated
+from nodeagent.host.fs.os_errors import translated
 
 __all__ = ["Credentials"]
 

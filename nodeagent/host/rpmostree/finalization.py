@@ -19,8 +19,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from nodeagent.errors import AgentError, Refused, Terminal
-from nodeagent.host.bus import Bus
-from nodeagent.host.faults import translated
+from nodeagent.host.dbus.client import Bus
+from nodeagent.host.fs.os_errors import translated
 from nodeagent.host.rpmostree.failures import one_line
 from nodeagent.host.rpmostree.guards import Services
 from nodeagent.host.rpmostree.output import output_of

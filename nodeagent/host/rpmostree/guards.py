@@ -20,7 +20,7 @@ from typing import Protocol
 from nodeagent.core.plan.deployment import OsTarget
 from nodeagent.core.update.ports import UnitState
 from nodeagent.errors import AgentError, Refused, Unreconcilable
-from nodeagent.host.faults import translated
+from nodeagent.host.fs.os_errors import translated
 from nodeagent.host.rpmostree.gvariant import read_vardict, string
 from nodeagent.host.rpmostree.output import output_of
 from nodeagent.host.rpmostree.session import SERVICE, Session, State

@@ -26,7 +26,7 @@ from nodeagent.core.config.image import ContainerImage, OsImage, OstreeCommit, c
 from nodeagent.core.config.kargs import merged
 from nodeagent.core.config.packages import NOT_IN_EACH_IMAGE
 from nodeagent.core.plan.deployment import Deployment, OsTarget, unmet
-from nodeagent.host.bus_codec import a_sv
+from nodeagent.host.dbus.codec import a_sv
 
 __all__ = ["CLEANUP", "ROLLBACK", "TITLE", "Request", "next_request", "redeploy_command"]
 

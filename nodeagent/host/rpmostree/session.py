@@ -24,9 +24,9 @@ from typing import Any
 
 from nodeagent.core.plan.deployment import Deployment
 from nodeagent.errors import Retryable, Unreconcilable
-from nodeagent.host.bus import Bus
-from nodeagent.host.bus_codec import a_sv
-from nodeagent.host.bus_errors import LOST, BusRefused, BusRetryable, BusUnreachable
+from nodeagent.host.dbus.client import Bus
+from nodeagent.host.dbus.codec import a_sv
+from nodeagent.host.dbus.errors import LOST, BusRefused, BusRetryable, BusUnreachable
 from nodeagent.host.rpmostree.boot_entries import BootEntry
 from nodeagent.host.rpmostree.deployments import first_of_booted, read_all
 from nodeagent.host.rpmostree.staged import Lock

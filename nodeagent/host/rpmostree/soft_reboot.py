@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from nodeagent.errors import AgentError, Refused
-from nodeagent.host.bus import Bus
+from nodeagent.host.dbus.client import Bus
 from nodeagent.host.rpmostree.staged import StagedState
 from nodeagent.host.rpmostree.timing import Timing
 from nodeagent.host.transient import run_unit

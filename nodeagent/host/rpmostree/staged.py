@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nodeagent.core.config.kargs import split
-from nodeagent.host.faults import translated
+from nodeagent.host.fs.os_errors import translated
 from nodeagent.host.rpmostree.gvariant import boolean, read_vardict, string, strings
 
 __all__ = ["Lock", "StagedState"]

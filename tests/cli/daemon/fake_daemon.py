@@ -11,7 +11,7 @@ from typing import Any
 from dbus_next import Message, MessageType, Variant
 
 from nodeagent.errors import AgentError
-from nodeagent.host.bus_errors import to_bus
+from nodeagent.host.dbus.errors import to_bus
 from tests.host.fakes import FakePeer
 
 NAME = "org.nodeagent.Agent1"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from nodeagent.errors import Terminal
-from nodeagent.host.etcd.guard import EtcdGuard, Report
+from nodeagent.host.etcd.quorum import EtcdGuard, Report
 from tests.cli.daemon.conftest import Cli
 from tests.cli.daemon.fake_daemon import FakeDaemon
 

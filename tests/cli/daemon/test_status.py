@@ -19,7 +19,7 @@ from nodeagent.core.update.fence_view import FenceView, fence_to_dict
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.ports import HistoryEntry, Holder
 from nodeagent.core.update.record import Record
-from nodeagent.host.store import SqliteStore
+from nodeagent.host.store.store import SqliteStore
 from tests.cli.daemon.conftest import Cli
 from tests.cli.daemon.fake_daemon import IDLE, FakeDaemon, entry
 
@@ -294,7 +294,7 @@ def test_watch_on_a_terminal_draws(daemon: FakeDaemon) -> None:
         os.close(master)
 
 
-HEAVY = ("rich", "yaml", "structlog._base", "msgspec", "nodeagent.agent", "nodeagent.log", "nodeagent.settings")
+HEAVY = ("rich", "yaml", "structlog._base", "msgspec", "nodeagent.agent", "nodeagent.log", "nodeagent.settings.schema")
 
 
 def test_status_imports_nothing_that_it_does_not_need(daemon: FakeDaemon) -> None:

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from nodeagent.core.fence.bounds import Bounds, Idle, careful, floor_at, opening
-from nodeagent.core.fence.controller import BRAKE, Limits, State, Why, begin, step
-from nodeagent.core.fence.shape import Shape
-from nodeagent.core.fence.signals import Reading, Source, Strain
+from nodeagent.fence.policy.bounds import Bounds, Idle, careful, floor_at, opening
+from nodeagent.fence.policy.controller import BRAKE, Limits, State, Why, begin, step
+from nodeagent.fence.policy.shape import Shape
+from nodeagent.fence.policy.signals import Reading, Source, Strain
 
 LADDER = (Shape(128, 16, "mq-deadline", priorities=True), Shape(32, 1, "mq-deadline", priorities=True))
 HOUR = Bounds(deadline=3600, floor_iops=100)  # less than the floor in bytes, which is what these are about

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from nodeagent.core.fence.repo_config import with_object_fsync
+from nodeagent.fence.policy.repo_config import with_object_fsync
 
 REPO = '[core]\nrepo_version=1\nmode=bare\n\n[remote "fedora"]\nurl=https://example.org\nper-object-fsync=false\n'
 

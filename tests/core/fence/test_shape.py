@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeagent.core.fence.shape import QueueFacts, Shape, Untouched, ladder
+from nodeagent.fence.policy.shape import QueueFacts, Shape, Untouched, ladder
 
 VIRTIO = QueueFacts(1280, "none", ("none", "mq-deadline", "kyber", "bfq"))
 """A slow cloud disk, as a guest sees it."""

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeagent.core.etcd.histogram import Histogram, Increase
-from nodeagent.core.fence.signals import Reading, Source, Strain, of_etcd, of_pressure, of_probe, target, weigh
+from nodeagent.fence.policy.signals import Reading, Source, Strain, of_etcd, of_pressure, of_probe, target, weigh
 
 BOUNDS = (*(0.001 * 2**n for n in range(14)), math.inf)
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from nodeagent.core.fence.bounds import Bounds
-from nodeagent.core.fence.controller import Limits, Why, begin, step
-from nodeagent.core.fence.shape import QueueFacts, Shape, ladder
-from nodeagent.core.fence.signals import Reading, of_probe, target
+from nodeagent.fence.policy.bounds import Bounds
+from nodeagent.fence.policy.controller import Limits, Why, begin, step
+from nodeagent.fence.policy.shape import QueueFacts, Shape, ladder
+from nodeagent.fence.policy.signals import Reading, of_probe, target
 
 BYTES = 218e6
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from nodeagent.core.fence.bounds import FENCE_BOUNDS, Bounds, careful
 from nodeagent.core.update.fence_view import FenceView, fence_to_dict, p99_of, summary
+from nodeagent.fence.policy.bounds import FENCE_BOUNDS, Bounds, careful
 
 
 @pytest.mark.parametrize(

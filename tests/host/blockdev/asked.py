@@ -7,8 +7,8 @@ import sys
 from dataclasses import asdict
 from functools import cache
 
-from nodeagent.core.disks import DeviceNumber, find
-from nodeagent.host.blockdev.udev import Udev
+from nodeagent.fence.blockdev.udev import Udev
+from nodeagent.fence.policy.disks import DeviceNumber, find
 
 
 def main() -> None:

@@ -11,7 +11,7 @@ import json
 import socket
 import struct
 
-from nodeagent.host.blockdev.hotplug import hotplug
+from nodeagent.fence.blockdev.hotplug import hotplug
 
 NETLINK_KOBJECT_UEVENT = 15  # linux/netlink.h; not in the socket module
 UDEV_GROUP = 2

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from nodeagent.core.disks import BlockNode, DeviceNumber, Disks
 from nodeagent.errors import AgentError
-from nodeagent.host.blockdev.find import disks_below, find_disks, mounted_at
-from nodeagent.host.blockdev.hotplug import hotplug
-from nodeagent.host.blockdev.udev import Udev, number_of
+from nodeagent.fence.blockdev.find import disks_below, find_disks, mounted_at
+from nodeagent.fence.blockdev.hotplug import hotplug
+from nodeagent.fence.blockdev.udev import Udev, number_of
+from nodeagent.fence.policy.disks import BlockNode, DeviceNumber, Disks
 from tests.host.blockdev.trees import lay_out
 
 ASKED = "tests.host.blockdev.asked"
@@ -163,7 +163,7 @@ class BtrfsUdev(Udev):
 def test_a_btrfs_over_two_disks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     mounts = tmp_path / "mountinfo"
     mounts.write_text("22 1 0:21 / /proc rw shared:5 - btrfs /dev/sda rw,subvol=/\n")  # /proc: a number without a disk
-    monkeypatch.setattr("nodeagent.host.blockdev.find._MOUNTINFO", mounts)
+    monkeypatch.setattr("nodeagent.fence.blockdev.find._MOUNTINFO", mounts)
     found: Disks = disks_below(("/proc",), BtrfsUdev())
     assert [at.path for at in found.limits] == ["/dev/sda", "/dev/sdb"]
     assert "each gets the whole limit" in found.notes[-1]

@@ -14,23 +14,24 @@ from types import SimpleNamespace
 
 import pytest
 
-from nodeagent.core.disks import BlockNode, DeviceNumber, Disks
 from nodeagent.core.etcd.histogram import WAL_FSYNC
-from nodeagent.core.fence.bounds import Bounds, Idle
-from nodeagent.core.fence.controller import Brake
 from nodeagent.core.update.fence_view import FenceView
 from nodeagent.errors import Retryable, Terminal
-from nodeagent.host.blockdev.find import SYSROOT
-from nodeagent.host.blockdev.hotplug import Hotplug
-from nodeagent.host.bus import Bus
-from nodeagent.host.fence import draining, hearing
-from nodeagent.host.fence import fence as module
-from nodeagent.host.fence.fence import Fence, Terms, fenced
-from nodeagent.host.fence.hands import Hands, Reach, recover
-from nodeagent.host.fence.priorities import IDLE, REALTIME
-from nodeagent.host.fence.victim import Victim
-from nodeagent.host.queue import Queue
-from nodeagent.host.undo import FileUndo
+from nodeagent.fence import fence as module
+from nodeagent.fence.actuators import writeback
+from nodeagent.fence.actuators.actuators import Hands, Reach, recover
+from nodeagent.fence.actuators.block_queue import Queue
+from nodeagent.fence.actuators.priorities import IDLE, REALTIME
+from nodeagent.fence.blockdev.find import SYSROOT
+from nodeagent.fence.blockdev.hotplug import Hotplug
+from nodeagent.fence.fence import Fence, Terms, fenced
+from nodeagent.fence.policy.bounds import Bounds, Idle
+from nodeagent.fence.policy.controller import Brake
+from nodeagent.fence.policy.disks import BlockNode, DeviceNumber, Disks
+from nodeagent.fence.restore_log import FileUndo
+from nodeagent.fence.sensors import sensors
+from nodeagent.fence.sensors.protected import Victim
+from nodeagent.host.dbus.client import Bus
 from tests.host.conftest import PrivateBus
 from tests.host.fake_limits import CGROUP, DISK, OTHER, UNIT, Manager
 
@@ -139,7 +140,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "TURN", 0.02)
     monkeypatch.setattr(module, "AFTERWARDS", 0.0)
     monkeypatch.setattr(module, "_ground", lambda _paths: ("ext4", "5.14.0"))
-    monkeypatch.setattr(hearing, "EVERY", 0.02)
+    monkeypatch.setattr(sensors, "EVERY", 0.02)
 
 
 @pytest.fixture
@@ -256,8 +257,8 @@ async def test_what_is_dirty_goes_to_the_disk_where_others_wait_for_it(
         memory.write_text("file_dirty 0\n")
 
     monkeypatch.setattr(module, "_ground", lambda _paths: (filesystem, "6.12.0"))
-    monkeypatch.setattr(draining, "EVERY", 0.02)
-    monkeypatch.setattr(draining, "_sync", sync)
+    monkeypatch.setattr(writeback, "EVERY", 0.02)
+    monkeypatch.setattr(writeback, "_sync", sync)
     monkeypatch.setattr(module, "LINGER", 0.0)
     async with host.fenced() as fence:
         await host.until(fence, lambda view: view.reason == "calm")
@@ -271,18 +272,18 @@ def test_a_file_system_is_synced_by_its_first_path_that_is_there(
 ) -> None:
     called: list[str] = []
     library = SimpleNamespace(syncfs=lambda directory: called.append(os.readlink(f"/proc/self/fd/{directory}")))
-    monkeypatch.setattr(draining, "_library", lambda: library)
+    monkeypatch.setattr(writeback, "_library", lambda: library)
     (tmp_path / "file").write_text("")
     before = len(os.listdir("/proc/self/fd"))
-    draining._sync([str(tmp_path / "none"), str(tmp_path / "file"), str(tmp_path), "/"])
-    draining._sync([str(tmp_path / "none")])
+    writeback._sync([str(tmp_path / "none"), str(tmp_path / "file"), str(tmp_path), "/"])
+    writeback._sync([str(tmp_path / "none")])
     assert called == [str(tmp_path)]
     assert len(os.listdir("/proc/self/fd")) == before
 
 
 def test_the_kernel_takes_it(tmp_path: Path) -> None:
-    draining._sync([str(tmp_path)])
-    assert draining._library().syncfs(-1) == -1
+    writeback._sync([str(tmp_path)])
+    assert writeback._library().syncfs(-1) == -1
 
 
 async def test_a_victim_that_suffers_closes_it(host: Host) -> None:

@@ -9,9 +9,9 @@ import pytest
 from dbus_next import Variant
 
 from nodeagent.errors import AgentError, Retryable
-from nodeagent.host.bus import Bus
-from nodeagent.host.fence.object_fsync import ObjectFsync, left
-from nodeagent.host.undo import FileUndo
+from nodeagent.fence.actuators.object_fsync import ObjectFsync, left
+from nodeagent.fence.restore_log import FileUndo
+from nodeagent.host.dbus.client import Bus
 from tests.host.conftest import PrivateBus
 from tests.host.fake_systemd import FakeSystemd
 from tests.host.fakes import FakePeer

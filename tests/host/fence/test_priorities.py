@@ -11,8 +11,8 @@ import psutil
 import pytest
 
 from nodeagent.errors import AgentError
-from nodeagent.host.fence.priorities import IDLE, KEY, Priorities, SystemIoPriority
-from nodeagent.host.undo import FileUndo
+from nodeagent.fence.actuators.priorities import IDLE, KEY, Priorities, SystemIoPriority
+from nodeagent.fence.restore_log import FileUndo
 
 THREADS = "import threading\nfor _ in range(3): threading.Thread(target=input).start()"
 

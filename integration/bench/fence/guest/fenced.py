@@ -17,13 +17,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from nodeagent.core.fence.bounds import Bounds
 from nodeagent.core.update.fence_view import FenceView, fence_to_dict
-from nodeagent.host.bus import Bus
+from nodeagent.fence.fence import Terms, fenced
+from nodeagent.fence.policy.bounds import Bounds
+from nodeagent.fence.restore_log import FileUndo
+from nodeagent.fence.sensors.protected import Metrics, Victim, etcd_metrics
+from nodeagent.host.dbus.client import Bus
 from nodeagent.host.etcd.options import Options
-from nodeagent.host.fence.fence import Terms, fenced
-from nodeagent.host.fence.victim import Metrics, Victim, etcd_metrics
-from nodeagent.host.undo import FileUndo
 
 UNDO = Path("/run/bench/undo")
 VICTIMS = Path("/sys/fs/cgroup/victims.slice")

@@ -27,10 +27,10 @@ AT, POINTS, REACHED = PLACE / "at", PLACE / "points", PLACE / "reached"
 
 EVENTS = {"phase", "step-started", "step-done", "step-skipped", "step-failed", "update-started", "update-done"}
 CALLS = {
-    "nodeagent.host.files:HostFiles": ("install", "remove"),
+    "nodeagent.host.fs.files:HostFiles": ("install", "remove"),
     "nodeagent.host.systemd:Systemd": ("daemon_reload", "reload", "restart", "enable", "disable", "preset"),
     "nodeagent.host.users:HostUsers": ("set_password_hash", "lock"),
-    "nodeagent.host.store:SqliteStore": (
+    "nodeagent.host.store.store:SqliteStore": (
         *("save", "remember", "keep_originals", "forget_originals", "add_made_dirs", "promote"),
         *("take_lease", "drop_lease"),
     ),

@@ -1,0 +1,277 @@
+"""The queue of a disk (``/sys/block/DISK/queue``): given a shape, and put back exactly as it was found.
+
+What is found is noted before the first write, so that ``recover`` can put it back after a kill at any point. What the
+kernel does besides (``block/elevator.c``, ``blk-sysfs.c``), and what follows:
+- Below a scheduler ``nr_requests`` are its tags, one for each request until the disk has done it.
+- A change of the scheduler sets ``nr_requests`` anew and begins with the scheduler's defaults in ``iosched/``. So these
+  are noted, too, and written after the scheduler.
+- ``nr_requests`` is the disk's own depth only while the scheduler is ``none``; below a scheduler that is not shown. So
+  on the way to a depth the scheduler is ``none`` for a moment, and what is found there is noted before it is changed.
+- After a scheduler went, ``nr_requests`` shows the depth that the driver asked for, whatever the depth is, and writing
+  what it shows does nothing (seen on 6.18). Putting back what was found would leave the disk at a depth of 4 for good.
+  So a depth is always written in two steps, by way of the number below it.
+- ``wbt_lat_usec`` is not there, or not to be read, where the kernel or the disk has no writeback throttling.
+  What is put back counts as set by hand: the one trace that stays is that a later change to bfq does not turn it off.
+- What is written may be rounded (a depth below 4 becomes 4): what is put back was read, so it is not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import json
+from collections.abc import Coroutine, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Protocol
+
+from nodeagent.core.config.text import plain_json
+from nodeagent.errors import AgentError, Retryable, Terminal
+from nodeagent.fence.policy.disks import BlockNode, DeviceNumber
+from nodeagent.fence.policy.shape import QueueFacts, Shape
+from nodeagent.fence.restore_log import Undo
+from nodeagent.host.fs.os_errors import translated
+
+__all__ = ["Attributes", "Queue", "SysfsQueue", "recover"]
+
+_KEY = "queue-"
+_NONE = "none"
+_SIZE, _DEPTH, _SCHEDULER, _WBT = "max_sectors_kb", "nr_requests", "scheduler", "wbt_lat_usec"
+_NO_WBT = "0"
+_LEAST_DEPTH = 4  # the kernel's BLKDEV_MIN_RQ
+_SYSFS = Path("/sys/dev/block")
+
+
+class Attributes(Protocol):
+    """Of one queue, by name; blocking. ``OSError`` as the kernel has it; of a disk that is gone, FileNotFoundError."""
+
+    def identity(self) -> str:
+        """Another one for each disk that gets the same number in one boot; "" if the kernel does not tell."""
+        ...
+
+    def read(self, name: str) -> str: ...
+
+    def write(self, name: str, value: str) -> None: ...
+
+    def names(self, directory: str) -> list[str]:
+        """Of the attributes in a directory, such as iosched; none if there is no such directory."""
+        ...
+
+
+class SysfsQueue:
+    def __init__(self, number: str, root: Path = _SYSFS) -> None:
+        self._disk = root / number
+
+    def identity(self) -> str:
+        self.read(_SIZE)
+        try:
+            return (self._disk / "diskseq").read_text().strip()
+        except FileNotFoundError:  # kernels before 5.15
+            return ""
+
+    def read(self, name: str) -> str:
+        return (self._disk / "queue" / name).read_text().strip()
+
+    def write(self, name: str, value: str) -> None:
+        (self._disk / "queue" / name).write_text(value)
+
+    def names(self, directory: str) -> list[str]:
+        try:
+            return sorted(path.name for path in (self._disk / "queue" / directory).iterdir())
+        except FileNotFoundError:
+            return []
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """``bare_depth``: nr_requests without a scheduler, where there was one; None until it was seen. ``wbt``: None where
+    there is none."""
+
+    identity: str
+    max_sectors_kb: str
+    scheduler: str
+    nr_requests: str
+    iosched: Mapping[str, str] = field(default_factory=dict)
+    bare_depth: str | None = None
+    wbt: str | None = None
+
+
+class Queue:
+    """Of one disk. Errors are those of ``faults``: ``Terminal`` (``ReadOnly``) where /sys may not be written."""
+
+    def __init__(self, disk: BlockNode, undo: Undo, attributes: Attributes | None = None) -> None:
+        self._path = disk.path
+        self._nvme = disk.path.startswith("/dev/nvme")
+        self._paths = disk.nvme_multipath
+        self._key = f"{_KEY}{disk.number}"
+        self._undo = undo
+        self._queue = attributes or SysfsQueue(str(disk.number))
+        self._applied: Shape | None = None
+
+    async def facts(self, *, multipath: bool = False) -> QueueFacts:
+        """``multipath``: the disk is one of several paths to the same one."""
+        return await asyncio.to_thread(self._facts, multipath)
+
+    async def apply(self, shape: Shape) -> None:
+        """From whatever shape it has. Cancelled, it is finished first: a write cannot be taken back half-way."""
+        if shape != self._applied:
+            self._applied = None
+            await _whole(self._apply(shape))
+            self._applied = shape
+
+    async def restore(self) -> None:
+        """As it was found; nothing happens if nothing was applied. ``Retryable`` (``QueueNotRestored``) if the kernel
+        has something else afterwards: then the note stays. Cancelled, it is finished first."""
+        self._applied = None
+        await _whole(self._put_back())
+
+    async def _apply(self, shape: Shape) -> None:
+        note = (await self._undo.load()).get(self._key)
+        found = await asyncio.to_thread(self._found) if note is None else _Found(**plain_json.loads(note))
+        if note is None:
+            await self._note(found)
+        try:
+            await self._write({_SIZE: str(shape.max_sectors_kb)})
+        except AgentError:
+            if note is None:  # /sys is read-only: nothing was changed, and nothing could be put back
+                await self._undo.clear(self._key)
+            raise
+        if shape.scheduler or found.scheduler == _NONE:
+            found = await self._apply_depth(found, str(shape.depth), shape.scheduler)
+        else:
+            await self._write({_DEPTH: str(shape.depth)})
+        if found.wbt is not None:
+            await self._write({_WBT: found.wbt if shape.wbt else _NO_WBT})
+
+    async def _apply_depth(self, found: _Found, depth: str, scheduler: str) -> _Found:
+        await self._write({_SCHEDULER: _NONE})
+        if found.scheduler != _NONE and found.bare_depth is None:
+            found = replace(found, bare_depth=await self._read(_DEPTH))
+            await self._note(found)
+        await asyncio.to_thread(self._put_depth, depth)
+        await self._write({_SCHEDULER: scheduler or found.scheduler})
+        return found
+
+    async def _note(self, found: _Found) -> None:
+        await self._undo.save(self._key, json.dumps(asdict(found)))
+
+    async def _put_back(self) -> None:
+        note = (await self._undo.load()).get(self._key)
+        if note is None:
+            return
+        try:
+            if not await asyncio.to_thread(self._restore, _Found(**plain_json.loads(note))):
+                raise Retryable(f"{self._path}: its queue is not as it was found", reason="QueueNotRestored")
+        except (TypeError, ValueError) as error:
+            raise Terminal(f"{self._path}: the note on its queue cannot be read", reason="QueueNotRestored") from error
+        await self._undo.clear(self._key)
+
+    def _facts(self, multipath: bool) -> QueueFacts:
+        with translated("read the queue of", self._path):
+            return QueueFacts(
+                max_sectors_kb=int(self._queue.read(_SIZE)),
+                scheduler=_chosen(self._queue.read(_SCHEDULER)),
+                schedulers=tuple(self._queue.read(_SCHEDULER).replace("[", "").replace("]", "").split()),
+                nr_requests=int(self._queue.read(_DEPTH)),
+                logical_block_size=int(self._queue.read("logical_block_size")),
+                nvme=self._nvme,
+                multipath=multipath or self._paths,
+            )
+
+    def _found(self) -> _Found:
+        with translated("read the queue of", self._path):
+            iosched = {}
+            for name in self._queue.names("iosched"):
+                iosched[name] = self._queue.read(f"iosched/{name}")
+            return _Found(
+                identity=self._queue.identity(),
+                max_sectors_kb=self._queue.read(_SIZE),
+                scheduler=_chosen(self._queue.read(_SCHEDULER)),
+                nr_requests=self._queue.read(_DEPTH),
+                iosched=iosched,
+                wbt=self._wbt(),
+            )
+
+    def _wbt(self) -> str | None:
+        try:
+            return self._queue.read(_WBT)
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.EINVAL):
+                raise
+            return None
+
+    async def _read(self, name: str) -> str:
+        with translated("read the queue of", self._path):
+            return await asyncio.to_thread(self._queue.read, name)
+
+    async def _write(self, values: Mapping[str, str]) -> None:
+        await asyncio.to_thread(self._put, values)
+
+    def _put(self, values: Mapping[str, str]) -> None:
+        with translated("write the queue of", self._path):
+            for name, value in values.items():
+                read = self._queue.read(name)
+                if (_chosen(read) if name == _SCHEDULER else read) != value:
+                    self._queue.write(name, value)
+
+    def _put_depth(self, depth: str) -> None:
+        """Of the disk itself: there is no scheduler now."""
+        with translated("write the queue of", self._path):
+            if int(depth) > _LEAST_DEPTH:
+                self._queue.write(_DEPTH, str(int(depth) - 1))
+            self._queue.write(_DEPTH, depth)
+
+    def _restore(self, found: _Found) -> bool:
+        try:
+            if self._queue.identity() != found.identity:
+                return True  # another disk by now: nothing of ours is there
+            depth = found.nr_requests if found.scheduler == _NONE else found.bare_depth
+            if depth is not None:
+                self._put({_SCHEDULER: _NONE})
+                self._put_depth(depth)
+            self._put({_SCHEDULER: found.scheduler, _DEPTH: found.nr_requests, _SIZE: found.max_sectors_kb})
+            self._put({f"iosched/{name}": value for name, value in found.iosched.items()})
+            if found.wbt is not None:
+                self._put({_WBT: found.wbt})
+            now = self._found()
+        except Retryable as error:
+            if error.reason != "PathChanged":
+                raise
+            return True  # the disk is gone
+        except FileNotFoundError:
+            return True
+        # None is also what a note of an agent says that knew nothing of it.
+        wbt = now.wbt if found.wbt is None else found.wbt
+        return now == replace(found, bare_depth=None, wbt=wbt)
+
+
+async def recover(undo: Undo, root: Path = _SYSFS) -> list[str]:
+    """First thing at start: puts back every queue that a killed agent left. Answers with their numbers."""
+    left = []
+    for key in await undo.load():
+        if key.startswith(_KEY):
+            text = key.removeprefix(_KEY)
+            major, _, minor = text.partition(":")
+            disk = BlockNode(DeviceNumber(int(major), int(minor)), f"disk {text}")
+            await Queue(disk, undo, SysfsQueue(text, root)).restore()
+            left.append(text)
+    return left
+
+
+async def _whole(work: Coroutine[None, None, None]) -> None:
+    task = asyncio.create_task(work)
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        while not task.done():  # bounded by what the disk has under way: the kernel waits for it
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait({task})
+        if not task.cancelled() and (error := task.exception()) is not None:
+            raise error from None
+        raise
+
+
+def _chosen(schedulers: str) -> str:
+    """Of "none [mq-deadline] bfq"; one alone has no brackets."""
+    return next((word[1:-1] for word in schedulers.split() if word.startswith("[")), schedulers)

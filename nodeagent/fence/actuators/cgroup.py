@@ -1,0 +1,227 @@
+"""Limits of one unit's I/O, through systemd, for as long as an update is staged.
+
+Facts this stands on (systemd's ``org.freedesktop.systemd1(5)``, ``src/core/dbus-cgroup.c``, its issue 27302):
+- Properties set with runtime=true are a drop-in below /run: they hold for a unit that is not running yet, or starts
+  again, and are gone at a reboot. Removing the drop-in does not lift the limit of a running unit; setting it does.
+- A list of (path, value) is merged by path into the one that is there; an empty one removes all of it; UINT64_MAX is
+  no limit. So what was found is put back as "nothing, then that".
+- systemd writes to the cgroup after it has answered. So what the kernel holds (``io.max``) is read until it agrees.
+
+What is found before the first change is noted first (``undo``), and put back by ``end``, or by ``recover`` after a
+kill. A unit that the agent left frozen is thawed by both.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from nodeagent.core.config.text import plain_json
+from nodeagent.errors import Retryable, Terminal
+from nodeagent.fence.policy.disks import BlockNode
+from nodeagent.fence.restore_log import Undo
+from nodeagent.host.dbus.client import Bus
+from nodeagent.host.dbus.codec import variant
+from nodeagent.host.dbus.errors import BusFault
+from nodeagent.host.fs.os_errors import translated
+
+__all__ = ["IoMax", "UnitIo", "parse_io_max", "recover"]
+
+_NAME = "org.freedesktop.systemd1"
+_PATH = "/org/freedesktop/systemd1"
+_MANAGER = "org.freedesktop.systemd1.Manager"
+_KEY = "unit-"
+_CGROUPS = Path("/sys/fs/cgroup")
+_IO_MAX = "io.max"
+
+_BANDWIDTH, _IOPS = "IOWriteBandwidthMax", "IOWriteIOPSMax"
+_LISTS = (_BANDWIDTH, _IOPS)
+_SCALARS = ("MemoryHigh", "CPUWeight")
+_SIGNATURES = {**dict.fromkeys(_LISTS, "a(st)"), **dict.fromkeys(_SCALARS, "t")}
+
+_AGREES_WITHIN = 3.0  # seconds
+_JOB_WITHIN = 5.0  # seconds that a start or a stop of the unit is waited for before it can be thawed
+_LOOK = 0.05
+_BUSY = "org.freedesktop.systemd1.UnitBusy"
+_INACTIVE = ("org.freedesktop.systemd1.UnitInactive", "org.freedesktop.systemd1.NoSuchUnit")
+
+_NO_LIMIT = 2**64 - 1
+
+IoMax = Mapping[str, Mapping[str, int]]
+"""Of a cgroup: by device number, then by rbps, wbps, riops, wiops. What has no limit is not in it."""
+
+
+class UnitIo:
+    """Of one service or slice. ``begin`` first; all methods raise ``AgentError`` only."""
+
+    def __init__(self, bus: Bus, undo: Undo, unit: str, cgroups: Path = _CGROUPS) -> None:
+        self._bus = bus
+        self._undo = undo
+        self._unit = unit
+        self._key = f"{_KEY}{unit}"
+        self._cgroups = cgroups
+
+    async def begin(self) -> None:
+        """Notes what there is; nothing happens if that was done. ``Terminal`` (``NoIoControl``) on a host where systemd
+        could not hold what it is told: cgroup v1, or no io controller."""
+        if not await asyncio.to_thread(_has_io, self._cgroups):
+            message = f"{self._cgroups}: no cgroup v2 with an io controller, so nothing is limited"
+            raise Terminal(message, reason="NoIoControl")
+        if self._key in await self._undo.load():
+            return
+        found = {name: await self._get(name) for name in (*_LISTS, *_SCALARS)}
+        await self._undo.save(self._key, json.dumps(found))
+
+    async def hold(self, disks: Sequence[BlockNode], write_bps: int | None, write_iops: int | None) -> None:
+        """From now on, on each of ``disks``; None: no limit. Read back where the unit runs: ``Retryable``
+        (``LimitNotHeld``) if the kernel has another one."""
+        values = {_BANDWIDTH: write_bps, _IOPS: write_iops}
+        await self._set({name: [[disk.path, _u64(value)] for disk in disks] for name, value in values.items()})
+        wanted = {"wbps": write_bps, "wiops": write_iops}
+        numbers = [str(disk.number) for disk in disks]
+        held = await self._settled(
+            lambda io_max: all(io_max.get(at, {}).get(key) == value for at in numbers for key, value in wanted.items())
+        )
+        if held is not None:
+            message = f"{self._unit}: asked for {wanted} on {' and '.join(numbers)}, the kernel has {held}"
+            raise Retryable(message, reason="LimitNotHeld")
+
+    async def hold_static(self, *, memory_high: int | None = None, cpu_weight: int | None = None) -> None:
+        """``memory_high`` in bytes bounds how much may be dirty, ``cpu_weight`` is 1 to 10000; None: as it is."""
+        values = {"MemoryHigh": memory_high, "CPUWeight": cpu_weight}
+        await self._set({name: value for name, value in values.items() if value is not None})
+
+    async def freeze(self) -> bool:
+        """Its tasks stop at their next return from the kernel. The bus name that it may own is silent meanwhile. False
+        if that cannot be just now: it does not run, or a job of it is under way."""
+        try:
+            await self._call("FreezeUnit", "s", (self._unit,))
+        except BusFault as error:
+            if error.bus_error not in (*_INACTIVE, _BUSY):
+                raise
+            return False
+        return True
+
+    async def thaw(self) -> None:
+        """Nothing happens if it does not run. A job of it is waited for, for some seconds."""
+        until = asyncio.get_running_loop().time() + _JOB_WITHIN
+        while True:
+            try:
+                await self._call("ThawUnit", "s", (self._unit,))
+            except BusFault as error:
+                if error.bus_error in _INACTIVE:
+                    return
+                if error.bus_error != _BUSY or asyncio.get_running_loop().time() >= until:
+                    raise
+                await asyncio.sleep(_LOOK)
+            else:
+                return
+
+    async def end(self) -> None:
+        """As it was found, and thawed; nothing happens without a ``begin``. The note stays if that failed."""
+        note = (await self._undo.load()).get(self._key)
+        if note is None:
+            return
+        try:
+            await self.thaw()
+        finally:  # a job that hangs keeps a unit from being thawed, and is no reason to leave its limits
+            await self._unlimit(note)
+        await self._undo.clear(self._key)
+
+    async def _unlimit(self, note: str) -> None:
+        found = self._read_note(note)
+        now = {name: await self._get(name) for name in found}
+        changed = {name: value for name, value in found.items() if now[name] != value}
+        await self._set({name: [] if name in _LISTS else value for name, value in changed.items()})
+        await self._set({name: changed[name] for name in _LISTS if changed.get(name)})
+        if not any(found[name] for name in _LISTS):  # limits of an admin are on devices that he chose
+            held = await self._settled(lambda io_max: not any({"wbps", "wiops"} & at.keys() for at in io_max.values()))
+            if held is not None:
+                message = f"{self._unit}: the kernel still limits its writes ({held})"
+                raise Retryable(message, reason="LimitsNotReset")
+
+    def _read_note(self, note: str) -> Mapping[str, Any]:
+        try:
+            found = plain_json.loads(note)
+            lists = {name: [[str(path), int(value)] for path, value in found[name]] for name in _LISTS}
+            return lists | {name: int(found[name]) for name in _SCALARS}
+        except (ValueError, TypeError, KeyError) as error:
+            message = f"{self._unit}: the note on its limits cannot be read"
+            raise Terminal(message, reason="LimitsNotReset") from error
+
+    # -- what the kernel holds ------------------------------------------------------------------------------------
+
+    async def cgroup(self) -> Path | None:
+        """Where its tasks are; None while it does not run."""
+        found = await self._get("ControlGroup")
+        return self._cgroups / str(found).lstrip("/") if found else None
+
+    async def _settled(self, right: Callable[[IoMax], bool]) -> str | None:
+        """None once the kernel agrees, or if the unit does not run (systemd applies it when it starts); after a while
+        what the kernel has instead."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + _AGREES_WITHIN
+        while cgroup := await self.cgroup():
+            text = await asyncio.to_thread(_text, cgroup / _IO_MAX)
+            if right(parse_io_max(text)):
+                return None
+            if loop.time() >= until:
+                return text.strip() or "nothing"
+            await asyncio.sleep(_LOOK)
+        return None
+
+    # -- talking to the manager -----------------------------------------------------------------------------------
+
+    async def _set(self, properties: Mapping[str, Any]) -> None:
+        values = [[name, variant(_SIGNATURES[name], value)] for name, value in properties.items()]
+        if values:
+            await self._call("SetUnitProperties", "sba(sv)", (self._unit, True, values))
+
+    async def _get(self, name: str) -> Any:
+        (path,) = await self._call("LoadUnit", "s", (self._unit,))
+        kind = self._unit.rpartition(".")[2].capitalize()
+        return await self._bus.get(_NAME, path, f"{_NAME}.{kind}", name)
+
+    async def _call(self, member: str, signature: str, body: Sequence[Any]) -> list[Any]:
+        return await self._bus.call(_NAME, _PATH, _MANAGER, member, signature, body)
+
+
+async def recover(bus: Bus, undo: Undo, cgroups: Path = _CGROUPS) -> list[str]:
+    """First thing at start: puts back the limits of every unit that a killed agent left. Answers with their names."""
+    units = [key.removeprefix(_KEY) for key in await undo.load() if key.startswith(_KEY)]
+    for unit in units:
+        await UnitIo(bus, undo, unit, cgroups).end()
+    return units
+
+
+def parse_io_max(text: str) -> IoMax:
+    """``io.max`` as the kernel prints it (Documentation/admin-guide/cgroup-v2.rst)."""
+    found: dict[str, dict[str, int]] = {}
+    for line in text.splitlines():
+        number, *pairs = line.split()
+        limits = (pair.partition("=") for pair in pairs)
+        found[number] = {key: int(value) for key, _, value in limits if value.isdigit()}
+    return found
+
+
+def _u64(value: int | None) -> int:
+    return _NO_LIMIT if value is None else value
+
+
+def _text(file: Path) -> str:
+    """ "" if it is not there: no controller for that cgroup yet, or no cgroup any more."""
+    with translated("read", str(file)):
+        try:
+            return file.read_text()
+        except OSError as error:
+            if error.errno in (errno.ENOENT, errno.ENODEV):
+                return ""
+            raise
+
+
+def _has_io(cgroups: Path) -> bool:
+    return "io" in _text(cgroups / "cgroup.controllers").split()

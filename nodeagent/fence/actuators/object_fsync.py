@@ -1,0 +1,115 @@
+"""``core.per-object-fsync`` of the repository of the OS, for rpm-ostreed alone and until it is put back.
+
+The repository's own file stays as it is: a change of it would outlive a power cut, and half a file there means no more
+updates. Instead the daemon sees a copy in its place, which a drop-in below /run mounts over it, and which is gone with
+the next boot at the latest. The repository is read when it is opened, so a daemon that runs is started again, unless it
+works for somebody. What it was started with it keeps until it leaves, a minute after its last client.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+from nodeagent.errors import Retryable
+from nodeagent.fence.policy.repo_config import with_object_fsync
+from nodeagent.fence.restore_log import Undo
+from nodeagent.host.dbus.client import Bus
+from nodeagent.host.dbus.errors import BusFault
+from nodeagent.host.fs.os_errors import translated
+from nodeagent.host.systemd import Systemd
+
+__all__ = ["ObjectFsync", "left"]
+
+_KEY = "objects-"
+_CONFIG = Path("/sysroot/ostree/repo/config")
+_UNITS = Path("/run/systemd/system")
+_COPY = Path("/run/nodeagent/ostree-repo.config")
+_DROP_IN = "50-nodeagent-fence.conf"
+_RELOAD = 90.0  # seconds
+_RESTART = 120.0
+_ACTIVE = ("active", "reloading", "activating")
+
+_DAEMON = "rpm-ostreed.service"
+_NAME = "org.projectatomic.rpmostree1"
+_SYSROOT = "/org/projectatomic/rpmostree1/Sysroot"
+
+
+class ObjectFsync:
+    """For one unit, which is asked whether it is busy only if it is rpm-ostreed. All methods raise ``AgentError``."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        undo: Undo,
+        unit: str = _DAEMON,
+        *,
+        config: Path = _CONFIG,
+        units: Path = _UNITS,
+        copy: Path = _COPY,
+    ) -> None:
+        self._bus = bus
+        self._systemd = Systemd(bus)
+        self._undo = undo
+        self._unit = unit
+        self._key = f"{_KEY}{unit}"
+        self._config = config
+        self._drop_in = units / f"{unit}.d" / _DROP_IN
+        self._copy = copy
+
+    async def begin(self) -> None:
+        """From the next transaction on. Nothing happens if it is so already. ``Retryable`` (``UpdaterBusy``) while the
+        daemon works for somebody."""
+        text = with_object_fsync(await asyncio.to_thread(self._read))
+        if text is None:
+            return
+        running = (await self._systemd.state(self._unit)).active in _ACTIVE
+        if running and await self._busy():
+            message = f"{self._unit} works for somebody else; its writes are not synced one by one"
+            raise Retryable(message, reason="UpdaterBusy")
+        await self._undo.save(self._key, "")
+        await asyncio.to_thread(self._write, text)
+        await self._systemd.daemon_reload(_RELOAD)
+        if running:
+            await self._systemd.restart(self._unit, _RESTART)
+
+    async def end(self) -> None:
+        """As it was for the daemon's next start; nothing happens without a ``begin``."""
+        if self._key not in await self._undo.load():
+            return
+        await asyncio.to_thread(self._remove)
+        await self._systemd.daemon_reload(_RELOAD)
+        await self._undo.clear(self._key)
+
+    async def _busy(self) -> bool:
+        if self._unit != _DAEMON:
+            return False
+        try:
+            return bool(await self._bus.get(_NAME, _SYSROOT, f"{_NAME}.Sysroot", "ActiveTransactionPath"))
+        except BusFault:
+            return True  # who does not answer is not to be started again by us
+
+    def _read(self) -> str:
+        with translated("read the repository's", str(self._config)):
+            return self._config.read_text()
+
+    def _write(self, text: str) -> None:
+        with translated("write the drop-in of", self._unit):
+            self._copy.parent.mkdir(parents=True, exist_ok=True)
+            self._copy.write_text(text)
+            self._copy.chmod(0o644)
+            self._drop_in.parent.mkdir(parents=True, exist_ok=True)
+            # "-": without the copy the daemon starts all the same
+            self._drop_in.write_text(f"[Service]\nBindReadOnlyPaths=-{self._copy}:{self._config}\n")
+            self._drop_in.chmod(0o644)
+
+    def _remove(self) -> None:
+        with translated("remove the drop-in of", self._unit):
+            self._drop_in.unlink(missing_ok=True)
+            self._copy.unlink(missing_ok=True)
+
+
+async def left(undo: Undo) -> Sequence[str]:
+    """The units for which a killed agent left it."""
+    return [key.removeprefix(_KEY) for key in await undo.load() if key.startswith(_KEY)]

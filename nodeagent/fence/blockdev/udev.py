@@ -1,0 +1,116 @@
+"""Block devices as udev and sysfs tell them. Everything here blocks: call it in a thread.
+
+A ``Udev`` must not be used by two threads at once (libudev is not thread-safe, but does not mind which thread it is).
+pyudev is imported when the first one is made, not before; making one also looks for libudev.so.1, which systemd brings,
+by asking ldconfig.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from nodeagent.errors import Terminal
+from nodeagent.fence.policy.disks import BlockNode, DeviceNumber
+
+__all__ = ["Udev", "number_of"]
+
+
+class Udev:
+    """``Terminal`` (``NoUdev``) when it is made, if this host has no libudev. Devices that go away while they are read
+    are as if they had never been."""
+
+    def __init__(self) -> None:
+        try:
+            import pyudev
+
+            self._context = pyudev.Context()
+        except (ImportError, OSError, AttributeError) as error:  # AttributeError: a libudev without what is asked of it
+            raise Terminal(f"cannot ask udev for block devices: {error}", reason="NoUdev") from error
+        self._library: Any = pyudev
+
+    def monitor(self) -> Any:
+        """pyudev's, of what udevd reports; not yet listening. Raises ``OSError``."""
+        return self._library.Monitor.from_netlink(self._context)
+
+    def node(self, number: DeviceNumber) -> BlockNode | None:
+        device = self._device(number)
+        if device is None or device.device_node is None:
+            return None
+        loop_file = _attribute(device, "loop/backing_file")
+        parent = device.find_parent("block", "disk") if device.device_type == "partition" else None
+        return BlockNode(
+            number=number,
+            path=device.device_node,
+            disk=None if parent is None else number_of(parent.device_number),
+            slaves=_slaves(Path(device.sys_path)),
+            dm_uuid=_attribute(device, "dm/uuid"),
+            md_level=_attribute(device, "md/level"),
+            loop=bool(loop_file),
+            backing=_backing(loop_file),
+            # The head, which file systems are on, belongs to the subsystem; its paths are hidden and have no number.
+            nvme_multipath="/nvme-subsystem/" in device.sys_path,
+        )
+
+    def named(self, source: str) -> DeviceNumber | None:
+        """Of a device node or a link to one, such as /dev/mapper/luks. Found in udev's database, so it need not be
+        visible here (``PrivateDevices=`` hides them all from us)."""
+        for device in self._context.list_devices(subsystem="block"):
+            if device.device_node == source or source in device.device_links or _mapped(device) == source:
+                return number_of(device.device_number)
+        return None
+
+    def btrfs(self, member: DeviceNumber) -> tuple[DeviceNumber, ...]:
+        """All devices of the btrfs that ``member`` is one of. ``member`` alone if the kernel does not say."""
+        for devices in Path("/sys/fs/btrfs").glob("*/devices"):
+            if member in (found := _numbers(devices.iterdir())):
+                return found
+        return (member,)
+
+    def _device(self, number: DeviceNumber) -> Any:
+        try:
+            return self._library.Devices.from_device_number(self._context, "block", os.makedev(*number))
+        except self._library.DeviceNotFoundError:
+            return None
+
+
+def number_of(device: int) -> DeviceNumber:
+    """Of a ``dev_t``, as in ``st_dev``."""
+    return DeviceNumber(os.major(device), os.minor(device))
+
+
+def _attribute(device: Any, name: str) -> str:
+    value = device.attributes.get(name)
+    return "" if value is None else os.fsdecode(value).strip()
+
+
+def _mapped(device: Any) -> str:
+    name = _attribute(device, "dm/name")
+    return f"/dev/mapper/{name}" if name else ""
+
+
+def _slaves(sys_path: Path) -> tuple[DeviceNumber, ...]:
+    try:
+        return _numbers((sys_path / "slaves").iterdir())
+    except FileNotFoundError:  # a partition has none
+        return ()
+
+
+def _numbers(entries: Iterable[Path]) -> tuple[DeviceNumber, ...]:
+    found = []
+    for entry in entries:
+        try:
+            major, _, minor = (entry / "dev").read_text().strip().partition(":")
+        except OSError:
+            continue
+        found.append(DeviceNumber(int(major), int(minor)))
+    return tuple(sorted(found))
+
+
+def _backing(file: str) -> DeviceNumber | None:
+    try:
+        return number_of(Path(file).stat().st_dev) if file else None
+    except OSError:  # deleted, or of another mount namespace
+        return None

@@ -1,0 +1,147 @@
+"""What an fsync takes on the file system of etcd: small appends of our own, each synced, where etcd's metrics cannot be
+had, and beside them.
+
+Like etcd's WAL: 2300 bytes at a time into space that was allocated and never written, so that each sync also needs a
+commit of the journal. (One that writes the same place again needs none, and sees half of it.) Open loop: an append is
+timed from when it was due, and all that became due during a stall are synced together and count with their whole wait,
+as etcd's would. Else a stall of two seconds would be one sample among hundreds.
+
+The file has no name (O_TMPFILE), so that it is gone with us however we end; where the file system knows no such files
+it is removed at once after it was made. ``rate`` small syncs a second are also what the probe costs.
+
+The thread is a daemon: a sync that hangs in the kernel must not keep the agent from ending.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from nodeagent.host.fs.atomic import temp_name
+from nodeagent.host.fs.os_errors import fault, translated
+
+__all__ = ["FsyncProbe", "Probed", "fsync_probe"]
+
+_APPEND = 2300  # bytes; what fio's recipe for etcd writes
+_SEGMENT = 8 << 20  # bytes allocated ahead: six minutes at ten a second
+_KEPT = 4096  # samples, of which the oldest are dropped if nobody takes them
+_LEAVE = 2.0  # seconds that a sync under way gets at the end
+_NO_TMPFILE = (errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT)
+
+
+@dataclass(frozen=True, slots=True)
+class Probed:
+    """Seconds. ``waiting``: how long the oldest append that is not synced yet has been due, 0 if there is none."""
+
+    latencies: tuple[float, ...]
+    waiting: float
+
+
+class FsyncProbe:
+    def __init__(self, directory: Path, fd: int, rate: float) -> None:
+        self._directory = directory
+        self._fd = fd
+        self._period = 1.0 / rate
+        self._latencies: deque[float] = deque(maxlen=_KEPT)
+        self._due: float | None = None
+        self._error: OSError | None = None
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="fsync-probe", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def pace(self, rate: float) -> None:
+        """From the next append on, so many a second."""
+        self._period = 1.0 / rate
+
+    @property
+    def thread(self) -> int | None:
+        """As the kernel numbers it."""
+        return self._thread.native_id
+
+    def take(self) -> Probed:
+        """What came since the last time. Once the file system failed, an error of ``faults``."""
+        if self._error is not None:
+            raise fault(self._error, "write our probe to", str(self._directory))
+        latencies = []
+        while self._latencies:
+            latencies.append(self._latencies.popleft())
+        due = self._due
+        return Probed(tuple(latencies), 0.0 if due is None else max(0.0, time.monotonic() - due))
+
+    async def stop(self) -> None:
+        """Without waiting for a sync that hangs; its thread then closes the file by itself."""
+        self._stop.set()
+        await asyncio.to_thread(self._thread.join, _LEAVE)
+
+    def _run(self) -> None:
+        try:
+            self._probe()
+        except OSError as error:
+            self._error = error
+        finally:
+            os.close(self._fd)
+
+    def _probe(self) -> None:
+        data = bytes(_APPEND)
+        offset, due = 0, time.monotonic()
+        while not self._stop.wait(max(0.0, due - time.monotonic())):
+            pending = [due]
+            self._due = due
+            while (due := due + self._period) <= time.monotonic() and len(pending) < _KEPT:
+                pending.append(due)
+            for _ in pending:
+                if offset + _APPEND > _SEGMENT:
+                    os.ftruncate(self._fd, 0)
+                    os.posix_fallocate(self._fd, 0, _SEGMENT)
+                    offset = 0
+                offset += os.pwrite(self._fd, data, offset)
+            os.fdatasync(self._fd)
+            done = time.monotonic()
+            self._latencies.extend(done - at for at in pending)
+            self._due = None
+
+
+@asynccontextmanager
+async def fsync_probe(directory: Path, rate: float = 10.0) -> AsyncIterator[FsyncProbe]:
+    """Runs inside. ``directory`` is any on the file system in question, ``rate`` in appends a second."""
+    fd = await asyncio.to_thread(_open, directory)
+    probe = FsyncProbe(directory, fd, rate)
+    probe.start()
+    try:
+        yield probe
+    finally:
+        await probe.stop()
+
+
+def _open(directory: Path) -> int:
+    with translated("write our probe to", str(directory)):
+        fd = _nameless(directory)
+        try:
+            os.posix_fallocate(fd, 0, _SEGMENT)
+            os.fdatasync(fd)
+        except BaseException:
+            os.close(fd)
+            raise
+        return fd
+
+
+def _nameless(directory: Path) -> int:
+    try:
+        return os.open(directory, os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        if error.errno not in _NO_TMPFILE or not directory.is_dir():
+            raise
+    name = directory / temp_name()
+    fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    name.unlink()
+    return fd

@@ -1,0 +1,271 @@
+"""Our own service on the bus: declared interfaces, exported at one object.
+
+Contract
+- Each call of a method runs as a task of its own, so a slow one (polkit asking for a password) never holds up another;
+  all are canceled when the service closes. Properties and introspection are answered at once: nobody who keeps methods
+  busy can keep others from the status.
+- The header of a call decides whether its body is decoded: a method of ours, with exactly its signature, of a size that
+  the method needs from that user, and within the limits of calls under way (``call_limits``).
+- An ``AgentError`` of a method becomes a D-Bus error with its reason. Anything else is a bug: the journal gets the
+  traceback, the caller learns no more than that.
+- The name is asked for again whenever the connection came back. Another owner at the start is ``Terminal``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from types import TracebackType
+from typing import Any, Self
+
+from nodeagent import log
+from nodeagent.core.hints import hint
+from nodeagent.errors import AgentError, Refused, Terminal
+from nodeagent.host.dbus.call_limits import CallLimits, Slot, TooManyCalls
+from nodeagent.host.dbus.client import ARGUMENTS, Bus
+from nodeagent.host.dbus.codec import Message, a_sv, decode, variant
+from nodeagent.host.dbus.connection import UNDECODED
+from nodeagent.host.dbus.errors import to_bus
+from nodeagent.host.dbus.interface import (
+    INTROSPECTABLE,
+    MAX_CALL,
+    PEER,
+    PROPERTIES,
+    Interface,
+    Method,
+    Property,
+    Signal,
+    document,
+)
+from nodeagent.host.dbus.match import BUS_NAME, Match
+
+__all__ = ["Exporter", "Interface", "Method", "Property", "Signal"]
+
+MAX_ELEMENTS = 200
+"""Of the arguments of one call: all that options need."""
+
+MAX_PROPERTY_CALL = 4 << 10
+"""Bytes; such a call has two names."""
+
+_DO_NOT_QUEUE = 4  # RequestName flag
+_PRIMARY_OWNER, _ALREADY_OWNER = 1, 4  # RequestName replies
+
+_FIRST_PAUSE = 0.5  # seconds before the name is asked for again, doubled up to _LAST_PAUSE, and jittered
+_LAST_PAUSE = 30.0
+
+
+class _Fault(Exception):
+    """An answer in D-Bus' own words, for calls that are not a method of ours."""
+
+    def __init__(self, name: str, text: str) -> None:
+        super().__init__(text)
+        self.name = f"org.freedesktop.DBus.Error.{name}"
+
+
+class Exporter:
+    """``async with`` it: the name is ours inside. Raises ``Terminal`` if another process has it."""
+
+    def __init__(self, bus: Bus, name: str, path: str, interfaces: Sequence[Interface]) -> None:
+        self._bus = bus
+        self._name = name
+        self._path = path
+        self._interfaces = {interface.name: interface for interface in interfaces}
+        self._limits = CallLimits()
+        self._calls: dict[asyncio.Task[None], Slot] = {}
+        self._documents: dict[str, str] = {}
+        self._keeper: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        self._bus.serve(self._admit, self._on_call)
+        owned: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._keeper = asyncio.create_task(self._keep_name(owned), name=f"own {self._name}")
+        try:
+            await owned
+        except BaseException:
+            await self._close()
+            raise
+        return self
+
+    async def __aexit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        await self._close()
+
+    def changed(self, interface: str, name: str) -> None:
+        """Tells everybody the new value of a property."""
+        prop = self._interfaces[interface].properties[name]
+        body: Sequence[Any] = (interface, a_sv({name: (prop.signature, prop.get())}), [])
+        self._bus.emit(self._path, PROPERTIES, "PropertiesChanged", "sa{sv}as", body)
+
+    def emit(self, interface: str, name: str, *values: Any) -> None:
+        """Sends a declared signal to whoever subscribed to it."""
+        signal = self._interfaces[interface].signals[name]
+        self._bus.emit(self._path, interface, name, signal.signature, values)
+
+    async def _close(self) -> None:
+        self._bus.serve(None, None)
+        tasks = [task for task in (self._keeper, *self._calls) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # -- the name -------------------------------------------------------------------------------------------------
+
+    async def _keep_name(self, owned: asyncio.Future[None]) -> None:
+        """``owned`` gets the first result. After that a failure means that we try again."""
+        pause = _FIRST_PAUSE
+        while True:
+            try:
+                async with self._bus.signals(Match(BUS_NAME, "NameLost", sender=BUS_NAME, arg0=self._name)) as lost:
+                    await self._request_name()
+                    if not owned.done():
+                        owned.set_result(None)
+                    pause = _FIRST_PAUSE
+                    await lost.next()
+            except AgentError as error:
+                if not owned.done():
+                    owned.set_exception(error)
+                    return
+                log.get(__name__).warning(f"off the bus: {error}", reason=error.reason)
+            await asyncio.sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311
+            pause = min(pause * 2, _LAST_PAUSE)
+
+    async def _request_name(self) -> None:
+        (answer,) = await self._bus.call_bus("RequestName", "su", (self._name, _DO_NOT_QUEUE))
+        if answer not in (_PRIMARY_OWNER, _ALREADY_OWNER):
+            raise Terminal(f"{self._name} has another owner on the bus", reason="AlreadyRunning")
+
+    # -- calls ----------------------------------------------------------------------------------------------------
+
+    def _admit(self, call: Message) -> int:
+        """For the header of a call. Answers what is refused."""
+        try:
+            self._check(call)
+        except _Fault as fault:
+            self._refuse(call, fault)
+            return 0
+        except AgentError as error:
+            self._fail(call, error)
+            return 0
+        # Text alone takes time to decode, when there is much of it. It may have to be refused once the caller is known.
+        known = self._bus.known_uid(call.sender) is not None
+        return MAX_ELEMENTS if known or call.size <= MAX_CALL else UNDECODED
+
+    def _check(self, call: Message) -> None:
+        member = (call.interface, call.member, call.signature)
+        if member in ((PEER, "Ping", ""), (INTROSPECTABLE, "Introspect", "")):
+            return
+        if call.path != self._path:
+            raise _Fault("UnknownObject", f"no object at {call.path}")
+        if call.interface == PROPERTIES:
+            if member == (PROPERTIES, "Set", "ssv"):
+                raise _Fault("PropertyReadOnly", "all properties can only be read")
+            if member not in ((PROPERTIES, "Get", "ss"), (PROPERTIES, "GetAll", "s")):
+                raise _Fault("UnknownMethod", f"no method {call.member} ({call.signature}) in {PROPERTIES}")
+            if call.size > MAX_PROPERTY_CALL:
+                raise _Fault("LimitsExceeded", f"a call of {call.size} bytes, more than {MAX_PROPERTY_CALL}")
+            return
+        method = self._interface(call.interface).methods.get(call.member)
+        if method is None:
+            raise _Fault("UnknownMethod", f"no method {call.member} in {call.interface}")
+        if call.signature != method.takes:
+            raise _Fault("InvalidArgs", f"{call.member} takes ({method.takes}), not ({call.signature})")
+        _check_size(method, call.size, self._bus.known_uid(call.sender))
+
+    def _on_call(self, call: Message) -> None:
+        try:
+            if (answer := self._standard(call)) is None:
+                self._start(call)
+            else:
+                self._bus.reply(call, *answer)
+        except _Fault as fault:
+            self._refuse(call, fault)
+        except Exception:  # noqa: BLE001 - a property's getter, or a value that does not fit its signature
+            self._failed(call)
+
+    def _standard(self, call: Message) -> tuple[str, Sequence[Any]] | None:
+        """The answer to what every object can do; None for a method of ours."""
+        match call.interface, call.member:
+            case (interface, "Ping") if interface == PEER:
+                return "", ()
+            case (interface, "Introspect") if interface == INTROSPECTABLE:
+                return "s", (self._document(call.path),)
+            case (interface, "Get") if interface == PROPERTIES:
+                prop = self._interface(call.body[0]).properties.get(call.body[1])
+                if prop is None:
+                    raise _Fault("UnknownProperty", f"{call.body[0]} has no property {call.body[1]}")
+                return "v", (variant(prop.signature, prop.get()),)
+            case (interface, "GetAll") if interface == PROPERTIES:
+                properties = self._interface(call.body[0]).properties
+                return "a{sv}", (a_sv({name: (prop.signature, prop.get()) for name, prop in properties.items()}),)
+        return None
+
+    def _document(self, path: str) -> str:
+        """Kept for the object and the nodes above it: making one takes a millisecond, and anybody may ask."""
+        if not f"{self._path}/".startswith(path.rstrip("/") + "/"):
+            path = "/-"  # a node with nothing in it, as all others are
+        if path not in self._documents:
+            self._documents[path] = document(path, self._path, tuple(self._interfaces.values()))
+        return self._documents[path]
+
+    def _interface(self, name: str) -> Interface:
+        if name not in self._interfaces:
+            raise _Fault("UnknownInterface", f"no interface {name} at {self._path}")
+        return self._interfaces[name]
+
+    def _start(self, call: Message) -> None:
+        method = self._interface(call.interface).methods[call.member]
+        try:
+            slot = self._limits.take(call.sender, call.size, self._bus.known_uid(call.sender))
+        except TooManyCalls as error:
+            raise _Fault("LimitsExceeded", str(error)) from None
+        task = asyncio.create_task(self._run(method, call, slot), name=f"{call.member} for {call.sender}")
+        self._calls[task] = slot
+        task.add_done_callback(lambda task: self._limits.leave(self._calls.pop(task)))
+
+    async def _run(self, method: Method, call: Message, slot: Slot) -> None:
+        try:
+            if slot.uid is None:
+                self._limits.identify(slot, await self._bus.uid_of(call.sender))
+                _check_size(method, call.size, slot.uid)
+            if call.raw:
+                call = _decoded(call)
+            self._bus.reply(call, method.gives, await method.run(replace(call, uid=slot.uid)))
+        except TooManyCalls as error:
+            self._refuse(call, _Fault("LimitsExceeded", str(error)))
+        except _Fault as fault:
+            self._refuse(call, fault)
+        except AgentError as error:
+            self._fail(call, error)
+        except Exception:  # noqa: BLE001 - the last stop before the caller would wait for ever
+            self._failed(call)
+
+    def _refuse(self, call: Message, fault: _Fault) -> None:
+        self._bus.reply(call, "s", (str(fault),), error_name=fault.name)
+
+    def _failed(self, call: Message) -> None:
+        log.get(__name__).exception(f"{call.interface}.{call.member} failed")
+        error = AgentError(f"{call.member} failed inside the daemon", hint="the journal has the details")
+        self._fail(call, error)
+
+    def _fail(self, call: Message, error: AgentError) -> None:
+        name, body = to_bus(error)
+        self._bus.reply(call, "ss", body, error_name=name)
+
+
+def _decoded(call: Message) -> Message:
+    try:
+        return decode(call.raw, MAX_ELEMENTS)
+    except Exception:  # noqa: BLE001 - of dbus-next
+        raise _Fault("InvalidArgs", ARGUMENTS) from None
+
+
+def _check_size(method: Method, size: int, uid: int | None) -> None:
+    """A caller who is not known yet may be root."""
+    largest = method.largest_for_root if uid in (None, 0) else method.largest
+    if size > largest:
+        whose = "" if uid in (None, 0) else " of others than root"
+        message = f"the call has {size} bytes, and the limit{whose} is {largest}"
+        raise Refused(message, reason="CallTooLarge", hint=hint("CallTooLarge"))

@@ -1,0 +1,88 @@
+"""May this caller do that? Root may: polkit says the same, and a host in trouble must obey its admin without polkit.
+Others are polkit's decision; where it does not answer, the answer is no."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import pwd
+from collections.abc import Sequence
+from itertools import count
+from typing import Any
+
+from nodeagent.errors import AgentError, Refused
+from nodeagent.host.dbus.client import Bus
+from nodeagent.host.dbus.codec import Message, a_sv
+from nodeagent.host.dbus.errors import BusFault
+
+__all__ = ["authorize", "caller_name"]
+
+_NAME = "org.freedesktop.PolicyKit1"
+_PATH = "/org/freedesktop/PolicyKit1/Authority"
+_AUTHORITY = "org.freedesktop.PolicyKit1.Authority"
+
+PASSWORD_TIMEOUT = 240.0
+"""Seconds for a person to type a password."""
+
+ANSWER_TIMEOUT = 25.0
+"""Seconds for an answer that asks nobody."""
+
+_MAY_ASK = 1  # CheckAuthorizationFlags: AllowUserInteraction
+_cancellations = count(1)
+
+
+async def authorize(bus: Bus, message: Message, action: str) -> None:
+    """Raises ``Refused`` with reason ``NotAuthorized``. A person is asked for a password only if the caller allows it
+    in its message."""
+    if await _uid(bus, message) == 0:
+        return
+    connection = bus.connections
+    cancellation = f"nodeagent-{next(_cancellations)}"
+    subject = ["system-bus-name", a_sv({"name": ("s", message.sender)})]
+    body: Sequence[Any] = (subject, action, {}, _MAY_ASK if message.interactive else 0, cancellation)
+    try:
+        ((allowed, challenge, _details),) = await bus.call(
+            _NAME,
+            _PATH,
+            _AUTHORITY,
+            "CheckAuthorization",
+            "(sa{sv})sa{ss}us",
+            body,
+            timeout=PASSWORD_TIMEOUT if message.interactive else ANSWER_TIMEOUT,
+        )
+    except BusFault as error:
+        if error.reason == "BusTimeout":
+            await _cancel(bus, cancellation)
+        raise Refused(f"{action} is for root: polkit does not answer", reason="NotAuthorized") from error
+    except asyncio.CancelledError:
+        await _cancel(bus, cancellation)
+        raise
+    if bus.connections != connection:
+        raise Refused("the caller is gone", reason="NotAuthorized")  # its name may be somebody else's by now
+    if not allowed:
+        hint = "run it as root, or where a password can be asked for" if challenge else ""
+        raise Refused(f"polkit does not allow {action}", reason="NotAuthorized", hint=hint)
+
+
+async def _cancel(bus: Bus, cancellation: str) -> None:
+    """Otherwise the prompt would stay, for an answer that nobody waits for."""
+    with contextlib.suppress(AgentError):
+        await bus.call(_NAME, _PATH, _AUTHORITY, "CancelCheckAuthorization", "s", (cancellation,), timeout=1.0)
+
+
+async def _uid(bus: Bus, message: Message) -> int:
+    if message.uid is not None:
+        return message.uid
+    try:
+        return await bus.uid_of(message.sender)
+    except BusFault as error:
+        raise Refused("the caller is gone", reason="NotAuthorized") from error
+
+
+async def caller_name(bus: Bus, message: Message) -> str:
+    """For the lease: who is it? The user id where it has no name here."""
+    uid = await _uid(bus, message)
+    try:
+        return (await asyncio.to_thread(pwd.getpwuid, uid)).pw_name
+    except KeyError:
+        return f"uid {uid}"

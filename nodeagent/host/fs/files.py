@@ -1,0 +1,359 @@
+"""Managed paths on this host's disk: look, install, remove, compare.
+
+Every change is atomic and durable when the call returns; a failure leaves the old state whole, with no temporary file
+and no new directory. Nothing is kept that a node does not name: no ACL, no extended attribute but the SELinux label.
+The rules for links are in ``paths``, those of the temporary files in ``atomic``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import stat
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from typing import ParamSpec, TypeVar
+
+from nodeagent.core.config.file_tree import FileNode, LinkNode, Node
+from nodeagent.core.update.ports import Swept
+from nodeagent.core.update.survey import Survey
+from nodeagent.errors import AgentError, Problem, Retryable, Terminal
+from nodeagent.host.fs.atomic import is_temp, put_dir, put_file, put_link, remove_temp
+from nodeagent.host.fs.os_errors import fault, translated
+from nodeagent.host.fs.owners import Owners
+from nodeagent.host.fs.paths import Parent, Walk, open_parent, split
+from nodeagent.host.fs.selinux import Labels
+from nodeagent.host.fs.survey import contested, survey
+
+__all__ = ["CAPTURE_LIMIT", "DiskFiles", "HostFiles"]
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+CAPTURE_LIMIT = 64 << 20
+"""Bytes. What is replaced must be kept whole for the revert, in memory and in the store; beyond this we refuse."""
+
+_READ_TRIES = 3
+_KEPT = (errno.ENOTEMPTY, errno.EEXIST, errno.EBUSY, errno.ENOENT)  # in use, a mount point, or gone already
+_NO_PLACE = ("LinkRefused", "NotADirectory", "NotAFile")
+
+
+class DiskFiles:
+    """The blocking half. Holds no state: every call asks the disk, and calls may run in several threads."""
+
+    def __init__(
+        self, root: str = "/", *, labels: Labels | None = None, owners: Owners | None = None, limit: int = CAPTURE_LIMIT
+    ) -> None:
+        self._root = root
+        self._labels = labels or Labels()
+        self._owners = owners or Owners(root)
+        self._limit = limit
+
+    def capture(self, path: str) -> Node | None:
+        with translated("read", path):
+            try:
+                with open_parent(self._root, path) as parent:
+                    info = _lstat(parent)
+                    return None if info is None else self._read(parent, info)
+            except NotADirectoryError:
+                return None  # below a file there is nothing
+
+    def install(self, path: str, node: Node) -> list[str]:
+        """Returns the directories made, as resolved (``/var/home/core/.ssh``), outermost first."""
+        uid, gid = self._owners.uid(node.user), self._owners.gid(node.group)
+        with translated("write", path), self._making(path, node) as (parent, made):
+            info = _lstat(parent)
+            replaced = None if info is None else self._label_of(parent, info, node)
+
+            def label(fd: int, mode: int) -> None:
+                self._labels.write(fd, path, mode, wanted=node.label, replaced=replaced)
+
+            match node:
+                case FileNode(content, mode):
+                    put_file(parent.fd, parent.name, content, mode=mode, uid=uid, gid=gid, label=label)
+                case LinkNode(target):
+                    put_link(parent.fd, parent.name, target, uid=uid, gid=gid, label=label)
+            return made
+
+    def remove(self, path: str, made_dirs: Sequence[str]) -> None:
+        with translated("remove", path), suppress(NotADirectoryError), open_parent(self._root, path) as parent:
+            if _lstat(parent) is not None:
+                os.unlink(parent.name, dir_fd=parent.fd)
+                os.fsync(parent.fd)
+            _remove_empty(parent.walk, frozenset(made_dirs))
+
+    def differs(self, path: str, node: Node | None) -> str:
+        """Mode, owner, type and content or target; the label only where the node names one."""
+        try:
+            with translated("read", path), open_parent(self._root, path) as parent:
+                info = _lstat(parent)
+                if info is None or node is None:
+                    return "" if info is None and node is None else "is missing" if info is None else "should not exist"
+                return "; ".join(self._differences(parent, info, node))
+        except AgentError as error:
+            if error.reason in _NO_PLACE:
+                return "" if node is None and error.reason == "NotADirectory" else error.message
+            raise
+
+    def missing_dirs(self, paths: Iterable[str]) -> list[str]:
+        """The directories that ``install`` would make, so that they can be on record before they are. A file where
+        one will be is taken for one that the same update removes first."""
+        missing: set[str] = set()
+        for path in paths:
+            try:
+                with translated("look at", path), open_parent(self._root, path, files_will_go=True) as parent:
+                    steps = range(1, len(parent.missing) + 1)
+                    missing.update(parent.walk.resolved(*parent.missing[:count]) for count in steps)
+            except AgentError:
+                if not self.contested(path):
+                    raise
+        return sorted(missing)
+
+    def survey(self, writes: Iterable[str], removes: Collection[str]) -> Survey:
+        return survey(self._root, writes, removes, self._limit)
+
+    def contested(self, path: str) -> str:
+        return contested(self._root, path)
+
+    def sweep(self, paths: Iterable[str]) -> Swept:
+        """Removes temporary files that a killed agent left beside ``paths`` and above them.
+
+        Only for a start: it would also take those of a write that is under way. Sweeping is tidying: the owner of one
+        of these directories decides what is in it, so no fault of any of them is an error.
+        """
+        folders: set[tuple[str, ...]] = set()
+        left: list[Problem] = []
+        for path in paths:
+            try:
+                parts = split(path)[:-1]
+            except AgentError as error:
+                left.append(Problem(path, error.message))
+                continue
+            folders.update(tuple(parts[:depth]) for depth in range(len(parts) + 1))
+        removed: list[str] = []
+        for folder in sorted(folders):
+            path = "/" + "/".join((*folder, "*"))
+            try:
+                with open_parent(self._root, path) as parent:
+                    if not parent.missing:
+                        _sweep(parent, removed, left)
+            except NotADirectoryError:
+                continue
+            except OSError as error:
+                left.append(Problem(path, fault(error, "sweep", path).message))
+            except AgentError as error:
+                if error.reason != "LinkRefused":  # nothing was ever written behind such a link
+                    left.append(Problem(path, error.message))
+        return Swept(removed, left)
+
+    @contextmanager
+    def _making(self, path: str, node: Node) -> Iterator[tuple[Parent, list[str]]]:
+        """The parent, made if it must be, and the directories made; on failure these are gone again."""
+        made: list[str] = []
+        mode, owner = (node.dir_mode, node.dir_owner) if isinstance(node, FileNode) else (0o755, 0)
+
+        def make(walk: Walk, name: str) -> None:
+            place = walk.resolved(name)
+
+            def label(fd: int, kind: int) -> None:
+                self._labels.write(fd, place, kind, wanted=None, replaced=None)
+
+            uid, gid = self._owners.uid(owner), self._owners.primary_group(owner)
+            put_dir(walk.fd, name, mode=mode, uid=uid, gid=gid, label=label)
+            made.append(place)
+
+        try:
+            with open_parent(self._root, path, make) as parent:
+                yield parent, made
+        except BaseException:
+            for place in reversed(made):
+                with suppress(OSError, AgentError), open_parent(self._root, place) as above:
+                    os.rmdir(above.name, dir_fd=above.fd)
+            raise
+
+    def _read(self, parent: Parent, info: os.stat_result) -> Node:
+        if stat.S_ISLNK(info.st_mode):
+            target = os.readlink(parent.name, dir_fd=parent.fd)
+            return LinkNode(target, info.st_uid, info.st_gid, self._label_at(parent))
+        for _ in range(_READ_TRIES):
+            fd = _open_file(parent)
+            try:
+                info = os.fstat(fd)
+                content = self._content(fd, info, parent)
+                if content is not None:
+                    # If the directory is removed with its last file, a revert makes it again as it was.
+                    above = os.fstat(parent.fd)
+                    return FileNode(
+                        content,
+                        stat.S_IMODE(info.st_mode),
+                        info.st_uid,
+                        info.st_gid,
+                        self._labels.read(fd),
+                        dir_mode=stat.S_IMODE(above.st_mode),
+                        dir_owner=above.st_uid,
+                    )
+            finally:
+                os.close(fd)
+        raise Retryable(f"{parent.walk.path} changes while it is read", reason="PathChanged")
+
+    def _content(self, fd: int, info: os.stat_result, parent: Parent) -> bytes | None:
+        """None if somebody wrote to it meanwhile: half of the old and half of the new must not become a revert."""
+        if info.st_size > self._limit:
+            raise Terminal(
+                f"{parent.walk.path} has {info.st_size} bytes; more than {self._limit} are not kept for a revert",
+                reason="FileTooLarge",
+                hint="move it away, if it is not needed there",
+            )
+        with os.fdopen(fd, "rb", buffering=0, closefd=False) as file:
+            content = file.read(info.st_size + 1)
+        after = os.fstat(fd)
+        same = (after.st_size, after.st_mtime_ns) == (info.st_size, info.st_mtime_ns)
+        return content if same and len(content) == info.st_size else None
+
+    def _differences(self, parent: Parent, info: os.stat_result, node: Node) -> Iterator[str]:
+        is_link = stat.S_ISLNK(info.st_mode)
+        if is_link != isinstance(node, LinkNode):
+            yield "is a symbolic link, not a file" if is_link else "is a file, not a symbolic link"
+            return
+        match node:
+            case LinkNode(target):
+                if os.readlink(parent.name, dir_fd=parent.fd) != target:
+                    yield "points elsewhere"
+            case FileNode(content, mode):
+                if stat.S_IMODE(info.st_mode) != mode:
+                    yield f"mode is {stat.S_IMODE(info.st_mode):04o}, not {mode:04o}"
+                if info.st_size != len(content) or self._read_content(parent) != content:
+                    yield "content differs"
+        yield from self._owner_differences(info, node)
+        if node.label is not None and self._labels.enabled:
+            label = self._label_at(parent)
+            if label != node.label:
+                yield f"SELinux label is {label}, not {node.label}"
+
+    def _owner_differences(self, info: os.stat_result, node: Node) -> Iterator[str]:
+        try:
+            owner = (self._owners.uid(node.user), self._owners.gid(node.group))
+        except Terminal as error:
+            yield error.message
+            return
+        if (info.st_uid, info.st_gid) != owner:
+            yield f"owner is {info.st_uid}:{info.st_gid}, not {owner[0]}:{owner[1]}"
+
+    def _read_content(self, parent: Parent) -> bytes | None:
+        fd = _open_file(parent)
+        try:
+            return self._content(fd, os.fstat(fd), parent)
+        finally:
+            os.close(fd)
+
+    def _label_of(self, parent: Parent, info: os.stat_result, node: Node) -> str | None:
+        """Of what is replaced, if it is of the same type: a policy gives links other labels than files."""
+        return self._label_at(parent) if stat.S_ISLNK(info.st_mode) == isinstance(node, LinkNode) else None
+
+    def _label_at(self, parent: Parent) -> str | None:
+        if not self._labels.enabled:
+            return None
+        fd = os.open(parent.name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent.fd)
+        try:
+            return self._labels.read(fd)
+        finally:
+            os.close(fd)
+
+
+def _lstat(parent: Parent) -> os.stat_result | None:
+    """Of the path itself; None if nothing is there. ``Terminal`` for what is neither a file nor a link."""
+    if parent.missing:
+        return None
+    try:
+        info = os.stat(parent.name, dir_fd=parent.fd, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+    if not (stat.S_ISREG(info.st_mode) or stat.S_ISLNK(info.st_mode)):
+        kind = "a directory" if stat.S_ISDIR(info.st_mode) else "a device, socket or pipe"
+        raise Terminal(f"{parent.walk.path} is {kind}, where a file should be", reason="NotAFile")
+    return info
+
+
+def _open_file(parent: Parent) -> int:
+    # O_NONBLOCK: if it was swapped for a pipe since we looked, we do not wait for a writer.
+    fd = os.open(
+        parent.name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC, dir_fd=parent.fd
+    )
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise Retryable(f"{parent.walk.path} was swapped while we looked at it", reason="PathChanged")
+    return fd
+
+
+def _remove_empty(walk: Walk, made: frozenset[str]) -> None:
+    while len(walk.levels) > 1 and walk.resolved() in made:
+        name = walk.pop()
+        try:
+            os.rmdir(name, dir_fd=walk.fd)
+        except OSError as error:
+            if error.errno in _KEPT:
+                return
+            raise
+        os.fsync(walk.fd)
+
+
+def _sweep(parent: Parent, removed: list[str], left: list[Problem]) -> None:
+    """Files, links and empty directories with a name of ours, whoever owns them: a write that was killed may have
+    given its temporary file the final owner already, and only an entry of this very directory goes."""
+    for name in os.listdir(parent.fd):  # noqa: PTH208 - a Path has no handle
+        if not is_temp(name):
+            continue
+        path = parent.walk.resolved(name)
+        try:
+            kind = os.stat(name, dir_fd=parent.fd, follow_symlinks=False).st_mode
+            if not (stat.S_ISREG(kind) or stat.S_ISLNK(kind) or stat.S_ISDIR(kind)):
+                left.append(Problem(path, "is a device, socket or pipe, which nodeagent never makes"))
+                continue
+            remove_temp(name, parent.fd)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            left.append(Problem(path, fault(error, "remove", path).message))
+        else:
+            removed.append(path)
+
+
+class HostFiles:
+    """Fulfils ``ports.Files``: the same, one call after the other in a thread of its own.
+
+    A caller that is cancelled leaves a write that has begun to its end. What is asked for next, most likely the
+    revert, must come after it, whatever the disk makes of the order: hence one thread, and not any of a pool.
+    """
+
+    def __init__(self, root: str = "/", *, disk: DiskFiles | None = None) -> None:
+        self._disk = disk or DiskFiles(root)
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="files")
+
+    async def capture(self, path: str) -> Node | None:
+        return await self._call(self._disk.capture, path)
+
+    async def install(self, path: str, node: Node) -> Sequence[str]:
+        return await self._call(self._disk.install, path, node)
+
+    async def remove(self, path: str, made_dirs: Sequence[str]) -> None:
+        await self._call(self._disk.remove, path, made_dirs)
+
+    async def differs(self, path: str, node: Node | None) -> str:
+        return await self._call(self._disk.differs, path, node)
+
+    async def missing_dirs(self, paths: Sequence[str]) -> Sequence[str]:
+        return await self._call(self._disk.missing_dirs, paths)
+
+    async def survey(self, writes: Sequence[str], removes: Sequence[str]) -> Survey:
+        return await self._call(self._disk.survey, writes, removes)
+
+    async def contested(self, path: str) -> str:
+        return await self._call(self._disk.contested, path)
+
+    async def sweep(self, paths: Iterable[str]) -> Swept:
+        return await self._call(self._disk.sweep, paths)
+
+    async def _call(self, work: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, lambda: work(*args, **kwargs))

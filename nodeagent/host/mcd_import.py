@@ -1,0 +1,87 @@
+"""What a machine-config-daemon that ran here before us has left: its current config and the originals it kept.
+
+Everything is only read. That daemon may come back, and its files are the only other copy.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+from nodeagent.core.config.file_tree import FileNode
+from nodeagent.core.config.machineconfig import ConfigSource
+from nodeagent.core.config.text import plain_json
+from nodeagent.core.update.ports import Snapshot
+from nodeagent.errors import InvalidInput
+from nodeagent.host.fs.files import DiskFiles
+from nodeagent.host.fs.os_errors import translated
+
+__all__ = ["CONFIG_LIMIT", "CURRENT_CONFIG", "current_config", "originals"]
+
+_HOME = "/etc/machine-config-daemon"
+CURRENT_CONFIG = f"{_HOME}/currentconfig"
+CONFIG_LIMIT = 32 << 20
+"""Bytes; a rendered config of a large cluster has 2 MB."""
+
+_ORIG = ".mcdorig"
+_NO_ORIG = ".mcdnoorig"
+_HINT = f"correct {CURRENT_CONFIG}, or move it away to begin without a current config"
+
+
+def current_config(root: str = "/") -> ConfigSource | None:
+    """The MachineConfig that is believed to be applied, None if there was no such daemon.
+
+    Raises ``InvalidInput`` with reason ``AdoptionFailed`` if it is there and is not one: to go on without it would
+    mean to take every managed file for one of an admin.
+    """
+    node = DiskFiles(root, limit=CONFIG_LIMIT).capture(CURRENT_CONFIG)
+    if node is None:
+        return None
+    if not isinstance(node, FileNode):
+        raise _refusal("it is a symbolic link")
+    try:
+        config = plain_json.loads(node.content)
+        name = config["metadata"]["name"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise _refusal("it is no MachineConfig in JSON") from error
+    if config.get("kind", "MachineConfig") != "MachineConfig" or not isinstance(name, str) or not name:
+        raise _refusal("it is no MachineConfig")
+    return ConfigSource(name, hashlib.sha256(node.content).hexdigest(), node.content)
+
+
+def originals(root: str = "/") -> list[Snapshot]:
+    """What was at each managed path before, as far as that daemon kept it; by path.
+
+    A stamp under ``noorig`` says that nothing was there, and wins. A backup under ``orig`` counts if the OS ships that
+    path (``/usr/etc/...`` on an ostree host): old versions of that daemon also kept backups of what they had written
+    themselves. Any other backup is taken as "nothing was there", which is what that daemon does with it.
+    """
+    disk = DiskFiles(root)
+    found: dict[str, Snapshot] = {}
+    for path in _below(root, f"{_HOME}/orig", _ORIG):
+        node = disk.capture(f"{_HOME}/orig{path}{_ORIG}") if Path(f"{root}/usr{path}").exists() else None
+        found[path] = Snapshot(f"path:{path}", node=node)
+    for path in _below(root, f"{_HOME}/noorig", _NO_ORIG):
+        found[path] = Snapshot(f"path:{path}")
+    return [found[path] for path in sorted(found)]
+
+
+def _below(root: str, folder: str, suffix: str) -> list[str]:
+    """The managed paths that have a file in that tree."""
+    start = Path(root) / folder.removeprefix("/")
+    paths: list[str] = []
+    with translated("read", folder):
+        for place, _, names in os.walk(start, onerror=_fail):
+            below = "/" / Path(place).relative_to(start)
+            paths += [str(below / name.removesuffix(suffix)) for name in names if name.endswith(suffix)]
+    return paths
+
+
+def _fail(error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError):
+        raise error
+
+
+def _refusal(what: str) -> InvalidInput:
+    return InvalidInput(f"{CURRENT_CONFIG} cannot be adopted: {what}", reason="AdoptionFailed", hint=_HINT)

@@ -1,0 +1,318 @@
+"""What is asked of the store and written to it, in SQL. Blocking, bound to the thread that opened the connection."""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+
+from nodeagent.core.config.machineconfig import ConfigSource
+from nodeagent.core.coordination.maintenance import MAINTENANCE, Maintenance
+from nodeagent.core.update.apply_request import ApplyRequest
+from nodeagent.core.update.ports import HistoryEntry, Holder, Snapshot
+from nodeagent.core.update.record import NewerRecord, Record
+from nodeagent.errors import AgentError, Terminal
+from nodeagent.host.store.errors import corrupt, store_errors
+from nodeagent.host.store.rows import (
+    history_from_row,
+    holder_from_row,
+    maintenance_from_row,
+    record_from_row,
+    record_to_row,
+    request_from_row,
+    salvage_record,
+    snapshot_from_row,
+    snapshot_to_row,
+    to_json,
+)
+from nodeagent.host.store.schema import transaction
+
+__all__ = ["HISTORY_LIMIT", "Database", "Reader"]
+
+TOO_NEW = "RecordTooNew"
+_UNKNOWN_TIME = "1970-01-01T00:00:00.000Z"
+
+HISTORY_LIMIT = 200
+"""Entries. A host that gets an update a day remembers half a year of them."""
+
+_SPARE_CONFIGS = 2
+"""Configs that nothing refers to yet and that are kept all the same: one that was just put in waits for its turn."""
+
+_SPARE_PAGES = 4096
+"""Free pages (of 4 KiB) that the file may keep; a revert of a large file must not leave it large for ever."""
+
+
+class Reader:
+    """What can be asked also of a store that is open read-only."""
+
+    def __init__(self, db: sqlite3.Connection, path: str) -> None:
+        self._db = db
+        self._path = path
+
+    def close(self) -> None:
+        with self._guard():
+            self._db.close()
+
+    def load(self) -> Record:
+        with self._guard():
+            row = self._db.execute("SELECT json, sum FROM record WHERE id = 1").fetchone()
+            if row is None:
+                raise ValueError("it has no record")
+            try:
+                return record_from_row(*row)
+            except NewerRecord as error:
+                raise Terminal(
+                    f"the record in {self._path} is of a newer nodeagent: {error}", reason=TOO_NEW
+                ) from error
+
+    def current(self) -> str:
+        return self._meta("current")
+
+    def previous(self) -> str:
+        return self._meta("previous")
+
+    def note(self, key: str) -> str:
+        return self._meta(f"note:{key}")
+
+    def _meta(self, key: str) -> str:
+        with self._guard():
+            row = self._db.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
+            return str(row[0]) if row else ""
+
+    def get_config(self, digest: str) -> ConfigSource:
+        with self._guard():
+            row = self._db.execute("SELECT name, digest, text FROM configs WHERE digest = ?", (digest,)).fetchone()
+            if row is None:
+                raise ValueError(f"the config {digest[:12]} is not in it")
+            if not isinstance(row[0], str) or not isinstance(row[2], bytes):
+                raise TypeError(f"the config {digest[:12]} is of the wrong type")
+            if hashlib.sha256(row[2]).hexdigest() != digest:
+                raise ValueError(f"the config {digest[:12]} has a wrong checksum")
+            return ConfigSource(*row)
+
+    def fetched(self) -> ConfigSource | None:
+        digest = self._meta("fetched")
+        return self.get_config(digest) if digest else None
+
+    def history(self, limit: int) -> list[HistoryEntry]:
+        """The newest first."""
+        with self._guard():
+            rows = self._db.execute("SELECT json FROM history ORDER BY seq DESC LIMIT ?", (limit,))
+            return [history_from_row(text) for (text,) in rows]
+
+    def lease(self) -> Holder | None:
+        with self._guard():
+            return self._holder()
+
+    def _holder(self) -> Holder | None:
+        """A row that is damaged still means that the lease is held: by the update under way, or else until an operator
+        stops what is shown as a maintenance."""
+        row = self._db.execute("SELECT json FROM lease WHERE id = 1").fetchone()
+        if row is None:
+            return None
+        try:
+            return holder_from_row(row[0])
+        except (ValueError, TypeError, KeyError):
+            with suppress(AgentError):
+                record = self.load()
+                if record.update_id:
+                    return Holder("nodeagent", record.update_id, f"update to {record.to_name}", record.since)
+            return Holder("unknown", f"{MAINTENANCE}.damaged", "the row of the lease is damaged", _UNKNOWN_TIME)
+
+    def maintenance(self) -> Maintenance | None:
+        with self._guard():
+            text = self._meta("maintenance")
+            return maintenance_from_row(text) if text else None
+
+    def request(self) -> ApplyRequest | None:
+        with self._guard():
+            text = self._meta("request")
+            try:
+                return request_from_row(text) if text else None
+            except (ValueError, TypeError, KeyError):
+                return None  # which an operator repeats; a damaged one must not keep updates waiting
+
+    @contextmanager
+    def _guard(self) -> Iterator[None]:
+        with store_errors(self._path):
+            try:
+                yield
+            except (ValueError, TypeError, KeyError) as error:
+                raise corrupt(self._path, str(error)) from error
+
+
+class Database(Reader):
+    """The open store. Every method is one transaction, on the disk when it returns."""
+
+    def save(self, record: Record) -> None:
+        with self._writing():
+            self._save(record)
+
+    def begin(self, record: Record) -> None:
+        """A new update: a request for it is under way."""
+        with self._writing():
+            self._save(record)
+            self._drop_request(record.to_digest)
+
+    def keep_request(self, request: ApplyRequest) -> None:
+        with self._writing():
+            self._db.execute("REPLACE INTO meta (key, value) VALUES ('request', ?)", (to_json(request),))
+
+    def drop_request(self, digest: str) -> None:
+        with self._writing():
+            self._drop_request(digest)
+
+    def _drop_request(self, digest: str) -> None:
+        if (request := self.request()) is not None and request.digest == digest:
+            self._db.execute("DELETE FROM meta WHERE key = 'request'")
+
+    def set_record_aside(self, reason: str, message: str) -> Record:
+        """Keeps the text of a record that is not understood as a note, and puts a degraded one in its place."""
+        with self._writing():
+            row = self._db.execute("SELECT CAST(json AS BLOB) FROM record WHERE id = 1").fetchone()
+            text = bytes(row[0]).decode(errors="replace") if row and row[0] is not None else ""
+            holder = self._db.execute("SELECT json FROM lease WHERE id = 1").fetchone()
+            record = replace(salvage_record(text, holder[0] if holder else ""), reason=reason, message=message)
+            self._db.execute("REPLACE INTO meta (key, value) VALUES ('note:record-set-aside', ?)", (text,))
+            self._save(record)
+            return record
+
+    def put_config(self, source: ConfigSource) -> None:
+        with self._writing():
+            self._put_config(source)
+
+    def keep_fetched(self, source: ConfigSource | None) -> None:
+        with self._writing():
+            if source is None:
+                self._db.execute("DELETE FROM meta WHERE key = 'fetched'")
+            else:
+                self._put_config(source)
+                self._db.execute("REPLACE INTO meta (key, value) VALUES ('fetched', ?)", (source.digest,))
+
+    def remember(self, update_id: str, snapshots: Sequence[Snapshot]) -> None:
+        with self._writing():
+            self._db.executemany(
+                "INSERT INTO snapshots (update_id, key, meta, sum, content) VALUES (?, ?, ?, ?, ?)"
+                " ON CONFLICT DO NOTHING",
+                ((update_id, *snapshot_to_row(snapshot)) for snapshot in snapshots),
+            )
+
+    def remembered(self, update_id: str) -> list[Snapshot]:
+        with self._guard():
+            rows = self._db.execute(
+                "SELECT key, meta, sum, content FROM snapshots WHERE update_id = ? ORDER BY seq", (update_id,)
+            )
+            return [snapshot_from_row(*row) for row in rows]
+
+    def keep_originals(self, snapshots: Sequence[Snapshot]) -> None:
+        with self._writing():
+            self._db.executemany(
+                "INSERT INTO originals (key, meta, sum, content) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
+                (snapshot_to_row(snapshot) for snapshot in snapshots),
+            )
+
+    def original(self, key: str) -> Snapshot | None:
+        with self._guard():
+            row = self._db.execute("SELECT key, meta, sum, content FROM originals WHERE key = ?", (key,)).fetchone()
+            return snapshot_from_row(*row) if row else None
+
+    def forget_originals(self, keys: Sequence[str]) -> None:
+        with self._writing():
+            self._db.executemany("DELETE FROM originals WHERE key = ?", ((key,) for key in keys))
+
+    def made_dirs(self) -> list[str]:
+        with self._guard():
+            rows = self._db.execute("SELECT path FROM made_dirs ORDER BY path")
+            return [path for (path,) in rows if isinstance(path, str)]
+
+    def add_made_dirs(self, paths: Sequence[str]) -> None:
+        with self._writing():
+            self._db.executemany(
+                "INSERT INTO made_dirs (path) VALUES (?) ON CONFLICT DO NOTHING", ((path,) for path in paths)
+            )
+
+    def close_update(self, record: Record, entry: HistoryEntry, current: str | None = None) -> None:
+        """``current`` is the digest of the config that is promoted; None leaves it."""
+        with self._writing():
+            self._save(record)
+            if current is not None:
+                self._db.execute(
+                    "INSERT OR REPLACE INTO meta (key, value)"
+                    " SELECT 'previous', value FROM meta WHERE key = 'current' AND value <> ?",
+                    (current,),
+                )
+                self._db.execute("REPLACE INTO meta (key, value) VALUES ('current', ?)", (current,))
+            self._db.execute("INSERT INTO history (json) VALUES (?)", (to_json(entry),))
+            self._db.execute(
+                "DELETE FROM history WHERE seq <= (SELECT max(seq) FROM history) - ?",
+                (HISTORY_LIMIT,),
+            )
+            self._db.execute("DELETE FROM snapshots")
+            self._collect_configs(record)
+        self._shrink()
+
+    def take_lease(self, wanted: Holder) -> Holder:
+        """Gives it to ``wanted`` if it is free. Returns who has it now."""
+        with self._writing():
+            if (has := self._holder()) is not None:
+                return has
+            self._db.execute("INSERT INTO lease (id, json) VALUES (1, ?)", (to_json(wanted),))
+            return wanted
+
+    def write_lease(self, holder: Holder) -> None:
+        with self._writing():
+            has = self._holder()
+            if has is not None and has.operation == holder.operation:
+                self._db.execute("REPLACE INTO lease (id, json) VALUES (1, ?)", (to_json(holder),))
+
+    def keep_note(self, key: str, text: str) -> None:
+        with self._writing():
+            if text:
+                self._db.execute("REPLACE INTO meta (key, value) VALUES (?, ?)", (f"note:{key}", text))
+            else:
+                self._db.execute("DELETE FROM meta WHERE key = ?", (f"note:{key}",))
+
+    def drop_lease(self, operation: str) -> None:
+        with self._writing():
+            has = self._holder()
+            if has is not None and has.operation == operation:
+                self._db.execute("DELETE FROM lease")
+
+    def keep_maintenance(self, wanted: Maintenance | None) -> None:
+        with self._writing():
+            if wanted is None:
+                self._db.execute("DELETE FROM meta WHERE key = 'maintenance'")
+            else:
+                self._db.execute("REPLACE INTO meta (key, value) VALUES ('maintenance', ?)", (to_json(wanted),))
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        with self._guard(), transaction(self._db):
+            yield
+
+    def _save(self, record: Record) -> None:
+        self._db.execute("REPLACE INTO record (id, json, sum) VALUES (1, ?, ?)", record_to_row(record))
+
+    def _put_config(self, source: ConfigSource) -> None:
+        # A new sequence number even if it is known: it is the newest again, and so among the spare ones.
+        self._db.execute("DELETE FROM configs WHERE digest = ?", (source.digest,))
+        self._db.execute(
+            "INSERT INTO configs (digest, name, text) VALUES (?, ?, ?)", (source.digest, source.name, source.text)
+        )
+
+    def _collect_configs(self, record: Record) -> None:
+        kept = (record.from_digest, record.to_digest, record.rejected, record.unfinished, _SPARE_CONFIGS)
+        self._db.execute(
+            "DELETE FROM configs WHERE digest NOT IN (?, ?, ?) AND instr(?, digest) = 0"
+            " AND digest NOT IN (SELECT value FROM meta WHERE key IN ('current', 'previous', 'fetched'))"
+            " AND seq NOT IN (SELECT seq FROM configs ORDER BY seq DESC LIMIT ?)",
+            kept,
+        )
+
+    def _shrink(self) -> None:
+        with suppress(sqlite3.Error):  # the update is closed already; the next one tries again
+            (free,) = self._db.execute("PRAGMA freelist_count").fetchone()
+            if free > _SPARE_PAGES:
+                self._db.executescript("PRAGMA incremental_vacuum")  # execute() would stop after the first page

@@ -1,0 +1,202 @@
+"""Opening the store's file: whose it is, who else has it open, what state it is in.
+
+*Journal.* A rollback journal in mode TRUNCATE with ``synchronous=FULL``, not WAL: everything is in one file when
+nobody is writing, any SQLite opens it, and a reader without write access needs no shared memory beside it. In
+TRUNCATE mode FULL also syncs the truncation of the journal, which is the commit; in mode DELETE a power cut could
+bring the deleted journal back, and with it the old state.
+
+*Never reset.* The file appears complete or not at all, so one that is empty, cut short or damaged is an error with a
+hint and never a reason to begin again.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sqlite3
+import stat
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from urllib.parse import quote
+
+from nodeagent.core.update.record import Record
+from nodeagent.errors import Retryable, Terminal
+from nodeagent.host.fs.os_errors import translated
+from nodeagent.host.store.database import Database, Reader
+from nodeagent.host.store.errors import corrupt, store_errors
+from nodeagent.host.store.rows import record_to_row
+from nodeagent.host.store.schema import HEADER_BYTES, check_header, check_tables, migrate, prepare, transaction
+
+__all__ = ["open_database", "read_only_open"]
+
+_BUSY_SECONDS = 5.0  # a reader holds its lock for milliseconds
+_CHECK_SECONDS = 5.0  # of integrity_check; an ordinary store takes some milliseconds
+_CHECK_STEPS = 10_000  # SQLite instructions between two looks at the clock
+_OPEN_DIR = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+@contextmanager
+def open_database(path: Path) -> Iterator[Database]:
+    """For the daemon, from one thread. Creates the store if there is none.
+
+    Raises ``Terminal`` (``StoreCorrupt``, ``StoreTooNew``, ``ForeignStore``, ``NoSpace``, ...) or ``Retryable``
+    (``StoreBusy``).
+    """
+    name = str(path)
+    with ExitStack() as stack:
+        with translated("open", name):
+            folder = _claim(path.parent)
+            stack.callback(os.close, folder)
+            if _look(folder, path) is None:
+                _create(folder, path)
+        with store_errors(name):
+            db = _connect(path, "rw")
+            stack.callback(db.close)
+            db.execute("PRAGMA journal_mode = TRUNCATE")
+            db.execute("PRAGMA synchronous = FULL")
+            db.execute("PRAGMA secure_delete = ON")
+            _check(name, db)
+            migrate(db)
+            check_tables(db)
+        yield Database(db, name)
+
+
+@contextmanager
+def read_only_open(path: Path) -> Iterator[Reader]:
+    """For ``nodeagent status`` while the daemon is down or busy: creates and changes nothing.
+
+    Takes no lock but SQLite's shared one, during each query. Raises ``Terminal`` with reason ``NoStore`` if there is
+    none, and ``Retryable`` with ``StoreNeedsRecovery`` if a write was cut short and the daemon has not run since.
+    """
+    name = str(path)
+    with translated("read", name):
+        try:
+            with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+                header = file.read(HEADER_BYTES)
+        except FileNotFoundError as error:
+            raise Terminal(f"there is no store at {name}", reason="NoStore", hint="nodeagent never ran here") from error
+    check_header(name, header)
+    with store_errors(name):
+        db = _connect(path, "ro")
+    try:
+        yield Reader(db, name)
+    finally:
+        db.close()
+
+
+def _claim(folder: Path) -> int:
+    """The directory, ours alone; the lock goes when the handle is closed, or with the process."""
+    with suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    fd = os.open(folder, _OPEN_DIR)
+    try:
+        info = os.fstat(fd)
+        _refuse_foreign(folder, info)
+        if info.st_mode & 0o077:
+            os.fchmod(fd, 0o700)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise Retryable(
+                f"another nodeagent{_lock_owner(info)} has the store in {folder} open",
+                reason="StoreBusy",
+                hint="only one daemon can run on a host; see systemctl status nodeagent",
+            ) from error
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+def _lock_owner(info: os.stat_result) -> str:
+    """ " (pid N)", as far as the kernel tells. Lines end in ``PID MAJOR:MINOR:INODE START END``; see proc_locks(5)."""
+    with suppress(OSError, ValueError):
+        for line in Path("/proc/locks").read_text().splitlines():
+            words = line.split()
+            if "FLOCK" in words and "->" not in words and words[5].rpartition(":")[2] == str(info.st_ino):
+                return f" (pid {words[4]})"
+    return ""
+
+
+def _look(folder: int, path: Path) -> int | None:
+    """The size of the file, None if there is none. Nothing is opened for writing here."""
+    try:
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a pipe must not keep us waiting
+        fd = os.open(path.name, flags, dir_fd=folder)
+    except FileNotFoundError:
+        _refuse_orphan(folder, path)
+        return None
+    try:
+        info = os.fstat(fd)
+        _refuse_foreign(path, info)
+        if not stat.S_ISREG(info.st_mode):
+            raise Terminal(f"{path} is not a file", reason="ForeignStore")
+        check_header(str(path), os.read(fd, HEADER_BYTES))
+        if info.st_mode & 0o077:
+            os.fchmod(fd, 0o600)
+        return info.st_size
+    finally:
+        os.close(fd)
+
+
+def _refuse_foreign(path: Path, info: os.stat_result) -> None:
+    if info.st_uid != os.geteuid():
+        raise Terminal(
+            f"{path} belongs to uid {info.st_uid}, not to us (uid {os.geteuid()}), and is not trusted",
+            reason="ForeignStore",
+        )
+
+
+def _refuse_orphan(folder: int, path: Path) -> None:
+    """A journal with data whose store is gone: SQLite would play it back into whatever we put there."""
+    with suppress(FileNotFoundError):
+        if os.stat(f"{path.name}-journal", dir_fd=folder).st_size:
+            raise corrupt(str(path), "it is gone, and left an unfinished journal behind")
+
+
+def _create(folder: int, path: Path) -> None:
+    """A store that has its tables and an empty record, under another name first."""
+    fresh = path.with_name(f"{path.name}.new")
+    for name in (fresh.name, f"{fresh.name}-journal"):
+        with suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=folder)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    os.close(os.open(fresh.name, flags, 0o600, dir_fd=folder))
+    with store_errors(str(path)):
+        db = _connect(fresh, "rw")
+        try:
+            prepare(db)
+            migrate(db)
+            with transaction(db):
+                db.execute("INSERT INTO record (id, json, sum) VALUES (1, ?, ?)", record_to_row(Record()))
+        finally:
+            db.close()
+    os.rename(fresh.name, path.name, src_dir_fd=folder, dst_dir_fd=folder)
+    os.fsync(folder)
+
+
+def _connect(path: Path, mode: str) -> sqlite3.Connection:
+    # Without its own transactions: BEGIN and COMMIT are where we write them.
+    db = sqlite3.connect(f"file:{quote(str(path))}?mode={mode}", uri=True, isolation_level=None, timeout=_BUSY_SECONDS)
+    db.execute("PRAGMA temp_store = MEMORY")
+    db.execute("PRAGMA trusted_schema = OFF")
+    db.execute("PRAGMA cell_size_check = ON")
+    return db
+
+
+def _check(path: str, db: sqlite3.Connection) -> None:
+    """Given up when it takes too long: then damage is met when it is read, by the checksums."""
+    end = time.monotonic() + _CHECK_SECONDS
+    db.set_progress_handler(lambda: time.monotonic() > end, _CHECK_STEPS)
+    try:
+        findings = [str(row[0]) for row in db.execute("PRAGMA integrity_check(1)")]
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode != sqlite3.SQLITE_INTERRUPT:
+            raise
+        return
+    finally:
+        db.set_progress_handler(None, 0)
+    if findings != ["ok"]:
+        raise corrupt(path, findings[0] if findings else "the check gave no answer")

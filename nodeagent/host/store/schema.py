@@ -1,0 +1,100 @@
+"""The tables of the store, and how an older store becomes a newer one.
+
+Migrations only go forward. After an OS rollback an older agent meets the store of a newer one: it reads the version
+out of the file's header, before SQLite has opened it, and refuses without having touched anything.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+
+from nodeagent.errors import Terminal
+from nodeagent.host.store.errors import corrupt
+
+__all__ = ["HEADER_BYTES", "MIGRATIONS", "check_header", "check_tables", "migrate", "prepare", "transaction"]
+
+APPLICATION_ID = 0x6E6F6461  # "noda"; says whose file it is, also to file(1)
+HEADER_BYTES = 100  # https://www.sqlite.org/fileformat.html, 1.3
+_MAGIC = b"SQLite format 3\0"
+
+MIGRATIONS: Sequence[Sequence[str]] = (
+    (
+        "CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL)",
+        "CREATE TABLE record (id INTEGER PRIMARY KEY CHECK (id = 1), json TEXT NOT NULL, sum TEXT NOT NULL)",
+        "CREATE TABLE configs (seq INTEGER PRIMARY KEY, digest TEXT NOT NULL UNIQUE, name TEXT NOT NULL,"
+        " text BLOB NOT NULL)",
+        "CREATE TABLE snapshots (seq INTEGER PRIMARY KEY, update_id TEXT NOT NULL, key TEXT NOT NULL,"
+        " meta TEXT NOT NULL, sum TEXT NOT NULL, content BLOB NOT NULL, UNIQUE (update_id, key))",
+        "CREATE TABLE originals (key TEXT PRIMARY KEY, meta TEXT NOT NULL, sum TEXT NOT NULL, content BLOB NOT NULL)",
+        "CREATE TABLE made_dirs (path TEXT PRIMARY KEY)",
+        "CREATE TABLE history (seq INTEGER PRIMARY KEY, json TEXT NOT NULL)",
+        "CREATE TABLE lease (id INTEGER PRIMARY KEY CHECK (id = 1), json TEXT NOT NULL)",
+    ),
+)
+"""One list of statements per schema version, beginning with version 1. Never change one that was released."""
+
+_COLUMNS = {
+    "meta": "key, value",
+    "record": "id, json, sum",
+    "configs": "seq, digest, name, text",
+    "snapshots": "seq, update_id, key, meta, sum, content",
+    "originals": "key, meta, sum, content",
+    "made_dirs": "path",
+    "history": "seq, json",
+    "lease": "id, json",
+}
+
+
+def check_header(path: str, header: bytes) -> None:
+    """``header`` is the start of the file. Raises ``Terminal``: ``StoreCorrupt`` or ``StoreTooNew``."""
+    if len(header) < HEADER_BYTES or not header.startswith(_MAGIC):
+        raise corrupt(path, "it is not an SQLite database" if header else "it is empty")
+    version, application = (int.from_bytes(header[at : at + 4], "big") for at in (60, 68))
+    if application != APPLICATION_ID:
+        raise corrupt(path, "it was not written by nodeagent")
+    if version > len(MIGRATIONS):
+        raise Terminal(
+            f"the store {path} has version {version}, from a newer nodeagent; this one knows up to {len(MIGRATIONS)}"
+            " and has not touched it",
+            reason="StoreTooNew",
+            hint="this happens after an OS rollback: update the OS again, or move the file away to start afresh",
+        )
+
+
+def prepare(db: sqlite3.Connection) -> None:
+    """Settings that are part of the file; only before there is any table."""
+    db.execute("PRAGMA auto_vacuum = INCREMENTAL")
+    db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+
+
+def migrate(db: sqlite3.Connection, migrations: Sequence[Sequence[str]] = MIGRATIONS) -> bool:
+    """One transaction for each version. True if anything was done."""
+    found = int(db.execute("PRAGMA user_version").fetchone()[0])
+    for version, statements in enumerate(migrations[found:], start=found + 1):
+        with transaction(db):
+            for statement in statements:
+                db.execute(statement)
+            db.execute(f"PRAGMA user_version = {version}")
+    return found < len(migrations)
+
+
+def check_tables(db: sqlite3.Connection) -> None:
+    """A file can be a sound database and still not be a store: then this fails."""
+    for table, columns in _COLUMNS.items():
+        db.execute(f"SELECT {columns} FROM {table} LIMIT 0")  # noqa: S608 - both are constants of this module
+
+
+@contextmanager
+def transaction(db: sqlite3.Connection) -> Iterator[None]:
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        db.execute("COMMIT")
+    except BaseException:
+        # Some errors (a full disk) have rolled back already; if this fails, the journal does it at the next start.
+        if db.in_transaction:
+            with suppress(sqlite3.Error):
+                db.execute("ROLLBACK")
+        raise
