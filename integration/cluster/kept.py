@@ -10,10 +10,10 @@ from typing import Any, Final
 from integration.cluster.member import Member
 from nodeagent.agent.loop import Loop
 from nodeagent.agent.maintenance import Keeper
-from nodeagent.agent.preflight import Preflight
-from nodeagent.agent.report import Report, ReportedLease
+from nodeagent.agent.report.kubernetes import Teller
+from nodeagent.agent.report.report import Report, ReportedLease
 from nodeagent.agent.reserved import ReservedLease
-from nodeagent.agent.telling import Teller
+from nodeagent.agent.update.preflight import Preflight
 from nodeagent.core.coordination.maintenance import Maintenance, from_dict, to_dict
 from nodeagent.core.report.status import Status, status_to_dict
 from nodeagent.core.update.events import Event, EventKind

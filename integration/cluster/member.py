@@ -17,10 +17,10 @@ from integration.cluster.agents import Memory
 from integration.cluster.api import Object
 from integration.cluster.cluster import ADMINS, LEASES, Cluster
 from nodeagent.agent.cluster import Cluster as Side
-from nodeagent.agent.context import Fleet, Limits, Ports
-from nodeagent.agent.deployments import Os
 from nodeagent.agent.loop import Loop
-from nodeagent.agent.preflight import Preflight
+from nodeagent.agent.update.os_deployments import Os
+from nodeagent.agent.update.preflight import Preflight
+from nodeagent.agent.update.run import Fleet, Limits, Ports
 from nodeagent.core.coordination.drain import Remaining
 from nodeagent.core.update.events import EventKind
 from nodeagent.core.update.ports import Guard

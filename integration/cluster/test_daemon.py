@@ -15,7 +15,8 @@ import pytest
 from integration.cluster.agents import client_of, lease_of
 from integration.cluster.cluster import ADMINS, Cluster
 from integration.cluster.test_drain import Scene, hurry
-from nodeagent.agent import daemon, fleet, telling
+from nodeagent.agent import coordination, daemon
+from nodeagent.agent.report import kubernetes
 from nodeagent.cli.client import Client
 from nodeagent.core.report import node_events
 from nodeagent.errors import AgentError, Unreachable
@@ -82,12 +83,12 @@ async def running(settings: Settings, address: str) -> AsyncIterator[Client]:
 
 @pytest.fixture
 def settings(cluster: Cluster, node: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
-    monkeypatch.setattr(telling, "QUICK", 0.1)
-    monkeypatch.setattr(telling, "WORDS_EVERY", 0.3)
+    monkeypatch.setattr(kubernetes, "QUICK", 0.1)
+    monkeypatch.setattr(kubernetes, "WORDS_EVERY", 0.3)
     monkeypatch.setattr(node_events, "BLOCKED_FOR", 0.5)
     (tmp_path / "machine-id").write_text(f"{MACHINE_ID}\n")
-    assert fleet.others.__kwdefaults__ is not None
-    monkeypatch.setitem(fleet.others.__kwdefaults__, "machine_id", tmp_path / "machine-id")
+    assert coordination.others.__kwdefaults__ is not None
+    monkeypatch.setitem(coordination.others.__kwdefaults__, "machine_id", tmp_path / "machine-id")
     state = tmp_path / "state"
     state.mkdir(mode=0o700)
     return Settings(

@@ -22,8 +22,8 @@ from integration.cluster.agents import Agent, client_of, seconds, taken_too_earl
 from integration.cluster.cluster import Cluster
 from integration.cluster.controller import Memory as Fetched
 from integration.cluster.member import QUICK, Member
-from nodeagent.agent import leasing
-from nodeagent.agent.report import Report, ReportedLease
+from nodeagent.agent.report.report import Report, ReportedLease
+from nodeagent.agent.update import admission
 from nodeagent.core.report.status import Status
 from nodeagent.errors import Refused
 from nodeagent.kube.handshake import Handshake
@@ -169,7 +169,7 @@ async def test_an_update_of_a_whole_pool(
 ) -> None:
     """Every node has an agent with its own connection, loop and executor. All want the same update at once, and there
     are eight slots."""
-    monkeypatch.setattr(leasing, "LONGEST_PAUSE", SPREAD)
+    monkeypatch.setattr(admission, "LONGEST_PAUSE", SPREAD)
     nodes = [await asyncio.to_thread(make_node) for _ in range(NODES)]
     chance = random.Random(7)
     user = "pool-members"

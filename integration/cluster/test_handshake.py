@@ -19,10 +19,10 @@ from integration.cluster.agents import client_of
 from integration.cluster.api import ApiError
 from integration.cluster.cluster import Cluster
 from integration.cluster.controller import CONFIGS, MCO, Controller, Memory
+from nodeagent.agent.cluster_source import Ordered
 from nodeagent.agent.loop import Loop
-from nodeagent.agent.ordered import Ordered
-from nodeagent.agent.preflight import Desired
-from nodeagent.agent.report import Report
+from nodeagent.agent.report.report import Report
+from nodeagent.agent.update.preflight import Desired
 from nodeagent.core.config.machineconfig import ConfigSource, MachineConfig
 from nodeagent.core.config.parse import parse
 from nodeagent.core.plan.policy import DRAIN, NONE, Entry, Policy, restart

@@ -20,8 +20,8 @@ from integration.cluster.kept import Kept
 from integration.cluster.medik8s import AlreadyHeld, Manager
 from integration.cluster.test_drain import Scene, hurry
 from nodeagent.agent import maintenance as keeping
-from nodeagent.agent import telling
 from nodeagent.agent.maintenance import Asked
+from nodeagent.agent.report import kubernetes
 from nodeagent.core.coordination.maintenance import left
 from nodeagent.core.report import node_events
 from nodeagent.core.update.phase import Phase
@@ -47,9 +47,9 @@ _numbers = itertools.count(1)
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(telling, "QUICK", 0.1)
-    monkeypatch.setattr(telling, "WORDS_EVERY", 0.3)
-    monkeypatch.setattr(telling, "LONGEST_PAUSE", 1.0)
+    monkeypatch.setattr(kubernetes, "QUICK", 0.1)
+    monkeypatch.setattr(kubernetes, "WORDS_EVERY", 0.3)
+    monkeypatch.setattr(kubernetes, "LONGEST_PAUSE", 1.0)
     monkeypatch.setattr(node_events, "BLOCKED_FOR", 0.5)
     monkeypatch.setattr(events, "WRITE_EVERY", 1.0)
     monkeypatch.setattr(keeping, "LOOK", 1.0)

@@ -19,8 +19,8 @@ from integration.cluster.agents import client_of, foreign, lease_of, taken_too_e
 from integration.cluster.cluster import LEASE_PATH, Cluster
 from integration.cluster.member import QUICK, Member
 from integration.cluster.test_drain import Scene, hurry
-from nodeagent.agent import draining, leasing
 from nodeagent.agent.loop import Loop
+from nodeagent.agent.update import admission, draining
 from nodeagent.core.update.events import EventKind
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.ports import Inhibitor
@@ -89,8 +89,8 @@ Make = Callable[..., Awaitable[Node]]
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(draining, "LEAST", 1.0)
-    monkeypatch.setattr(leasing, "NEED", 2.0)
-    monkeypatch.setattr(leasing, "LONGEST_PAUSE", 1.0)
+    monkeypatch.setattr(admission, "NEED", 2.0)
+    monkeypatch.setattr(admission, "LONGEST_PAUSE", 1.0)
 
 
 @pytest.fixture

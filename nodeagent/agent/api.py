@@ -7,13 +7,13 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from nodeagent.agent.context import Ports
 from nodeagent.agent.loop import Loop
 from nodeagent.agent.maintenance import Asked, Keeper
-from nodeagent.agent.preflight import Desired
-from nodeagent.agent.report import Report
-from nodeagent.agent.unreadable import load_or_half_way
-from nodeagent.agent.verify import mismatches, os_mismatches
+from nodeagent.agent.report.report import Report
+from nodeagent.agent.update.preflight import Desired
+from nodeagent.agent.update.run import Ports
+from nodeagent.agent.update.unreadable import load_or_half_way
+from nodeagent.agent.update.verification import mismatches, os_mismatches
 from nodeagent.core.config.file_tree import FileNode
 from nodeagent.core.report.status import status_to_dict
 from nodeagent.core.update.apply_request import ApplyRequest

@@ -10,8 +10,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from nodeagent.agent.ordered import Ordered, warn
-from nodeagent.agent.report import Report
+from nodeagent.agent.cluster_source import Ordered, warn
+from nodeagent.agent.report.report import Report
 from nodeagent.core.config.machineconfig import ConfigSource
 from nodeagent.core.coordination.drain import DrainPolicy, Remaining
 from nodeagent.core.coordination.slots import Kind, SlotPool

@@ -14,28 +14,29 @@ from functools import partial
 from pathlib import Path
 
 from nodeagent import __version__, log
-from nodeagent.agent import booting, tidying
+from nodeagent.agent import tidying
 from nodeagent.agent.api import Api
-from nodeagent.agent.context import Ports
-from nodeagent.agent.deployments import Os
-from nodeagent.agent.firststatus import drain_teller, first_status
-from nodeagent.agent.fleet import Others, others, schedule
-from nodeagent.agent.fromsettings import limits
+from nodeagent.agent.coordination import Others, others, schedule
+from nodeagent.agent.from_settings import limits
 from nodeagent.agent.holding import Held
-from nodeagent.agent.lastgood import Found, choose, keep, read_settings
+from nodeagent.agent.last_good_settings import Found, choose, keep, read_settings
 from nodeagent.agent.loop import Loop
 from nodeagent.agent.maintenance import Keeper
-from nodeagent.agent.metrics import Metrics
-from nodeagent.agent.ownconfig import OwnConfig
+from nodeagent.agent.own_config import OwnConfig
 from nodeagent.agent.policies import HostPolicy
-from nodeagent.agent.preflight import Desired, Preflight, read_source
-from nodeagent.agent.report import Report, ReportedLease
+from nodeagent.agent.report.dbus import serve
+from nodeagent.agent.report.first_status import drain_teller, first_status
+from nodeagent.agent.report.journal import to_journal, to_notify
+from nodeagent.agent.report.kubernetes import Teller
+from nodeagent.agent.report.metrics import Metrics
+from nodeagent.agent.report.report import Report, ReportedLease
 from nodeagent.agent.reserved import ReservedLease
-from nodeagent.agent.service import serve
-from nodeagent.agent.sinks import to_journal, to_notify
 from nodeagent.agent.soft_reboot import SoftRebootWatch
 from nodeagent.agent.supervise import keep_running, run_until, stop_signals, watchdog
-from nodeagent.agent.telling import Teller
+from nodeagent.agent.update import after_boot
+from nodeagent.agent.update.os_deployments import Os
+from nodeagent.agent.update.preflight import Desired, Preflight, read_source
+from nodeagent.agent.update.run import Ports
 from nodeagent.core.config.machineconfig import ConfigSource
 from nodeagent.core.config.parse import parse, parse_stored
 from nodeagent.core.coordination.windows import Schedule
@@ -371,7 +372,7 @@ async def _live(daemon: Daemon, bus: Bus, notifier: Notifier, stop: asyncio.Even
         await run_until(stop, *lives, *watches, *shown)
         notifier.stopping()
         if daemon.loop.executor.asked_to_reboot:
-            await booting.left(daemon.ports)
+            await after_boot.left(daemon.ports)
         report.emit(Event(EventKind.STOPPED, report.status.phase))
 
 

@@ -14,9 +14,9 @@ from typing import Any, Final, NoReturn
 
 from nodeagent import log
 from nodeagent.agent.maintenance import Asked
-from nodeagent.agent.report import Report
-from nodeagent.agent.service import serve
-from nodeagent.agent.sinks import to_journal, to_notify
+from nodeagent.agent.report.dbus import serve
+from nodeagent.agent.report.journal import to_journal, to_notify
+from nodeagent.agent.report.report import Report
 from nodeagent.core.report.status import Status, status_to_dict
 from nodeagent.core.update.events import Event, EventKind
 from nodeagent.core.update.phase import Phase

@@ -9,17 +9,17 @@ import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 
-from nodeagent.agent import atrest
-from nodeagent.agent.bugs import bug
-from nodeagent.agent.context import Limits, Ports, Update, narrate
-from nodeagent.agent.ending import INTERRUPTED, give_up
-from nodeagent.agent.executor import Executor, Outcome
-from nodeagent.agent.finishing import finish
-from nodeagent.agent.outage import Outage
-from nodeagent.agent.preflight import Desired, Preflight
-from nodeagent.agent.requests import Requests
-from nodeagent.agent.takeover import close_interrupted, takeover_by, unusable
-from nodeagent.agent.unreadable import is_unreadable, load_or_half_way, rebuild
+from nodeagent.agent.update import idle
+from nodeagent.agent.update.bugs import bug
+from nodeagent.agent.update.executor import Executor, Outcome
+from nodeagent.agent.update.finishing import finish
+from nodeagent.agent.update.outages import Outage
+from nodeagent.agent.update.outcomes import INTERRUPTED, give_up
+from nodeagent.agent.update.preflight import Desired, Preflight
+from nodeagent.agent.update.requests import Requests
+from nodeagent.agent.update.run import Limits, Ports, Update, narrate
+from nodeagent.agent.update.takeover import close_interrupted, takeover_by, unusable
+from nodeagent.agent.update.unreadable import is_unreadable, load_or_half_way, rebuild
 from nodeagent.core.backoff import delays, jittered
 from nodeagent.core.boot import kernel_boot
 from nodeagent.core.plan.steps import ActStep
@@ -169,7 +169,7 @@ class Loop:
             narrate(self.ports, None, EventKind.WARNING, text, reason=error.reason, record=record)
 
     async def _resume(self) -> None:
-        record = await atrest.with_meanings(self.ports, self._load, await self.ports.store.load())
+        record = await idle.with_meanings(self.ports, self._load, await self.ports.store.load())
         decision = resuming.resume(record, self.ports.power.boot_id())
         if decision in (Decision.IDLE, Decision.DEGRADED):
             return
@@ -261,15 +261,15 @@ class Loop:
             return None
         other = "" if desired.source.digest == current else desired.meaning  # what failed was not this text, then
         if (failed := matching(record.rejections, desired.source.digest, other)) and request is None:
-            atrest.check_not_rejected(record, desired, failed)
+            idle.check_not_rejected(record, desired, failed)
             self._report_desired(desired)
             return None
         if desired.source.digest == current and not unfinished:
-            record = await atrest.discard_unwanted(self.ports, record)
+            record = await idle.discard_unwanted(self.ports, record)
             if record.phase is Phase.DEGRADED:  # somebody took the refused config back
-                await atrest.rest_in(self.ports, replace(at_rest(record), to_name=desired.config.name), Phase.IDLE)
+                await idle.rest_in(self.ports, replace(at_rest(record), to_name=desired.config.name), Phase.IDLE)
             elif record.reason:  # why something else waited or ended says nothing about a host that is as desired
-                await atrest.rest_in(self.ports, replace(record, reason="", message=""), Phase.IDLE)
+                await idle.rest_in(self.ports, replace(record, reason="", message=""), Phase.IDLE)
             if request is not None:
                 await self.ports.store.drop_request(request.digest)
             self._report_desired(desired)
@@ -296,8 +296,8 @@ class Loop:
         if unfinished:  # the slot goes over to the next update, and so does the cordon
             if record.update_id:
                 await self.ports.lease.release(record.update_id)
-            update.record = replace(update.record, cordon=record.cordon, unfinished=atrest.left_half_way(record))
-        staged = await atrest.leftover(self.ports, record, update)
+            update.record = replace(update.record, cordon=record.cordon, unfinished=idle.left_half_way(record))
+        staged = await idle.leftover(self.ports, record, update)
         update.record = replace(update.record, **lasting(record, desired.source.digest, desired.meaning))
         update.record = advance(
             replace(update.record, phase=record.phase, avoided=avoided, avoided_meaning=meaning, staged=staged),
@@ -373,7 +373,7 @@ class Loop:
 
     async def _prepare(self, record: Record, desired: Desired, current: str, *, dirty: bool) -> Update:
         digests = (current, record.to_digest, *record.unfinished.split()) if dirty else (current,)
-        found = {digest: await atrest.load_known(self.ports, self._load, digest) for digest in digests if digest}
+        found = {digest: await idle.load_known(self.ports, self._load, digest) for digest in digests if digest}
         known = [config for config in found.values() if config is not None]
         first = found.get(current) is None
         if not current and (adopted := await self._adopted()) is not None:
@@ -416,7 +416,7 @@ class Loop:
         if interrupted(record) and digest != record.to_digest:
             record = await close_interrupted(self.ports, record, unusable(error))
         if self._refused != (words := f"{error.reason} {text}"):
-            record = await atrest.degrade(self.ports, replace(record, to_name=name), error.reason, text)
+            record = await idle.degrade(self.ports, replace(record, to_name=name), error.reason, text)
             self._refused = words  # not before: where the store takes nothing, nothing was reported yet
             if wanted is not None:
                 self._report_desired(wanted)

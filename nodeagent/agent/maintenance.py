@@ -15,12 +15,12 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
-from nodeagent.agent.context import Limits, Ports
-from nodeagent.agent.lease_watch import while_held
-from nodeagent.agent.leasing import where_there_is_a_node
-from nodeagent.agent.rebooting import wait_for_blockers
-from nodeagent.agent.report import Report
+from nodeagent.agent.report.report import Report
 from nodeagent.agent.reserved import ReservedLease
+from nodeagent.agent.update.admission import where_there_is_a_node
+from nodeagent.agent.update.lease_watch import while_held
+from nodeagent.agent.update.reboot import wait_for_blockers
+from nodeagent.agent.update.run import Limits, Ports
 from nodeagent.core.coordination.maintenance import (
     POWER_OFF_TRIES,
     Maintenance,

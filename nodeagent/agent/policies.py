@@ -10,8 +10,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from nodeagent.agent.lastgood import Notes
-from nodeagent.agent.report import Report
+from nodeagent.agent.last_good_settings import Notes
+from nodeagent.agent.report.report import Report
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.plan.policy import Policy, merge
 from nodeagent.core.plan.policy_parse import parse_policy

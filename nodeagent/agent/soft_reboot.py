@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from nodeagent.agent.deployments import Os
-from nodeagent.agent.report import Report
+from nodeagent.agent.report.report import Report
+from nodeagent.agent.update.os_deployments import Os
 from nodeagent.errors import Refused
 
 __all__ = ["SoftRebootWatch"]

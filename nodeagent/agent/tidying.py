@@ -7,8 +7,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from nodeagent.agent.preflight import Desired
-from nodeagent.agent.report import Report
+from nodeagent.agent.report.report import Report
+from nodeagent.agent.update.preflight import Desired
 from nodeagent.core.config.file_tree import expand
 from nodeagent.core.update.ports import Files, Store
 from nodeagent.errors import AgentError, Terminal

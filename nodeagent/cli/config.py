@@ -100,7 +100,7 @@ def _looks() -> list[dict[str, Any]]:
 
 def _together(values: Settings) -> list[Problem]:
     """What keeps the daemon from starting although each setting is good by itself."""
-    from nodeagent.agent.fleet import consistent, schedule
+    from nodeagent.agent.coordination import consistent, schedule
 
     try:
         consistent(values)

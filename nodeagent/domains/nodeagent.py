@@ -1,7 +1,7 @@
 """nodeagent's own configuration, and what it cannot run without: its unit, the bus, and the first targets of a boot.
 
 A config that breaks one of these leaves a host whose agent can neither verify nor revert it. Settings and policy are
-checked where they can be merged with those of the host (``agent.ownconfig``).
+checked where they can be merged with those of the host (``agent.own_config``).
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from nodeagent.agent.context import Fleet, Ports
+from nodeagent.agent.update.run import Fleet, Ports
 from nodeagent.core.config.file_tree import Node
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.update.ports import Confirm, Holder

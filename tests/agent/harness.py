@@ -8,11 +8,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from nodeagent.agent import booting
-from nodeagent.agent.context import Limits, Ports
-from nodeagent.agent.deployments import Os
 from nodeagent.agent.loop import Loop
-from nodeagent.agent.preflight import Desired, Preflight
+from nodeagent.agent.update import after_boot
+from nodeagent.agent.update.os_deployments import Os
+from nodeagent.agent.update.preflight import Desired, Preflight
+from nodeagent.agent.update.run import Limits, Ports
 from nodeagent.core.config.machineconfig import ConfigSource, FileEntry, MachineConfig, UnitEntry, UserEntry
 from nodeagent.core.config.meaning import meaning
 from nodeagent.core.plan.change import PolicySource
@@ -149,7 +149,7 @@ class Host:
                 task.cancel()
             await asyncio.gather(life, death, return_exceptions=True)
         if loop.executor.asked_to_reboot:  # as the daemon does; systemd stops it before it finalizes anything
-            await booting.left(loop.ports)
+            await after_boot.left(loop.ports)
         return False
 
     async def ask(self, loop: Loop | None = None, *, avoid: str = "") -> None:

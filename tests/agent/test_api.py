@@ -9,9 +9,9 @@ import pytest
 
 from nodeagent.agent.api import Api
 from nodeagent.agent.maintenance import Keeper
-from nodeagent.agent.preflight import Desired
-from nodeagent.agent.report import Report
+from nodeagent.agent.report.report import Report
 from nodeagent.agent.reserved import ReservedLease
+from nodeagent.agent.update.preflight import Desired
 from nodeagent.core.config.file_tree import FileNode
 from nodeagent.core.config.meaning import meaning
 from nodeagent.core.coordination.maintenance import Maintenance

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from nodeagent.agent.api import Api
-from nodeagent.agent.preflight import Desired
+from nodeagent.agent.update.preflight import Desired
 from nodeagent.core.config.file_tree import FileNode
 from nodeagent.core.config.machineconfig import ConfigSource, MachineConfig
 from nodeagent.core.update.phase import Phase

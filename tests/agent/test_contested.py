@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nodeagent.agent import writing
+from nodeagent.agent.update import writing
 from nodeagent.core.config.file_tree import FileNode
 from nodeagent.core.config.machineconfig import FileEntry, MachineConfig
 from nodeagent.core.update.events import EventKind

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from nodeagent.agent.context import Next, Update
-from nodeagent.agent.executor import Executor
+from nodeagent.agent.update.executor import Executor
+from nodeagent.agent.update.run import Next, Update
 from nodeagent.core.config.file_tree import FileNode
 from nodeagent.core.config.machineconfig import UnitEntry
 from nodeagent.core.report.status import Status, fold, status_to_dict

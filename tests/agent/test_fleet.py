@@ -12,9 +12,9 @@ from typing import Literal
 
 import pytest
 
-from nodeagent.agent.context import Fleet, Ports
-from nodeagent.agent.fleet import FleetLockSlots, Others, others, schedule
-from nodeagent.agent.report import Report
+from nodeagent.agent.coordination import FleetLockSlots, Others, others, schedule
+from nodeagent.agent.report.report import Report
+from nodeagent.agent.update.run import Fleet, Ports
 from nodeagent.core.coordination.lease import Claim, LeaseToken
 from nodeagent.core.report.status import Status
 from nodeagent.core.update.events import EventKind

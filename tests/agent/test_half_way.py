@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from nodeagent.agent import atrest
-from nodeagent.agent.context import Next, Update
 from nodeagent.agent.loop import Loop
+from nodeagent.agent.update import idle
+from nodeagent.agent.update.run import Next, Update
 from nodeagent.core.config.file_tree import expand
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.ports import Holder
@@ -181,10 +181,10 @@ async def test_each_config_that_was_left_half_way_stays_known(wanted: Any) -> No
 async def test_the_configs_that_are_known_as_half_way_are_bounded() -> None:
     record = Record(phase=Phase.DEGRADED, update_id="u", to_digest="d0")
     for number in range(1, 40):
-        left = atrest.left_half_way(record)
+        left = idle.left_half_way(record)
         record = replace(record, to_digest=f"d{number}", unfinished=left)
-    assert left.split() == [f"d{number}" for number in range(38, 38 - atrest.MAX_HALF_WAY, -1)]
-    assert atrest.left_half_way(Record(phase=Phase.DEGRADED, update_id="u")) == "u"
+    assert left.split() == [f"d{number}" for number in range(38, 38 - idle.MAX_HALF_WAY, -1)]
+    assert idle.left_half_way(Record(phase=Phase.DEGRADED, update_id="u")) == "u"
 
 
 HOSTS: list[tuple[Callable[[], Awaitable[Host]], list[Any], Any]] = [

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from nodeagent.agent.context import Fleet, Limits, Ports
 from nodeagent.agent.maintenance import Asked, Keeper
-from nodeagent.agent.report import Report, ReportedLease
+from nodeagent.agent.report.report import Report, ReportedLease
 from nodeagent.agent.reserved import ReservedLease
+from nodeagent.agent.update.run import Fleet, Limits, Ports
 from nodeagent.core.coordination.maintenance import Maintenance, from_dict, later, to_dict
 from nodeagent.core.report.status import Status, status_to_dict
 from nodeagent.core.update.events import Event, EventKind

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families as parsed
 
-from nodeagent.agent import metrics as module
-from nodeagent.agent.metrics import Metrics
-from nodeagent.agent.report import Report
+from nodeagent.agent.report import metrics as module
+from nodeagent.agent.report.metrics import Metrics
+from nodeagent.agent.report.report import Report
 from nodeagent.core.report.status import Status
 from nodeagent.core.update.events import Event, EventKind
 from nodeagent.core.update.phase import Phase

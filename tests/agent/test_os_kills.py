@@ -15,7 +15,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from nodeagent.agent.booting import MAX_AGAIN, MAX_MISSES
+from nodeagent.agent.update.after_boot import MAX_AGAIN, MAX_MISSES
 from nodeagent.core.config.file_tree import expand
 from nodeagent.core.config.machineconfig import MachineConfig, UnitEntry
 from nodeagent.core.plan.deployment import staged

@@ -11,10 +11,10 @@ from itertools import pairwise
 
 import pytest
 
-from nodeagent.agent.booting import AT_ONCE, MAX_AGAIN, MAX_MISSES, PAUSE
-from nodeagent.agent.context import Update
-from nodeagent.agent.executor import Outcome
 from nodeagent.agent.loop import AGAIN, Loop
+from nodeagent.agent.update.after_boot import AT_ONCE, MAX_AGAIN, MAX_MISSES, PAUSE
+from nodeagent.agent.update.executor import Outcome
+from nodeagent.agent.update.run import Update
 from nodeagent.core.config.file_tree import FileNode, expand
 from nodeagent.core.config.machineconfig import UnitEntry
 from nodeagent.core.plan.deployment import staged

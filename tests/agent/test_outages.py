@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from nodeagent.agent import executor
-from nodeagent.agent.report import Report
+from nodeagent.agent.report.report import Report
+from nodeagent.agent.update import executor
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.report.status import Status
 from nodeagent.core.update.events import Event, EventKind

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from nodeagent.agent.ownconfig import OwnConfig
+from nodeagent.agent.own_config import OwnConfig
 from nodeagent.agent.policies import HostPolicy
-from nodeagent.agent.report import Report
+from nodeagent.agent.report.report import Report
 from nodeagent.core.config.machineconfig import FileEntry, MachineConfig
 from nodeagent.core.plan.change import ChangeKind
 from nodeagent.core.plan.plan import Change

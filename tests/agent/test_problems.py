@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nodeagent.agent.report import Report
+from nodeagent.agent.report.report import Report
 from nodeagent.core.report.status import Status, line, status_to_dict
 from nodeagent.core.update.events import Event
 from nodeagent.errors import InvalidInput, Problem

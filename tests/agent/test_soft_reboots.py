@@ -11,9 +11,9 @@ import asyncio
 
 import pytest
 
-from nodeagent.agent.deployments import Os
-from nodeagent.agent.report import Report
+from nodeagent.agent.report.report import Report
 from nodeagent.agent.soft_reboot import SoftRebootWatch
+from nodeagent.agent.update.os_deployments import Os
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.plan.deployment import staged, target_between
 from nodeagent.core.report.status import Status, line

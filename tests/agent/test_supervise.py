@@ -10,7 +10,7 @@ import pytest
 
 from nodeagent import log
 from nodeagent.agent import supervise
-from nodeagent.agent.report import Report
+from nodeagent.agent.report.report import Report
 from nodeagent.agent.supervise import keep_running
 from nodeagent.core.report.status import Status
 from nodeagent.core.update.events import Event, EventKind

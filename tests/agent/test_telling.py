@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from nodeagent.agent.report import Report
-from nodeagent.agent.telling import QUEUE, WORDS_EVERY, Teller
+from nodeagent.agent.report.kubernetes import QUEUE, WORDS_EVERY, Teller
+from nodeagent.agent.report.report import Report
 from nodeagent.core.coordination.drain import Remaining
 from nodeagent.core.report.conditions import NodeState
 from nodeagent.core.report.node_events import Notice

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from nodeagent import log
-from nodeagent.agent.report import Report, ReportedLease
-from nodeagent.agent.sinks import to_journal, to_notify
+from nodeagent.agent.report.journal import to_journal, to_notify
+from nodeagent.agent.report.report import Report, ReportedLease
 from nodeagent.core.coordination.drain import Remaining
 from nodeagent.core.report.counters import Tally
 from nodeagent.core.report.exposition import render

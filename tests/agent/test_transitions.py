@@ -15,14 +15,14 @@ from typing import Any
 
 import pytest
 
-from nodeagent.agent import preflight
-from nodeagent.agent.acting import ActionFailed
-from nodeagent.agent.context import Next, Update
-from nodeagent.agent.ending import failed
-from nodeagent.agent.executor import Executor
-from nodeagent.agent.leasing import NotNow
-from nodeagent.agent.unreadable import rebuild
-from nodeagent.agent.verify import VerifyFailed
+from nodeagent.agent.update import preflight
+from nodeagent.agent.update.actions import ActionFailed
+from nodeagent.agent.update.admission import NotNow
+from nodeagent.agent.update.executor import Executor
+from nodeagent.agent.update.outcomes import failed
+from nodeagent.agent.update.run import Next, Update
+from nodeagent.agent.update.unreadable import rebuild
+from nodeagent.agent.update.verification import VerifyFailed
 from nodeagent.core.update.events import EventKind
 from nodeagent.core.update.phase import BY_PROGRESS, DEADLINE, NEXT, Phase
 from nodeagent.core.update.record import Record, record_to_dict

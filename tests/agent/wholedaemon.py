@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from nodeagent.agent import daemon
-from nodeagent.agent.lastgood import Found, read_settings
+from nodeagent.agent.last_good_settings import Found, read_settings
 from nodeagent.cli.client import Client
 from nodeagent.core.config.machineconfig import ConfigSource
 from nodeagent.host.dbus.client import Bus

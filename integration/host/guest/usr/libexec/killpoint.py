@@ -97,7 +97,7 @@ def main() -> None:
 
     import_module("nodeagent.ahead").use()  # as /usr/bin/nodeagent does
     PLACE.mkdir(exist_ok=True)
-    watch_events(import_module("nodeagent.agent.report").Report)
+    watch_events(import_module("nodeagent.agent.report.report").Report)
     for adapter, names in CALLS.items():
         module, _, name = adapter.partition(":")
         watch_calls(getattr(import_module(module), name), names)

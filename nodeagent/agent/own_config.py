@@ -1,0 +1,97 @@
+"""The settings and the policy of this agent, as a config would leave them on this host.
+
+They are merged with what is there beside them and checked before the first byte is written: settings that are found
+out to be wrong after the reboot are found out by an agent that has to do without them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from nodeagent.agent.coordination import consistent, schedule
+from nodeagent.core.config.file_tree import FileNode, expand
+from nodeagent.core.config.machineconfig import MachineConfig
+from nodeagent.core.plan.policy_parse import parse_policy
+from nodeagent.domains.nodeagent import SETTINGS
+from nodeagent.errors import InvalidInput, Problem
+from nodeagent.settings.schema import DIRECTORIES, Fragment, Settings, check, find, merge, parse_fragment, read
+
+__all__ = ["OwnConfig"]
+
+_KEPT: Final = ("state_dir", "desired_config")
+"""With another one the agent would come back without the record of the update, or with another config to apply."""
+
+
+class OwnConfig:
+    """Fulfils ``ports.Validator``. ``settings`` are those that this process runs with."""
+
+    def __init__(self, settings: Settings, directories: Sequence[str | Path] = DIRECTORIES) -> None:
+        self._settings = settings
+        self._directories = directories
+
+    async def check(self, old: MachineConfig, new: MachineConfig) -> Sequence[Problem]:
+        return await asyncio.to_thread(lambda: tuple(self._problems(old, new)))
+
+    def _problems(self, old: MachineConfig, new: MachineConfig) -> Iterator[Problem]:
+        had, wants = _fragments(old), _fragments(new)
+        if had != wants:
+            yield from self._settings_problems(set(had) - set(wants), wants)
+        policy = self._settings.policy
+        entry = new.files.get(policy) if policy else None
+        if entry is not None and old.files.get(policy) != entry:
+            try:
+                parse_policy(entry.content, policy)
+            except InvalidInput as error:
+                yield from error.problems or [Problem(policy, error.message)]
+
+    def _settings_problems(self, removed: set[str], wants: dict[str, bytes]) -> Iterator[Problem]:
+        there = {path.name: path for path in find(self._directories)}
+        below = {path.name: path for path in find(self._directories[:-1])}
+        there = {name: path for name, path in there.items() if name not in removed} | {
+            name: path for name, path in below.items() if name in removed
+        }
+        fragments: dict[str, Fragment] = {}
+        problems: list[Problem] = []
+        for name, found in there.items():
+            with suppress(InvalidInput):  # invalid as it is now, which is no doing of this config
+                fragments[name] = read(found)
+        for name, content in wants.items():
+            try:
+                fragments[name] = parse_fragment(f"{SETTINGS}/{name}", content)
+            except InvalidInput as error:
+                problems += error.problems
+        try:
+            settings = check(merge(fragment for _, fragment in sorted(fragments.items())))
+            consistent(settings)
+            schedule(settings.windows)
+        except InvalidInput as error:
+            wrong = error.problems or [Problem(f"{SETTINGS}/{name}", error.message) for name in sorted(wants)[:1]]
+            problems += [each for each in wrong if each.path.startswith(f"{SETTINGS}/") and _name(each.path) in wants]
+        else:
+            for name in _KEPT:
+                if not problems and getattr(settings, name) != getattr(self._settings, name):
+                    problems.append(Problem(SETTINGS, f"{name} cannot be changed by a config"))
+        yield from problems
+
+
+def _name(where: str) -> str:
+    """Of the file in ``file:line``."""
+    return where.rpartition("/")[2].partition(":")[0]
+
+
+def _fragments(config: MachineConfig) -> dict[str, bytes]:
+    """By name."""
+    within = f"{SETTINGS}/"
+    return {
+        path[len(within) :]: node.content
+        for path, node in expand(config).items()
+        if path.startswith(within)
+        and isinstance(node, FileNode)
+        and "/" not in path[len(within) :]
+        and path.endswith(".yaml")
+        and not path[len(within) :].startswith(".")
+    }

@@ -1,0 +1,78 @@
+"""Emptying the node, and what follows when it does not become empty in time.
+
+The deadline is in the record, so a restart does not begin it anew. When it has passed, the settings decide: reboot in
+spite of what is left, which needs the lease and the guard's yes, or raise, and the update is given up or taken back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from nodeagent.agent.update.admission import reboots
+from nodeagent.agent.update.run import Limits, Ports, Update, narrate
+from nodeagent.core.update.events import EventKind
+from nodeagent.core.update.reboot_budget import USED_UP
+from nodeagent.errors import Refused
+
+__all__ = ["Superseded", "drain", "unless_newer"]
+
+LEAST: Final = 15.0
+"""Seconds for which is drained at least, also when the deadline passed while the agent was away, and between two looks
+whether the guard lets us give up."""
+
+
+class Superseded(Exception):
+    """Something else is desired by now, and nothing was written yet."""
+
+
+async def drain(ports: Ports, limits: Limits, update: Update) -> str:
+    """ "" when the node is empty; what is left of it when it shall be rebooted all the same. Raises ``Refused``
+    otherwise."""
+    node, guard, record = ports.node, ports.fleet.guard, update.record
+    if node is None:
+        return ""
+    if record.acted and guard is not None:
+        await guard.check()  # a reboot that it does not allow is not worth a drain
+    while True:
+        left = record.drain_until - ports.clock.monotonic()
+        try:
+            await node.drain(record.update_id, max(left, LEAST))
+        except Refused as error:
+            if error.reason != "DrainTimedOut" or not (limits.drain_or_reboot and limits.may_reboot):
+                raise
+            if not (record.acted or reboots(update) or record.budget.left):
+                raise Refused(f"{error.message}; {USED_UP}", reason=error.reason) from error
+            late = error
+        else:
+            return ""
+        if record.acted or guard is None:
+            return late.message  # who reboots asks for the lease, and for everything else
+        try:
+            await guard.check()
+        except Refused as error:
+            narrate(ports, update, EventKind.WAITING, error.message, reason=error.reason)
+        else:
+            return late.message
+
+
+async def unless_newer(work: Awaitable[str], look: asyncio.Event, newer: Callable[[], Awaitable[bool]]) -> str:
+    """Raises ``Superseded``, and ``work`` is cancelled by then."""
+    task = asyncio.ensure_future(work)
+    try:
+        while True:
+            wake = asyncio.create_task(look.wait())
+            watched: set[asyncio.Future[Any]] = {task, wake}
+            try:
+                await asyncio.wait(watched, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                wake.cancel()
+                await asyncio.gather(wake, return_exceptions=True)
+            if task.done():
+                return task.result()
+            if await newer():
+                raise Superseded
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)

@@ -1,0 +1,43 @@
+"""Reporting that an update, or a request for one, has ended: one event, from which the bus makes ``UpdateFinished``."""
+
+from __future__ import annotations
+
+from nodeagent.agent.update.run import Next, Ports
+from nodeagent.core.plan.change import Plan
+from nodeagent.core.report.history import entry_of
+from nodeagent.core.update.events import Event, EventKind
+from nodeagent.core.update.outcome import UpdateOutcome, exit_code
+from nodeagent.core.update.phase import Phase
+from nodeagent.core.update.ports import HistoryEntry
+from nodeagent.core.update.record import Record
+
+__all__ = ["finish", "finish_update"]
+
+
+def finish(ports: Ports, entry: HistoryEntry, phase: Phase, *, code: int | None = None) -> None:
+    """``code`` is the exit status, where the error that ended it knows better than the outcome."""
+    code = exit_code(entry.outcome, entry.reason) if code is None else code
+    ports.reporter.emit(
+        Event(
+            EventKind.UPDATE_FINISHED,
+            phase,
+            entry.message,
+            entry.reason,
+            update_id=entry.update_id,
+            current=entry.from_name,
+            desired=entry.to_name,
+            boot_id=ports.power.boot_id(),
+            fields={"entry": entry, "outcome": str(entry.outcome), "digest": entry.to_digest, "exit_code": code},
+        )
+    )
+
+
+async def finish_update(ports: Ports, ended: Record, plan: Plan, to: Next) -> None:
+    """``ended`` is the record before it came to rest. The entry is in the history, except that of an update which
+    changed nothing and is tried again."""
+    newest = await ports.store.history(1)
+    if newest and newest[0].update_id == ended.update_id:
+        entry = newest[0]
+    else:
+        entry = entry_of(ended, plan, ports.clock.now(), UpdateOutcome.POSTPONED, to.reason, to.message)
+    finish(ports, entry, to.phase)

@@ -1,0 +1,121 @@
+"""What the loop does with the record and the stored configs while no update is under way."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+from nodeagent.agent.update.os_deployments import discard_ours, ours
+from nodeagent.agent.update.preflight import Desired
+from nodeagent.agent.update.run import Ports, Update, narrate
+from nodeagent.agent.update.unreadable import is_unreadable
+from nodeagent.core.update.events import EventKind
+from nodeagent.core.update.phase import Phase
+from nodeagent.core.update.record import Record, half_way, interrupted
+from nodeagent.core.update.rejections import Rejection
+from nodeagent.errors import AgentError, InvalidInput, Refused
+
+__all__ = [
+    "check_not_rejected",
+    "degrade",
+    "discard_unwanted",
+    "left_half_way",
+    "leftover",
+    "load_known",
+    "rest_in",
+    "with_meanings",
+]
+
+MAX_HALF_WAY = 16
+"""Configs that are known at the same time as left half-way. What is older is forgotten, and may leave files behind."""
+
+Load = Callable[[str], Awaitable[Desired]]
+"""Turns a digest into the stored config. Raises ``AgentError`` for one that cannot be read."""
+
+
+async def with_meanings(ports: Ports, load: Load, record: Record) -> Record:
+    """Complete a record of 0.1.0, which knows the configs that failed or were rolled back by their text only."""
+    known = {one.digest: one.meaning for one in record.rejections} | {record.avoided: record.avoided_meaning}
+    for digest in [digest for digest, found in known.items() if digest and not found]:
+        with contextlib.suppress(AgentError):  # its text is not in the store any more, or not valid
+            known[digest] = (await load(digest)).meaning
+    rejections = tuple(replace(one, meaning=known[one.digest]) for one in record.rejections)
+    complete = replace(record, rejections=rejections, avoided_meaning=known[record.avoided])
+    if complete != record:
+        await ports.store.save(complete)
+    return complete
+
+
+async def leftover(ports: Ports, record: Record, update: Update) -> str:
+    """Return the id of a deployment that an abandoned update left staged, if ``update`` may build on it."""
+    if ports.os is None:
+        return ""
+    if update.target is not None:
+        return await ours(ports.os, record)
+    await discard_ours(ports.os, record)
+    return ""
+
+
+async def discard_unwanted(ports: Ports, record: Record) -> Record:
+    """Discard a staged deployment of ours that no config asks for. A failure is reported, and the next turn retries."""
+    if ports.os is None or (record.os_target is None and not record.staged):
+        return record
+    try:
+        await discard_ours(ports.os, record)
+    except AgentError as error:
+        narrate(ports, None, EventKind.WARNING, str(error), reason=error.reason, record=record)
+        return record
+    record = replace(record, os_target=None, staged="", staged_boot="")
+    await ports.store.save(record)
+    return record
+
+
+def left_half_way(record: Record) -> str:
+    """Return the digests, newest first, of the configs of which the disk may hold parts after a half-way ``record``."""
+    # An interrupted update wrote nothing itself. A reverted one may have left what its revert could not reach.
+    own = () if interrupted(record) else (record.to_digest,)
+    known = dict.fromkeys(filter(None, (*own, *record.unfinished.split())))
+    return " ".join([*known][:MAX_HALF_WAY]) or record.update_id
+
+
+async def load_known(ports: Ports, load: Load, digest: str) -> Desired | None:
+    """Load a stored config. None if it cannot be read: the disk then shows what is there, as on a first start."""
+    try:
+        return await load(digest)
+    except AgentError as error:
+        if not isinstance(error, InvalidInput) and not is_unreadable(error):
+            raise
+        text = f"the stored config {digest[:12]} counts as unknown: {error}"
+        narrate(ports, None, EventKind.WARNING, text, reason=error.reason)
+        return None
+
+
+async def degrade(ports: Ports, record: Record, reason: str, message: str) -> Record:
+    """Save and report that the desired config is refused. The host is unchanged."""
+    refused = replace(record, since=ports.clock.now(), phase=Phase.DEGRADED)
+    # A record that is half-way stays: it says that the disk holds parts of two configs.
+    if not (half_way(record) and record.update_id):
+        boot_id = ports.power.boot_id()
+        refused = replace(refused, update_id="", boot_id=boot_id, reason=reason, message=message)
+        await ports.store.save(refused)
+    narrate(ports, None, EventKind.REFUSED, message, reason=reason, record=refused)
+    return refused
+
+
+async def rest_in(ports: Ports, record: Record, phase: Phase) -> None:
+    """Save and report ``record`` in ``phase``."""
+    now, boot_id = ports.clock.now(), ports.power.boot_id()
+    record = replace(record, phase=phase, since=now, boot_id=boot_id)
+    await ports.store.save(record)
+    narrate(ports, None, EventKind.PHASE, record=record)
+
+
+def check_not_rejected(record: Record, desired: Desired, failed: Rejection) -> None:
+    """Raise ``Refused``, unless the status already shows why this config is not applied."""
+    name = desired.config.name
+    if record.phase is Phase.DEGRADED and record.rejected == desired.source.digest and record.to_name == name:
+        return
+    since = f" at {failed.since}" if failed.since else ""
+    other = f" as {failed.name}" if failed.name not in ("", name) else ""
+    raise Refused(f"{name} failed on this host{other}{since}: {failed.why}", reason="ConfigRejected")

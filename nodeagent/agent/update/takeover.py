@@ -1,0 +1,48 @@
+"""What ends an update, or a request for one, before anything was written: another config is desired, or none."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from nodeagent.agent.update.finishing import finish
+from nodeagent.agent.update.outcomes import OUTCOMES
+from nodeagent.agent.update.preflight import Desired
+from nodeagent.agent.update.run import Ports, Takeover, narrate
+from nodeagent.core.plan.change import Plan
+from nodeagent.core.plan.plan_json import plan_from_dict
+from nodeagent.core.report.history import entry_of
+from nodeagent.core.update.events import EventKind
+from nodeagent.core.update.record import Record, at_rest
+from nodeagent.errors import AgentError
+
+__all__ = ["close_interrupted", "takeover_by", "unusable"]
+
+
+async def takeover_by(ports: Ports, desired: Desired | None) -> Takeover:
+    if desired is None:
+        return Takeover("Withdrawn", "no config is desired any more; nothing was changed")
+    name = desired.config.name
+    if desired.source.digest == await ports.store.current():
+        return Takeover("Withdrawn", f"the current config {name} is desired again; nothing was changed")
+    return Takeover("Superseded", f"{name} is desired instead; nothing was changed", name)
+
+
+def unusable(error: AgentError) -> Takeover:
+    return Takeover("Superseded", f"the desired config cannot be used: {error}; nothing was changed")
+
+
+async def close_interrupted(ports: Ports, record: Record, takeover: Takeover) -> Record:
+    """Ends an update that was interrupted before anything was written, and does not begin again."""
+    now = ports.clock.now()
+    ended = replace(record, successor=takeover.successor)
+    try:
+        plan = plan_from_dict(record.plan or {})
+    except (ValueError, TypeError, KeyError):
+        # A newer nodeagent made it, and carried out nothing of it.
+        plan = Plan(record.from_name, record.to_name, (), ())
+    entry = entry_of(ended, plan, now, OUTCOMES[takeover.reason], takeover.reason, takeover.message)
+    rest = replace(at_rest(record), since=now, boot_id=ports.power.boot_id())
+    await ports.store.close_update(rest, entry)
+    narrate(ports, None, EventKind.PHASE, record=rest)
+    finish(ports, entry, rest.phase)
+    return rest

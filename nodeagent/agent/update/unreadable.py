@@ -1,0 +1,49 @@
+"""A record that this version cannot understand: damaged, or of a newer nodeagent that an OS rollback took away.
+
+It is kept, and so is all that its update holds (the lease, the cordon, the slot). Nothing is done to the host until the
+newer nodeagent is back, which finds everything as it left it, or an operator applies a config. Then the record is set
+aside, and the host counts as one on which an update ended half-way: the disk is asked what is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from nodeagent.agent.update.preflight import Desired
+from nodeagent.agent.update.run import Ports, Update
+from nodeagent.core.plan.plan_json import plan_from_dict
+from nodeagent.core.update.phase import Phase
+from nodeagent.core.update.record import UNKNOWN_UPDATE, Record
+from nodeagent.errors import AgentError, InvalidInput, Terminal
+
+__all__ = ["is_unreadable", "load_or_half_way", "rebuild"]
+
+_REASONS: Final = frozenset({"StoreCorrupt", "RecordTooNew", "RecordUnreadable"})
+
+
+def is_unreadable(error: AgentError) -> bool:
+    return error.reason in _REASONS
+
+
+async def load_or_half_way(ports: Ports) -> Record:
+    """For a question that changes nothing: the record, or what would take its place."""
+    try:
+        return await ports.store.load()
+    except AgentError as error:
+        if not is_unreadable(error):
+            raise
+        return Record(phase=Phase.DEGRADED, update_id=UNKNOWN_UPDATE)
+
+
+async def rebuild(record: Record, load: Callable[[str], Awaitable[Desired]]) -> Update:
+    """The update that the record is about. Raises ``Terminal`` where a part of it is not understood."""
+    try:
+        desired = await load(record.to_digest)
+        return Update(record, desired.config, plan_from_dict(record.plan or {}))
+    except InvalidInput as error:
+        words = f"the config {record.to_name} of the update under way cannot be read: {error.message}"
+        raise Terminal(words, reason="RecordUnreadable") from error
+    except (ValueError, TypeError, KeyError) as error:
+        words = f"the update to {record.to_name} has a step or an action that this version does not know: {error}"
+        raise Terminal(words, reason="RecordTooNew") from error

@@ -1,0 +1,271 @@
+"""Does the host have what the config says? The machine is asked, never our memory.
+
+``mismatches`` compares the disk; ``watch_units`` looks whether what was restarted stays up. Three answers: good, bad,
+not yet.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from types import MappingProxyType
+
+from nodeagent.agent.update.actions import NOT_RUNNING
+from nodeagent.agent.update.progress import Progress
+from nodeagent.agent.update.run import Limits, Ports
+from nodeagent.core.config.file_tree import Node, expand
+from nodeagent.core.config.machineconfig import CORE_USER, MachineConfig, UnitEntry
+from nodeagent.core.plan.deployment import Deployment
+from nodeagent.core.plan.effective import Candidate, effective
+from nodeagent.core.plan.effective_os import asks_of_os, mismatches_of, os_in_force
+from nodeagent.core.plan.steps import ActStep, ReloadUnit, RestartUnit, step_id
+from nodeagent.core.update.ports import UnitState
+from nodeagent.errors import AgentError, Unreconcilable
+
+__all__ = ["VerifyFailed", "in_force", "mismatches", "os_mismatches", "watch_units", "with_os"]
+
+LOOK_AGAIN = 1.0
+"""Seconds between two looks at units that settle; only for the settle time of one update."""
+
+PROMPT = 2.0
+"""Seconds within which systemd describes a unit; what is more is not counted against the unit."""
+
+ENABLED = frozenset({"enabled", "enabled-runtime", "alias", "static", "indirect", "generated", "linked"})
+NOT_ENABLED = frozenset({"disabled", "static", "indirect", "generated", "linked", "masked", "transient", ""})
+
+
+class VerifyFailed(AgentError):
+    """``curable``: a reboot may help."""
+
+    default_reason = "VerifyFailed"
+
+    def __init__(self, message: str, *, reason: str = "", curable: bool = False) -> None:
+        super().__init__(message, reason=reason)
+        self.curable = curable
+
+
+async def mismatches(ports: Ports, config: MachineConfig) -> dict[str, str]:
+    """Entry id (``file:/etc/x``, ``unit:x.service``, ``sshkey:core``, ``password:core``) to what is wrong with it. The
+    OS is not among them: see ``os_mismatches``."""
+    owner = _owners(config)
+    wrong: dict[str, str] = {}
+    for path, node in expand(config).items():
+        if why := await _difference(ports, path, node):
+            entry = owner.get(path, f"file:{path}")
+            wrong.setdefault(entry, why if entry == f"file:{path}" else f"{path}: {why}")
+    for unit in config.units.values():
+        if f"unit:{unit.name}" not in wrong and (why := await _enablement(ports, unit)):
+            wrong[f"unit:{unit.name}"] = why
+    core = config.users.get(CORE_USER)
+    if (
+        core is not None
+        and core.password_hash is not None
+        and await ports.users.password_hash(CORE_USER) != core.password_hash
+    ):
+        wrong[f"password:{CORE_USER}"] = "has another password hash"
+    return wrong
+
+
+async def _difference(ports: Ports, path: str, node: Node) -> str:
+    try:
+        return await ports.files.differs(path, node)
+    except AgentError as error:
+        if await ports.files.contested(path):  # a mount of its owner, for example, which keeps root out
+            return error.message
+        raise
+
+
+async def os_mismatches(ports: Ports, config: MachineConfig, *, needed: bool = True) -> dict[str, str]:
+    """Entry id (``osImageURL:osImageURL``, ...) to what the booted deployment does not have of it. ``needed`` as for
+    ``with_os``."""
+    if not asks_of_os(config) or (deployment := await _booted(ports, needed=needed)) is None:
+        return {}
+    return dict(mismatches_of(config, deployment))
+
+
+async def _booted(ports: Ports, *, needed: bool) -> Deployment | None:
+    """None where nobody can say, and it does not matter."""
+    if ports.os is None:
+        return None
+    try:
+        return await ports.os.booted()
+    except Unreconcilable:
+        return None  # a host that we cannot update; what would need it is refused by the guard
+    except AgentError:
+        if needed:
+            raise
+        return None
+
+
+async def in_force(
+    ports: Ports, base: MachineConfig, candidates: Sequence[MachineConfig], new: MachineConfig
+) -> MachineConfig:
+    """Asks the host which entries of which config it has. The first of ``candidates`` is the current config."""
+    found = [Candidate(config, (await mismatches(ports, config)).keys()) for config in candidates]
+    return effective(await with_os(ports, base, candidates, new), found, new)
+
+
+async def with_os(
+    ports: Ports,
+    base: MachineConfig,
+    candidates: Sequence[MachineConfig],
+    new: MachineConfig,
+    *,
+    needed: bool = True,
+) -> MachineConfig:
+    """``base`` with what is booted, whoever has brought it there. Not ``needed``: an update that asks nothing new of
+    the OS does not wait for an rpm-ostreed that does not answer, it may be what repairs it."""
+    if not any(map(asks_of_os, candidates)) or (deployment := await _booted(ports, needed=needed)) is None:
+        return base
+    return os_in_force(base, candidates, new, deployment)
+
+
+def _owners(config: MachineConfig) -> dict[str, str]:
+    """Which entry a path that is not a file entry belongs to."""
+    from_files = set(config.files)
+    owners: dict[str, str] = {}
+    for unit in config.units.values():
+        only = MachineConfig(config.name, units={unit.name: unit})
+        owners.update(dict.fromkeys(expand(only), f"unit:{unit.name}"))
+    for path in expand(MachineConfig(config.name, users=config.users)):
+        owners[path] = f"sshkey:{CORE_USER}"
+    return {path: entry for path, entry in owners.items() if path not in from_files}
+
+
+async def _enablement(ports: Ports, unit: UnitEntry) -> str:
+    if unit.mask or unit.enabled is None:
+        return ""
+    state = await ports.units.state(unit.name)
+    if unit.enabled and state.file not in ENABLED:
+        # enabling a unit that does not exist is asked for by many rendered configs and means nothing
+        return "" if state.load == "not-found" and unit.contents is None else f"is {state.file or 'not enabled'}"
+    if not unit.enabled and state.file not in NOT_ENABLED:
+        return f"is {state.file}, should be disabled"
+    return ""
+
+
+class _Health(Enum):
+    GOOD = "good"
+    BAD = "bad"
+    NOT_YET = "not yet"
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    health: _Health
+    why: str
+    runs: Mapping[str, tuple[str, int]]  # unit to (invocation id, restarts by systemd)
+    delay: float = 0.0  # seconds for which systemd did not answer
+
+
+def _judge(state: UnitState, before: str, *, rebooted: bool) -> tuple[_Health, str]:
+    """``before`` is the unit's active state before the update; "" for one that did not exist or has to come up."""
+    oneshot = state.type == "oneshot"
+    match state.active:
+        case "active" | "reloading" | "refreshing":
+            return _Health.GOOD, ""
+        case "failed" | "inactive" if before in NOT_RUNNING:
+            return _Health.GOOD, ""  # it need not run now if it did not then
+        case "activating" if state.sub == "auto-restart" and before in NOT_RUNNING:
+            return _Health.GOOD, ""
+        case "inactive" if state.condition:
+            return _Health.GOOD, ""  # systemd does not start it, and calls that done
+        case "failed":
+            return _Health.BAD, f"{state.name} failed ({state.result})"
+        case "activating" if state.sub == "auto-restart":
+            return _Health.BAD, f"{state.name} died and is being restarted ({state.result})"
+        case "inactive" if oneshot and state.result == "success" and not (rebooted and not state.invocation_id):
+            return _Health.GOOD, ""
+        case "inactive" if state.triggered_by and state.result in ("", "success"):
+            return _Health.GOOD, ""  # it is started when it is needed, and may end when it is not
+        case "inactive" if rebooted and state.file not in ("enabled", "enabled-runtime"):
+            return _Health.GOOD, ""  # nothing starts it at boot, so it is as it should be
+        case "inactive" if not rebooted:
+            return _Health.BAD, f"{state.name} stopped ({state.result})"
+        case _:
+            return _Health.NOT_YET, f"{state.name} is {state.active}"
+
+
+async def _look(
+    ports: Ports, units: Sequence[str], well: frozenset[str], before: Mapping[str, str], *, rebooted: bool
+) -> _Look:
+    health, why, delay = _Health.GOOD, "", 0.0
+    runs: dict[str, tuple[str, int]] = {}
+    for unit in units:
+        asked = ports.clock.monotonic()
+        state = await ports.units.state(unit)
+        delay += max(0.0, ports.clock.monotonic() - asked - PROMPT)
+        if state.load in ("not-found", "masked"):
+            continue
+        runs[unit] = (state.invocation_id, state.restarts)
+        found, reason = _judge(state, before.get(unit, ""), rebooted=rebooted)
+        if found is _Health.GOOD and unit in well and (why_unwell := await ports.health.check(unit)):
+            found, reason = _Health.NOT_YET, f"{unit}: {why_unwell}"
+        if found is _Health.BAD:
+            return _Look(found, reason, runs, delay)
+        if found is _Health.NOT_YET:
+            health, why = found, reason
+    return _Look(health, why, runs, delay)
+
+
+async def watch_units(
+    ports: Ports,
+    limits: Limits,
+    steps: Sequence[ActStep],
+    *,
+    rebooted: bool,
+    skipped: frozenset[str] = frozenset(),
+    well: frozenset[str] = frozenset(),
+    before: Mapping[str, str] = MappingProxyType({}),
+    progress: Progress = lambda _words, _deadline: None,
+    excused: bool = False,
+) -> None:
+    """Returns when every unit was up for the settle time without starting anew; raises ``VerifyFailed`` otherwise.
+
+    ``skipped`` are ids of steps that had nothing to act on; ``well`` the units whose own health check must pass;
+    ``before`` the active states of units before the update. ``excused``: a service of the host was away just now, so
+    units that went down with it have the time for verification to come back, as after each outage that is seen here.
+    """
+    units = [s.unit for s in steps if isinstance(s, RestartUnit | ReloadUnit) and step_id(s) not in skipped]
+    if not units:
+        return
+    clock = ports.clock.monotonic
+    give_up = clock() + limits.verify_timeout
+    first: _Look | None = None
+    since = clock()
+    outages = ports.units.outages()
+    while True:
+        look = await _look(ports, units, well, before, rebooted=rebooted)
+        give_up += look.delay  # that time says nothing about the units
+        if ports.units.outages() != outages:
+            outages, excused, first, give_up = ports.units.outages(), True, None, clock() + limits.verify_timeout
+        if look.health is not _Health.GOOD and excused and clock() < give_up:
+            first = None
+            progress(f"{look.why}; waiting for it", give_up)
+            await asyncio.sleep(LOOK_AGAIN)
+            continue
+        if look.health is _Health.BAD:
+            raise VerifyFailed(look.why, reason="UnitUnhealthy", curable=True)
+        if look.health is _Health.GOOD:
+            if first is None:
+                first, since = look, clock()
+            elif look.runs != first.runs:
+                for unit, (_, restarts) in look.runs.items():
+                    if restarts > first.runs.get(unit, ("", 0))[1] and not excused:
+                        raise VerifyFailed(f"{unit} did not stay up", reason="UnitUnhealthy", curable=True)
+                first, since = look, clock()  # somebody else restarted it: look at the new run
+            if clock() - since >= limits.settle:
+                return
+            progress("the restarted units run; they are watched", since + limits.settle)
+        elif first is not None:
+            raise VerifyFailed(f"{look.why} again after it was up", reason="UnitUnhealthy", curable=True)
+        if clock() >= give_up:
+            raise VerifyFailed(
+                f"{look.why or 'units'} after {limits.verify_timeout:.0f} s", reason="VerifyLate", curable=True
+            )
+        if first is None:
+            progress(f"{look.why}; waiting for it", give_up)
+        left = LOOK_AGAIN if first is None else limits.settle - (clock() - since)
+        await asyncio.sleep(min(LOOK_AGAIN, max(left, 0.05)))
