@@ -17,7 +17,7 @@ from integration.cluster.cluster import ADMINS, Cluster
 from integration.cluster.test_drain import Scene, hurry
 from nodeagent.agent import coordination, daemon
 from nodeagent.agent.report import kubernetes
-from nodeagent.cli.client import Client
+from nodeagent.cli._client import Client
 from nodeagent.core.report import node_events
 from nodeagent.errors import AgentError, Unreachable
 from nodeagent.host.dbus.client import Bus

@@ -7,12 +7,12 @@ import sys
 from contextlib import ExitStack
 from typing import Any
 
-from nodeagent.cli.client import Client, ask
+from nodeagent.cli._client import Client, ask
+from nodeagent.cli._output import printable
+from nodeagent.cli._progress import Ending
+from nodeagent.cli._terminal import emit
+from nodeagent.cli._waiting import ask_and_wait, tell
 from nodeagent.cli.maintenance import flag
-from nodeagent.cli.output import printable
-from nodeagent.cli.progress import Ending
-from nodeagent.cli.terminal import emit
-from nodeagent.cli.waiting import ask_and_wait, tell
 from nodeagent.errors import InvalidInput
 
 __all__ = ["add_arguments", "run"]
@@ -26,10 +26,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Without ``--wait`` 0 means accepted. With it: 0 done, 1 reverted or degraded, 4 refused or still under way."""
-    from nodeagent.cli import inputs
+    from nodeagent.cli import _inputs
 
-    text = inputs.read(args.file)
-    name = _check(text, inputs.name_of(args.file))
+    text = _inputs.read(args.file)
+    name = _check(text, _inputs.name_of(args.file))
     flagged = ask(Client.status)
     if flag(flagged) and not args.json:
         print(f"warning: {flag(flagged)}; the update begins after it", file=sys.stderr, flush=True)

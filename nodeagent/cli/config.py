@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from nodeagent.cli.terminal import BAD, DIM, GOOD, emit, paint, table
+from nodeagent.cli._terminal import BAD, DIM, GOOD, emit, paint, table
 from nodeagent.errors import InvalidInput, Problem
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ import sys
 from typing import Any, Final
 
 from nodeagent.cli import etcd_latency
-from nodeagent.cli.output import printable
-from nodeagent.cli.terminal import BAD, GOOD, emit, paint, table
+from nodeagent.cli._output import printable
+from nodeagent.cli._terminal import BAD, GOOD, emit, paint, table
 from nodeagent.errors import AgentError
 
 __all__ = ["add_arguments", "run"]
@@ -51,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _ask() -> dict[str, Any] | None:
     """None, and a note, if no daemon answers, or one of an older version."""
-    from nodeagent.cli.client import Client, ask
+    from nodeagent.cli._client import Client, ask
 
     async def question(client: Client) -> dict[str, Any]:
         return await client.etcd_status()

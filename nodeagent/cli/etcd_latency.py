@@ -13,7 +13,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nodeagent.cli.terminal import emit, table
+from nodeagent.cli._terminal import emit, table
 from nodeagent.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ async def _watched(args: argparse.Namespace) -> list[Scrape]:
 
 
 def _kept(name: str) -> Scrape:
-    from nodeagent.cli.inputs import read
+    from nodeagent.cli._inputs import read
 
     return _scrape(read(name).decode(errors="replace"), name)
 

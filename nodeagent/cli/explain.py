@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any, Final
 
-from nodeagent.cli import inputs, terminal
+from nodeagent.cli import _inputs, _terminal
 from nodeagent.core.plan.policy import SSHKEY
 from nodeagent.core.plan.policy_explain import Explanation, explain
 from nodeagent.errors import InvalidInput
@@ -36,11 +36,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     domain, key = _target(args.target)
-    found = explain(inputs.load_policy(args.policy), domain, key)
+    found = explain(_inputs.load_policy(args.policy), domain, key)
     if args.json:
-        terminal.emit(_to_dict(found))
+        _terminal.emit(_to_dict(found))
     else:
-        from nodeagent.cli.explain_view import show
+        from nodeagent.cli._explain_view import show
 
         show(found)
     return 0

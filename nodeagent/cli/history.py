@@ -6,10 +6,10 @@ import argparse
 from datetime import datetime
 from typing import Any
 
-from nodeagent.cli import stopped
-from nodeagent.cli.client import ask
-from nodeagent.cli.output import printable
-from nodeagent.cli.terminal import BAD, GOOD, WARN, ago, clock, counted, duration, emit, local_now, paint, table
+from nodeagent.cli import _offline
+from nodeagent.cli._client import ask
+from nodeagent.cli._output import printable
+from nodeagent.cli._terminal import BAD, GOOD, WARN, ago, clock, counted, duration, emit, local_now, paint, table
 from nodeagent.errors import Unreachable
 
 __all__ = ["add_arguments", "run"]
@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         updates = ask(lambda client: client.history(ALL))
     except Unreachable as why:
-        updates = stopped.history(why, ALL)
+        updates = _offline.history(why, ALL)
     totals = _totals(updates)
     if args.json:
         emit({"schema": "nodeagent/history/v1", "updates": updates[: args.limit], "totals": totals})

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from nodeagent.cli import stopped
-from nodeagent.cli.client import Client, ask
-from nodeagent.cli.output import printable
-from nodeagent.cli.terminal import ago, clock, emit, local_now
+from nodeagent.cli import _offline
+from nodeagent.cli._client import Client, ask
+from nodeagent.cli._output import printable
+from nodeagent.cli._terminal import ago, clock, emit, local_now
 from nodeagent.errors import Unreachable
 
 __all__ = ["add_arguments", "held", "run"]
@@ -25,7 +25,7 @@ def held() -> dict[str, Any] | None:
     try:
         lease: dict[str, Any] | None = ask(Client.status)["lease"]
     except Unreachable as why:
-        return stopped.lease(why)
+        return _offline.lease(why)
     return lease
 
 

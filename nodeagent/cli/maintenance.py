@@ -6,11 +6,11 @@ import argparse
 import sys
 from typing import Any
 
-from nodeagent.cli import stopped
-from nodeagent.cli.client import Client, ask
+from nodeagent.cli import _offline
+from nodeagent.cli._client import Client, ask
+from nodeagent.cli._output import printable
+from nodeagent.cli._terminal import ago, clock, emit, local_now
 from nodeagent.cli.lease import describe
-from nodeagent.cli.output import printable
-from nodeagent.cli.terminal import ago, clock, emit, local_now
 from nodeagent.core.hints import hint
 from nodeagent.errors import InvalidInput, Refused, Unreachable
 
@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
         try:
             status = ask(Client.status)
         except Unreachable as why:
-            status = stopped.status(why)
+            status = _offline.status(why)
     found, lease = status.get("maintenance"), status["lease"]
     ours = lease is not None and lease.get("operation") == "maintenance"
     active = ours if found is None else found["state"] not in ("planned", "ending")

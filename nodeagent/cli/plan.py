@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from nodeagent.cli import inputs, terminal
+from nodeagent.cli import _inputs, _terminal
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.plan.change import Plan
 from nodeagent.core.plan.policy import Policy
@@ -24,10 +24,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Raises ``InvalidInput`` for what cannot be read or would not work, ``Unreconcilable`` for what cannot be done."""
-    if [args.old, args.new, args.policy].count(inputs.STDIN) > 1:
+    if [args.old, args.new, args.policy].count(_inputs.STDIN) > 1:
         raise InvalidInput("only one input can be standard input", reason="Usage")
     old, new, policy = _load(args.old, args.new, args.policy)
-    plan = plan_update(old, new, policy, inputs.name_of(args.new))
+    plan = plan_update(old, new, policy, _inputs.name_of(args.new))
     from nodeagent.domains import warnings
 
     found = warnings(old, new)
@@ -35,9 +35,9 @@ def run(args: argparse.Namespace) -> int:
         from nodeagent.core.plan.plan_json import plan_to_dict
 
         noted = [{"path": each.path, "message": each.message} for each in found]
-        terminal.emit({**plan_to_dict(plan), **({"warnings": noted} if noted else {})})
+        _terminal.emit({**plan_to_dict(plan), **({"warnings": noted} if noted else {})})
     else:
-        from nodeagent.cli.plan_view import show
+        from nodeagent.cli._plan_view import show
 
         show(plan, found)
     return 0
@@ -48,10 +48,10 @@ def _load(old_path: str, new_path: str, policy_path: str | None) -> tuple[Machin
     from nodeagent.core.config.text.quickfiles import Cache
 
     cache = Cache()
-    errors = inputs.Errors()
-    old = errors.collect(lambda: parse(inputs.read(old_path), inputs.name_of(old_path), cache=cache))
-    new = errors.collect(lambda: parse(inputs.read(new_path), inputs.name_of(new_path), cache=cache))
-    policy = errors.collect(lambda: inputs.load_policy(policy_path))
+    errors = _inputs.Errors()
+    old = errors.collect(lambda: parse(_inputs.read(old_path), _inputs.name_of(old_path), cache=cache))
+    new = errors.collect(lambda: parse(_inputs.read(new_path), _inputs.name_of(new_path), cache=cache))
+    policy = errors.collect(lambda: _inputs.load_policy(policy_path))
     errors.check()
     assert old and new and policy
     return old, new, policy

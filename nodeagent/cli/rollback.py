@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 from contextlib import ExitStack
 
-from nodeagent.cli.client import Client, ask
-from nodeagent.cli.output import printable
-from nodeagent.cli.progress import Ending
-from nodeagent.cli.terminal import emit
-from nodeagent.cli.waiting import ask_and_wait, tell
+from nodeagent.cli._client import Client, ask
+from nodeagent.cli._output import printable
+from nodeagent.cli._progress import Ending
+from nodeagent.cli._terminal import emit
+from nodeagent.cli._waiting import ask_and_wait, tell
 
 __all__ = ["add_arguments", "run"]
 

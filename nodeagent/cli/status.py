@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from nodeagent.cli import stopped
-from nodeagent.cli.client import Client, ask
-from nodeagent.cli.terminal import emit, local_now, on_terminal
+from nodeagent.cli import _offline
+from nodeagent.cli._client import Client, ask
+from nodeagent.cli._terminal import emit, local_now, on_terminal
 from nodeagent.errors import Unreachable
 
 __all__ = ["add_arguments", "run"]
@@ -29,7 +29,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         status = ask(Client.status)
     except Unreachable as why:
-        status = stopped.status(why)
+        status = _offline.status(why)
     if args.json:
         emit(status)
     else:
@@ -42,6 +42,6 @@ def exit_code(status: dict[str, Any]) -> int:
 
 
 def _show(status: dict[str, Any]) -> None:
-    from nodeagent.cli.status_view import view
+    from nodeagent.cli._status_view import view
 
     print("\n".join(view(status, local_now(), bar=on_terminal())))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from nodeagent.cli.client import Client, ask
-from nodeagent.cli.output import printable
-from nodeagent.cli.terminal import BAD, GOOD, counted, emit, paint, table
+from nodeagent.cli._client import Client, ask
+from nodeagent.cli._output import printable
+from nodeagent.cli._terminal import BAD, GOOD, counted, emit, paint, table
 
 __all__ = ["add_arguments", "run"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 
 import nodeagent
-from nodeagent.cli.client import Client, ask
-from nodeagent.cli.terminal import emit
+from nodeagent.cli._client import Client, ask
+from nodeagent.cli._terminal import emit
 from nodeagent.errors import AgentError
 
 __all__ = ["add_arguments", "run"]

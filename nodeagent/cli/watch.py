@@ -6,10 +6,10 @@ from collections.abc import Callable
 from contextlib import ExitStack, aclosing, suppress
 from typing import Any
 
-from nodeagent.cli import stopped
-from nodeagent.cli.client import Client, ask
-from nodeagent.cli.status_view import progress_line, view
-from nodeagent.cli.terminal import clock, emit, local_now, on_terminal
+from nodeagent.cli import _offline
+from nodeagent.cli._client import Client, ask
+from nodeagent.cli._status_view import progress_line, view
+from nodeagent.cli._terminal import clock, emit, local_now, on_terminal
 from nodeagent.core.hints import hint
 from nodeagent.errors import Unreachable
 
@@ -33,7 +33,7 @@ async def _follow(client: Client, show: Show) -> None:
         async for status in statuses:
             # Without a daemon: what was last seen, or what its record says.
             last = status or {
-                **(last or stopped.status(Unreachable("the daemon does not run", hint=hint("Unreachable")))),
+                **(last or _offline.status(Unreachable("the daemon does not run", hint=hint("Unreachable")))),
                 "daemon": "stopped",
             }
             show(last)

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from nodeagent.cli.client import Client
-from nodeagent.cli.progress import Ending
-from nodeagent.cli.waiting import ask_and_wait
+from nodeagent.cli._client import Client
+from nodeagent.cli._progress import Ending
+from nodeagent.cli._waiting import ask_and_wait
 from nodeagent.core.config.machineconfig import ConfigSource
 from nodeagent.host import boot
 from tests.agent.wholedaemon import WholeDaemon, source

@@ -11,7 +11,7 @@ from typing import Any
 
 from nodeagent.agent import daemon
 from nodeagent.agent.last_good_settings import Found, read_settings
-from nodeagent.cli.client import Client
+from nodeagent.cli._client import Client
 from nodeagent.core.config.machineconfig import ConfigSource
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.notify import Notifier

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from nodeagent.cli import progress
-from nodeagent.cli.progress import Ending, ending
+from nodeagent.cli import _progress
+from nodeagent.cli._progress import Ending, ending
 from nodeagent.core.hints import hint
 from nodeagent.core.update.outcome import exit_code
 from nodeagent.errors import InvalidInput, Problem, Refused, Terminal, Unreconcilable
@@ -32,7 +32,7 @@ spec:
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "QUIET", 1.0)
+    monkeypatch.setattr(_progress, "QUIET", 1.0)
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ import pytest
 
 import nodeagent
 from nodeagent.cli import config
+from nodeagent.cli._terminal import ago, clock, duration
 from nodeagent.cli.maintenance import seconds_of
-from nodeagent.cli.terminal import ago, clock, duration
 from nodeagent.errors import Refused
 from tests.cli.conftest import machine_config
 from tests.cli.daemon.conftest import Cli

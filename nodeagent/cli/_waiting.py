@@ -7,10 +7,10 @@ from collections.abc import Awaitable, Callable
 from contextlib import ExitStack, aclosing, suppress
 from typing import Any
 
-from nodeagent.cli.client import Client, Finished
-from nodeagent.cli.output import printable
-from nodeagent.cli.progress import Ending, Show, ended, ending, show
-from nodeagent.cli.terminal import BAD, GOOD, WARN, counted, duration, paint
+from nodeagent.cli._client import Client, Finished
+from nodeagent.cli._output import printable
+from nodeagent.cli._progress import Ending, Show, ended, ending, show
+from nodeagent.cli._terminal import BAD, GOOD, WARN, counted, duration, paint
 from nodeagent.core.hints import hint
 from nodeagent.errors import Refused, Unreachable
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from nodeagent.cli.output import printable
-from nodeagent.cli.plan_view import POLICY, actions_text
-from nodeagent.cli.terminal import STRONG, paint
+from nodeagent.cli._output import printable
+from nodeagent.cli._plan_view import POLICY, actions_text
+from nodeagent.cli._terminal import STRONG, paint
 from nodeagent.core.config.file_tree import UNIT_DIR
 from nodeagent.core.plan.policy import Entry
 from nodeagent.core.plan.policy_explain import Explanation

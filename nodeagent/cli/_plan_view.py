@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from nodeagent.cli.output import printable
-from nodeagent.cli.terminal import BAD, DIM, GOOD, STRONG, WARN, paint, table
+from nodeagent.cli._output import printable
+from nodeagent.cli._terminal import BAD, DIM, GOOD, STRONG, WARN, paint, table
 from nodeagent.core.plan.change import Action, ActionType, Plan, PlannedChange
 from nodeagent.core.plan.plan import disruption
 from nodeagent.errors import Problem

@@ -12,8 +12,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
-from nodeagent.cli.status_view import progress_line
-from nodeagent.cli.terminal import clock, local_now, on_terminal
+from nodeagent.cli._status_view import progress_line
+from nodeagent.cli._terminal import clock, local_now, on_terminal
 from nodeagent.core.update.outcome import UpdateOutcome, exit_code
 
 __all__ = ["QUIET", "Ending", "Show", "ended", "ending", "show"]

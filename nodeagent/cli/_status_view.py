@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
-from nodeagent.cli.output import printable
-from nodeagent.cli.terminal import BAD, DIM, GOOD, STRONG, WARN, ago, ahead, clock, paint
+from nodeagent.cli._output import printable
+from nodeagent.cli._terminal import BAD, DIM, GOOD, STRONG, WARN, ago, ahead, clock, paint
 from nodeagent.core.hints import hint
 
 __all__ = ["progress_line", "view"]
