@@ -33,8 +33,11 @@ __all__ = ["Cluster"]
 
 
 class Cluster:
-    """``instance`` tells this host from another one of the same node name. ``drives`` as in ``core.coordination.gates.node_signs``;
-    ``tell`` gets the pods that are left after every look of a drain."""
+    """The connection to the API server and everything on it that concerns this node.
+
+    ``instance`` distinguishes this host from another one of the same node name. ``drives`` as in
+    ``core.coordination.gates.node_signs``. ``tell`` receives the remaining pods after each round of a drain.
+    """
 
     def __init__(
         self,

@@ -1,0 +1,1 @@
+"""The fence: limits on disk I/O while a deployment is staged, so that etcd keeps its latency."""

@@ -32,9 +32,12 @@ INTERNAL_ERROR: Final = "internal_error"
 
 
 class FleetLock:
-    """``base`` is the server's address, with or without a path, ``client`` from ``core.coordination.fleetlock.client_id``, ``ca`` a
-    PEM file ("" for the host's authorities), ``timeout`` of one try in seconds. Raises ``InvalidInput``
-    (``FleetLockInvalid``)."""
+    """A client of one FleetLock server.
+
+    ``base`` is the server's address, with or without a path. ``client`` comes from
+    ``core.coordination.fleetlock.client_id``. ``ca`` is a PEM file ("" for the host's authorities). ``timeout`` is for
+    one attempt, in seconds. Raises ``InvalidInput`` (``FleetLockInvalid``).
+    """
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Writes the node's conditions (``core/report/conditions.py``) where they differ from what is there, and nothing else."""
+"""Writes the node's conditions where they differ; their content is decided in ``core/report/conditions.py``."""
 
 from __future__ import annotations
 

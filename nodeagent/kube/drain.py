@@ -2,8 +2,9 @@
 
 Fulfils ``ports.NodePort``. The cordon that we make carries our operation as an annotation in the same write, so a
 cordon of somebody else is never undone. All pods are asked to go at once; each that is refused is asked again after a
-pause of its own, and is reported with the reason (``core/coordination/drain.py``). Drained means that nothing is left in two looks
-some seconds apart: gone, not accepted for deletion. Nothing is ever deleted by force.
+pause of its own, and is reported with the reason (``core/coordination/drain.py``). The node is drained when two
+lists of its pods some seconds apart are empty: the pods are gone, not only accepted for deletion.
+Nothing is ever deleted by force.
 
 Doing it again after a kill is harmless: what is cordoned stays so, and an eviction that was asked for is a pod that is
 terminating now.

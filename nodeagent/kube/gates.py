@@ -1,4 +1,4 @@
-"""Asks the cluster who else works on this node (``core/coordination/gates.py``), and keeps its Machine from being deleted meanwhile.
+"""Reads which other actors work on this node (``core/coordination/gates.py``), and protects its Machine from deletion.
 
 Read when something is about to begin and before each step that cannot be undone, never in between: four requests at
 most. What may not be read fails closed: a role that lacks a verb is an error, not an empty answer. A kind that the

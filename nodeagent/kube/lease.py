@@ -1,6 +1,6 @@
 """The node lease on an API server: the right to disrupt this node, shared with medik8s' operators.
 
-Fulfils ``ports.Lease``; what it says and what may be written is decided in ``core/coordination/lease.py``. Beyond the port:
+Implements ``ports.Lease``; the decisions are in ``core/coordination/lease.py``. Beyond the port:
 ``check`` can demand that enough time is left (and renews if there is not), ``keep`` renews in the background,
 ``before_reboot`` makes the lease last through the boot. The holding is remembered in a ``TokenStore`` before anybody
 relies on it, so a restart or a reboot finds it again; nothing but ``release`` gives it back.

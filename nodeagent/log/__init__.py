@@ -1,7 +1,7 @@
 """What the agent says about itself: structlog, into the journal with all fields, or as lines on stderr.
 
 The report tells the events of an update through ``event``; whatever else has to be said uses ``get(__name__)`` or the
-standard ``logging`` (our libraries do), and ends in the same place. Every entry goes through ``core.report.redact`` last.
+standard ``logging`` (our libraries do), and ends in the same place. ``core.report.redact`` filters every entry last.
 
     log.setup(settings.log.level)
     log.event(EventKind.STEP_DONE, "restarted crio.service", update_id=..., step="restart crio.service", seconds=1.2)

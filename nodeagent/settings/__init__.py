@@ -1,0 +1,1 @@
+"""The settings of the agent: schema, loading and repair."""

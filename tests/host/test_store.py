@@ -277,8 +277,8 @@ class TestVersions:
         database.execute(f"PRAGMA user_version = {len(MIGRATIONS) + 1}")
         database.close()
         before, times = tree(path.parent), path.stat().st_mtime_ns
-        for opening in (open_database, read_only_open):
-            with pytest.raises(Terminal, match=r"newer nodeagent.*has not touched it") as caught, opening(path):
+        for open_store in (open_database, read_only_open):
+            with pytest.raises(Terminal, match=r"newer nodeagent.*has not touched it") as caught, open_store(path):
                 pass
             assert caught.value.reason == "StoreTooNew"
         assert (tree(path.parent), path.stat().st_mtime_ns) == (before, times)

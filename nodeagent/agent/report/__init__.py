@@ -1,0 +1,1 @@
+"""The report: the only writer of the status, and its sinks."""

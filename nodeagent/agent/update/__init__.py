@@ -1,0 +1,1 @@
+"""The phases of an update and the executor that runs them."""

@@ -1,0 +1,1 @@
+"""Configs: from untrusted text to a validated ``MachineConfig``."""

@@ -1,0 +1,1 @@
+"""Coordination with other actors: lease, slots, drain, windows and maintenance, as data."""

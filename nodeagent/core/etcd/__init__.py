@@ -1,0 +1,1 @@
+"""etcd: quorum and disk latency, as data."""

@@ -1,0 +1,1 @@
+"""Planning: from two configs and a policy to an ordered list of actions and steps."""

@@ -1,0 +1,1 @@
+"""Reporting: the status, metrics, history and Kubernetes objects that follow from events."""

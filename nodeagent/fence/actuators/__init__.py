@@ -1,0 +1,1 @@
+"""The limits that the fence sets: cgroups, the queue of the disk, priorities, writeback."""

@@ -1,0 +1,1 @@
+"""Block devices, from udev and sysfs."""

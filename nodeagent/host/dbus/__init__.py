@@ -1,0 +1,1 @@
+"""The system bus: client, exported object and authorization."""

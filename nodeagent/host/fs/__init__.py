@@ -1,0 +1,1 @@
+"""Files of the host, written atomically and without following symlinks out of place."""

@@ -1,0 +1,1 @@
+"""The store: records, configs and history in one SQLite file."""

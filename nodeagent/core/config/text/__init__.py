@@ -1,0 +1,1 @@
+"""Untrusted text to plain data, within bounds of time and memory."""
