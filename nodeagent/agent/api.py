@@ -83,7 +83,8 @@ class Api:
                 raise Refused(f"an update is under way ({phase})", reason="UpdateUnderWay")
         present, digest = await self._ports.store.current(), await self._ports.store.previous()
         if half_way(record):
-            present, digest = record.to_digest or record.unfinished.partition(" ")[0], present
+            failed = "" if record.given_up else record.to_digest
+            present, digest = failed or record.unfinished.partition(" ")[0], present
         if not digest:
             raise Refused("there is no config before the current one", reason="NoPrevious")
         previous = await self._valid(digest)

@@ -17,7 +17,7 @@ from nodeagent.agent.update.outages import Outage
 from nodeagent.agent.update.outcomes import INTERRUPTED, give_up
 from nodeagent.agent.update.preflight import Desired, Preflight
 from nodeagent.agent.update.requests import Requests
-from nodeagent.agent.update.run import Limits, Ports, Update, narrate
+from nodeagent.agent.update.run import Limits, Next, Ports, Update, narrate
 from nodeagent.agent.update.takeover import close_interrupted, takeover_by, unusable
 from nodeagent.agent.update.unreadable import is_unreadable, load_or_half_way, rebuild
 from nodeagent.core.backoff import delays, jittered
@@ -210,6 +210,8 @@ class Loop:
     async def turn(self) -> float | None:
         """Seconds after which to look again; None: only when something changes."""
         record = self._outage.record = await self.ports.store.load()
+        if record.unreleased:
+            return await self._release(record)
         self._outage.begin()
         try:
             update = await self._next_update(record)
@@ -242,6 +244,13 @@ class Loop:
                 self._wake.clear()
             return self._delay()
         return 0.0 if outcome is Outcome.ENDED else None
+
+    async def _release(self, record: Record) -> float:
+        """Retry to give back what an update holds that has ended. Nothing else begins before that."""
+        update = await rebuild(record, self._load)
+        await self.executor.enter(update, Next(Phase.RELEASING, record.reason, record.message))
+        await self._run(update)
+        return self._delay() if update.record.unreleased else 0.0
 
     def _delay(self) -> float:
         return jittered(next(self._delays), self._chance())
@@ -382,7 +391,9 @@ class Loop:
         return await self.preflight.prepare(desired, known, dirty=dirty, first=first)
 
     async def _run(self, update: Update) -> Outcome:
-        digest = self.requests.running = update.record.to_digest
+        digest = update.record.to_digest
+        # The end of an update that is already reported is no answer to a newer request for the same config.
+        self.requests.running = "" if update.ended else digest
         following = asyncio.create_task(self._follow())
         try:
             while True:
@@ -394,9 +405,9 @@ class Loop:
                 # logind said yes; the host goes down under us. If it does not, the executor asks again, a few times.
                 await asyncio.sleep(self.executor.limits.reboot_grace)
         finally:
+            self.requests.forget(self.requests.running)
             self.requests.running = ""
             self._reported = None  # the status names what was updated to, if that failed
-            self.requests.forget(digest)
             following.cancel()
             await asyncio.gather(following, return_exceptions=True)
 

@@ -88,9 +88,8 @@ async def check(host: Host, wanted: Any) -> None:
         (Phase.LEASING, Refused("somebody uncordoned it", reason="DrainCanceled")),
         (Phase.LEASING, Terminal("the disk fails", reason="DiskFault")),
         (Phase.WRITING, Terminal("no space left", reason="NoSpace")),
-        (Phase.RELEASING, Terminal("no space left", reason="NoSpace")),
     ],
-    ids=["canceled", "put off", "reverted", "not released"],
+    ids=["canceled", "put off", "reverted"],
 )
 async def test_a_repair_that_fails_repairs_nothing(phase: Phase, error: AgentError, wanted: Any) -> None:
     host = await half_way()

@@ -257,7 +257,6 @@ def happened(host: Host) -> int:
         (Phase.WRITING, Phase.REBOOTING),
         (Phase.ACTING, Phase.RELEASING),
         (Phase.VERIFYING, Phase.IDLE),
-        (Phase.RELEASING, Phase.WRITING),
     ],
 )
 @pytest.mark.parametrize("newer", [True, False], ids=["a newer config", "a request"])
@@ -284,7 +283,7 @@ async def test_a_bug_ends_in_degraded_and_never_in_a_loop(
     assert host.world.history[-1].to_name == ("newest" if newer else "new")
 
 
-@pytest.mark.parametrize("phase", [Phase.LEASING, Phase.WRITING, Phase.ACTING, Phase.VERIFYING, Phase.RELEASING])
+@pytest.mark.parametrize("phase", [Phase.LEASING, Phase.WRITING, Phase.ACTING, Phase.VERIFYING])
 @pytest.mark.parametrize(
     "error", [KeyError("/etc/x"), MemoryError(), TimeoutError()], ids=lambda one: type(one).__name__
 )

@@ -91,6 +91,8 @@ class Executor:
                 case Phase.IDLE:
                     return Outcome.ENDED
                 case Phase.DEGRADED:
+                    if update.record.unreleased:
+                        return Outcome.PUT_OFF
                     return Outcome.DEGRADED if update.record.rejected == update.record.to_digest else Outcome.PUT_OFF
                 case Phase.REBOOTING:
                     if (blocked := await self._unless_bug(update, self._rebooting(update))) is None:
@@ -184,11 +186,14 @@ class Executor:
                 rest = same_update(rest, record)
             record = replace(rest, since=now, boot_id=boot_id, reason=to.reason, message=to.message)
         await (to.save or self.ports.store.save)(record)
-        if to.phase is Phase.IDLE and not update.record.given_up:
+        good = not update.record.given_up and not update.record.reverting
+        if good and (to.phase is Phase.IDLE or record.unreleased) and not update.ended:
             self._tell_done(update)
         ended, update.record = update.record, record
         kind = EventKind.DEGRADED if to.phase is Phase.DEGRADED else EventKind.PHASE
         narrate(self.ports, update, kind, to.message, reason=to.reason)
+        if update.ended:
+            return
         if to.phase is Phase.DEGRADED or (to.phase is Phase.IDLE and ended.given_up != INTERRUPTED):
             await finish_update(self.ports, ended, update.plan, to)
 

@@ -73,8 +73,9 @@ async def discard_unwanted(ports: Ports, record: Record) -> Record:
 
 def left_half_way(record: Record) -> str:
     """Return the digests, newest first, of the configs of which the disk may hold parts after a half-way ``record``."""
-    # An interrupted update wrote nothing itself. A reverted one may have left what its revert could not reach.
-    own = () if interrupted(record) else (record.to_digest,)
+    # An update that was interrupted or given up wrote nothing itself. A reverted one may have left what its revert
+    # could not reach.
+    own = () if interrupted(record) or record.given_up else (record.to_digest,)
     known = dict.fromkeys(filter(None, (*own, *record.unfinished.split())))
     return " ".join([*known][:MAX_HALF_WAY]) or record.update_id
 

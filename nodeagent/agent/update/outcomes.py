@@ -5,6 +5,7 @@ Each answers where to go next; the record says why, for whoever looks and for th
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Final
 
@@ -95,13 +96,11 @@ def abandon(update: Update, takeover: Takeover) -> Next:
 
 def at_end(ports: Ports, update: Update) -> Next:
     """After everything was given back."""
-    record = update.record = replace(update.record, cordon="")
+    record = update.record = replace(update.record, cordon="", unreleased=False)
     if record.given_up == INTERRUPTED:
         return Next(Phase.IDLE)
-    if (outcome := OUTCOMES.get(record.given_up)) is not None:
-        now = ports.clock.now()
-        entry = entry_of(record, update.plan, now, outcome, record.given_up, record.given_up_why)
-        return Next(Phase.IDLE, save=lambda after: ports.store.close_update(after, entry))
+    if record.given_up in OUTCOMES:
+        return Next(Phase.IDLE, save=None if update.ended else _with_entry(ports, update))
     if record.given_up:
         return _put_off(ports, record.given_up_why, record.given_up)
     if not record.reverting:
@@ -115,9 +114,29 @@ def degraded(ports: Ports, update: Update, message: str, reason: str) -> Next:
     """The lease and the slot are kept where something was written: nobody should disrupt a node in this state unseen,
     and what ended so on one node must not go on to the next."""
     record, now = update.record, ports.clock.now()
+    if record.phase is Phase.RELEASING:
+        return _unreleased(ports, update, message, reason)
     update.record = reject(record, message, now)
     entry = entry_of(record, update.plan, now, "degraded", reason, message)
     return Next(Phase.DEGRADED, reason, message, save=lambda after: ports.store.close_update(after, entry))
+
+
+def _unreleased(ports: Ports, update: Update, message: str, reason: str) -> Next:
+    """Report the end that the update had before it could not give back what it took. ``Loop.turn`` retries that."""
+    record = update.record
+    save = _with_entry(ports, update) if record.given_up in OUTCOMES and not update.ended else None
+    if record.given_up == INTERRUPTED:  # the next try is an update of its own, since this one has an end now
+        record = replace(record, given_up=reason, given_up_why=message)
+    good = not record.given_up and not record.reverting
+    update.record = replace(record, unreleased=True, unfinished="" if good else record.unfinished)
+    return Next(Phase.DEGRADED, reason, message, save=save)
+
+
+def _with_entry(ports: Ports, update: Update) -> Callable[[Record], Awaitable[None]]:
+    """Save the record with the history entry of an update that was superseded or withdrawn."""
+    record, now = update.record, ports.clock.now()
+    entry = entry_of(record, update.plan, now, OUTCOMES[record.given_up], record.given_up, record.given_up_why)
+    return lambda after: ports.store.close_update(after, entry)
 
 
 def _put_off(ports: Ports, message: str, reason: str) -> Next:

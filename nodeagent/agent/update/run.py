@@ -133,6 +133,7 @@ class Update:
     progressed: Callable[[], None] = lambda: None  # called for each file; see core.phase.BY_PROGRESS
     repeated: bool = False  # this phase is done again after a service of the host did not answer
     takeover: Takeover | None = None
+    ended: bool = False  # its end was reported before; it only gives back what it still holds
 
     def __post_init__(self) -> None:
         self.writes = tuple(step_from_pair(*pair) for pair in self.record.writes)

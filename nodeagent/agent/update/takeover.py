@@ -8,8 +8,7 @@ from nodeagent.agent.update.finishing import finish
 from nodeagent.agent.update.outcomes import OUTCOMES
 from nodeagent.agent.update.preflight import Desired
 from nodeagent.agent.update.run import Ports, Takeover, narrate
-from nodeagent.core.plan.change import Plan
-from nodeagent.core.plan.plan_json import plan_from_dict
+from nodeagent.agent.update.unreadable import known_plan
 from nodeagent.core.report.history import entry_of
 from nodeagent.core.update.events import EventKind
 from nodeagent.core.update.record import Record, at_rest
@@ -35,12 +34,7 @@ async def close_interrupted(ports: Ports, record: Record, takeover: Takeover) ->
     """Ends an update that was interrupted before anything was written, and does not begin again."""
     now = ports.clock.now()
     ended = replace(record, successor=takeover.successor)
-    try:
-        plan = plan_from_dict(record.plan or {})
-    except (ValueError, TypeError, KeyError):
-        # A newer nodeagent made it, and carried out nothing of it.
-        plan = Plan(record.from_name, record.to_name, (), ())
-    entry = entry_of(ended, plan, now, OUTCOMES[takeover.reason], takeover.reason, takeover.message)
+    entry = entry_of(ended, known_plan(record), now, OUTCOMES[takeover.reason], takeover.reason, takeover.message)
     rest = replace(at_rest(record), since=now, boot_id=ports.power.boot_id())
     await ports.store.close_update(rest, entry)
     narrate(ports, None, EventKind.PHASE, record=rest)

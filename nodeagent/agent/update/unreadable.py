@@ -12,12 +12,14 @@ from typing import Final
 
 from nodeagent.agent.update.preflight import Desired
 from nodeagent.agent.update.run import Ports, Update
+from nodeagent.core.config.machineconfig import MachineConfig
+from nodeagent.core.plan.change import Plan
 from nodeagent.core.plan.plan_json import plan_from_dict
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.record import UNKNOWN_UPDATE, Record
 from nodeagent.errors import AgentError, InvalidInput, Terminal
 
-__all__ = ["is_unreadable", "load_or_half_way", "rebuild"]
+__all__ = ["is_unreadable", "known_plan", "load_or_half_way", "rebuild"]
 
 _REASONS: Final = frozenset({"StoreCorrupt", "RecordTooNew", "RecordUnreadable"})
 
@@ -36,8 +38,18 @@ async def load_or_half_way(ports: Ports) -> Record:
         return Record(phase=Phase.DEGRADED, update_id=UNKNOWN_UPDATE)
 
 
+def known_plan(record: Record) -> Plan:
+    """The plan of an update that is not carried out any more; an empty one for that of a newer nodeagent."""
+    try:
+        return plan_from_dict(record.plan or {})
+    except (ValueError, TypeError, KeyError):
+        return Plan(record.from_name, record.to_name, (), ())
+
+
 async def rebuild(record: Record, load: Callable[[str], Awaitable[Desired]]) -> Update:
     """The update that the record is about. Raises ``Terminal`` where a part of it is not understood."""
+    if record.unreleased:  # neither its config nor its plan is carried out any more
+        return Update(record, MachineConfig(record.to_name), known_plan(record), ended=True)
     try:
         desired = await load(record.to_digest)
         return Update(record, desired.config, plan_from_dict(record.plan or {}))

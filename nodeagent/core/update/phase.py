@@ -59,7 +59,8 @@ NEXT: Mapping[Phase, frozenset[Phase]] = MappingProxyType(
         Phase.REBOOTING: frozenset({Phase.VERIFYING, Phase.STAGING, Phase.REVERTING, Phase.DEGRADED}),
         Phase.REVERTING: frozenset({Phase.REBOOTING, Phase.VERIFYING, Phase.DEGRADED}),
         Phase.RELEASING: frozenset({Phase.IDLE, Phase.DEGRADED}),
-        Phase.DEGRADED: frozenset({Phase.IDLE, Phase.STAGING, Phase.LEASING}),
+        # To Releasing when an update that has ended could not give everything back.
+        Phase.DEGRADED: frozenset({Phase.IDLE, Phase.STAGING, Phase.LEASING, Phase.RELEASING}),
     }
 )
 

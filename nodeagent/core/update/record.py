@@ -100,6 +100,7 @@ class Record:
 
     given_up: str = ""  # why it ends although nothing was written, as a reason; what was taken is being given back
     given_up_why: str = ""
+    unreleased: bool = False  # the end of the update is reported; what it took could not be given back yet
     successor: str = ""  # name of the config that took the place of this one before anything was written
     unfinished: str = ""  # digests, newest first, of configs that earlier updates left half-way, until a good end
     cordon: str = ""  # who cordoned the node, if we did: this update, or one before that ended half-way
@@ -179,6 +180,8 @@ def half_way(record: Record) -> bool:
     """An update ended without a good end or a way back, so the disk may hold parts of two configs."""
     if record.unfinished and record.phase in (Phase.IDLE, Phase.DEGRADED):
         return True  # the next update was given up before it wrote anything, or was reverted to that state
+    if record.unreleased:
+        return False
     return record.phase is Phase.DEGRADED and bool(record.update_id) and record.reason != "Reverted"
 
 
