@@ -94,20 +94,6 @@ print(len(names))
     assert int(listed) > 5
 
 
-def test_what_dataclasses_generate_is_compiled_already(host: BareHost) -> None:
-    host.python("""
-import dataclasses
-from nodeagent import ahead
-ahead.use()
-shipped = dataclasses.exec
-def run(source, *scopes):
-    assert source in shipped.__closure__[0].cell_contents, source
-    shipped(source, *scopes)
-dataclasses.exec = run
-import nodeagent.agent.daemon
-""")
-
-
 def test_the_shipped_libraries_are_used(host: BareHost) -> None:
     host.python("""
 import contextlib, ctypes, hashlib, sqlite3, ssl, sys, zlib

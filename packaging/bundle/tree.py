@@ -26,8 +26,6 @@ LAUNCHER = """\
 #!{home}/bin/python3 -BIS
 import sys
 sys.path.append("{packages}")
-from nodeagent import ahead
-ahead.use()
 from nodeagent.cli.main import entry
 entry()
 """
@@ -46,7 +44,6 @@ def assemble(source: Path, lock: InterpreterLock, interpreter: Path, packages: P
     own = site / "nodeagent"
     shutil.copytree(source / "nodeagent", own, ignore=shutil.ignore_patterns("__pycache__"))
     bytecode.compile_tree(interpreter / "bin" / "python3", own, f"{dependencies.on_host(lock)}/nodeagent")
-    bytecode.compile_dataclasses(interpreter / "bin" / "python3", site)
     launcher = target / "usr" / "bin" / "nodeagent"
     launcher.parent.mkdir()
     launcher.write_text(LAUNCHER.format(home=HOME, packages=dependencies.on_host(lock)))

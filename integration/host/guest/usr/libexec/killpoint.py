@@ -95,7 +95,6 @@ def main() -> None:
     sys.path.append(str(next((HOME / "lib").glob("python3*/site-packages"))))
     from importlib import import_module
 
-    import_module("nodeagent.ahead").use()  # as /usr/bin/nodeagent does
     PLACE.mkdir(exist_ok=True)
     watch_events(import_module("nodeagent.agent.report.report").Report)
     for adapter, names in CALLS.items():
