@@ -42,6 +42,7 @@ PLAIN = (
     "docs/packaging.md",
     "docs/style.md",
     "nodeagent/core/hints.py",
+    "nodeagent/host/http.py",
     "nodeagent/settings/schema.py",
     "nodeagent/settings/cluster.py",
     "nodeagent/settings/fence.py",

@@ -1,21 +1,23 @@
-"""One HTTP request and its answer, for services whose client libraries would weigh too much: etcd's gateway, FleetLock.
+"""Send one HTTP request with the standard library, to services whose client libraries are too large for a node.
 
-A connection for each request, a deadline over all of it, a bounded answer. Redirects are not followed and proxies of
-the environment are not used: who disrupts a host is asked at the address that was configured. The bytes are parsed by
-the standard library.
+The services are etcd's JSON gateway, etcd's metrics and FleetLock servers. Each request has a connection of its own, a
+deadline and a bound on the answer. Redirects are not followed and proxies of the environment are not used: the
+permission to disrupt a host comes from the configured address only.
 """
 
 from __future__ import annotations
 
 import asyncio
 import errno
-import io
 import json
 import os
+import socket
 import ssl
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
-from http.client import HTTPException, HTTPResponse
+from http.client import HTTPConnection, HTTPException, HTTPSConnection, InvalidURL
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -25,12 +27,13 @@ from nodeagent.core.config.text import plain_json
 __all__ = ["Answer", "HttpFault", "request", "tls_context"]
 
 MAX_ANSWER: Final = 4 * 1024 * 1024
-PORTS: Final = {"http": 80, "https": 443}
+CONNECT_TIMEOUT: Final = 10.0
+"""Seconds. A connection attempt cannot be interrupted, and the end of the process waits for it."""
 
 
 class HttpFault(Exception):
-    """No connection, no answer in time, or none that is HTTP. What was asked may have been done all the same. For
-    adapters, which know whose fault it is."""
+    """No connection, no answer in time, or no HTTP. The server may have done what was requested. Adapters turn this
+    into an ``AgentError``, because they know the service."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +42,7 @@ class Answer:
     body: bytes
 
     def json(self) -> dict[str, Any]:
-        """{} for what is no JSON object: a proxy on the way answers in HTML."""
+        """Return {} if the body is no JSON object: a proxy between answers in HTML."""
         try:
             found = plain_json.loads(self.body)
         except ValueError:
@@ -56,76 +59,100 @@ async def request(
     tls: ssl.SSLContext | None = None,
     timeout: float,
 ) -> Answer:
-    """``timeout`` in seconds. ``tls`` is needed for https. Raises ``HttpFault``."""
-    parts = urlsplit(url)
-    if parts.scheme not in PORTS or not parts.hostname or parts.username is not None:
-        raise HttpFault("the address is no plain http or https URL")
-    target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    payload = b"" if body is None else json.dumps(body).encode()
-    lines = [f"{method} {target} HTTP/1.1", f"Host: {parts.netloc}", "Connection: close", "Accept: application/json"]
-    lines += [f"User-Agent: nodeagent/{__version__}"]
+    """Send one request and return the answer, of any status.
+
+    ``timeout`` is for all of it, in seconds. ``tls`` is required for https. Raises ``HttpFault``.
+    """
+    sent = {"Connection": "close", "Accept": "application/json", "User-Agent": f"nodeagent/{__version__}"}
     if body is not None:
-        lines += ["Content-Type: application/json", f"Content-Length: {len(payload)}"]
-    lines += [f"{name}: {value}" for name, value in (headers or {}).items()]
-    sent = "\r\n".join([*lines, "", ""]).encode() + payload
+        sent["Content-Type"] = "application/json"
+    payload = None if body is None else json.dumps(body).encode()
     try:
-        port = parts.port or PORTS[parts.scheme]
+        exchange = _Exchange(url, tls, timeout)
         async with asyncio.timeout(timeout):
-            received = await _exchange(parts.hostname, port, sent, tls if parts.scheme == "https" else None)
+            return await exchange.run(method, payload, {**sent, **(headers or {})})
     except TimeoutError:
         raise HttpFault(f"no answer in {timeout:g} s") from None
     except ssl.SSLCertVerificationError as error:
         raise HttpFault(f"its certificate is not accepted: {error.verify_message}") from error
     except ssl.SSLError as error:
-        # Also how a server says that it does not accept ours.
+        # A server that does not accept the client certificate ends the handshake with an alert.
         raise HttpFault(f"TLS: {(error.reason or 'failed').lower().replace('_', ' ')}") from error
-    except (OSError, ValueError) as error:  # the last: a port that is none, a host name that cannot be encoded
-        number = getattr(error, "errno", None) or 0
-        known = number in errno.errorcode  # not so for what a resolver says
-        raise HttpFault(os.strerror(number) if known else str(error) or type(error).__name__) from error
-    return _parsed(method, received)
-
-
-async def _exchange(host: str, port: int, sent: bytes, tls: ssl.SSLContext | None) -> bytes:
-    reader, writer = await asyncio.open_connection(host, port, ssl=tls)
-    try:
-        writer.write(sent)
-        await writer.drain()
-        received = bytearray()
-        while part := await reader.read(65536):
-            received += part
-            if len(received) > MAX_ANSWER:
-                raise ValueError(f"the answer is larger than {MAX_ANSWER} bytes")
-        return bytes(received)
-    finally:
-        writer.transport.abort()  # a polite end of TLS waits for the other side, up to half a minute
-
-
-class _Received:
-    """What the parser takes for a socket."""
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-
-    def makefile(self, *_: object, **__: object) -> io.BytesIO:
-        return io.BytesIO(self._data)
-
-
-def _parsed(method: str, received: bytes) -> Answer:
-    response = HTTPResponse(_Received(received), method=method)  # type: ignore[arg-type]
-    try:
-        response.begin()
-        return Answer(response.status, response.read())
-    except (HTTPException, ValueError) as error:
+    except InvalidURL as error:
+        raise HttpFault(str(error)) from error
+    except HTTPException as error:
         raise HttpFault("the answer is cut off, or is no HTTP") from error
+    except (OSError, ValueError) as error:  # ValueError: an invalid port, or a host name that cannot be encoded
+        number = getattr(error, "errno", None) or 0
+        # The numbers of resolver errors are not those of errno.
+        known = number in errno.errorcode
+        raise HttpFault(os.strerror(number) if known else str(error) or type(error).__name__) from error
+
+
+class _Exchange:
+    """One request on one connection, in a thread that ``run`` can stop."""
+
+    def __init__(self, url: str, tls: ssl.SSLContext | None, timeout: float) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
+            raise HttpFault("the address is no plain http or https URL")
+        self._target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        connect_timeout = min(timeout, CONNECT_TIMEOUT)
+        self._connection = (
+            HTTPSConnection(parts.hostname, parts.port, timeout=connect_timeout, context=tls)
+            if parts.scheme == "https"
+            else HTTPConnection(parts.hostname, parts.port, timeout=connect_timeout)
+        )
+        self._timeout = timeout
+        self._socket: socket.socket | None = None
+        self._stopped = False
+
+    async def run(self, method: str, payload: bytes | None, headers: Mapping[str, str]) -> Answer:
+        # Servers that do not answer must not use up the few threads of the default executor.
+        executor = ThreadPoolExecutor(1)
+        try:
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(executor, self._blocking, method, payload, headers)
+        finally:
+            self._stop()
+            executor.shutdown(wait=False)
+
+    def _stop(self) -> None:
+        """End the reading in the thread. A timeout of the socket is for one read only: it would not end an answer that
+        arrives byte by byte."""
+        self._stopped = True
+        if self._socket is not None:
+            with suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)
+
+    def _blocking(self, method: str, payload: bytes | None, headers: Mapping[str, str]) -> Answer:
+        try:
+            self._connection.connect()
+            self._socket = self._connection.sock
+            if self._stopped:
+                raise TimeoutError
+            self._socket.settimeout(self._timeout)
+            self._connection.request(method, self._target, payload, dict(headers))
+            with self._connection.getresponse() as response:
+                body = response.read(MAX_ANSWER + 1)
+                if len(body) > MAX_ANSWER:
+                    raise ValueError(f"the answer is larger than {MAX_ANSWER} bytes")
+                if response.length:
+                    raise HTTPException("cut off")
+                return Answer(response.status, body)
+        finally:
+            self._connection.close()
 
 
 def tls_context(ca: str = "", certificate: str = "", key: str = "") -> ssl.SSLContext:
-    """Blocks: it reads files. Without ``ca`` the host's authorities count. Raises ``OSError``, of which ``SSLError`` is
-    one."""
+    """Return a context for a client, from PEM files.
+
+    Blocks: it reads files. Without ``ca`` the authorities of the host are trusted. Raises ``OSError``, of which
+    ``SSLError`` is a kind.
+    """
     context = ssl.create_default_context(cafile=ca or None)
     if ca:
-        # Authorities of clusters are often made without the extensions that Python 3.13 began to ask for.
+        # Authorities of clusters are often made without the extensions that Python 3.13 began to require.
         context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     if certificate:
         context.load_cert_chain(certificate, key or None, password=_no_password)
@@ -133,5 +160,5 @@ def tls_context(ca: str = "", certificate: str = "", key: str = "") -> ssl.SSLCo
 
 
 def _no_password() -> str:
-    """Instead of asking for one on the terminal."""
+    """Fail, where OpenSSL would prompt on the terminal."""
     raise ssl.SSLError("the key is encrypted")

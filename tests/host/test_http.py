@@ -1,23 +1,33 @@
-"""One HTTP request over a real socket: forms of an answer, and bounds."""
+"""One HTTP request over a real socket: forms of an answer, hostile servers, bounds."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 
 import pytest
 
 from nodeagent.host import http
 from nodeagent.host.http import HttpFault, request
 
+Handler = Callable[[asyncio.StreamWriter], Awaitable[None]]
+
 
 @asynccontextmanager
-async def answering(data: bytes) -> AsyncIterator[str]:
+async def serving(handle: Handler) -> AsyncIterator[str]:
+    """Yield the address of a server that calls ``handle`` after each request."""
+
+    tasks: list[asyncio.Task[None]] = []
+
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        writer.write(data)
-        await writer.drain()
+        task = asyncio.current_task()
+        assert task
+        tasks.append(task)
+        with suppress(OSError, asyncio.IncompleteReadError):
+            await reader.readuntil(b"\r\n\r\n")
+            await handle(writer)
         writer.close()
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
@@ -26,7 +36,34 @@ async def answering(data: bytes) -> AsyncIterator[str]:
     finally:
         server.close()
         await server.wait_closed()
-        await asyncio.sleep(0.01)
+        await asyncio.gather(*tasks)
+
+
+def answering(data: bytes) -> AbstractAsyncContextManager[str]:
+    async def handle(writer: asyncio.StreamWriter) -> None:
+        writer.write(data)
+        await writer.drain()
+
+    return serving(handle)
+
+
+async def drip(writer: asyncio.StreamWriter) -> None:
+    """Send a header without end, a byte at a time, until the client closes the connection."""
+    writer.write(b"HTTP/1.1 200 OK\r\nX: ")
+    while True:
+        writer.write(b"x")
+        await writer.drain()
+        await asyncio.sleep(0.02)
+
+
+def workers() -> int:
+    return sum("ThreadPoolExecutor" in thread.name for thread in threading.enumerate())
+
+
+async def stopped() -> None:
+    async with asyncio.timeout(5):
+        while workers():
+            await asyncio.sleep(0.01)
 
 
 async def test_an_answer_in_chunks() -> None:
@@ -37,32 +74,66 @@ async def test_an_answer_in_chunks() -> None:
 
 
 @pytest.mark.parametrize("body", [b"<html>", b"[1]", b"", b"\xff", b"[" * 200_000])
-async def test_what_is_no_object_is_an_empty_one(body: bytes) -> None:
+async def test_a_body_that_is_no_object_is_empty(body: bytes) -> None:
     async with answering(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)) as url:
         assert (await request("GET", url, timeout=5)).json() == {}
 
 
+async def test_a_redirect_is_not_followed() -> None:
+    async with answering(b"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:9/\r\nContent-Length: 0\r\n\r\n") as url:
+        assert (await request("GET", url, timeout=5)).status == 302
+
+
+async def test_an_answer_that_arrives_byte_by_byte_is_given_up_and_its_thread_ends() -> None:
+    async with serving(drip) as url:
+        with pytest.raises(HttpFault, match=r"no answer in 0\.3 s"):
+            await request("GET", url, timeout=0.3)
+        await stopped()
+
+
+async def test_a_cancelled_request_ends_its_thread() -> None:
+    async with serving(drip) as url:
+        task = asyncio.create_task(request("GET", url, timeout=60))
+        await asyncio.sleep(0.1)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await stopped()
+
+
+async def test_servers_that_do_not_answer_do_not_delay_other_requests() -> None:
+    async with serving(drip) as silent, answering(b"HTTP/1.1 204 No Content\r\n\r\n") as url:
+        hanging = [asyncio.create_task(request("GET", silent, timeout=2)) for _ in range(40)]
+        await asyncio.sleep(0.1)
+        assert (await request("GET", url, timeout=1)).status == 204
+        for task in hanging:
+            task.cancel()
+        await asyncio.gather(*hanging, return_exceptions=True)
+        await stopped()
+
+
 @pytest.mark.parametrize("data", [b"", b"SSH-2.0-OpenSSH\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nab"])
-async def test_what_is_no_answer(data: bytes) -> None:
+async def test_an_answer_that_is_cut_off_or_no_http(data: bytes) -> None:
     async with answering(data) as url:
         with pytest.raises(HttpFault, match="cut off, or is no HTTP"):
             await request("GET", url, timeout=5)
 
 
-async def test_an_answer_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("length", [b"", b"Content-Length: 2000\r\n"])
+async def test_the_size_of_an_answer_is_limited(length: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http, "MAX_ANSWER", 1000)
-    async with answering(b"HTTP/1.1 200 OK\r\n\r\n" + b"x" * 2000) as url:
+    async with answering(b"HTTP/1.1 200 OK\r\n" + length + b"\r\n" + b"x" * 2000) as url:
         with pytest.raises(HttpFault, match="larger than 1000 bytes"):
             await request("GET", url, timeout=5)
 
 
 @pytest.mark.parametrize("url", ["ftp://a", "http://", "unix:///run/x", "http://root:secret@a/"])
-async def test_what_is_no_address(url: str) -> None:
+async def test_invalid_address(url: str) -> None:
     with pytest.raises(HttpFault) as caught:
         await request("GET", url, timeout=5)
     assert "secret" not in str(caught.value)
 
 
-async def test_a_port_that_is_none() -> None:
+async def test_invalid_port() -> None:
     with pytest.raises(HttpFault, match=r"[Pp]ort"):
         await request("GET", "http://127.0.0.1:99999/", timeout=5)
