@@ -302,10 +302,10 @@ class Loop:
         await self.ports.store.put_config(desired.source)
         if interrupted(record):  # it begins again
             update.record = replace(update.record, update_id=record.update_id, started=record.started)
-        if unfinished:  # the slot goes over to the next update, and so does the cordon
-            if record.update_id:
-                await self.ports.lease.release(record.update_id)
-            update.record = replace(update.record, cordon=record.cordon, unfinished=idle.left_half_way(record))
+        if unfinished:
+            held = await idle.still_held(self.ports, record) or update.record.update_id
+            left = idle.left_half_way(record)
+            update.record = replace(update.record, held=held, cordon=record.cordon, unfinished=left)
         staged = await idle.leftover(self.ports, record, update)
         update.record = replace(update.record, **lasting(record, desired.source.digest, desired.meaning))
         update.record = advance(

@@ -18,8 +18,9 @@ from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.ports import Holder
 from nodeagent.core.update.record import Record
 from nodeagent.core.update.record import half_way as is_half_way
-from nodeagent.errors import AgentError, Refused, Terminal
+from nodeagent.errors import AgentError, Refused, Terminal, Unreachable
 from tests.agent import clusterhost, oshost
+from tests.agent.clusterhost import ClusterHost
 from tests.agent.fakes import FakeUnit
 from tests.agent.harness import Host, config
 from tests.agent.test_transitions import FAILURES, plain
@@ -184,6 +185,175 @@ async def test_the_configs_that_are_known_as_half_way_are_bounded() -> None:
         record = replace(record, to_digest=f"d{number}", unfinished=left)
     assert left.split() == [f"d{number}" for number in range(38, 38 - idle.MAX_HALF_WAY, -1)]
     assert idle.left_half_way(Record(phase=Phase.DEGRADED, update_id="u")) == "u"
+
+
+async def drained_half_way() -> ClusterHost:
+    """A node of a cluster, drained and half-way."""
+    host = await clusterhost.at_old()
+    host.limits = replace(host.limits, revert=False, may_reboot=False)
+    host.world.units["app.service"] = FakeUnit(bad_until_boot=99)
+    host.want(clusterhost.DRAIN)
+    await host.settle()
+    assert is_half_way(host.record)
+    host.world.units["app.service"] = FakeUnit()
+    host.limits = replace(host.limits, revert=True)
+    return host
+
+
+def holds(host: ClusterHost) -> tuple[object, ...]:
+    """What keeps other programs from the node, and the rollout from the next one."""
+    assert host.world.holder is not None
+    return host.world.holder.operation, host.around.slot, host.around.cordon, host.around.hook
+
+
+async def put_off(host: ClusterHost) -> None:
+    host.want(clusterhost.RESTART)
+    await failing_once(host, Phase.LEASING)
+
+
+async def put_off_while_drained(host: ClusterHost) -> None:
+    host.around.pods, host.around.stuck, host.around.late = list(clusterhost.PODS), True, False
+    host.limits = replace(host.limits, drain_or_reboot=False)
+    host.want(config("moved", {"/etc/app/x": "1", "/etc/web/x": "1", "/etc/moved": "9"}))
+    loop = host.build()
+    await loop.turn()
+    assert host.record.reason == "DrainTimedOut"
+    host.around.stuck = False
+
+
+async def superseded(host: ClusterHost) -> None:
+    host.around.gate = Refused("another program works on it", reason="MachineBusy")
+    host.want(clusterhost.RESTART)
+    task = asyncio.create_task(host.settle())
+    await asyncio.sleep(30)
+    host.want(clusterhost.OLD)
+    await asyncio.sleep(60)
+    assert (host.phase, host.record.to_name) == (Phase.LEASING, "old")
+    await killed(task)
+    host.around.gate = None
+
+
+async def refused_late(host: ClusterHost) -> None:
+    """Another program comes in between two looks."""
+    looks = [0]
+
+    async def check(_self: object) -> None:
+        looks[0] += 1
+        if looks[0] % 2 == 0:
+            raise Refused("another program works on it", reason="MachineBusy")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(clusterhost.FakeGates, "check", check)
+        host.want(clusterhost.RESTART)
+        task = asyncio.create_task(host.settle())
+        await asyncio.sleep(60)
+        assert looks[0] > 3
+        await killed(task)
+
+
+async def interrupted_twice(host: ClusterHost) -> None:
+    host.around.gate = Refused("another program works on it", reason="MachineBusy")
+    host.want(clusterhost.RESTART)
+    for _ in range(2):
+        task = asyncio.create_task(host.settle())
+        await asyncio.sleep(30)
+        assert host.phase is Phase.LEASING
+        await killed(task)
+    host.around.gate = None
+
+
+async def withdrawn(host: ClusterHost) -> None:
+    host.around.gate = Refused("another program works on it", reason="MachineBusy")
+    host.want(clusterhost.RESTART)
+    task = asyncio.create_task(host.settle())
+    await asyncio.sleep(30)
+    host.wanted = ""
+    host.build().look_again()
+    await killed(task)
+    await host.settle()
+    assert host.phase is Phase.IDLE
+    host.around.gate = None
+
+
+async def reverted(host: ClusterHost) -> None:
+    host.want(clusterhost.RESTART)
+    await failing_once(host, Phase.WRITING)
+    assert host.record.reason == "Reverted"
+
+
+async def half_way_again(host: ClusterHost) -> None:
+    host.limits = replace(host.limits, revert=False)
+    host.want(clusterhost.RESTART)
+    await failing_once(host, Phase.WRITING)
+    assert host.record.reason == "NoSpace"
+
+
+async def unreachable(*_: object) -> str:
+    raise Unreachable("rpm-ostreed does not answer", reason="NoReply")
+
+
+async def killed(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+@pytest.mark.parametrize(
+    "repair",
+    [
+        put_off,
+        put_off_while_drained,
+        superseded,
+        refused_late,
+        interrupted_twice,
+        withdrawn,
+        reverted,
+        half_way_again,
+    ],
+    ids=lambda how: how.__name__,
+)
+async def test_a_half_way_node_keeps_cordon_lease_and_slot_until_it_is_repaired(
+    repair: Callable[[ClusterHost], Awaitable[None]],
+) -> None:
+    host = await drained_half_way()
+    held = holds(host)
+    assert all(held)
+    await repair(host)
+    assert host.record.unfinished or is_half_way(host.record)
+    assert holds(host) == held
+    host.loop = None
+    host.want(clusterhost.REBOOT)
+    host.limits = replace(host.limits, may_reboot=True)
+    await host.settle()
+    assert (host.phase, host.record.reason, host.record.held) == (Phase.IDLE, "", "")
+    clusterhost.all_given_back(host)
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["", "and put off"])
+async def test_a_repair_of_a_node_whose_lease_was_freed_takes_it_again(again: bool) -> None:
+    host = await drained_half_way()
+    host.around.lost.add(host.record.update_id)
+    host.world.holder = None
+    if again:
+        host.want(clusterhost.REBOOT)
+        await failing_once(host, Phase.LEASING)
+        await put_off_while_drained(host)
+        assert host.world.holder is not None
+        assert host.world.holder.operation == host.record.operation
+    host.want(clusterhost.RESTART)
+    await host.settle()
+    assert (host.phase, host.record.reason) == (Phase.IDLE, "")
+    clusterhost.all_given_back(host)
+
+
+async def test_a_half_way_node_keeps_all_while_the_deployments_cannot_be_read() -> None:
+    """Nothing is given back for a repair that cannot begin."""
+    host = await drained_half_way()
+    held = holds(host)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(idle, "leftover", unreachable)
+        host.want(clusterhost.RESTART)
+        await host.build().turn()
+    assert (holds(host), is_half_way(host.record)) == (held, True)
 
 
 HOSTS: list[tuple[Callable[[], Awaitable[Host]], list[Any], Any]] = [

@@ -117,22 +117,22 @@ async def may_stage(ports: Ports, update: Update) -> None:
     if ports.fleet.staging_slot is not None:
         with later():
             # Nothing is staged while somebody else has the node: so no slot is held for it either.
-            _free(await ports.lease.holder(), update.record.update_id)
-            await ports.fleet.staging_slot.acquire(HOLDER, update.record.update_id, _why(update))
+            _free(await ports.lease.holder(), update.record.operation)
+            await ports.fleet.staging_slot.acquire(HOLDER, update.record.operation, _why(update))
 
 
 async def has_staged(ports: Ports, update: Update) -> None:
     """A slot that could not be given back now is with the end of the update."""
     if ports.fleet.staging_slot is not None:
         try:
-            await ports.fleet.staging_slot.release(update.record.update_id)
+            await ports.fleet.staging_slot.release(update.record.operation)
         except AgentError as error:
             narrate(ports, update, EventKind.WARNING, error.message, reason=error.reason)
 
 
 async def begin(ports: Ports, limits: Limits, update: Update) -> None:
     """Everything is ours when it returns; nothing, or what is taken again without harm, when it raises ``NotNow``."""
-    operation, fleet = update.record.update_id, ports.fleet
+    operation, fleet = update.record.operation, ports.fleet
     with later():
         _in_window(ports, limits)
         # First a look, which takes nothing: who holds a slot while he waits for something else keeps it from others.
@@ -147,7 +147,7 @@ async def begin(ports: Ports, limits: Limits, update: Update) -> None:
             if fleet.gates is not None:
                 await fleet.gates.hold_machine()
         except Refused as error:
-            if error.reason not in LOST:
+            if error.reason not in LOST and not update.record.unfinished:  # which keeps what it holds until a repair
                 await _return(ports, operation)
             raise
     update.asked = ports.clock.monotonic()
@@ -156,7 +156,7 @@ async def begin(ports: Ports, limits: Limits, update: Update) -> None:
 async def last_look(ports: Ports, update: Update) -> None:
     """Right before the first byte is written, when time has passed since ``begin``. Raises ``Refused`` for who came in
     between; ``NotNow`` where nobody answers."""
-    operation = update.record.update_id
+    operation = update.record.operation
     with while_away():
         await ports.lease.check(operation, need=NEED)
         if ports.fleet.slot is not None:
@@ -169,30 +169,36 @@ async def still_ours(ports: Ports, update: Update, *, need: float = 0.0) -> None
     """Before each step once something is written. Raises ``Refused`` (``LOST``)."""
     if ports.clock.monotonic() < update.asked + RECENT:
         return
-    await _unless_lost(ports, update, ports.lease.check(update.record.update_id, need=need, offline=True))
+    await _unless_lost(ports, update, ports.lease.check(update.record.operation, need=need, offline=True))
 
 
 async def before_reboot(ports: Ports, limits: Limits, update: Update) -> None:
     """May return although nobody answered: on the way back, and while the lease lasts (then it is not written for the
     time of the boot). Otherwise ``NotNow``; ``Refused`` (``LOST``)."""
     record, fleet = update.record, ports.fleet
-    lease = ports.lease.check(record.update_id, need=NEED, offline=True)
+    lease = ports.lease.check(record.operation, need=NEED, offline=True)
     if record.reverting:
         await _unless_lost(ports, update, lease)
     else:
         with later():
             await lease
     if fleet.slot is not None:
-        await _unless_lost(ports, update, fleet.slot.check(record.update_id))
-    await _unless_lost(ports, update, ports.lease.before_reboot(record.update_id, limits.boot_cover))
+        await _unless_lost(ports, update, fleet.slot.check(record.operation))
+    await _unless_lost(ports, update, ports.lease.before_reboot(record.operation, limits.boot_cover))
     if fleet.guard is not None:
         with later():
             await fleet.guard.leave()
 
 
 async def give_back(ports: Ports, update: Update) -> None:
-    """Everything, in reverse. Doing it twice is harmless. Raises ``NotNow`` until all of it is done."""
-    operation, fleet = update.record.update_id, ports.fleet
+    """Everything, in reverse. Doing it twice is harmless. Raises ``NotNow`` until all of it is done. A node that is
+    half-way as before keeps its cordon, the lease and the slot."""
+    operation, fleet = update.record.operation, ports.fleet
+    if update.record.repairs_nothing:
+        if fleet.staging_slot is not None:
+            with later():
+                await fleet.staging_slot.release(operation)
+        return
     if ports.node is None and fleet.slot is None:
         await ports.lease.release(operation)
         return

@@ -38,7 +38,7 @@ async def drain(ports: Ports, limits: Limits, update: Update) -> str:
     while True:
         left = record.drain_until - ports.clock.monotonic()
         try:
-            await node.drain(record.update_id, max(left, LEAST))
+            await node.drain(record.operation, max(left, LEAST))
         except Refused as error:
             if error.reason != "DrainTimedOut" or not (limits.drain_or_reboot and limits.may_reboot):
                 raise

@@ -179,7 +179,7 @@ class Executor:
             record = replace(record, wrote_boot=boot_id)
         if to.phase is Phase.DRAINING:
             until = self.ports.clock.monotonic() + self.limits.drain_timeout
-            record = replace(record, cordon=record.cordon or record.update_id, drain_until=until)
+            record = replace(record, cordon=record.cordon or record.operation, drain_until=until)
         if to.phase is Phase.IDLE:
             rest = at_rest(record) if record.given_up else Record(**lasting(record))
             if record.given_up == INTERRUPTED:

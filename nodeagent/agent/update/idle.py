@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
+from nodeagent.agent.update.admission import LOST
 from nodeagent.agent.update.os_deployments import discard_ours, ours
 from nodeagent.agent.update.preflight import Desired
 from nodeagent.agent.update.run import Ports, Update, narrate
@@ -24,6 +25,7 @@ __all__ = [
     "leftover",
     "load_known",
     "rest_in",
+    "still_held",
     "with_meanings",
 ]
 
@@ -78,6 +80,19 @@ def left_half_way(record: Record) -> str:
     own = () if interrupted(record) or record.given_up else (record.to_digest,)
     known = dict.fromkeys(filter(None, (*own, *record.unfinished.split())))
     return " ".join([*known][:MAX_HALF_WAY]) or record.update_id
+
+
+async def still_held(ports: Ports, record: Record) -> str:
+    """Return the operation whose lease a half-way node still holds, for the repair to go on with."""
+    if record.operation:
+        try:
+            await ports.lease.check(record.operation)
+        except Refused as error:
+            if error.reason not in LOST:
+                raise
+            # The operation does not get the lease again, so the repair takes it under its own.
+            return ""
+    return record.operation
 
 
 async def load_known(ports: Ports, load: Load, digest: str) -> Desired | None:

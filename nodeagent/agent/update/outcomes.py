@@ -44,7 +44,7 @@ async def failed(ports: Ports, limits: Limits, update: Update, message: str, rea
         if record.phase in (Phase.LEASING, Phase.DRAINING):
             canceled = reason in CANCELED
             if reason == "LeaseLost":
-                canceled = not await was_taken(ports, record.update_id)
+                canceled = not await was_taken(ports, record.operation)
             if canceled:
                 update.record = reject(record, message, ports.clock.now())
             return give_up(update, reason, message)
@@ -96,7 +96,10 @@ def abandon(update: Update, takeover: Takeover) -> Next:
 
 def at_end(ports: Ports, update: Update) -> Next:
     """After everything was given back."""
-    record = update.record = replace(update.record, cordon="", unreleased=False)
+    record = replace(update.record, unreleased=False)
+    if not record.repairs_nothing:
+        record = replace(record, cordon="", held="")
+    update.record = record
     if record.given_up == INTERRUPTED:
         return Next(Phase.IDLE)
     if record.given_up in OUTCOMES:
@@ -111,8 +114,10 @@ def at_end(ports: Ports, update: Update) -> Next:
 
 
 def degraded(ports: Ports, update: Update, message: str, reason: str) -> Next:
-    """The lease and the slot are kept where something was written: nobody should disrupt a node in this state unseen,
-    and what ended so on one node must not go on to the next."""
+    """Stop half-way, and keep the cordon, the lease and the slot until a later config is applied completely.
+
+    No other holder disrupts a node in this state, and the rollout does not continue on the next node.
+    """
     record, now = update.record, ports.clock.now()
     if record.phase is Phase.RELEASING:
         return _unreleased(ports, update, message, reason)

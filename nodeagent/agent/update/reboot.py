@@ -54,7 +54,7 @@ async def reboot(ports: Ports, limits: Limits, update: Update, *, direct: bool =
             # whose files nobody has verified.
             await _unlock(os, record.staged)
 
-    async with while_held(ports.lease, update.record.update_id, committed):
+    async with while_held(ports.lease, update.record.operation, committed):
         force = direct or await wait_for_blockers(ports, limits, "reboot", "RebootBlocked", tell)
         await permit()  # users are not warned of a reboot that may not happen
         why = update.record.fallback or f"applying {update.record.to_name}"

@@ -86,7 +86,7 @@ async def _held(ports: Ports, update: Update) -> str:
         holder = await ports.lease.holder()
     except (Unreachable, Retryable):
         return ""  # nobody notices a staging, and it has cost much by now; the lease itself is not taken unseen
-    if holder is None or holder.operation == update.record.update_id:
+    if holder is None or holder.operation == update.record.operation:
         return ""
     return f"{holder.name} holds the lease: {holder.reason}"
 

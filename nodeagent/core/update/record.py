@@ -103,6 +103,7 @@ class Record:
     unreleased: bool = False  # the end of the update is reported; what it took could not be given back yet
     successor: str = ""  # name of the config that took the place of this one before anything was written
     unfinished: str = ""  # digests, newest first, of configs that earlier updates left half-way, until a good end
+    held: str = ""  # the operation that holds the lease and the slot of a node left half-way; a repair goes on with it
     cordon: str = ""  # who cordoned the node, if we did: this update, or one before that ended half-way
     drain_until: float = 0.0  # deadline of the drain, on the steady clock of the boot in boot_id
 
@@ -112,6 +113,16 @@ class Record:
     avoided: str = ""  # digest of a config that an operator rolled back from; applied again on request only
     avoided_meaning: str = ""
     budget: Budget = field(default_factory=Budget)  # of fallback reboots
+
+    @property
+    def operation(self) -> str:
+        """Under which lease, slots and cordon are taken."""
+        return self.held or self.update_id
+
+    @property
+    def repairs_nothing(self) -> bool:
+        """Whether this update is at its end, and the disk holds parts of two configs as it did before."""
+        return bool(self.unfinished) and (bool(self.given_up) or self.reverting)
 
 
 def advance(record: Record, to: Phase, *, now: str, boot_id: str, reason: str = "", message: str = "") -> Record:
@@ -152,6 +163,7 @@ def at_rest(record: Record) -> Record:
         os_target=record.os_target,
         staged=record.staged,
         staged_boot=record.staged_boot,
+        held=record.held,
         cordon=record.cordon,
         unfinished=record.unfinished,
     )
@@ -186,8 +198,8 @@ def half_way(record: Record) -> bool:
 
 
 _SALVAGED = (
-    *("update_id", "from_digest", "to_digest", "from_name", "to_name", "cordon", "staged", "staged_boot"),
-    *("rejected", "rejected_why", "avoided", "avoided_meaning", "unfinished"),
+    *("update_id", "from_digest", "to_digest", "from_name", "to_name", "held", "cordon", "staged"),
+    *("staged_boot", "rejected", "rejected_why", "avoided", "avoided_meaning", "unfinished"),
 )
 
 

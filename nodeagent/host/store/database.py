@@ -117,8 +117,8 @@ class Reader:
         except (ValueError, TypeError, KeyError):
             with suppress(AgentError):
                 record = self.load()
-                if record.update_id:
-                    return Holder("nodeagent", record.update_id, f"update to {record.to_name}", record.since)
+                if record.operation:
+                    return Holder("nodeagent", record.operation, f"update to {record.to_name}", record.since)
             return Holder("unknown", f"{MAINTENANCE}.damaged", "the row of the lease is damaged", _UNKNOWN_TIME)
 
     def maintenance(self) -> Maintenance | None:
