@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -11,12 +11,12 @@ from typing import Any, Final
 
 from integration.cluster.api import ApiError, Object
 from integration.cluster.cluster import ADMINS, LEASE_PATH, LEASES, Cluster
-from nodeagent.core.coordination.lease import LeaseToken
+from nodeagent.core.coordination.lease import HostIdentity, LeaseToken
 from nodeagent.core.update.ports import Clock
 from nodeagent.host.clock import SystemClock
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.credentials import Access
-from nodeagent.kube.lease import KubeLease, LeaseSettings
+from nodeagent.kube.lease import KubeLease
 
 NMO: Final = "node-maintenance"
 
@@ -39,20 +39,21 @@ class Agent:
     """One agent of `node`. `restarted` is the next process on the same host, with another boot id after a reboot."""
 
     client: KubeClient
-    settings: LeaseSettings
+    host: HostIdentity
     memory: Memory = field(default_factory=Memory)
     boot_id: str = "boot-1"
     clock: Clock = field(default_factory=SystemClock)
+    options: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.lease = KubeLease(self.client, self.settings, self.memory, self.clock, self.boot_id)
+        self.lease = KubeLease(self.client, self.host, self.memory, self.clock, self.boot_id, **self.options)
 
     @property
     def lost(self) -> bool:
         return bool(self.memory.data and self.memory.data["lost"])
 
     def restarted(self, boot_id: str = "boot-1") -> Agent:
-        return Agent(self.client, self.settings, self.memory, boot_id, self.clock)
+        return Agent(self.client, self.host, self.memory, boot_id, self.clock, self.options)
 
 
 def client_of(cluster: Cluster, user: str = "nodeagent", *, admin: bool = True, timeout: float = 5.0) -> KubeClient:

@@ -99,7 +99,7 @@ class Member(Host):
             SystemClock(),
             boot_id=power.boot_id(),
             instance=f"host-of-{self.node}",
-            drives=False,
+            controls_node=False,
             tell=self._tell,
             private=str(self._private),
         )

@@ -15,10 +15,9 @@ from integration.cluster.agents import NMO, Agent, client_at, foreign, lease_of
 from integration.cluster.cluster import LEASE_PATH, Cluster
 from integration.cluster.front import Front, bound_token, front_of
 from nodeagent.core.coordination.kube_time import parse_time
-from nodeagent.core.coordination.lease import BEHIND
+from nodeagent.core.coordination.lease import BEHIND, HostIdentity
 from nodeagent.errors import Refused
 from nodeagent.host.clock import SystemClock
-from nodeagent.kube.lease import LeaseSettings
 
 OP = "3f2b"
 WHY = "update to rendered-2"
@@ -52,7 +51,7 @@ async def agent(cluster: Cluster, node: str, front: Front, clock: Jumping, tmp_p
     async with client_at(
         cluster, front.kubeconfig(token, cluster.authority.certificate), timeout=2.0, clock=clock
     ) as client:
-        yield Agent(client, LeaseSettings(node, "host-a"), clock=clock)
+        yield Agent(client, HostIdentity(node, "host-a"), clock=clock)
     cluster.resume()
 
 

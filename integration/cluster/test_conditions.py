@@ -6,7 +6,7 @@ from typing import Any
 
 from integration.cluster.agents import client_of
 from integration.cluster.cluster import Cluster
-from nodeagent.core.coordination.drain import Remaining
+from nodeagent.core.coordination.drain import Cause, Remaining
 from nodeagent.core.report.conditions import NodeState
 from nodeagent.host.clock import SystemClock
 from nodeagent.kube.conditions import NodeConditions
@@ -25,7 +25,7 @@ async def test_they_come_and_go_and_the_kubelet_keeps_its_own(cluster: Cluster, 
         conditions = NodeConditions(client, node, SystemClock())
         await conditions.tell(NodeState())
         assert there(cluster, node).keys() == {"Ready"}
-        left = [Remaining("shop", "web-0", "a disruption budget: web")]
+        left = [Remaining("shop", "web-0", Cause.BUDGET, "web")]
         draining = NodeState("jane", "new disks", maintenance=True, draining=True, remaining=left)
         await conditions.tell(draining)
         now = there(cluster, node)

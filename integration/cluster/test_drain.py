@@ -233,7 +233,7 @@ async def test_the_policy_protects_before_anything_goes(scene: Scene) -> None:
     scene.pod("bare", kind="")
     scene.pod("web")
     message = await refused(scene.port().drain(OP, 60), "DrainRefused")
-    assert f"{scene.namespace}/bare: no controller makes it again elsewhere" in message
+    assert f"{scene.namespace}/bare: not managed by a controller" in message
     assert "web" not in message
     assert scene.names() == ["bare", "web"]
 
@@ -245,7 +245,7 @@ async def test_who_comes_later_is_protected_as_well(scene: Scene) -> None:
     drain = asyncio.create_task(scene.port().drain(OP, 60))
     await scene.why("web", "web-budget")
     scene.pod("late", kind="")
-    await scene.why("late", "no controller makes it again")
+    await scene.why("late", "not managed by a controller")
     scene.budget("web-budget", "web", allowed=1)
     await asyncio.sleep(2)
     assert scene.names() == ["late"]

@@ -24,10 +24,10 @@ from integration.cluster.controller import Memory as Fetched
 from integration.cluster.member import QUICK, Member
 from nodeagent.agent.report.report import Report, ReportedLease
 from nodeagent.agent.update import admission
+from nodeagent.core.coordination.lease import HostIdentity
 from nodeagent.core.report.status import Status
 from nodeagent.errors import Refused
 from nodeagent.kube.handshake import Handshake
-from nodeagent.kube.lease import LeaseSettings
 from tests.agent.harness import config
 
 NODES: Final = 200
@@ -138,17 +138,17 @@ async def test_a_fleet_and_its_doubles(cluster: Cluster, make_node: MakeNode) ->
                     continue
                 longest.append(time.monotonic() - began)
                 break
-            inside[agent.settings.node] += 1
+            inside[agent.host.node] += 1
             await agent.lease.check(operation, need=60)
-            assert inside[agent.settings.node] == 1, "two agents in one node's disruption"
+            assert inside[agent.host.node] == 1, "two agents in one node's disruption"
             await asyncio.sleep(chance.uniform(0.0, 0.5))
-            inside[agent.settings.node] -= 1
+            inside[agent.host.node] -= 1
             await agent.lease.release(operation)
             outcomes["done"] += 1
 
     async with client_of(cluster, "doubles", timeout=60.0) as client:
         cost = Cost(cluster, "doubles")
-        agents = [(Agent(client, LeaseSettings(node, f"host-{n}")), f"op-{n}") for node in nodes for n in range(RIVALS)]
+        agents = [(Agent(client, HostIdentity(node, f"host-{n}")), f"op-{n}") for node in nodes for n in range(RIVALS)]
         async with asyncio.TaskGroup() as group:
             for agent, name in agents:
                 group.create_task(one(agent, name))

@@ -16,8 +16,8 @@ from integration.cluster.api import ApiError
 from integration.cluster.cluster import LEASES, Cluster
 from integration.cluster.controller import Controller
 from nodeagent.cli.main import main
+from nodeagent.core.coordination.lease import HostIdentity
 from nodeagent.kube.gates import MAINTENANCES
-from nodeagent.kube.lease import LeaseSettings
 from nodeagent.kube.rollout import OS_CONFIGS, POOLS
 
 VIEWER: Final = Path(__file__).parents[2] / "packaging" / "kubernetes" / "fleet-viewer.yaml"
@@ -151,7 +151,7 @@ async def test_who_is_in_the_way(fleet: Fleet, cluster: Cluster) -> None:
 
     assert await flags() == []
     async with client_of(cluster) as client:
-        agent = Agent(client, LeaseSettings(name, "host-a"))
+        agent = Agent(client, HostIdentity(name, "host-a"))
         await agent.lease.acquire("nodeagent", "u1", "update to x")
         assert await flags() == [], "an update is no flag"
         await agent.lease.release("u1")

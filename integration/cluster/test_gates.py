@@ -25,7 +25,7 @@ async def client(cluster: Cluster) -> AsyncIterator[KubeClient]:
 
 @pytest.fixture
 def gates(client: KubeClient, node: str) -> Gates:
-    return Gates(client, node, drives=False)
+    return Gates(client, node, controls_node=False)
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ async def test_a_machine_that_is_being_deleted(cluster: Cluster, machine: str, g
 
 async def test_a_node_that_is_gone(client: KubeClient) -> None:
     with pytest.raises(Refused) as caught:
-        await Gates(client, "nowhere", drives=False).check()
+        await Gates(client, "nowhere", controls_node=False).check()
     assert caught.value.reason == "NodeUnknown"
 
 
@@ -112,4 +112,4 @@ async def test_what_may_not_be_read_is_no_empty_answer(cluster: Cluster, node: s
     cluster.admin.create(f"{rbac}/clusterrolebindings", binding)
     async with client_at(cluster, cluster.kubeconfig("limited")) as client:
         with pytest.raises(Forbidden, match='cannot list resource "nodemaintenances"'):
-            await Gates(client, node, drives=False).look()
+            await Gates(client, node, controls_node=False).look()

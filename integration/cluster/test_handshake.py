@@ -19,7 +19,7 @@ from integration.cluster.agents import client_of
 from integration.cluster.api import ApiError
 from integration.cluster.cluster import Cluster
 from integration.cluster.controller import CONFIGS, MCO, Controller, Memory
-from nodeagent.agent.cluster_source import Ordered
+from nodeagent.agent.cluster_source import ClusterConfigSource
 from nodeagent.agent.loop import Loop
 from nodeagent.agent.report.report import Report
 from nodeagent.agent.update.preflight import Desired
@@ -109,7 +109,7 @@ class Driven(Host):
             trouble=lambda fault: self.troubles.append(fault.reason if fault else ""),
             every=EVERY,
         )
-        self.ordered = Ordered(self.shake)
+        self.ordered = ClusterConfigSource(self.shake)
         loop = self.build()
         tasks = [asyncio.create_task(self.ordered.run(self.report.status)), asyncio.create_task(loop.run())]
         try:

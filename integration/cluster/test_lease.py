@@ -21,11 +21,10 @@ from integration.cluster.agents import (
 from integration.cluster.cluster import LEASE_PATH, Cluster
 from integration.cluster.medik8s import AlreadyHeld, Manager
 from nodeagent.core.coordination.kube_time import parse_time
-from nodeagent.core.coordination.lease import BEHIND
+from nodeagent.core.coordination.lease import BEHIND, HostIdentity
 from nodeagent.errors import Refused, Terminal, Unreachable
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.errors import Forbidden
-from nodeagent.kube.lease import LeaseSettings
 
 MakeAgent = Callable[..., Agent]
 OP = "3f2b"
@@ -44,7 +43,7 @@ async def client(cluster: Cluster) -> AsyncIterator[KubeClient]:
 @pytest.fixture
 def make_agent(client: KubeClient, node: str) -> MakeAgent:
     def make(instance: str = "host-a", *, duration: float = 600.0, slack: float = 60.0) -> Agent:
-        return Agent(client, LeaseSettings(node, instance, duration=duration, slack=slack))
+        return Agent(client, HostIdentity(node, instance), options={"duration": duration, "slack": slack})
 
     return make
 
@@ -426,7 +425,7 @@ async def test_rotated_certificates_are_used_without_a_restart(cluster: Cluster,
         assert 'cannot get resource "leases"' in caught.value.message
         cluster.authority.client("rotated", "rotated", ["system:masters"])
         await client.close()  # as after ten seconds, or the first connection that fails
-        agent = Agent(client, LeaseSettings(node, "host-a"))
+        agent = Agent(client, HostIdentity(node, "host-a"))
         await agent.lease.acquire("nodeagent", OP, WHY)
 
 
@@ -445,7 +444,7 @@ async def test_a_service_account_whose_token_expires(cluster: Cluster, node: str
 
 
 async def test_a_namespace_that_is_missing_is_named(client: KubeClient, node: str) -> None:
-    agent = Agent(client, LeaseSettings(node, "host-a", namespace="nowhere"))
+    agent = Agent(client, HostIdentity(node, "host-a"), options={"namespace": "nowhere"})
     with pytest.raises(Terminal, match="nowhere") as caught:
         await agent.lease.acquire("nodeagent", OP, WHY)
     assert caught.value.reason == "LeaseNamespaceMissing"

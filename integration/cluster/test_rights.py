@@ -17,9 +17,10 @@ from integration.cluster.api import ApiError
 from integration.cluster.cluster import LEASE_PATH, Cluster
 from integration.cluster.controller import CONFIGS, MCO, Controller, Memory
 from nodeagent.core.coordination.drain import Cause, DrainPolicy, eviction
+from nodeagent.core.coordination.lease import HostIdentity
 from nodeagent.core.coordination.slots import Kind, SlotPool
 from nodeagent.core.report.conditions import NodeState
-from nodeagent.core.report.handshake import read_orders
+from nodeagent.core.report.handshake import read_request
 from nodeagent.core.report.node_events import Notice
 from nodeagent.core.report.status import Status
 from nodeagent.core.update.phase import Phase
@@ -34,8 +35,7 @@ from nodeagent.kube.errors import Forbidden, NotFound
 from nodeagent.kube.events import CONTROLLER, EVENTS, NodeEvents
 from nodeagent.kube.gates import MACHINES, Gates
 from nodeagent.kube.handshake import Handshake
-from nodeagent.kube.lease import LeaseSettings
-from nodeagent.kube.slots import KubeSlots, SlotSettings
+from nodeagent.kube.slots import KubeSlots
 
 MANIFESTS: Final = Path(__file__).parents[2] / "packaging" / "kubernetes" / "nodeagent.yaml"
 RBAC: Final = "/apis/rbac.authorization.k8s.io/v1"
@@ -153,7 +153,7 @@ async def config_of(client: KubeClient, node: str) -> None:
     try:
         await told.wait()
         assert await handshake.desired() is not None
-        while read_orders(await client.get(f"/api/v1/nodes/{node}")).state != "Working":
+        while read_request(await client.get(f"/api/v1/nodes/{node}")).state != "Working":
             await asyncio.sleep(0.05)
     finally:
         running.cancel()
@@ -162,12 +162,12 @@ async def config_of(client: KubeClient, node: str) -> None:
 
 async def everything(client: KubeClient, node: str) -> None:
     """All that an update asks of the cluster."""
-    gates = Gates(client, node, drives=True)
+    gates = Gates(client, node, controls_node=True)
     await gates.check()
-    slots = KubeSlots(client, SlotSettings(node, "host-a", SlotPool(node, Kind.DISRUPT, 1)), SystemClock())
+    slots = KubeSlots(client, HostIdentity(node, "host-a"), SlotPool(node, Kind.DISRUPT, 1), SystemClock())
     await slots.acquire("nodeagent", "given-up", "update")
     await slots.acquire("nodeagent", OP, "update")
-    agent = Agent(client, LeaseSettings(node, "host-a"))
+    agent = Agent(client, HostIdentity(node, "host-a"))
     await agent.lease.acquire("nodeagent", OP, "update")
     await gates.hold_machine()
     await NodeConditions(client, node, SystemClock()).tell(NodeState("nodeagent", "update", draining=True))
@@ -262,7 +262,7 @@ async def test_a_drain_by_an_agent_meets_no_refusal_of_the_policy(
         work = Drain(client, node, SystemClock(), DrainPolicy())
         async with asyncio.timeout(60):  # a busy machine may not answer a request in time: it is made again
             while not await work.round(yes):
-                assert [pod.why for pod in work.remaining if pod.why.startswith(Cause.FORBIDDEN)] == []
+                assert [pod for pod in work.remaining if pod.cause is Cause.FORBIDDEN] == []
                 await asyncio.sleep(0.2)
                 terminated(installed, space)
     left = installed.admin.get(f"/api/v1/namespaces/{space}/pods")["items"]
@@ -311,7 +311,7 @@ async def test_an_agent_changes_the_machine_of_its_own_node_only(installed: Clus
         installed.admin.patch(f"/api/v1/nodes/{node}", {"metadata": {"annotations": notes}})
         async with by_token(installed, node) as client:
             with pytest.raises(Forbidden, match="may not write machines"):
-                await Gates(client, node, drives=True).hold_machine()
+                await Gates(client, node, controls_node=True).hold_machine()
         assert installed.admin.get(MACHINES.format("default", name))["spec"]["lifecycleHooks"]["preDrain"] == HOOKS
     assert lease_of(installed, node) is None
 
@@ -326,7 +326,7 @@ async def test_an_agent_writes_its_own_node_and_lease_only(
         with pytest.raises(Forbidden, match=f'this agent is that of node "{node}"'):
             await client.patch(f"/api/v1/nodes/{other}", {"spec": {"unschedulable": True}})
         with pytest.raises(Forbidden, match="may not write leases"):
-            await Agent(client, LeaseSettings(other, "host-a")).lease.acquire("nodeagent", OP, "not mine")
+            await Agent(client, HostIdentity(other, "host-a")).lease.acquire("nodeagent", OP, "not mine")
         theirs = installed.admin.create(LEASE_PATH, {"metadata": {"name": f"node-{other}"}, "spec": {}})
         with pytest.raises(Forbidden, match="may not write leases"):
             await client.delete(f"{LEASE_PATH}/node-{other}", uid=theirs["metadata"]["uid"])
@@ -364,13 +364,13 @@ async def test_a_slot_is_not_taken_from_another_node_nor_for_it(installed: Clust
     other, pool = make_node(), SlotPool(node, Kind.DISRUPT, 1)
     leases = "/apis/coordination.k8s.io/v1/namespaces/nodeagent/leases"
     async with by_token(installed, other) as theirs, by_token(installed, node) as client:
-        name = await KubeSlots(theirs, SlotSettings(other, "host-b", pool), SystemClock()).acquire("x", OP, "update")
+        name = await KubeSlots(theirs, HostIdentity(other, "host-b"), pool, SystemClock()).acquire("x", OP, "update")
         held = installed.admin.get(f"{leases}/{name}")
         with pytest.raises(Forbidden, match="may not write leases"):
             await client.patch(f"{leases}/{name}", {"spec": {"holderIdentity": f"{node}/{OP}"}})
         with pytest.raises(Forbidden, match="may not write leases"):
             await client.delete(f"{leases}/{name}", uid=held["metadata"]["uid"])
-        stranger = KubeSlots(client, SlotSettings(other, "host-a", SlotPool(node, Kind.STAGE, 1)), SystemClock())
+        stranger = KubeSlots(client, HostIdentity(other, "host-a"), SlotPool(node, Kind.STAGE, 1), SystemClock())
         with pytest.raises(Forbidden, match="may not write leases"):
             await stranger.acquire("x", OP, "for another")
         assert installed.admin.get(f"{leases}/{name}") == held

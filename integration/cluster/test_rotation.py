@@ -15,8 +15,8 @@ from integration.cluster.agents import Agent, client_at, lease_of
 from integration.cluster.cluster import Cluster
 from integration.cluster.front import Front, bound_token, front_of, revoke
 from integration.cluster.pki import Authority
+from nodeagent.core.coordination.lease import HostIdentity
 from nodeagent.errors import Unreachable
-from nodeagent.kube.lease import LeaseSettings
 
 OP = "3f2b"
 WHY = "update to rendered-2"
@@ -64,7 +64,7 @@ async def scene(cluster: Cluster, node: str, front: Front, tmp_path: Path) -> As
     token.write_text(bound_token(cluster, secret))
     ca.write_bytes(cluster.authority.certificate.read_bytes())
     async with client_at(cluster, front.kubeconfig(token, ca)) as client:
-        yield Scene(cluster, front, tmp_path, Agent(client, LeaseSettings(node, "host-a")), secret)
+        yield Scene(cluster, front, tmp_path, Agent(client, HostIdentity(node, "host-a")), secret)
 
 
 async def unreachable(scene: Scene) -> Unreachable:
@@ -91,7 +91,7 @@ async def test_a_new_authority_is_trusted_from_the_next_connection_on(scene: Sce
     scene.trust(new)
     scene.front.use(new)
     await scene.agent.lease.check(OP, need=3000)
-    kept = lease_of(scene.cluster, scene.agent.settings.node)
+    kept = lease_of(scene.cluster, scene.agent.host.node)
     assert kept is not None
     assert kept["spec"]["leaseTransitions"] == 0
     await scene.agent.lease.release(OP)
@@ -115,7 +115,7 @@ async def test_a_token_that_is_revoked_in_the_middle(scene: Scene) -> None:
     scene.show(bound_token(scene.cluster, f"{scene.secret}-new"))
     await scene.agent.lease.check(OP, need=3000)
     await scene.agent.lease.release(OP)
-    assert lease_of(scene.cluster, scene.agent.settings.node) is None
+    assert lease_of(scene.cluster, scene.agent.host.node) is None
 
 
 async def wait_unauthorized(scene: Scene) -> None:

@@ -11,12 +11,13 @@ import pytest
 
 from integration.cluster.agents import client_of, written
 from integration.cluster.cluster import LEASE_PATH, LEASES, Cluster
+from nodeagent.core.coordination.lease import HostIdentity
 from nodeagent.core.coordination.slots import Kind, SlotPool
 from nodeagent.errors import Refused, Retryable
 from nodeagent.host.clock import SystemClock
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.errors import NoAnswer
-from nodeagent.kube.slots import KubeSlots, SlotSettings
+from nodeagent.kube.slots import KubeSlots
 
 OP = "3f2b"
 WHY = "update to rendered-2"
@@ -40,7 +41,9 @@ def pool() -> str:
 @pytest.fixture
 def slots_of(client: KubeClient, pool: str) -> MakeSlots:
     def make(node: str, count: int = 1, kind: Kind = Kind.DISRUPT, instance: str = "host-a") -> KubeSlots:
-        return KubeSlots(client, SlotSettings(node, instance, SlotPool(pool, kind, count), LEASES), SystemClock())
+        return KubeSlots(
+            client, HostIdentity(node, instance), SlotPool(pool, kind, count), SystemClock(), namespace=LEASES
+        )
 
     return make
 

@@ -45,7 +45,7 @@ class Quick(Member):
         loop = super().build()
         assert self.side is not None
         self.side.client._timeout = 1.0
-        self.side.lease._settings = replace(self.side.lease._settings, duration=self.lasts, slack=2.0)
+        self.side.lease._duration, self.side.lease._slack = self.lasts, 2.0
         return loop
 
 

@@ -10,12 +10,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from nodeagent.agent.cluster_source import Ordered, warn
+from nodeagent.agent.cluster_source import ClusterConfigSource, warn
 from nodeagent.agent.report.report import Report
 from nodeagent.core.config.machineconfig import ConfigSource
 from nodeagent.core.coordination.drain import DrainPolicy, Remaining
+from nodeagent.core.coordination.lease import HostIdentity
 from nodeagent.core.coordination.slots import Kind, SlotPool
-from nodeagent.core.update.ports import Clock, NodePort
+from nodeagent.core.update.ports import Clock, NodeDrainer
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.conditions import NodeConditions
 from nodeagent.kube.credentials import Access
@@ -23,9 +24,9 @@ from nodeagent.kube.drain import KubeNode
 from nodeagent.kube.events import NodeEvents
 from nodeagent.kube.gates import Gates
 from nodeagent.kube.handshake import ConfigMemory, Handshake
-from nodeagent.kube.lease import KubeLease, LeaseSettings, TokenStore
+from nodeagent.kube.lease import KubeLease, TokenStore
 from nodeagent.kube.mco_drain import ControllerDrain, EitherDrain
-from nodeagent.kube.slots import KubeSlots, SlotSettings
+from nodeagent.kube.slots import KubeSlots
 from nodeagent.settings.cluster import DrainSettings
 from nodeagent.settings.schema import Settings
 
@@ -35,8 +36,8 @@ __all__ = ["Cluster"]
 class Cluster:
     """The connection to the API server and everything on it that concerns this node.
 
-    ``instance`` distinguishes this host from another one of the same node name. ``drives`` as in
-    ``core.coordination.gates.node_signs``. ``tell`` receives the remaining pods after each round of a drain.
+    ``instance`` distinguishes this host from another one of the same node name. ``controls_node`` as in
+    ``core.coordination.gates.node_gates``. ``tell`` receives the remaining pods after each round of a drain.
     """
 
     def __init__(
@@ -47,7 +48,7 @@ class Cluster:
         *,
         boot_id: str,
         instance: str,
-        drives: bool,
+        controls_node: bool,
         tell: Callable[[Sequence[Remaining]], None],
         private: str = "/run/nodeagent",
     ) -> None:
@@ -56,17 +57,20 @@ class Cluster:
         if about.service_account:
             access = Access(private=private, service_account=Path(about.service_account))
         self.name = name
+        host = HostIdentity(name, instance)
         self.client = KubeClient(access, clock)
         self.lease = KubeLease(
             self.client,
-            LeaseSettings(name, instance, about.lease_namespace, about.lease_duration),
+            host,
             tokens,
             clock,
             boot_id,
+            namespace=about.lease_namespace,
+            duration=about.lease_duration,
         )
         self.conditions = NodeConditions(self.client, name, clock)
         self.events = NodeEvents(self.client, name)
-        self.gates = Gates(self.client, name, drives=drives)
+        self.gates = Gates(self.client, name, controls_node=controls_node)
         self.node = KubeNode(
             self.client, name, clock, still_ours=self.lease.check, tell=tell, policy=drain_policy(settings.drain)
         )
@@ -74,19 +78,18 @@ class Cluster:
         theirs = ControllerDrain(
             self.client, name, still_ours=self.lease.check, tell=tell, policy=lambda: self.node.policy
         )
-        self._either = EitherDrain(self.node, theirs, controller=drained_by(settings.drain)) if drives else None
+        self._either = EitherDrain(self.node, theirs, controller=drained_by(settings.drain)) if controls_node else None
 
         def pool(kind: Kind, count: int) -> KubeSlots | None:
             if not slots.pool or not count:
                 return None
-            pool = SlotPool(slots.pool, kind, count)
-            return KubeSlots(self.client, SlotSettings(name, instance, pool, slots.namespace), clock)
+            return KubeSlots(self.client, host, SlotPool(slots.pool, kind, count), clock, namespace=slots.namespace)
 
         self.slot = pool(Kind.DISRUPT, slots.max_unavailable)
         self.staging_slot = pool(Kind.STAGE, slots.max_staging)
 
     @property
-    def port(self) -> NodePort:
+    def port(self) -> NodeDrainer:
         """Whoever empties the node."""
         return self._either or self.node
 
@@ -96,12 +99,14 @@ class Cluster:
         report: Report,
         changed: Callable[[bool], None],
         requested: Callable[[ConfigSource], Awaitable[None]],
-    ) -> Ordered | None:
+    ) -> ClusterConfigSource | None:
         """None where the desired config does not come from here. The last two as in ``Handshake``."""
         if self._either is None:
             return None
         trouble = partial(warn, report)
-        return Ordered(Handshake(self.client, self.name, memory, changed=changed, requested=requested, trouble=trouble))
+        return ClusterConfigSource(
+            Handshake(self.client, self.name, memory, changed=changed, requested=requested, trouble=trouble)
+        )
 
     def use(self, settings: Settings) -> None:
         """What may change without a restart, from the next drain on."""

@@ -12,10 +12,10 @@ from nodeagent.core.update.events import Event, EventKind
 from nodeagent.errors import AgentError
 from nodeagent.kube.handshake import Handshake
 
-__all__ = ["Ordered", "warn"]
+__all__ = ["ClusterConfigSource", "warn"]
 
 
-class Ordered:
+class ClusterConfigSource:
     def __init__(self, handshake: Handshake) -> None:
         self._handshake = handshake
 

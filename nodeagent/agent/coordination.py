@@ -17,7 +17,7 @@ from nodeagent.agent.update.run import Fleet
 from nodeagent.core.coordination.drain import Remaining
 from nodeagent.core.coordination.fleetlock import client_id
 from nodeagent.core.coordination.windows import Schedule, parse_windows
-from nodeagent.core.update.ports import Clock, Lease, NodePort, Slots
+from nodeagent.core.update.ports import Clock, Lease, NodeDrainer, Slots
 from nodeagent.errors import InvalidInput, Terminal
 from nodeagent.host.lease import LocalLease
 from nodeagent.host.store.store import SqliteStore
@@ -40,7 +40,7 @@ class Others:
     """``cluster`` is None on a host without one; then ``node`` is as well, and the lease is a local one."""
 
     lease: Lease
-    node: NodePort | None
+    node: NodeDrainer | None
     fleet: Fleet
     etcd: Guard
     cluster: Cluster | None = None
@@ -62,12 +62,12 @@ def others(
     clock: Clock,
     *,
     boot_id: str,
-    drives: bool,
+    controls_node: bool,
     tell: Callable[[Sequence[Remaining]], None],
     machine_id: Path = MACHINE_ID,
 ) -> Others:
     """Blocks: imports, and reads small files. Raises ``InvalidInput`` for settings that contradict each other.
-    ``drives`` and ``tell`` as in ``Cluster``."""
+    ``controls_node`` and ``tell`` as in ``Cluster``."""
     consistent(settings)
     guard = Guard(clock, single=settings.etcd.single_member)
     if settings.cluster.configured:
@@ -80,7 +80,7 @@ def others(
             clock,
             boot_id=boot_id,
             instance=_instance(machine_id),
-            drives=drives,
+            controls_node=controls_node,
             tell=tell,
         )
         fleet = Fleet(cluster.slot, cluster.staging_slot, cluster.gates, guard)

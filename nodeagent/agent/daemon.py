@@ -320,7 +320,7 @@ async def _build(found: Found, bus: Bus, stack: AsyncExitStack, read: Callable[[
         store,
         SystemClock(),
         boot_id=power.boot_id(),
-        drives=settings.cluster.source == "cluster",
+        controls_node=settings.cluster.source == "cluster",
         tell=drain_teller(report, lambda: (daemon.settings if daemon else settings).drain),
     )
     stack.push_async_callback(say.close)

@@ -24,7 +24,7 @@ from nodeagent.agent.update.run import Limits, Ports
 from nodeagent.core.coordination.maintenance import (
     POWER_OFF_TRIES,
     Maintenance,
-    State,
+    MaintenanceState,
     is_maintenance,
     later,
     left,
@@ -237,9 +237,9 @@ class Keeper:
             return True
         await self._ports.lease.check(note.operation)
         match note.state(self._ports.power.boot_id()):
-            case State.DRAINING:
+            case MaintenanceState.DRAINING:
                 return await self._unless_asked(self._drain(note))
-            case State.POWERING_OFF:
+            case MaintenanceState.POWERING_OFF:
                 return await self._unless_asked(self._go_off(note))
             case _:
                 return False

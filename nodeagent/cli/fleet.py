@@ -16,7 +16,7 @@ from nodeagent.cli._terminal import BAD, GOOD, WARN, counted, emit, paint, table
 from nodeagent.errors import AgentError, InvalidInput, Refused
 
 if TYPE_CHECKING:
-    from nodeagent.core.report.rollout import Fleet, Member, Pool, Seen
+    from nodeagent.core.report.rollout import ClusterObjects, NodeRollout, PoolRollout, Rollout
 
 __all__ = ["add_arguments", "run"]
 
@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """0 if every node of every pool runs what it should; 1 if a node is degraded; 4 if not all are there yet, a paused
     pool included."""
-    from nodeagent.core.report.rollout import fleet_of, fleet_to_dict
+    from nodeagent.core.report.rollout import rollout_of, rollout_to_dict
 
     try:
         seen, unknown = _look(args.kubeconfig or _kubeconfig(), args.context, args.lease_namespace)
@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
         if error.reason == "KubeconfigInvalid":  # here it is an input, of which the user names the file
             raise InvalidInput(error.message, reason=error.reason, hint=error.hint) from error
         raise
-    fleet = fleet_of(seen)
+    fleet = rollout_of(seen)
     if not any(pool.members for pool in fleet.pools):
         raise Refused(
             "no node of this cluster is in a pool or has a desired config",
@@ -65,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
             hint="is it the right cluster? (--kubeconfig, --context)",
         )
     if args.json:
-        emit(fleet_to_dict(fleet, unknown))
+        emit(rollout_to_dict(fleet, unknown))
     else:
         _describe(fleet, unknown)
     if fleet.complete:
@@ -86,26 +86,26 @@ def _kubeconfig() -> str:
     )
 
 
-def _look(kubeconfig: str, context: str, namespace: str) -> tuple[Seen, Sequence[str]]:
+def _look(kubeconfig: str, context: str, namespace: str) -> tuple[ClusterObjects, Sequence[str]]:
     import asyncio
     from tempfile import TemporaryDirectory
 
     from nodeagent.host.clock import SystemClock
     from nodeagent.kube.client import KubeClient
     from nodeagent.kube.credentials import Access
-    from nodeagent.kube.rollout import look
+    from nodeagent.kube.rollout import read_objects
 
-    async def ask(private: str) -> tuple[Seen, Sequence[str]]:
+    async def ask(private: str) -> tuple[ClusterObjects, Sequence[str]]:
         clock = SystemClock()
         async with KubeClient(Access(kubeconfig, context, private=private), clock, timeout=30.0) as client:
-            return await look(client, clock, namespace=namespace)
+            return await read_objects(client, clock, namespace=namespace)
 
     # Keys that stand in the kubeconfig itself: the library wants them as files.
     with TemporaryDirectory(prefix="nodeagent-", dir=os.environ.get("XDG_RUNTIME_DIR")) as private:
         return asyncio.run(ask(private))
 
 
-def _describe(fleet: Fleet, unknown: Sequence[str]) -> None:
+def _describe(fleet: Rollout, unknown: Sequence[str]) -> None:
     headers = ["POOL", "CONFIG", "NODES", *(word.upper() for word in COUNTS), "FLAGGED", "STATE"]
     table(headers, [_row(pool) for pool in fleet.pools], right=range(2, 8))
     if rows := list(_members(fleet)):
@@ -116,7 +116,7 @@ def _describe(fleet: Fleet, unknown: Sequence[str]) -> None:
         print("\n".join(lines))
 
 
-def _row(pool: Pool) -> list[str]:
+def _row(pool: PoolRollout) -> list[str]:
     counts = [str(sum(member.progress == word for member in pool.members)) for word in COUNTS]
     words = [paint("complete", GOOD) if pool.complete else paint("not complete", WARN)]
     if pool.paused:
@@ -132,7 +132,7 @@ def _row(pool: Pool) -> list[str]:
     ]
 
 
-def _members(fleet: Fleet) -> Iterator[list[str]]:
+def _members(fleet: Rollout) -> Iterator[list[str]]:
     """Who needs a look. Those whose turn has not come are a number above."""
     for pool in fleet.pools:
         for member in pool.members:
@@ -142,17 +142,17 @@ def _members(fleet: Fleet) -> Iterator[list[str]]:
                 yield [member.name, pool.name, progress, _configs(member), _why(member)]
 
 
-def _configs(member: Member) -> str:
+def _configs(member: NodeRollout) -> str:
     current = member.current or "none"
     return printable(current if current == member.target else f"{current} -> {member.target or '?'}")
 
 
-def _why(member: Member) -> str:
+def _why(member: NodeRollout) -> str:
     words = [member.reason] if member.reason else []
     return printable("; ".join([*words, *(f"{gate.reason}: {gate.message}" for gate in member.flags)]))
 
 
-def _lines(fleet: Fleet, unknown: Sequence[str]) -> Iterator[str]:
+def _lines(fleet: Rollout, unknown: Sequence[str]) -> Iterator[str]:
     for pool in fleet.pools:
         yield from (paint(f"pool {pool.name}: {printable(trouble)}", BAD) for trouble in pool.troubles)
     if paused := [pool.name for pool in fleet.pools if pool.paused]:

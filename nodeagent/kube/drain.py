@@ -1,6 +1,6 @@
 """The node as the cluster sees it: cordoned by us, emptied by evictions, given back.
 
-Fulfils ``ports.NodePort``. The cordon that we make carries our operation as an annotation in the same write, so a
+Fulfils ``ports.NodeDrainer``. The cordon that we make carries our operation as an annotation in the same write, so a
 cordon of somebody else is never undone. All pods are asked to go at once; each that is refused is asked again after a
 pause of its own, and is reported with the reason (``core/coordination/drain.py``). The node is drained when two
 lists of its pods some seconds apart are empty: the pods are gone, not only accepted for deletion.
@@ -17,19 +17,20 @@ import random
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from nodeagent.core.backoff import jittered
 from nodeagent.core.coordination.drain import (
     Cause,
     DrainPolicy,
-    Fate,
+    EvictionClass,
     Remaining,
     cause_of,
+    classify,
     eviction,
-    fate_of,
     pause_after,
-    why_here,
+    protected_pod,
+    remaining_pod,
 )
 from nodeagent.core.update.ports import Clock
 from nodeagent.errors import Refused, Retryable, Terminal, Unreachable
@@ -179,12 +180,13 @@ class Drain:
         is called between two groups of evictions; what it raises ends the round."""
         pods = await pods_of(self._client, self._node)
         orphans = await self._daemon_sets.orphans(pods)
-        fates = [(pod, fate_of(pod, self._policy, orphaned=pod["metadata"]["uid"] in orphans)) for pod in pods]
-        going = [pod for pod, fate in fates if fate is not Fate.STAYS]
-        protected = {pod["metadata"]["uid"]: fate for pod, fate in fates if fate not in (Fate.STAYS, Fate.GOES)}
+        classes = [(pod, classify(pod, self._policy, orphaned=pod["metadata"]["uid"] in orphans)) for pod in pods]
+        going = [pod for pod, found in classes if found is not EvictionClass.STAYS]
+        evicted = (EvictionClass.STAYS, EvictionClass.GOES)
+        protected = {pod["metadata"]["uid"]: found for pod, found in classes if found not in evicted}
         self.remaining = sorted(self._left(pod, protected.get(pod["metadata"]["uid"])) for pod in going)
         if protected and not self._started:
-            left = [self._left(pod, fate) for pod, fate in fates if pod["metadata"]["uid"] in protected]
+            left = [self._left(pod, found) for pod, found in classes if pod["metadata"]["uid"] in protected]
             names = "; ".join(f"{pod.namespace}/{pod.name}: {pod.why}" for pod in sorted(left))
             raise Refused(f"the policy protects pods of this node: {names}", reason="DrainRefused")
         self._started = True
@@ -224,8 +226,6 @@ class Drain:
             pause = pause_after(one.count, None)
         one.due = self._clock.monotonic() + jittered(pause, random.random())  # noqa: S311
 
-    def _left(self, pod: Object, protected: Fate | None) -> Remaining:
-        meta: dict[str, Any] = pod["metadata"]
+    def _left(self, pod: Object, protected: EvictionClass | None) -> Remaining:
         one = self._of(pod)
-        why = protected.value if protected is not None else why_here(pod, one.cause, one.words)
-        return Remaining(meta["namespace"], meta["name"], why)
+        return remaining_pod(pod, one.cause, one.words) if protected is None else protected_pod(pod, protected)

@@ -16,10 +16,10 @@ from nodeagent.core.coordination.gates import (
     Object,
     hooks_with,
     hooks_without,
+    machine_gates,
     machine_of,
-    machine_signs,
-    maintenance_signs,
-    node_signs,
+    maintenance_gates,
+    node_gates,
 )
 from nodeagent.errors import Refused, Retryable
 from nodeagent.kube.client import KubeClient
@@ -33,22 +33,22 @@ WRITES: Final = 3
 
 
 class Gates:
-    """``drives`` as in ``node_signs``."""
+    """``controls_node`` as in ``node_gates``."""
 
-    def __init__(self, client: KubeClient, node: str, *, drives: bool) -> None:
+    def __init__(self, client: KubeClient, node: str, *, controls_node: bool) -> None:
         self._client = client
         self._node = node
-        self._drives = drives
+        self._controls_node = controls_node
 
     async def look(self) -> Sequence[Gate]:
         """Empty if nobody else works on the node. Raises ``Refused`` (``NodeUnknown``) and what the client raises."""
         node = await self._read_node()
-        found = [*node_signs(node, drives=self._drives)]
+        found = [*node_gates(node, controls_node=self._controls_node)]
         machine = await self._read_machine(node)
         if machine is not None:
-            found += machine_signs(machine)
+            found += machine_gates(machine)
         with suppress(NotFound):  # the operator is not installed here
-            found += maintenance_signs(self._node, await self._client.items(MAINTENANCES))
+            found += maintenance_gates(self._node, await self._client.items(MAINTENANCES))
         return sorted(set(found))
 
     async def check(self) -> None:
@@ -71,7 +71,7 @@ class Gates:
             hooks = None if machine is None else wanted(machine)
             if machine is None or hooks is None:
                 return
-            if refuse and (gone := machine_signs(machine)):
+            if refuse and (gone := machine_gates(machine)):
                 raise Refused(gone[0].message, reason=gone[0].reason)
             meta = machine["metadata"]
             patch = {

@@ -24,13 +24,13 @@ from nodeagent.core.config.machineconfig import ConfigSource
 from nodeagent.core.report.handshake import (
     REASON,
     RETRY,
-    Orders,
-    Told,
+    ControllerRequest,
+    NodeAnnotations,
+    annotations_for,
     differing,
     is_name,
-    read_orders,
+    read_request,
     source_of,
-    told,
 )
 from nodeagent.core.report.status import Status
 from nodeagent.errors import AgentError, InvalidInput, Refused, Retryable, Unreachable, Unreconcilable
@@ -94,8 +94,8 @@ class Handshake:
         self._asked = ""  # name of the config that this process has fetched
         self._pending = False  # the Node was read, and could not be dealt with yet
         self._ills: dict[str, str] = {}
-        self._orders: Orders | None = None
-        self._told: Told | None = None
+        self._request: ControllerRequest | None = None
+        self._told: NodeAnnotations | None = None
         self._wake = asyncio.Event()
         self._written = 0.0
 
@@ -110,7 +110,7 @@ class Handshake:
 
     def tell(self, status: Status) -> None:
         """Returns at once. The same as before costs nothing."""
-        now = told(status)
+        now = annotations_for(status)
         if now != self._told:
             self._told = now
             self._wake.set()
@@ -150,17 +150,17 @@ class Handshake:
         )
         async for node in states:
             if node is None:  # not registered yet, or made anew: what was desired still is
-                self._orders = None
+                self._request = None
                 continue
-            self._orders = orders = read_orders(node)
-            await self._follow(orders)
+            self._request = request = read_request(node)
+            await self._follow(request)
             self._wake.set()
 
-    async def _follow(self, orders: Orders) -> None:
+    async def _follow(self, request: ControllerRequest) -> None:
         before = self._source, str(self._fault or "")
         source, fault = self._source, None
         try:
-            source = await self._fetch(orders)
+            source = await self._fetch(request)
             self._well("fetch", None)
         except (Unreachable, Retryable) as passing:
             self._pending = True
@@ -172,20 +172,20 @@ class Handshake:
         if source != self._source:
             await self._memory.keep_fetched(source)
             self._source = source
-        retry = self._heard(orders)
+        retry = self._heard(request)
         if retry and self._source is not None and self._requested is not None:
             await self._requested(self._source)
         self._recorded = retry
         if retry or before != (self._source, str(self._fault or "")):
             self._changed(retry)
 
-    async def _fetch(self, orders: Orders) -> ConfigSource | None:
-        name = orders.desired
+    async def _fetch(self, request: ControllerRequest) -> ConfigSource | None:
+        name = request.desired
         if not name:
             return None
         if not is_name(name):
             raise InvalidInput("the Node's desiredConfig is no name of a MachineConfig", reason="ConfigNameInvalid")
-        if orders.image:
+        if request.image:
             said = f"the Node wants an image of its own beside {name} (desiredImage)"
             raise Unreconcilable(said, reason="ImageLayered")
         if self._source is not None and name == self._source.name == self._asked:
@@ -200,8 +200,8 @@ class Handshake:
             return source
         raise Refused(f"there is no MachineConfig {name} in the cluster", reason="ConfigNotFound")
 
-    def _heard(self, orders: Orders) -> bool:
-        return not self._pending and self._source is not None and orders.retry == self._source.name
+    def _heard(self, request: ControllerRequest) -> bool:
+        return not self._pending and self._source is not None and request.retry == self._source.name
 
     # Writing.
 
@@ -222,7 +222,7 @@ class Handshake:
                 if changes:
                     # No resourceVersion: the keys are ours alone, and others write a Node every few seconds.
                     node = await self._client.patch(self._path, {"metadata": {"annotations": changes}})
-                    self._orders, self._written = read_orders(node), asyncio.get_running_loop().time()
+                    self._request, self._written = read_request(node), asyncio.get_running_loop().time()
             except NotFound:
                 continue  # the reader says when there is a Node again
             except AgentError as fault:
@@ -234,7 +234,7 @@ class Handshake:
             pauses = delays(FIRST_PAUSE, LONGEST_PAUSE)
 
     def _changes(self) -> dict[str, str | None]:
-        if self._orders is None:
+        if self._request is None:
             return {}
-        told: dict[str, str] = differing(self._told, self._orders) if self._told is not None else {}
-        return {**told, RETRY: None} if self._recorded and self._heard(self._orders) else {**told}
+        told: dict[str, str] = differing(self._told, self._request) if self._told is not None else {}
+        return {**told, RETRY: None} if self._recorded and self._heard(self._request) else {**told}

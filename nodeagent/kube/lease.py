@@ -15,13 +15,14 @@ import asyncio
 import random
 from collections.abc import Awaitable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final, Protocol
 
 from nodeagent.core.backoff import jittered
 from nodeagent.core.coordination.kube_time import Uncertain, micro_time
 from nodeagent.core.coordination.lease import (
     Claim,
+    HostIdentity,
     LeaseToken,
     NodeLease,
     Seen,
@@ -39,7 +40,7 @@ from nodeagent.errors import AgentError, Refused, Retryable, Terminal, Unreachab
 from nodeagent.kube.client import KubeClient, Object
 from nodeagent.kube.errors import AlreadyExists, Conflict, NoAnswer, NotFound, ServerFault
 
-__all__ = ["KubeLease", "LeaseSettings", "TokenStore"]
+__all__ = ["KubeLease", "TokenStore"]
 
 WRITES: Final = 3  # tries where the lease changes between our reading and our writing
 RENEWALS: Final = 4  # in the time that a lease lasts
@@ -58,32 +59,33 @@ class TokenStore(Protocol):
     async def save(self, token: LeaseToken | None) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class LeaseSettings:
-    """``duration`` is what the lease lasts without a renewal, in seconds: as long as an agent that died keeps others
-    from acting on its node, and as long as an API server may be away in the middle of an update."""
-
-    node: str
-    instance: str
-    namespace: str = "medik8s-leases"
-    duration: float = 600.0
-    slack: float = 60.0
-    """Seconds at the end of what we wrote that we do not count as ours: others judge it by clocks of their own."""
-
-
 class KubeLease:
+    """``duration``: seconds that the lease lasts without a renewal. ``slack``: seconds at its end that do not count as
+    held, because other clients judge it by clocks of their own."""
+
     backend = "kubernetes"
 
     def __init__(
-        self, client: KubeClient, settings: LeaseSettings, store: TokenStore, clock: Clock, boot_id: str
+        self,
+        client: KubeClient,
+        host: HostIdentity,
+        store: TokenStore,
+        clock: Clock,
+        boot_id: str,
+        *,
+        namespace: str = "medik8s-leases",
+        duration: float = 600.0,
+        slack: float = 60.0,
     ) -> None:
         self._client = client
-        self._settings = settings
+        self._host = host
+        self._duration = duration
+        self._slack = slack
         self._store = store
         self._clock = clock
         self._boot_id = boot_id
-        self._leases = f"/apis/coordination.k8s.io/v1/namespaces/{settings.namespace}/leases"
-        self._name = f"node-{settings.node}".lower()
+        self._leases = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
+        self._name = f"node-{host.node}".lower()
         self._seen: Seen | None = None
         self._last: NodeLease | None = None
         self._looked = float("-inf")  # on the steady clock, when we last saw what is in _last
@@ -93,7 +95,7 @@ class KubeLease:
     # --- the port
 
     async def acquire(self, holder: str, operation: str, reason: str) -> None:
-        claim = Claim(holder, operation, reason, self._settings.instance)
+        claim = Claim(holder, operation, reason, self._host.instance)
         async with self._writing:
             for _ in range(WRITES):
                 try:
@@ -110,7 +112,7 @@ class KubeLease:
             try:
                 lease = await self._still_ours(token)
                 if self._left() < need:
-                    await self._renew(token, lease, max(self._settings.duration, need + self._settings.slack))
+                    await self._renew(token, lease, max(self._duration, need + self._slack))
             except (Unreachable, Retryable) as fault:
                 if self._left() <= 0:
                     raise Refused(f"the lease ran out: {fault.message}", reason="LeaseExpired") from fault
@@ -120,7 +122,7 @@ class KubeLease:
     async def extend(self, operation: str, seconds: float | None) -> None:
         """medik8s knows no lease without an end (one without a duration is free for everybody), so "until it is
         released" is written as ``UNTIL_RELEASED``. ``keep`` does not shorten what was extended."""
-        lasts = UNTIL_RELEASED if seconds is None else max(seconds + self._settings.slack, self._settings.duration)
+        lasts = UNTIL_RELEASED if seconds is None else max(seconds + self._slack, self._duration)
         async with self._writing:
             token = await self._holding(operation)
             await self._renew(token, await self._still_ours(token), lasts)
@@ -169,7 +171,7 @@ class KubeLease:
         async with self._writing:
             token = await self._holding(operation)
             lease = await self._still_ours(token)
-            await self._renew(token, lease, cover + self._settings.slack)
+            await self._renew(token, lease, cover + self._slack)
             await self._store.save(replace(token, rebooting=True))
 
     async def found(self) -> LeaseToken | None:
@@ -180,13 +182,13 @@ class KubeLease:
     async def keep(self) -> None:
         """Renews what is held until cancelled. Faults are left to ``check``, which sees them when they matter."""
         while True:
-            await asyncio.sleep(jittered(self._settings.duration / RENEWALS * 0.8, random.random()))  # noqa: S311
+            await asyncio.sleep(jittered(self._duration / RENEWALS * 0.8, random.random()))  # noqa: S311
             async with self._writing:
                 token = await self._store.load()
-                if token is None or token.lost or self._left() > self._settings.duration:
+                if token is None or token.lost or self._left() > self._duration:
                     continue  # the last: written to last through a reboot, which a renewal would shorten
                 try:
-                    await self._renew(token, await self._still_ours(token), self._settings.duration)
+                    await self._renew(token, await self._still_ours(token), self._duration)
                 except AgentError:
                     continue
 
@@ -200,7 +202,7 @@ class KubeLease:
             await self._not_lost(mine, lease)
         standing = self._judge(lease, claim)
         if standing is Standing.OURS and lease is not None:
-            await self._renew(None, lease, self._settings.duration)
+            await self._renew(None, lease, self._duration)
         elif standing is Standing.FREE or standing is Standing.EXPIRED:
             lease = await self._take(claim, lease)
         else:
@@ -209,7 +211,7 @@ class KubeLease:
         await self._store.save(held)
 
     async def _take(self, claim: Claim, lease: NodeLease | None) -> NodeLease:
-        name, duration = self._settings.node, self._settings.duration
+        name, duration = self._host.node, self._duration
         try:
             uid = (await self._client.get(f"/api/v1/nodes/{name}"))["metadata"]["uid"]
         except NotFound:
@@ -248,7 +250,7 @@ class KubeLease:
             if found is None or not ours or (claim is not None and not found.is_of(claim)):
                 raise fault from None
             lease = found
-        self._valid_until = started + duration - self._settings.slack
+        self._valid_until = started + duration - self._slack
         self._last, self._looked = lease, self._clock.monotonic()
         return lease
 
@@ -297,7 +299,7 @@ class KubeLease:
         if token is not None:
             return why_lost(token, lease) == ""
         # A write that we gave up waiting for, and that was done after all: nobody else would give it back.
-        return (lease.said.get("operation"), lease.said.get("instance")) == (operation, self._settings.instance)
+        return (lease.said.get("operation"), lease.said.get("instance")) == (operation, self._host.instance)
 
     async def _delete(self, lease: NodeLease) -> None:
         with suppress(NotFound):

@@ -1,8 +1,8 @@
 """A drain that somebody else makes: the machine-config-controller cordons, evicts and uncordons, and we ask and wait.
 
-Fulfils ``ports.NodePort``. The wish is an annotation of the Node and so is the answer, so a restart in the middle finds
-both and goes on waiting. Where no controller has ever left a sign on the Node nobody would answer: then, or where the
-settings say so, nodeagent drains by itself (``EitherDrain``).
+Implements ``ports.NodeDrainer``. The request is an annotation of the Node and so is the answer, so a restart in the
+middle finds both and waits on. If no controller has ever written to the Node, or the settings say so, nodeagent drains
+the node itself (``EitherDrain``).
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from contextlib import suppress
 from typing import Final
 
 from nodeagent.core.backoff import jittered
-from nodeagent.core.coordination.drain import DrainPolicy, Fate, Remaining, fate_of, why_awaited
-from nodeagent.core.report.handshake import DRAIN, Orders, ask_drain, ask_uncordon, read_orders
-from nodeagent.core.update.ports import NodePort
+from nodeagent.core.coordination.drain import DrainPolicy, EvictionClass, Remaining, awaited_pod, classify
+from nodeagent.core.report.handshake import DRAIN, ControllerRequest, drain_request, read_request, uncordon_request
+from nodeagent.core.update.ports import NodeDrainer
 from nodeagent.errors import AgentError, Refused, Retryable, Unreachable
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.drain import pods_of
@@ -55,12 +55,12 @@ class ControllerDrain:
         raises. The only node of a control plane is not drained, as by the machine-config-daemon."""
         config, reported = "", float("-inf")
 
-        async def wish(orders: Orders) -> str | None:
+        async def wish(request: ControllerRequest) -> str | None:
             nonlocal config
             await self.still_ours(operation)
             # One that is desired meanwhile is the next update's: this drain is for the one that it began with.
-            config = config or orders.desired or operation
-            value = None if orders.single else ask_drain(orders, config)
+            config = config or request.desired or operation
+            value = None if request.single else drain_request(request, config)
             if value is not None:
                 await report()
             return value
@@ -78,8 +78,8 @@ class ControllerDrain:
     async def uncordon(self, operation: str) -> None:  # noqa: ARG002 - whose drain it was is in the annotation
         """Does nothing where no drain was asked for."""
 
-        async def wish(orders: Orders) -> str | None:
-            return ask_uncordon(orders)
+        async def wish(request: ControllerRequest) -> str | None:
+            return uncordon_request(request)
 
         await self._until_answered(wish, UNCORDON, "the uncordoning of")
 
@@ -87,37 +87,35 @@ class ControllerDrain:
         """The controller gives no config to a cordoned node, and counts it as unavailable."""
         try:
             async with asyncio.timeout(ADVICE):
-                orders = await self.orders()
+                request = await self.request()
         except (AgentError, TimeoutError):
             return ""
-        if not orders.cordoned or not orders.drain.startswith("drain-"):
+        if not request.cordoned or not request.drain.startswith("drain-"):
             return ""
         return f"the controller gives a cordoned node no other config: kubectl uncordon {self._node} when it may go on"
 
     async def _left(self) -> Sequence[Remaining]:
         pods = await pods_of(self._client, self._node)
-        going = [pod for pod in pods if fate_of(pod, self._policy()) is not Fate.STAYS]
-        metas = [(pod["metadata"], why_awaited(pod)) for pod in going]
-        return sorted(Remaining(meta["namespace"], meta["name"], why) for meta, why in metas)
+        return sorted(awaited_pod(pod) for pod in pods if classify(pod, self._policy()) is not EvictionClass.STAYS)
 
-    async def orders(self) -> Orders:
+    async def request(self) -> ControllerRequest:
         try:
-            return read_orders(await self._client.get(self._path))
+            return read_request(await self._client.get(self._path))
         except NotFound:
             raise Refused(f"there is no Node {self._node} in the cluster", reason="NodeUnknown") from None
 
     async def _until_answered(
-        self, wish: Callable[[Orders], Awaitable[str | None]], deadline: float, what: str
+        self, wish: Callable[[ControllerRequest], Awaitable[str | None]], deadline: float, what: str
     ) -> None:
         try:
             async with asyncio.timeout(deadline):
                 while True:
                     with suppress(Unreachable, Retryable):  # the API server is away: the wish waits, not the deadline
-                        orders = await self.orders()
-                        value = await wish(orders)
+                        request = await self.request()
+                        value = await wish(request)
                         if value is None:
                             return
-                        if value != orders.drain:
+                        if value != request.drain:
                             await self._client.patch(self._path, {"metadata": {"annotations": {DRAIN: value}}})
                     await asyncio.sleep(jittered(LOOK, random.random()))  # noqa: S311 - spreads load, no secret
         except TimeoutError:
@@ -128,7 +126,7 @@ class ControllerDrain:
 class EitherDrain:
     """``controller`` None: whoever is there. It may be changed, and counts from the next drain on."""
 
-    def __init__(self, own: NodePort, theirs: ControllerDrain, *, controller: bool | None = None) -> None:
+    def __init__(self, own: NodeDrainer, theirs: ControllerDrain, *, controller: bool | None = None) -> None:
         self.controller = controller
         self._own = own
         self._theirs = theirs
@@ -140,7 +138,7 @@ class EitherDrain:
         while controller is None:
             with suppress(Unreachable, Retryable):
                 await self._theirs.still_ours(operation)
-                controller = (await self._theirs.orders()).controlled
+                controller = (await self._theirs.request()).controlled
                 break
             if loop.time() > end:
                 raise Refused(f"the API server did not answer in {deadline:g} s", reason="DrainTimedOut")

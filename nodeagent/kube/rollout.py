@@ -10,20 +10,20 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from nodeagent.core.coordination.kube_time import Uncertain
-from nodeagent.core.report.rollout import Seen
+from nodeagent.core.report.rollout import ClusterObjects
 from nodeagent.core.update.ports import Clock
 from nodeagent.kube.client import KubeClient, Object
 from nodeagent.kube.errors import Forbidden, NotFound
 from nodeagent.kube.gates import MAINTENANCES
 
-__all__ = ["OS_CONFIGS", "POOLS", "look"]
+__all__ = ["OS_CONFIGS", "POOLS", "read_objects"]
 
 POOLS: Final = "/apis/machineconfiguration.openshift.io/v1/machineconfigpools"
 OS_CONFIGS: Final = "/apis/machineconfiguration.openshift.io/v1/machineosconfigs"
 PREFIX: Final = "node-"
 
 
-async def look(client: KubeClient, clock: Clock, *, namespace: str) -> tuple[Seen, Sequence[str]]:
+async def read_objects(client: KubeClient, clock: Clock, *, namespace: str) -> tuple[ClusterObjects, Sequence[str]]:
     """What was seen, and in words what could not be. ``namespace`` is that of the node leases. Raises what the client
     raises; ``Forbidden`` only for nodes and pools, without which there is no answer."""
     unknown: list[str] = []
@@ -38,7 +38,7 @@ async def look(client: KubeClient, clock: Clock, *, namespace: str) -> tuple[See
         now = client.server_clock.earliest(clock.monotonic())
     except Uncertain:
         now = None
-    return Seen(nodes, pools, _by_node(leases), maintenances, images, now), unknown
+    return ClusterObjects(nodes, pools, _by_node(leases), maintenances, images, now), unknown
 
 
 async def _there(client: KubeClient, path: str) -> list[Object]:

@@ -9,66 +9,60 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Final
 
 from nodeagent.core.coordination.kube_time import Uncertain
-from nodeagent.core.coordination.lease import Claim
+from nodeagent.core.coordination.lease import Claim, HostIdentity
 from nodeagent.core.coordination.slots import Slot, SlotPool, free_indices, held_by, new_slot, read_slots, taken
 from nodeagent.core.update.ports import Clock
 from nodeagent.errors import Refused, Retryable, Terminal
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.errors import Conflict, NotFound
 
-__all__ = ["KubeSlots", "SlotSettings"]
+__all__ = ["KubeSlots"]
 
 WRITES: Final = 3  # looks, where others take what was free
 SHOWN: Final = 3  # holders in a message
 
 
-@dataclass(frozen=True, slots=True)
-class SlotSettings:
-    """``instance`` as in ``LeaseSettings``. All nodes of a pool must have the same ``pool``."""
-
-    node: str
-    instance: str
-    pool: SlotPool
-    namespace: str = "nodeagent"
-
-
 class KubeSlots:
-    def __init__(self, client: KubeClient, settings: SlotSettings, clock: Clock) -> None:
+    """All nodes of a pool must be configured with the same ``pool``."""
+
+    def __init__(
+        self, client: KubeClient, host: HostIdentity, pool: SlotPool, clock: Clock, *, namespace: str = "nodeagent"
+    ) -> None:
         self._client = client
-        self._settings = settings
+        self._host = host
+        self._pool = pool
         self._clock = clock
-        self._leases = f"/apis/coordination.k8s.io/v1/namespaces/{settings.namespace}/leases"
+        self._leases = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
 
     async def acquire(self, holder: str, operation: str, reason: str) -> str:
         """The name of the slot that this node has when it returns; the one that it had, if it had one. Raises
         ``Refused`` (``SlotHeld``, ``NodeUnknown``), ``Retryable`` (``SlotContended``), and what the client raises."""
-        claim = Claim(holder, operation, reason, self._settings.instance)
+        claim = Claim(holder, operation, reason, self._host.instance)
         uid = await self._node_uid()
         for _ in range(WRITES):
             slots = await self.look()
-            if ours := held_by(slots, uid, self._settings.instance):
+            if ours := held_by(slots, uid, self._host.instance):
                 if await self._adopted(ours[0], claim, uid):
-                    return self._settings.pool.lease(ours[0].index)
+                    return self._pool.lease(ours[0].index)
                 continue
-            free = free_indices(self._settings.pool, slots, random.randrange(1 << 16))  # noqa: S311 - spreads nodes
+            free = free_indices(self._pool, slots, random.randrange(1 << 16))  # noqa: S311 - spreads nodes
             if not free:
                 raise Refused(self._describe(slots), reason="SlotHeld")
             known = {slot.index: slot for slot in slots}
             for index in free:
                 if await self._took(index, known.get(index), claim, uid):
-                    return self._settings.pool.lease(index)
-        raise Retryable(f"the slots of {self._settings.pool.name} are taken as soon as free", reason="SlotContended")
+                    return self._pool.lease(index)
+        raise Retryable(f"the slots of {self._pool.name} are taken as soon as free", reason="SlotContended")
 
     async def check(self, operation: str) -> None:
         """Raises ``Refused`` (``SlotLost``) if this node has no slot for it any more: somebody freed it."""
         uid = await self._node_uid()
-        ours = held_by(await self.look(), uid, self._settings.instance)
+        ours = held_by(await self.look(), uid, self._host.instance)
         if operation not in [slot.lease.notes.get("operation") for slot in ours]:
-            raise Refused(f"no slot of {self._settings.pool.name} is held for this operation", reason="SlotLost")
+            raise Refused(f"no slot of {self._pool.name} is held for this operation", reason="SlotLost")
 
     async def release(self, operation: str) -> None:
         """Doing it twice is harmless. A slot that another operation took is left alone."""
@@ -77,23 +71,23 @@ class KubeSlots:
         except Refused:
             return  # no Node, no slot: it went with it
         for _ in range(WRITES):
-            ours = held_by(await self.look(), uid, self._settings.instance)
+            ours = held_by(await self.look(), uid, self._host.instance)
             mine = [slot for slot in ours if slot.lease.notes.get("operation") == operation]
             if not mine:
                 return
             for slot in mine:
-                path = f"{self._leases}/{self._settings.pool.lease(slot.index)}"
+                path = f"{self._leases}/{self._pool.lease(slot.index)}"
                 with suppress(Conflict, NotFound):  # looked at again
                     await self._client.delete(path, uid=slot.lease.uid, resource_version=slot.lease.version)
-        raise Retryable(f"the slot of {self._settings.node} changes faster than it can be read", reason="SlotContended")
+        raise Retryable(f"the slot of {self._host.node} changes faster than it can be read", reason="SlotContended")
 
     async def look(self) -> Sequence[Slot]:
         """All slots of the pool that there are, held or not: for the status as well."""
-        pool = self._settings.pool
+        pool = self._pool
         return read_slots(pool, await self._client.items(self._leases, labelSelector=pool.selector))
 
     async def _took(self, index: int, slot: Slot | None, claim: Claim, uid: str) -> bool:
-        pool, node = self._settings.pool, self._settings.node
+        pool, node = self._pool, self._host.node
         try:
             if slot is None:
                 await self._client.create(self._leases, new_slot(pool, index, claim, node, uid, self._now()))
@@ -112,15 +106,15 @@ class KubeSlots:
         """From another operation of this node: one that was given up, or one before a restart."""
         if slot.lease.notes.get("operation") == claim.operation:
             return True
-        body = taken(slot, claim, self._settings.node, uid, self._now())
+        body = taken(slot, claim, self._host.node, uid, self._now())
         try:
-            await self._client.patch(f"{self._leases}/{self._settings.pool.lease(slot.index)}", body)
+            await self._client.patch(f"{self._leases}/{self._pool.lease(slot.index)}", body)
         except (Conflict, NotFound):
             return False
         return True
 
     async def _node_uid(self) -> str:
-        name = self._settings.node
+        name = self._host.node
         try:
             uid: str = (await self._client.get(f"/api/v1/nodes/{name}"))["metadata"]["uid"]
         except NotFound:
@@ -134,7 +128,7 @@ class KubeSlots:
             return None
 
     def _describe(self, slots: Sequence[Slot]) -> str:
-        pool = self._settings.pool
+        pool = self._pool
         held = [slot for slot in slots if slot.held]
         who = [
             slot.lease.identity.partition("/")[0] + (f" since {slot.lease.acquired}" if slot.lease.acquired else "")

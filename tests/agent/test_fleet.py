@@ -34,11 +34,13 @@ from tests.host.test_fleetlock import FleetServer, serving
 MACHINE_ID = "0123456789abcdef0123456789abcdef"
 
 
-def made(tmp_path: Path, settings: Settings, *, machine_id: str = MACHINE_ID, drives: bool = False) -> Others:
+def made(tmp_path: Path, settings: Settings, *, machine_id: str = MACHINE_ID, controls_node: bool = False) -> Others:
     path = tmp_path / "machine-id"
     path.write_text(machine_id + "\n")
     store = SqliteStore(tmp_path / "s/state.db")
-    return others(settings, store, SystemClock(), boot_id="b", drives=drives, tell=lambda _: None, machine_id=path)
+    return others(
+        settings, store, SystemClock(), boot_id="b", controls_node=controls_node, tell=lambda _: None, machine_id=path
+    )
 
 
 def test_a_host_alone_has_a_local_lease_and_the_guard(tmp_path: Path) -> None:
@@ -75,7 +77,7 @@ def test_where_the_cluster_says_what_is_desired_a_controller_may_drain(
     tmp_path: Path, by: Literal["auto", "self", "controller"], controller: bool | None
 ) -> None:
     cluster = ClusterSettings(kubeconfig="/nowhere", source="cluster")
-    say = made(tmp_path, Settings(cluster=cluster), drives=True)
+    say = made(tmp_path, Settings(cluster=cluster), controls_node=True)
     assert isinstance(say.node, EitherDrain)
     say.use(Settings(cluster=cluster, drain=DrainSettings(by=by)))
     assert say.node.controller is controller

@@ -12,7 +12,7 @@ import pytest
 
 from nodeagent.agent.report.kubernetes import QUEUE, WORDS_EVERY, Teller
 from nodeagent.agent.report.report import Report
-from nodeagent.core.coordination.drain import Remaining
+from nodeagent.core.coordination.drain import Cause, Remaining
 from nodeagent.core.report.conditions import NodeState
 from nodeagent.core.report.node_events import Notice
 from nodeagent.core.report.status import Status
@@ -97,7 +97,7 @@ async def test_words_alone_are_not_written_at_every_look(cluster: Cluster) -> No
     async with telling(cluster) as report:
         phase(report, Phase.DRAINING)
         for number in range(60):
-            pods = [Remaining("shop", f"web-{number}", "asked to go")]
+            pods = [Remaining("shop", f"web-{number}", Cause.REQUESTED)]
             report.emit(Event(EventKind.DRAIN, Phase.DRAINING, fields={"remaining": pods}))
             await asyncio.sleep(3)
         await asyncio.sleep(2 * WORDS_EVERY)

@@ -11,7 +11,7 @@ import pytest
 from nodeagent import log
 from nodeagent.agent.report.journal import to_journal, to_notify
 from nodeagent.agent.report.report import Report, ReportedLease
-from nodeagent.core.coordination.drain import Remaining
+from nodeagent.core.coordination.drain import Cause, Remaining
 from nodeagent.core.report.counters import Tally
 from nodeagent.core.report.exposition import render
 from nodeagent.core.report.metrics import samples
@@ -39,7 +39,7 @@ def harmless(value: Any) -> bool:
 EVENTS = [
     Event(EventKind.WAITING, Phase.REBOOTING, f"the reboot is blocked by {BAD}", "RebootBlocked"),
     Event(EventKind.LEASE, Phase.IDLE, fields={"holder": Holder(BAD, "op", BAD, "")}),
-    Event(EventKind.DRAIN, Phase.DRAINING, fields={"remaining": (Remaining("ns", "pod", BAD),)}),
+    Event(EventKind.DRAIN, Phase.DRAINING, fields={"remaining": (Remaining("ns", "pod", Cause.OTHER, BAD),)}),
     Event(EventKind.DEGRADED, Phase.DEGRADED, BAD, "OsBusy", fields={"initiator": BAD}),
 ]
 

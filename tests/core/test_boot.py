@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nodeagent.core.boot import identity, kernel_boot, soft_reboots
-from nodeagent.core.coordination.maintenance import Maintenance, State
+from nodeagent.core.coordination.maintenance import Maintenance, MaintenanceState
 from nodeagent.core.report.status import Status, status_to_dict
 
 KERNEL = "0d3f4c1e-6a0b-4c55-9f5f-000000000001"
@@ -29,6 +29,10 @@ def test_the_status_has_the_id_of_the_kernel() -> None:
 
 def test_a_soft_reboot_is_no_power_off() -> None:
     note = Maintenance("1", "me", "disk", "2026-01-01T00:00:00Z", began="2026-01-01T00:00:00Z", power_off=True)
-    for boot, state in ((KERNEL, State.POWERING_OFF), (f"{KERNEL}+1", State.POWERING_OFF), ("two", State.UNDER_WAY)):
+    for boot, state in (
+        (KERNEL, MaintenanceState.POWERING_OFF),
+        (f"{KERNEL}+1", MaintenanceState.POWERING_OFF),
+        ("two", MaintenanceState.UNDER_WAY),
+    ):
         asked = Maintenance(**{name: getattr(note, name) for name in note.__dataclass_fields__} | {"off_boot": KERNEL})
         assert asked.state(boot) is state

@@ -9,17 +9,16 @@ import pytest
 from nodeagent.core.coordination.drain import (
     Cause,
     DrainPolicy,
-    Fate,
-    Remaining,
+    EvictionClass,
+    awaited_pod,
     cause_of,
+    classify,
     daemon_set_of,
     eviction,
-    fate_of,
     is_blocked,
     pause_after,
-    way_out,
-    why_awaited,
-    why_here,
+    remaining_pod,
+    remedy,
 )
 
 STRICT = DrainPolicy(unmanaged=False, local_data=False)
@@ -50,40 +49,42 @@ DISK = [{"name": "v", "hostPath": {"path": "/data"}}]
 @pytest.mark.parametrize(
     ("what", "usual", "strict"),
     [
-        (pod(), Fate.GOES, Fate.GOES),
-        (pod(kind="DaemonSet"), Fate.STAYS, Fate.STAYS),
-        (pod(kind="DaemonSet", phase="Failed"), Fate.GOES, Fate.GOES),
-        (pod(annotations=MIRROR, kind="Node"), Fate.STAYS, Fate.STAYS),
-        (pod(annotations=MIRROR, kind="", volumes=SCRATCH), Fate.STAYS, Fate.STAYS),
-        (pod(kind=""), Fate.GOES, Fate.UNMANAGED),
-        (pod(kind="", phase="Succeeded"), Fate.GOES, Fate.GOES),
-        (pod(ownerReferences=[{"kind": "Thing", "controller": False}]), Fate.GOES, Fate.UNMANAGED),
-        (pod(kind="Anything"), Fate.GOES, Fate.GOES),
-        (pod(volumes=SCRATCH), Fate.GOES, Fate.LOCAL_DATA),
-        (pod(volumes=MEMORY), Fate.GOES, Fate.LOCAL_DATA),
-        (pod(volumes=DISK), Fate.GOES, Fate.GOES),
-        (pod(volumes=SCRATCH, phase="Failed"), Fate.GOES, Fate.GOES),
-        (pod(volumes=SCRATCH, deletionTimestamp="2026-01-01T00:00:00Z"), Fate.GOES, Fate.GOES),
-        ({"metadata": {"name": "bare"}}, Fate.GOES, Fate.UNMANAGED),
+        (pod(), EvictionClass.GOES, EvictionClass.GOES),
+        (pod(kind="DaemonSet"), EvictionClass.STAYS, EvictionClass.STAYS),
+        (pod(kind="DaemonSet", phase="Failed"), EvictionClass.GOES, EvictionClass.GOES),
+        (pod(annotations=MIRROR, kind="Node"), EvictionClass.STAYS, EvictionClass.STAYS),
+        (pod(annotations=MIRROR, kind="", volumes=SCRATCH), EvictionClass.STAYS, EvictionClass.STAYS),
+        (pod(kind=""), EvictionClass.GOES, EvictionClass.UNMANAGED),
+        (pod(kind="", phase="Succeeded"), EvictionClass.GOES, EvictionClass.GOES),
+        (pod(ownerReferences=[{"kind": "Thing", "controller": False}]), EvictionClass.GOES, EvictionClass.UNMANAGED),
+        (pod(kind="Anything"), EvictionClass.GOES, EvictionClass.GOES),
+        (pod(volumes=SCRATCH), EvictionClass.GOES, EvictionClass.LOCAL_DATA),
+        (pod(volumes=MEMORY), EvictionClass.GOES, EvictionClass.LOCAL_DATA),
+        (pod(volumes=DISK), EvictionClass.GOES, EvictionClass.GOES),
+        (pod(volumes=SCRATCH, phase="Failed"), EvictionClass.GOES, EvictionClass.GOES),
+        (pod(volumes=SCRATCH, deletionTimestamp="2026-01-01T00:00:00Z"), EvictionClass.GOES, EvictionClass.GOES),
+        ({"metadata": {"name": "bare"}}, EvictionClass.GOES, EvictionClass.UNMANAGED),
     ],
 )
-def test_fate(what: dict[str, Any], usual: Fate, strict: Fate) -> None:
-    assert fate_of(what, DrainPolicy()) is usual
-    assert fate_of(what, STRICT) is strict
+def test_the_eviction_class_of_a_pod(what: dict[str, Any], usual: EvictionClass, strict: EvictionClass) -> None:
+    assert classify(what, DrainPolicy()) is usual
+    assert classify(what, STRICT) is strict
 
 
 @pytest.mark.parametrize(
     ("what", "usual", "strict"),
     [
-        (pod(kind="DaemonSet"), Fate.GOES, Fate.UNMANAGED),
-        (pod(kind="DaemonSet", phase="Failed"), Fate.GOES, Fate.GOES),
-        (pod(kind="DaemonSet", annotations=MIRROR), Fate.STAYS, Fate.STAYS),
-        (pod(kind="DaemonSet", deletionTimestamp="2026-01-01T00:00:00Z"), Fate.GOES, Fate.GOES),
+        (pod(kind="DaemonSet"), EvictionClass.GOES, EvictionClass.UNMANAGED),
+        (pod(kind="DaemonSet", phase="Failed"), EvictionClass.GOES, EvictionClass.GOES),
+        (pod(kind="DaemonSet", annotations=MIRROR), EvictionClass.STAYS, EvictionClass.STAYS),
+        (pod(kind="DaemonSet", deletionTimestamp="2026-01-01T00:00:00Z"), EvictionClass.GOES, EvictionClass.GOES),
     ],
 )
-def test_the_fate_of_a_pod_whose_daemon_set_is_gone(what: dict[str, Any], usual: Fate, strict: Fate) -> None:
-    assert fate_of(what, DrainPolicy(), orphaned=True) is usual
-    assert fate_of(what, STRICT, orphaned=True) is strict
+def test_the_eviction_class_of_a_pod_whose_daemon_set_is_gone(
+    what: dict[str, Any], usual: EvictionClass, strict: EvictionClass
+) -> None:
+    assert classify(what, DrainPolicy(), orphaned=True) is usual
+    assert classify(what, STRICT, orphaned=True) is strict
 
 
 def test_the_daemon_set_of_a_pod() -> None:
@@ -93,12 +94,12 @@ def test_the_daemon_set_of_a_pod() -> None:
     assert daemon_set_of({}) is None
 
 
-def test_a_pod_that_a_controller_is_to_evict_has_a_way_out() -> None:
-    waiting = Remaining("db", "p", why_awaited(pod()))
-    assert is_blocked(waiting)
-    assert "kubectl get pdb -n db" in way_out(waiting)
-    terminating = why_awaited(pod(deletionTimestamp="2026-01-01T00:00:00Z", deletionGracePeriodSeconds=30))
-    assert not is_blocked(Remaining("db", "p", terminating))
+def test_a_pod_that_a_controller_is_to_evict_has_a_remedy() -> None:
+    waiting = awaited_pod(pod())
+    assert (waiting.cause, is_blocked(waiting)) == (Cause.CONTROLLER, True)
+    assert "kubectl get pdb -n ns" in remedy(waiting)
+    terminating = awaited_pod(pod(deletionTimestamp="2026-01-01T00:00:00Z", deletionGracePeriodSeconds=30))
+    assert (terminating.cause, is_blocked(terminating)) == (Cause.GRACE_PERIOD, False)
 
 
 def test_an_eviction_is_of_that_pod_only_and_forces_nothing() -> None:
@@ -151,25 +152,39 @@ def test_pauses_grow_to_a_minute_and_no_further() -> None:
 
 
 @pytest.mark.parametrize(
-    ("what", "cause", "words", "why"),
+    ("what", "failure", "words", "cause", "why"),
     [
-        (pod(), None, "", "asked to go"),
-        (pod(spec={"terminationGracePeriodSeconds": 600}), None, "", "asked to go; has a grace period of 600 s"),
-        (pod(), Cause.BUDGET, NEEDS, f"a disruption budget: {NEEDS}"),
-        (pod(), Cause.BUSY, "", "the API server is busy"),
-        (pod(), Cause.GONE, "", "asked to go"),
-        (pod(deletionTimestamp="T"), Cause.BUDGET, NEEDS, "terminating"),
+        (pod(), None, "", Cause.REQUESTED, "eviction requested"),
+        (
+            pod(spec={"terminationGracePeriodSeconds": 600}),
+            None,
+            "",
+            Cause.REQUESTED,
+            "eviction requested: grace period of 600 s",
+        ),
+        (pod(), Cause.BUDGET, NEEDS, Cause.BUDGET, f"a disruption budget: {NEEDS}"),
+        (pod(), Cause.BUSY, "", Cause.BUSY, "the API server is busy"),
+        (pod(), Cause.GONE, "", Cause.REQUESTED, "eviction requested"),
+        (pod(deletionTimestamp="T"), Cause.BUDGET, NEEDS, Cause.TERMINATING, "terminating"),
         (
             pod(deletionTimestamp="2026-01-01T00:10:00Z", deletionGracePeriodSeconds=600),
             None,
             "",
-            "terminating; its grace period of 600 s ends 2026-01-01T00:10:00Z",
+            Cause.GRACE_PERIOD,
+            "terminating in its grace period: 600 s, until 2026-01-01T00:10:00Z",
         ),
-        (pod(deletionTimestamp="T", finalizers=["a/b", "c/d"]), None, "", "terminating; waits for a/b, c/d"),
+        (
+            pod(deletionTimestamp="T", finalizers=["a/b", "c/d"]),
+            None,
+            "",
+            Cause.FINALIZERS,
+            "terminating, waits for a/b, c/d",
+        ),
     ],
 )
-def test_why_here(what: dict[str, Any], cause: Cause | None, words: str, why: str) -> None:
-    assert why_here(what, cause, words) == why
+def test_why_here(what: dict[str, Any], failure: Cause | None, words: str, cause: Cause, why: str) -> None:
+    left = remaining_pod(what, failure, words)
+    assert (left.cause, left.why) == (cause, why)
 
 
 @pytest.mark.parametrize(
@@ -178,21 +193,21 @@ def test_why_here(what: dict[str, Any], cause: Cause | None, words: str, why: st
         (pod(), None, ""),
         (pod(spec={"terminationGracePeriodSeconds": 600}), None, ""),
         (pod(deletionTimestamp="T", deletionGracePeriodSeconds=600), None, ""),
-        (pod(), Cause.BUDGET, "kubectl get pdb,pods -n shop"),
+        (pod(), Cause.BUDGET, "kubectl get pdb,pods -n ns"),
         (pod(), Cause.TWO_BUDGETS, "delete one of the budgets"),
         (pod(), Cause.PENDING_BUDGET, "controller manager"),
-        (pod(), Cause.WEBHOOK, "who runs the webhook"),
+        (pod(), Cause.WEBHOOK, "behind the webhook"),
         (pod(), Cause.FORBIDDEN, "packaging/kubernetes"),
-        (pod(), Cause.NAMESPACE, "describe namespace shop"),
-        (pod(), Cause.BUSY, "kubectl describe pod -n shop web-0"),
+        (pod(), Cause.NAMESPACE, "describe namespace ns"),
+        (pod(), Cause.BUSY, "kubectl describe pod -n ns p"),
         (pod(deletionTimestamp="T", finalizers=["a/b"]), None, "owns the finalizer"),
         (pod(deletionTimestamp="T"), None, "journalctl -u kubelet"),
     ],
 )
-def test_a_pod_that_stays_has_a_way_out_and_one_that_goes_needs_none(
+def test_a_blocked_pod_has_a_remedy_and_a_terminating_pod_needs_none(
     what: dict[str, Any], cause: Cause | None, words: str
 ) -> None:
-    left = Remaining("shop", "web-0", why_here(what, cause, "words of the server"))
+    left = remaining_pod(what, cause, "words of the server")
     assert is_blocked(left) == bool(words)
-    assert words in way_out(left)
-    assert bool(way_out(left)) == bool(words)
+    assert words in remedy(left)
+    assert bool(remedy(left)) == bool(words)

@@ -6,7 +6,14 @@ from typing import Any
 
 import pytest
 
-from nodeagent.core.report.rollout import Fleet, Member, Progress, Seen, fleet_of, fleet_to_dict
+from nodeagent.core.report.rollout import (
+    ClusterObjects,
+    NodeProgress,
+    NodeRollout,
+    Rollout,
+    rollout_of,
+    rollout_to_dict,
+)
 
 A, B = "rendered-a", "rendered-b"
 MCO = "machineconfiguration.openshift.io/"
@@ -36,7 +43,7 @@ def pool(name: str, target: str = A, **spec: Any) -> dict[str, Any]:
     return {"metadata": {"name": name, "generation": 2}, "spec": wanted, "status": {"observedGeneration": 2}}
 
 
-def only(fleet: Fleet) -> Member:
+def only(fleet: Rollout) -> NodeRollout:
     (member,) = [member for one in fleet.pools for member in one.members]
     return member
 
@@ -44,25 +51,25 @@ def only(fleet: Fleet) -> Member:
 @pytest.mark.parametrize(
     ("found", "target", "progress"),
     [
-        (node("n"), A, Progress.UPDATED),
-        (node("n"), B, Progress.PENDING),  # it is done with what it was told, and was not told yet
-        (node("n", A, B), B, Progress.UPDATING),
-        (node("n", A, B, "Working"), B, Progress.UPDATING),
-        (node("n", A, A, "Working"), A, Progress.UPDATING),
-        (node("n", A, B, "Degraded"), B, Progress.DEGRADED),
-        (node("n", A, B, "Unreconcilable"), B, Progress.DEGRADED),
-        (node("n", A, A, "Degraded"), A, Progress.DEGRADED),
-        (node("n", "", B, ""), B, Progress.PENDING),
-        (node("n", B, A), B, Progress.UPDATING),  # it has what the pool wants, and was told to go back
-        (node("n", "", "", ""), A, Progress.PENDING),
-        (node("n"), "", Progress.PENDING),
+        (node("n"), A, NodeProgress.UPDATED),
+        (node("n"), B, NodeProgress.PENDING),  # it is done with what it was told, and was not told yet
+        (node("n", A, B), B, NodeProgress.UPDATING),
+        (node("n", A, B, "Working"), B, NodeProgress.UPDATING),
+        (node("n", A, A, "Working"), A, NodeProgress.UPDATING),
+        (node("n", A, B, "Degraded"), B, NodeProgress.DEGRADED),
+        (node("n", A, B, "Unreconcilable"), B, NodeProgress.DEGRADED),
+        (node("n", A, A, "Degraded"), A, NodeProgress.DEGRADED),
+        (node("n", "", B, ""), B, NodeProgress.PENDING),
+        (node("n", B, A), B, NodeProgress.UPDATING),  # it has what the pool wants, and was told to go back
+        (node("n", "", "", ""), A, NodeProgress.PENDING),
+        (node("n"), "", NodeProgress.PENDING),
     ],
 )
-def test_how_far_a_node_is(found: dict[str, Any], target: str, progress: Progress) -> None:
-    fleet = fleet_of(Seen([found], [pool("worker", target)]))
+def test_how_far_a_node_is(found: dict[str, Any], target: str, progress: NodeProgress) -> None:
+    fleet = rollout_of(ClusterObjects([found], [pool("worker", target)]))
     assert only(fleet).progress is progress
-    assert fleet.complete is (progress is Progress.UPDATED)
-    assert fleet.degraded is (progress is Progress.DEGRADED)
+    assert fleet.complete is (progress is NodeProgress.UPDATED)
+    assert fleet.degraded is (progress is NodeProgress.DEGRADED)
 
 
 X, Y = "registry/os@sha256:x", "registry/os@sha256:y"
@@ -71,57 +78,57 @@ X, Y = "registry/os@sha256:x", "registry/os@sha256:y"
 @pytest.mark.parametrize(
     ("desired", "current", "images", "progress"),
     [
-        ("", "", None, Progress.UPDATED),
-        ("", "", {}, Progress.UPDATED),
-        (X, X, None, Progress.UPDATED),  # it is not known which image the pool has
-        (X, X, {"worker": X}, Progress.UPDATED),
-        (X, X, {"worker": Y}, Progress.PENDING),
-        (X, X, {"worker": ""}, Progress.PENDING),
-        (X, X, {}, Progress.PENDING),  # about to leave image mode
-        ("", "", {"worker": X}, Progress.PENDING),
-        ("", "", {"other": X}, Progress.UPDATED),
-        (X, "", {"worker": X}, Progress.UPDATING),
-        ("", X, {}, Progress.UPDATING),
-        (Y, X, None, Progress.UPDATING),
+        ("", "", None, NodeProgress.UPDATED),
+        ("", "", {}, NodeProgress.UPDATED),
+        (X, X, None, NodeProgress.UPDATED),  # it is not known which image the pool has
+        (X, X, {"worker": X}, NodeProgress.UPDATED),
+        (X, X, {"worker": Y}, NodeProgress.PENDING),
+        (X, X, {"worker": ""}, NodeProgress.PENDING),
+        (X, X, {}, NodeProgress.PENDING),  # about to leave image mode
+        ("", "", {"worker": X}, NodeProgress.PENDING),
+        ("", "", {"other": X}, NodeProgress.UPDATED),
+        (X, "", {"worker": X}, NodeProgress.UPDATING),
+        ("", X, {}, NodeProgress.UPDATING),
+        (Y, X, None, NodeProgress.UPDATING),
     ],
 )
 def test_the_image_counts_as_well(
-    desired: str, current: str, images: dict[str, str] | None, progress: Progress
+    desired: str, current: str, images: dict[str, str] | None, progress: NodeProgress
 ) -> None:
     notes = {MCO + "desiredImage": desired, MCO + "currentImage": current}
     found = node("n", notes={key: value for key, value in notes.items() if value})
-    fleet = fleet_of(Seen([found], [pool("worker")], images=images))
+    fleet = rollout_of(ClusterObjects([found], [pool("worker")], images=images))
     assert only(fleet).progress is progress
-    assert fleet.complete is (progress is Progress.UPDATED)
+    assert fleet.complete is (progress is NodeProgress.UPDATED)
 
 
 def test_a_pool_whose_image_is_still_built_is_not_complete() -> None:
-    fleet = fleet_of(Seen([], [pool("worker")], images={"worker": ""}))
+    fleet = rollout_of(ClusterObjects([], [pool("worker")], images={"worker": ""}))
     assert fleet.pools[0].troubles == ["its image has not been built yet"]
 
 
 def test_a_node_to_which_no_controller_gives_a_config_is_named() -> None:
     fresh, behind = node("fresh", "", "", ""), node("behind", A, A)
-    fleet = fleet_of(Seen([fresh, behind], [pool("worker", B)]))
+    fleet = rollout_of(ClusterObjects([fresh, behind], [pool("worker", B)]))
     flags = {member.name: [gate.reason for gate in member.flags] for member in fleet.pools[0].members}
     assert flags == {"fresh": ["NoDesiredConfig"], "behind": []}
     assert "annotate the first one" in fleet.pools[0].members[1].flags[0].message
-    assert fleet_of(Seen([fresh])).unmanaged == ["fresh"], "without pools nobody gives it one"
+    assert rollout_of(ClusterObjects([fresh])).unmanaged == ["fresh"], "without pools nobody gives it one"
 
 
 def test_a_node_that_ended_half_way_and_cordoned_is_named() -> None:
     """A machine-config-controller never gives a cordoned node another config."""
     failed = node("n", A, B, "Degraded", notes={MCO + "desiredDrain": f"drain-{B}"}, unschedulable=True)
-    member = only(fleet_of(Seen([failed], [pool("worker", B)])))
+    member = only(rollout_of(ClusterObjects([failed], [pool("worker", B)])))
     assert ["kubectl uncordon" in gate.message for gate in member.flags] == [True]
-    assert only(fleet_of(Seen([failed]))).flags == []
+    assert only(rollout_of(ClusterObjects([failed]))).flags == []
 
 
 def test_a_paused_pool_counts_like_all_others() -> None:
-    behind = Seen([node("n")], [pool("worker", B, paused=True)])
-    assert (fleet_of(behind).complete, fleet_of(behind).pools[0].paused) == (False, True)
-    there = Seen([node("n", B)], [pool("worker", B, paused=True)])
-    assert (fleet_of(there).complete, fleet_of(there).pools[0].paused) == (True, True)
+    behind = ClusterObjects([node("n")], [pool("worker", B, paused=True)])
+    assert (rollout_of(behind).complete, rollout_of(behind).pools[0].paused) == (False, True)
+    there = ClusterObjects([node("n", B)], [pool("worker", B, paused=True)])
+    assert (rollout_of(there).complete, rollout_of(there).pools[0].paused) == (True, True)
 
 
 @pytest.mark.parametrize(
@@ -134,14 +141,14 @@ def test_a_paused_pool_counts_like_all_others() -> None:
     ],
 )
 def test_a_pool_whose_target_is_not_certain_is_not_complete(change: dict[str, Any]) -> None:
-    fleet = fleet_of(Seen([node("n")], [{**pool("worker"), **change}]))
+    fleet = rollout_of(ClusterObjects([node("n")], [{**pool("worker"), **change}]))
     assert len(fleet.pools[0].troubles) == 1
     assert not fleet.complete
 
 
 def test_a_condition_that_is_false_is_no_trouble() -> None:
     fine = {**pool("worker"), "status": {"observedGeneration": 2, "conditions": [{"type": "RenderDegraded"}]}}
-    assert fleet_of(Seen([node("n")], [fine])).complete
+    assert rollout_of(ClusterObjects([node("n")], [fine])).complete
 
 
 @pytest.mark.parametrize(
@@ -162,7 +169,7 @@ def test_a_condition_that_is_false_is_no_trouble() -> None:
 )
 def test_a_node_has_one_pool(roles: tuple[str, ...], name: str | None) -> None:
     pools = [pool(name) for name in ("worker", "master", "arbiter", "infra", "gpu")]
-    fleet = fleet_of(Seen([node("n", roles=roles)], pools))
+    fleet = rollout_of(ClusterObjects([node("n", roles=roles)], pools))
     assert [pool.name for pool in fleet.pools if pool.members] == ([name] if name else [])
     assert fleet.unmanaged == ([] if name else ["n"])
 
@@ -185,17 +192,19 @@ def test_a_node_has_one_pool(roles: tuple[str, ...], name: str | None) -> None:
 )
 def test_selectors(rule: dict[str, Any], matches: bool) -> None:
     some = pool("some", nodeSelector={"matchExpressions": [rule]})
-    fleet = fleet_of(Seen([node("n", labels={"x": "1"})], [some]))
+    fleet = rollout_of(ClusterObjects([node("n", labels={"x": "1"})], [some]))
     assert bool(fleet.pools[0].members) is matches
 
 
 @pytest.mark.parametrize("selector", [None, {}, {"matchLabels": {}}, {"matchLabels": {ROLE + "worker": "other"}}])
 def test_an_empty_selector_matches_nothing(selector: Any) -> None:
-    assert fleet_of(Seen([node("n")], [pool("worker", nodeSelector=selector)])).unmanaged == ["n"]
+    assert rollout_of(ClusterObjects([node("n")], [pool("worker", nodeSelector=selector)])).unmanaged == ["n"]
 
 
 def test_windows_is_in_no_pool() -> None:
-    assert fleet_of(Seen([node("n", labels={"kubernetes.io/os": "windows"})], [pool("worker")])).unmanaged == ["n"]
+    assert rollout_of(
+        ClusterObjects([node("n", labels={"kubernetes.io/os": "windows"})], [pool("worker")])
+    ).unmanaged == ["n"]
 
 
 def test_without_pools_nodes_are_grouped_and_each_has_its_own_target() -> None:
@@ -209,7 +218,7 @@ def test_without_pools_nodes_are_grouped_and_each_has_its_own_target() -> None:
         node("g", labels={"nodeagent.org/pool": "mine"}),
         node("h", "", "", ""),
     ]
-    fleet = fleet_of(Seen(nodes))
+    fleet = rollout_of(ClusterObjects(nodes))
     assert {pool.name: [member.name for member in pool.members] for pool in fleet.pools} == {
         "control-plane": ["d"],
         "etcd": ["e"],
@@ -253,7 +262,7 @@ NOW = 1767225600.0  # 2026-01-01T00:00:00Z
     ],
 )
 def test_the_lease_of_somebody_else_is_a_flag(held: dict[str, Any], now: float | None, flag: str) -> None:
-    fleet = fleet_of(Seen([node("n")], leases={"n": held}, now=now))
+    fleet = rollout_of(ClusterObjects([node("n")], leases={"n": held}, now=now))
     assert [gate.message for gate in only(fleet).flags] == ([flag] if flag else [])
     assert fleet.complete, "who is in the way later does not undo what is done"
 
@@ -272,7 +281,7 @@ def test_the_lease_of_somebody_else_is_a_flag(held: dict[str, Any], now: float |
     ],
 )
 def test_signs_on_the_node_are_flags(found: dict[str, Any], reasons: list[str]) -> None:
-    assert [gate.reason for gate in only(fleet_of(Seen([found]))).flags] == reasons
+    assert [gate.reason for gate in only(rollout_of(ClusterObjects([found]))).flags] == reasons
 
 
 @pytest.mark.parametrize(
@@ -288,19 +297,19 @@ def test_signs_on_the_node_are_flags(found: dict[str, Any], reasons: list[str]) 
 def test_conditions_of_a_maintenance_are_flags(kind: str, status: str, reason: str, flagged: bool) -> None:
     found = node("n")
     found["status"] = {"conditions": [{"type": kind, "status": status, "reason": reason, "message": "jane: disks"}]}
-    flags = only(fleet_of(Seen([found]))).flags
+    flags = only(rollout_of(ClusterObjects([found]))).flags
     assert [gate.message for gate in flags] == ([f"{kind}: jane: disks"] if flagged else [])
 
 
 def test_a_node_maintenance_is_a_flag_of_its_node() -> None:
     maintenances = [{"metadata": {"name": "m"}, "spec": {"nodeName": "n", "reason": "disks"}}]
-    fleet = fleet_of(Seen([node("n"), node("o")], maintenances=maintenances))
+    fleet = rollout_of(ClusterObjects([node("n"), node("o")], maintenances=maintenances))
     assert [len(member.flags) for member in fleet.pools[0].members] == [1, 0]
 
 
 def test_an_answer_counts_what_it_lists() -> None:
     nodes = [node("a", B), node("b", A, B, "Working"), node("c"), node("d", A, B, "Degraded", unschedulable=True)]
-    answer = fleet_to_dict(fleet_of(Seen(nodes, [pool("worker", B, paused=True)])), ["leases: no"])
+    answer = rollout_to_dict(rollout_of(ClusterObjects(nodes, [pool("worker", B, paused=True)])), ["leases: no"])
     (found,) = answer["pools"]
     assert (answer["schema"], answer["complete"], answer["unknown"]) == ("nodeagent/fleet/v1", False, ["leases: no"])
     assert {key: found[key] for key in ("nodes", "updated", "updating", "pending", "degraded", "flagged")} == {

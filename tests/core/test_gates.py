@@ -11,10 +11,10 @@ from nodeagent.core.coordination.gates import (
     Gate,
     hooks_with,
     hooks_without,
+    machine_gates,
     machine_of,
-    machine_signs,
-    maintenance_signs,
-    node_signs,
+    maintenance_gates,
+    node_gates,
 )
 
 MCO = "machineconfiguration.openshift.io/"
@@ -50,25 +50,25 @@ def node(*taints: str, labels: Any = None, annotations: Any = None, **meta: Any)
     ],
 )
 def test_node_signs(what: dict[str, Any], reasons: list[str]) -> None:
-    assert [gate.reason for gate in node_signs(what, drives=False)] == reasons
+    assert [gate.reason for gate in node_gates(what, controls_node=False)] == reasons
 
 
 def test_orders_to_us_are_no_work_of_others() -> None:
     working = {**DONE, MCO + "state": "Working", MCO + "desiredConfig": "b", MCO + "desiredDrain": "drain-b"}
-    assert node_signs(node(annotations=working), drives=True) == []
-    assert len(node_signs(node(annotations=working), drives=False)) == 2
-    assert [gate.reason for gate in node_signs(node(annotations=working, deletionTimestamp="T"), drives=True)] == [
-        "NodeLeaving"
-    ]
+    assert node_gates(node(annotations=working), controls_node=True) == []
+    assert len(node_gates(node(annotations=working), controls_node=False)) == 2
+    assert [
+        gate.reason for gate in node_gates(node(annotations=working, deletionTimestamp="T"), controls_node=True)
+    ] == ["NodeLeaving"]
 
 
 def test_maintenance_signs() -> None:
     others = {"metadata": {"name": "m0"}, "spec": {"nodeName": "n2"}}
     ours = {"metadata": {"name": "m1"}, "spec": {"nodeName": "n1", "reason": "new disks"}}
-    assert maintenance_signs("n1", [others, ours]) == [
+    assert maintenance_gates("n1", [others, ours]) == [
         Gate("UnderMaintenance", "NodeMaintenance m1 (new disks)"),
     ]
-    assert maintenance_signs("n1", [{"metadata": {"name": "empty"}}]) == []
+    assert maintenance_gates("n1", [{"metadata": {"name": "empty"}}]) == []
 
 
 def test_machine() -> None:
@@ -76,9 +76,9 @@ def test_machine() -> None:
     for nonsense in ("", "m", "/m", "ns/", None):
         assert machine_of(node(annotations={"machine.openshift.io/machine": nonsense})) is None
     machine: dict[str, Any] = {"metadata": {"namespace": "ns", "name": "m"}}
-    assert machine_signs(machine) == []
+    assert machine_gates(machine) == []
     machine["metadata"]["deletionTimestamp"] = "T"
-    assert machine_signs(machine) == [Gate("NodeLeaving", "Machine ns/m is being deleted")]
+    assert machine_gates(machine) == [Gate("NodeLeaving", "Machine ns/m is being deleted")]
 
 
 def test_hooks_of_others_stay() -> None:

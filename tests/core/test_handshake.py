@@ -24,17 +24,17 @@ from nodeagent.core.report.handshake import (
     RETRY,
     STATE,
     UNRECONCILABLE,
-    Orders,
-    State,
-    Told,
-    ask_drain,
-    ask_uncordon,
+    ControllerRequest,
+    DaemonState,
+    NodeAnnotations,
+    annotations_for,
     clean,
     differing,
+    drain_request,
     is_name,
-    read_orders,
+    read_request,
     source_of,
-    told,
+    uncordon_request,
 )
 from nodeagent.core.report.status import Status
 from nodeagent.core.update.phase import Phase
@@ -42,15 +42,15 @@ from nodeagent.core.update.phase import Phase
 A, B = "rendered-worker-a", "rendered-worker-b"
 
 
-def noted(*, unschedulable: bool = False, **notes: str) -> Orders:
+def noted(*, unschedulable: bool = False, **notes: str) -> ControllerRequest:
     names = {"desired": DESIRED, "current": CURRENT, "drain": DRAIN, "drained": DRAINED, "retry": RETRY}
     found = {"annotations": {names[key]: value for key, value in notes.items()}}
-    return read_orders({"metadata": found, "spec": {"unschedulable": unschedulable}})
+    return read_request({"metadata": found, "spec": {"unschedulable": unschedulable}})
 
 
 @pytest.mark.parametrize("found", [{}, {"metadata": {}}, {"metadata": {"annotations": None}, "spec": None}])
 def test_a_node_without_annotations_orders_nothing(found: dict[str, Any]) -> None:
-    assert read_orders(found) == Orders()
+    assert read_request(found) == ControllerRequest()
 
 
 def test_orders_are_read_from_the_known_keys() -> None:
@@ -61,7 +61,7 @@ def test_orders_are_read_from_the_known_keys() -> None:
         prefix + "lastAppliedDrain": "uncordon-x",
         "nodeagent.org/retry": "x",
     }
-    assert read_orders({"metadata": {"annotations": notes}, "spec": {"unschedulable": True}}) == Orders(
+    assert read_request({"metadata": {"annotations": notes}, "spec": {"unschedulable": True}}) == ControllerRequest(
         "desiredConfig", "desiredImage", "currentConfig", "state", "reason", "drain-x", "uncordon-x", "x", True, True
     )
 
@@ -71,57 +71,57 @@ def test_orders_are_read_from_the_known_keys() -> None:
 )
 def test_the_topology_is_a_sign_of_a_controller(topology: str, single: bool) -> None:
     notes = {"machineconfiguration.openshift.io/controlPlaneTopology": topology}
-    orders = read_orders({"metadata": {"annotations": notes}})
-    assert (orders.controlled, orders.single) == (True, single)
+    asked = read_request({"metadata": {"annotations": notes}})
+    assert (asked.controlled, asked.single) == (True, single)
 
 
 @pytest.mark.parametrize(
     ("status", "state", "reason", "verified"),
     [
-        (Status(Phase.IDLE, current=A, desired=A), State.DONE, "", True),
+        (Status(Phase.IDLE, current=A, desired=A), DaemonState.DONE, "", True),
         # Taken over by a newer one: the old config is in force, as verified.
-        (Status(Phase.IDLE, "Superseded", "a newer one", current=A), State.DONE, "", True),
-        (Status(Phase.STAGING, current=A, desired=B), State.WORKING, "", False),
+        (Status(Phase.IDLE, "Superseded", "a newer one", current=A), DaemonState.DONE, "", True),
+        (Status(Phase.STAGING, current=A, desired=B), DaemonState.WORKING, "", False),
         (
             Status(Phase.LEASING, "LeaseHeld", "jane holds it", current=A),
-            State.WORKING,
+            DaemonState.WORKING,
             "LeaseHeld: jane holds it",
             False,
         ),
         (
             Status(
-                Phase.DRAINING, remaining=[Remaining("db", "a", "asked to go"), Remaining("db", "b", str(Cause.BUDGET))]
+                Phase.DRAINING, remaining=[Remaining("db", "a", Cause.REQUESTED), Remaining("db", "b", Cause.BUDGET)]
             ),
-            State.WORKING,
+            DaemonState.WORKING,
             "DrainBlocked: waits for db/b",
             False,
         ),
-        (Status(Phase.DRAINING, remaining=[Remaining("db", "a", "asked to go")]), State.WORKING, "", False),
-        (Status(Phase.REVERTING, "ActionFailed", "", current=A), State.WORKING, "ActionFailed", False),
-        (Status(Phase.RELEASING, current=B), State.WORKING, "", False),
-        (Status(Phase.DEGRADED, "Drifted", "2 files", current=A), State.DEGRADED, "Drifted: 2 files", False),
-        (Status(Phase.DEGRADED, "Reverted", "x", current=A), State.DEGRADED, "Reverted: x", False),
+        (Status(Phase.DRAINING, remaining=[Remaining("db", "a", Cause.REQUESTED)]), DaemonState.WORKING, "", False),
+        (Status(Phase.REVERTING, "ActionFailed", "", current=A), DaemonState.WORKING, "ActionFailed", False),
+        (Status(Phase.RELEASING, current=B), DaemonState.WORKING, "", False),
+        (Status(Phase.DEGRADED, "Drifted", "2 files", current=A), DaemonState.DEGRADED, "Drifted: 2 files", False),
+        (Status(Phase.DEGRADED, "Reverted", "x", current=A), DaemonState.DEGRADED, "Reverted: x", False),
         (
             Status(Phase.DEGRADED, "Unreconcilable", "fips", current=A),
-            State.UNRECONCILABLE,
+            DaemonState.UNRECONCILABLE,
             "Unreconcilable: fips",
             False,
         ),
     ],
 )
-def test_a_status_is_told(status: Status, state: State, reason: str, verified: bool) -> None:
-    assert told(status) == Told(state, reason, status.current, verified)
+def test_a_status_is_told(status: Status, state: DaemonState, reason: str, verified: bool) -> None:
+    assert annotations_for(status) == NodeAnnotations(state, reason, status.current, verified)
 
 
 def test_each_phase_is_told_as_one_of_four_states() -> None:
-    states = {phase: told(Status(phase, current=A)) for phase in Phase}
-    assert {phase for phase, one in states.items() if one and one.state is State.DONE} == {Phase.IDLE}
-    assert {phase for phase, one in states.items() if one and one.state is State.DEGRADED} == {Phase.DEGRADED}
+    states = {phase: annotations_for(Status(phase, current=A)) for phase in Phase}
+    assert {phase for phase, one in states.items() if one and one.state is DaemonState.DONE} == {Phase.IDLE}
+    assert {phase for phase, one in states.items() if one and one.state is DaemonState.DEGRADED} == {Phase.DEGRADED}
     assert all(states.values())
 
 
 def test_nothing_is_told_before_there_was_a_config() -> None:
-    assert told(Status()) is None
+    assert annotations_for(Status()) is None
 
 
 def test_the_reasons_of_unreconcilable_are_all_that_are_raised_with_it() -> None:
@@ -135,26 +135,38 @@ def test_the_reasons_of_unreconcilable_are_all_that_are_raised_with_it() -> None
 
 
 @pytest.mark.parametrize(
-    ("orders", "said", "written"),
+    ("asked", "said", "written"),
     [
-        (Orders(), Told(State.DONE, "", A, True), {STATE: "Done", CURRENT: A}),
-        (Orders(current=A, state="Done"), Told(State.DONE, "", A, True), {}),
+        (ControllerRequest(), NodeAnnotations(DaemonState.DONE, "", A, True), {STATE: "Done", CURRENT: A}),
+        (ControllerRequest(current=A, state="Done"), NodeAnnotations(DaemonState.DONE, "", A, True), {}),
         # Promoted with the verification, never before it.
-        (Orders(current=A, state="Done"), Told(State.WORKING, "", B, False), {STATE: "Working"}),
-        (Orders(current=A, state="Working"), Told(State.DONE, "", B, True), {STATE: "Done", CURRENT: B}),
         (
-            Orders(current=A, state="Working", reason="x"),
-            Told(State.DEGRADED, "y", A, False),
+            ControllerRequest(current=A, state="Done"),
+            NodeAnnotations(DaemonState.WORKING, "", B, False),
+            {STATE: "Working"},
+        ),
+        (
+            ControllerRequest(current=A, state="Working"),
+            NodeAnnotations(DaemonState.DONE, "", B, True),
+            {STATE: "Done", CURRENT: B},
+        ),
+        (
+            ControllerRequest(current=A, state="Working", reason="x"),
+            NodeAnnotations(DaemonState.DEGRADED, "y", A, False),
             {STATE: "Degraded", REASON: "y"},
         ),
-        (Orders(current=A, state="Degraded", reason="x"), Told(State.DONE, "", A, True), {STATE: "Done", REASON: ""}),
+        (
+            ControllerRequest(current=A, state="Degraded", reason="x"),
+            NodeAnnotations(DaemonState.DONE, "", A, True),
+            {STATE: "Done", REASON: ""},
+        ),
         # Made anew in the middle of an update.
-        (Orders(), Told(State.WORKING, "", A, False), {STATE: "Working", CURRENT: A}),
-        (Orders(), Told(State.WORKING, "", "", False), {STATE: "Working"}),
+        (ControllerRequest(), NodeAnnotations(DaemonState.WORKING, "", A, False), {STATE: "Working", CURRENT: A}),
+        (ControllerRequest(), NodeAnnotations(DaemonState.WORKING, "", "", False), {STATE: "Working"}),
     ],
 )
-def test_only_what_differs_is_written(orders: Orders, said: Told, written: dict[str, str]) -> None:
-    assert differing(said, orders) == written
+def test_only_what_differs_is_written(asked: ControllerRequest, said: NodeAnnotations, written: dict[str, str]) -> None:
+    assert differing(said, asked) == written
 
 
 @pytest.mark.parametrize(
@@ -220,7 +232,7 @@ def test_what_is_no_name_is_no_path_either(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("orders", "wish"),
+    ("asked", "wish"),
     [
         (noted(), f"drain-{A}"),
         (noted(drain=f"uncordon-{B}", drained=f"uncordon-{B}"), f"drain-{A}"),
@@ -234,12 +246,12 @@ def test_what_is_no_name_is_no_path_either(name: str) -> None:
         (noted(drain=f"drain-{A}-", drained=f"drain-{A}-", unschedulable=True), None),
     ],
 )
-def test_asking_for_a_drain(orders: Orders, wish: str | None) -> None:
-    assert ask_drain(orders, A) == wish
+def test_asking_for_a_drain(asked: ControllerRequest, wish: str | None) -> None:
+    assert drain_request(asked, A) == wish
 
 
 @pytest.mark.parametrize(
-    ("orders", "wish"),
+    ("asked", "wish"),
     [
         (noted(), None),
         (noted(drain=f"uncordon-{A}", drained=f"uncordon-{A}"), None),
@@ -249,5 +261,5 @@ def test_asking_for_a_drain(orders: Orders, wish: str | None) -> None:
         (noted(drain=f"drain-{A}"), f"uncordon-{A}"),  # given up before it was answered
     ],
 )
-def test_asking_for_the_end_of_it(orders: Orders, wish: str | None) -> None:
-    assert ask_uncordon(orders) == wish
+def test_asking_for_the_end_of_it(asked: ControllerRequest, wish: str | None) -> None:
+    assert uncordon_request(asked) == wish

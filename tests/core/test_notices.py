@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from nodeagent.core.coordination.drain import Remaining
+from nodeagent.core.coordination.drain import Cause, Remaining
 from nodeagent.core.coordination.maintenance import Maintenance
 from nodeagent.core.report.conditions import NodeState
 from nodeagent.core.report.node_events import BLOCKED_FOR, LONGEST, Notice, Notices, node_state
@@ -15,10 +15,10 @@ from nodeagent.core.report.status import Status, fold
 from nodeagent.core.update.events import Event, EventKind
 from nodeagent.core.update.phase import Phase
 
-BUDGET = Remaining("shop", "web-0", "a disruption budget: the disruption budget web needs 3 healthy pods and has 3")
-GOING = Remaining("shop", "web-1", "asked to go; has a grace period of 30 s")
-GRACE = Remaining("shop", "web-2", "terminating; its grace period of 30 s ends 2026-11-21T03:00:00Z")
-FINALIZER = Remaining("shop", "db-0", "terminating; waits for example.com/backup")
+BUDGET = Remaining("shop", "web-0", Cause.BUDGET, "the disruption budget web needs 3 healthy pods and has 3")
+GOING = Remaining("shop", "web-1", Cause.REQUESTED, "grace period of 30 s")
+GRACE = Remaining("shop", "web-2", Cause.GRACE_PERIOD, "30 s, until 2026-11-21T03:00:00Z")
+FINALIZER = Remaining("shop", "db-0", Cause.FINALIZERS, "example.com/backup")
 NOTE = Maintenance("3f2b", "jane", "disks", "2026-11-21T03:00:00.000Z", drain=True)
 
 
@@ -128,7 +128,7 @@ def test_a_pod_that_stays_is_told_after_a_while_and_one_that_goes_is_not() -> No
     ]
     assert told.drain(GOING, now=200) == []
     assert told.drain(BUDGET, now=201) == [], "it went, and came back: its time begins anew"
-    many = [Remaining("shop", f"db-{number:02}", "terminating; waits for f") for number in range(30)]
+    many = [Remaining("shop", f"db-{number:02}", Cause.FINALIZERS, "f") for number in range(30)]
     told.drain(*many, now=300)
     assert len(told.drain(*many, now=400)) == 10
 

@@ -32,7 +32,7 @@ from nodeagent.core.update.ports import (
     Guard,
     HealthChecks,
     Lease,
-    NodePort,
+    NodeDrainer,
     Power,
     Reporter,
     Slots,
@@ -67,7 +67,7 @@ class Ports:
     power: Power
     lease: Lease
     os: Os | None  # None: no deployments here, so nothing can change the OS
-    node: NodePort | None  # None: no cluster, so nothing to drain
+    node: NodeDrainer | None  # None: no cluster, so nothing to drain
     clock: Clock
     reporter: Reporter
     fleet: Fleet = Fleet()

@@ -1,74 +1,105 @@
-"""Which pods leave a node before it is disrupted, and what an eviction that was refused means.
+"""Which pods leave a node before it is disrupted, and what a refused eviction means.
 
-The filters are those of ``kubectl drain`` with the answers that a node's own agent needs: pods of DaemonSets and static
-pods stay, because their controllers would put them back; finished pods go; what would lose data for good or has nobody
-to make it again goes or is a refusal, as the policy says. Words are made for the person who asks at night why a
-node does not empty.
+The filters are those of ``kubectl drain`` with the answers that the agent of a node needs. Pods of DaemonSets and
+static pods stay, because their controllers would start them again. Finished pods go. For pods that lose data or have no
+controller, the policy decides between eviction and a refused drain.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum, StrEnum
-from typing import Any
+from typing import Any, Final
 
 __all__ = [
     "Cause",
     "DrainPolicy",
-    "Fate",
+    "EvictionClass",
     "Remaining",
+    "awaited_pod",
+    "blocking_reason",
     "cause_of",
+    "classify",
     "daemon_set_of",
     "eviction",
-    "fate_of",
     "is_blocked",
     "pause_after",
-    "way_out",
-    "why_awaited",
-    "why_here",
+    "protected_pod",
+    "remaining_pod",
+    "remedy",
 ]
 
 Object = Mapping[str, Any]
 
 MIRROR = "kubernetes.io/config.mirror"
 FINISHED = ("Succeeded", "Failed")
-ASKED = "asked to go"
-AWAITED = "the machine-config-controller has not evicted it yet"
-GRACE = "terminating; its grace period"
 FIRST_PAUSE = 5.0
 LAST_PAUSE = 60.0
-"""Seconds between two tries to evict a pod: kubectl's, doubled up to a minute, so that a budget that stays exhausted
-for hours costs the API server nothing."""
+"""Seconds between two attempts to evict a pod. kubectl uses the first; it is doubled up to a minute, so that a budget
+that stays exhausted for hours costs the API server nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class DrainPolicy:
-    """The defaults are the machine-config-operator's. ``unmanaged``: evict pods that no controller makes again.
-    ``local_data``: evict pods whose emptyDir volumes go with them."""
+    """The defaults are the machine-config-operator's.
+
+    ``unmanaged``: evict pods without a controller. ``local_data``: evict pods whose emptyDir volumes are deleted with
+    them.
+    """
 
     unmanaged: bool = True
     local_data: bool = True
 
 
+class EvictionClass(Enum):
+    STAYS = "stays"
+    GOES = "goes"
+    UNMANAGED = "unmanaged"
+    LOCAL_DATA = "local data"
+
+
+class Cause(StrEnum):
+    """Why a pod is still on the node. The value is the first part of the reason that is shown."""
+
+    REQUESTED = "eviction requested"
+    GRACE_PERIOD = "terminating in its grace period"
+    FINALIZERS = "terminating, waits for"
+    TERMINATING = "terminating"
+    CONTROLLER = "the machine-config-controller has not evicted it yet"
+    # The policy protects the pod.
+    UNMANAGED = "not managed by a controller"
+    LOCAL_DATA = "its emptyDir volumes would be lost"
+    # The last eviction was not accepted.
+    BUDGET = "a disruption budget"
+    PENDING_BUDGET = "a disruption budget that is not up to date yet"
+    BUSY = "the API server is busy"
+    TWO_BUDGETS = "more than one disruption budget, so that the API server refuses every eviction"
+    WEBHOOK = "an admission webhook"
+    NAMESPACE = "its namespace is being deleted"
+    FORBIDDEN = "the agent is not allowed to evict it"
+    OTHER = "the API server could not evict it"
+    GONE = "deleted"
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class Remaining:
-    """A pod that is still there, and why."""
+    """A pod that is still on the node. ``words`` complete the cause: the budget, the webhook, the finalizers."""
 
     namespace: str
     name: str
-    why: str
+    cause: Cause
+    words: str = ""
 
-
-class Fate(Enum):
-    STAYS = "stays"
-    GOES = "goes"
-    UNMANAGED = "no controller makes it again elsewhere"
-    LOCAL_DATA = "its emptyDir volumes would be lost"
+    @property
+    def why(self) -> str:
+        if self.cause is Cause.FINALIZERS:
+            return f"{self.cause} {self.words}"
+        return f"{self.cause}: {self.words}" if self.words else str(self.cause)
 
 
 def daemon_set_of(pod: Object) -> tuple[str, str] | None:
-    """Namespace and name of the DaemonSet for which the pod would stay; None if there is none."""
+    """Return namespace and name of the DaemonSet that keeps the pod on the node, None for other pods."""
     meta, status = pod.get("metadata") or {}, pod.get("status") or {}
     controller = _controller(meta)
     if status.get("phase") in FINISHED or controller is None or controller.get("kind") != "DaemonSet":
@@ -80,27 +111,32 @@ def _controller(meta: Object) -> Object | None:
     return next((o for o in meta.get("ownerReferences") or () if o.get("controller")), None)
 
 
-def fate_of(pod: Object, policy: DrainPolicy, *, orphaned: bool = False) -> Fate:
-    """What is neither STAYS nor GOES is a reason to refuse the drain. ``orphaned``: the DaemonSet of the pod does not
-    exist any more, so that nothing makes the pod again, here or elsewhere."""
+def classify(pod: Object, policy: DrainPolicy, *, orphaned: bool = False) -> EvictionClass:
+    """Decide what a drain does with a pod. UNMANAGED and LOCAL_DATA make it refuse to start.
+
+    ``orphaned``: the DaemonSet of the pod no longer exists, so that no controller replaces the pod.
+    """
     meta, spec, status = pod.get("metadata") or {}, pod.get("spec") or {}, pod.get("status") or {}
     finished = status.get("phase") in FINISHED
     controller = _controller(meta)
     if MIRROR in (meta.get("annotations") or {}):
-        return Fate.STAYS
+        return EvictionClass.STAYS
     if daemon_set_of(pod) is not None and not orphaned:
-        return Fate.STAYS
+        return EvictionClass.STAYS
     if finished or meta.get("deletionTimestamp"):
-        return Fate.GOES
+        return EvictionClass.GOES
     if (controller is None or orphaned) and not policy.unmanaged:
-        return Fate.UNMANAGED
+        return EvictionClass.UNMANAGED
     if not policy.local_data and any("emptyDir" in volume for volume in spec.get("volumes") or ()):
-        return Fate.LOCAL_DATA
-    return Fate.GOES
+        return EvictionClass.LOCAL_DATA
+    return EvictionClass.GOES
 
 
 def eviction(pod: Object) -> dict[str, Any]:
-    """With the uid: a pod of a StatefulSet that was made again elsewhere has the same name and must stay."""
+    """Return the body of an eviction request.
+
+    The uid is a precondition: a pod that a StatefulSet created again elsewhere has the same name and must stay.
+    """
     meta = pod["metadata"]
     return {
         "apiVersion": "policy/v1",
@@ -110,23 +146,11 @@ def eviction(pod: Object) -> dict[str, Any]:
     }
 
 
-class Cause(StrEnum):
-    """Why an eviction was not accepted."""
-
-    GONE = "it is gone"
-    BUDGET = "a disruption budget"
-    PENDING_BUDGET = "a disruption budget that is not up to date yet"
-    BUSY = "the API server is busy"
-    TWO_BUDGETS = "more than one disruption budget: nobody can evict it until a person removes one"
-    WEBHOOK = "an admission webhook"
-    NAMESPACE = "its namespace is being deleted"
-    FORBIDDEN = "the agent may not evict it"
-    OTHER = "the API server could not do it"
-
-
 def cause_of(status: int, detail: Object) -> tuple[Cause, str]:
-    """From the HTTP status (0: no answer) and the ``Status`` object that came with it: the cause, and the server's
-    words where they say more (which budget, which webhook)."""
+    """Return the cause of a failed eviction, and the server's message where it names the budget or the webhook.
+
+    ``status`` is the HTTP status (0: no answer), ``detail`` the ``Status`` object that came with it.
+    """
     message = detail.get("message") or ""
     causes = [c for c in (detail.get("details") or {}).get("causes") or () if isinstance(c, Mapping)]
     reasons = {c.get("reason"): c.get("message") or "" for c in causes}
@@ -151,64 +175,68 @@ def cause_of(status: int, detail: Object) -> tuple[Cause, str]:
 
 
 def pause_after(tries: int, retry_after: float | None) -> float:
-    """Seconds until the next try of the same pod, after so many that failed."""
+    """Return the seconds until the next attempt to evict a pod, after ``tries`` failures."""
     usual: float = min(FIRST_PAUSE * 2 ** min(tries - 1, 10), LAST_PAUSE)
     return max(usual, retry_after or 0.0)
 
 
-def why_awaited(pod: Object) -> str:
-    """Of a pod that a machine-config-controller is to evict: only its log has the reason that the API server gave."""
-    return why_here(pod, None, "") if (pod.get("metadata") or {}).get("deletionTimestamp") else AWAITED
+def remaining_pod(pod: Object, failure: Cause | None, words: str) -> Remaining:
+    """Return a pod that is to be evicted. ``failure`` is the cause of its last failed eviction, None without one."""
+    return _remaining(pod, *blocking_reason(pod, failure, words))
 
 
-def why_here(pod: Object, cause: Cause | None, words: str) -> str:
-    """``cause`` is that of the last eviction that failed, None if none did."""
+def awaited_pod(pod: Object) -> Remaining:
+    """Return a pod that a machine-config-controller is to evict. Only its log has the API server's reason."""
+    return _remaining(pod, *blocking_reason(pod, Cause.CONTROLLER, ""))
+
+
+def protected_pod(pod: Object, found: EvictionClass) -> Remaining:
+    """Return a pod that the policy protects."""
+    return _remaining(pod, Cause.UNMANAGED if found is EvictionClass.UNMANAGED else Cause.LOCAL_DATA, "")
+
+
+def _remaining(pod: Object, cause: Cause, words: str) -> Remaining:
+    meta = pod["metadata"]
+    return Remaining(meta["namespace"], meta["name"], cause, words)
+
+
+def blocking_reason(pod: Object, failure: Cause | None, words: str) -> tuple[Cause, str]:
+    """Return why a pod is still on the node. A pod that is terminating does not depend on the failed eviction."""
     meta, spec = pod.get("metadata") or {}, pod.get("spec") or {}
-    deleted = meta.get("deletionTimestamp")
-    if deleted:
-        finalizers: Sequence[str] = meta.get("finalizers") or ()
-        if finalizers:
-            return f"terminating; waits for {', '.join(finalizers)}"
+    if deleted := meta.get("deletionTimestamp"):
+        if finalizers := meta.get("finalizers"):
+            return Cause.FINALIZERS, ", ".join(finalizers)
         grace = meta.get("deletionGracePeriodSeconds")
-        return f"{GRACE} of {grace} s ends {deleted}" if grace is not None else "terminating"
-    if cause is not None and cause is not Cause.GONE:
-        return f"{cause}: {words}" if words else str(cause)
-    if (spec.get("terminationGracePeriodSeconds") or 0) > 0:
-        return f"{ASKED}; has a grace period of {spec['terminationGracePeriodSeconds']} s"
-    return ASKED
-
-
-def way_out(pod: Remaining) -> str:
-    """What a person can do about a pod that stays; "" for one that goes by itself. Nothing of it is done by us."""
-    if not is_blocked(pod):
-        return ""
-    for start, words in _WAYS_OUT:
-        if pod.why.startswith(start):
-            return words.format(pod=pod)
-    return f"kubectl describe pod -n {pod.namespace} {pod.name}"
+        return (Cause.TERMINATING, "") if grace is None else (Cause.GRACE_PERIOD, f"{grace} s, until {deleted}")
+    if failure is not None and failure is not Cause.GONE:
+        return failure, words
+    seconds = spec.get("terminationGracePeriodSeconds") or 0
+    return Cause.REQUESTED, f"grace period of {seconds} s" if seconds > 0 else ""
 
 
 def is_blocked(pod: Remaining) -> bool:
-    """Whether something keeps it here; otherwise it is on its way."""
-    return not pod.why.startswith((ASKED, GRACE))
+    """Return whether something keeps the pod on the node; otherwise it is terminating."""
+    return pod.cause not in (Cause.REQUESTED, Cause.GRACE_PERIOD)
 
 
-_WAYS_OUT = (
-    (Cause.TWO_BUDGETS.value, "delete one of the budgets: kubectl get pdb -n {pod.namespace}"),
-    (Cause.PENDING_BUDGET.value, "wait; if it stays so, is the controller manager of the cluster well?"),
-    (
-        Cause.BUDGET.value,
-        "give it one replica more, or make the ones elsewhere ready: kubectl get pdb,pods -n {pod.namespace}",
-    ),
-    (Cause.WEBHOOK.value, "ask who runs the webhook; it often means that a controller is moving the pod"),
-    (Cause.NAMESPACE.value, "wait for the namespace: kubectl describe namespace {pod.namespace}"),
-    (Cause.FORBIDDEN.value, "kubectl apply -f packaging/kubernetes/nodeagent.yaml, which has the rights of the agent"),
-    (
-        AWAITED,
+def remedy(pod: Remaining) -> str:
+    """Return what an admin can do about a blocked pod, "" for one that is terminating."""
+    if not is_blocked(pod):
+        return ""
+    return _REMEDIES.get(pod.cause, "kubectl describe pod -n {pod.namespace} {pod.name}").format(pod=pod)
+
+
+_REMEDIES: Final[Mapping[Cause, str]] = {
+    Cause.TWO_BUDGETS: "delete one of the budgets: kubectl get pdb -n {pod.namespace}",
+    Cause.PENDING_BUDGET: "wait; if it does not change, check the controller manager of the cluster",
+    Cause.BUDGET: ("add a replica, or make the other replicas ready: kubectl get pdb,pods -n {pod.namespace}"),
+    Cause.WEBHOOK: "check the service behind the webhook; often a controller is moving the pod",
+    Cause.NAMESPACE: "wait for the namespace: kubectl describe namespace {pod.namespace}",
+    Cause.FORBIDDEN: "kubectl apply -f packaging/kubernetes/nodeagent.yaml, which has the permissions of the agent",
+    Cause.CONTROLLER: (
         "kubectl get pdb -n {pod.namespace}; kubectl logs -n openshift-machine-config-operator"
-        " deployment/machine-config-controller",
+        " deployment/machine-config-controller"
     ),
-    ("terminating; waits for", "ask the controller that owns the finalizer; it is gone when that is"),
-    ("terminating", "journalctl -u kubelet -u crio on this node: an unmount or the runtime may hang"),
-)
-"""By how the reason begins."""
+    Cause.FINALIZERS: "check the controller that owns the finalizer; the pod is deleted when it removes it",
+    Cause.TERMINATING: "journalctl -u kubelet -u crio on this node: an unmount or the runtime may hang",
+}

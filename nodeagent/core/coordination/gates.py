@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Gate", "hooks_with", "hooks_without", "machine_of", "machine_signs", "maintenance_signs", "node_signs"]
+__all__ = ["Gate", "hooks_with", "hooks_without", "machine_gates", "machine_of", "maintenance_gates", "node_gates"]
 
 Object = Mapping[str, Any]
 
@@ -34,9 +34,9 @@ class Gate:
     message: str
 
 
-def node_signs(node: Object, *, drives: bool) -> Sequence[Gate]:
-    """``drives``: nodeagent is the one who answers the machine-config-operator on this node, so that the operator's
-    annotations are orders to us. Otherwise they are the work of its own daemon."""
+def node_gates(node: Object, *, controls_node: bool) -> Sequence[Gate]:
+    """``controls_node``: nodeagent is the agent that answers the machine-config-operator on this node, so that the
+    operator's annotations are requests to it. Otherwise they belong to the operator's own daemon."""
     meta, spec = node.get("metadata") or {}, node.get("spec") or {}
     notes, labels = meta.get("annotations") or {}, meta.get("labels") or {}
     found = []
@@ -46,7 +46,7 @@ def node_signs(node: Object, *, drives: bool) -> Sequence[Gate]:
     found += [Gate(*TAINTS[key]) for key in keys if key in TAINTS]
     if str(labels.get(EXCLUDED, "")).lower() == "true":
         found.append(Gate("UnderMaintenance", f"the node is excluded from remediation (label {EXCLUDED})"))
-    if not drives:
+    if not controls_node:
         drain, drained = notes.get(MCO + "desiredDrain"), notes.get(MCO + "lastAppliedDrain")
         if drain and drain != drained:
             found.append(Gate("MachineConfigOperator", f"the machine-config-operator works on {drain}"))
@@ -58,7 +58,7 @@ def node_signs(node: Object, *, drives: bool) -> Sequence[Gate]:
     return found
 
 
-def maintenance_signs(node: str, maintenances: Sequence[Object]) -> Sequence[Gate]:
+def maintenance_gates(node: str, maintenances: Sequence[Object]) -> Sequence[Gate]:
     found = []
     for each in maintenances:
         spec = each.get("spec") or {}
@@ -68,7 +68,7 @@ def maintenance_signs(node: str, maintenances: Sequence[Object]) -> Sequence[Gat
     return found
 
 
-def machine_signs(machine: Object) -> Sequence[Gate]:
+def machine_gates(machine: Object) -> Sequence[Gate]:
     meta = machine["metadata"]
     if meta.get("deletionTimestamp"):
         return [Gate("NodeLeaving", f"Machine {meta['namespace']}/{meta['name']} is being deleted")]

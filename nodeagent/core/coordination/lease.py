@@ -22,6 +22,7 @@ from nodeagent.core.coordination.kube_time import ServerClock, micro_time, parse
 
 __all__ = [
     "Claim",
+    "HostIdentity",
     "LeaseToken",
     "NodeLease",
     "Seen",
@@ -42,6 +43,14 @@ BEHIND = 60.0
 at the same moment. Operators of medik8s take a lease whose ``renewTime`` is later than their own clock's present:
 without this margin, one whose clock is slow by a fraction of a second could take a lease that was just renewed."""
 Object = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class HostIdentity:
+    """The Node of this host. ``instance`` distinguishes two hosts that are configured with the same node name."""
+
+    node: str
+    instance: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ __all__ = [
     "MAINTENANCE",
     "POWER_OFF_TRIES",
     "Maintenance",
-    "State",
+    "MaintenanceState",
     "from_dict",
     "is_maintenance",
     "later",
@@ -37,7 +37,7 @@ POWER_OFF_TRIES = 3
 OLDEST_ID = ""  # of a maintenance that was begun before it had ids
 
 
-class State(StrEnum):
+class MaintenanceState(StrEnum):
     PLANNED = "planned"  # waits for the lease
     UNDER_WAY = "under way"
     DRAINING = "draining"
@@ -82,14 +82,14 @@ class Maintenance:
     def drains(self) -> bool:
         return self.drain and not self.drained and not self.problem
 
-    def state(self, boot_id: str) -> State:
+    def state(self, boot_id: str) -> MaintenanceState:
         if self.ended:
-            return State.ENDING
+            return MaintenanceState.ENDING
         if not self.began:
-            return State.PLANNED
+            return MaintenanceState.PLANNED
         if self.drains():
-            return State.DRAINING
-        return State.POWERING_OFF if self.goes_off(boot_id) else State.UNDER_WAY
+            return MaintenanceState.DRAINING
+        return MaintenanceState.POWERING_OFF if self.goes_off(boot_id) else MaintenanceState.UNDER_WAY
 
     def again(self, *, until: str, drain: bool, power_off: bool) -> Maintenance:
         """The same person asks once more: the end is the new one, what was not asked for before is added, and what was

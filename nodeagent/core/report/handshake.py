@@ -33,17 +33,17 @@ __all__ = [
     "REASON",
     "RETRY",
     "STATE",
-    "Orders",
-    "State",
-    "Told",
-    "ask_drain",
-    "ask_uncordon",
+    "ControllerRequest",
+    "DaemonState",
+    "NodeAnnotations",
+    "annotations_for",
     "clean",
     "differing",
+    "drain_request",
     "is_name",
-    "read_orders",
+    "read_request",
     "source_of",
-    "told",
+    "uncordon_request",
 ]
 
 CURRENT: Final = f"{MCO}currentConfig"
@@ -70,7 +70,7 @@ _BLANK: Final = re.compile(r"[\s\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 Object = Mapping[str, Any]
 
 
-class State(StrEnum):
+class DaemonState(StrEnum):
     WORKING = "Working"
     DONE = "Done"
     DEGRADED = "Degraded"
@@ -78,7 +78,7 @@ class State(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Orders:
+class ControllerRequest:
     """The annotations as they are on the Node; "" where there is none. ``controlled``: there are some that only a
     machine-config-controller writes, so one is there that drains. ``single``: the only node of its control plane, which
     nobody drains, because its pods have nowhere to go."""
@@ -97,9 +97,9 @@ class Orders:
     current_image: str = ""
 
 
-def read_orders(node: Object) -> Orders:
+def read_request(node: Object) -> ControllerRequest:
     notes = (node.get("metadata") or {}).get("annotations") or {}
-    return Orders(
+    return ControllerRequest(
         desired=notes.get(DESIRED, ""),
         image=notes.get(DESIRED_IMAGE, ""),
         current=notes.get(CURRENT, ""),
@@ -131,17 +131,17 @@ def source_of(found: Object) -> ConfigSource:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class NodeAnnotations:
     """What the agent has to say. ``current`` is the config in force, as far as that is known; ``verified``: nothing is
     under way, so it is the one that was verified last."""
 
-    state: State
+    state: DaemonState
     reason: str
     current: str
     verified: bool
 
 
-def told(status: Status) -> Told | None:
+def annotations_for(status: Status) -> NodeAnnotations | None:
     """None as long as there is nothing to tell: no config was ever applied, and none is under way."""
     why = clean(f"{status.reason}: {status.message}" if status.message else status.reason) if status.reason else ""
     if status.phase is Phase.DRAINING and not why:
@@ -149,19 +149,19 @@ def told(status: Status) -> Told | None:
         blocked = [f"{pod.namespace}/{pod.name}" for pod in status.remaining or () if is_blocked(pod)]
         why = clean(f"DrainBlocked: waits for {', '.join(blocked)}") if blocked else ""
     if status.phase is Phase.DEGRADED:
-        state = State.UNRECONCILABLE if status.reason in UNRECONCILABLE else State.DEGRADED
-        return Told(state, why, status.current, verified=False)
+        state = DaemonState.UNRECONCILABLE if status.reason in UNRECONCILABLE else DaemonState.DEGRADED
+        return NodeAnnotations(state, why, status.current, verified=False)
     if status.phase is not Phase.IDLE:
-        return Told(State.WORKING, why, status.current, verified=False)
-    return Told(State.DONE, "", status.current, verified=True) if status.current else None
+        return NodeAnnotations(DaemonState.WORKING, why, status.current, verified=False)
+    return NodeAnnotations(DaemonState.DONE, "", status.current, verified=True) if status.current else None
 
 
-def differing(told: Told, orders: Orders) -> dict[str, str]:
+def differing(told: NodeAnnotations, request: ControllerRequest) -> dict[str, str]:
     """The annotations to write. ``currentConfig`` is promoted only after the verification; a Node without one (it
     was made anew) gets what is in force all the same, or no controller would take it for managed."""
-    there = {STATE: orders.state, REASON: orders.reason, CURRENT: orders.current}
+    there = {STATE: request.state, REASON: request.reason, CURRENT: request.current}
     want = {STATE: str(told.state), REASON: told.reason}
-    if told.current and (told.verified or not orders.current):
+    if told.current and (told.verified or not request.current):
         want[CURRENT] = told.current
     return {key: value for key, value in want.items() if there[key] != value}
 
@@ -173,7 +173,7 @@ def clean(text: str) -> str:
     return line if len(line) <= MAX_REASON else line[: MAX_REASON - 3].rstrip() + "..."
 
 
-def ask_drain(orders: Orders, config: str) -> str | None:
+def drain_request(request: ControllerRequest, config: str) -> str | None:
     """The value of ``desiredDrain`` that asks for a drain for ``config``; what is there already if it does that. None
     if it was answered and the node is still cordoned.
 
@@ -181,16 +181,16 @@ def ask_drain(orders: Orders, config: str) -> str | None:
     that somebody uncordoned after the drain is asked for with one more dash.
     """
     wish = f"drain-{config}"
-    if orders.drain.rstrip("-") != wish:
+    if request.drain.rstrip("-") != wish:
         return wish
-    if orders.drained != orders.drain:
-        return orders.drain
-    return None if orders.cordoned else f"{orders.drain}-"
+    if request.drained != request.drain:
+        return request.drain
+    return None if request.cordoned else f"{request.drain}-"
 
 
-def ask_uncordon(orders: Orders) -> str | None:
+def uncordon_request(request: ControllerRequest) -> str | None:
     """The same for the end: None if it was answered, or nothing was ever asked for."""
-    verb, _, config = orders.drain.partition("-")
+    verb, _, config = request.drain.partition("-")
     if verb == "drain":
         return f"uncordon-{config.rstrip('-')}"
-    return None if orders.drained == orders.drain else orders.drain
+    return None if request.drained == request.drain else request.drain

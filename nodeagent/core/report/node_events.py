@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from nodeagent.core.coordination.drain import Remaining, is_blocked
-from nodeagent.core.coordination.maintenance import Maintenance, State
+from nodeagent.core.coordination.maintenance import Maintenance, MaintenanceState
 from nodeagent.core.report.conditions import NodeState
 from nodeagent.core.report.status import Status
 from nodeagent.core.update.events import Event, EventKind
@@ -44,12 +44,12 @@ def node_state(status: Status) -> NodeState:
     note = status.maintenance
     if note is not None:
         state = note.state(status.boot_id)
-        draining = state is State.DRAINING
+        draining = state is MaintenanceState.DRAINING
         return NodeState(
             requester=note.requester,
             reason=note.reason + (f" (until {note.until})" if note.until else ""),
             maintenance=True,
-            planned=state is State.PLANNED,
+            planned=state is MaintenanceState.PLANNED,
             draining=draining,
             drained=bool(note.drained),
             remaining=tuple(status.remaining or ()) if draining else (),
@@ -72,7 +72,7 @@ class Notices:
     """Follows the events; ``of`` gives what is to be told of one. ``now`` is a steady clock in seconds."""
 
     def __init__(self) -> None:
-        self._maintenance: tuple[Maintenance | None, State | None] = (None, None)
+        self._maintenance: tuple[Maintenance | None, MaintenanceState | None] = (None, None)
         self._phase: Phase | None = None
         self._blocked: dict[tuple[str, str], float] = {}
 
@@ -151,26 +151,26 @@ class Notices:
         if state is was:
             return
         match state:
-            case State.PLANNED:
+            case MaintenanceState.PLANNED:
                 yield Notice("MaintenancePlanned", "Maintain", note.words)
-            case State.DRAINING:
+            case MaintenanceState.DRAINING:
                 self._blocked.clear()
                 yield from _started(note, was)
                 yield Notice("DrainRequested", "Drain", note.words)
-            case State.POWERING_OFF:
+            case MaintenanceState.POWERING_OFF:
                 yield from _started(note, was)
                 yield Notice("PoweringOff", "PowerOff", note.words)
-            case State.UNDER_WAY:
+            case MaintenanceState.UNDER_WAY:
                 yield from _started(note, was)
-            case State.ENDING:
+            case MaintenanceState.ENDING:
                 yield Notice("MaintenanceEnding", "Maintain", f"{note.words} ({note.ended})")
             case None:
                 pass
 
 
-def _started(note: Maintenance, was: State | None) -> Iterator[Notice]:
+def _started(note: Maintenance, was: MaintenanceState | None) -> Iterator[Notice]:
     """Not for one that this process found: it was told when it began."""
-    if was is State.PLANNED:
+    if was is MaintenanceState.PLANNED:
         until = f" until {note.until}" if note.until else ""
         yield Notice("MaintenanceStarted", "Maintain", note.words + until)
 

@@ -13,12 +13,21 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Final
 
-from nodeagent.core.coordination.gates import Gate, maintenance_signs, node_signs
+from nodeagent.core.coordination.gates import Gate, maintenance_gates, node_gates
 from nodeagent.core.coordination.lease import read_lease
 from nodeagent.core.coordination.maintenance import is_maintenance
-from nodeagent.core.report.handshake import Orders, State, clean, read_orders
+from nodeagent.core.report.handshake import ControllerRequest, DaemonState, clean, read_request
 
-__all__ = ["SCHEMA", "Fleet", "Member", "Pool", "Progress", "Seen", "fleet_of", "fleet_to_dict"]
+__all__ = [
+    "SCHEMA",
+    "ClusterObjects",
+    "NodeProgress",
+    "NodeRollout",
+    "PoolRollout",
+    "Rollout",
+    "rollout_of",
+    "rollout_to_dict",
+]
 
 SCHEMA: Final = "nodeagent/fleet/v1"
 POOL_LABEL: Final = "nodeagent.org/pool"
@@ -30,7 +39,7 @@ HOLDER: Final = "nodeagent"  # of the lease while it updates
 Object = Mapping[str, Any]
 
 
-class Progress(StrEnum):
+class NodeProgress(StrEnum):
     UPDATED = "updated"
     UPDATING = "updating"
     PENDING = "pending"  # its turn has not come yet
@@ -38,7 +47,7 @@ class Progress(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ClusterObjects:
     """What was read. ``leases`` are those of nodes, by the name of the node; ``images`` are the images that pools in
     image mode have, by the name of the pool, "" for one that is still built, None if that is not known; ``now`` is
     the API server's time in seconds since the epoch, None if it was not told."""
@@ -52,7 +61,7 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class NodeRollout:
     """A node. ``target`` is the config that it should run; ``flags`` say who keeps it from being disrupted."""
 
     name: str
@@ -61,37 +70,37 @@ class Member:
     desired: str
     state: str
     reason: str
-    progress: Progress
+    progress: NodeProgress
     flags: Sequence[Gate] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Pool:
+class PoolRollout:
     """``troubles`` are those of the pool itself: what it should run is not known, or not up to date."""
 
     name: str
     target: str  # "" where each node has its own
     paused: bool
     troubles: Sequence[str]
-    members: Sequence[Member]
+    members: Sequence[NodeRollout]
 
-    def having(self, progress: Progress) -> Sequence[Member]:
+    def having(self, progress: NodeProgress) -> Sequence[NodeRollout]:
         return [member for member in self.members if member.progress is progress]
 
     @property
-    def flagged(self) -> Sequence[Member]:
+    def flagged(self) -> Sequence[NodeRollout]:
         return [member for member in self.members if member.flags]
 
     @property
     def complete(self) -> bool:
-        return not self.troubles and len(self.having(Progress.UPDATED)) == len(self.members)
+        return not self.troubles and len(self.having(NodeProgress.UPDATED)) == len(self.members)
 
 
 @dataclass(frozen=True, slots=True)
-class Fleet:
+class Rollout:
     """``unmanaged`` are nodes of no pool, to whom nobody says what to run."""
 
-    pools: Sequence[Pool]
+    pools: Sequence[PoolRollout]
     unmanaged: Sequence[str]
 
     @property
@@ -101,51 +110,51 @@ class Fleet:
 
     @property
     def degraded(self) -> bool:
-        return any(pool.having(Progress.DEGRADED) for pool in self.pools)
+        return any(pool.having(NodeProgress.DEGRADED) for pool in self.pools)
 
 
-def fleet_of(seen: Seen) -> Fleet:
-    if seen.pools:
-        return _by_pools(seen)
-    members: dict[str, list[Member]] = {}
+def rollout_of(objects: ClusterObjects) -> Rollout:
+    if objects.pools:
+        return _by_pools(objects)
+    members: dict[str, list[NodeRollout]] = {}
     unmanaged = []
-    for node in seen.nodes:
-        desired = read_orders(node).desired
+    for node in objects.nodes:
+        desired = read_request(node).desired
         if desired:
-            members.setdefault(_group(node), []).append(_member(node, desired, seen))
+            members.setdefault(_group(node), []).append(_member(node, desired, objects))
         else:
             unmanaged.append(_name(node))
     pools = [_pool(name, found) for name, found in sorted(members.items())]
-    return Fleet(pools, sorted(unmanaged))
+    return Rollout(pools, sorted(unmanaged))
 
 
-def _by_pools(seen: Seen) -> Fleet:
-    members: dict[str, list[Member]] = {_name(pool): [] for pool in seen.pools}
-    targets = {_name(pool): _target(pool) for pool in seen.pools}
+def _by_pools(objects: ClusterObjects) -> Rollout:
+    members: dict[str, list[NodeRollout]] = {_name(pool): [] for pool in objects.pools}
+    targets = {_name(pool): _target(pool) for pool in objects.pools}
     unmanaged = []
-    for node in seen.nodes:
-        name = _pool_of(node, seen.pools)
+    for node in objects.nodes:
+        name = _pool_of(node, objects.pools)
         if name is None:
             unmanaged.append(_name(node))
         else:
-            members[name].append(_pool_member(node, name, targets[name], seen))
+            members[name].append(_pool_member(node, name, targets[name], objects))
     pools = [
-        Pool(
+        PoolRollout(
             name=_name(pool),
             target=_target(pool),
             paused=bool((pool.get("spec") or {}).get("paused")),
-            troubles=_troubles(pool, seen.images or {}),
+            troubles=_troubles(pool, objects.images or {}),
             members=sorted(members[_name(pool)], key=lambda member: member.name),
         )
-        for pool in sorted(seen.pools, key=_name)
+        for pool in sorted(objects.pools, key=_name)
     ]
-    return Fleet(pools, sorted(unmanaged))
+    return Rollout(pools, sorted(unmanaged))
 
 
-def _pool(name: str, members: Iterable[Member]) -> Pool:
+def _pool(name: str, members: Iterable[NodeRollout]) -> PoolRollout:
     found = sorted(members, key=lambda member: member.name)
     targets = {member.target for member in found}
-    return Pool(name, targets.pop() if len(targets) == 1 else "", paused=False, troubles=(), members=found)
+    return PoolRollout(name, targets.pop() if len(targets) == 1 else "", paused=False, troubles=(), members=found)
 
 
 def _name(found: Object) -> str:
@@ -162,7 +171,7 @@ def _troubles(pool: Object, images: Mapping[str, str]) -> Sequence[str]:
     if not _target(pool):
         found.append("no config has been rendered for it yet")
     if int(status.get("observedGeneration") or 0) < int(meta.get("generation") or 0):
-        found.append("its controller has not seen its newest version yet")
+        found.append("its controller has not objects its newest version yet")
     if images.get(_name(pool)) == "":
         found.append("its image has not been built yet")
     broken = [
@@ -227,59 +236,73 @@ def _group(node: Object) -> str:
     return next((role for role in roles if role != "worker"), "worker")
 
 
-def _member(node: Object, target: str, seen: Seen) -> Member:
-    orders = read_orders(node)
-    return Member(
+def _member(node: Object, target: str, objects: ClusterObjects) -> NodeRollout:
+    request = read_request(node)
+    return NodeRollout(
         name=_name(node),
         target=target,
-        current=orders.current,
-        desired=orders.desired,
-        state=orders.state,
-        reason=clean(orders.reason),
-        progress=_progress(orders, target),
-        flags=_flags(node, orders, seen),
+        current=request.current,
+        desired=request.desired,
+        state=request.state,
+        reason=clean(request.reason),
+        progress=_progress(request, target),
+        flags=_flags(node, request, objects),
     )
 
 
-def _pool_member(node: Object, pool: str, target: str, seen: Seen) -> Member:
+def _pool_member(node: Object, pool: str, target: str, objects: ClusterObjects) -> NodeRollout:
     """Of a MachineConfigPool: the image counts too, and a node to which its controller gives no config is named."""
-    member, orders = _member(node, target, seen), read_orders(node)
-    if member.progress is Progress.UPDATED and seen.images is not None and orders.image != seen.images.get(pool, ""):
-        member = replace(member, progress=Progress.PENDING)
-    if not orders.desired:
-        member = replace(member, flags=sorted({*member.flags, _UNTOLD}))
-    elif (
-        member.progress is Progress.DEGRADED and orders.cordoned and "Cordoned" not in [f.reason for f in member.flags]
+    member, request = _member(node, target, objects), read_request(node)
+    if (
+        member.progress is NodeProgress.UPDATED
+        and objects.images is not None
+        and request.image != objects.images.get(pool, "")
     ):
-        member = replace(member, flags=sorted({*member.flags, _SKIPPED}))
+        member = replace(member, progress=NodeProgress.PENDING)
+    if not request.desired:
+        member = replace(member, flags=sorted({*member.flags, _NO_DESIRED_CONFIG}))
+    elif (
+        member.progress is NodeProgress.DEGRADED
+        and request.cordoned
+        and "Cordoned" not in [f.reason for f in member.flags]
+    ):
+        member = replace(member, flags=sorted({*member.flags, _CORDONED}))
     return member
 
 
-_UNTOLD: Final = Gate(
+def _flagged(member: NodeRollout, reason: str) -> bool:
+    return any(flag.reason == reason for flag in member.flags)
+
+
+_NO_DESIRED_CONFIG: Final = Gate(
     "NoDesiredConfig",
     "it has no desiredConfig, so its controller counts it as unavailable and gives it none: annotate the first one",
 )
-_SKIPPED: Final = Gate(
+_CORDONED: Final = Gate(
     "Cordoned",
     "its controller gives a cordoned node no other config: kubectl uncordon it when it has been looked at",
 )
 
 
-def _progress(orders: Orders, target: str) -> Progress:
-    if orders.state in (State.DEGRADED, State.UNRECONCILABLE):
-        return Progress.DEGRADED
-    if orders.state == State.DONE and orders.current == orders.desired and orders.current_image == orders.image:
-        return Progress.UPDATED if target and orders.current == target else Progress.PENDING
+def _progress(request: ControllerRequest, target: str) -> NodeProgress:
+    if request.state in (DaemonState.DEGRADED, DaemonState.UNRECONCILABLE):
+        return NodeProgress.DEGRADED
+    if (
+        request.state == DaemonState.DONE
+        and request.current == request.desired
+        and request.current_image == request.image
+    ):
+        return NodeProgress.UPDATED if target and request.current == target else NodeProgress.PENDING
     # An agent that has never said anything has not begun.
-    return Progress.UPDATING if orders.state else Progress.PENDING
+    return NodeProgress.UPDATING if request.state else NodeProgress.PENDING
 
 
-def _flags(node: Object, orders: Orders, seen: Seen) -> Sequence[Gate]:
+def _flags(node: Object, request: ControllerRequest, objects: ClusterObjects) -> Sequence[Gate]:
     """Whoever keeps this node from being disrupted, or will be in the way. Not what the update itself does."""
     name = _name(node)
-    found = [*node_signs(node, drives=True), *maintenance_signs(name, seen.maintenances)]
+    found = [*node_gates(node, controls_node=True), *maintenance_gates(name, objects.maintenances)]
     notes = (node.get("metadata") or {}).get("annotations") or {}
-    if orders.cordoned and CORDONED_BY not in notes and not orders.drain.startswith("drain-"):
+    if request.cordoned and CORDONED_BY not in notes and not request.drain.startswith("drain-"):
         found.append(Gate("Cordoned", "the node is cordoned, and not by an update"))
     for condition in (node.get("status") or {}).get("conditions") or ():
         kind, why = condition.get("type"), condition.get("message") or condition.get("reason") or ""
@@ -287,7 +310,7 @@ def _flags(node: Object, orders: Orders, seen: Seen) -> Sequence[Gate]:
             continue
         if condition.get("reason") != "UpdateRequested":  # by which an agent says that it is in the line itself
             found.append(Gate("UnderMaintenance", clean(f"{kind}: {why}")))
-    if (gate := _held(seen.leases.get(name), seen.now)) is not None:
+    if (gate := _held(objects.leases.get(name), objects.now)) is not None:
         found.append(gate)
     return sorted(set(found))
 
@@ -306,11 +329,11 @@ def _held(data: Object | None, now: float | None) -> Gate | None:
     return Gate("LeaseHeld", clean(f"{who} holds the node lease{since}{why}"))
 
 
-def fleet_to_dict(fleet: Fleet, unknown: Sequence[str]) -> dict[str, Any]:
+def rollout_to_dict(rollout: Rollout, unknown: Sequence[str]) -> dict[str, Any]:
     """``unknown`` says what could not be read, so that flags may be missing."""
     return {
         "schema": SCHEMA,
-        "complete": fleet.complete,
+        "complete": rollout.complete,
         "pools": [
             {
                 "name": pool.name,
@@ -319,7 +342,7 @@ def fleet_to_dict(fleet: Fleet, unknown: Sequence[str]) -> dict[str, Any]:
                 "complete": pool.complete,
                 "troubles": list(pool.troubles),
                 "nodes": len(pool.members),
-                **{str(progress): len(pool.having(progress)) for progress in Progress},
+                **{str(progress): len(pool.having(progress)) for progress in NodeProgress},
                 "flagged": len(pool.flagged),
                 "members": [
                     {
@@ -335,8 +358,8 @@ def fleet_to_dict(fleet: Fleet, unknown: Sequence[str]) -> dict[str, Any]:
                     for member in pool.members
                 ],
             }
-            for pool in fleet.pools
+            for pool in rollout.pools
         ],
-        "unmanaged": list(fleet.unmanaged),
+        "unmanaged": list(rollout.unmanaged),
         "unknown": list(unknown),
     }

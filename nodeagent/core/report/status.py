@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from nodeagent.core.boot import kernel_boot, soft_reboots
-from nodeagent.core.coordination.drain import Remaining, is_blocked, way_out
-from nodeagent.core.coordination.maintenance import MAINTENANCE, Maintenance, State, is_maintenance
+from nodeagent.core.coordination.drain import Remaining, is_blocked, remedy
+from nodeagent.core.coordination.maintenance import MAINTENANCE, Maintenance, MaintenanceState, is_maintenance
 from nodeagent.core.plan.deployment import Deployment
 from nodeagent.core.update.events import Event, EventKind, StepProgress
 from nodeagent.core.update.fence_view import FenceView, fence_to_dict
@@ -84,7 +84,7 @@ def fold(status: Status, event: Event) -> Status:
     if event.kind is EventKind.MAINTENANCE:
         waits = str(event.fields.get("waits", ""))
         note: Maintenance | None = event.fields.get("maintenance")
-        drains = note is not None and note.state(status.boot_id) is State.DRAINING
+        drains = note is not None and note.state(status.boot_id) is MaintenanceState.DRAINING
         remaining = status.remaining if drains or status.phase is Phase.DRAINING else None
         return replace(status, maintenance=note, maintenance_waits=waits, remaining=remaining)
     if event.kind is EventKind.DRAIN:
@@ -181,7 +181,7 @@ def line(status: Status) -> str:
 
 
 def _maintenance(status: Status) -> Mapping[str, Any] | None:
-    """``state`` is one of ``core.maintenance.State``; ``message`` says what it waits for, or what was given up."""
+    """``state`` is a ``MaintenanceState``; ``message`` says what it waits for, or what was given up."""
     note = status.maintenance
     if note is None:
         return None
@@ -211,8 +211,13 @@ def _drain(status: Status) -> Mapping[str, Any] | None:
         "since": (note.began if note is not None else status.since),
         "deadline": status.drain_by,
         "then": status.drain_then,
-        "remaining": [{**asdict(pod), "blocked": is_blocked(pod), "hint": way_out(pod)} for pod in pods],
+        "remaining": [_remaining(pod) for pod in pods],
     }
+
+
+def _remaining(pod: Remaining) -> Mapping[str, Any]:
+    about = {"namespace": pod.namespace, "name": pod.name, "why": pod.why}
+    return {**about, "blocked": is_blocked(pod), "hint": remedy(pod)}
 
 
 def status_to_dict(status: Status, *, daemon: str) -> dict[str, Any]:

@@ -35,7 +35,7 @@ __all__ = [
     "Holder",
     "Inhibitor",
     "Lease",
-    "NodePort",
+    "NodeDrainer",
     "Power",
     "Reporter",
     "Slots",
@@ -336,7 +336,7 @@ class Lease(Protocol):
     async def holder(self) -> Holder | None: ...
 
 
-class NodePort(Protocol):
+class NodeDrainer(Protocol):
     """The node as the cluster sees it. None on a host without a cluster."""
 
     async def drain(self, operation: str, deadline: float) -> None: ...

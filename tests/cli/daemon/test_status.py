@@ -124,7 +124,7 @@ def test_a_drain_at_night(cli: Cli, daemon: FakeDaemon) -> None:
             "remaining": [
                 {"namespace": "shop", "name": "web-0", "why": budget, "blocked": True, "hint": hint},
                 {"namespace": "shop", "name": "web-1", "why": budget, "blocked": True, "hint": hint},
-                {"namespace": "shop", "name": "db-0", "why": "asked to go", "blocked": False, "hint": ""},
+                {"namespace": "shop", "name": "db-0", "why": "eviction requested", "blocked": False, "hint": ""},
             ],
         },
     }
@@ -139,10 +139,10 @@ def test_a_drain_at_night(cli: Cli, daemon: FakeDaemon) -> None:
         f"waits for  shop/web-0: {budget}\n"
         f"what now   {hint}\n"
         f"waits for  shop/web-1: {budget}\n"
-        "waits for  shop/db-0: asked to go\n"
+        "waits for  shop/db-0: eviction requested\n"
         "update     u2\n"
     )
-    pods = [{"namespace": "shop", "name": f"web-{number}", "why": "asked to go"} for number in range(30)]
+    pods = [{"namespace": "shop", "name": f"web-{number}", "why": "eviction requested"} for number in range(30)]
     daemon.status["drain"] = {"remaining": pods}
     lines = cli("status").out.splitlines()
     assert sum(line.startswith("waits for") for line in lines) == 21
