@@ -25,7 +25,7 @@ from nodeagent.core.update.record import Record
 from nodeagent.core.update.resume import resume
 from nodeagent.domains import DOMAINS
 from nodeagent.log.messages import MESSAGES
-from nodeagent.settings.schema import KNOBS, Settings, flatten
+from nodeagent.settings.schema import KEYS, Settings, flatten
 
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = ROOT / "docs/examples"
@@ -181,7 +181,7 @@ def settings() -> str:
     for name, kind in get_type_hints(Settings).items():
         if isinstance(kind, type) and issubclass(kind, Struct):
             about |= explained(kind, f"{name}.")
-    rows = [[code(key), shown(values[key]), bounds(kind), about[key]] for key, kind in KNOBS.items()]
+    rows = [[code(key), shown(values[key]), bounds(kind), about[key]] for key, kind in KEYS.items()]
     return table(["setting", "default", "allowed", "what, and why this default"], rows)
 
 

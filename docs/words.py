@@ -43,9 +43,7 @@ PLAIN = (
     "docs/style.md",
     "nodeagent/core/hints.py",
     "nodeagent/host/http.py",
-    "nodeagent/settings/schema.py",
-    "nodeagent/settings/cluster.py",
-    "nodeagent/settings/fence.py",
+    "nodeagent/settings/*.py",
     "packaging/man/nodeagent.8",
     "systemd/usr/lib/**/*.*",
 )

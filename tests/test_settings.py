@@ -8,7 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeagent.errors import InvalidInput
-from nodeagent.settings.schema import KNOBS, Fragment, Settings, Value, check, find, flatten, load, merge, read
+from nodeagent.settings.check import Value, check_values
+from nodeagent.settings.load import Fragment, find, load, merge, read
+from nodeagent.settings.schema import KEYS, Settings, flatten
 
 
 @pytest.fixture
@@ -148,7 +150,7 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
 
 def test_bounds_are_inclusive() -> None:
     def settings(key: str, value: object) -> Settings:
-        return check({key: Value(value, "x")})
+        return check_values({key: Value(value, "x")})
 
     assert settings("verify.timeout", 900).verify.timeout == 900
     assert settings("reboot.grace", 30).reboot.grace == 30
@@ -156,7 +158,7 @@ def test_bounds_are_inclusive() -> None:
 
 
 def test_windows_are_lists_in_and_out() -> None:
-    settings = check({"windows.open": Value(["sat,sun 02:00 120", "22:30 60"], "x")})
+    settings = check_values({"windows.open": Value(["sat,sun 02:00 120", "22:30 60"], "x")})
     assert settings.windows.open == ("sat,sun 02:00 120", "22:30 60")
     assert flatten(settings)["windows.open"] == ["sat,sun 02:00 120", "22:30 60"]
 
@@ -166,7 +168,7 @@ def test_an_empty_file_is_no_error(tmp_path: Path) -> None:
     assert read(tmp_path / "a.yaml").values == {}
 
 
-keys = st.one_of(st.sampled_from(sorted(KNOBS)), st.text(max_size=10))
+keys = st.one_of(st.sampled_from(sorted(KEYS)), st.text(max_size=10))
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=2),
@@ -180,13 +182,13 @@ def test_whatever_is_in_it_the_answer_is_settings_or_a_problem_for_each_bad_key(
     fragments = [Fragment(n, {k: Value(v, n) for k, v in f.items()}) for n, f in (("1", first), ("2", second))]
     merged = merge(fragments)
     try:
-        settings = check(merged)
+        settings = check_values(merged)
     except InvalidInput as error:
         assert error.problems
         named = {p.message for p in error.problems}
         assert len(named) == len(error.problems)
         good = {k: v for k, v in merged.items() if not any(k in message for message in named)}
-        check(good)
+        check_values(good)
     else:
         flat = flatten(settings)
         assert all(flat[key] == value.value for key, value in merged.items())

@@ -11,18 +11,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
-from zoneinfo import ZoneInfo
 
 from nodeagent.agent.update.run import Fleet
 from nodeagent.core.coordination.drain import Remaining
 from nodeagent.core.coordination.fleetlock import client_id
-from nodeagent.core.coordination.windows import Schedule, parse_windows
 from nodeagent.core.update.ports import Clock, Lease, NodeDrainer, Slots
-from nodeagent.errors import InvalidInput, Terminal
+from nodeagent.errors import Terminal
 from nodeagent.host.lease import LocalLease
 from nodeagent.host.store.store import SqliteStore
-from nodeagent.host.zone import load_zone
-from nodeagent.settings.cluster import WindowSettings
+from nodeagent.settings.check import check_consistency
 from nodeagent.settings.schema import Settings
 
 if TYPE_CHECKING:
@@ -30,7 +27,7 @@ if TYPE_CHECKING:
     from nodeagent.host.etcd.quorum import EtcdGuard
     from nodeagent.host.fleetlock import FleetLock
 
-__all__ = ["Others", "consistent", "others", "schedule"]
+__all__ = ["Others", "others"]
 
 MACHINE_ID: Final = Path("/etc/machine-id")
 
@@ -68,7 +65,7 @@ def others(
 ) -> Others:
     """Blocks: imports, and reads small files. Raises ``InvalidInput`` for settings that contradict each other.
     ``controls_node`` and ``tell`` as in ``Cluster``."""
-    consistent(settings)
+    check_consistency(settings)
     guard = Guard(clock, single=settings.etcd.single_member)
     if settings.cluster.configured:
         from nodeagent.agent.cluster import Cluster
@@ -87,29 +84,6 @@ def others(
         return Others(cluster.lease, cluster.port, fleet, guard, cluster)
     slot = _fleetlock(settings, machine_id) if settings.slots.fleetlock else None
     return Others(LocalLease(store, clock), None, Fleet(slot, None, None, guard), guard)
-
-
-def schedule(settings: WindowSettings) -> Schedule | None:
-    """None: always open. Blocks: it reads the time zone. Raises ``InvalidInput`` (``TimeZoneUnknown``)."""
-    zone: ZoneInfo = load_zone(settings.zone)
-    return Schedule(parse_windows(settings.open), zone) if settings.open else None
-
-
-def consistent(settings: Settings) -> None:
-    """Raises ``InvalidInput`` (``SettingsInvalid``) for what the settings say only together."""
-    cluster, slots = settings.cluster, settings.slots
-    if cluster.kubeconfig and cluster.service_account:
-        raise _contradiction("set cluster.kubeconfig or cluster.service_account, not both")
-    if cluster.source == "cluster" and not cluster.configured:
-        raise _contradiction("cluster.source: cluster needs a cluster (cluster.kubeconfig or cluster.service_account)")
-    if slots.pool and not cluster.configured:
-        raise _contradiction("slots.pool needs a cluster (cluster.kubeconfig); without one there is slots.fleetlock")
-    if slots.fleetlock and cluster.configured:
-        raise _contradiction("slots.fleetlock is for hosts without a cluster; in one there is slots.pool")
-
-
-def _contradiction(message: str) -> InvalidInput:
-    return InvalidInput(message, reason="SettingsInvalid")
 
 
 def _instance(path: Path) -> str:

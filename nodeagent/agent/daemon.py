@@ -16,7 +16,7 @@ from pathlib import Path
 from nodeagent import __version__, log
 from nodeagent.agent import tidying
 from nodeagent.agent.api import Api
-from nodeagent.agent.coordination import Others, others, schedule
+from nodeagent.agent.coordination import Others, others
 from nodeagent.agent.from_settings import limits
 from nodeagent.agent.holding import Held
 from nodeagent.agent.last_good_settings import Found, choose, keep, read_settings
@@ -64,6 +64,7 @@ from nodeagent.host.store.store import SqliteStore
 from nodeagent.host.systemd import Systemd
 from nodeagent.host.users import HostUsers
 from nodeagent.settings.schema import Settings
+from nodeagent.settings.windows import window_schedule
 
 __all__ = ["Daemon", "main", "run"]
 
@@ -192,7 +193,7 @@ class Daemon:
             # Not by looking for it again: that would sweep the credentials of a pull that is under way.
             free = settings.os.free_space << 20
             self.ports.os.use(adapter.RpmOstree(self._units, min_free=free, timing=timing(settings)))
-        self.windows = await asyncio.to_thread(schedule, settings.windows)
+        self.windows = await asyncio.to_thread(window_schedule, settings.windows)
         self.others.use(settings)
         self.settings = settings
         self.metrics.use(settings.metrics.file)
@@ -324,7 +325,7 @@ async def _build(found: Found, bus: Bus, stack: AsyncExitStack, read: Callable[[
         tell=drain_teller(report, lambda: (daemon.settings if daemon else settings).drain),
     )
     stack.push_async_callback(say.close)
-    windows = await asyncio.to_thread(schedule, settings.windows)
+    windows = await asyncio.to_thread(window_schedule, settings.windows)
     daemon = Daemon(settings, store, units, power, os, report, say, windows, fence, read)
     await first_status(daemon.ports, report, clustered=say.cluster is not None)
     await daemon.sweep()

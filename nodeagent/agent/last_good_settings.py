@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
-from nodeagent.agent.coordination import consistent, schedule
 from nodeagent.agent.report.report import Report
 from nodeagent.core.config.text import plain_json
 from nodeagent.errors import AgentError, InvalidInput
-from nodeagent.settings.schema import DIRECTORIES, Settings, flatten, load
+from nodeagent.settings.check import check_consistency, valid_values
+from nodeagent.settings.load import DIRECTORIES, load, salvage
+from nodeagent.settings.schema import Settings, flatten
 
 __all__ = ["Found", "Notes", "choose", "keep", "read_settings"]
 
@@ -42,11 +43,8 @@ def read_settings(directories: Sequence[str | Path] = DIRECTORIES) -> Found:
     """From the disk, checked also for what they say only together. Blocks."""
     try:
         settings = load(directories).settings
-        consistent(settings)
-        schedule(settings.windows)
+        check_consistency(settings)
     except InvalidInput as error:
-        from nodeagent.settings.salvage import salvage
-
         return Found(salvage(directories), error)
     return Found(settings)
 
@@ -76,13 +74,10 @@ async def _kept(notes: Notes) -> Settings | None:
     text = await notes.note(NOTE)
     if not text:
         return None
-    from nodeagent.settings.salvage import valid_keys
-
     try:
         values = plain_json.loads(text)
-        settings = valid_keys(values)
-        consistent(settings)
-        await asyncio.to_thread(schedule, settings.windows)
+        settings = valid_values(values)
+        await asyncio.to_thread(check_consistency, settings)
     except (ValueError, AttributeError, InvalidInput):
         return None
     return settings

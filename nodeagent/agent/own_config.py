@@ -12,13 +12,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from nodeagent.agent.coordination import consistent, schedule
 from nodeagent.core.config.file_tree import FileNode, expand
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.plan.policy_parse import parse_policy
 from nodeagent.domains.nodeagent import SETTINGS
 from nodeagent.errors import InvalidInput, Problem
-from nodeagent.settings.schema import DIRECTORIES, Fragment, Settings, check, find, merge, parse_fragment, read
+from nodeagent.settings.check import check_consistency, check_values
+from nodeagent.settings.load import DIRECTORIES, Fragment, find, merge, parse_fragment, read
+from nodeagent.settings.schema import Settings
 
 __all__ = ["OwnConfig"]
 
@@ -65,9 +66,8 @@ class OwnConfig:
             except InvalidInput as error:
                 problems += error.problems
         try:
-            settings = check(merge(fragment for _, fragment in sorted(fragments.items())))
-            consistent(settings)
-            schedule(settings.windows)
+            settings = check_values(merge(fragment for _, fragment in sorted(fragments.items())))
+            check_consistency(settings)
         except InvalidInput as error:
             wrong = error.problems or [Problem(f"{SETTINGS}/{name}", error.message) for name in sorted(wants)[:1]]
             problems += [each for each in wrong if each.path.startswith(f"{SETTINGS}/") and _name(each.path) in wants]

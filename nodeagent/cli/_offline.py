@@ -17,12 +17,13 @@ def _store() -> AbstractContextManager[Reader]:
     from pathlib import Path
 
     from nodeagent.host.store.opening import read_only_open
-    from nodeagent.settings import schema
+    from nodeagent.settings.load import load
+    from nodeagent.settings.schema import Settings
 
     try:
-        directory = schema.load().settings.state_dir
+        directory = load().settings.state_dir
     except InvalidInput:  # that may be why the daemon is down; where the store is, is not the question then
-        directory = schema.Settings().state_dir
+        directory = Settings().state_dir
     return read_only_open(Path(directory, "state.db"))
 
 

@@ -42,8 +42,9 @@ def run(args: argparse.Namespace) -> int:
 
 def _show(*, as_json: bool) -> int:
     from nodeagent.settings import schema
+    from nodeagent.settings.load import load
 
-    loaded = schema.load()
+    loaded = load()
     values = schema.flatten(loaded.settings)
     if as_json:
         shown = {key: {"value": value, "from": loaded.origins.get(key, "default")} for key, value in values.items()}
@@ -85,9 +86,10 @@ def _check(*, as_json: bool) -> int:
 def _looks() -> list[dict[str, Any]]:
     """Settings first: they say where the others are."""
     from nodeagent.settings import schema
+    from nodeagent.settings.load import load
 
     try:
-        loaded = schema.load()
+        loaded = load()
     except InvalidInput as error:
         return [_look("settings", error.problems)]
     values = loaded.settings
@@ -100,11 +102,10 @@ def _looks() -> list[dict[str, Any]]:
 
 def _together(values: Settings) -> list[Problem]:
     """What keeps the daemon from starting although each setting is good by itself."""
-    from nodeagent.agent.coordination import consistent, schedule
+    from nodeagent.settings.check import check_consistency
 
     try:
-        consistent(values)
-        schedule(values.windows)
+        check_consistency(values)
     except InvalidInput as error:
         return [Problem("settings", error.message)]
     return []

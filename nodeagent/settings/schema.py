@@ -1,67 +1,42 @@
-"""The settings of the agent. (The configuration of the node is the MachineConfig; settings control how it is applied.)
+"""The settings of the agent: names, types, bounds and defaults.
 
-Fragments are YAML files in ``config.d`` of /usr/lib/nodeagent (the package), /run/nodeagent (until the next boot) and
-/etc/nodeagent (the admin). A file replaces one of the same name in an earlier directory, and a link to /dev/null masks
-it. The remaining files are merged key by key in the order of their names: the last one wins.
-
-Three stages: ``find`` and ``read`` access the disk, ``merge`` and ``check`` are pure. All errors are reported together,
-each with its file, line and key, because an admin fixes a file once, not once per error. An unknown key is an error:
-if a misspelt setting were silently ignored, the admin would notice only when the setting is needed.
+The configuration of the node is the MachineConfig; settings control how it is applied. ``load`` reads them.
 """
 
 from __future__ import annotations
 
-import difflib
-import math
-import os
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, get_type_hints
 
 import msgspec
 from msgspec import Meta, Struct
 
-from nodeagent.errors import InvalidInput, Problem
 from nodeagent.settings.cluster import (
     ClusterSettings,
     DrainSettings,
     EtcdSettings,
+    OptionalPath,
     SlotSettings,
     WindowSettings,
 )
 from nodeagent.settings.fence import FenceSettings
 
 __all__ = [
-    "DIRECTORIES",
+    "GROUPS",
+    "KEYS",
     "Actions",
-    "Fragment",
     "LeaseSettings",
-    "Loaded",
     "Log",
     "MetricsSettings",
+    "NodeName",
     "OsSettings",
     "RebootSettings",
     "Settings",
-    "Value",
     "Verify",
-    "check",
-    "find",
     "flatten",
-    "load",
-    "merge",
-    "parse_fragment",
-    "read",
 ]
 
-DIRECTORIES = ("/usr/lib/nodeagent/config.d", "/run/nodeagent/config.d", "/etc/nodeagent/config.d")
-"""From the weakest to the strongest."""
-
-MAX_BYTES = 64 * 1024
-"""Largest size of one fragment. All settings fit into it; anything larger is not a settings file."""
-
 AbsolutePath = Annotated[str, Meta(pattern=r"^/[^\x00-\x1f]*$", max_length=4096)]
-OptionalPath = Annotated[str, Meta(pattern=r"^(/[^\x00-\x1f]*)?$", max_length=4096)]
 # RFC 1123: the name becomes part of the name of a Lease object.
 NodeName = Annotated[str, Meta(pattern=r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$", max_length=253)]
 
@@ -199,217 +174,25 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     fence: FenceSettings = FenceSettings()
 
 
-@dataclass(frozen=True, slots=True)
-class Value:
-    """One key of one fragment. ``where`` is ``file:line``."""
-
-    value: Any
-    where: str
-
-
-@dataclass(frozen=True, slots=True)
-class Fragment:
-    """``values`` by dotted key (``reboot.grace``), in the order of the file."""
-
-    path: str
-    values: Mapping[str, Value]
-
-
-@dataclass(frozen=True, slots=True)
-class Loaded:
-    """``origins`` maps each dotted key that is set in a file to its ``file:line``."""
-
-    settings: Settings
-    origins: Mapping[str, str]
-    files: tuple[str, ...]
-
-
-def _knobs(struct: type[Struct] = Settings, prefix: str = "") -> dict[str, Any]:
+def _keys(struct: type[Struct] = Settings, prefix: str = "") -> dict[str, Any]:
     """Dotted key to type, for every leaf."""
     out: dict[str, Any] = {}
     for name, kind in get_type_hints(struct, include_extras=True).items():
         if name.startswith("__"):
             continue
         if isinstance(kind, type) and issubclass(kind, Struct):
-            out |= _knobs(kind, f"{prefix}{name}.")
+            out |= _keys(kind, f"{prefix}{name}.")
         else:
             out[prefix + name] = kind
     return out
 
 
-KNOBS: Mapping[str, Any] = _knobs()
-GROUPS = frozenset(key.split(".")[0] for key in KNOBS if "." in key)
+KEYS: Mapping[str, Any] = _keys()
+GROUPS = frozenset(key.split(".")[0] for key in KEYS if "." in key)
 
 
 def flatten(settings: Settings) -> dict[str, Any]:
     """Dotted key to value, in the order of the documentation."""
     tree = msgspec.to_builtins(settings)
-    values = {key: tree[key] if "." not in key else tree[key.split(".")[0]][key.split(".")[1]] for key in KNOBS}
+    values = {key: tree[key] if "." not in key else tree[key.split(".")[0]][key.split(".")[1]] for key in KEYS}
     return {key: list(value) if isinstance(value, tuple) else value for key, value in values.items()}
-
-
-def find(directories: Sequence[str | Path] = DIRECTORIES) -> list[Path]:
-    """Return the effective fragments, in the order in which they are merged."""
-    chosen: dict[str, Path] = {}
-    for directory in directories:
-        try:
-            names = os.listdir(directory)  # noqa: PTH208 - as cheap as it gets, and errors are per directory
-        except (FileNotFoundError, NotADirectoryError):
-            continue
-        except OSError as error:
-            raise _unreadable(str(directory), error) from error
-        chosen |= {name: Path(directory, name) for name in names if name.endswith(".yaml") and name[0] != "."}
-    return [path for _, path in sorted(chosen.items()) if not _masked(path)]
-
-
-def _masked(path: Path) -> bool:
-    return path.is_symlink() and str(path.readlink()) == os.devnull
-
-
-def _unreadable(path: str, error: OSError) -> InvalidInput:
-    return _invalid([Problem(path, error.strerror or "cannot be read")])
-
-
-def read(path: str | Path) -> Fragment:
-    """Read one fragment. Raises ``InvalidInput`` with all problems of the text; ``check`` checks the values."""
-    try:
-        # A pipe of that name must not keep the agent from starting.
-        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
-            text = file.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise _unreadable(str(path), error) from error
-    return parse_fragment(str(path), text or b"")
-
-
-def parse_fragment(path: str, text: bytes) -> Fragment:
-    import yaml  # 14 ms that nothing but this pays for
-
-    def problem(mark: Any, message: str) -> Problem:
-        return Problem(f"{path}:{mark.line + 1}" if mark is not None else path, message)
-
-    if len(text) > MAX_BYTES:
-        raise _invalid([Problem(path, f"larger than {MAX_BYTES // 1024} KiB")])
-    problems: list[Problem] = []
-    values: dict[str, Value] = {}
-
-    def walk(node: Any, prefix: str) -> None:
-        for key_node, value_node in node.value:
-            if not isinstance(key_node, yaml.ScalarNode):
-                problems.append(problem(key_node.start_mark, "a key must be a word"))
-                continue
-            key = prefix + key_node.value
-            if key in values:
-                problems.append(problem(key_node.start_mark, f"{key} is set twice in this file"))
-            elif key in GROUPS and isinstance(value_node, yaml.MappingNode):
-                walk(value_node, f"{key}.")
-            else:
-                where = f"{path}:{key_node.start_mark.line + 1}"
-                values[key] = Value(loader.construct_object(value_node, deep=True), where)
-
-    try:
-        # Not the C loader: it recurses without a limit, and deep nesting would kill the process.
-        loader = yaml.SafeLoader(text)
-        root = loader.get_single_node()
-        if isinstance(root, yaml.MappingNode):
-            walk(root, "")
-        elif root is not None:
-            problems.append(problem(root.start_mark, "must be a mapping of keys to values"))
-    except yaml.MarkedYAMLError as error:
-        problems.append(problem(error.problem_mark, error.problem or "not YAML"))
-    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a date like 2024-99-99
-        problems.append(Problem(path, f"not YAML: {type(error).__name__}"))
-    if problems:
-        raise _invalid(problems)
-    return Fragment(path, values)
-
-
-def merge(fragments: Iterable[Fragment]) -> dict[str, Value]:
-    merged: dict[str, Value] = {}
-    for fragment in fragments:
-        merged |= fragment.values
-    return merged
-
-
-def check(merged: Mapping[str, Value]) -> Settings:
-    """Convert the merged values. Raises ``InvalidInput`` (``SettingsInvalid``) with a problem for each wrong key."""
-    problems: list[Problem] = []
-    tree: dict[str, Any] = {}
-    for key, value in merged.items():
-        if key not in KNOBS:
-            problems.append(Problem(value.where, _unknown(key)))
-            continue
-        try:
-            good = msgspec.convert(value.value, KNOBS[key])
-            if isinstance(good, float) and math.isnan(good):
-                raise msgspec.ValidationError  # it is neither too small nor too large
-        except msgspec.ValidationError:
-            problems.append(Problem(value.where, f"{key} {_expected(KNOBS[key])}"))
-            continue
-        group, _, name = key.rpartition(".")
-        (tree.setdefault(group, {}) if group else tree)[name] = good
-    if problems:
-        raise _invalid(problems)
-    return msgspec.convert(tree, Settings)
-
-
-def _unknown(key: str) -> str:
-    if key in GROUPS:
-        return f"{key} is a group: its keys go below it, indented"
-    near = difflib.get_close_matches(key, [*KNOBS, *sorted(GROUPS)], n=1, cutoff=0.6)
-    if not near:  # the right knob in the wrong group, or outside of any
-        near = [knob for knob in KNOBS if knob.rpartition(".")[2] == key.rpartition(".")[2]]
-    return f"unknown key {key}" + (f"; did you mean {near[0]}?" if near else "")
-
-
-def _expected(kind: Any) -> str:
-    if kind is bool:
-        return "must be true or false"
-    if get_origin(kind) is Literal:
-        return "must be one of " + ", ".join(get_args(kind))
-    if get_origin(kind) is tuple:
-        return f"must be a list, each {get_args(get_args(kind)[0])[1].description}"
-    base, meta = get_args(kind)
-    if base is float:
-        return f"must be a number of seconds from {meta.ge} to {meta.le}"
-    if base is int:
-        return f"must be {meta.description or 'a whole number of MiB'} from {meta.ge} to {meta.le}"
-    if meta.description:
-        return f"must be {meta.description}"
-    return (
-        "must be a node name: lower case letters, digits, - and ." if kind is NodeName else "must be an absolute path"
-    )
-
-
-def _invalid(problems: Sequence[Problem]) -> InvalidInput:
-    first = problems[0]
-    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-    return InvalidInput(
-        f"{first.path}: {first.message}{more}",
-        reason="SettingsInvalid",
-        hint="nodeagent config check shows every problem; nothing was changed",
-        problems=problems,
-    )
-
-
-def load(directories: Sequence[str | Path] = DIRECTORIES) -> Loaded:
-    """Read, merge and check all fragments, and set an empty ``node_name`` to the host name in lower case.
-
-    Blocking: a few small files. Raises ``InvalidInput`` with the problems of all files.
-    """
-    fragments: list[Fragment] = []
-    problems: list[Problem] = []
-    for path in find(directories):
-        try:
-            fragments.append(read(path))
-        except InvalidInput as error:
-            problems += error.problems
-    merged = merge(fragments)
-    try:
-        settings = check(merged)
-    except InvalidInput as error:
-        raise _invalid([*problems, *error.problems]) from None
-    if problems:
-        raise _invalid(problems)
-    if not settings.node_name:
-        settings = msgspec.structs.replace(settings, node_name=os.uname().nodename.lower())
-    return Loaded(settings, {key: value.where for key, value in merged.items()}, tuple(f.path for f in fragments))

@@ -12,7 +12,7 @@ from typing import Literal
 
 import pytest
 
-from nodeagent.agent.coordination import FleetLockSlots, Others, others, schedule
+from nodeagent.agent.coordination import FleetLockSlots, Others, others
 from nodeagent.agent.report.report import Report
 from nodeagent.agent.update.run import Fleet, Ports
 from nodeagent.core.coordination.lease import Claim, LeaseToken
@@ -27,6 +27,7 @@ from nodeagent.host.token import KEY, StoredToken
 from nodeagent.kube.mco_drain import EitherDrain
 from nodeagent.settings.cluster import ClusterSettings, DrainSettings, SlotSettings, WindowSettings
 from nodeagent.settings.schema import Settings
+from nodeagent.settings.windows import window_schedule
 from tests.agent.fakes import FakeUnit, World
 from tests.agent.harness import LIMITS, Host, config
 from tests.host.test_fleetlock import FleetServer, serving
@@ -114,14 +115,14 @@ def test_a_host_without_an_id_has_no_place_in_a_fleet(tmp_path: Path) -> None:
 
 
 def test_windows() -> None:
-    assert schedule(WindowSettings()) is None
-    found = schedule(WindowSettings(open=("sat,sun 22:30 120", "05:00 60"), zone="Europe/Prague"))
+    assert window_schedule(WindowSettings()) is None
+    found = window_schedule(WindowSettings(open=("sat,sun 22:30 120", "05:00 60"), zone="Europe/Prague"))
     assert found is not None
     assert found.is_open(datetime(2026, 7, 4, 21, tzinfo=UTC))  # Saturday, 23:00 there
     assert not found.is_open(datetime(2026, 7, 3, 21, tzinfo=UTC))
     assert found.is_open(datetime(2026, 7, 3, 3, 30, tzinfo=UTC))
     with pytest.raises(InvalidInput):
-        schedule(WindowSettings(zone="Europe/Nowhere"))
+        window_schedule(WindowSettings(zone="Europe/Nowhere"))
 
 
 class OfFleet(Host):

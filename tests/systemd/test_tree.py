@@ -13,7 +13,9 @@ import yaml
 
 from nodeagent.core.update.events import EventKind
 from nodeagent.log.messages import MESSAGES
-from nodeagent.settings.schema import KNOBS, Settings, check, flatten, merge, read
+from nodeagent.settings.check import check_values
+from nodeagent.settings.load import merge, read
+from nodeagent.settings.schema import KEYS, Settings, flatten
 
 ROOT = Path(__file__).parents[2]
 TREE = ROOT / "systemd/usr"
@@ -26,8 +28,8 @@ POLKIT = TREE / "share/polkit-1/actions/org.nodeagent.agent1.policy"
 
 def test_the_shipped_defaults_are_the_built_in_ones() -> None:
     merged = merge([read(DEFAULTS)])
-    assert set(merged) == set(KNOBS)
-    assert flatten(check(merged)) == flatten(Settings())
+    assert set(merged) == set(KEYS)
+    assert flatten(check_values(merged)) == flatten(Settings())
 
 
 def test_every_default_is_commented() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from nodeagent.cli import main as command_line
-from nodeagent.settings import schema
+from nodeagent.settings.load import load
 from tests.cli.daemon.fake_daemon import FakeDaemon
 from tests.host.conftest import PrivateBus, private_bus
 
@@ -52,7 +52,7 @@ def no_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     (directory / "10-test.yaml").write_text(
         f"state_dir: {tmp_path}/state\npolicy: {tmp_path}/policy.yaml\ndesired_config: {tmp_path}/desired.yaml\n"
     )
-    monkeypatch.setattr(schema.load, "__defaults__", ((str(directory),),))
+    monkeypatch.setattr(load, "__defaults__", ((str(directory),),))
     return directory
 
 

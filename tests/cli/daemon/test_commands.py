@@ -294,7 +294,7 @@ def test_config_check_checks_contents_too(cli: Cli, no_settings: Path, tmp_path:
 def test_config_check_looks_at_what_settings_say_together(cli: Cli, no_settings: Path) -> None:
     for text, words in (
         ("slots: {pool: workers}\n", "slots.pool needs a cluster"),
-        ("windows: {zone: Europe/Nowhere}\n", "'Europe/Nowhere' is no time zone"),
+        ("windows: {zone: Europe/Nowhere}\n", "'Europe/Nowhere' is not a time zone"),
     ):
         (no_settings / "60-x.yaml").write_text(text)
         answer = cli("config", "check")

@@ -1,0 +1,138 @@
+"""The checks of the settings: each value against its type and bounds, then all of them together.
+
+All errors are reported together, each with its file, line and key, because an admin fixes a file once, not once per
+error. An unknown key is an error: if a misspelt setting were silently ignored, the admin would notice only when the
+setting is needed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args, get_origin
+
+import msgspec
+
+from nodeagent.errors import InvalidInput, Problem
+from nodeagent.settings.schema import GROUPS, KEYS, NodeName, Settings
+from nodeagent.settings.windows import window_schedule
+
+__all__ = ["Value", "check_consistency", "check_values", "invalid", "valid_values"]
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """One key of one fragment. ``where`` is ``file:line``."""
+
+    value: Any
+    where: str
+
+
+def check_values(merged: Mapping[str, Value]) -> Settings:
+    """Convert the merged values. Raises ``InvalidInput`` (``SettingsInvalid``) with a problem for each wrong key."""
+    problems: list[Problem] = []
+    good: dict[str, Any] = {}
+    for key, value in merged.items():
+        if key not in KEYS:
+            problems.append(Problem(value.where, _unknown(key)))
+            continue
+        try:
+            good[key] = _converted(key, value.value)
+        except msgspec.ValidationError:
+            problems.append(Problem(value.where, f"{key} {_expected(KEYS[key])}"))
+    if problems:
+        raise invalid(problems)
+    return _settings(good)
+
+
+def valid_values(values: Mapping[str, Any]) -> Settings:
+    """Convert the valid values (by dotted key), over the defaults; unknown keys and wrong values are left out.
+
+    The result is good enough to find the store and to set the log level. No update may be decided with it: without a
+    misspelt ``reboot.allow: false``, reboots would be allowed.
+    """
+    good: dict[str, Any] = {}
+    for key in KEYS.keys() & values.keys():
+        with contextlib.suppress(msgspec.ValidationError):
+            good[key] = _converted(key, values[key])
+    return _settings(good)
+
+
+def check_consistency(settings: Settings) -> None:
+    """Check the settings that depend on each other, and the time zone. Blocks: it reads the time zone.
+
+    Raises ``InvalidInput`` (``SettingsInvalid``, ``TimeZoneUnknown``).
+    """
+    cluster, slots = settings.cluster, settings.slots
+    if cluster.kubeconfig and cluster.service_account:
+        raise _contradiction("set cluster.kubeconfig or cluster.service_account, not both")
+    if cluster.source == "cluster" and not cluster.configured:
+        raise _contradiction("cluster.source: cluster needs a cluster (cluster.kubeconfig or cluster.service_account)")
+    if slots.pool and not cluster.configured:
+        raise _contradiction("slots.pool needs a cluster (cluster.kubeconfig); without one there is slots.fleetlock")
+    if slots.fleetlock and cluster.configured:
+        raise _contradiction("slots.fleetlock is for hosts without a cluster; in one there is slots.pool")
+    window_schedule(settings.windows)
+
+
+def _contradiction(message: str) -> InvalidInput:
+    return InvalidInput(message, reason="SettingsInvalid")
+
+
+def _converted(key: str, value: Any) -> Any:
+    good = msgspec.convert(value, KEYS[key])
+    if isinstance(good, float) and math.isnan(good):
+        # NaN passes both bounds, because it is neither too small nor too large.
+        raise msgspec.ValidationError
+    return good
+
+
+def _settings(values: Mapping[str, Any]) -> Settings:
+    tree: dict[str, Any] = {}
+    for key, value in values.items():
+        group, _, name = key.rpartition(".")
+        (tree.setdefault(group, {}) if group else tree)[name] = value
+    return msgspec.convert(tree, Settings)
+
+
+def _unknown(key: str) -> str:
+    if key in GROUPS:
+        return f"{key} is a group: its keys go below it, indented"
+    near = difflib.get_close_matches(key, [*KEYS, *sorted(GROUPS)], n=1, cutoff=0.6)
+    if not near:
+        # The right key in the wrong group, or outside of any group.
+        near = [known for known in KEYS if known.rpartition(".")[2] == key.rpartition(".")[2]]
+    return f"unknown key {key}" + (f"; did you mean {near[0]}?" if near else "")
+
+
+def _expected(kind: Any) -> str:
+    if kind is bool:
+        return "must be true or false"
+    if get_origin(kind) is Literal:
+        return "must be one of " + ", ".join(get_args(kind))
+    if get_origin(kind) is tuple:
+        return f"must be a list, each {get_args(get_args(kind)[0])[1].description}"
+    base, meta = get_args(kind)
+    if base is float:
+        return f"must be a number of seconds from {meta.ge} to {meta.le}"
+    if base is int:
+        return f"must be {meta.description or 'a whole number of MiB'} from {meta.ge} to {meta.le}"
+    if meta.description:
+        return f"must be {meta.description}"
+    return (
+        "must be a node name: lower case letters, digits, - and ." if kind is NodeName else "must be an absolute path"
+    )
+
+
+def invalid(problems: Sequence[Problem]) -> InvalidInput:
+    first = problems[0]
+    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+    return InvalidInput(
+        f"{first.path}: {first.message}{more}",
+        reason="SettingsInvalid",
+        hint="nodeagent config check shows every problem; nothing was changed",
+        problems=problems,
+    )
