@@ -63,6 +63,7 @@ class Host:
     limits: Limits = LIMITS
     repair_drift: bool = False
     configs: dict[str, MachineConfig] = field(default_factory=dict)
+    texts: dict[str, str] = field(default_factory=dict)
     wanted: str = ""
     loop: Loop | None = None
     fence: Fence | None = None
@@ -70,8 +71,10 @@ class Host:
 
     def want(self, config: MachineConfig, rendering: str = "") -> None:
         """``rendering`` is whatever else the text says that means nothing for a host."""
-        digest = hashlib.sha256(f"{config!r}{config.name}{rendering}".encode()).hexdigest()
+        text = f"{config!r}{config.name}{rendering}"
+        digest = hashlib.sha256(text.encode()).hexdigest()
         self.configs[digest] = config
+        self.texts[digest] = text
         self.wanted = digest
         if self.loop is not None:
             self.loop.look_again()
