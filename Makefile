@@ -10,6 +10,8 @@ BIN := $(VENV)/bin
 # Hosts at a time: they mostly wait, so twice as many as cores.
 HOSTS ?= 4
 STAMP := $(VENV)/.stamp
+DOCS_VENV := build/docs-venv
+DOCS_STAMP := $(DOCS_VENV)/.stamp
 PYTEST := $(BIN)/pytest
 # Hosts that boot from ostree take minutes, most of them to make their trees: not in `make test`.
 OSTREE := integration/trees integration/rpmostreed integration/ostreehost
@@ -96,8 +98,16 @@ bench: venv ## benchmarks; each prints JSON and judges by ratios
 bench-fence: venv ## staging beside etcd on a slow disk, with and without the fence; half an hour, in a virtual machine
 	@$(BIN)/python -m integration.bench.fence --out dist/bench-fence >/dev/null
 
-docs: venv ## regenerate what the docs take from the code
+docs: $(DOCS_STAMP) ## regenerate what the docs take from the code, and build the site in build/site
 	@$(BIN)/python docs/generate.py
+	@$(DOCS_VENV)/bin/mkdocs --quiet build --strict --clean
+	@echo "make docs: see build/site/index.html"
+
+# mkdocs has an environment of its own: only this target needs it.
+$(DOCS_STAMP): $(STAMP)
+	@echo "setup: mkdocs from uv.lock in $(DOCS_VENV)"
+	@UV_PROJECT_ENVIRONMENT=$(DOCS_VENV) $(BIN)/uv sync --frozen --only-group docs --quiet --python $(BIN)/python
+	@touch $@
 
 clean: ## remove what was built here (the cache in the user's cache directory stays)
 	@rm -rf build dist $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
