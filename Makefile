@@ -100,7 +100,7 @@ bench-fence: venv ## staging beside etcd on a slow disk, with and without the fe
 
 docs: $(DOCS_STAMP) ## regenerate what the docs take from the code, and build the site in build/site
 	@$(BIN)/python docs/generate.py
-	@$(DOCS_VENV)/bin/mkdocs --quiet build --strict --clean
+	@NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/mkdocs build --strict --clean 2>&1 | { grep -v "^INFO" || true; }
 	@echo "make docs: see build/site/index.html"
 
 # mkdocs has an environment of its own: only this target needs it.

@@ -1,26 +1,28 @@
-"""Rewrites the parts of the docs that are taken from the code. `--check` only says whether they are up to date."""
+"""Rewrite the parts of the docs that are taken from the code. ``--check`` only reports whether they are up to date."""
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import inspect
 import io
 import re
 import sys
 import textwrap
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from msgspec import Struct
 
+from nodeagent.cli.main import build_parser
 from nodeagent.cli.main import main as cli
 from nodeagent.core import hints
 from nodeagent.core.plan.change import Action
 from nodeagent.core.plan.domain import RuleEntry, SocketHealth
 from nodeagent.core.plan.policy import SSHKEY
 from nodeagent.core.report.metrics import FAMILIES, HISTORY
-from nodeagent.core.update.phase import BY_PROGRESS, DEADLINE, DISRUPTIVE, Phase, graph
+from nodeagent.core.update.phase import BY_PROGRESS, DEADLINE, DISRUPTIVE, Phase
 from nodeagent.core.update.record import Record
 from nodeagent.core.update.resume import resume
 from nodeagent.domains import DOMAINS
@@ -56,12 +58,8 @@ def code(text: str) -> str:
     return f"`{text}`"
 
 
-def phase_graph() -> str:
-    return f"```mermaid\n{graph()}\n```"
-
-
 def phases() -> str:
-    """What a restart of the daemon does in each phase is asked of ``resume``, with a record of that phase."""
+    """A table of the phases. ``resume`` decides about a restart of the daemon, from a record of each phase."""
     rows = []
     for phase in Phase:
         limit = DEADLINE[phase]
@@ -142,7 +140,7 @@ def health() -> str:
 
 
 def ran(*words: str) -> str:
-    """What a command prints into a pipe, as a code block. Paths are those of docs/examples."""
+    """The output of a command into a pipe, as a code block. Paths are those of docs/examples."""
     printed = io.StringIO()
     places = [str(EXAMPLES / word) if (EXAMPLES / word).is_file() else word for word in words]
     with contextlib.redirect_stdout(printed):
@@ -172,7 +170,37 @@ def example_policy() -> str:
     return indented((EXAMPLES / "policy.yaml").read_text())
 
 
-# Operations
+# Reference
+
+
+def commands() -> str:
+    """A table of the arguments of each command, of those that have subcommands for each of these."""
+    return "\n\n".join(command(name, parser) for name, parser in leaves("nodeagent", build_parser()))
+
+
+def leaves(name: str, parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.ArgumentParser]]:
+    below = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    if not below:
+        yield name, parser
+    for action in below:
+        for word, sub in action.choices.items():
+            yield from leaves(f"{name} {word}", sub)
+
+
+def command(name: str, parser: argparse.ArgumentParser) -> str:
+    expand = parser._get_formatter()._expand_help
+    rows = [[argument(action), expand(action)] for action in parser._actions if action.dest != "help"]
+    parts = [f"### {name}", parser.description or "", table(["argument", "meaning"], rows) if rows else ""]
+    return "\n\n".join(part for part in parts if part)
+
+
+def argument(action: argparse.Action) -> str:
+    value = action.metavar or action.dest.upper()
+    value = " ".join(value) if isinstance(value, tuple) else value
+    if action.nargs == 0 or not action.option_strings:
+        value = "" if action.option_strings else value
+    names = ", ".join(action.option_strings)
+    return code(" ".join(part for part in (names, value) if part))
 
 
 def settings() -> str:
@@ -219,7 +247,7 @@ def bounds(kind: Any) -> str:
 
 
 def reasons() -> str:
-    """The groups are the comments in the source of ``HINTS``."""
+    """A heading for each reason, so that each has an anchor. The groups are the comments in the source of ``HINTS``."""
     groups: dict[str, list[str]] = {}
     title = ""
     for line in inspect.getsource(hints).splitlines():
@@ -229,9 +257,15 @@ def reasons() -> str:
             groups.setdefault(title, []).append(key.group(1))
     parts = []
     for name, words in groups.items():
-        parts.append(f"### {name}\n")
-        parts.append(table(["reason", "what to do"], [[code(word), hints.HINTS[word]] for word in words]) + "\n")
-    return "\n".join(parts).rstrip()
+        parts.append(f"## {name}")
+        parts += [f"### {word}\n\n{paragraph(hints.HINTS[word])}" for word in words]
+    return "\n\n".join(parts)
+
+
+def paragraph(hint: str) -> str:
+    """A hint as a sentence of Markdown, in which words such as ``unit@.service`` and ``<name>`` stay as they are."""
+    text = re.sub(r"([*_<>\[\]`])", r"\\\1", hint)
+    return "\n".join(textwrap.wrap(f"**What to do:** {text}.", 100, break_on_hyphens=False, break_long_words=False))
 
 
 def messages() -> str:
@@ -253,17 +287,15 @@ def metrics() -> str:
 
 PARTS: Mapping[str, Mapping[str, Callable[[], str]]] = {
     "README.md": {"plan": plan},
-    "docs/architecture.md": {"phases": phase_graph},
-    "docs/disruption-policy.md": {
-        "policy": policy,
-        "example-policy": example_policy,
-        "explain": explain,
-        "example-plan": plan_with_policy,
-        "checks": checks,
-        "health": health,
-    },
-    "docs/metrics.md": {"metrics": metrics},
-    "docs/operations.md": {"settings": settings, "phases": phases, "reasons": reasons, "messages": messages},
+    "docs/explanation/plans.md": {"example-plan": plan_with_policy},
+    "docs/reference/commands.md": {"commands": commands},
+    "docs/reference/journal.md": {"messages": messages},
+    "docs/reference/metrics.md": {"metrics": metrics},
+    "docs/reference/phases.md": {"phases": phases},
+    "docs/reference/policy.md": {"policy": policy, "checks": checks, "health": health},
+    "docs/reference/reasons.md": {"reasons": reasons},
+    "docs/reference/settings.md": {"settings": settings},
+    "docs/usage/avoid-a-reboot.md": {"example-policy": example_policy, "explain": explain},
 }
 
 

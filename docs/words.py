@@ -1,4 +1,4 @@
-"""Reject words that docs/style.md replaces. Part of ``make check``: ``python docs/words.py``.
+"""Reject words that docs/development/style.md replaces. Part of ``make check``: ``python docs/words.py``.
 
 Files join ``PLAIN`` when they are rewritten, and stay in it.
 """
@@ -34,13 +34,11 @@ LINK = re.compile(r"\]\([^)]*\)")
 # Paths and patterns below the root.
 PLAIN = (
     "README.md",
-    "docs/cluster.md",
-    "docs/development/regressions.md",
-    "docs/disruption-policy.md",
-    "docs/maintenance.md",
-    "docs/operations.md",
-    "docs/packaging.md",
-    "docs/style.md",
+    "docs/index.md",
+    "docs/development/*.md",
+    "docs/explanation/*.md",
+    "docs/reference/*.md",
+    "docs/usage/*.md",
     "nodeagent/core/hints.py",
     "nodeagent/host/http.py",
     "nodeagent/settings/*.py",
@@ -48,7 +46,7 @@ PLAIN = (
     "systemd/usr/lib/**/*.*",
 )
 # The page that lists the words.
-EXCEPT = ("docs/style.md",)
+EXCEPT = ("docs/development/style.md",)
 
 
 def findings(text: str) -> Iterator[tuple[int, str]]:
@@ -68,7 +66,7 @@ def main() -> int:
         for path in filter(Path.is_file, paths):
             name = str(path.relative_to(ROOT))
             for line, word in [] if name in EXCEPT else findings(path.read_text(encoding="utf-8")):
-                sys.stdout.write(f"{name}:{line}: {word!r} (see docs/style.md)\n")
+                sys.stdout.write(f"{name}:{line}: {word!r} (see docs/development/style.md)\n")
                 found += 1
     return 1 if found else 0
 

@@ -1,4 +1,4 @@
-"""What the docs say holds: generated parts, links, paths of the tree, and command lines."""
+"""The docs are true and complete: generated parts, links, paths of the tree, command lines, and the site's index."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 from nodeagent.cli.main import build_parser
 from nodeagent.errors import InvalidInput
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
-ROOMS = "nodeagent|systemd|packaging|integration|tests|docs"
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
+TREE = "nodeagent|systemd|packaging|integration|tests|docs"
 
 
 def lines_of_code(text: str) -> Iterator[str]:
@@ -30,15 +32,15 @@ def lines_of_code(text: str) -> Iterator[str]:
 
 def commands(text: str) -> Iterator[str]:
     for line in lines_of_code(text):
-        command = re.sub(r"^\$ ", "", line).split(" #")[0].strip()
+        command = re.sub(r"^\$ ", "", line).split(" #")[0].split(" | ")[0].strip()
         if re.match(r"nodeagent [a-z]", command) and not re.match(r"nodeagent \d", command):
             yield command
 
 
-COMMANDS = sorted({(page.name, command) for page in PAGES for command in commands(page.read_text())})
+COMMANDS = sorted({(str(page.relative_to(ROOT)), command) for page in PAGES for command in commands(page.read_text())})
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
         path, _, anchor = target.partition("#")
@@ -52,14 +54,14 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert anchor in {re.sub(r"[^\w -]", "", h.lower()).replace(" ", "-") for h in headings}, target
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_paths_of_the_tree_exist(page: Path) -> None:
-    text = re.sub(r"https?://\S+", "", page.read_text())
-    for path in re.findall(rf"(?<![\w/.~-])((?:{ROOMS})/[\w./-]*)", text):
+    text = re.sub(r"https?://\S+|nodeagent/[\w-]+/v\d", "", page.read_text())  # addresses and schemas
+    for path in re.findall(rf"(?<![\w/.~-])((?:{TREE})/[\w./-]*)", text):
         assert (ROOT / path.rstrip(".")).exists(), path
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_tests_that_are_named_exist(page: Path) -> None:
     for path, name in re.findall(r"`([\w/]+\.py)::(\w+)`", page.read_text()):
         assert re.search(rf"^(async )?def {name}\(", (ROOT / path).read_text(), re.MULTILINE), f"{path}::{name}"
@@ -76,7 +78,7 @@ def test_command_lines_parse(page: str, command: str) -> None:
 
 
 def test_there_are_command_lines() -> None:
-    assert ("README.md", "nodeagent status") in COMMANDS
+    assert ("docs/usage/on-call.md", "nodeagent status") in COMMANDS
     assert any("plan --from" in command for _, command in COMMANDS)
 
 
@@ -85,7 +87,43 @@ def test_generated_parts_are_up_to_date(capsys: pytest.CaptureFixture[str]) -> N
     assert generate["main"](["--check"]) == 0, f"run: make docs ({capsys.readouterr().out.strip()})"
 
 
-def test_no_page_is_left_alone() -> None:
-    readme = (ROOT / "README.md").read_text()
-    for page in PAGES[1:]:
-        assert f"({page.relative_to(ROOT)})" in readme
+def listed(nav: object) -> Iterator[str]:
+    match nav:
+        case str():
+            yield nav
+        case list():
+            for entry in nav:
+                yield from listed(entry)
+        case dict():
+            for entry in nav.values():
+                yield from listed(entry)
+
+
+def test_each_page_is_in_the_site() -> None:
+    nav = yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"]
+    assert sorted(listed(nav)) == [str(page.relative_to(DOCS)) for page in PAGES[2:]]
+
+
+@pytest.mark.parametrize("section", ["usage", "reference", "explanation", "development", "research"])
+def test_the_index_of_each_section_lists_its_pages(section: str) -> None:
+    index = (DOCS / section / "index.md").read_text()
+    for page in (DOCS / section).glob("*.md"):
+        assert page.name == "index.md" or f"({page.name})" in index
+
+
+@pytest.mark.parametrize("section", ["usage", "reference", "explanation"])
+def test_pages_for_admins_name_no_source_files(section: str) -> None:
+    for page in [DOCS / "index.md", DOCS / "tutorial.md", *(DOCS / section).glob("*.md")]:
+        assert not re.findall(r"\b(?:nodeagent|integration|tests)/[\w/]+\.py", page.read_text()), page
+
+
+@pytest.mark.parametrize("page", sorted((DOCS / "usage").glob("*.md")), ids=lambda page: page.name)
+def test_a_how_to_page_fits_on_a_screen(page: Path) -> None:
+    assert len(page.read_text().splitlines()) <= 70
+
+
+@pytest.mark.parametrize("page", PAGES[2:], ids=lambda page: str(page.relative_to(ROOT)))
+def test_prose_is_wrapped(page: Path) -> None:
+    text = re.sub(r"<!-- begin .*?<!-- end", "", page.read_text(), flags=re.DOTALL)
+    long = [line for line in text.splitlines() if len(line) > 100 and not line.startswith(("|", " ", "!["))]
+    assert not long

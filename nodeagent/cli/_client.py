@@ -81,7 +81,7 @@ class Client:
         return list(_object(await self._call("History", "u", (limit,)))["updates"])
 
     async def start_maintenance(self, reason: str, options: dict[str, str | int | bool]) -> dict[str, Any]:
-        """``options`` as in docs/operations.md. Returns the status."""
+        """``options`` as in docs/reference/dbus.md. Returns the status."""
         from nodeagent.host.dbus.codec import variant
 
         kinds = {str: "s", bool: "b", int: "t"}

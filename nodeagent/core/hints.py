@@ -1,5 +1,5 @@
 """What to do about each reason, in one line: for ``status``, the journal (NODEAGENT_HINT, which the catalog
-shows) and docs/operations.md alike.
+shows) and docs/reference/reasons.md alike.
 
 A reason is a stable word, and its message describes what happened on this host. The hint is the next step for an
 admin who has not read the manual. ``hint`` has an answer for every reason, also for those of a newer agent.

@@ -142,7 +142,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--trace", action="store_true", help="note where everybody waits while an append is late (needs --out)"
     )
-    parser.add_argument("--docs", action="store_true", help="write the result into docs/fence.md")
+    parser.add_argument("--docs", action="store_true", help="write the result into docs/research/fence.md")
     args = parser.parse_args()
     if args.trace and args.out is None:
         parser.error("--trace needs --out")

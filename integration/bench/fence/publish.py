@@ -1,4 +1,4 @@
-"""Puts the result of a run into the docs: its table between two markers of ``docs/fence.md``, its picture beside it."""
+"""Write the result of a run into ``docs/research/fence.md``: its table between two markers, its figure as a file."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from integration.bench.fence.table import others, table
 
 __all__ = ["markdown", "publish", "replaced"]
 
-DOCS = Path(__file__).parents[3] / "docs"
+DOCS = Path(__file__).parents[3] / "docs/research"
 PAGE = "fence.md"
 
 

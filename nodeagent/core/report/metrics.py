@@ -1,8 +1,8 @@
-"""What a monitoring system gets to see: the status and the tally as Prometheus metrics.
+"""The status and the counters as Prometheus metrics.
 
-Names, labels and meanings are an interface (docs/metrics.md has the table, made from ``FAMILIES``). Labels have few
-values each: phases, reasons, outcomes, names of configs. Times are seconds since the epoch, so that "how long by now"
-is asked when it is asked: nothing is written while nothing happens.
+Names, labels and meanings are an interface: the table in docs/reference/metrics.md is generated from ``FAMILIES``.
+Labels have few values each: phases, reasons, outcomes, names of configs. Times are seconds since the epoch, so that
+nothing is written while nothing happens.
 """
 
 from __future__ import annotations
@@ -22,93 +22,91 @@ __all__ = ["FAMILIES", "HISTORY", "samples"]
 
 INFO = Family("nodeagent_info", Kind.GAUGE, "The daemon is up; its version. Always 1.", ("version",))
 PHASE = Family("nodeagent_phase", Kind.GAUGE, "1 for the phase that the agent is in, 0 for the others.", ("phase",))
-PHASE_START = Family(
-    "nodeagent_phase_start_timestamp_seconds", Kind.GAUGE, "When this phase was entered, since the epoch."
-)
+PHASE_START = Family("nodeagent_phase_start_timestamp_seconds", Kind.GAUGE, "Start of this phase.")
 REASON = Family(
-    "nodeagent_reason", Kind.GAUGE, "Why the agent is degraded, or what it waits for. Absent without one.", ("reason",)
+    "nodeagent_reason",
+    Kind.GAUGE,
+    "Why the agent is degraded, or what it waits for. Absent without a reason.",
+    ("reason",),
 )
 CONFIG = Family(
     "nodeagent_config_info",
     Kind.GAUGE,
-    "The config that is in force and the one that is wanted.",
+    "Names of the current and the desired config.",
     ("current", "desired"),
 )
-IN_SYNC = Family("nodeagent_config_in_sync", Kind.GAUGE, "1 if the config that is wanted is the one in force.")
+IN_SYNC = Family("nodeagent_config_in_sync", Kind.GAUGE, "1 if the current config is the desired one.")
 DRIFTED = Family(
-    "nodeagent_drifted", Kind.GAUGE, "1 if an update is refused because somebody else changed managed files."
+    "nodeagent_drifted", Kind.GAUGE, "1 if an update is refused because another program changed managed files."
 )
 DEPLOYMENT = Family(
     "nodeagent_deployment_info",
     Kind.GAUGE,
-    "The deployments that are booted or staged.",
+    "The booted and the staged deployment.",
     ("state", "checksum", "version"),
 )
 LEASE = Family(
-    "nodeagent_lease_held", Kind.GAUGE, "Who holds this node. Absent when nobody does.", ("backend", "holder")
+    "nodeagent_lease_held",
+    Kind.GAUGE,
+    "Holder of the lease of this node. Absent without a holder.",
+    ("backend", "holder"),
 )
-LEASE_START = Family("nodeagent_lease_start_timestamp_seconds", Kind.GAUGE, "Since when, since the epoch.")
+LEASE_START = Family("nodeagent_lease_start_timestamp_seconds", Kind.GAUGE, "Time when the holder took the lease.")
 MAINTENANCE = Family(
     "nodeagent_maintenance",
     Kind.GAUGE,
-    "A person wants this node. Absent without a maintenance.",
+    "1 while an operator has requested a maintenance. Absent without one.",
     ("requester", "state"),
 )
 MAINTENANCE_START = Family(
-    "nodeagent_maintenance_start_timestamp_seconds", Kind.GAUGE, "When it was asked for, since the epoch."
+    "nodeagent_maintenance_start_timestamp_seconds", Kind.GAUGE, "Time of the request for the maintenance."
 )
 DRAIN_PODS = Family("nodeagent_drain_pods", Kind.GAUGE, "Pods that a drain waits for. Absent without a drain.")
 FENCE = Family(
     "nodeagent_fence_active",
     Kind.GAUGE,
-    "1 while staging is fenced, 0 if it cannot be. Absent while nothing is staged.",
+    "1 while the fence limits a staging, 0 if it cannot. Absent outside of a staging.",
 )
 FENCE_LIMIT = Family(
-    "nodeagent_fence_write_limit_bytes_per_second", Kind.GAUGE, "What staging may write. Absent without a cap."
+    "nodeagent_fence_write_limit_bytes_per_second", Kind.GAUGE, "Cap on the writes of a staging. Absent without a cap."
 )
 FENCE_P99 = Family(
     "nodeagent_fence_victim_fsync_p99_seconds",
     Kind.GAUGE,
-    "Of etcd's fsyncs lately, while staging is fenced. Absent when nobody knows.",
+    "p99 of etcd's recent fsyncs during a fenced staging. Absent if unknown.",
 )
-UPDATES = Family("nodeagent_updates_total", Kind.COUNTER, "Updates that ended, by outcome.", ("outcome",))
+UPDATES = Family("nodeagent_updates_total", Kind.COUNTER, "Ended updates, by outcome.", ("outcome",))
 DURATION = Family(
     "nodeagent_update_duration_seconds",
     Kind.HISTOGRAM,
-    "From the start of an update to its end, reboots included. Not of superseded and withdrawn ones.",
+    "Duration of updates, reboots included. Superseded and withdrawn updates do not count.",
 )
-ENDED = Family(
-    "nodeagent_last_update_end_timestamp_seconds", Kind.GAUGE, "When the last update ended, since the epoch."
-)
-REBOOTS = Family("nodeagent_reboots_total", Kind.COUNTER, "Boots that came in the middle of an update.")
+ENDED = Family("nodeagent_last_update_end_timestamp_seconds", Kind.GAUGE, "End of the last update.")
+REBOOTS = Family("nodeagent_reboots_total", Kind.COUNTER, "Boots during an update.")
 AVOIDED = Family(
     "nodeagent_reboots_avoided_total",
     Kind.COUNTER,
     "Updates in which an entry of the admin's policy replaced a reboot of the built-in policy.",
 )
-FALLBACKS = Family(
-    "nodeagent_fallbacks_total", Kind.COUNTER, "Updates that rebooted because an action failed, however they ended."
-)
-REFUSED = Family(
-    "nodeagent_refused_total", Kind.COUNTER, "Desired configs that were not begun, by reason.", ("reason",)
-)
+FALLBACKS = Family("nodeagent_fallbacks_total", Kind.COUNTER, "Updates with a fallback reboot, whatever their outcome.")
+REFUSED = Family("nodeagent_refused_total", Kind.COUNTER, "Refused desired configs, by reason.", ("reason",))
 WAITS = Family(
     "nodeagent_waits_total",
     Kind.COUNTER,
-    "Waits that began, by phase and reason. LeaseHeld while Releasing: the node was taken during a reboot of ours.",
+    "Waits, by phase and reason. LeaseHeld in Releasing: another holder took the node during a reboot.",
     ("phase", "reason"),
 )
 PHASE_SECONDS = Family(
     "nodeagent_phase_seconds_total",
     Kind.COUNTER,
-    "Time spent in phases that are over: Leasing waits for the lease, Draining drains, Staging stages.",
+    "Time spent in each phase, without the current one. Leasing is the wait for the lease.",
     ("phase",),
 )
-FETCHED = Family("nodeagent_staging_fetched_bytes_total", Kind.COUNTER, "Bytes of OS images that were fetched.")
+FETCHED = Family("nodeagent_staging_fetched_bytes_total", Kind.COUNTER, "Fetched bytes of OS images.")
 
-THROTTLED = Family("nodeagent_fence_throttled_seconds_total", Kind.COUNTER, "Time in which staging was under a cap.")
+THROTTLED = Family("nodeagent_fence_throttled_seconds_total", Kind.COUNTER, "Time in which a staging had a cap.")
 SLOW_FSYNCS = Family(
-    "nodeagent_fence_victim_slow_fsyncs_total", Kind.COUNTER, "Fsyncs of etcd over 100 ms while staging was fenced."
+    "nodeagent_fence_victim_slow_fsyncs_total", Kind.COUNTER, "Fsyncs of etcd over 100 ms during a fenced staging."
 )
 
 # In the order of the page.

@@ -1,6 +1,6 @@
 """The phases of an update as a table: which may follow which, and how long each may last.
 
-The picture in docs/architecture.md is generated from ``NEXT``, so it cannot drift from it.
+The figures in docs/explanation/state-machine.md are generated from ``NEXT``, so it cannot drift from it.
 """
 
 from __future__ import annotations

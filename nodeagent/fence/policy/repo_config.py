@@ -1,7 +1,7 @@
 """The configuration of an ostree repository (ostree.repo-config(5)), with an fsync for each object.
 
 Without it a whole layer is written and then synced at once, for which everybody on the disk waits; with it each object
-is synced when it is written, and the sync at the end finds little. Measured: ``docs/fence.md``.
+is synced when it is written, and the sync at the end finds little. Measured: ``docs/research/fence.md``.
 """
 
 from __future__ import annotations
