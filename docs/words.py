@@ -40,6 +40,7 @@ PLAIN = (
     "docs/reference/*.md",
     "docs/usage/*.md",
     "nodeagent/core/hints.py",
+    "nodeagent/host/dbus/*.py",
     "nodeagent/host/http.py",
     "nodeagent/settings/*.py",
     "packaging/man/nodeagent.8",

@@ -123,7 +123,7 @@ class Client:
         before that was missed. Without end; close it."""
         import asyncio
 
-        from nodeagent.host.dbus.client import Match
+        from nodeagent.host.dbus.signals import Match
 
         match = Match(MANAGER, "UpdateFinished", sender=NAME, path=PATH)
         while True:
@@ -141,7 +141,7 @@ class Client:
         """Once each time the daemon's name changes hands. Without end; close it."""
         import asyncio
 
-        from nodeagent.host.dbus.client import Match
+        from nodeagent.host.dbus.signals import Match
 
         match = Match(BUS, "NameOwnerChanged", sender=BUS, arg0=NAME)
         while True:
@@ -159,7 +159,7 @@ class Client:
         """Until the connection is lost, or the daemon stops to answer."""
         import asyncio
 
-        from nodeagent.host.dbus.client import Match
+        from nodeagent.host.dbus.signals import Match
 
         match = Match(PROPERTIES, "PropertiesChanged", sender=NAME, path=PATH, arg0=STATUS)
         with _translated():

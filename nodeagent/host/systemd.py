@@ -26,8 +26,9 @@ from typing import Any
 from nodeagent.core.config.unit_names import is_template
 from nodeagent.core.update.ports import UnitState
 from nodeagent.errors import AgentError, Terminal
-from nodeagent.host.dbus.client import CALL_TIMEOUT, Bus, Match, Signals
+from nodeagent.host.dbus.client import Bus
 from nodeagent.host.dbus.errors import LOST, BusFault, BusRetryable, service_name
+from nodeagent.host.dbus.signals import CALL_TIMEOUT, Match, Signals
 
 __all__ = ["Systemd", "UnitJobFailed"]
 

@@ -11,9 +11,10 @@ import secrets
 from collections.abc import Sequence
 
 from nodeagent.errors import ServiceUnavailable, Terminal
-from nodeagent.host.dbus.client import Bus, Match, Signals
+from nodeagent.host.dbus.client import Bus
 from nodeagent.host.dbus.codec import variant
 from nodeagent.host.dbus.errors import BusFault
+from nodeagent.host.dbus.signals import Match, Signals
 
 __all__ = ["run_unit"]
 

@@ -16,10 +16,11 @@ from dbus_next import MessageType, Variant
 
 from nodeagent.errors import AgentError, InvalidInput, Problem, Refused, Retryable, Terminal, Unreachable
 from nodeagent.host.dbus.address import socket_paths, system_bus_address
-from nodeagent.host.dbus.client import Bus, Match
+from nodeagent.host.dbus.client import Bus
 from nodeagent.host.dbus.codec import Kind, Message, a_sv, decode, encode, frame_size
 from nodeagent.host.dbus.connection import Connection
 from nodeagent.host.dbus.errors import LOST, BusFault, from_bus, to_bus
+from nodeagent.host.dbus.signals import Match
 from tests.host.conftest import PrivateBus
 from tests.host.fakes import DBusFault, FakePeer
 
@@ -277,7 +278,7 @@ async def test_many_callers_share_one_connection(bus: Bus, private_bus: PrivateB
 async def test_closed_for_good(private_bus: PrivateBus) -> None:
     async with Bus(private_bus.address) as bus:
         await bus.call_bus("GetId")
-    with pytest.raises(Retryable, match="we closed it"):
+    with pytest.raises(Retryable, match="closed by this side"):
         await bus.call_bus("GetId")
 
 
@@ -457,7 +458,7 @@ async def test_peer_to_peer(tmp_path: Path) -> None:
             assert (await progress.next()).body == (50,)
             with pytest.raises(Retryable):
                 await progress.next()
-        with pytest.raises(Retryable, match="not opened twice"):
+        with pytest.raises(Retryable, match="not opened again"):
             await bus.call("", "/", FACE, "Start")
 
 

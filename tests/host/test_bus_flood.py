@@ -26,12 +26,13 @@ from hypothesis import strategies as st
 from nodeagent.errors import Terminal
 from nodeagent.host.dbus import connection, exporter
 from nodeagent.host.dbus.call_limits import MAX_OF_CONNECTION, MAX_OF_USER, CallLimits, TooManyCalls
-from nodeagent.host.dbus.client import Bus, Match
+from nodeagent.host.dbus.client import Bus
 from nodeagent.host.dbus.codec import Kind, Message, a_sv, decode, encode
 from nodeagent.host.dbus.connection import Connection
 from nodeagent.host.dbus.exporter import Exporter
 from nodeagent.host.dbus.header import read_header
 from nodeagent.host.dbus.interface import Interface, Method, Property
+from nodeagent.host.dbus.signals import Match
 from tests.host.conftest import PrivateBus
 from tests.host.wire import (
     FACE,
@@ -94,7 +95,7 @@ class Daemon:
         large = 32 << 20
         methods = {
             "Add": Method(self.add, "uu", "u"),
-            "Apply": Method(self.take, "sa{sv}", largest=2 << 20, largest_for_root=large),
+            "Apply": Method(self.take, "sa{sv}", max_size=2 << 20, max_size_for_root=large),
             "Hang": Method(self.hang),
         }
         return Interface(FACE, methods, {"Phase": Property("s", lambda: "Idle")})
@@ -482,10 +483,10 @@ def test_slots() -> None:
         limits.take(":1.0", 1000, None)
     for slot in of_nobody[:MAX_OF_USER]:
         limits.identify(slot, 65534)
-    with pytest.raises(TooManyCalls, match="others than root"):
+    with pytest.raises(TooManyCalls, match="users other than root"):
         limits.identify(of_nobody[MAX_OF_USER], 65534)
     others = [limits.take(f":2.{uid}.{n // 8}", 1000, uid) for uid in (1000, 1001) for n in range(MAX_OF_USER)]
-    with pytest.raises(TooManyCalls, match="others than root"):
+    with pytest.raises(TooManyCalls, match="users other than root"):
         limits.take(":3.0", 1000, 1002)
     of_root = [limits.take(f":4.{n // 8}", 1000, 0) for n in range(16)]
     with pytest.raises(TooManyCalls):

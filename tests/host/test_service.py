@@ -13,10 +13,11 @@ from dbus_next.introspection import Node
 
 from nodeagent.errors import AgentError, InvalidInput, Problem, Refused, Retryable, Terminal, Unreachable
 from nodeagent.host.dbus import call_limits
-from nodeagent.host.dbus.client import Bus, Match
+from nodeagent.host.dbus.client import Bus
 from nodeagent.host.dbus.codec import Message, a_sv
 from nodeagent.host.dbus.exporter import MAX_PROPERTY_CALL, Exporter, Interface, Method, Property, Signal
 from nodeagent.host.dbus.interface import MAX_CALL, PROPERTIES
+from nodeagent.host.dbus.signals import Match
 from tests.host.conftest import PrivateBus
 from tests.host.fakes import FakePeer
 
@@ -314,4 +315,4 @@ async def test_the_service_is_back_after_a_restart_of_the_bus(
                 break
             except (Retryable, Unreachable):  # the connection is found dead, or the name is not there yet
                 await asyncio.sleep(0.05)
-    assert "off the bus" in capsys.readouterr().err
+    assert "lost the bus name" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""D-Bus server addresses, as far as unix sockets go."""
+"""D-Bus server addresses of unix sockets."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def system_bus_address() -> str:
 
 
 def socket_paths(address: str) -> list[str]:
-    """The sockets to try in order; an abstract one starts with NUL, as the socket module wants it."""
+    """Return the sockets in the order in which they are tried. An abstract socket starts with NUL, as in ``socket``."""
     found = []
     for server in address.split(";"):
         transport, _, rest = server.partition(":")

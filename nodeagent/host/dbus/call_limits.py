@@ -1,7 +1,7 @@
-"""How many calls of whom may be under way at once, so that root always finds a free slot and the memory has a bound.
+"""Limits on concurrent calls: root always finds a free slot, and the memory in use is bounded.
 
-A call belongs to the user of its caller. Until the bus has answered who that is, a call takes one of the many cheap
-slots of the unidentified: all connections that one user may have on the system bus (256) cannot fill them.
+A call counts for the user of its caller. Until the bus has identified the user, the call takes one of the unidentified
+slots. These are cheap, and more than one user can fill with all connections that the system bus allows (256).
 """
 
 from __future__ import annotations
@@ -14,28 +14,28 @@ __all__ = ["CallLimits", "Slot", "TooManyCalls"]
 
 MAX_CALLS: Final = 64
 MAX_RESERVED: Final = 16
-"""Of these only for root."""
+"""Slots of ``MAX_CALLS`` that only root can take."""
 
 MAX_OF_USER: Final = 16
-"""Of one user other than root."""
+"""Slots of one user other than root."""
 
 MAX_OF_CONNECTION: Final = 8
 
 MAX_UNIDENTIFIED: Final = 2 * 256 * MAX_OF_CONNECTION
 MAX_BYTES_UNIDENTIFIED: Final = 192 << 20
-"""More than the bus queues for us at once (127 MiB), so large calls of others leave room for one of root."""
+"""More than the bus queues for one connection (127 MiB), so large calls of other users leave room for one of root."""
 
 MAX_BYTES: Final = 256 << 20
-"""Of the identified calls. Those of others than root cannot reach half of it: each is small (``Method.largest``)."""
+"""Bytes of the identified calls. Other users than root cannot reach half of it: ``Method.max_size`` is small."""
 
 
 class TooManyCalls(Exception):
-    pass
+    """No slot is free for this call."""
 
 
 @dataclass(eq=False, slots=True)
 class Slot:
-    """``uid`` is None until the caller is identified."""
+    """A place of one call. ``uid`` is None until the caller is identified."""
 
     connection: str
     size: int
@@ -43,8 +43,10 @@ class Slot:
 
 
 class CallLimits:
-    """``take`` a slot, ``identify`` the caller if it was not known, and ``leave`` the slot in any case. The first two
-    raise ``TooManyCalls``."""
+    """Hands out slots: ``take`` one, ``identify`` the caller if it was unknown, and always ``leave`` the slot.
+
+    ``take`` and ``identify`` raise ``TooManyCalls``.
+    """
 
     def __init__(self) -> None:
         self._of_connection: Counter[str] = Counter()
@@ -55,12 +57,12 @@ class CallLimits:
 
     def take(self, connection: str, size: int, uid: int | None) -> Slot:
         if self._of_connection[connection] >= MAX_OF_CONNECTION:
-            raise TooManyCalls("too many calls at once over one connection")
+            raise TooManyCalls("too many concurrent calls over one connection")
         slot = Slot(connection, size)
         if uid is not None:
             self._begin(slot, uid)
         elif self._unidentified >= MAX_UNIDENTIFIED or self._bytes_unidentified + size > MAX_BYTES_UNIDENTIFIED:
-            raise TooManyCalls("too many calls at once")
+            raise TooManyCalls("too many concurrent calls")
         else:
             self._unidentified += 1
             self._bytes_unidentified += size
@@ -87,9 +89,9 @@ class CallLimits:
         every = self._of_user.total()
         others = every - self._of_user[0]
         if uid != 0 and (self._of_user[uid] >= MAX_OF_USER or others >= MAX_CALLS - MAX_RESERVED):
-            raise TooManyCalls("too many calls at once of others than root")
+            raise TooManyCalls("too many concurrent calls of users other than root")
         if every >= MAX_CALLS or self._bytes + slot.size > MAX_BYTES:
-            raise TooManyCalls("too many calls at once")
+            raise TooManyCalls("too many concurrent calls")
         self._of_user[uid] += 1
         self._bytes += slot.size
         slot.uid = uid

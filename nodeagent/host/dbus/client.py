@@ -2,14 +2,14 @@
 
 Contract
 - Every call ends within its ``timeout``, connecting included, with an answer or an ``AgentError``.
-- A dropped connection fails all that was under way with reason ``BusConnectionLost``; the next call connects again.
-  Nothing is sent twice by itself: only the caller knows whether that would be harmless.
-- ``signals`` asks for the signals first and yields then. It belongs to one connection; ``Signals.call`` goes over that
-  same one or fails, so an answer can never be awaited on a connection other than the one that was asked.
-- What was not requested costs nothing but its header: a signal is decoded if a subscription matches it and it was
-  broadcast (any user may send us signals directly; only the bus itself has a reason to), a call if the service that
-  ``serve`` installed admits it.
-- Values come back plain (no variants), structs and arrays as lists, ``ay`` as bytes.
+- A lost connection fails all calls under way with reason ``BusConnectionLost``; the next call connects again. No
+  message is sent twice: only the caller knows whether that would be harmless.
+- ``signals`` subscribes first and yields then. A subscription belongs to one connection, and ``Signals.call`` uses that
+  connection or fails, so the signals that answer a call cannot be missed.
+- Unrequested messages cost no more than reading their header. A signal is decoded if a subscription matches it and it
+  was broadcast; any user may send signals to a single connection, but only the bus has a reason to. A call is decoded
+  if the service that ``serve`` installed admits it.
+- Values are plain (no variants); structs and arrays are lists, ``ay`` is bytes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from types import TracebackType
@@ -36,86 +35,31 @@ from nodeagent.host.dbus.errors import (
     from_bus,
     service_name,
 )
-from nodeagent.host.dbus.match import BUS_NAME, Match
+from nodeagent.host.dbus.signals import BUS_NAME, CALL_TIMEOUT, Match, Signals
 
-__all__ = ["ARGUMENTS", "CALL_TIMEOUT", "Bus", "Match", "Signals"]
-
-CALL_TIMEOUT = 25.0
-"""Seconds; what libdbus and sd-bus use where nothing else is said."""
+__all__ = ["UNDECODABLE", "Bus"]
 
 CONNECT_FOR = 10.0
-"""Seconds for which one call goes on trying to connect. A bus that restarts is back within one or two."""
+"""Seconds for which one call tries to connect. A bus that restarts is back within one or two."""
 
-ARGUMENTS = "the arguments cannot be decoded, or are too many"
+UNDECODABLE = "the arguments cannot be decoded, or are too many"
 
 _BUS_PATH = "/org/freedesktop/DBus"
 _FIRST_PAUSE = 0.05  # seconds between two attempts to connect, doubled up to _LAST_PAUSE; each is jittered
 _LAST_PAUSE = 2.0
 _MAX_UIDS = 4096
-_MAX_QUEUED = 10_000  # signals that nobody read; a subscription that far behind reads state instead
-
-
-class Signals:
-    """Signals that arrived since the subscription, oldest first."""
-
-    def __init__(self, bus: Bus, connection: Connection, match: Match) -> None:
-        self._bus = bus
-        self._connection = connection
-        self._queue: deque[Message] = deque()
-        self._wake = asyncio.Event()
-        self._error: AgentError | None = None
-        self.match = match
-
-    async def next(self) -> Message:
-        """Waits without a deadline. Raises once the connection is lost, after what came before that was read."""
-        while not self._queue:
-            if self._error is not None:
-                raise self._error
-            self._wake.clear()
-            await self._wake.wait()
-        return self._queue.popleft()
-
-    async def first(self, accepts: Callable[[Sequence[Any]], bool]) -> Sequence[Any]:
-        """The body of the first signal for which ``accepts(body)``; those before it are dropped. No deadline."""
-        while not accepts(body := (await self.next()).body):
-            pass
-        return body
-
-    async def call(
-        self,
-        destination: str,
-        path: str,
-        interface: str,
-        member: str,
-        signature: str = "",
-        body: Sequence[Any] = (),
-        *,
-        timeout: float = CALL_TIMEOUT,
-    ) -> list[Any]:
-        """Like ``Bus.call``, on the connection on which these signals arrive."""
-        message = Message(Kind.CALL, path, interface, member, destination, signature=signature, body=body)
-        return list((await self._bus._call(message, timeout, self._connection)).body)
-
-    def put(self, signal: Message) -> None:
-        if len(self._queue) >= _MAX_QUEUED:
-            self.fail(BusRetryable("too many signals at once", reason="SignalsLost"))
-        elif self._error is None:
-            self._queue.append(signal)
-            self._wake.set()
-
-    def fail(self, error: AgentError) -> None:
-        self._error = self._error or error
-        self._wake.set()
 
 
 class Bus:
-    """Connects when first used. ``address`` is for tests and private sockets; "" is the system bus.
+    """A client of a bus. It connects at the first use.
 
-    ``peer``: a service's private socket instead of a bus. There are no names, so destinations are "" and signals need
-    no asking; and as such a socket usually serves one transaction, a lost one is simply lost.
+    ``address`` is for tests and private sockets; "" is the system bus.
 
-    ``connect_for`` is how many seconds attempts to connect are repeated; ``patience`` how long a single one may take at
-    least, so that a bus that is there but slow is waited for where one that is absent is not.
+    ``peer`` means the private socket of a service instead of a bus. There are no names, so destinations are "", signals
+    need no subscription, and a lost connection is not replaced, because such a socket usually serves one transaction.
+
+    ``connect_for`` is for how many seconds attempts to connect are repeated. ``patience`` is how many seconds a single
+    attempt may take at least: a slow bus is waited for, an absent one is not.
     """
 
     def __init__(
@@ -130,7 +74,8 @@ class Bus:
         self._peer = peer
         self._connect_for = connect_for
         self._patience = patience
-        self.losses = 0  # of connections
+        self.losses = 0
+        """Connections that were lost."""
         self._connection: Connection | None = None
         self._connecting = asyncio.Lock()
         self._closed = False
@@ -139,8 +84,9 @@ class Bus:
         self._admit_call: Callable[[Message], int] | None = None
         self._on_call: Callable[[Message], None] | None = None
         self.connections = 0
-        """How many there were: names of callers mean something on one connection only."""
-        self._uids: dict[str, int] = {}  # of callers on this connection, by their unique names
+        """Connections so far. The unique name of a caller is valid on one connection only."""
+        # The users of callers on this connection, by unique name.
+        self._uids: dict[str, int] = {}
 
     async def __aenter__(self) -> Bus:
         return self
@@ -152,14 +98,14 @@ class Bus:
 
     @property
     def unique_name(self) -> str:
-        """Of the present connection, "" if there is none."""
+        """The unique name of the current connection, "" if there is none."""
         return self._connection.unique_name if self._connection is not None else ""
 
     def close(self) -> None:
-        """For good: later calls fail."""
+        """Close the connection for good. Later calls fail."""
         self._closed = True
         if self._connection is not None:
-            self._connection.close("we closed it")
+            self._connection.close("closed by this side")
 
     async def call(
         self,
@@ -173,7 +119,10 @@ class Bus:
         timeout: float = CALL_TIMEOUT,
         interactive: bool = False,
     ) -> list[Any]:
-        """``interactive`` lets the service ask the user at the terminal for a password."""
+        """Call a method and return the values of the reply.
+
+        ``interactive`` lets the service ask the user for a password.
+        """
         message = Message(
             Kind.CALL, path, interface, member, destination, signature=signature, body=body, interactive=interactive
         )
@@ -190,7 +139,7 @@ class Bus:
         *,
         timeout: float = CALL_TIMEOUT,
     ) -> int:
-        """For methods that return one descriptor. It is the caller's to close."""
+        """Call a method that returns one file descriptor. The caller closes it."""
         message = Message(Kind.CALL, path, interface, member, destination, signature=signature, body=body)
         reply = await self._call(message, timeout, want_fds=1)
         return reply.fds[0]
@@ -198,13 +147,13 @@ class Bus:
     async def call_bus(
         self, member: str, signature: str = "", body: Sequence[Any] = (), *, timeout: float = CALL_TIMEOUT
     ) -> list[Any]:
-        """A question to the bus itself."""
+        """Call a method of the bus itself."""
         return await self.call(BUS_NAME, _BUS_PATH, BUS_NAME, member, signature, body, timeout=timeout)
 
     async def get(
         self, destination: str, path: str, interface: str, name: str, *, timeout: float = CALL_TIMEOUT
     ) -> Any:
-        """One property."""
+        """Return the value of one property."""
         reply = await self.call(
             destination, path, "org.freedesktop.DBus.Properties", "Get", "ss", (interface, name), timeout=timeout
         )
@@ -212,12 +161,15 @@ class Bus:
 
     @asynccontextmanager
     async def signals(self, match: Match, *, timeout: float = CALL_TIMEOUT) -> AsyncIterator[Signals]:
-        """Subscribed on entry; ``timeout`` is for that. Two of them with the same match do not disturb each other."""
+        """Subscribe to signals for as long as the context lasts. ``timeout`` is for the subscription.
+
+        Two subscriptions with the same match are independent.
+        """
         async with _deadline(timeout, f"subscription to {match.interface}", BUS_SERVICE):
             connection = await self._connected()
             if match.watched_name and not self._peer:
                 await self._watch_owner(connection, match.watched_name)
-        signals = Signals(self, connection, match)
+        signals = Signals(match, lambda message, seconds: self._call(message, seconds, connection))
         self._signals.append(signals)
         try:
             if connection.lost is not None:
@@ -228,23 +180,28 @@ class Bus:
         finally:
             self._signals.remove(signals)
             if connection.lost is None and not self._peer:
-                # Without waiting: there is nothing to do about a failure, and this may run while we are cancelled.
+                # Do not wait: nothing could be done about a failure, and this may run during a cancellation.
                 connection.send(_bus_message("RemoveMatch", match.rule(), no_reply=True))
 
     def serve(self, admit: Callable[[Message], int] | None, on_call: Callable[[Message], None] | None) -> None:
-        """Who gets the method calls to us; None: they are all refused. ``admit`` gets the header of each, and returns
-        the number of elements of its body that are to be decoded, or ``UNDECODED``, or answers it with ``reply`` and
-        returns 0; ``on_call`` gets the admitted ones and must answer them."""
+        """Set the handlers of incoming method calls. With None, all calls are refused.
+
+        ``admit`` gets the header of a call. It returns how many elements of the body to decode, or ``UNDECODED``, or it
+        answers the call with ``reply`` and returns 0. ``on_call`` gets the admitted calls and must answer them.
+        """
         self._admit_call = admit
         self._on_call = on_call
 
     def known_uid(self, name: str) -> int | None:
-        """As ``uid_of``, without a question to the bus."""
+        """Return the user of a connection if it is known already."""
         return self._uids.get(name)
 
     async def uid_of(self, name: str) -> int:
-        """The user of a connection that called us, by its unique name: a bus gives none of them out twice, but another
-        bus does, so the answer comes from the connection over which the call came, or there is none."""
+        """Return the user of a caller, by its unique name.
+
+        A bus never reuses a unique name, but another bus may have the same one. Therefore the answer comes from the
+        connection over which the call came.
+        """
         if (known := self._uids.get(name)) is not None:
             return known
         connection = self._connection or await self._connected()
@@ -255,7 +212,7 @@ class Bus:
         return uids.setdefault(name, int(reply.body[0]))
 
     def reply(self, to: Message, signature: str, body: Sequence[Any], *, error_name: str = "") -> None:
-        """Nothing happens if nobody waits: no reply was wanted, or the connection of the call is gone."""
+        """Reply to a call. Does nothing if no reply was requested, or if the connection of the call is lost."""
         if to.no_reply or self._connection is None or self._connection.lost is not None:
             return
         self._connection.send(
@@ -270,7 +227,7 @@ class Bus:
         )
 
     def emit(self, path: str, interface: str, member: str, signature: str, body: Sequence[Any]) -> None:
-        """A signal to whoever asked for it. Dropped while there is no connection: nobody could hear it."""
+        """Broadcast a signal. It is dropped while there is no connection."""
         if self._connection is not None and self._connection.lost is None:
             self._connection.send(Message(Kind.SIGNAL, path, interface, member, signature=signature, body=body))
 
@@ -300,7 +257,7 @@ class Bus:
             if self._connection is not None and self._connection.lost is None:
                 return self._connection
             if self._connection is not None and self._peer:
-                raise connection_lost("a private socket is not opened twice")
+                raise connection_lost("a private socket is not opened again")
             self._connection = await self._connect()
             return self._connection
 
@@ -310,19 +267,19 @@ class Bus:
         pause = _FIRST_PAUSE
         while not self._closed:
             try:
-                # An attempt gets the whole time: a bus with a full backlog is slow, not absent.
+                # Each attempt gets the whole time: a bus with a full backlog is slow, not absent.
                 async with asyncio.timeout_at(max(until, loop.time() + self._patience)):
                     return self._adopt(await Connection.open(self._address, peer=self._peer))
             except (OSError, BusUnreachable, BusRetryable) as error:  # TimeoutError is an OSError
-                # Jitter, because every client of a bus that restarted comes back at the same moment.
+                # Jitter, because all clients of a restarted bus reconnect at the same moment.
                 delay = pause * random.uniform(0.5, 1.5)  # noqa: S311
                 if loop.time() + delay > until:
-                    why = str(error) or "it does not answer"
+                    why = str(error) or "no answer"
                     message = f"cannot reach {self._address}: {why}"
                     raise BusUnreachable(message, reason="BusUnreachable", service=BUS_SERVICE) from error
             await asyncio.sleep(delay)
             pause = min(pause * 2, _LAST_PAUSE)
-        raise connection_lost("we closed it")
+        raise connection_lost("closed by this side")
 
     def _adopt(self, connection: Connection) -> Connection:
         self._owners = {}
@@ -330,21 +287,21 @@ class Bus:
         self.connections += 1
         connection.admit = self._admit
         connection.on_message = self._on_message
-        connection.on_odd = self._on_odd
+        connection.on_undecodable = self._on_undecodable
         connection.on_lost = self._on_lost
         return connection
 
-    # -- what comes in --------------------------------------------------------------------------------------------
+    # -- incoming messages --------------------------------------------------------------------------------------------
 
     async def _watch_owner(self, connection: Connection, name: str) -> None:
-        """For the life of the connection; the few services we listen to are not worth counting subscribers."""
+        """Track the owner of a name for the life of the connection. They are few, so subscribers are not counted."""
         if name in self._owners:
             return
         changed = Match(BUS_NAME, "NameOwnerChanged", sender=BUS_NAME, path=_BUS_PATH, arg0=name)
         await self._call(_bus_message("AddMatch", changed.rule()), CALL_TIMEOUT, connection)
         try:
             owner = (await self._call(_bus_message("GetNameOwner", name), CALL_TIMEOUT, connection)).body[0]
-        except BusUnreachable:  # nobody has the name yet; the service may be activated later
+        except BusUnreachable:  # no owner yet; the service may be activated later
             owner = ""
         # A NameOwnerChanged that was read together with the reply is newer than it.
         if connection is self._connection:
@@ -380,9 +337,9 @@ class Bus:
         elif self._on_call is not None:
             self._on_call(message)
 
-    def _on_odd(self, header: Message) -> None:
+    def _on_undecodable(self, header: Message) -> None:
         if header.kind is Kind.CALL:
-            self.reply(header, "s", (ARGUMENTS,), error_name="org.freedesktop.DBus.Error.InvalidArgs")
+            self.reply(header, "s", (UNDECODABLE,), error_name="org.freedesktop.DBus.Error.InvalidArgs")
 
     def _on_lost(self, error: AgentError) -> None:
         self.losses += 1

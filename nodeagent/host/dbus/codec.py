@@ -1,14 +1,14 @@
-"""The bodies of D-Bus messages as bytes and back. The only module that knows dbus-next.
+"""Encode and decode the bodies of D-Bus messages. The only module that imports dbus-next.
 
-We take dbus-next's marshalling, which is sound and pinned, and none of its connections: those connect in a blocking
-constructor, spin for ever when a server closes during authentication, drop handlers silently, and leak descriptors.
-``bus_connection`` does that part.
+Only the marshalling of dbus-next is used, at a pinned version. Its connections are not: they connect in a blocking
+constructor, spin without end if a server closes during authentication, drop handlers silently, and leak descriptors.
+``connection`` replaces them.
 
-Decoding costs a few microseconds for each element of a body, on the event loop, and an element may be one byte: 1 MB of
-an array of variants takes a second. So a body is decoded up to a number of elements, and only after its header was
-found worth it (``bus_header``).
+Decoding takes a few microseconds for each element of a body, on the event loop, and an element may be one byte: 1 MB of
+an array of variants takes a second. Therefore a body is decoded up to a number of elements, and only if ``connection``
+wants it after reading the header.
 
-Variants are plain values once decoded: their signature interests nobody on this side. To send one, say ``variant``.
+Decoded variants are plain values without their signature. ``variant`` makes one to send.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from nodeagent._partial_import import without_init
 from nodeagent.host.dbus.header import HEADER_SIZE, Kind, Message, frame_size, header_size, read_header
 
 with without_init("dbus_next"):
-    import dbus_next.errors  # noqa: F401 - its modules import each other; begun here, that works out
+    import dbus_next.errors  # noqa: F401 - its modules import each other; this is the order that works
     from dbus_next._private.unmarshaller import Unmarshaller
     from dbus_next.constants import MessageFlag, MessageType
     from dbus_next.message import Message as _Message
@@ -42,31 +42,35 @@ __all__ = [
 ]
 
 MAX_ELEMENTS: Final = 100_000
-"""Of one body, from a service that was called or whose signals were requested: a large answer has some thousands."""
+"""Elements of one body from a service that was called or subscribed to. A large answer has some thousands."""
 
 MAX_DEPTH: Final = 64
-"""Of variants in each other: what the D-Bus specification allows in all."""
+"""Nesting of variants. The D-Bus specification allows 64 levels in total."""
 
-_SIGNATURES = 1024  # dbus-next keeps every signature that anybody on the bus ever sent us; we forget them at this many
+_SIGNATURES = 1024
+"""Signatures after which dbus-next's cache is cleared. It would keep every signature that any user ever sent."""
 
 
 def variant(signature: str, value: Any) -> Any:
+    """Return a variant to send."""
     return Variant(signature, value)
 
 
 def a_sv(values: Mapping[str, tuple[str, Any]]) -> dict[str, Any]:
-    """The ``a{sv}`` of so many interfaces: ``a_sv({"name": ("s", ":1.7")})``."""
+    """Return a value of the type ``a{sv}``: ``a_sv({"name": ("s", ":1.7")})``."""
     return {key: Variant(signature, value) for key, (signature, value) in values.items()}
 
 
 def complete_types(signature: str) -> list[str]:
-    """``sa{sv}`` is ``s`` and ``a{sv}``. Raises an exception if it is no signature; so for our own declarations, not
-    for input."""
+    """Split a signature: ``sa{sv}`` is ``s`` and ``a{sv}``.
+
+    Raises an exception of dbus-next for an invalid signature, so it is for declarations, not for input.
+    """
     return [kind.signature for kind in SignatureTree(signature).types]
 
 
 def encode(message: Message, serial: int) -> bytes:
-    """Raises dbus-next's errors for a body that does not fit its signature: a bug of the caller, not of the input."""
+    """Return the message as bytes. A body that does not fit its signature is a bug and raises an error of dbus-next."""
     flags = (MessageFlag.NO_REPLY_EXPECTED if message.no_reply else MessageFlag.NONE) | (
         MessageFlag.ALLOW_INTERACTIVE_AUTHORIZATION if message.interactive else MessageFlag.NONE
     )
@@ -87,7 +91,7 @@ def encode(message: Message, serial: int) -> bytes:
 
 
 class _Bounded(Unmarshaller):
-    """Of a body alone: it starts at a multiple of 8 in its message, so the alignment is the same."""
+    """Decodes a body alone. A body starts at a multiple of 8 in its message, so the alignment is the same."""
 
     def __init__(self, body: bytes, endian: int, elements: int) -> None:
         super().__init__(BytesIO())  # type: ignore[no-untyped-call]
@@ -112,10 +116,13 @@ class _Bounded(Unmarshaller):
 
 
 def decode(data: bytes, elements: int = MAX_ELEMENTS) -> Message:
-    """One whole message. ``ValueError``, or an exception of dbus-next, for one that breaks the format or the bound."""
+    """Decode one whole message.
+
+    Raises ``ValueError`` or an exception of dbus-next if the message breaks the format or the bound.
+    """
     message = read_header(data)
     if message.size != len(data):
-        raise ValueError("message is not as long as its header says")
+        raise ValueError("the message does not have the length that its header gives")
     if message.kind is Kind.OTHER:
         raise ValueError("message of an unknown type")
     if len(SignatureTree._cache) > _SIGNATURES:

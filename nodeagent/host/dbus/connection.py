@@ -1,12 +1,12 @@
 """One D-Bus connection over a unix socket: authentication, framing, replies, file descriptors.
 
-Contract: nothing here blocks the loop, no task is left behind, ``close`` frees the socket at once, and a connection
-that dropped fails everything that waits on it with ``BusConnectionLost`` and never comes back: ``Bus`` makes a new one.
-Descriptors that nobody asked for are closed as they come in, so no peer can fill our table.
+Contract: no call blocks the loop, no task is left behind, and ``close`` frees the socket at once. When the connection
+is lost, all pending calls fail with ``BusConnectionLost``. It does not reconnect; ``Bus`` opens a new connection.
+Unrequested file descriptors are closed when they arrive, so no peer can exhaust them.
 
-Any user of the bus may send us anything, up to its limit of 32 MB. The header of a message decides whether its body is
-wanted: as the reply to a call of ours, or because ``admit`` says so. All other bodies are dropped as they arrive, and
-cost neither memory nor time. After ``SLICE`` seconds of messages the loop gets its turn.
+Any user of the bus may send messages of up to 32 MB. The header of a message decides whether its body is decoded: it
+must be the reply to a pending call, or ``admit`` must accept it. All other bodies are dropped while they arrive and
+cost neither memory nor time. After ``SLICE`` seconds of messages, other tasks of the loop run.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from nodeagent.host.dbus.address import socket_paths
 from nodeagent.host.dbus.codec import MAX_ELEMENTS, decode, encode
 from nodeagent.host.dbus.errors import BusRefused, BusTerminal, BusUnreachable, connection_lost
 from nodeagent.host.dbus.header import HEADER_SIZE, Kind, Message, frame_size, header_size, read_header
-from nodeagent.host.dbus.match import BUS_NAME
+from nodeagent.host.dbus.signals import BUS_NAME
 
 __all__ = ["UNDECODED", "Connection"]
 
 MAX_MESSAGE = 64 << 20  # bytes; the system bus itself lets 32 MiB through
-MAX_UNSENT = 128 << 20  # bytes that we hold for a bus that stopped reading
-SLICE = 0.01  # seconds of messages in one turn of the loop
+MAX_UNSENT = 128 << 20  # bytes that are kept for a bus that stopped reading
+SLICE = 0.01  # seconds of message processing before other tasks run
 UNDECODED = -1
 _CHUNK = 1 << 16
 _MAX_FDS = 253  # the kernel's SCM_MAX_FD
@@ -40,34 +40,36 @@ _BACKLOG_PAUSE = 0.02  # seconds
 
 
 class Connection:
-    """Made by ``open``. ``on_message`` gets the calls and signals that ``admit`` let in, which returns the number of
-    elements of the body that are decoded, ``UNDECODED`` for one that ``on_message`` decodes later (``raw``), or 0 for a
-    message that is not wanted; ``on_odd`` gets the header of one that could not be decoded. They are called from the
-    loop and must not raise."""
+    """One connection, made by ``open``.
+
+    ``admit`` gets the header of a call or signal. It returns how many elements of the body to decode, ``UNDECODED`` if
+    ``on_message`` decodes the body later (``raw``), or 0 to drop the message. ``on_message`` gets admitted messages,
+    ``on_undecodable`` the header of a message that could not be decoded. They run on the loop and must not raise.
+    """
 
     def __init__(self, sock: socket.socket) -> None:
         self.unique_name = ""
         self.lost: AgentError | None = None
         self.admit: Callable[[Message], int] = lambda _header: 0
         self.on_message: Callable[[Message], None] = lambda _message: None
-        self.on_odd: Callable[[Message], None] = lambda _header: None
+        self.on_undecodable: Callable[[Message], None] = lambda _header: None
         self.on_lost: Callable[[AgentError], None] = lambda _error: None
         self._socket = sock
         self._loop = asyncio.get_running_loop()
         self._serials = count(1)
         self._waiting: dict[int, tuple[asyncio.Future[Message], str]] = {}
         self._incoming = bytearray()
-        self._skip = 0  # bytes of a body that nobody wants
-        self._wanted = 0  # elements of the message that has begun, 0 before its header was read
+        self._skip = 0  # remaining bytes of a dropped body
+        self._wanted = 0  # elements to decode of the message that has begun, 0 before its header was read
         self._fds: deque[int] = deque()
         self._unsent: deque[memoryview] = deque()
         self._unsent_size = 0
 
     @classmethod
     async def open(cls, address: str, *, peer: bool = False) -> Connection:
-        """Connected and authenticated; without a deadline of its own, so wrap it in one.
+        """Return a connected and authenticated connection. It has no deadline; the caller sets one.
 
-        ``peer``: the other side is a service's private socket, not a bus: there is no Hello and no name.
+        ``peer`` means that the other side is the private socket of a service, without Hello and names.
         """
         connection = cls(await _connect(address))
         try:
@@ -85,7 +87,7 @@ class Connection:
         return connection
 
     async def call(self, message: Message) -> Message:
-        """The reply, an error reply included. Whoever passes this on has to close ``fds``."""
+        """Send a call and return the reply, which may be an error. The caller closes ``fds``."""
         serial = next(self._serials)
         future: asyncio.Future[Message] = self._loop.create_future()
         self._waiting[serial] = future, message.destination
@@ -93,7 +95,7 @@ class Connection:
             self._write(encode(message, serial))
             return await future
         except BaseException:
-            # Cancelled with the reply already here: nobody will ever see its descriptors.
+            # Cancelled after the reply arrived: its descriptors have no other owner.
             if future.done() and not future.cancelled() and future.exception() is None:
                 _close_all(future.result().fds)
             raise
@@ -104,7 +106,7 @@ class Connection:
         self._write(encode(message, next(self._serials)))
 
     def close(self, why: str = "closed") -> None:
-        """Frees the socket and fails what waits. Safe to call again."""
+        """Free the socket and fail the pending calls. Calling it again is safe."""
         if self.lost is not None:
             return
         self.lost = connection_lost(why)
@@ -125,18 +127,18 @@ class Connection:
     async def _authenticate(self) -> None:
         uid = str(os.geteuid()).encode().hex()
         if not (answer := await self._auth(f"\0AUTH EXTERNAL {uid}")).startswith("OK"):
-            raise BusRefused(f"the bus does not let us in: {answer[:100]}", reason="BusRefused")
-        await self._auth("NEGOTIATE_UNIX_FD")  # a transport that cannot says ERROR, and then no descriptor ever comes
+            raise BusRefused(f"the bus refused the connection: {answer[:100]}", reason="BusRefused")
+        await self._auth("NEGOTIATE_UNIX_FD")  # without support it answers ERROR and never sends descriptors
         await self._loop.sock_sendall(self._socket, b"BEGIN\r\n")
 
     async def _auth(self, line: str) -> str:
         await self._loop.sock_sendall(self._socket, f"{line}\r\n".encode())
         answer = bytearray()
-        # Nothing follows a line before we answered it, so reading ahead cannot swallow a message.
+        # The server sends nothing more before the answer, so reading ahead cannot swallow a message.
         while not answer.endswith(b"\r\n"):
             data = await self._loop.sock_recv(self._socket, _CHUNK)
             if not data or len(answer) > _MAX_AUTH_LINE:
-                raise connection_lost("it was closed during authentication")
+                raise connection_lost("closed during authentication")
             answer += data
         return answer.decode("ascii", "replace").strip()
 
@@ -156,17 +158,16 @@ class Connection:
             if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
                 self._fds.extend(array.array("i", payload[: len(payload) // 4 * 4]))
         if flags & socket.MSG_CTRUNC:
-            self.close("descriptors were lost")
+            self.close("file descriptors were lost")
             return
         if not data:
-            self.close("the other side closed it")
+            self.close("closed by the other side")
             return
         self._incoming += data
         self._take_messages()
 
     def _take_messages(self) -> None:
-        """What has arrived, but not for longer than a slice: then the rest of the loop has its turn, and the other side
-        waits with more."""
+        """Process the received messages for at most ``SLICE`` seconds. Then other tasks run before it continues."""
         until = self._loop.time() + SLICE
         while self.lost is None and self._take_one():
             if self._loop.time() > until:
@@ -174,7 +175,7 @@ class Connection:
                 self._loop.call_soon(self._take_more)
                 return
         if self._fds and not self._incoming:
-            self.close("descriptors that belong to no message")
+            self.close("file descriptors that belong to no message")
 
     def _take_more(self) -> None:
         if self.lost is None:
@@ -182,7 +183,7 @@ class Connection:
             self._take_messages()
 
     def _take_one(self) -> bool:
-        """False if nothing can be done before more arrives."""
+        """Process one message. Returns False if more data must arrive first."""
         if self._skip:
             dropped = min(self._skip, len(self._incoming))
             del self._incoming[:dropped]
@@ -201,7 +202,7 @@ class Connection:
             start = header_size(self._incoming)
             if len(self._incoming) < start:
                 return False
-            self._wanted = self._look()
+            self._wanted = self._wanted_elements()
             if not self._wanted:
                 del self._incoming[:start]
                 self._skip = size - start
@@ -215,19 +216,19 @@ class Connection:
         self._take_message(data, elements)
         return True
 
-    def _look(self) -> int:
-        """How many elements of the message that begins here are wanted. Its descriptors are in already: they come with
-        its first byte."""
+    def _wanted_elements(self) -> int:
+        """Return how many elements of the next message to decode. Its descriptors arrived with its first byte."""
         try:
             header = read_header(self._incoming)
         except ValueError:
-            # The frame is sound, so the stream is; a stranger's odd message must not cost us the connection, unless we
-            # can no longer tell whose the descriptors are.
+            # The frame is valid, so the stream is intact, and an invalid message of another user must not end the
+            # connection. It must if the owner of the pending descriptors is no longer known.
             if self._fds:
-                self.close("a message that makes no sense, with descriptors")
+                self.close("an invalid message with file descriptors")
             return 0
         if header.kind in (Kind.RETURN, Kind.ERROR):
-            wanted = MAX_ELEMENTS if self._awaited(header) is not None else 0  # 0: also for one that came too late
+            # A late reply is dropped too.
+            wanted = MAX_ELEMENTS if self._awaited(header) is not None else 0
         else:
             wanted = self.admit(header) if header.kind is not Kind.OTHER else 0
         if not wanted:
@@ -235,13 +236,16 @@ class Connection:
         return wanted
 
     def _awaited(self, reply: Message) -> asyncio.Future[Message] | None:
-        """A call of ours that waits for it. The bus itself answers for those that do not; who owns a well-known name,
-        the bus knows, and lets no one else answer."""
-        future, asked = self._waiting.get(reply.reply_serial, (None, ""))
+        """Return the pending call that this reply answers.
+
+        For a call to a unique name, the sender must be that name, or the bus, which answers for a missing service. For
+        a call to a well-known name the bus itself ensures that only the owner replies.
+        """
+        future, called = self._waiting.get(reply.reply_serial, (None, ""))
         if future is None or future.done():
             return None
-        by_name = asked.startswith(":") or asked == BUS_NAME
-        return future if not by_name or reply.sender in (asked, BUS_NAME) else None
+        has_unique_name = called.startswith(":") or called == BUS_NAME
+        return future if not has_unique_name or reply.sender in (called, BUS_NAME) else None
 
     def _take_message(self, data: bytes, elements: int) -> None:
         header = read_header(data)
@@ -249,10 +253,10 @@ class Connection:
         try:
             message = replace(header, raw=data) if elements == UNDECODED else decode(data, elements)
             message = replace(message, fds=fds)
-        except Exception as error:  # noqa: BLE001 - of dbus-next, for what the bus should not have let through
+        except Exception as error:  # noqa: BLE001 - any error of dbus-next, for a message that the bus should have rejected
             _close_all(fds)
             if header.kind not in (Kind.RETURN, Kind.ERROR):
-                self.on_odd(header)
+                self.on_undecodable(header)
             elif (future := self._awaited(header)) is not None:
                 text = f"the reply cannot be decoded: {error}"
                 future.set_exception(BusTerminal(text, reason="UnexpectedReply"))
@@ -263,7 +267,7 @@ class Connection:
         elif (future := self._awaited(header)) is not None:
             future.set_result(message)
         else:
-            _close_all(fds)  # canceled while it arrived
+            _close_all(fds)  # cancelled while the reply arrived
 
     def _take_fds(self, wanted: int) -> tuple[int, ...]:
         return tuple(self._fds.popleft() for _ in range(min(wanted, len(self._fds))))
@@ -278,7 +282,7 @@ class Connection:
         if len(self._unsent) == 1:
             self._writable()
         if self._unsent_size > MAX_UNSENT:
-            self.close("the bus does not read any more")
+            self.close("the bus stopped reading")
 
     def _writable(self) -> None:
         try:
@@ -305,8 +309,8 @@ async def _connect(address: str) -> socket.socket:
                 try:
                     sock.connect(path)
                 except BlockingIOError:
-                    # The backlog is full. A unix socket says EAGAIN and is then *not* connecting, which the loop's own
-                    # sock_connect takes for success.
+                    # The backlog is full. A unix socket returns EAGAIN and is then *not* connecting, which the loop's
+                    # own sock_connect takes for success.
                     await asyncio.sleep(_BACKLOG_PAUSE)
                 else:
                     return sock

@@ -1,9 +1,9 @@
-"""The one place where D-Bus error names become our kinds of error.
+"""Translate D-Bus errors to ``AgentError`` and back.
 
-``bus_error`` keeps the name as it came over the bus, for adapters that have to tell apart what their service means
-(``org.freedesktop.systemd1.NoSuchUnit``). Our own daemon's errors cross the bus whole: name, message and, as a second
-argument that other clients ignore, kind, hint and problems. So `nodeagent apply` exits as if the daemon's error had
-been raised in the client.
+``bus_error`` keeps the original name for adapters that distinguish the errors of their service
+(``org.freedesktop.systemd1.NoSuchUnit``). Errors of the daemon cross the bus completely: name, message and, in a second
+argument that other clients ignore, kind, hint and problems. So `nodeagent apply` exits as if the error had been raised
+in the client.
 """
 
 from __future__ import annotations
@@ -42,14 +42,16 @@ __all__ = [
 
 OWN_PREFIX = "org.nodeagent.Error."
 LOST = "BusConnectionLost"
-"""Reason of everything that fails because the connection dropped: the outcome is unknown, read the state again."""
+"""Reason of each call that fails because the connection was lost. Its outcome is unknown: read the state again."""
 
 _FREEDESKTOP = "org.freedesktop.DBus.Error."
 
 
 class BusFault(AgentError):
-    """What the four kinds below share: the error as it came over the bus, its name and its text. Both are "" where the
-    fault is ours (a timeout, a lost connection)."""
+    """The base of the four kinds below: name and text of the error as it came over the bus.
+
+    Both are "" if no service sent the error (a timeout, a lost connection).
+    """
 
     bus_error: str = ""
     bus_message: str = ""
@@ -71,13 +73,13 @@ class BusRefused(BusFault, Refused):
     pass
 
 
-# Names are from the D-Bus specification and libdbus' dbus-protocol.h. Whatever is not here is an answer of the service
-# itself, which the same question would get again: terminal, unless its adapter knows better.
+# Names are from the D-Bus specification and libdbus' dbus-protocol.h. Any other name is an answer of the service.
+# The same call would get it again, so it is terminal unless the adapter of the service decides otherwise.
 _KINDS: dict[str, tuple[type[BusFault], str]] = {
     "ServiceUnknown": (BusUnreachable, "ServiceUnknown"),
     "NameHasNoOwner": (BusUnreachable, "ServiceUnknown"),
     "NoServer": (BusUnreachable, "BusUnreachable"),
-    "NoReply": (BusRetryable, "NoReply"),  # the service died, or was restarted, with our call in its hands
+    "NoReply": (BusRetryable, "NoReply"),  # the service ended while it handled the call
     "Timeout": (BusRetryable, "BusTimeout"),
     "TimedOut": (BusRetryable, "BusTimeout"),
     "Disconnected": (BusRetryable, LOST),
@@ -112,7 +114,7 @@ _SERVICES = {
 
 
 def service_name(destination: str) -> str:
-    """The name by which an operator knows the service that owns this bus name."""
+    """Return the name under which operators know the service that owns this bus name."""
     return _SERVICES.get(destination, destination)
 
 
@@ -121,7 +123,7 @@ def connection_lost(why: str) -> BusRetryable:
 
 
 def from_bus(name: str, body: Sequence[Any], what: str) -> AgentError:
-    """``what`` was asked, as ``interface.member``; it opens the message of a foreign error."""
+    """Return the error for a D-Bus error. ``what`` was called, as ``interface.member``; messages begin with it."""
     message = body[0] if body and isinstance(body[0], str) else ""
     if name.startswith(OWN_PREFIX):
         return _from_own(name.removeprefix(OWN_PREFIX), message, body[1] if len(body) > 1 else "")
@@ -139,13 +141,18 @@ def _from_own(reason: str, message: str, details: Any) -> AgentError:
         facts = plain_json.loads(details)
         problems = [Problem(str(p["path"]), str(p["message"])) for p in facts.get("problems", ())]
         kind, hint = _OWN_KINDS.get(facts.get("kind"), AgentError), str(facts.get("hint", ""))
-    except (TypeError, ValueError, KeyError, AttributeError):  # another version of the daemon: keep what is stable
+    except (
+        TypeError,
+        ValueError,
+        KeyError,
+        AttributeError,
+    ):  # another version of the daemon: only the reason is stable
         return AgentError(message, reason=reason)
     return kind(message, reason=reason, hint=hint, problems=problems)
 
 
 def to_bus(error: AgentError) -> tuple[str, tuple[str, str]]:
-    """Name and body of the D-Bus error that stands for ``error``."""
+    """Return the name and the body of the D-Bus error for ``error``."""
     kind = next(cls.__name__ for cls in type(error).__mro__ if cls.__name__ in _OWN_KINDS)
     details = {
         "kind": kind,

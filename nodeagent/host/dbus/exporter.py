@@ -1,14 +1,14 @@
-"""Our own service on the bus: declared interfaces, exported at one object.
+"""Export declared interfaces as one object on the bus.
 
 Contract
-- Each call of a method runs as a task of its own, so a slow one (polkit asking for a password) never holds up another;
-  all are canceled when the service closes. Properties and introspection are answered at once: nobody who keeps methods
-  busy can keep others from the status.
-- The header of a call decides whether its body is decoded: a method of ours, with exactly its signature, of a size that
-  the method needs from that user, and within the limits of calls under way (``call_limits``).
-- An ``AgentError`` of a method becomes a D-Bus error with its reason. Anything else is a bug: the journal gets the
-  traceback, the caller learns no more than that.
-- The name is asked for again whenever the connection came back. Another owner at the start is ``Terminal``.
+- Each method call runs as its own task, so a slow call (polkit waits for a password) does not delay another. All calls
+  are cancelled when the service closes. Properties and introspection are answered at once, so a user who keeps methods
+  busy cannot keep others from reading the status.
+- The header of a call decides whether its body is decoded: the method exists, its signature is exact, and the size is
+  within the bound of the method for that user and within the limits of concurrent calls (``call_limits``).
+- An ``AgentError`` of a method becomes a D-Bus error with its reason. Any other exception is a bug: the journal gets
+  the traceback, the caller only learns that the call failed.
+- The name is requested again after each reconnect. If another process owns the name at the start, it is ``Terminal``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from nodeagent import log
 from nodeagent.core.hints import hint
 from nodeagent.errors import AgentError, Refused, Terminal
 from nodeagent.host.dbus.call_limits import CallLimits, Slot, TooManyCalls
-from nodeagent.host.dbus.client import ARGUMENTS, Bus
+from nodeagent.host.dbus.client import UNDECODABLE, Bus
 from nodeagent.host.dbus.codec import Message, a_sv, decode, variant
 from nodeagent.host.dbus.connection import UNDECODED
 from nodeagent.host.dbus.errors import to_bus
@@ -39,25 +39,25 @@ from nodeagent.host.dbus.interface import (
     Signal,
     document,
 )
-from nodeagent.host.dbus.match import BUS_NAME, Match
+from nodeagent.host.dbus.signals import BUS_NAME, Match
 
 __all__ = ["Exporter", "Interface", "Method", "Property", "Signal"]
 
 MAX_ELEMENTS = 200
-"""Of the arguments of one call: all that options need."""
+"""Elements of the arguments of one call."""
 
 MAX_PROPERTY_CALL = 4 << 10
-"""Bytes; such a call has two names."""
+"""Bytes of a call to read a property, which carries two names."""
 
 _DO_NOT_QUEUE = 4  # RequestName flag
 _PRIMARY_OWNER, _ALREADY_OWNER = 1, 4  # RequestName replies
 
-_FIRST_PAUSE = 0.5  # seconds before the name is asked for again, doubled up to _LAST_PAUSE, and jittered
+_FIRST_PAUSE = 0.5  # seconds before the name is requested again, doubled up to _LAST_PAUSE, with jitter
 _LAST_PAUSE = 30.0
 
 
 class _Fault(Exception):
-    """An answer in D-Bus' own words, for calls that are not a method of ours."""
+    """An error with a name of the D-Bus specification, for invalid calls."""
 
     def __init__(self, name: str, text: str) -> None:
         super().__init__(text)
@@ -65,7 +65,7 @@ class _Fault(Exception):
 
 
 class Exporter:
-    """``async with`` it: the name is ours inside. Raises ``Terminal`` if another process has it."""
+    """Owns the bus name inside ``async with``. Raises ``Terminal`` if another process owns it."""
 
     def __init__(self, bus: Bus, name: str, path: str, interfaces: Sequence[Interface]) -> None:
         self._bus = bus
@@ -94,13 +94,13 @@ class Exporter:
         await self._close()
 
     def changed(self, interface: str, name: str) -> None:
-        """Tells everybody the new value of a property."""
+        """Emit ``PropertiesChanged`` with the current value of a property."""
         prop = self._interfaces[interface].properties[name]
         body: Sequence[Any] = (interface, a_sv({name: (prop.signature, prop.get())}), [])
         self._bus.emit(self._path, PROPERTIES, "PropertiesChanged", "sa{sv}as", body)
 
     def emit(self, interface: str, name: str, *values: Any) -> None:
-        """Sends a declared signal to whoever subscribed to it."""
+        """Emit a declared signal."""
         signal = self._interfaces[interface].signals[name]
         self._bus.emit(self._path, interface, name, signal.signature, values)
 
@@ -114,7 +114,7 @@ class Exporter:
     # -- the name -------------------------------------------------------------------------------------------------
 
     async def _keep_name(self, owned: asyncio.Future[None]) -> None:
-        """``owned`` gets the first result. After that a failure means that we try again."""
+        """Own the name until cancelled. ``owned`` gets the first result; later failures are retried."""
         pause = _FIRST_PAUSE
         while True:
             try:
@@ -128,7 +128,7 @@ class Exporter:
                 if not owned.done():
                     owned.set_exception(error)
                     return
-                log.get(__name__).warning(f"off the bus: {error}", reason=error.reason)
+                log.get(__name__).warning(f"lost the bus name: {error}", reason=error.reason)
             await asyncio.sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311
             pause = min(pause * 2, _LAST_PAUSE)
 
@@ -149,7 +149,7 @@ class Exporter:
         except AgentError as error:
             self._fail(call, error)
             return 0
-        # Text alone takes time to decode, when there is much of it. It may have to be refused once the caller is known.
+        # Decoding a large text takes time, and the call may be refused once its caller is known.
         known = self._bus.known_uid(call.sender) is not None
         return MAX_ELEMENTS if known or call.size <= MAX_CALL else UNDECODED
 
@@ -186,7 +186,7 @@ class Exporter:
             self._failed(call)
 
     def _standard(self, call: Message) -> tuple[str, Sequence[Any]] | None:
-        """The answer to what every object can do; None for a method of ours."""
+        """Return the answer of a standard interface; None for a declared method."""
         match call.interface, call.member:
             case (interface, "Ping") if interface == PEER:
                 return "", ()
@@ -203,7 +203,7 @@ class Exporter:
         return None
 
     def _document(self, path: str) -> str:
-        """Kept for the object and the nodes above it: making one takes a millisecond, and anybody may ask."""
+        """Return the introspection, cached: making it takes a millisecond, and any user may request it."""
         if not f"{self._path}/".startswith(path.rstrip("/") + "/"):
             path = "/-"  # a node with nothing in it, as all others are
         if path not in self._documents:
@@ -239,7 +239,7 @@ class Exporter:
             self._refuse(call, fault)
         except AgentError as error:
             self._fail(call, error)
-        except Exception:  # noqa: BLE001 - the last stop before the caller would wait for ever
+        except Exception:  # noqa: BLE001 - without a reply the caller would wait until its timeout
             self._failed(call)
 
     def _refuse(self, call: Message, fault: _Fault) -> None:
@@ -258,14 +258,14 @@ class Exporter:
 def _decoded(call: Message) -> Message:
     try:
         return decode(call.raw, MAX_ELEMENTS)
-    except Exception:  # noqa: BLE001 - of dbus-next
-        raise _Fault("InvalidArgs", ARGUMENTS) from None
+    except Exception:  # noqa: BLE001 - any error of dbus-next
+        raise _Fault("InvalidArgs", UNDECODABLE) from None
 
 
 def _check_size(method: Method, size: int, uid: int | None) -> None:
-    """A caller who is not known yet may be root."""
-    largest = method.largest_for_root if uid in (None, 0) else method.largest
+    """Raise ``Refused`` if the call is too large. An unidentified caller may be root."""
+    largest = method.max_size_for_root if uid in (None, 0) else method.max_size
     if size > largest:
-        whose = "" if uid in (None, 0) else " of others than root"
+        whose = "" if uid in (None, 0) else " for users other than root"
         message = f"the call has {size} bytes, and the limit{whose} is {largest}"
         raise Refused(message, reason="CallTooLarge", hint=hint("CallTooLarge"))

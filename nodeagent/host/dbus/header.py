@@ -1,8 +1,8 @@
-"""D-Bus messages before their body is decoded: the frame, and the header fields.
+"""The frame and the header fields of a D-Bus message, without its body.
 
-The cost of ``read_header`` does not depend on the body, and barely on what a sender puts into the header, so it is safe
-for messages of any user. Whoever reads messages decides with it which bodies are worth decoding (``bus_codec``).
-The format is the one of the D-Bus specification, section "Message Format".
+The cost of ``read_header`` does not depend on the body, and hardly on the header fields, so it is safe for messages of
+any user. ``connection`` decides with it which bodies ``codec`` decodes.
+The format is that of the D-Bus specification, section "Message Format".
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ HEADER_SIZE: Final = 16
 """Bytes of the fixed part of a header, from which the size of the whole message follows."""
 
 MAX_FIELDS: Final = 32
-"""Header fields that are read. The specification knows nine."""
+"""Header fields that are accepted. The specification defines nine."""
 
 MAX_TEXT: Final = 4096
-"""Bytes of one header field. Names have at most 255; a longer path is of no object that we know, and reads as ""."""
+"""Bytes of one header field. Names have at most 255 bytes. A longer value reads as "" and matches no object."""
 
 _STRING, _PATH, _SIGNATURE, _UINT = b"s", b"o", b"g", b"u"
 _FIELDS: Final = {  # code: attribute, type
@@ -41,7 +41,7 @@ _NO_REPLY, _INTERACTIVE = 0x1, 0x4  # header flags
 
 
 class Kind(IntEnum):
-    OTHER = 0  # a type of message that this version of the protocol does not have
+    OTHER = 0  # a message type that this version of the protocol does not define
     CALL = 1
     RETURN = 2
     ERROR = 3
@@ -53,7 +53,7 @@ _KINDS: Final = {kind.value: kind for kind in Kind}
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """``body`` holds plain values; ``fds`` are open descriptors that whoever takes the message has to close."""
+    """A message. ``body`` holds plain values. ``fds`` are open descriptors; the receiver closes them."""
 
     kind: Kind
     path: str = ""
@@ -67,38 +67,40 @@ class Message:
     serial: int = 0
     reply_serial: int = 0
     no_reply: bool = False
-    interactive: bool = False  # the caller's user may be asked for a password
+    interactive: bool = False  # the user of the caller may be asked for a password
     fd_count: int = 0
     fds: tuple[int, ...] = ()
     size: int = 0  # in bytes, as received
-    uid: int | None = None  # of the sender, where it was looked up
-    raw: bytes = b""  # the whole message, where its body is not decoded yet
+    uid: int | None = None  # the user of the sender, if known
+    raw: bytes = b""  # the whole message, if its body is not decoded yet
 
 
 def frame_size(head: bytes | bytearray) -> int:
-    """Size of the message that starts with these 16 bytes. ``ValueError`` if they start none."""
+    """Return the size of the message that starts with these 16 bytes. Raises ``ValueError`` if they start none."""
     body: int
     (body,) = struct.unpack_from(f"{byte_order(head)}I", head, 4)
     return header_size(head) + body
 
 
 def header_size(head: bytes | bytearray) -> int:
-    """Of the header with its fields, and the padding before the body."""
+    """Return the size of the header with its fields and the padding before the body."""
     fields: int
     (fields,) = struct.unpack_from(f"{byte_order(head)}I", head, 12)
     return HEADER_SIZE + (fields + 7) // 8 * 8
 
 
 def byte_order(head: bytes | bytearray) -> str:
-    """As ``struct`` writes it."""
+    """Return the byte order as ``struct`` writes it."""
     if head[0] not in b"lB" or head[3] != 1:
         raise ValueError("not a D-Bus message")
     return "<" if head[0] == ord("l") else ">"
 
 
 def read_header(data: bytes | bytearray) -> Message:
-    """The message without its body, from data that holds at least the header. ``ValueError`` if it breaks the
-    format."""
+    """Return the message without its body. ``data`` holds at least the header.
+
+    Raises ``ValueError`` if the header breaks the format.
+    """
     order = byte_order(data)
     end = HEADER_SIZE + struct.unpack_from(f"{order}I", data, 12)[0]
     number = struct.Struct(f"{order}I")

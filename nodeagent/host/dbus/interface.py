@@ -1,4 +1,4 @@
-"""D-Bus interfaces of ours, declared as data, and their introspection as the D-Bus specification has it."""
+"""D-Bus interfaces declared as data, and their introspection XML."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from nodeagent.host.dbus.codec import Message, complete_types
 __all__ = ["INTROSPECTABLE", "PEER", "PROPERTIES", "Interface", "Method", "Property", "Signal", "document"]
 
 MAX_CALL = 64 << 10
-"""Bytes of a call, where its method does not say otherwise."""
+"""Default bound of the size of a call, in bytes."""
 
 PEER = "org.freedesktop.DBus.Peer"
 INTROSPECTABLE = "org.freedesktop.DBus.Introspectable"
@@ -21,19 +21,19 @@ PROPERTIES = "org.freedesktop.DBus.Properties"
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """``run`` gets the message (for its sender) and returns the values of ``gives``."""
+    """A method. ``run`` gets the message, with its sender, and returns the values of ``gives``."""
 
     run: Callable[[Message], Awaitable[Sequence[Any]]]
     takes: str = ""
     gives: str = ""
-    arguments: Sequence[str] = ()  # names of what it takes and gives, in that order
-    largest: int = MAX_CALL  # bytes of a call by others than root
-    largest_for_root: int = MAX_CALL
+    arguments: Sequence[str] = ()  # names of ``takes`` and ``gives``, in that order
+    max_size: int = MAX_CALL  # bytes of a call by a user other than root
+    max_size_for_root: int = MAX_CALL
 
 
 @dataclass(frozen=True, slots=True)
 class Property:
-    """Read only. ``get`` is called in the loop and must be quick."""
+    """A read-only property. ``get`` runs on the loop and must be fast."""
 
     signature: str
     get: Callable[[], Any]
@@ -42,7 +42,7 @@ class Property:
 @dataclass(frozen=True, slots=True)
 class Signal:
     signature: str
-    arguments: Sequence[str] = ()  # names of what it carries
+    arguments: Sequence[str] = ()  # names of its values
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ _STANDARD: Mapping[str, Mapping[str, tuple[str, str]]] = {
 
 
 def document(path: str, object_path: str, interfaces: Sequence[Interface]) -> str:
-    """What is at ``path``: the object itself, or the next node on the way to it, or nothing."""
+    """Return the introspection of ``path``: the object, the next node on the way to it, or an empty node."""
     node = Xml.Element("node")
     above = path.rstrip("/") + "/"
     if path == object_path:

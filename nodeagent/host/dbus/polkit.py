@@ -1,5 +1,8 @@
-"""May this caller do that? Root may: polkit says the same, and a host in trouble must obey its admin without polkit.
-Others are polkit's decision; where it does not answer, the answer is no."""
+"""Authorize callers with polkit.
+
+Root is always authorized. polkit would decide the same, and an admin must be able to repair a host without polkit. For
+other users polkit decides; if it does not answer, the call is refused.
+"""
 
 from __future__ import annotations
 
@@ -22,24 +25,26 @@ _PATH = "/org/freedesktop/PolicyKit1/Authority"
 _AUTHORITY = "org.freedesktop.PolicyKit1.Authority"
 
 PASSWORD_TIMEOUT = 240.0
-"""Seconds for a person to type a password."""
+"""Seconds to enter a password."""
 
 ANSWER_TIMEOUT = 25.0
-"""Seconds for an answer that asks nobody."""
+"""Seconds for an answer without a prompt."""
 
-_MAY_ASK = 1  # CheckAuthorizationFlags: AllowUserInteraction
+_ALLOW_INTERACTION = 1  # CheckAuthorizationFlags: AllowUserInteraction
 _cancellations = count(1)
 
 
 async def authorize(bus: Bus, message: Message, action: str) -> None:
-    """Raises ``Refused`` with reason ``NotAuthorized``. A person is asked for a password only if the caller allows it
-    in its message."""
+    """Raise ``Refused`` (``NotAuthorized``) if the caller may not do ``action``.
+
+    polkit asks for a password only if the caller allows it in its message.
+    """
     if await _uid(bus, message) == 0:
         return
     connection = bus.connections
     cancellation = f"nodeagent-{next(_cancellations)}"
     subject = ["system-bus-name", a_sv({"name": ("s", message.sender)})]
-    body: Sequence[Any] = (subject, action, {}, _MAY_ASK if message.interactive else 0, cancellation)
+    body: Sequence[Any] = (subject, action, {}, _ALLOW_INTERACTION if message.interactive else 0, cancellation)
     try:
         ((allowed, challenge, _details),) = await bus.call(
             _NAME,
@@ -58,14 +63,15 @@ async def authorize(bus: Bus, message: Message, action: str) -> None:
         await _cancel(bus, cancellation)
         raise
     if bus.connections != connection:
-        raise Refused("the caller is gone", reason="NotAuthorized")  # its name may be somebody else's by now
+        # The unique name may belong to another caller on the new connection.
+        raise Refused("the caller has disconnected", reason="NotAuthorized")
     if not allowed:
-        hint = "run it as root, or where a password can be asked for" if challenge else ""
+        hint = "run it as root, or in a session that can prompt for a password" if challenge else ""
         raise Refused(f"polkit does not allow {action}", reason="NotAuthorized", hint=hint)
 
 
 async def _cancel(bus: Bus, cancellation: str) -> None:
-    """Otherwise the prompt would stay, for an answer that nobody waits for."""
+    """Close the password prompt, whose answer has no use any more."""
     with contextlib.suppress(AgentError):
         await bus.call(_NAME, _PATH, _AUTHORITY, "CancelCheckAuthorization", "s", (cancellation,), timeout=1.0)
 
@@ -76,11 +82,11 @@ async def _uid(bus: Bus, message: Message) -> int:
     try:
         return await bus.uid_of(message.sender)
     except BusFault as error:
-        raise Refused("the caller is gone", reason="NotAuthorized") from error
+        raise Refused("the caller has disconnected", reason="NotAuthorized") from error
 
 
 async def caller_name(bus: Bus, message: Message) -> str:
-    """For the lease: who is it? The user id where it has no name here."""
+    """Return the name of the caller's user, or its id if it has no name."""
     uid = await _uid(bus, message)
     try:
         return (await asyncio.to_thread(pwd.getpwuid, uid)).pw_name

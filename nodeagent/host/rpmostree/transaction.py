@@ -20,8 +20,9 @@ from enum import Enum
 
 from nodeagent.core.plan.deployment import StageProgress
 from nodeagent.errors import AgentError
-from nodeagent.host.dbus.client import Bus, Match, Signals
+from nodeagent.host.dbus.client import Bus
 from nodeagent.host.dbus.errors import LOST, BusFault, BusUnreachable
+from nodeagent.host.dbus.signals import Match, Signals
 from nodeagent.host.rpmostree.progress import Progress
 from nodeagent.host.rpmostree.timing import Timing
 
