@@ -14,9 +14,9 @@ DOCS_VENV := build/docs-venv
 DOCS_STAMP := $(DOCS_VENV)/.stamp
 PYTEST := $(BIN)/pytest
 # Hosts that boot from ostree take minutes, most of them to make their trees: not in `make test`.
-OSTREE := integration/trees integration/rpmostreed integration/ostreehost
+OSTREE := integration/trees integration/standins/rpmostreed integration/hosts/ostree
 # Ring 3 pauses servers and reads clocks: not beside booting hosts. It mostly waits; each worker has its own servers.
-RING2 := integration $(addprefix --ignore=,integration/cluster integration/vm $(OSTREE))
+RING2 := integration $(addprefix --ignore=,integration/cluster integration/hosts/vm $(OSTREE))
 HOST_TESTS = $(PYTEST) -q -n $(HOSTS) --dist load --maxschedchunk 1 $(RING2)
 SUDO_NOTE = $(if $(filter 0,$(shell id -u)),,(not root: the rings that boot hosts will say what is missing))
 
@@ -57,13 +57,13 @@ ostree: venv ## ring 2, the part of it that boots from ostree: OS updates, power
 	@$(PYTEST) -q --durations 5 -n 4 --dist load --maxschedchunk 1 $(OSTREE)
 
 cluster-tools: venv ## kube-apiserver, etcd and kubectl drain for ring 3, found or built (minutes, once)
-	@$(BIN)/python -m integration.cluster.tools
+	@$(BIN)/python -m integration.cluster.programs
 
 cluster: venv ## ring 3: a real API server
 	@$(PYTEST) -q -n 3 --dist load --maxschedchunk 1 integration/cluster
 
 vm: venv ## ring 4: a booted ostree system in QEMU (the first run makes its disks, minutes)
-	@$(PYTEST) -q --durations 25 -n 2 --dist load --maxschedchunk 1 integration/vm
+	@$(PYTEST) -q --durations 25 -n 2 --dist load --maxschedchunk 1 integration/hosts/vm
 
 integration: long ostree cluster vm ## the rings that take longer, or need more than this machine has at first: see cluster-tools
 	@echo "make integration: rings 3 and 4, and what is long of ring 2, passed"

@@ -17,12 +17,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from integration.host import agent, machine
-from integration.host.configs import ANCHOR, CERTIFICATE, MIRRORED, REGISTRIES
-from integration.host.errors import HostRingError, Unavailable
-from integration.host.image import Image, base_image
-from integration.host.machine import Host
-from integration.host.package import installed_image
+from integration.hosts import nodeagent_client as agent
+from integration.hosts.container import container_host
+from integration.hosts.container.configs import ANCHOR, CERTIFICATE, MIRRORED, REGISTRIES
+from integration.hosts.container.container_host import Host
+from integration.hosts.container.image import Image, base_image
+from integration.hosts.container.package import installed_image
+from integration.hosts.errors import HostRingError, Unavailable
 
 PROJECT = Path(__file__).resolve().parent.parent
 BUILD_TIMEOUT = 900.0  # seconds; the first build on a machine fetches 150 MB
@@ -131,7 +132,7 @@ class Node:
 def prepare(story: Story) -> Image:
     story.chapter("A host to try it on")
     image = base_image(story.say)
-    machine.sweep()
+    container_host.sweep()
     return installed_image(image, package_of(story))
 
 

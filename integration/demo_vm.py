@@ -12,16 +12,16 @@ import time
 from collections.abc import Iterator, Sequence
 
 from integration.demo import UPDATE_TIMEOUT, Failed, Story, package_of
-from integration.host import agent
-from integration.host.errors import HostRingError, Unavailable
-from integration.ostreehost import updates
+from integration.hosts import nodeagent_client as agent
+from integration.hosts.errors import HostRingError, Unavailable
+from integration.hosts.ostree import updates
+from integration.hosts.vm import guest, image, live, nodes, registry_disk, virtual_machine, vm_requirements
+from integration.hosts.vm.registry_disk import RegistryDisk
+from integration.hosts.vm.virtual_machine import Vm
 from integration.trees import parts
 from integration.trees.base import Flavour
-from integration.trees.forest import Forest
+from integration.trees.ostree_repo import Forest
 from integration.trees.tree import A, B, Tree
-from integration.vm import guest, image, live, machine, nodes, registry, tools
-from integration.vm.machine import Vm
-from integration.vm.registry import RegistryDisk
 
 ARGUMENT = "nodeagent.demo=1"
 DESIRED = "/root/b.yaml"
@@ -58,24 +58,26 @@ def run(story: Story) -> None:
 def prepared(story: Story) -> Iterator[tuple[Vm, RegistryDisk]]:
     """A machine that was installed from the image of A, nodeagent at rest on it, and a registry that has A and B."""
     story.chapter("A machine to try it on")
-    tools.ensure(story.say)
+    vm_requirements.ensure(story.say)
     tarball = package_of(story)
-    machine.sweep()
+    virtual_machine.sweep()
     with contextlib.ExitStack() as stack:
         forest = Forest(Flavour.MACHINE, story.say)
         stack.callback(forest.close)
-        installed = (guest.part(), parts.package(tarball), parts.stand_in({"REGISTRY": registry.IN_GUEST}))
+        installed = (guest.part(), parts.package(tarball), parts.stand_in({"REGISTRY": registry_disk.IN_GUEST}))
 
         def tree(plain: Tree) -> Tree:
             return plain.having(*installed)
 
-        shelf = registry.make(forest, [tree(A), tree(B)])
+        shelf = registry_disk.make(forest, [tree(A), tree(B)])
         stack.callback(shelf.disk.close)
-        disk = image.system(forest, registry.pulled(forest, tree(A)), story.say, filesystem="xfs")
+        disk = image.system(forest, registry_disk.pulled(forest, tree(A)), story.say, filesystem="xfs")
         stack.callback(disk.close)
         (kernel,) = (kernel for path in forest.image.paths for kernel in path.glob("usr/lib/modules/*/vmlinuz"))
         settled = (nodes.key(), lambda vm: nodes.settle(vm, shelf.of(A)))
-        frozen = live.frozen(disk, story.say, media=shelf.disk, accel=tools.accelerator(kernel), prepare=settled)
+        frozen = live.frozen(
+            disk, story.say, media=shelf.disk, accel=vm_requirements.accelerator(kernel), prepare=settled
+        )
         stack.callback(frozen.close)
         vm = stack.enter_context(frozen.vm())
         vm.boot()

@@ -18,8 +18,8 @@ import yaml
 
 from integration.cluster import pki
 from integration.cluster.api import Api, ApiError
+from integration.cluster.programs import Binaries
 from integration.cluster.server import Server, free_port
-from integration.cluster.tools import Binaries
 
 HERE: Final = Path(__file__).parent
 READY_TIMEOUT: Final = 90.0

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from integration.cluster import tools
+from integration.cluster import programs
 from integration.cluster.cluster import Cluster
-from integration.cluster.tools import Binaries
-from integration.host.errors import Unavailable
+from integration.cluster.programs import Binaries
+from integration.hosts.errors import Unavailable
 
 HERE = Path(__file__).parent
 _numbers = itertools.count(1)
@@ -30,7 +30,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def binaries() -> Binaries:
     try:
-        return tools.find()
+        return programs.find()
     except Unavailable as error:
         reason = f"the cluster ring cannot run here: {error}"
     if os.environ.get("CI"):

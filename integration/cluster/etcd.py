@@ -16,8 +16,8 @@ from typing import Any, Final
 import yaml
 
 from integration.cluster import pki
+from integration.cluster.programs import Binaries
 from integration.cluster.server import Server, free_port
-from integration.cluster.tools import Binaries
 
 READY_TIMEOUT: Final = 20.0
 PKI: Final = "/etc/kubernetes/pki/etcd"  # where the container has it mounted

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from integration.host import process
-from integration.host.errors import Unavailable
+from integration.hosts import process
+from integration.hosts.errors import Unavailable
 
 TIMEOUT: Final = 30.0
 DAYS: Final = "30"

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from integration.host.errors import HostRingError
+from integration.hosts.errors import HostRingError
 
 STOP_TIMEOUT: Final = 15.0
 TAIL: Final = 3000

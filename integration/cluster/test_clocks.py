@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from integration.cluster.agents import NMO, Agent, client_at, foreign, lease_of
 from integration.cluster.cluster import LEASE_PATH, Cluster
-from integration.cluster.front import Front, bound_token, front_of
+from integration.cluster.other_holders import NMO, Agent, client_at, foreign, lease_of
+from integration.cluster.tls_proxy import Front, bound_token, front_of
 from nodeagent.core.coordination.kube_time import parse_time
 from nodeagent.core.coordination.lease import BEHIND, HostIdentity
 from nodeagent.errors import Refused

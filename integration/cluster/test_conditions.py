@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from integration.cluster.agents import client_of
 from integration.cluster.cluster import Cluster
+from integration.cluster.other_holders import client_of
 from nodeagent.core.coordination.drain import Cause, Remaining
 from nodeagent.core.report.conditions import NodeState
 from nodeagent.host.clock import SystemClock

@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import pytest
 
-from integration.cluster.agents import client_of, lease_of
 from integration.cluster.cluster import ADMINS, Cluster
+from integration.cluster.other_holders import client_of, lease_of
 from integration.cluster.test_drain import Scene, hurry
 from nodeagent.agent import coordination, daemon
 from nodeagent.agent.report import kubernetes

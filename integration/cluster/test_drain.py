@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from integration.cluster.agents import client_of
 from integration.cluster.cluster import Cluster
+from integration.cluster.other_holders import client_of
 from integration.cluster.webhook import denying
 from nodeagent.core.coordination import drain as decisions
 from nodeagent.core.coordination.drain import Cause, DrainPolicy, Remaining, cause_of, eviction

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from integration.cluster.etcd import EtcdCluster, EtcdMember
-from integration.cluster.tools import Binaries
+from integration.cluster.programs import Binaries
 from nodeagent.cli.main import main
 from nodeagent.errors import Refused
 from nodeagent.host.clock import SystemClock

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from integration.cluster.agents import client_of
 from integration.cluster.cluster import Cluster
+from integration.cluster.other_holders import client_of
 from nodeagent.core.coordination.kube_time import parse_time
 from nodeagent.core.report.node_events import LONGEST, Notice
 from nodeagent.errors import Refused

@@ -18,10 +18,10 @@ from typing import Any, Final
 
 import pytest
 
-from integration.cluster.agents import Agent, client_of, seconds, taken_too_early, written
 from integration.cluster.cluster import Cluster
 from integration.cluster.controller import Memory as Fetched
-from integration.cluster.member import QUICK, Member
+from integration.cluster.other_holders import Agent, client_of, seconds, taken_too_early, written
+from integration.cluster.sim_node import QUICK, Member
 from nodeagent.agent.report.report import Report, ReportedLease
 from nodeagent.agent.update import admission
 from nodeagent.core.coordination.lease import HostIdentity

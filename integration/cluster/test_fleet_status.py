@@ -11,10 +11,10 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from integration.cluster.agents import Agent, client_of, foreign
 from integration.cluster.api import ApiError
 from integration.cluster.cluster import LEASES, Cluster
 from integration.cluster.controller import Controller
+from integration.cluster.other_holders import Agent, client_of, foreign
 from nodeagent.cli.main import main
 from nodeagent.core.coordination.lease import HostIdentity
 from nodeagent.kube.gates import MAINTENANCES

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from integration.cluster.agents import client_at, client_of
 from integration.cluster.cluster import Cluster
+from integration.cluster.other_holders import client_at, client_of
 from nodeagent.errors import Refused
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.errors import Forbidden

@@ -15,10 +15,10 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from integration.cluster.agents import client_of
 from integration.cluster.api import ApiError
 from integration.cluster.cluster import Cluster
 from integration.cluster.controller import CONFIGS, MCO, Controller, Memory
+from integration.cluster.other_holders import client_of
 from nodeagent.agent.cluster_source import ClusterConfigSource
 from nodeagent.agent.loop import Loop
 from nodeagent.agent.report.report import Report

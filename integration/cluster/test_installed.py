@@ -14,10 +14,10 @@ import pytest
 
 from integration.cluster.cluster import Cluster
 from integration.cluster.controller import Controller
-from integration.cluster.relay import INSIDE, listen_inside, relay
+from integration.cluster.tcp_proxy import INSIDE, listen_inside, relay
 from integration.cluster.test_rights import installed
-from integration.host import agent
-from integration.host.conftest import (
+from integration.hosts import nodeagent_client as agent
+from integration.hosts.container.conftest import (
     HostMaker,
     agent_image,
     image,
@@ -27,7 +27,7 @@ from integration.host.conftest import (
     pytest_runtest_makereport,
     say,
 )
-from integration.host.machine import Host
+from integration.hosts.container.container_host import Host
 
 __all__ = ["agent_image", "image", "installed", "make_host", "make_node", "package", "pytest_runtest_makereport", "say"]
 

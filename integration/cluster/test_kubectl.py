@@ -13,11 +13,11 @@ from typing import Any, Final
 
 import pytest
 
-from integration.cluster import tools
-from integration.cluster.agents import client_of
+from integration.cluster import programs
 from integration.cluster.cluster import ADMINS, Cluster
+from integration.cluster.other_holders import client_of
 from integration.cluster.test_drain import OP, Scene
-from integration.host.errors import Unavailable
+from integration.hosts.errors import Unavailable
 from nodeagent.core.coordination import drain as decisions
 from nodeagent.core.coordination.drain import DrainPolicy
 from nodeagent.errors import Refused
@@ -35,7 +35,7 @@ _numbers = itertools.count(1)
 @pytest.fixture(scope="session")
 def kubectl() -> Path:
     try:
-        return tools.find_peer("kubectl-drain")
+        return programs.find_peer("kubectl-drain")
     except Unavailable as error:
         reason = str(error)
     if os.environ.get("CI"):

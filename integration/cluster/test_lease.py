@@ -9,7 +9,9 @@ from contextlib import suppress
 
 import pytest
 
-from integration.cluster.agents import (
+from integration.cluster.cluster import LEASE_PATH, Cluster
+from integration.cluster.medik8s import AlreadyHeld, Manager
+from integration.cluster.other_holders import (
     NMO,
     Agent,
     client_at,
@@ -18,8 +20,6 @@ from integration.cluster.agents import (
     lease_of,
     taken_too_early,
 )
-from integration.cluster.cluster import LEASE_PATH, Cluster
-from integration.cluster.medik8s import AlreadyHeld, Manager
 from nodeagent.core.coordination.kube_time import parse_time
 from nodeagent.core.coordination.lease import BEHIND, HostIdentity
 from nodeagent.errors import Refused, Terminal, Unreachable

@@ -12,10 +12,10 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from integration.cluster.agents import Agent, client_at, lease_of
 from integration.cluster.api import ApiError
 from integration.cluster.cluster import LEASE_PATH, Cluster
 from integration.cluster.controller import CONFIGS, MCO, Controller, Memory
+from integration.cluster.other_holders import Agent, client_at, lease_of
 from nodeagent.core.coordination.drain import Cause, DrainPolicy, eviction
 from nodeagent.core.coordination.lease import HostIdentity
 from nodeagent.core.coordination.slots import Kind, SlotPool

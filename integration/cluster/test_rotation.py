@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from integration.cluster.agents import Agent, client_at, lease_of
 from integration.cluster.cluster import Cluster
-from integration.cluster.front import Front, bound_token, front_of, revoke
+from integration.cluster.other_holders import Agent, client_at, lease_of
 from integration.cluster.pki import Authority
+from integration.cluster.tls_proxy import Front, bound_token, front_of, revoke
 from nodeagent.core.coordination.lease import HostIdentity
 from nodeagent.errors import Unreachable
 

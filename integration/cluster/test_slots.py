@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from integration.cluster.agents import client_of, written
 from integration.cluster.cluster import LEASE_PATH, LEASES, Cluster
+from integration.cluster.other_holders import client_of, written
 from nodeagent.core.coordination.lease import HostIdentity
 from nodeagent.core.coordination.slots import Kind, SlotPool
 from nodeagent.errors import Refused, Retryable

@@ -14,10 +14,10 @@ from typing import Any, Final
 
 import pytest
 
-from integration.cluster.agents import client_of, foreign
 from integration.cluster.cluster import LEASE_PATH, Cluster
-from integration.cluster.kept import Kept
+from integration.cluster.managed_node import Kept
 from integration.cluster.medik8s import AlreadyHeld, Manager
+from integration.cluster.other_holders import client_of, foreign
 from integration.cluster.test_drain import Scene, hurry
 from nodeagent.agent import maintenance as keeping
 from nodeagent.agent.maintenance import Asked

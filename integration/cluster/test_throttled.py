@@ -10,8 +10,8 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
-from integration.cluster.agents import client_at
 from integration.cluster.cluster import Cluster
+from integration.cluster.other_holders import client_at
 from integration.cluster.test_drain import OP, Scene, ending, hurry
 from integration.cluster.webhook import denying
 from nodeagent.errors import AgentError

@@ -15,9 +15,9 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from integration.cluster.agents import client_of, foreign, lease_of, taken_too_early
 from integration.cluster.cluster import LEASE_PATH, Cluster
-from integration.cluster.member import QUICK, Member
+from integration.cluster.other_holders import client_of, foreign, lease_of, taken_too_early
+from integration.cluster.sim_node import QUICK, Member
 from integration.cluster.test_drain import Scene, hurry
 from nodeagent.agent.loop import Loop
 from nodeagent.agent.update import admission, draining

@@ -15,13 +15,13 @@ from typing import Any, Final
 
 import pytest
 
-from integration.cluster.agents import NMO, foreign, lease_of, taken_too_early, written
 from integration.cluster.api import Object
 from integration.cluster.cluster import LEASE_PATH, Cluster
 from integration.cluster.etcd import EtcdCluster, EtcdMember
-from integration.cluster.member import QUICK, Member
+from integration.cluster.other_holders import NMO, foreign, lease_of, taken_too_early, written
+from integration.cluster.programs import Binaries
+from integration.cluster.sim_node import QUICK, Member
 from integration.cluster.test_drain import Scene, hurry
-from integration.cluster.tools import Binaries
 from nodeagent.core.coordination.windows import Schedule, weekly
 from nodeagent.core.update.events import EventKind
 from nodeagent.core.update.phase import Phase
@@ -87,7 +87,7 @@ MakeStory = Callable[..., Any]
 
 @pytest.fixture
 async def client(cluster: Cluster) -> AsyncIterator[Any]:
-    from integration.cluster.agents import client_of
+    from integration.cluster.other_holders import client_of
 
     async with client_of(cluster) as made:
         yield made

@@ -14,9 +14,9 @@ import shutil
 from pathlib import Path
 from typing import Final
 
-from integration.host import process
-from integration.host.errors import CommandFailed, Unavailable
-from integration.host.tools import APT_OPTIONS, Say, installing
+from integration.hosts import process
+from integration.hosts.errors import CommandFailed, Unavailable
+from integration.hosts.requirements import APT_OPTIONS, Say, installing
 
 RELEASE: Final = (1, 26, 8)
 ARCHITECTURES: Final = {"x86_64": "amd64", "aarch64": "arm64"}

@@ -17,7 +17,7 @@ from typing import NamedTuple, NoReturn
 
 import pytest
 
-from integration.host.image import cache_directory
+from integration.hosts.container.image import cache_directory
 
 HERE = Path(__file__).parent
 SOURCE = HERE.parent.parent

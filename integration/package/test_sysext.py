@@ -9,9 +9,9 @@ import subprocess
 import tomllib
 from pathlib import Path
 
-from integration.host.errors import Unavailable
-from integration.host.image import base_image
-from integration.host.machine import Host
+from integration.hosts.container.container_host import Host
+from integration.hosts.container.image import base_image
+from integration.hosts.errors import Unavailable
 from integration.package.conftest import Package, cannot
 
 TIMEOUT = 60.0  # seconds

@@ -1,7 +1,7 @@
-"""The root filesystem that trees are made from: the image of `integration.host` and what an ostree system needs.
+"""The root filesystem that trees are made from: the image of `integration.hosts.container` and ostree's parts.
 
 Two flavours. `CONTAINER` has no kernel (its `vmlinuz` and `initramfs.img` are placeholders of a few bytes) and is what
-`integration.ostreehost` boots; `MACHINE` has a real kernel and an initramfs with ostree in it, for virtual machines.
+`integration.hosts.ostree` boots; `MACHINE` has a real kernel and an initramfs with ostree in it, for virtual machines.
 Both have ostree's own boot units, and Python with GObject introspection for the stand-in of rpm-ostreed.
 """
 
@@ -12,10 +12,10 @@ import enum
 from collections.abc import Iterator
 from pathlib import Path
 
-from integration.host import process
-from integration.host.image import Image, base_image, derived_image
-from integration.host.tools import Say
-from integration.vm import initramfs
+from integration.hosts import process
+from integration.hosts.container.image import Image, base_image, derived_image
+from integration.hosts.requirements import Say
+from integration.hosts.vm import initramfs
 
 APT_TIMEOUT = 600.0
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from integration.host import machine
-from integration.host.conftest import say, unavailable
-from integration.host.errors import Unavailable
+from integration.hosts.container import container_host
+from integration.hosts.container.conftest import say, unavailable
+from integration.hosts.errors import Unavailable
 from integration.trees.base import Flavour
-from integration.trees.forest import Forest
+from integration.trees.ostree_repo import Forest
 
 __all__ = ["say"]
 
@@ -32,6 +32,6 @@ def forest(say: Callable[[str], None]) -> Iterator[Forest]:
         grown = Forest(Flavour.CONTAINER, say)
     except Unavailable as error:
         unavailable(error)
-    machine.sweep()
+    container_host.sweep()
     yield grown
     grown.close()

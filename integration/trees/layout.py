@@ -13,7 +13,7 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from integration.host import overlay, process
+from integration.hosts import overlay, process
 from integration.trees.base import kernel
 
 PLACEHOLDER_KERNEL = "6.0.0-placeholder"

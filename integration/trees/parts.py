@@ -6,9 +6,9 @@ import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 
-from integration import rpmostreed
-from integration.host.package import install_into
-from integration.rpmostreed import install
+from integration.hosts.container.package import install_into
+from integration.standins import rpmostreed
+from integration.standins.rpmostreed import install
 from integration.trees.tree import Part
 
 

@@ -11,10 +11,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from integration.rpmostreed.standin import container
-from integration.rpmostreed.standin.gir import Gio, OSTree
-from integration.rpmostreed.standin.profile import PROFILES
-from integration.rpmostreed.standin.refspec import parse_image
+from integration.standins.rpmostreed.standin import container_image
+from integration.standins.rpmostreed.standin.gir import Gio, OSTree
+from integration.standins.rpmostreed.standin.profile import PROFILES
+from integration.standins.rpmostreed.standin.refspec import parse_image
 
 
 class Quiet:
@@ -45,7 +45,7 @@ def main(registry: str, path: str, reference: str) -> None:
         stop_if_cancelled=lambda: None,
         host=SimpleNamespace(settings=SimpleNamespace(registry=Path(registry))),
     )
-    print(container.pull(work, parse_image(reference)))
+    print(container_image.pull(work, parse_image(reference)))
 
 
 if __name__ == "__main__":

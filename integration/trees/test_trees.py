@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from integration.host import overlay
-from integration.host.image import cache_directory
-from integration.host.process import run
-from integration.trees.forest import Commit, Forest
-from integration.trees.registry import Registry
-from integration.trees.tools import Toolbox
+from integration.hosts import overlay
+from integration.hosts.container.image import cache_directory
+from integration.hosts.process import run
+from integration.trees.image_registry import Registry
+from integration.trees.ostree_repo import Commit, Forest
+from integration.trees.toolbox import Toolbox
 from integration.trees.tree import BAD, CONTENT, DEFAULTS, A, B, Part, Tree
 
 Repo = Callable[..., str]

@@ -13,13 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from integration.bench.fence import report, rounds
-from integration.bench.fence.bed import Bed
 from integration.bench.fence.picture import picture
 from integration.bench.fence.publish import markdown, replaced
 from integration.bench.fence.rounds import Phase, order
 from integration.bench.fence.source import Source
 from integration.bench.fence.stats import Entry, between, histogram_quantile, median, quantile, summary
 from integration.bench.fence.table import others, table
+from integration.bench.fence.testbed import Bed
 from integration.bench.fence.variants import HEADLINE, VARIANTS
 
 RATE = 50.0

@@ -1,7 +1,7 @@
 """An rpm-ostreed on the private bus, as far as a client can tell; what a transaction does is told by tests.
 
 The model is only as deep as the adapter looks: deployments are dictionaries, staging makes one from the first. What the
-real one does with all that is the business of `integration/rpmostreed`.
+real one does with all that is the business of `integration/standins/rpmostreed`.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from integration.host.image import KEPT, UNUSED_DAYS, Layer, layer
+from integration.hosts.container.image import KEPT, UNUSED_DAYS, Layer, layer
 
 HOUR = 3600.0
 

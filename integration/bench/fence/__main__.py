@@ -22,15 +22,15 @@ from pathlib import Path
 from typing import Any
 
 from integration.bench.fence import report, rounds
-from integration.bench.fence.bed import PUTS, RATE, Bed, Disk
-from integration.bench.fence.ground import booted, say
+from integration.bench.fence.fixtures import booted, say
 from integration.bench.fence.picture import picture
 from integration.bench.fence.publish import publish
 from integration.bench.fence.rounds import Phase
 from integration.bench.fence.stats import Entry
 from integration.bench.fence.table import table
+from integration.bench.fence.testbed import PUTS, RATE, Bed, Disk
 from integration.bench.fence.variants import ALLOWED, FENCED, HEADLINE, VARIANTS
-from integration.host.errors import HostRingError, Unavailable
+from integration.hosts.errors import HostRingError, Unavailable
 
 SCHEMA = "nodeagent/bench-fence/v2"
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from integration.bench.fence.bed import Bed, Mark
 from integration.bench.fence.source import Source
+from integration.bench.fence.testbed import Bed, Mark
 from integration.bench.fence.variants import Variant
 
 __all__ = ["Phase", "order", "run"]

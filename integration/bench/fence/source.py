@@ -14,12 +14,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from integration.cluster import tools as cluster_tools
-from integration.host.tools import Say
-from integration.trees.forest import Commit, Forest
-from integration.trees.tools import Toolbox
-from integration.vm import image
-from integration.vm.image import DiskImage
+from integration.cluster import programs as cluster_tools
+from integration.hosts.requirements import Say
+from integration.hosts.vm import image
+from integration.hosts.vm.image import DiskImage
+from integration.trees.ostree_repo import Commit, Forest
+from integration.trees.toolbox import Toolbox
 
 __all__ = ["LAYERS", "Source", "make"]
 

@@ -1,0 +1,130 @@
+"""A node of the cluster (`member`) with what stands beside the loop: the maintenance, and what the cluster is told."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from dataclasses import replace
+from typing import Any, Final
+
+from integration.cluster.sim_node import Member
+from nodeagent.agent.loop import Loop
+from nodeagent.agent.maintenance import Keeper
+from nodeagent.agent.report.kubernetes import Teller
+from nodeagent.agent.report.report import Report, ReportedLease
+from nodeagent.agent.reserved import ReservedLease
+from nodeagent.agent.update.preflight import Preflight
+from nodeagent.core.coordination.maintenance import Maintenance, from_dict, to_dict
+from nodeagent.core.report.status import Status, status_to_dict
+from nodeagent.core.update.events import Event, EventKind
+from nodeagent.kube.events import EVENTS
+
+STEP: Final = 0.05
+
+
+class Kept(Member):
+    """``note`` is what the store has of a maintenance: through the same form, so that nothing but data survives."""
+
+    note: dict[str, Any] | None = None
+    report = Report(Status())
+    keeper: Keeper
+    life: asyncio.Task[None] | None = None
+
+    async def maintenance(self) -> Maintenance | None:
+        return None if self.note is None else from_dict(self.note)
+
+    async def keep_maintenance(self, wanted: Maintenance | None) -> None:
+        self.note = None if wanted is None else to_dict(wanted)
+
+    def build(self) -> Loop:
+        bare, side = super().build(), self.side
+        assert side is not None
+        record = self.record
+        status = Status(record.phase, since=record.since, desired=record.to_name, boot_id=bare.ports.power.boot_id())
+        report = self.report = Report(status)
+        reserved = ReservedLease(side.lease)
+        ports = replace(bare.ports, lease=ReportedLease(reserved, report), reporter=report)
+        loop = self.loop = Loop(
+            ports,
+            self.limits,
+            Preflight(ports, self.limits, (), self._policy, self.repair_drift),
+            desired=self._desired,
+            load=self._load,
+            adopted=self._adopted,
+            chance=lambda: 0.5,
+            renew=self._renew,
+        )
+        self.keeper = Keeper(ports, self, reserved, report, limits=lambda: self.limits, freed=loop.look_again)
+        teller = Teller(side.conditions, side.events, self.clock, random.random)
+
+        def remember(event: Event, _: Status) -> None:
+            self.world.events.append(event)
+
+        report.add(remember)
+        report.add(teller.sink)
+        teller.begin(report.status)
+        self._teller = teller
+        return loop
+
+    def begin(self) -> None:
+        """The daemon starts, and lives until the host goes down or it is stopped."""
+        self.life = asyncio.create_task(self._run())
+
+    async def _run(self) -> None:
+        loop = self.build()
+        rebooting = self.world.rebooting = asyncio.Event()
+        await self.keeper.load()
+        tasks = [asyncio.create_task(each) for each in (loop.run(), self.keeper.run(), self._teller.run())]
+        down = asyncio.create_task(rebooting.wait())
+        try:
+            done, _ = await asyncio.wait({*tasks, down}, return_when=asyncio.FIRST_COMPLETED)
+            for task in done - {down}:
+                task.result()
+        finally:
+            keeping = [self._keeping] if self._keeping is not None else []
+            for each in (*tasks, down, *keeping):
+                each.cancel()
+            await asyncio.gather(*tasks, down, *keeping, return_exceptions=True)
+            if self.side is not None:
+                await self.side.close()
+
+    async def goes_down(self) -> None:
+        """By itself: rebooted, or powered off."""
+        assert self.life is not None
+        await asyncio.wait_for(asyncio.shield(self.life), 90)
+
+    async def stop(self) -> None:
+        """SIGTERM."""
+        if self.life is not None:
+            self.life.cancel()
+            await asyncio.gather(self.life, return_exceptions=True)
+
+    # What people see.
+
+    def status(self) -> dict[str, Any]:
+        return status_to_dict(self.report.status, daemon="running")
+
+    def drained(self, remaining: Any) -> None:
+        """The ``tell`` of its drain, as the daemon makes it."""
+        status = self.report.status
+        self.report.emit(Event(EventKind.DRAIN, status.phase, fields={"remaining": remaining, "by": "", "then": ""}))
+
+    def conditions(self) -> dict[str, str]:
+        """Those that hold, with their messages."""
+        there = self.object()["status"].get("conditions") or ()
+        return {each["type"]: each["message"] for each in there if each["status"] == "True"}
+
+    def notices(self) -> list[tuple[str, str]]:
+        """Reason and note of the Events of the Node, the oldest first."""
+        found = [event for event in self._cluster.admin.get(EVENTS)["items"] if event["regarding"]["name"] == self.node]
+        return [(event["reason"], event["note"]) for event in sorted(found, key=lambda event: str(event["eventTime"]))]
+
+    async def until(self, so: Any, what: str, timeout: float = 60.0) -> None:
+        """``so`` may ask the API server, which is asked in the loop: it is beside us."""
+        try:
+            async with asyncio.timeout(timeout):
+                while not so():
+                    await asyncio.sleep(STEP)
+        except TimeoutError:
+            state = self.status()
+            raise AssertionError(f"not so after {timeout:g} s: {what}; {state}; {self.conditions()}") from None

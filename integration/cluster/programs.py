@@ -1,0 +1,162 @@
+"""The programs of a control plane, and of peers that are tested against: found, or built once.
+
+    python -m integration.cluster.programs      fills the cache, says how long that took and where it is
+
+A control plane is looked for in $KUBEBUILDER_ASSETS (the convention of the field), in PATH, and in the cache that this
+module fills; peers in the cache only, since tests rely on their version. What is built are `apiserver/` and `peers/`:
+there is no package of the API server, but its source is a Go module like any other. The cache is known by the content
+of those files, so another version is another directory.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import platform
+import re
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from integration.cluster import toolchain
+from integration.hosts import process
+from integration.hosts.container.image import cache_directory
+from integration.hosts.errors import Unavailable
+from integration.hosts.requirements import Say
+
+PROGRAMS: Final = ("kube-apiserver", "etcd")
+PEERS: Final = ("kubectl-drain",)
+BUILD_TIMEOUT: Final = 3600.0
+# Two compilers at a time and an early garbage collection: it has to fit beside other work on a small machine.
+BUILD_ENV: Final = {"GOFLAGS": "-p=2", "GOMEMLIMIT": "3GiB", "GOGC": "50", "CGO_ENABLED": "0"}
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """A Go module of ours that makes ``programs`` of the modules that it requires."""
+
+    name: str
+    programs: tuple[str, ...]
+
+    @property
+    def source(self) -> Path:
+        return Path(__file__).parent / self.name
+
+    @property
+    def cached(self) -> Path:
+        digest = hashlib.sha256(platform.machine().encode())
+        for path in sorted(p for p in self.source.rglob("*") if p.suffix in {".go", ".mod", ".sum"}):
+            digest.update(f"{path.relative_to(self.source)}\0{path.stat().st_size}\0".encode() + path.read_bytes())
+        prefix = "tools" if self.programs == PROGRAMS else self.name
+        return cache_directory().with_name("cluster") / f"{prefix}-{digest.hexdigest()[:16]}"
+
+    def needed(self) -> tuple[int, int, int]:
+        match = re.search(r"^go (\d+)\.(\d+)(?:\.(\d+))?$", (self.source / "go.mod").read_text(), re.MULTILINE)
+        assert match is not None, "go.mod has a go line"
+        return int(match[1]), int(match[2]), int(match[3] or 0)
+
+
+CONTROL_PLANE: Final = Module("apiserver", PROGRAMS)
+PEER_MODULE: Final = Module("peers", PEERS)
+
+
+@dataclass(frozen=True, slots=True)
+class Binaries:
+    kube_apiserver: Path
+    etcd: Path
+    origin: str  # where they were found, for the person who wonders
+
+
+def find() -> Binaries:
+    """Raises Unavailable with what is missing and how to get it."""
+    for path, origin in _places():
+        apiserver, etcd = (shutil.which(name, path=path) for name in PROGRAMS)
+        if apiserver and etcd:
+            return Binaries(Path(apiserver), Path(etcd), origin)
+    raise Unavailable(
+        f"no {' and no '.join(PROGRAMS)} in $KUBEBUILDER_ASSETS, in PATH or in {CONTROL_PLANE.cached}; "
+        "`make cluster-tools` builds them (minutes, once)"
+    )
+
+
+def build(say: Say) -> Binaries:
+    """What `find` finds, after building it if that is nothing. Raises Unavailable where it cannot be built."""
+    try:
+        return find()
+    except Unavailable:
+        pass
+    _filled(CONTROL_PLANE, say)
+    return find()
+
+
+def find_peer(name: str) -> Path:
+    """Raises Unavailable with how to get it."""
+    path = PEER_MODULE.cached / name
+    if not path.is_file():
+        raise Unavailable(f"no {name} in {PEER_MODULE.cached}; `make cluster-tools` builds it (minutes, once)")
+    return path
+
+
+def build_peers(say: Say) -> list[Path]:
+    """Raises Unavailable where they cannot be built."""
+    _filled(PEER_MODULE, say)
+    return [find_peer(name) for name in PEERS]
+
+
+def _filled(module: Module, say: Say) -> None:
+    target = module.cached
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with (target.parent / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not target.is_dir():
+            _compile(module, target, say)
+
+
+def _compile(module: Module, target: Path, say: Say) -> None:
+    program, env = toolchain.go(say, module.needed())
+    unfinished = target.with_suffix(".unfinished")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    unfinished.mkdir()
+    say(f"building {' and '.join(module.programs)}: some minutes, once")
+    started = time.monotonic()
+    build = [
+        "build",
+        "-C",
+        str(module.source),
+        "-mod=readonly",
+        "-trimpath",
+        "-ldflags",
+        "-s -w",
+        "-o",
+        f"{unfinished}/",
+    ]
+    process.run(
+        ["nice", "-n", "19", str(program), *build, *(f"./{name}" for name in module.programs)],
+        timeout=BUILD_TIMEOUT,
+        env={**os.environ, **env, **BUILD_ENV},
+    )
+    unfinished.rename(target)
+    say(f"built in {(time.monotonic() - started) / 60:.1f} minutes")
+
+
+def _places() -> Iterator[tuple[str, str]]:
+    if assets := os.environ.get("KUBEBUILDER_ASSETS"):
+        yield assets, "KUBEBUILDER_ASSETS"
+    yield os.environ.get("PATH", os.defpath), "PATH"
+    yield str(CONTROL_PLANE.cached), "the cache"
+
+
+if __name__ == "__main__":
+    try:
+        found = build(print)
+        peers = build_peers(print)
+    except Unavailable as error:
+        raise SystemExit(f"cluster tools: {error}") from None
+    for path in (found.kube_apiserver, found.etcd):
+        print(f"{path}: {path.stat().st_size / 1e6:.0f} MB, from {found.origin}")
+    for path in peers:
+        print(f"{path}: {path.stat().st_size / 1e6:.0f} MB")

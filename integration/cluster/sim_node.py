@@ -1,0 +1,171 @@
+"""A node of the cluster: the real loop and executor on a host in memory, with everything real that it has of a cluster.
+
+The host is that of ring 1 (`tests/agent`), so a test can cut its power or have it boot something else at any moment;
+lease, slots, drain and gates are what the daemon composes (`nodeagent/agent/cluster.py`), on the API server. Each life
+of the daemon has a connection and a boot id of its own; the token of the lease is all that it finds of the last one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from integration.cluster.api import Object
+from integration.cluster.cluster import ADMINS, LEASES, Cluster
+from integration.cluster.other_holders import Memory
+from nodeagent.agent.cluster import Cluster as Side
+from nodeagent.agent.loop import Loop
+from nodeagent.agent.update.os_deployments import Os
+from nodeagent.agent.update.preflight import Preflight
+from nodeagent.agent.update.run import Fleet, Limits, Ports
+from nodeagent.core.coordination.drain import Remaining
+from nodeagent.core.update.events import EventKind
+from nodeagent.core.update.ports import Guard
+from nodeagent.host.clock import SystemClock
+from nodeagent.settings.cluster import ClusterSettings, SlotSettings
+from nodeagent.settings.schema import Settings
+from tests.agent.fakes import (
+    FakeDeployments,
+    FakeFiles,
+    FakeHealth,
+    FakePower,
+    FakeReporter,
+    FakeStore,
+    FakeUnit,
+    FakeUnits,
+    FakeUsers,
+    World,
+)
+from tests.agent.harness import LIMITS, Host
+
+QUICK: Final = replace(LIMITS, settle=0.1, verify_timeout=30, lease_retry=0.2, reboot_grace=30, drain_timeout=120)
+
+
+class WallClock(SystemClock):
+    """The host's, ``ahead`` of the machine's. The steady one is the machine's."""
+
+    ahead = timedelta(0)
+
+    def now(self) -> str:
+        at = datetime.fromisoformat(super().now()) + self.ahead
+        return at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+class Member(Host):
+    """``guard`` is that of etcd; None: nothing asks. ``pool`` "" is none."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        node: str,
+        *,
+        pool: str = "",
+        slots: int = 1,
+        guard: Guard | None = None,
+        limits: Limits = QUICK,
+        world: World | None = None,
+        tell: Callable[[Sequence[Remaining]], None] = lambda _: None,
+        user: str = "members",
+    ) -> None:
+        names = ("app.service", "web.service", "trust.service")
+        super().__init__(world or World(units={name: FakeUnit() for name in names}), limits)
+        self.node = node
+        self.clock = WallClock()
+        self.memory = Memory()
+        self.guard = guard
+        self.side: Side | None = None
+        self._cluster = cluster
+        self._tell = tell
+        self._keeping: asyncio.Task[None] | None = None
+        self._private = cluster.directory / "private"
+        self._private.mkdir(mode=0o700, exist_ok=True)
+        kubeconfig = cluster.directory / f"{user}.kubeconfig"
+        if not kubeconfig.exists():
+            cluster.kubeconfig(user, [ADMINS])
+        self._settings = Settings(
+            node_name=node,
+            cluster=ClusterSettings(kubeconfig=str(kubeconfig), lease_duration=300),
+            slots=SlotSettings(pool=pool, namespace=LEASES, max_unavailable=slots),
+        )
+
+    def build(self) -> Loop:
+        world, power = self.world, FakePower(self.world)
+        side = self.side = Side(
+            self._settings,
+            self.memory,
+            SystemClock(),
+            boot_id=power.boot_id(),
+            instance=f"host-of-{self.node}",
+            controls_node=False,
+            tell=self._tell,
+            private=str(self._private),
+        )
+        ports = Ports(
+            FakeStore(world),
+            FakeFiles(world),
+            FakeUnits(world),
+            FakeUsers(world),
+            FakeHealth(world),
+            power,
+            side.lease,
+            Os(FakeDeployments(world), FakeReporter(world)) if world.deployments else None,
+            side.node,
+            self.clock,
+            FakeReporter(world),
+            Fleet(side.slot, side.staging_slot, side.gates, self.guard),
+        )
+        self.loop = Loop(
+            ports,
+            self.limits,
+            Preflight(ports, self.limits, (), self._policy, self.repair_drift),
+            desired=self._desired,
+            load=self._load,
+            adopted=self._adopted,
+            chance=lambda: 0.5,
+            renew=self._renew,
+        )
+        self._keeping = asyncio.create_task(side.run())
+        return self.loop
+
+    async def live(self) -> bool:
+        """One life of the daemon: True if it came to rest, False if the host went down. To cancel it is SIGTERM."""
+        try:
+            return await self._live()
+        finally:
+            await self.close()
+
+    async def close(self) -> None:
+        if self._keeping is not None:
+            self._keeping.cancel()
+            await asyncio.gather(self._keeping, return_exceptions=True)
+        if self.side is not None:
+            await self.side.close()
+
+    async def settle(self, lives: int = 12) -> None:
+        for _ in range(lives):
+            if await self.live():
+                return
+        raise AssertionError(f"no rest after {lives} lives: {self.record}")
+
+    async def told(self, kind: EventKind, reason: str = "", timeout: float = 60.0) -> str:
+        """Waits until that was told, and returns the words."""
+        async with asyncio.timeout(timeout):
+            while True:
+                for event in self.world.events:
+                    if event.kind is kind and reason in ("", event.reason):
+                        return event.message
+                await asyncio.sleep(0.05)
+
+    def object(self) -> Object:
+        found: dict[str, Any] = self._cluster.admin.get(f"/api/v1/nodes/{self.node}")
+        return found
+
+    @property
+    def cordoned(self) -> bool:
+        return bool(self.object()["spec"].get("unschedulable"))
+
+    def outcomes(self) -> list[str]:
+        return [entry.outcome for entry in self.world.history]

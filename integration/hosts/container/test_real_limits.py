@@ -1,0 +1,72 @@
+"""Limits of a unit, as the real systemd takes, keeps and drops them. What the kernel makes of them is for the virtual
+machine: a container on a host of cgroup v1 has no io controller."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from integration.hosts.container.container_host import Host
+from integration.hosts.container.test_real_bus import address
+from nodeagent.fence.actuators.cgroup import UnitIo, recover
+from nodeagent.fence.policy.disks import BlockNode, DeviceNumber
+from nodeagent.fence.restore_log import FileUndo
+from nodeagent.host.dbus.client import Bus
+
+DISK = BlockNode(DeviceNumber(254, 0), "/dev/vda")
+UNIT = "limited.service"
+PROPERTIES = ("IOWriteBandwidthMax", "IOWriteIOPSMax", "MemoryHigh", "CPUWeight")
+
+
+def shown(host: Host) -> dict[str, str]:
+    lines = host.run(["systemctl", "show", UNIT, *(f"--property={name}" for name in PROPERTIES)]).stdout.splitlines()
+    return {name: value for name, _, value in (line.partition("=") for line in lines) if name}
+
+
+async def test_limits_of_a_unit(host: Host, tmp_path: Path) -> None:
+    admin = "[Service]\nExecStart=/bin/sleep infinity\nCPUWeight=50\nIOWriteBandwidthMax=/dev/vdb 5M\n"
+    host.write(f"/etc/systemd/system/{UNIT}", admin)
+    host.run(["systemctl", "daemon-reload"])
+    # The controllers that the kernel has are another matter; the unit runs later.
+    (tmp_path / "cgroup.controllers").write_text("io\n")
+    before = shown(host)
+    undo = FileUndo(tmp_path / "undo")
+
+    async def check(unit: UnitIo, **expected: Any) -> None:
+        for name, value in expected.items():
+            assert await unit._get(name) == value
+
+    async with Bus(address(host)) as bus:
+        unit = UnitIo(bus, undo, UNIT, tmp_path)
+        await unit.begin()
+        await unit.hold_static(memory_high=256 << 20, cpu_weight=20)
+        await unit.hold([DISK], None, 120)
+        await check(unit, IOWriteIOPSMax=[["/dev/vda", 120]], MemoryHigh=256 << 20, CPUWeight=20)
+        await check(unit, IOWriteBandwidthMax=[["/dev/vdb", 5_000_000]])
+        await unit.hold([DISK], 8_000_000, None)
+        await check(unit, IOWriteIOPSMax=[])
+        assert dict(await unit._get("IOWriteBandwidthMax")) == {"/dev/vdb": 5_000_000, "/dev/vda": 8_000_000}
+        await unit.freeze()  # it does not run
+        assert await recover(bus, undo, tmp_path) == [UNIT]
+    assert shown(host) == before
+    assert await undo.load() == {}
+
+
+async def test_a_frozen_unit_is_thawed(host: Host, tmp_path: Path) -> None:
+    host.write(f"/etc/systemd/system/{UNIT}", "[Service]\nExecStart=/bin/sleep infinity\n")
+    host.run(["systemctl", "daemon-reload"])
+    host.run(["systemctl", "start", UNIT])
+    (tmp_path / "cgroup.controllers").write_text("io\n")
+    undo = FileUndo(tmp_path / "undo")
+
+    def state() -> str:
+        return host.run(["systemctl", "show", UNIT, "--property=FreezerState", "--value"]).stdout.strip()
+
+    async with Bus(address(host)) as bus:
+        unit = UnitIo(bus, undo, UNIT, tmp_path)
+        await unit.begin()
+        await unit.freeze()
+        assert state() == "frozen"
+        await unit.freeze()
+        await recover(bus, undo, tmp_path)
+        assert state() == "running"

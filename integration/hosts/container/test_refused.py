@@ -1,0 +1,112 @@
+"""Bad configs are refused with the path of what is wrong, and nothing was touched."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from integration.hosts import nodeagent_client as agent
+from integration.hosts.container.configs import ANCHOR, PULL_SECRET, REGISTRIES, SSH_KEY
+from integration.hosts.container.conftest import HostMaker
+from integration.hosts.nodeagent_client import FileSpec, UnitSpec, machine_config, outcomes, wait_done, wait_phase
+from integration.hosts.snapshot import difference
+
+SUDOERS = "/etc/sudoers.d/ring"
+SSHD = "/etc/ssh/sshd_config.d/10-ring.conf"
+SECRET = "hunter2-of-the-registry"
+
+BAD: Mapping[str, tuple[dict[str, Any], str, int]] = {
+    # name: what the config has, what the error names, exit status
+    "unit": (
+        {"units": {"bad.service": UnitSpec("[Service]\nExecStart=relative/path\n", enabled=True)}},
+        "/etc/systemd/system/bad.service",
+        2,
+    ),
+    "drop-in": (
+        {"units": {"crio.service": UnitSpec(dropins={"10-ring.conf": "no section\n"})}},
+        "/etc/systemd/system/crio.service.d/10-ring.conf",
+        2,
+    ),
+    "sudoers": ({"files": {SUDOERS: FileSpec("%wheel ALL=(ALL) NOPASSWD ALL\n", 0o440)}}, SUDOERS, 2),
+    "sshd": ({"files": {SSHD: "PermitRootLogin perhaps\n"}}, SSHD, 2),
+    "pull-secret": (
+        {"files": {PULL_SECRET: json.dumps({"auths": {"quay.example.com": {"auth": f"%{SECRET}%"}}})}},
+        "quay.example.com",
+        2,
+    ),
+    "registries": ({"files": {REGISTRIES: '[[registry]\nlocation = "x"\n'}}, REGISTRIES, 2),
+    "certificate": ({"files": {ANCHOR: "-----BEGIN CERTIFICATE-----\nno\n-----END CERTIFICATE-----\n"}}, ANCHOR, 2),
+    "owner": ({"files": {"/etc/containers/registries.d/x": FileSpec("", user="nobody-knows")}}, "nobody-knows", 2),
+    "fips": ({"fips": True}, "fips", 3),
+    "os-image": ({"osImageURL": "quay.example.com/os@sha256:" + "0" * 64}, "osImageURL", 3),
+    "kernel-arguments": ({"kernelArguments": ["nosmt"]}, "kernelArguments", 3),
+}
+
+
+def test_what_a_checker_or_a_rule_refuses_touches_nothing(make_node: HostMaker) -> None:
+    host = make_node()
+    agent.apply(host, machine_config("good", keys=[SSH_KEY]))
+    wait_done(host, "good")
+    before, events = agent.managed(host), host.events()
+    for name, (parts, named, exit_status) in BAD.items():
+        config = machine_config(name, **{"keys": [SSH_KEY], **parts})
+        done = agent.apply_command(host, config, "--json", check=False)
+        assert done.returncode == exit_status, (name, done.stdout, done.stderr)
+        error = json.loads(done.stderr)
+        assert error["schema"] == "nodeagent/error/v1"
+        assert any(named in f"{each['path']}: {each['message']}" for each in error["errors"]), (name, error)
+        assert SECRET not in done.stderr
+        assert difference(before, agent.managed(host)) == [], name
+    as_text = agent.apply_command(host, machine_config("os-image", **BAD["os-image"][0]), check=False)
+    assert as_text.returncode == 3
+    assert re.search(r"\Anodeagent: NoDeployments: .*\n.*osImageURL.*\nhint: .*\n\Z", as_text.stderr), as_text.stderr
+    assert (host.events(), host.reboots) == (events, 0)
+    status = agent.status(host)
+    assert (status["phase"], status["current"]) == ("Idle", "good")
+    assert outcomes(host) == [("good", "done")]
+
+
+def test_a_bad_desired_config_degrades_until_it_is_taken_back(make_node: HostMaker) -> None:
+    host = make_node()
+    good = machine_config("good", keys=[SSH_KEY])
+    agent.write_desired(host, good)
+    wait_done(host, "good")
+    before = agent.managed(host)
+    agent.write_desired(host, machine_config("bad", keys=[SSH_KEY], files={SUDOERS: "nonsense here\n"}))
+    status = wait_phase(host, "Degraded")
+    assert (status["reason"], SUDOERS in status["message"]) == ("InvalidInput", True)
+    agent.write_desired(host, "{ not: [a config")
+    host.wait_for(lambda: "bad" not in agent.status(host)["message"], "it is looked at again")
+    assert agent.status(host)["phase"] == "Degraded"
+    assert difference(before, agent.managed(host)) == []
+    refused = agent.status(host)["since"]
+    agent.write_desired(host, good)
+    wait_done(host, "good", after=refused)
+    assert outcomes(host) == [("good", "done")]
+
+
+def test_a_policy_that_names_a_missing_unit_is_refused(make_node: HostMaker) -> None:
+    host = make_node(files={agent.POLICY: agent.policy(files={"/etc/app": ["Restart typing-error.service"]})})
+    done = agent.apply_command(host, machine_config("app", files={"/etc/app": "x"}), check=False)
+    assert done.returncode == 2
+    assert "typing-error.service" in done.stderr
+    assert not host.exists("/etc/app")
+    host.write(agent.POLICY, agent.policy(files={"/etc/app": ["None"]}))
+    agent.apply(host, machine_config("app", files={"/etc/app": "x"}))
+    wait_done(host, "app")
+
+
+def test_all_that_is_wrong_is_said_at_once(make_node: HostMaker) -> None:
+    host = make_node()
+    broken = json.loads(machine_config("broken", files={"/etc/a": "", "relative": ""}))
+    files = broken["spec"]["config"]["storage"]["files"]
+    files[0]["mode"] = 0o1777
+    files.append({"path": "/etc/b", "contents": {"source": "data:;base64,%%%"}})
+    done = agent.apply_command(host, json.dumps(broken), "--json", check=False)
+    assert done.returncode == 2
+    paths = {error["path"] for error in json.loads(done.stderr)["errors"]}
+    assert {path.split(".")[3] for path in paths} == {"files[0]", "files[1]", "files[2]"}
+    assert base64.b64encode(b"%%%").decode() not in done.stderr

@@ -1,0 +1,291 @@
+"""nodeagent on a test host: what to give it, what to ask it, and what to wait for.
+
+Configs are built as JSON text, because that is what both `nodeagent apply` and the watched file take. What every test
+does is asked for over the host's bus, as `nodeagent apply` and `nodeagent history` do: a poll must cost less than what
+it watches.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import subprocess
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from integration.hosts import bus
+from integration.hosts.errors import CommandFailed, HostRingError, HostTimeout
+from integration.hosts.snapshot import Entry
+from integration.hosts.testhost import Asked
+
+UNIT = "nodeagent.service"
+NAME = "org.nodeagent.Agent1"
+PATH = "/org/nodeagent/Agent1"
+MANAGER = f"{NAME}.Manager"
+DESIRED = "/etc/nodeagent/machineconfig.yaml"
+POLICY = "/etc/nodeagent/policy.yaml"
+SETTINGS = "/etc/nodeagent/config.d/50-ring.yaml"
+STORE = "/var/lib/nodeagent/state.db"
+
+FAST: Mapping[str, Any] = {
+    "actions": {"timeout": 8, "settle": 0.3, "daemon_reload_timeout": 20},
+    "reboot": {"warn_users": 0, "inhibitor_wait": 20, "grace": 30},
+    "verify": {"timeout": 20},
+    "lease": {"retry": 1},
+}
+"""Settings with which nothing takes longer than a test wants to wait; everything else is as shipped."""
+
+DEGRADED_LASTS = 3.0  # seconds after which a Degraded is about the config that is waited for
+DONE_TIMEOUT = 40.0  # seconds for an update without a reboot, on a busy machine
+REBOOT_TIMEOUT = 60.0
+RECENT = 1000  # entries of the history: all
+
+
+@dataclass(frozen=True, slots=True)
+class FileSpec:
+    content: str | bytes
+    mode: int = 0o644
+    user: str | int | None = None
+    group: str | int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class UnitSpec:
+    """`enabled` None leaves it to the preset, as in Ignition."""
+
+    contents: str | None = None
+    enabled: bool | None = None
+    mask: bool | None = None
+    dropins: Mapping[str, str] = field(default_factory=dict)
+
+
+def machine_config(
+    name: str,
+    *,
+    files: Mapping[str, str | bytes | FileSpec] | None = None,
+    units: Mapping[str, UnitSpec] | None = None,
+    keys: Sequence[str] | None = None,
+    password_hash: str | None = None,
+    **spec: Any,
+) -> str:
+    """A MachineConfig as JSON. `keys` and `password_hash` are those of core; `spec` is what else goes below spec."""
+    ignition: dict[str, Any] = {"ignition": {"version": "3.4.0"}}
+    if files:
+        ignition["storage"] = {"files": [_file(path, content) for path, content in files.items()]}
+    if units:
+        ignition["systemd"] = {"units": [_unit(unit, about) for unit, about in units.items()]}
+    if keys is not None or password_hash is not None:
+        core: dict[str, Any] = {"name": "core"}
+        if keys is not None:
+            core["sshAuthorizedKeys"] = list(keys)
+        if password_hash is not None:
+            core["passwordHash"] = password_hash
+        ignition["passwd"] = {"users": [core]}
+    return json.dumps(
+        {
+            "apiVersion": "machineconfiguration.openshift.io/v1",
+            "kind": "MachineConfig",
+            "metadata": {"name": name},
+            "spec": {"config": ignition, **spec},
+        }
+    )
+
+
+def password_hash(word: str) -> str:
+    """Text in the form of a SHA-512 hash, which no password has."""
+    return f"$6$salt${word:.<86}"
+
+
+def _file(path: str, given: str | bytes | FileSpec) -> dict[str, Any]:
+    about = given if isinstance(given, FileSpec) else FileSpec(given)
+    data = about.content.encode() if isinstance(about.content, str) else about.content
+    entry: dict[str, Any] = {
+        "path": path,
+        "mode": about.mode,
+        "overwrite": True,
+        "contents": {"source": f"data:;base64,{base64.b64encode(data).decode()}"},
+    }
+    for key, owner in (("user", about.user), ("group", about.group)):
+        if owner is not None:
+            entry[key] = {"name": owner} if isinstance(owner, str) else {"id": owner}
+    return entry
+
+
+def _unit(name: str, about: UnitSpec) -> dict[str, Any]:
+    entry: dict[str, Any] = {"name": name}
+    for key, value in (("contents", about.contents), ("enabled", about.enabled), ("mask", about.mask)):
+        if value is not None:
+            entry[key] = value
+    if about.dropins:
+        entry["dropins"] = [{"name": dropin, "contents": text} for dropin, text in about.dropins.items()]
+    return entry
+
+
+def policy(
+    *, files: Mapping[str, Sequence[str]] | None = None, units: Mapping[str, Sequence[str]] | None = None
+) -> str:
+    """A MachineConfiguration; actions are written as in a plan: "None", "DaemonReload", "Restart crio.service"."""
+    disruption = {
+        "files": [{"path": path, "actions": [_action(a) for a in actions]} for path, actions in (files or {}).items()],
+        "units": [{"name": name, "actions": [_action(a) for a in actions]} for name, actions in (units or {}).items()],
+    }
+    return json.dumps(
+        {
+            "apiVersion": "operator.openshift.io/v1",
+            "kind": "MachineConfiguration",
+            "metadata": {"name": "cluster"},
+            "spec": {"nodeDisruptionPolicy": {key: value for key, value in disruption.items() if value}},
+        }
+    )
+
+
+def _action(text: str) -> dict[str, Any]:
+    kind, _, unit = text.partition(" ")
+    return {"type": kind, kind.lower(): {"serviceName": unit}} if unit else {"type": kind}
+
+
+def settings(host: Asked, changes: Mapping[str, Any] | None = None) -> None:
+    """Put FAST with `changes` (merged one level deep) in place. Takes effect at the next start or reload."""
+    merged: dict[str, Any] = {key: dict(value) for key, value in FAST.items()}
+    for key, value in (changes or {}).items():
+        merged[key] = {**merged.get(key, {}), **value} if isinstance(value, Mapping) else value
+    host.write(SETTINGS, json.dumps(merged))
+
+
+# Asking
+
+
+def status(host: Asked) -> dict[str, Any]:
+    """What the daemon says. Raises CommandFailed while there is none."""
+    answer: dict[str, Any] = json.loads(bus.get(host, NAME, PATH, f"{NAME}.Status", "Status"))
+    return answer
+
+
+def history(host: Asked) -> list[dict[str, Any]]:
+    """The newest first. Raises CommandFailed while there is no daemon."""
+    answer = json.loads(bus.ask(host, NAME, PATH, MANAGER, "History", "u", (RECENT,))[0])
+    updates: list[dict[str, Any]] = answer["updates"]
+    return updates
+
+
+def outcomes(host: Asked) -> list[tuple[str, str]]:
+    """Name of the config and how the update to it ended, the oldest first."""
+    return [(entry["to_name"], entry["outcome"]) for entry in reversed(history(host))]
+
+
+def update_journal(host: Asked, update_id: str) -> list[dict[str, str]]:
+    """Everything that the journal has on one update, the oldest first, debug entries included."""
+    return host.journal(match={"NODEAGENT_UPDATE_ID": update_id})
+
+
+def managed(host: Asked) -> dict[str, Entry]:
+    """A snapshot of everywhere that a config may write to, without the desired config itself."""
+    found = host.snapshot(*(path for path in ("/etc", "/var/home", "/var/lib/kubelet") if host.exists(path)))
+    found.pop(DESIRED, None)
+    return found
+
+
+def unit_events(host: Asked, *units: str, since: int = 0) -> list[str]:
+    """What was done to the stand-ins as "unit event", oldest first; of these units, without the first `since`."""
+    noted = [f"{event.unit} {event.event}" for event in host.events()][since:]
+    return [line for line in noted if not units or line.split()[0] in units]
+
+
+# Changing
+
+
+def apply(host: Asked, config: str) -> None:
+    """Make `config` the desired one; returns when it was accepted. Raises CommandFailed if it is refused."""
+    bus.order(host, NAME, PATH, MANAGER, "Apply", "sa{sv}", (config, {}), DONE_TIMEOUT)
+
+
+def apply_command(
+    host: Asked,
+    config: str,
+    *options: str,
+    check: bool = True,
+    user: str | None = None,
+    timeout: float = DONE_TIMEOUT,
+) -> subprocess.CompletedProcess[str]:
+    """`nodeagent apply - OPTIONS`: without `--wait` it returns when the config was accepted."""
+    return host.run(["nodeagent", "apply", *options, "-"], stdin=config, check=check, user=user, timeout=timeout)
+
+
+def write_desired(host: Asked, config: str) -> None:
+    """As a tool would that knows nothing of nodeagent but the path."""
+    host.write(DESIRED, config, mode=0o600)
+
+
+# Waiting
+
+
+def wait_phase(host: Asked, *phases: str, timeout: float = DONE_TIMEOUT) -> dict[str, Any]:
+    """The first status seen in one of these phases."""
+
+    def there() -> dict[str, Any] | None:
+        now = status(host)
+        return now if now["phase"] in phases else None
+
+    return host.wait_for(there, f"phase {' or '.join(phases)}", timeout)
+
+
+def wait_done(host: Asked, name: str, timeout: float = DONE_TIMEOUT, *, after: str = "") -> dict[str, Any]:
+    """Until the config `name` is current and nothing is under way; fails soon if the agent degrades.
+
+    `after` is the `since` of a status that is over, where the same config has failed before.
+    """
+    last: dict[str, Any] = {}
+    degraded: dict[str, float] = {}  # when a Degraded was seen first, by its `since`
+
+    def done() -> dict[str, Any] | None:
+        nonlocal last
+        last = status(host)
+        if last["phase"] not in ("Idle", "Degraded") or (after and last["since"] == after):
+            return None
+        if last["phase"] == "Idle":
+            return last if last["current"] == name else None
+        # `desired` is the new config already while the phase is still about the one before.
+        first = degraded.setdefault(last["since"], time.monotonic())
+        lasts = time.monotonic() - first >= DEGRADED_LASTS
+        return last if lasts and last["desired"] in ("", name) else None
+
+    try:
+        end = host.wait_for(done, f"{name} is the current config", timeout)
+    except HostTimeout as error:
+        raise HostTimeout(f"{error}\n--- last status: {json.dumps(last)}") from None
+    if end["phase"] == "Degraded":
+        raise HostTimeout(f"degraded on the way to {name}: {end['reason']}: {end['message']}\n{host.journal_tail()}")
+    return end
+
+
+def wait_outcome(host: Asked, name: str, timeout: float = REBOOT_TIMEOUT) -> dict[str, Any]:
+    """The history's entry of the update to `name`, when it has ended in whatever way and the agent is at rest."""
+
+    def ended() -> dict[str, Any] | None:
+        if status(host)["phase"] not in ("Idle", "Degraded"):
+            return None
+        return next((entry for entry in history(host) if entry["to_name"] == name), None)
+
+    return host.wait_for(ended, f"the update to {name} ends", timeout, every=0.2)
+
+
+def wait_daemon(host: Asked, timeout: float = 20.0) -> None:
+    """Until it answers on the bus, e.g. after a restart. Fails at once if it ended by itself."""
+
+    def up() -> bool:
+        try:
+            return bool(status(host))
+        except CommandFailed:
+            if host.unit(UNIT, "Result")["Result"] != "success":
+                raise HostRingError(f"the daemon failed\n{host.journal_tail()}") from None
+            raise
+
+    host.wait_for(up, "the daemon answers", timeout)
+
+
+def occurrences(host: Asked, needles: Iterable[str]) -> list[str]:
+    """Which of `needles` occur anywhere in the whole journal of the host, in any field."""
+    exported = host.run(["journalctl", "--output=export", "--all", "--quiet", "--no-pager"]).stdout
+    return [needle for needle in needles if needle in exported]

@@ -1,0 +1,166 @@
+"""rpm-ostreed, the registry and the agent itself fail in the middle: said with a reason, and got over."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import random
+import time
+from collections.abc import Callable
+
+import pytest
+
+from integration.hosts import nodeagent_client as agent
+from integration.hosts.errors import HostGone
+from integration.hosts.nodeagent_client import FileSpec
+from integration.hosts.ostree import updates
+from integration.hosts.ostree.conftest import IMAGE, REGISTRY, OstreeHostMaker, Publish
+from integration.hosts.ostree.ostree_host import OstreeHost
+from integration.hosts.ostree.updates import CUTS, SEED, Rule
+from integration.standins.rpmostreed.install import ENVIRONMENT
+from integration.trees.image_registry import Registry
+from integration.trees.ostree_repo import Forest
+from integration.trees.tree import A, B, Tree
+
+PULL_SECRET = "/var/lib/kubelet/config.json"
+
+
+@pytest.mark.parametrize("year", [2022, 2024])
+def test_older_daemons(make_node_at_a: OstreeHostMaker, publish: Publish, year: int) -> None:
+    settings = f"RPMOSTREED_STANDIN_REGISTRY={REGISTRY}\nRPMOSTREED_STANDIN_LIKE={year}\n"
+    node = make_node_at_a(files={f"/{ENVIRONMENT}": settings})
+    updates.block_reboot(node)
+    agent.apply(node, updates.config("b", publish(B), kernelArguments=["nosmt"]))
+    updates.wait_blocked(node)
+    assert updates.shown(agent.status(node)) == [f"{B.version} staged locked", f"{A.version} booted"]
+    updates.unblock_reboot(node)
+    updates.wait_updated(node, "b", B)
+    assert node.reboots == 1
+    assert node.cmdline.count("nosmt") == 1
+
+
+def test_the_daemon_is_gone_for_a_moment(node_at_a: OstreeHost, publish: Publish) -> None:
+    node = node_at_a
+    gone: dict[str, Rule] = {
+        "while it pulls": {"at": "layer:2", "do": "die", "times": 1},
+        "when it has staged": {"at": "staged", "do": "die", "times": 1},
+        "from the bus only": {"at": "layer:2", "do": "drop-name", "times": 1},
+    }
+    for number, rule in enumerate(gone.values()):
+        updates.mischief(node, rule)
+        name, tree = (("b", B), ("a", A))[number % 2]
+        agent.apply(node, updates.config(name, publish(tree)))
+        updates.wait_updated(node, name, tree)
+        assert node.reboots == number + 1
+
+
+def test_a_staging_that_fails(node_at_a: OstreeHost, publish: Publish) -> None:
+    """Nothing was touched, the reason is said, and a person need not wait for the agent's next try."""
+    node, config = node_at_a, updates.config("b", publish(B))
+    failures: dict[str, Rule] = {
+        "StageIncomplete": {"at": "pull", "do": "succeed"},
+        "ImageNotFound": {"at": "pull", "do": "fail", "error": "not-found"},
+        "SignatureInvalid": {"at": "pull", "do": "fail", "error": "signature"},
+        "NoSpace": {"at": "layer:3", "do": "fail", "error": "disk-full"},
+    }
+    for reason, rule in failures.items():
+        updates.mischief(node, rule)
+        agent.apply(node, config)
+        failed = updates.wait_reason(node, reason)
+        assert (failed["phase"], failed["current"], failed["lease"]) == ("Degraded", "a", None)
+        assert agent.outcomes(node) == [("a", "done")]
+        assert node.read_text(updates.MINE) == "mine of a\n"
+    updates.mischief(node)
+    updates.apply_again(node, config)
+    updates.wait_updated(node, "b", B)
+    assert node.reboots == 1
+
+
+def test_the_network_comes_back(node_at_a: OstreeHost, publish: Publish) -> None:
+    """Without anybody; half a minute is the first pause."""
+    updates.mischief(node_at_a, {"at": "pull", "do": "fail", "error": "network", "times": 1})
+    agent.apply(node_at_a, updates.config("b", publish(B)))
+    updates.wait_said(node_at_a, "trying again")
+    updates.wait_updated(node_at_a, "b", B)
+    assert node_at_a.reboots == 1
+
+
+@pytest.mark.slow
+def test_a_transaction_that_never_ends(make_node_at_a: OstreeHostMaker, publish: Publish) -> None:
+    node = make_node_at_a(settings={"os": {"free_space": 512, "no_progress": 60}})
+    updates.mischief(node, {"at": "layer:2", "do": "hang", "times": 1})
+    agent.apply(node, updates.config("b", publish(B)))
+    updates.wait_said(node, "rpm-ostree gave no sign for 60 s", timeout=120)
+    updates.wait_updated(node, "b", B)
+    assert node.reboots == 1
+
+
+def test_the_agent_is_killed_while_staging(node_at_a: OstreeHost, publish: Publish) -> None:
+    """The transaction goes on without it, and the next one joins in."""
+    node = node_at_a
+    updates.mischief(node, updates.SLOW)
+    agent.apply(node, updates.config("b", publish(B)))
+    updates.wait_step(node, "Fetching ostree chunk")
+    node.kill(agent.UNIT)
+    updates.wait_updated(node, "b", B)
+    assert agent.outcomes(node) == [("a", "done"), ("b", "done")]
+    assert node.reboots == 1
+
+
+@pytest.mark.slow
+def test_the_agent_is_killed_at_random_times(node_at_a: OstreeHost, publish: Publish) -> None:
+    node, chance = node_at_a, random.Random(SEED)
+    print(f"NODEAGENT_CUTS={CUTS} NODEAGENT_CUTS_SEED={SEED}")
+    for number in range(CUTS):
+        name, tree = (("b", B), ("a", A))[number % 2]
+        agent.apply(node, updates.config(name, publish(tree)))
+        time.sleep(after := chance.uniform(0, 2.5))
+        print(f"kill {number} after {after:.3f} s")
+        with contextlib.suppress(HostGone):  # a fast machine may be in the reboot already: then nothing is killed
+            node.run(["systemctl", "kill", "--signal=KILL", "--kill-whom=main", agent.UNIT], check=False)
+        updates.wait_updated(node, name, tree)
+        assert node.reboots == number + 1
+
+
+def test_the_daemon_does_not_start_after_the_boot(make_node_at_a: OstreeHostMaker, publish: Publish) -> None:
+    """Not at once: D-Bus needs 25 seconds to say so. That is no reason to go back."""
+    mischief = "/var/lib/mischief.json"
+    settings = f"RPMOSTREED_STANDIN_REGISTRY={REGISTRY}\nRPMOSTREED_STANDIN_MISCHIEF={mischief}\n"
+    node = make_node_at_a(files={f"/{ENVIRONMENT}": settings})
+    updates.block_reboot(node)
+    agent.apply(node, updates.config("b", publish(B)))
+    updates.wait_blocked(node)
+    node.write(mischief, json.dumps({"rules": [{"at": "boot", "do": "die", "times": 1}]}))
+    updates.unblock_reboot(node)
+    updates.wait_updated(node, "b", B)
+    assert node.reboots == 1
+    assert agent.outcomes(node) == [("a", "done"), ("b", "done")]
+
+
+def test_the_pull_secret_is_used_and_removed(
+    node_at_a: OstreeHost, forest: Forest, registry: Registry, node_tree: Callable[[Tree], Tree]
+) -> None:
+    node = node_at_a
+    private = Tree("41.9.0", B.files, B.units)
+    image = registry.publish(
+        forest.commit(node_tree(private)), f"{IMAGE}-private", private.version, "--user=me", "--password=right"
+    )
+
+    def config(name: str, password: str) -> str:
+        login = base64.b64encode(f"me:{password}".encode()).decode()
+        secret = FileSpec(json.dumps({"auths": {"quay.io": {"auth": login}}}), mode=0o600)
+        files: dict[str, str | bytes | FileSpec] = {updates.MINE: f"mine of {name}\n", PULL_SECRET: secret}
+        units = {updates.MINE_UNIT: agent.UnitSpec(updates.UNIT, enabled=True)}
+        return agent.machine_config(name, files=files, units=units, osImageURL=image.by_digest)
+
+    agent.apply(node, config("wrong", "wrong"))
+    now = agent.wait_phase(node, "Degraded")
+    assert (now["reason"], now["current"]) == ("Unauthorized", "a")
+    assert not node.exists(updates.AUTH)
+    updates.mischief(node, updates.SLOW)
+    agent.apply(node, config("right", "right"))
+    updates.wait_step(node, "Fetching ostree chunk")
+    assert node.run(["stat", "--format=%a %U", updates.AUTH]).stdout == "600 root\n"
+    updates.wait_updated(node, "right", private)
+    assert agent.occurrences(node, ['right"', base64.b64encode(b"me:right").decode()]) == []

@@ -1,0 +1,194 @@
+"""Fixtures of the vm ring: disks and frozen guests once, a fresh machine for every test that asks for one.
+
+`vm` has the tree A booted, with nodeagent and the stand-in of rpm-ostreed in it, and goes on from a frozen guest, so it
+is there in seconds. Whoever wants another tree or root filesystem asks `make_vm`.
+
+`node` was installed from the image of A, and has `a` as its current config; `shelf` is the registry on its second disk:
+
+    def test_an_update(node: Vm, shelf: RegistryDisk) -> None:
+        agent.apply(node, updates.config("b", shelf.of(B)))
+
+Where no machine can be booted the ring is skipped with the reason; with CI set in the environment that is a failure.
+Consoles and journals are kept when a test fails, and the report says where.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from integration.hosts.container.conftest import FAILED, package, pytest_runtest_makereport, say, unavailable
+from integration.hosts.errors import Unavailable
+from integration.hosts.vm import guest, image, live, nodes, registry_disk, virtual_machine, vm_requirements
+from integration.hosts.vm.image import DiskImage
+from integration.hosts.vm.registry_disk import RegistryDisk
+from integration.hosts.vm.virtual_machine import Vm
+from integration.trees import parts
+from integration.trees.base import Flavour
+from integration.trees.ostree_repo import Forest
+from integration.trees.tree import BAD, A, B, Tree
+
+__all__ = ["package", "pytest_runtest_makereport", "say"]
+
+HERE = Path(__file__).parent
+VmMaker = Callable[..., Vm]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.is_relative_to(HERE):
+            item.add_marker(pytest.mark.vm)
+            if item.get_closest_marker("timeout") is None:
+                item.add_marker(pytest.mark.timeout(TEST_TIMEOUT))
+
+
+TEST_TIMEOUT = 900  # seconds: the first test of a run makes the disk and boots it, without KVM, and beside others
+
+
+@pytest.fixture(scope="session")
+def vm_forest(say: Callable[[str], None]) -> Iterator[Forest]:
+    try:
+        vm_requirements.ensure(say)
+        grown = Forest(Flavour.MACHINE, say)
+    except Unavailable as error:
+        unavailable(error)
+    virtual_machine.sweep()
+    yield grown
+    grown.close()
+
+
+@pytest.fixture(scope="session")
+def vm_tree(package: Path) -> Callable[[Tree], Tree]:
+    """A tree with what a virtual machine needs, nodeagent's package and the stand-in of rpm-ostreed."""
+    installed = (guest.part(), parts.package(package), parts.stand_in({"REGISTRY": registry_disk.IN_GUEST}))
+    return lambda tree: tree.having(*installed)
+
+
+@pytest.fixture(scope="session")
+def accel(vm_forest: Forest) -> str:
+    (kernel,) = next(
+        path for path in (list(p.glob("usr/lib/modules/*/vmlinuz")) for p in vm_forest.image.paths) if path
+    )
+    return vm_requirements.accelerator(kernel)
+
+
+@pytest.fixture(scope="session")
+def make_image(vm_forest: Forest, vm_tree: Callable[[Tree], Tree], say: Callable[[str], None]) -> Iterator[Any]:
+    """Makes the disk of a tree; arguments as image.system()."""
+    made: list[DiskImage] = []
+
+    def make(tree: Tree = A, **options: Any) -> DiskImage:
+        try:
+            made.append(image.system(vm_forest, vm_forest.commit(vm_tree(tree)), say, **options))
+        except Unavailable as error:
+            unavailable(error)
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+@pytest.fixture(scope="session")
+def make_registry(vm_forest: Forest, vm_tree: Callable[[Tree], Tree]) -> Iterator[Callable[..., RegistryDisk]]:
+    """Makes the second disk, with an image of each tree: `make_vm(media=make_registry(B).disk)`."""
+    made: list[RegistryDisk] = []
+
+    def make(*trees: Tree) -> RegistryDisk:
+        made.append(registry_disk.make(vm_forest, [vm_tree(tree) for tree in trees]))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.disk.close()
+
+
+@pytest.fixture
+def make_vm(
+    request: pytest.FixtureRequest, make_image: Callable[..., DiskImage], accel: str, say: Callable[[str], None]
+) -> Iterator[VmMaker]:
+    """Makes machines, off, with a tree on `filesystem`. Unless `cold`, the first boot() goes on from a frozen guest.
+
+    The rest of the arguments goes to Vm (`media`, and for cold ones `memory` and `cpus`).
+    """
+    with contextlib.ExitStack() as stack:
+
+        def make(tree: Tree = A, *, filesystem: str = "ext4", cold: bool = False, **options: Any) -> Vm:
+            disk = make_image(tree, filesystem=filesystem)
+            if cold:
+                vm = Vm(disk, accel=accel, **options)
+            else:
+                frozen = live.frozen(disk, say, accel=accel, **options)
+                stack.callback(frozen.close)
+                vm = frozen.vm()
+            stack.callback(_finish, vm, request.node)
+            return vm
+
+        yield make
+
+
+@pytest.fixture
+def vm(make_vm: VmMaker) -> Vm:
+    """A machine with A booted."""
+    made = make_vm()
+    made.boot()
+    return made
+
+
+@pytest.fixture(scope="session")
+def shelf(make_registry: Callable[..., RegistryDisk]) -> RegistryDisk:
+    """The registry of the nodes: A, B and BAD."""
+    return make_registry(A, B, BAD)
+
+
+@pytest.fixture
+def make_node(
+    request: pytest.FixtureRequest,
+    vm_forest: Forest,
+    vm_tree: Callable[[Tree], Tree],
+    shelf: RegistryDisk,
+    accel: str,
+    say: Callable[[str], None],
+) -> Iterator[VmMaker]:
+    """Makes booted nodes, the agent at rest with `a`. The first of all is frozen there, the others go on from it.
+
+    `media` is another registry that has A.
+    """
+    with contextlib.ExitStack() as stack:
+
+        def make(*, filesystem: str = "xfs", media: RegistryDisk = shelf) -> Vm:
+            installed = image.system(vm_forest, registry_disk.pulled(vm_forest, vm_tree(A)), say, filesystem=filesystem)
+            stack.callback(installed.close)
+            settled = (nodes.key(), lambda vm: nodes.settle(vm, media.of(A)))
+            frozen = live.frozen(installed, say, media=media.disk, accel=accel, prepare=settled)
+            stack.callback(frozen.close)
+            vm = frozen.vm()
+            stack.callback(_finish, vm, request.node)
+            vm.boot()
+            return vm
+
+        yield make
+
+
+@pytest.fixture
+def node(make_node: VmMaker) -> Vm:
+    return make_node()
+
+
+def _finish(vm: Vm, node: pytest.Item) -> None:
+    try:
+        if node.stash.get(FAILED, False):
+            test = re.sub(r"[^\w.-]+", "_", node.name)
+            kept = vm.keep_logs(Path(tempfile.gettempdir()) / "nodeagent-vm-logs" / f"{test}-{vm.name}")
+            node.add_report_section("teardown", "machine logs", f"kept in {kept}")
+            reporter: Any = node.config.pluginmanager.get_plugin("terminalreporter")
+            if reporter is not None:
+                reporter.write_line(f"logs of {vm.name}: {kept}")
+    finally:
+        vm.close()

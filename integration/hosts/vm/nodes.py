@@ -1,0 +1,66 @@
+"""Machines with a node on them: nodeagent up and at rest, its config `a` with the tree A, from an image by digest.
+
+They take the place of the hosts of `integration.hosts.ostree`, whose `updates.py` has the configs and the questions
+of both.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from integration.hosts import nodeagent_client as agent
+from integration.hosts.ostree import updates
+from integration.hosts.vm.virtual_machine import Vm
+from integration.trees.image_registry import Published
+
+LONG = 60  # seconds
+WAIT = 600.0  # seconds for an update with a reboot, without KVM and beside other work
+
+# Without KVM everything takes ten times as long as on a host in a container.
+SLOW: Mapping[str, Any] = {
+    "actions": {"timeout": 90, "settle": 0.3, "daemon_reload_timeout": 90},
+    "reboot": {"warn_users": 0, "inhibitor_wait": 20, "grace": 180},
+    "verify": {"timeout": 180},
+    "lease": {"retry": 2},
+    "os": {"free_space": 512},
+}
+
+
+def settle(vm: Vm, image: Published) -> None:
+    """Make `a` with this image the current config of a machine that was installed from it; takes no reboot."""
+    agent.settings(vm, SLOW)
+    vm.write(agent.POLICY, updates.POLICY)
+    vm.run(["systemctl", "restart", agent.UNIT], timeout=120)
+    agent.wait_daemon(vm, 120)
+    agent.apply(vm, updates.config("a", image))
+    agent.wait_done(vm, "a", WAIT)
+    assert vm.reboots == 0, "it has A already"
+
+
+def settings(vm: Vm, changes: Mapping[str, Any]) -> None:
+    """Change settings of the running agent, over those that nodes have here."""
+    agent.settings(vm, {**SLOW, **{key: {**SLOW.get(key, {}), **value} for key, value in changes.items()}})
+    vm.run(["systemctl", "reload", agent.UNIT], timeout=60)
+
+
+def delay_shutdown(vm: Vm) -> None:
+    """Make logind wait LONG between a request to reboot and what comes of it, for the rest of this boot."""
+    vm.write("/run/systemd/logind.conf.d/delay.conf", f"[Login]\nInhibitDelayMaxSec={LONG}\n")
+    vm.run(["systemctl", "reload", "systemd-logind.service"])
+    delay = ["systemd-inhibit", "--what=shutdown", "--mode=delay", "sleep", "infinity"]
+    vm.run(["systemd-run", "--unit=delay.service", *delay])
+    vm.wait_for(lambda: "delay" in vm.run(["systemd-inhibit", "--list"]).stdout, "the shutdown is delayed")
+
+
+def key() -> bytes:
+    """Of the content of what settle() leads to, beside the image."""
+    parts = [
+        json.dumps([agent.FAST, SLOW], default=dict),
+        updates.POLICY,
+        updates.config("a"),
+        inspect.getsource(settle),
+    ]
+    return "\0".join(parts).encode()

@@ -1,0 +1,164 @@
+"""One run of QEMU: from power on to the guest's reboot, its power off, or the end of the power.
+
+There is no boot loader: QEMU loads the kernel that it is given, and ends when the guest reboots (-no-reboot), so that
+whoever started it reads from the disk what boots next. Each flag below that looks odd was learnt by a failure:
+
+- `-cpu Nehalem,-cx16` without KVM: with `max`, or with cmpxchg16b, QEMU 7.2 crashes kernels in their allocator.
+- `cache=unsafe`: a flush of the guest writes QEMU's own caches to the file and does not wait for the disk of this
+  machine. machine.py says what that means for a power cut.
+- `iothread` and `num-queues=1`: the disk can then be throttled while the guest runs as one device with one queue.
+- the rest of the machine (SATA, USB, SMBus) is off because the guest's udev would load drivers for it for seconds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import subprocess
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from integration.hosts.errors import HostGone, HostRingError
+from integration.hosts.vm.channel import Channel
+from integration.hosts.vm.qmp import Qmp
+
+PROGRAM = "qemu-system-x86_64"
+SOCKETS_TIMEOUT = 20.0  # seconds until QEMU listens; it first reads a kernel of 40 MB, on a machine that may be busy
+STATE_TIMEOUT = 120.0
+MACHINE = "q35,sata=off,smbus=off,vmport=off,usb=off,hpet=off"
+CPU = {"tcg": "Nehalem,-cx16", "kvm": "host"}
+ACCEL = {"tcg": "tcg,thread=multi", "kvm": "kvm"}
+PANIC = b"Kernel panic - not syncing"
+
+
+class End(enum.Enum):
+    REBOOT = "the guest rebooted"
+    POWER_OFF = "the guest powered itself off"
+    POWER_CUT = "the power was cut"
+    CRASH = "the guest's kernel or QEMU crashed"
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """What a boot loader would start."""
+
+    image: Path
+    initrd: Path
+    options: str
+
+
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    accel: str  # a key of ACCEL
+    disk: Path  # qcow2, written to
+    media: Path | None = None  # raw, read-only, never throttled: the second disk
+    memory: int = 1024  # MiB
+    cpus: int = 1  # without KVM a second one crashes kernels that patch their own code: one of two boots
+
+
+class Qemu:
+    """Runs from construction on. Only the thread that constructs it may call wait()."""
+
+    def __init__(self, directory: Path, hardware: Hardware, kernel: Kernel, *, state: Path | None = None) -> None:
+        """`directory` gets sockets and logs. With a `state`, written by save() on such hardware, it goes on there."""
+        self.directory = directory
+        self._killed = False
+        for name in ("qmp", "agent"):
+            (directory / name).unlink(missing_ok=True)
+        serial = directory / "serial.log"
+        self._console = directory / "console.log"
+        serial.unlink(missing_ok=True)
+        self._serial = serial
+        argv = arguments(hardware, kernel)
+        argv += ["-qmp", f"unix:{directory / 'qmp'},server=on,wait=off", "-serial", f"file:{serial}"]
+        argv += ["-chardev", f"socket,id=agent,path={directory / 'agent'},server=on,wait=off"]
+        argv += ["-device", "virtserialport,chardev=agent,name=agent"]
+        if state is not None:
+            argv += ["-incoming", f"exec:cat '{state}'"]
+        with (directory / "qemu.log").open("ab") as log:
+            # The guest must not outlive the test run, even where that is killed.
+            self._process = subprocess.Popen(
+                ["setpriv", "--pdeathsig=KILL", "--", *argv], stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
+        try:
+            self.qmp = self._connect_qmp()
+            if state is not None:
+                self._wait_migration()
+                self.qmp.execute("cont")  # it was stopped when it was saved, and still is
+            self.channel = Channel(directory / "agent")
+        except BaseException:
+            self._process.kill()
+            self._process.wait()
+            raise
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def kill(self) -> None:
+        """Take the power away. Safe from any thread; wait() returns soon after."""
+        self._killed = True
+        self._process.kill()
+
+    def save(self, state: Path) -> None:
+        """Stop the guest for good, writing its memory and devices to the file `state`. wait() returns soon after."""
+        self.qmp.execute("stop")
+        self.qmp.execute("migrate-set-parameters", **{"max-bandwidth": 1 << 40})
+        self.qmp.execute("migrate", uri=f"exec:cat >'{state}'")
+        self._wait_migration()
+        self.qmp.execute("quit")  # and not kill(): the tables of the disk's file must be written as well
+
+    def wait(self) -> End:
+        """Until QEMU ended, for whatever reason; then all is closed."""
+        status = self._process.wait()
+        self.qmp.drain()
+        self.qmp.close()
+        self.channel.close()
+        serial = self._serial.read_bytes() if self._serial.exists() else b""
+        with self._console.open("ab") as console:
+            console.write(serial)
+        if self._killed:
+            return End.POWER_CUT
+        reasons = [event["data"].get("reason") for event in self.qmp.events if event["event"] == "SHUTDOWN"]
+        if status != 0 or PANIC in serial:
+            return End.CRASH
+        return End.REBOOT if "guest-reset" in reasons else End.POWER_OFF
+
+    def _wait_migration(self) -> None:
+        deadline = time.monotonic() + STATE_TIMEOUT
+        while (progress := self.qmp.execute("query-migrate")).get("status") != "completed":
+            if progress.get("status") == "failed" or time.monotonic() > deadline:
+                raise HostRingError(f"the guest's state was not saved or not loaded: {progress}")
+            time.sleep(0.05)
+
+    def _connect_qmp(self) -> Qmp:
+        deadline = time.monotonic() + SOCKETS_TIMEOUT
+        while True:
+            with contextlib.suppress(FileNotFoundError, ConnectionRefusedError, HostGone):
+                return Qmp(self.directory / "qmp")
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                log = (self.directory / "qemu.log").read_text(errors="replace")
+                raise HostRingError(f"QEMU did not start: {log[-2000:]}")
+            time.sleep(0.02)
+
+
+def arguments(hardware: Hardware, kernel: Kernel) -> list[str]:
+    argv = [
+        *(PROGRAM, "-M", MACHINE, "-accel", ACCEL[hardware.accel], "-cpu", CPU[hardware.accel]),
+        *("-smp", str(hardware.cpus), "-m", str(hardware.memory)),
+        *("-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-rtc", "base=utc,clock=host"),
+        *("-kernel", str(kernel.image), "-initrd", str(kernel.initrd), "-append", kernel.options),
+        *("-object", "iothread,id=io0", *_drive("disk", hardware.disk, "qcow2", "off")),
+        *("-device", "virtio-blk-pci,drive=disk,id=vda,iothread=io0,num-queues=1,serial=system"),
+        *("-device", "virtio-rng-pci", "-device", "vmgenid,guid=auto", "-device", "virtio-serial-pci"),
+    ]
+    if hardware.media is not None:
+        argv += [*_drive("media", hardware.media, "raw", "on")]
+        argv += ["-device", "virtio-blk-pci,drive=media,id=vdb,num-queues=1,serial=media"]
+    return argv
+
+
+def _drive(name: str, path: Path, form: str, read_only: str) -> Sequence[str]:
+    return ("-drive", f"id={name},file={path},format={form},if=none,cache=unsafe,read-only={read_only}")

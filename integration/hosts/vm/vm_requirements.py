@@ -1,0 +1,53 @@
+"""What this machine must have to boot virtual machines, and whether its KVM really works."""
+
+from __future__ import annotations
+
+import functools
+import platform
+import subprocess
+import tempfile
+from pathlib import Path
+
+from integration.hosts import requirements
+from integration.hosts.errors import Unavailable
+from integration.hosts.requirements import Say, Tool
+from integration.hosts.vm import qemu
+
+TO_BOOT = (
+    Tool("qemu-system-x86_64", "qemu-system-x86", "qemu-system-x86-core"),
+    Tool("qemu-img", "qemu-utils", "qemu-img"),
+    Tool("setpriv", "util-linux", "util-linux"),
+    Tool("sfdisk", "fdisk", "util-linux"),
+    Tool("mke2fs", "e2fsprogs", "e2fsprogs"),
+    Tool("debugfs", "e2fsprogs", "e2fsprogs"),
+    Tool("mkfs.xfs", "xfsprogs", "xfsprogs"),
+    Tool("losetup", "mount", "util-linux"),
+)
+PROBE_TIMEOUT = 8.0  # seconds; with KVM the kernel needs one
+
+
+def ensure(say: Say) -> None:
+    """Install what is missing. Raises Unavailable with the reason where no virtual machine can be booted."""
+    requirements.ensure(say, build=True, more=TO_BOOT)
+    if platform.machine() != "x86_64":
+        raise Unavailable(f"the virtual machines are x86_64, and without that processor too slow: {platform.machine()}")
+
+
+@functools.cache
+def accelerator(kernel: Path) -> str:
+    """`kvm` where this machine's KVM boots `kernel` up to the panic for want of a root filesystem, `tcg` elsewhere.
+
+    To open /dev/kvm is no proof: nested in some clouds it is there, starts a guest, and then emulates it wrongly.
+    """
+    if not Path("/dev/kvm").exists():
+        return "tcg"
+    with tempfile.TemporaryDirectory() as scratch:
+        serial = Path(scratch) / "serial"
+        argv = [qemu.PROGRAM, "-M", qemu.MACHINE, "-accel", "kvm", "-cpu", "host", "-m", "256", "-nodefaults"]
+        argv += ["-display", "none", "-no-reboot", "-serial", f"file:{serial}", "-kernel", str(kernel)]
+        argv += ["-append", "console=ttyS0 panic=-1"]
+        try:
+            subprocess.run(argv, timeout=PROBE_TIMEOUT, capture_output=True, check=False)
+        except (subprocess.TimeoutExpired, OSError):
+            return "tcg"
+        return "kvm" if serial.exists() and qemu.PANIC in serial.read_bytes() else "tcg"

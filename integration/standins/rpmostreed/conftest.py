@@ -1,0 +1,113 @@
+"""Fixtures of the stand-in's own tests: one template for the run, a fresh sandbox for each test that asks."""
+
+from __future__ import annotations
+
+import itertools
+import secrets
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from integration.hosts import overlay
+from integration.hosts.container.conftest import say as say
+from integration.hosts.container.conftest import unavailable
+from integration.hosts.container.image import cache_directory
+from integration.hosts.errors import Unavailable
+from integration.hosts.locks import claim, leftovers
+from integration.standins.rpmostreed.adapter_process import Agent
+from integration.standins.rpmostreed.sandbox import template
+from integration.standins.rpmostreed.sandbox.sandbox import Box, prepare
+from integration.standins.rpmostreed.sandbox.template import Template
+from integration.trees.base import Flavour, base
+from integration.trees.conftest import FIRST_TIMEOUT
+from integration.trees.toolbox import Toolbox, scratch
+
+HERE = Path(__file__).parent
+WORKSHOP_SIZE = "512m"
+PREFIX = "rpmostreed-"
+BoxMaker = Callable[..., Box]
+MakeAgent = Callable[..., Agent]
+_numbers = itertools.count()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.is_relative_to(HERE):
+            item.add_marker(pytest.mark.host)
+            item.add_marker(pytest.mark.timeout(FIRST_TIMEOUT))
+
+
+@pytest.fixture(scope="session")
+def root(say: Callable[[str], None]) -> Iterator[Path]:
+    """A Debian with ostree in which the stand-in is installed."""
+    try:
+        image = base(Flavour.CONTAINER, say)
+    except Unavailable as error:
+        unavailable(error)
+    with scratch(image) as directory:
+        prepare(directory)
+        yield directory
+    image.close()
+
+
+@pytest.fixture(scope="session")
+def workshop() -> Iterator[Path]:
+    """A directory in memory: every commit of libostree syncs the whole file system, and a disk has other users."""
+    scratch_directory = cache_directory() / "scratch"
+    for left in leftovers(scratch_directory, f"{PREFIX}*"):
+        _remove(left)
+    directory = scratch_directory / f"{PREFIX}{secrets.token_hex(4)}"
+    with claim(directory):
+        overlay.mount_tmpfs(directory / "memory", WORKSHOP_SIZE)
+        yield directory / "memory"
+        _remove(directory)
+
+
+def _remove(directory: Path) -> None:
+    overlay.unmount_below(directory)
+    overlay.remove_tree(directory)
+
+
+@pytest.fixture(scope="session")
+def system(root: Path, workshop: Path) -> Template:
+    """The system that every sandbox starts from."""
+    (root / workshop.relative_to("/")).mkdir(parents=True)
+    return template.build(workshop / "template", root, Toolbox(root, [workshop]))
+
+
+@pytest.fixture
+def make_box(root: Path, system: Template, workshop: Path) -> Iterator[BoxMaker]:
+    """Makes sandboxes with settings of the stand-in: make_box(like=2022, idle_spread=0)."""
+    boxes: list[Box] = []
+
+    def make(**settings: str | int) -> Box:
+        boxes.append(Box(root, system, workshop / f"box-{next(_numbers)}", **settings))
+        return boxes[-1]
+
+    yield make
+    for one in boxes:
+        one.close()
+
+
+@pytest.fixture
+def sandbox(make_box: BoxMaker) -> Box:
+    return make_box()
+
+
+@pytest.fixture
+def make_agent() -> Iterator[MakeAgent]:
+    agents: list[Agent] = []
+
+    def make(box: Box, **timing: float) -> Agent:
+        agents.append(Agent(box, **timing))
+        return agents[-1]
+
+    yield make
+    for agent in agents:
+        agent.kill()
+
+
+@pytest.fixture
+def agent(sandbox: Box, make_agent: MakeAgent) -> Agent:
+    return make_agent(sandbox)
