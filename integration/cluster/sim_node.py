@@ -27,7 +27,7 @@ from nodeagent.core.update.ports import Guard
 from nodeagent.host.clock import SystemClock
 from nodeagent.settings.cluster import ClusterSettings, SlotSettings
 from nodeagent.settings.schema import Settings
-from tests.agent.fakes import (
+from tests.world.fakes import (
     FakeDeployments,
     FakeFiles,
     FakeHealth,
@@ -39,7 +39,7 @@ from tests.agent.fakes import (
     FakeUsers,
     World,
 )
-from tests.agent.harness import LIMITS, Host
+from tests.world.harness import LIMITS, Host
 
 QUICK: Final = replace(LIMITS, settle=0.1, verify_timeout=30, lease_retry=0.2, reboot_grace=30, drain_timeout=120)
 

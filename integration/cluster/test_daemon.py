@@ -25,7 +25,7 @@ from nodeagent.host.notify import Notifier
 from nodeagent.kube.events import EVENTS
 from nodeagent.settings.cluster import ClusterSettings
 from nodeagent.settings.schema import MetricsSettings, Settings
-from tests.host.conftest import PrivateBus, private_bus
+from tests.support.fixtures import PrivateBus, private_bus
 
 __all__ = ["hurry", "private_bus"]
 

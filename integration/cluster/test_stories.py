@@ -28,9 +28,9 @@ from nodeagent.core.update.phase import Phase
 from nodeagent.errors import AgentError, Retryable, Unreachable
 from nodeagent.kube import events
 from nodeagent.kube.gates import MACHINES, MAINTENANCES
-from tests.agent.fakes import World
-from tests.agent.harness import config
-from tests.agent.oshost import NEW, OLD, os_host
+from tests.world.fakes import World
+from tests.world.harness import config
+from tests.world.oshost import NEW, OLD, os_host
 
 BEFORE = config("before", {"/etc/app/x": "1"})
 RESTARTS = config("after", {"/etc/app/x": "2"})

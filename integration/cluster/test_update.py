@@ -24,9 +24,9 @@ from nodeagent.agent.update import admission, draining
 from nodeagent.core.update.events import EventKind
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.ports import Inhibitor
-from tests.agent.fakes import FakeUnit
-from tests.agent.harness import config
-from tests.agent.oshost import NEW, OLD, os_host
+from tests.world.fakes import FakeUnit
+from tests.world.harness import config
+from tests.world.oshost import NEW, OLD, os_host
 
 __all__ = ["hurry"]  # a fixture, for every test
 

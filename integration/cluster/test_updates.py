@@ -29,9 +29,9 @@ from nodeagent.core.update.ports import Inhibitor
 from nodeagent.host.clock import SystemClock
 from nodeagent.host.etcd.quorum import EtcdGuard
 from nodeagent.kube.gates import MACHINES
-from tests.agent.fakes import World
-from tests.agent.harness import config
-from tests.agent.oshost import FIRST, NEW, OLD, os_host
+from tests.world.fakes import World
+from tests.world.harness import config
+from tests.world.oshost import FIRST, NEW, OLD, os_host
 
 FENCER: Final = "NodeHealthCheck-nhc-worker"
 BEFORE = config("before", {"/etc/app/x": "1"})

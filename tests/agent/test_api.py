@@ -19,8 +19,8 @@ from nodeagent.core.report.status import Status
 from nodeagent.core.update.apply_request import ApplyRequest
 from nodeagent.core.update.phase import Phase
 from nodeagent.errors import Refused
-from tests.agent.harness import Host, config
-from tests.agent.oshost import A_DIGEST, KARGS, NEW, at_old, booted_digest, on
+from tests.world.harness import Host, config
+from tests.world.oshost import A_DIGEST, KARGS, NEW, at_old, booted_digest, on
 
 pytestmark = pytest.mark.looptime
 

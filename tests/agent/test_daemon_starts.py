@@ -24,12 +24,12 @@ from nodeagent.core.update.record import Record
 from nodeagent.errors import AgentError
 from nodeagent.host import boot
 from nodeagent.host.store.rows import checksum
-from tests.agent import damage
-from tests.agent.wholedaemon import WholeDaemon, source
+from tests.agent.whole_daemon import WholeDaemon, source
 from tests.cli.daemon.conftest import NOW
-from tests.host.conftest import PrivateBus, private_bus
 from tests.host.fake_logind import FakeLogind
-from tests.host.store_data import entry, snapshots
+from tests.host.store.store_data import entry, snapshots
+from tests.support import damage
+from tests.support.fixtures import PrivateBus, private_bus
 
 __all__ = ["private_bus"]
 

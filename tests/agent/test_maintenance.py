@@ -19,7 +19,7 @@ from nodeagent.core.report.status import Status, status_to_dict
 from nodeagent.core.update.events import Event, EventKind
 from nodeagent.core.update.ports import Holder, Inhibitor
 from nodeagent.errors import AgentError, InvalidInput, Refused, ServiceUnavailable, Terminal, Unreachable
-from tests.agent.fakes import (
+from tests.world.fakes import (
     FakeClock,
     FakeFiles,
     FakeHealth,

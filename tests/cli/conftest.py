@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.core.keys import ed25519
+from tests.support.keys import ed25519
 
 CLUSTER_POLICY = {"default": [{"type": "insecureAcceptAnything"}]}
 STRICTER_POLICY = {"default": [{"type": "reject"}]}

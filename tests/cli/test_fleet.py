@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from nodeagent.cli.main import main
-from tests.core.test_fleet import A, B, lease, node, pool
+from tests.core.report.test_rollout import A, B, lease, node, pool
 from tests.kube.server import CUT, Answer, Request, Server, serving
 from tests.kube.test_client import kubeconfig
 

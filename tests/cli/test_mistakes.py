@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from nodeagent.cli.main import main
-from tests.core.keys import ed25519
+from tests.support.keys import ed25519
 
 Spec = dict[str, Any]
 PULL_SECRET = "/var/lib/kubelet/config.json"

@@ -12,7 +12,7 @@ from nodeagent.core.config.machineconfig import FileEntry, UnitEntry
 from nodeagent.core.plan.change import Action, PolicySource
 from nodeagent.core.plan.domain import Checker, HttpHealth, SocketHealth, owns
 from nodeagent.domains import DOMAINS, changed_contents, checker_of, default_policy, domain_of, health_of, validate
-from tests.core.configs import config
+from tests.support.configs import config
 
 # The table of the field (machine-config-operator, apihelpers), written out once more on purpose.
 FILES = {

@@ -8,7 +8,7 @@ from typing import Any
 
 from dbus_next import Message, Variant
 
-from tests.host.fakes import DBusFault, FakePeer
+from tests.support.fake_peer import DBusFault, FakePeer
 
 PATH = "/org/freedesktop/login1"
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from dbus_next import Message, Variant
 
-from tests.host.fakes import DBusFault, FakePeer
+from tests.support.fake_peer import DBusFault, FakePeer
 
 NAME = "org.freedesktop.systemd1"
 PATH = "/org/freedesktop/systemd1"

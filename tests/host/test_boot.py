@@ -13,8 +13,8 @@ from dbus_next import Message, Variant
 
 from nodeagent.host import boot
 from nodeagent.host.dbus.client import Bus
-from tests.host.conftest import PrivateBus
-from tests.host.fakes import DBusFault, FakePeer
+from tests.support.fake_peer import DBusFault, FakePeer
+from tests.support.fixtures import PrivateBus
 
 pytestmark = pytest.mark.usefixtures("no_leaked_fds")
 

@@ -16,9 +16,9 @@ from nodeagent.core.update.ports import Power
 from nodeagent.errors import Refused, Retryable, ServiceUnavailable
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.logind import Logind
-from tests.host.conftest import PrivateBus
 from tests.host.fake_logind import FakeLogind
-from tests.host.fakes import DBusFault, FakePeer
+from tests.support.fake_peer import DBusFault, FakePeer
+from tests.support.fixtures import PrivateBus
 
 pytestmark = pytest.mark.usefixtures("no_leaked_fds")
 

@@ -14,9 +14,9 @@ from nodeagent.core.update.ports import Units
 from nodeagent.errors import Retryable, ServiceUnavailable, Terminal, Unreachable
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.systemd import Systemd, UnitJobFailed
-from tests.host.conftest import PrivateBus
 from tests.host.fake_systemd import PATH, FakeSystemd
-from tests.host.fakes import DBusFault
+from tests.support.fake_peer import DBusFault
+from tests.support.fixtures import PrivateBus
 
 pytestmark = pytest.mark.usefixtures("no_leaked_fds")
 

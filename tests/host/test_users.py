@@ -12,7 +12,7 @@ import pytest
 from nodeagent.errors import AgentError, InvalidInput, Retryable, Terminal
 from nodeagent.host import users as module
 from nodeagent.host.users import HostUsers, locked
-from tests.host.disk import needs_root
+from tests.support.disk import needs_root
 
 HASH = "$6$salt$secrethash"
 needs_chpasswd = pytest.mark.skipif(shutil.which("chpasswd") is None, reason="chpasswd is not installed")

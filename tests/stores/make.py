@@ -23,8 +23,8 @@ from nodeagent.core.config.machineconfig import ConfigSource
 from nodeagent.core.coordination.maintenance import Maintenance, is_maintenance
 from nodeagent.core.update.record import record_from_dict
 from nodeagent.host.store.opening import open_database
-from tests.agent.fakes import World
 from tests.stores.scenarios import SCENARIOS, Scenario, ending, point, until
+from tests.world.fakes import World
 
 
 def write(world: World, texts: dict[str, str], path: Path) -> None:

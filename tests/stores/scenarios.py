@@ -19,9 +19,9 @@ from nodeagent.core.plan.deployment import booted
 from nodeagent.core.update.ports import HistoryEntry, Holder
 from nodeagent.core.update.record import Record
 from nodeagent.errors import Refused, Terminal
-from tests.agent import clusterhost, oshost
-from tests.agent.fakes import FakeLease, FakeStore, FakeUnit, Killed, World
-from tests.agent.harness import Host, config
+from tests.world import clusterhost, oshost
+from tests.world.fakes import FakeLease, FakeStore, FakeUnit, Killed, World
+from tests.world.harness import Host, config
 
 __all__ = ["SCENARIOS", "Ending", "Scenario", "ending", "point", "until"]
 

@@ -18,9 +18,9 @@ import pytest
 
 from nodeagent.core.update.record import record_to_dict
 from nodeagent.host.store.opening import open_database
-from tests.agent.clusterhost import ClusterHost
-from tests.agent.harness import Host
 from tests.stores.scenarios import SCENARIOS, ending, point, until
+from tests.world.clusterhost import ClusterHost
+from tests.world.harness import Host
 
 pytestmark = pytest.mark.looptime
 

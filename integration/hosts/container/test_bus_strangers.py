@@ -13,7 +13,7 @@ from integration.hosts import nodeagent_client as agent
 from integration.hosts.container.container_host import Host
 from integration.hosts.nodeagent_client import machine_config, outcomes, wait_done
 from nodeagent.host.dbus.header import HEADER_SIZE, Kind, frame_size, read_header
-from tests.host.wire import FACE, NOBODY, array_of_variants, connect_as, hello, message
+from tests.support.wire import FACE, NOBODY, array_of_variants, connect_as, hello, message
 
 SOCKET = Path("/run/dbus/system_bus_socket")
 LARGE = 30 << 20  # bytes: nearly what the system bus lets through

@@ -13,7 +13,7 @@ import pytest
 from nodeagent.cli import main as command_line
 from nodeagent.settings.load import load
 from tests.cli.daemon.fake_daemon import FakeDaemon
-from tests.host.conftest import PrivateBus, private_bus
+from tests.support.fixtures import PrivateBus, private_bus
 
 __all__ = ["private_bus"]
 

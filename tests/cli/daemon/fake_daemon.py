@@ -12,7 +12,7 @@ from dbus_next import Message, MessageType, Variant
 
 from nodeagent.errors import AgentError
 from nodeagent.host.dbus.errors import to_bus
-from tests.host.fakes import FakePeer
+from tests.support.fake_peer import FakePeer
 
 NAME = "org.nodeagent.Agent1"
 PATH = "/org/nodeagent/Agent1"

@@ -9,7 +9,7 @@ import pytest
 from nodeagent.core.config.machineconfig import MachineConfig, UserEntry
 from nodeagent.core.plan.reconcile import check_reconcilable
 from nodeagent.core.validate import access, password_hash, ssh_key
-from tests.core.keys import ed25519, line, packed
+from tests.support.keys import ed25519, line, packed
 
 POINTS = {"nistp256": 65, "nistp384": 97, "nistp521": 133}
 MODULUS = b"\0" + b"\xff" * 384

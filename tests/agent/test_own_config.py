@@ -1,0 +1,158 @@
+"""What a config may do to the agent that applies it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from nodeagent.agent.own_config import OwnConfig
+from nodeagent.agent.policies import HostPolicy
+from nodeagent.agent.report.report import Report
+from nodeagent.core.config.machineconfig import FileEntry, MachineConfig
+from nodeagent.core.plan.change import ChangeKind
+from nodeagent.core.plan.plan import Change
+from nodeagent.core.plan.policy import DAEMON_RELOAD, Entry, Policy, match, restart
+from nodeagent.core.report.status import Status
+from nodeagent.core.update.phase import Phase
+from nodeagent.errors import InvalidInput, Problem
+from nodeagent.settings.schema import Settings
+from tests.world.fakes import FakeUnit, World
+from tests.world.harness import POLICY, Host, config
+
+CONFIG_D = "/etc/nodeagent/config.d"
+
+
+def having(files: dict[str, str]) -> MachineConfig:
+    return MachineConfig("x", files={path: FileEntry(path, text.encode()) for path, text in files.items()})
+
+
+class TestSettings:
+    @pytest.fixture(autouse=True)
+    def host(self, tmp_path: Path) -> None:
+        self.vendor, self.admin = tmp_path / "usr", tmp_path / "etc"
+        for directory in (self.vendor, self.admin):
+            directory.mkdir()
+        (self.admin / "10-site.yaml").write_text("cluster: {kubeconfig: /etc/k}\n")
+
+    async def refused(self, old: dict[str, str], new: dict[str, str], **settings: str) -> list[Problem]:
+        checker = OwnConfig(Settings(**settings), [self.vendor, self.admin])
+        return list(await checker.check(having(old), having(new)))
+
+    @pytest.mark.parametrize(
+        ("text", "words"),
+        [
+            ("rebot: {allow: false}\n", "unknown key rebot"),
+            ("reboot: {allow: 5}\n", "true or false"),
+            ("a: [\n", "expected the node content"),
+            ("slots: {fleetlock: 'https://lock'}\n", "without a cluster"),
+            ("windows: {zone: Europe/Nowhere}\n", "Nowhere"),
+            ("state_dir: /elsewhere\n", "state_dir cannot be changed"),
+            ("desired_config: /elsewhere\n", "desired_config cannot be changed"),
+        ],
+    )
+    async def test_settings_that_would_not_load_are_refused(self, text: str, words: str) -> None:
+        path = f"{CONFIG_D}/60-bad.yaml"
+        (problem,) = await self.refused({}, {path: text})
+        assert words in problem.message
+        assert problem.path.startswith(CONFIG_D)
+        assert await self.refused({path: text}, {path: text}) == []
+
+    async def test_only_what_the_agent_reads_is_merged(self) -> None:
+        for name in ("60-x.yml", ".60-x.yaml", "sub/60-x.yaml"):
+            assert await self.refused({}, {f"{CONFIG_D}/{name}": "rebot: 1"}) == []
+
+    async def test_what_is_merged_is_what_will_be_there(self) -> None:
+        lock = "slots: {fleetlock: 'https://lock'}\n"
+        takes_the_cluster_away = {f"{CONFIG_D}/10-site.yaml": "log: {level: debug}\n", f"{CONFIG_D}/20-l.yaml": lock}
+        assert await self.refused({}, takes_the_cluster_away) == []
+        (self.vendor / "10-site.yaml").write_text("slots: {fleetlock: 'https://lock'}\ncluster: {kubeconfig: /etc/k}\n")
+        (problem,) = await self.refused({f"{CONFIG_D}/10-site.yaml": "x"}, {f"{CONFIG_D}/30-x.yaml": "log: {}\n"})
+        assert "without a cluster" in problem.message
+
+    async def test_a_fragment_of_the_host_that_is_invalid_is_no_doing_of_the_config(self) -> None:
+        (self.admin / "50-bad.yaml").write_text("rebot: 1\n")
+        assert await self.refused({}, {f"{CONFIG_D}/60-x.yaml": "log: {level: debug}\n"}) == []
+        assert await self.refused({}, {f"{CONFIG_D}/50-bad.yaml": "log: {level: debug}\n"}) == []
+
+    async def test_a_policy_that_does_not_parse_is_refused(self) -> None:
+        path = Settings().policy
+        (problem,) = await self.refused({}, {path: "files: 5"})
+        assert "must be a list" in problem.message
+        assert await self.refused({path: "files: 5"}, {path: "files: 5"}) == []
+        assert await self.refused({}, {path: "files: []"}) == []
+
+
+class Notes(dict[str, str]):
+    async def note(self, key: str) -> str:
+        return self.get(key, "")
+
+    async def keep_note(self, key: str, text: str) -> None:
+        self[key] = text
+
+
+class TestPolicy:
+    @pytest.fixture(autouse=True)
+    def host(self, tmp_path: Path) -> None:
+        self.path, self.notes, self.report = tmp_path / "policy.yaml", Notes(), Report(Status())
+        self.policy = HostPolicy(self.notes, self.report, lambda: Settings(policy=str(self.path)))
+
+    def write(self, text: str) -> None:
+        self.path.write_text(text)
+        self.path.chmod(0o600)
+
+    async def verb(self, old: dict[str, str], new: dict[str, str]) -> str:
+        policy = await self.policy(having(old), having(new))
+        found = match(policy, Change("file", "/etc/x", ChangeKind.MODIFIED))
+        return str(found.entry.actions[0].type) if found else ""
+
+    async def test_the_policy_that_the_config_brings_counts(self) -> None:
+        self.write("files: [{path: /etc/x, actions: [{type: Reboot}]}]")
+        brought = {str(self.path): "files: [{path: /etc/x, actions: [{type: None}]}]"}
+        assert await self.verb({}, {}) == "Reboot"
+        assert await self.verb({}, brought) == "None"
+
+    async def test_an_invalid_one_is_put_right_by_a_config(self) -> None:
+        bad, good = {str(self.path): "files: 5"}, {str(self.path): "files: [{path: /etc/x, actions: [{type: None}]}]"}
+        self.write("files: 5")
+        assert await self.verb(bad, good) == "None"
+        assert self.report.status.problems == ()
+        assert await self.verb(bad, {}) == ""  # as a rollback to a config without one: the built-in policy
+        (problem,) = self.report.status.problems
+        assert (problem.topic, problem.reason) == ("policy", "InvalidInput")
+        with pytest.raises(InvalidInput):
+            await self.verb({}, {})
+
+    async def test_the_last_valid_one_is_used_while_that_of_the_host_is_not(self) -> None:
+        self.write("files: [{path: /etc/x, actions: [{type: None}]}]")
+        assert await self.verb({}, {}) == "None"
+        self.write("files: 5")
+        assert await self.verb({}, {}) == "None"
+        assert [problem.topic for problem in self.report.status.problems] == ["policy"]
+        self.write("files: []")
+        assert await self.verb({}, {}) == ""
+        assert self.report.status.problems == ()
+
+
+class OwnPolicy(Host):
+    async def _policy(self, *_: MachineConfig) -> Policy:
+        actions = (DAEMON_RELOAD, restart("app.service"), restart("nodeagent.service"))
+        return replace(POLICY, files={"/etc/self": Entry("/etc/self", actions)})
+
+
+@pytest.mark.looptime
+async def test_an_action_on_our_own_unit_comes_once_after_the_update() -> None:
+    host = OwnPolicy(World(units={"app.service": FakeUnit(), "nodeagent.service": FakeUnit()}))
+    host.want(config("old"))
+    await host.settle()
+    host.want(config("new", {"/etc/self": "1"}))
+    await host.settle()
+    assert [(type(step).__name__, phase) for step, phase in host.renewed] == [("RestartUnit", Phase.IDLE)]
+    assert not any("nodeagent.service" in action for action in host.actions())
+    assert (host.phase, host.world.holder) == (Phase.IDLE, None)
+    host.want(config("newer", {"/etc/self": "2"}))
+    host.world.units["app.service"].fail_restarts = 9
+    host.limits = replace(host.limits, may_reboot=False)
+    await host.settle()
+    assert len(host.renewed) == 1  # an update that was taken back asks for nothing

@@ -1,0 +1,189 @@
+"""Paths that others than root can reach: they block the one file, never the update, the revert or the drift check."""
+
+from __future__ import annotations
+
+import pytest
+
+from nodeagent.agent.update import writing
+from nodeagent.core.config.file_tree import FileNode
+from nodeagent.core.config.machineconfig import FileEntry, MachineConfig
+from nodeagent.core.update.events import EventKind
+from nodeagent.core.update.phase import Phase
+from nodeagent.core.update.survey import MAX_KEPT, Survey
+from nodeagent.errors import AgentError, Retryable, Terminal
+from tests.agent.update.test_kills import kill_at
+from tests.world.fakes import FakeUnit, World
+from tests.world.harness import Host, config
+
+pytestmark = pytest.mark.looptime
+
+HOME = "/etc/quiet/home"
+KEY = f"{HOME}/quiet"
+FAULTS = [
+    Terminal("/etc/quiet/home/quiet is a directory, where a file should be", reason="NotAFile"),
+    Terminal("cannot write /etc/quiet/home/quiet: Permission denied", reason="PermissionDenied"),
+    Terminal("/etc/quiet/home is a symbolic link, and not followed", reason="LinkRefused"),
+    Terminal("/etc/quiet/home/quiet has 99999999999 bytes", reason="FileTooLarge"),
+    Retryable("/etc/quiet/home/quiet was swapped while we looked at it", reason="PathChanged"),
+]
+CONTENTS = {"/etc/app/x": "1", "/etc/quiet/q": "1", KEY: "1"}
+A = config("a", CONTENTS)
+B = config("b", CONTENTS | {"/etc/app/x": "2"})
+C = config("c", CONTENTS | {"/etc/app/x": "2", KEY: "2"})
+WITHOUT = config("without", {"/etc/app/x": "2", "/etc/quiet/q": "1"})
+
+
+async def started(*, contested: bool = True) -> Host:
+    it = Host(World(units={"app.service": FakeUnit(), "web.service": FakeUnit()}))
+    it.want(A)
+    await it.settle()
+    assert it.phase is Phase.IDLE
+    if contested:
+        it.world.contested[HOME] = f"{HOME} belongs to uid 1000"
+    return it
+
+
+class WhileReverting(dict[str, AgentError]):
+    """The owner puts a directory there after the new content was written, so only the revert meets it."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__({KEY: FAULTS[0]})
+        self._world = world
+
+    def __contains__(self, path: object) -> bool:
+        return self._world.record["phase"] == Phase.REVERTING and super().__contains__(path)
+
+
+def name_of(it: Host) -> str:
+    return it.configs[it.world.current].name
+
+
+def warnings(it: Host) -> list[str]:
+    return [e.message for e in it.world.events if e.kind is EventKind.WARNING and e.reason == "PathContested"]
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.reason)
+@pytest.mark.parametrize("wanted", [B, C, WITHOUT], ids=lambda wanted: wanted.name)
+async def test_a_path_that_its_owner_blocks_blocks_nothing_else(fault: AgentError, wanted: MachineConfig) -> None:
+    it = await started()
+    it.world.path_faults[KEY] = fault
+    it.want(wanted)
+    await it.settle()
+    assert (it.phase, name_of(it)) == (Phase.IDLE, wanted.name)
+    assert it.world.disk["/etc/app/x"] == FileNode(b"2")
+    assert it.world.history[-1].outcome == "done"
+    assert any("uid 1000" in message for message in warnings(it))
+    assert it.world.boot == 1
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.reason)
+async def test_the_same_fault_where_only_root_writes_is_a_verdict(fault: AgentError) -> None:
+    it = await started(contested=False)
+    it.world.path_faults[KEY] = fault
+    it.want(C)
+    await it.settle()
+    assert name_of(it) == "a"
+    assert it.phase is Phase.DEGRADED or isinstance(fault, Retryable)
+    assert not warnings(it)
+
+
+async def test_drift_at_such_a_path_is_no_reason_to_refuse() -> None:
+    it = await started()
+    it.world.disk[KEY] = FileNode(b"of its owner")
+    it.want(B)
+    await it.settle()
+    assert (it.phase, name_of(it)) == (Phase.IDLE, "b")
+    assert it.world.disk[KEY] == FileNode(b"of its owner"), "the config did not change it, so it is left alone"
+    assert warnings(it)
+    it.want(C)
+    await it.settle()
+    assert it.world.disk[KEY] == FileNode(b"2")
+
+
+async def test_drift_of_a_file_that_belongs_to_a_user_is_none_either() -> None:
+    mine = FileEntry("/etc/app/mine", b"1", user="app")
+    it = Host(World(units={"app.service": FakeUnit()}))
+    it.want(MachineConfig("a", files={mine.path: mine}))
+    await it.settle()
+    it.world.disk[mine.path] = FileNode(b"edited", user="app")
+    it.want(MachineConfig("b", files={mine.path: mine, "/etc/quiet/q": FileEntry("/etc/quiet/q", b"1")}))
+    await it.settle()
+    assert (it.phase, name_of(it)) == (Phase.IDLE, "b")
+
+
+async def test_drift_where_only_root_writes_is_refused_beside_it() -> None:
+    it = await started()
+    it.world.disk[KEY] = FileNode(b"of its owner")
+    it.world.disk["/etc/quiet/q"] = FileNode(b"changed")
+    it.want(B)
+    await it.settle()
+    assert (it.phase, it.record.reason) == (Phase.DEGRADED, "Drifted")
+    assert KEY not in it.record.message
+
+
+async def test_a_revert_goes_past_such_a_path() -> None:
+    it = await started()
+
+    class Picky(FakeUnit):
+        @property
+        def bad_until_boot(self) -> int:
+            return 99 if it.world.disk.get("/etc/app/x") == FileNode(b"2") else 0
+
+        @bad_until_boot.setter
+        def bad_until_boot(self, value: int) -> None: ...
+
+    it.world.units["app.service"] = Picky()
+    it.world.path_faults = WhileReverting(it.world)
+    it.want(C)
+    await it.settle()
+    assert it.world.history[-1].outcome == "reverted"
+    assert it.world.disk["/etc/app/x"] == FileNode(b"1")
+    assert it.world.disk[KEY] == FileNode(b"2")
+    assert any("NotAFile" in message or "directory" in message for message in warnings(it))
+
+
+@pytest.mark.parametrize("power", [False, True])
+async def test_killed_at_any_call_it_ends_the_same(power: bool) -> None:
+    fuse, blew = 0, True
+    while blew:
+        it = await started()
+        it.world.path_faults[KEY] = FAULTS[0]
+        it.world.calls = 0
+        it.want(C)
+        fuse += 1
+        blew = await kill_at(it, fuse, power=power)
+        await it.settle()
+        assert (it.phase, name_of(it)) == (Phase.IDLE, "c")
+        assert it.world.disk["/etc/app/x"] == FileNode(b"2")
+    assert fuse > 10
+
+
+async def test_what_is_in_the_way_is_found_before_anything_is_taken() -> None:
+    it = await started(contested=False)
+    it.world.survey = Survey({"/etc/app/x": "is a directory, where a file should be"})
+    it.want(B)
+    await it.settle()
+    assert (it.phase, it.record.reason) == (Phase.DEGRADED, "PathBlocked")
+    assert "/etc/app/x: is a directory" in it.record.message
+    assert it.world.disk["/etc/app/x"] == FileNode(b"1")
+    assert not any(event.phase is Phase.LEASING for event in it.world.events if event.desired == "b")
+
+
+async def test_more_than_a_revert_can_keep_is_refused() -> None:
+    it = await started(contested=False)
+    it.world.survey = Survey(kept=MAX_KEPT + 1)
+    it.want(B)
+    await it.settle()
+    assert (it.phase, it.record.reason) == (Phase.DEGRADED, "RevertTooLarge")
+    assert it.world.disk["/etc/app/x"] == FileNode(b"1")
+
+
+async def test_a_file_that_grew_since_is_not_kept_either(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writing, "MAX_KEPT", 100)
+    it = await started(contested=False)
+    it.world.disk["/etc/quiet/big"] = FileNode(b"x" * 101)
+    it.want(config("b", CONTENTS | {"/etc/app/x": "2", "/etc/quiet/big": "small"}))
+    await it.settle()
+    assert it.phase is Phase.DEGRADED
+    assert it.world.disk["/etc/quiet/big"] == FileNode(b"x" * 101)
+    assert it.world.disk["/etc/app/x"] == FileNode(b"1")

@@ -1,0 +1,223 @@
+"""The fence around a staging: where it stands in an update, and what is told of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nodeagent.core.report.status import Status, fold, status_to_dict
+from nodeagent.core.update.events import Event, EventKind
+from nodeagent.core.update.fence_view import FenceTold, FenceView
+from nodeagent.errors import Retryable
+from nodeagent.fence.fence import Fence, Terms
+from nodeagent.fence.host_fence import HostFence
+from nodeagent.fence.policy.bounds import Idle
+from nodeagent.fence.restore_log import FileUndo
+from nodeagent.fence.sensors.protected import Victim
+from nodeagent.host.clock import SystemClock
+from nodeagent.host.dbus.client import Bus
+from nodeagent.settings.fence import FenceSettings
+from tests.world.oshost import NEW, at_old
+
+UP = FenceView(True, "started", "an update is about to be staged", 16_000_000, 489)
+OPEN = replace(UP, reason="calm", message="probe: 0 of 20 fsyncs over 8 ms", write_bps=None, write_iops=None)
+
+
+class Around:
+    """A port that notes when it is up."""
+
+    def __init__(self) -> None:
+        self.up = False
+        self.times = 0
+
+    @asynccontextmanager
+    async def around(self, tell: Callable[[FenceTold], None]) -> AsyncIterator[None]:
+        self.up, self.times = True, self.times + 1
+        tell(FenceTold(UP, "up"))
+        try:
+            yield
+        finally:
+            self.up = False
+            tell(FenceTold(None, "gone"))
+
+
+@pytest.mark.looptime
+async def test_it_is_up_while_the_os_is_staged_and_between_two_tries_it_is_not() -> None:
+    host = await at_old()
+    host.fence = around = Around()
+    host.world.stage_errors = [Retryable("no registry", reason="RegistryUnreachable")]
+    seen: dict[str, set[bool]] = {"staging": set(), "else": set()}
+    host.want(NEW)
+    task = asyncio.create_task(host.settle())
+    while not task.done():
+        events = [event for event in host.world.events if event.kind is not EventKind.FENCE]
+        staging = bool(events) and events[-1].kind is EventKind.STAGING and events[-1].step is not None
+        seen["staging" if staging and "Importing" in events[-1].step.name else "else"].add(around.up)
+        await asyncio.sleep(0.1)
+    await task
+    assert seen == {"staging": {True}, "else": {False}}
+    assert around.times == 2
+    told = [event.message for event in host.world.events if event.kind is EventKind.FENCE]
+    assert told == ["up", "gone"] * 2
+
+
+IDLE = Idle(0.005, 0.02)
+
+
+class Fenced:
+    """In the place of the real one, which has tests of its own (``tests/host/fence``)."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.views = [UP, replace(UP, seconds=1.0), OPEN]
+        self.left: list[str] = []
+        self.terms: list[Terms] = []
+        self.victims: list[Victim] = []
+        self.found: Victim | None = Victim(Path("/var/lib/etcd"))
+        monkeypatch.setattr("nodeagent.fence.fence.fenced", self.fenced)
+        monkeypatch.setattr("nodeagent.fence.sensors.protected.find_etcd", self.find)
+
+    async def find(self, _metrics: object) -> Victim | None:
+        return self.found
+
+    @asynccontextmanager
+    async def fenced(self, _unit: str, victim: Victim, **given: Any) -> AsyncIterator[Fence]:
+        self.terms.append(given["terms"])
+        self.victims.append(victim)
+        fence = Fence(given["tell"])
+        fence.idle = given["terms"].idle or IDLE
+        for view in self.views:
+            fence.say(view)
+        yield fence
+        fence.left = self.left
+
+
+@pytest.fixture
+def fenced(monkeypatch: pytest.MonkeyPatch) -> Fenced:
+    return Fenced(monkeypatch)
+
+
+def host_fence(tmp_path: Path, **settings: Any) -> HostFence:
+    return HostFence(Bus("unix:path=/nowhere"), FenceSettings(**settings), SystemClock(), tmp_path, tmp_path / "notes")
+
+
+async def stage(fence: HostFence) -> list[FenceTold]:
+    told: list[FenceTold] = []
+    async with fence.around(told.append):
+        pass
+    return told
+
+
+async def test_what_is_told(fenced: Fenced, tmp_path: Path) -> None:
+    told = await stage(host_fence(tmp_path))
+    assert [(each.message, each.often) for each in told if each.message] == [
+        ("up, at most 16.0 MB/s are written in 489 pieces", False),
+        ("probe: 0 of 20 fsyncs over 8 ms; writes are not capped", True),
+        ("gone, up for 0 s, writes capped for 0 s of them, 0 slow fsyncs of the victim", False),
+    ]
+    assert told[1] == FenceTold(fenced.views[1]), "numbers alone are no line"
+    assert told[-1].view is None
+
+
+async def test_what_is_missing_is_told_once(fenced: Fenced, tmp_path: Path) -> None:
+    fence = host_fence(tmp_path)
+    fenced.views = [replace(UP, missing=("PSI is off",)), replace(OPEN, missing=("PSI is off",))]
+    said = [each.message for _ in range(2) for each in await stage(fence)]
+    assert said.count("does without something: PSI is off") == 1
+
+
+async def test_a_fence_that_is_not_up(fenced: Fenced, tmp_path: Path) -> None:
+    fenced.views = [FenceView(False, "NoDisk", "/: on no disk")]
+    fence = host_fence(tmp_path)
+    told = await stage(fence)
+    assert [(each.message, each.reason, each.bad) for each in told if each.message] == [
+        ("not up, /: on no disk", "NoDisk", False)
+    ]
+    assert told[-1] == FenceTold(None)
+    assert not [each for each in await stage(fence) if each.message]
+
+
+@pytest.fixture
+def replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another release was installed while the daemon runs, and that has no such module."""
+
+    def gone(name: str) -> None:
+        raise ImportError(f"No module named '{name}'")
+
+    monkeypatch.setattr("nodeagent.fence.host_fence.import_module", gone)
+
+
+async def test_a_fence_that_is_not_installed_any_more_fails_nothing(replaced: None, tmp_path: Path) -> None:
+    told = [each for each in await stage(host_fence(tmp_path)) if each.message]
+    assert [(each.reason, each.bad) for each in told] == [("FenceFailed", True)]
+    assert "nodeagent.fence.fence" in told[0].message
+
+
+async def test_one_that_cannot_be_recovered_is_told(
+    replaced: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await FileUndo(tmp_path / "notes").save("unit-rpm-ostreed.service", "{}")
+    await host_fence(tmp_path).recover()
+    assert "FenceNotRecovered" in capsys.readouterr().err
+
+
+async def test_what_is_left_is_bad(fenced: Fenced, tmp_path: Path) -> None:
+    fenced.left = ["rpm-ostreed.service: the kernel still limits its writes"]
+    bad = [each for each in await stage(host_fence(tmp_path)) if each.bad]
+    assert [(each.reason, each.view) for each in bad] == [("FenceNotRecovered", None)]
+
+
+async def test_without_etcd_nobody_needs_it(fenced: Fenced, tmp_path: Path) -> None:
+    fenced.found = None
+    fence = host_fence(tmp_path)
+    assert [each.message for each in await stage(fence)] == ["not needed: no member of etcd is on this host"]
+    assert await stage(fence) == []
+    assert fenced.terms == []
+
+
+async def test_always_and_never(fenced: Fenced, tmp_path: Path) -> None:
+    fenced.found = None
+    await stage(host_fence(tmp_path, enabled="always"))
+    assert fenced.victims == [Victim(tmp_path)]
+    fenced.found = Victim(Path("/var/lib/etcd"))
+    assert await stage(host_fence(tmp_path, enabled="never")) == []
+
+
+async def test_settings_in_the_units_of_the_controller(fenced: Fenced, tmp_path: Path) -> None:
+    fence = host_fence(tmp_path)
+    await stage(fence)
+    fence.use(FenceSettings(floor=10, memory_high=512, cpu_weight=20, probe_directory="/var/x", baseline=1))
+    await stage(fence)
+    first, second = fenced.terms
+    assert (first.memory_high, first.cpu_weight, first.idle) == (None, None, None)
+    assert (second.bounds.floor, second.memory_high, second.cpu_weight) == (1e7, 512 << 20, 20)
+    assert second.idle == IDLE, "it was measured a moment ago"
+    assert fenced.victims[1].directory == Path("/var/x")
+
+
+async def test_a_body_that_fails_is_told_the_end_too(fenced: Fenced, tmp_path: Path) -> None:
+    told: list[FenceTold] = []
+    with pytest.raises(Retryable):
+        async with host_fence(tmp_path).around(told.append):
+            raise Retryable("no registry")
+    assert told[-1].view is None
+
+
+async def test_recovering_without_a_bus_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fence = host_fence(tmp_path)
+    await fence.recover()
+    assert capsys.readouterr().err == ""
+    await FileUndo(tmp_path / "notes").save("unit-rpm-ostreed.service", "{}")
+    await fence.recover()
+    assert "is still up" in capsys.readouterr().err
+
+
+def test_the_status_has_it_while_it_is_there() -> None:
+    up = fold(Status(), Event(EventKind.FENCE, Status().phase, fields={"fence": UP}))
+    assert status_to_dict(up, daemon="running")["fence"]["write_bps"] == 16_000_000
+    assert status_to_dict(fold(up, Event(EventKind.FENCE, up.phase)), daemon="running")["fence"] is None

@@ -1,0 +1,33 @@
+"""Configs of the largest size: the work on the event loop grows with the number of files, not with its square."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from nodeagent.core.update.phase import Phase
+from tests.world.fakes import World
+from tests.world.harness import Host, config
+
+FEW, MANY = 8_000, 32_000
+
+
+async def seconds_of_cpu(files: int) -> float:
+    """CPU time of an update that adds ``files`` files. The host in memory costs little of it."""
+    host = Host(World())
+    host.want(config("start", {"/etc/quiet/other": "1"}))
+    await host.settle()
+    wanted = config("added", {f"/etc/quiet/{index}": "1" for index in range(files)})
+    started = time.thread_time()
+    host.want(wanted)
+    await host.settle()
+    assert host.phase is Phase.IDLE
+    assert len(host.world.disk) == files
+    return time.thread_time() - started
+
+
+@pytest.mark.looptime
+async def test_an_update_takes_time_in_proportion_to_its_files() -> None:
+    # Four times the files take about four times as long; with one quadratic search among them it was nine times.
+    assert await seconds_of_cpu(MANY) < 6.5 * await seconds_of_cpu(FEW)

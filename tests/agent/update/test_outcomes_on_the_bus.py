@@ -1,0 +1,108 @@
+"""The end of an update as a command sees it: the whole daemon and the code of `apply --wait`, on a private bus."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nodeagent.cli._client import Client
+from nodeagent.cli._progress import Ending
+from nodeagent.cli._waiting import ask_and_wait
+from nodeagent.core.config.machineconfig import ConfigSource
+from nodeagent.host import boot
+from tests.agent.whole_daemon import WholeDaemon, source
+from tests.support.fixtures import PrivateBus, private_bus
+
+__all__ = ["private_bus"]
+
+A, B, C = (source(name) for name in "abc")
+
+
+@pytest.fixture
+def host(tmp_path: Path, private_bus: PrivateBus, monkeypatch: pytest.MonkeyPatch) -> WholeDaemon:
+    monkeypatch.setenv("DBUS_SYSTEM_BUS_ADDRESS", private_bus.address)
+    assert boot.identify.__kwdefaults__ is not None
+    monkeypatch.setitem(boot.identify.__kwdefaults__, "pause", 0)
+    host = WholeDaemon(tmp_path, private_bus.address)
+    prom = tmp_path / "metrics.prom"
+    host.settings.write_text(host.settings.read_text().replace('file: ""', f"file: {prom}"))
+    host.policy.write_text("files: []\n")
+    host.policy.chmod(0o600)
+    return host
+
+
+async def apply(client: Client, config: ConfigSource) -> Ending:
+    """`nodeagent apply --wait --json`."""
+
+    async def send() -> tuple[str, str]:
+        return config.name, await client.apply(config.text.decode())
+
+    with ExitStack() as stack:
+        return (await ask_and_wait(client, send, stack, silent=True))[1]
+
+
+async def until(client: Client, **expected: Any) -> dict[str, Any]:
+    while True:
+        status = await client.status()
+        if expected.items() <= status.items():
+            return status
+        await asyncio.sleep(0.02)
+
+
+async def test_each_command_that_waits_learns_its_end(host: WholeDaemon) -> None:
+    async with host.running() as client, asyncio.timeout(30):
+        done = await apply(client, A)
+        assert (done.outcome, done.exit_code) == ("done", 0)
+        again = await apply(client, A)
+        assert (again.outcome, again.exit_code) == ("unchanged", 0)
+
+        await client.start_maintenance("disk swap", {})
+        first = asyncio.create_task(apply(client, B))
+        await until(client, phase="Leasing", reason="LeaseHeld", desired="b", target="b")
+        second = asyncio.create_task(apply(client, C))
+        loser = await first
+        assert (loser.outcome, loser.exit_code, loser.successor) == ("superseded", 4, "c")
+        assert "c is desired instead" in loser.message
+
+        await until(client, phase="Leasing", desired="c")
+        assert (await apply(client, A)).outcome == "unchanged"
+        withdrawn = await second
+        assert (withdrawn.outcome, withdrawn.exit_code) == ("withdrawn", 4)
+        status = await until(client, phase="Idle")
+        assert (status["reason"], status["message"], status["target"]) == ("", "", "")
+        assert (status["current"], status["desired"]) == ("a", "a")
+        assert status["current_digest"] == status["desired_digest"] == A.digest
+        await asyncio.sleep(1.2)  # metrics are written once a second
+        page = (host.directory / "metrics.prom").read_text()
+        assert "nodeagent_config_in_sync 1\n" in page
+        assert 'nodeagent_config_info{current="a",desired="a"} 1\n' in page
+        assert "nodeagent_reason{" not in page
+        history = await client.history(10)
+        assert [(entry["to_name"], entry["outcome"]) for entry in history] == [
+            ("c", "withdrawn"),
+            ("b", "superseded"),
+            ("a", "done"),
+        ]
+
+
+async def test_a_command_that_waits_over_a_restart_learns_it_from_the_history(host: WholeDaemon) -> None:
+    async with asyncio.timeout(60):
+        async with host.running() as client:
+            await apply(client, A)
+            await client.start_maintenance("disk swap", {})
+        from nodeagent.host.dbus.client import Bus
+
+        async with Bus(host.address) as bus:
+            waiting = Client(bus)
+            async with host.running() as client:
+                task = asyncio.create_task(apply(waiting, B))
+                await until(client, phase="Leasing", desired="b")
+            host.desired.write_bytes(A.text)
+            host.desired.chmod(0o600)
+            async with host.running():
+                ending = await task
+    assert (ending.outcome, ending.exit_code) == ("withdrawn", 4)

@@ -1,0 +1,245 @@
+"""An update that has its end, and cannot give back what it took: one end, no rejection, and a retry."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from nodeagent.agent.loop import RETRY_CAP
+from nodeagent.agent.update.run import Next, Update
+from nodeagent.core.config.meaning import meaning
+from nodeagent.core.update.apply_request import ApplyRequest
+from nodeagent.core.update.events import EventKind
+from nodeagent.core.update.phase import Phase
+from nodeagent.core.update.record import half_way
+from nodeagent.errors import Refused, Terminal
+from tests.agent.test_api import api
+from tests.agent.update.test_outcomes import ends
+from tests.world import clusterhost
+from tests.world.clusterhost import ClusterHost
+from tests.world.fakes import FakeUnit
+from tests.world.harness import Host, config
+
+pytestmark = pytest.mark.looptime
+
+NEWEST = config("newest", {"/etc/app/x": "7", "/etc/web/x": "1"})
+
+
+def breaks(host: Host, fault: Exception | Phase) -> Callable[[], None]:
+    """Each release of the lease meets ``fault``, or leads to a phase to which no edge leads. Returns the repair."""
+    build = type(host).build
+
+    def broken() -> Any:
+        loop = build(host)
+
+        async def work(_update: Update) -> Next:
+            if isinstance(fault, Exception):
+                raise fault
+            return Next(fault)
+
+        loop.executor._work[Phase.RELEASING] = work
+        return loop
+
+    host.build = broken  # type: ignore[method-assign]
+
+    def repair() -> None:
+        host.build = build.__get__(host)  # type: ignore[method-assign]
+        host.loop = None
+
+    return repair
+
+
+async def done(host: ClusterHost) -> None:
+    host.want(clusterhost.DRAIN)
+    await host.settle()
+
+
+async def reverted(host: ClusterHost) -> None:
+    host.limits = replace(host.limits, may_reboot=False)
+    host.world.units["app.service"] = FakeUnit(fail_restarts=1)
+    host.want(clusterhost.DRAIN)
+    await host.settle()
+
+
+async def canceled(host: ClusterHost) -> None:
+    """An operator uncordons the node twice."""
+    host.around.why_lost = "DrainCanceled"
+    host.around.pods, host.around.stuck = list(clusterhost.PODS), True
+    host.want(clusterhost.DRAIN)
+    task = asyncio.create_task(host.settle())
+    while host.phase is not Phase.DRAINING:
+        await asyncio.sleep(0.1)
+    host.around.lost.add(host.record.update_id)
+    await task
+    host.around.lost.clear()
+    host.around.stuck = False
+
+
+async def superseded(host: ClusterHost) -> None:
+    host.around.gate = Refused("another controller works on it", reason="MachineBusy")
+    host.want(clusterhost.DRAIN)
+    task = asyncio.create_task(host.settle())
+    await asyncio.sleep(20)
+    assert host.phase is Phase.LEASING
+    host.want(NEWEST)
+    await task
+    host.around.gate = None
+
+
+async def interrupted(host: ClusterHost) -> None:
+    host.around.gate = Refused("another controller works on it", reason="MachineBusy")
+    host.want(clusterhost.DRAIN)
+    task = asyncio.create_task(host.settle())
+    await asyncio.sleep(20)
+    assert host.phase is Phase.LEASING
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    host.loop = None
+    await host.settle()
+    host.around.gate = None
+
+
+End = Callable[[ClusterHost], Awaitable[None]]
+"""Brings the host to the end of an update, in a phase Releasing that fails."""
+
+ENDS: list[tuple[End, str, list[str], str]] = [
+    # How it ended, the outcome that is reported, those of the history, the phase and config after the repair.
+    (done, "done", ["done"], "drain"),
+    (reverted, "reverted", ["reverted"], "old"),
+    (canceled, "postponed", [], "old"),
+    (superseded, "superseded", ["superseded"], "newest"),
+    (interrupted, "postponed", [], "drain"),
+]
+FAULTS = [Terminal("no space left", reason="NoSpace"), KeyError("x"), Phase.WRITING]
+REASONS = ["NoSpace", "InternalError", "IllegalTransition"]
+each_end = pytest.mark.parametrize("end", ENDS, ids=[end[0].__name__ for end in ENDS])
+
+
+async def failed(end: End, fault: Exception | Phase) -> tuple[ClusterHost, Callable[[], None], str]:
+    """Also returns the id of the update."""
+    host = await clusterhost.at_old()
+    host.world.history.clear()
+    repair = breaks(host, fault)
+    await end(host)
+    return host, repair, host.record.update_id
+
+
+@each_end
+@pytest.mark.parametrize(("fault", "reason"), list(zip(FAULTS, REASONS, strict=True)), ids=REASONS)
+async def test_an_update_that_cannot_give_back_has_one_end(
+    end: tuple[End, str, list[str], str], fault: Exception | Phase, reason: str
+) -> None:
+    how, outcome, entries, after = end
+    host, repair, update_id = await failed(how, fault)
+    rejected = [one.name for one in host.record.rejections]
+    held = (host.world.holder, host.around.slot, host.around.cordon)
+    for _ in range(3):
+        assert (host.phase, host.record.reason, host.record.unreleased) == (Phase.DEGRADED, reason, True)
+        assert [entry.outcome for entry in host.world.history] == entries
+        assert [str(entry.outcome) for entry, _ in ends(host) if entry.update_id == update_id] == [outcome]
+        assert [one.name for one in host.record.rejections] == rejected
+        assert (host.world.holder, host.around.slot, host.around.cordon) == held
+        assert not half_way(host.record)
+        await host.settle()
+    assert rejected == (["drain"] if how in (reverted, canceled) else [])
+    assert len([event for event in host.world.events if event.kind is EventKind.UPDATE_DONE]) == (how is done)
+    repair()
+    await host.settle()
+    clusterhost.all_given_back(host)
+    reasons = {reverted: "Reverted", canceled: "DrainCanceled"}
+    assert host.record.reason == reasons.get(how, "")
+    assert host.phase is (Phase.DEGRADED if how in reasons else Phase.IDLE)
+    assert host.configs[host.world.current].name == after
+    assert [str(entry.outcome) for entry, _ in ends(host) if entry.update_id == update_id] == [outcome]
+    assert [e.outcome for e in host.world.history if e.update_id == update_id] == entries
+    assert len([e for e in host.world.events if e.kind is EventKind.UPDATE_DONE]) == (after != "old")
+
+
+@each_end
+async def test_a_newer_config_begins_after_everything_is_given_back(end: tuple[End, str, list[str], str]) -> None:
+    host, repair, _ = await failed(end[0], FAULTS[0])
+    repair()
+    host.want(NEWEST)
+    await host.settle()
+    assert (host.phase, host.configs[host.world.current].name) == (Phase.IDLE, "newest")
+    clusterhost.all_given_back(host)
+
+
+async def test_giving_back_is_retried_without_a_restart() -> None:
+    host = await clusterhost.at_old()
+    repair = breaks(host, KeyError("x"))
+    loop = host.build()
+    host.want(clusterhost.DRAIN)
+    assert (delay := await loop.turn()) is not None
+    assert 0 < delay < 60
+    delays = [await loop.turn() or 0.0 for _ in range(9)]
+    assert delays == sorted(delays)
+    assert delays[0] > delay
+    assert delays[-1] <= 1.5 * RETRY_CAP
+    repair()
+    loop.executor._work[Phase.RELEASING] = loop.executor._releasing
+    assert await loop.turn() == 0.0
+    assert (host.phase, host.record.unreleased) == (Phase.IDLE, False)
+    clusterhost.all_given_back(host)
+
+
+async def test_a_kill_while_it_gives_back_adds_no_end() -> None:
+    host, repair, update_id = await failed(done, FAULTS[0])
+    repair()
+    host.world.killed_before = Phase.IDLE
+    with pytest.raises(AssertionError, match="no rest"):
+        await host.settle(2)
+    assert (host.phase, host.record.unreleased) == (Phase.RELEASING, True)
+    host.world.killed_before = None
+    await host.settle()
+    assert [entry.outcome for entry in host.world.history] == ["done"]
+    assert [str(entry.outcome) for entry, _ in ends(host)] == ["done"]
+    assert update_id == host.world.history[0].update_id
+    assert host.phase is Phase.IDLE
+
+
+async def test_a_rollback_after_a_good_end_goes_to_the_config_before() -> None:
+    host, repair, _ = await failed(done, FAULTS[0])
+    new, old = host.world.current, host.world.previous
+    repair()
+    assert await api(host, Phase.DEGRADED).rollback() == "old"
+    assert host.world.request == ApplyRequest(old, new, meaning(clusterhost.DRAIN))
+    host.want(clusterhost.OLD)
+    await host.settle()
+    assert (host.phase, host.configs[host.world.current].name) == (Phase.IDLE, "old")
+
+
+async def test_the_current_config_can_be_applied_again_after_a_good_end() -> None:
+    """It failed in nothing, so it is not avoided. The client gets an answer of its own."""
+    host, repair, _ = await failed(done, FAULTS[0])
+    repair()
+    loop = host.build()
+    async with loop.recorded(host.request(), await host._load(host.wanted)):
+        pass
+    while await loop.turn() is not None:
+        pass
+    assert [(str(entry.outcome), code) for entry, code in ends(host)] == [("done", 0), ("unchanged", 0)]
+    assert (host.phase, host.world.request) == (Phase.IDLE, None)
+
+
+async def test_a_repair_that_was_given_up_leaves_the_node_half_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is avoided by a rollback then is the config that was left half-way, not the repair that wrote nothing."""
+    host = await clusterhost.at_old()
+    host.limits = replace(host.limits, revert=False, may_reboot=False)
+    host.world.units["app.service"] = FakeUnit(bad_until_boot=99)
+    host.want(clusterhost.RESTART)
+    await host.settle()
+    half, failed_at = host.record.to_digest, host.record.reason
+    assert half_way(host.record), failed_at
+    host.world.units["app.service"] = FakeUnit()
+    breaks(host, FAULTS[0])
+    await superseded(host)
+    assert (host.record.unreleased, half_way(host.record)) == (True, True)
+    monkeypatch.setattr(clusterhost, "holds", lambda *_: None)  # the desired file is no part of an update
+    await api(host, Phase.DEGRADED).rollback()
+    assert host.world.request is not None
+    assert host.world.request.avoid == half

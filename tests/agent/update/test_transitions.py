@@ -1,0 +1,395 @@
+"""Every answer of the decision code, for every phase, record and failure, is an edge of the table.
+
+The records are the product of all flags, also of those that no update can have together: what cannot happen today is
+what a bug or an older store brings tomorrow.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from copy import deepcopy
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+import pytest
+
+from nodeagent.agent.update import preflight
+from nodeagent.agent.update.actions import ActionFailed
+from nodeagent.agent.update.admission import NotNow
+from nodeagent.agent.update.executor import Executor
+from nodeagent.agent.update.outcomes import failed
+from nodeagent.agent.update.run import Next, Update
+from nodeagent.agent.update.unreadable import rebuild
+from nodeagent.agent.update.verification import VerifyFailed
+from nodeagent.core.update.events import EventKind
+from nodeagent.core.update.phase import BY_PROGRESS, DEADLINE, NEXT, Phase
+from nodeagent.core.update.record import Record, record_to_dict
+from nodeagent.errors import AgentError, Refused, Retryable, ServiceUnavailable, Terminal, Unreachable
+from tests.world import clusterhost, oshost
+from tests.world.clusterhost import ClusterHost
+from tests.world.fakes import FakeFiles, FakePower, FakeUnit, World
+from tests.world.harness import Host, config
+
+pytestmark = pytest.mark.looptime
+
+WORKING = [phase for phase in Phase if phase not in (Phase.IDLE, Phase.DEGRADED)]
+PLAIN = config("new", {"/etc/app/x": "2"})
+UNTOLD = ("", "DrainTimedOut")
+
+FAILURES: dict[str, Callable[[], AgentError]] = {
+    "retryable": lambda: Retryable("the bus was restarted", reason="BusConnectionLost"),
+    "unreachable": lambda: Unreachable("no bus", reason="BusUnreachable"),
+    "service away": lambda: ServiceUnavailable("systemd does not answer", reason="NoReply"),
+    "terminal": lambda: Terminal("no space left", reason="NoSpace"),
+    "refused": lambda: Refused("no", reason="DrainTimedOut"),
+    "lease lost": lambda: Refused("the lease was lost", reason="LeaseLost"),
+    "slot lost": lambda: Refused("the slot was lost", reason="SlotLost"),
+    "canceled": lambda: Refused("uncordoned", reason="DrainCanceled"),
+    "staged lost": lambda: Refused("not staged any more", reason="StagedLost"),
+    "action failed": lambda: ActionFailed("restart app.service", reason="JobFailed"),
+    "verify failed": lambda: VerifyFailed("x differs"),
+    "unit unhealthy": lambda: VerifyFailed("app.service died", reason="UnitUnhealthy", curable=True),
+    "not now": lambda: NotNow("a window is closed", reason="WindowClosed"),
+}
+
+
+async def begun(host: Host, new: Any) -> Update:
+    """An update as the loop begins it, with nothing done."""
+    host.want(new)
+    update = await host.build()._next_update(host.record)
+    assert update is not None
+    return update
+
+
+UNITS = {"app.service": FakeUnit(), "web.service": FakeUnit(), "trust.service": FakeUnit(type="oneshot")}
+
+
+async def at_first(host: Host, first: Any) -> Host:
+    host.want(first)
+    await host.settle()
+    assert host.phase is Phase.IDLE
+    return host
+
+
+async def plain() -> Host:
+    return await at_first(Host(World(units=deepcopy(UNITS))), config("first"))
+
+
+async def hosts() -> list[tuple[Host, Update]]:
+    """One for each kind of plan: a restart; a drain and a restart in a cluster; a reboot; another OS."""
+    cluster = await at_first(ClusterHost(World(units=deepcopy(UNITS))), clusterhost.OLD)
+    return [
+        (host, await begun(host, new))
+        for host, new in (
+            (await plain(), PLAIN),
+            (cluster, clusterhost.DRAIN),
+            (await plain(), config("reboot", {"/etc/unlisted": "1"})),
+            (await oshost.at_old(), oshost.NEW),
+        )
+    ]
+
+
+def records(phase: Phase, base: Record, boot_id: str) -> Iterator[Record]:
+    flags = product((False, True), (False, True), UNTOLD, (False, True), (0, 1), ("", "Superseded"))
+    for acted, reverting, fallback, restored, reboots, given_up in flags:
+        yield replace(
+            base,
+            phase=phase,
+            boot_id=boot_id,
+            wrote_boot=boot_id,
+            acted=acted,
+            reverting=reverting,
+            fallback=fallback,
+            restored=restored,
+            reboots=reboots,
+            given_up=given_up,
+            left_boot=boot_id,
+        )
+
+
+def copied(world: World) -> World:
+    values = {name: getattr(world, name) for name in World.__dataclass_fields__}
+    values |= {name: value.copy() for name, value in values.items() if isinstance(value, dict | list | set)}
+    return World(**{**values, "units": deepcopy(world.units)})
+
+
+def check(before: Record, to: Next) -> None:
+    assert to.phase in NEXT[before.phase], f"{before.phase} -> {to.phase} ({to.reason}): {before}"
+
+
+@pytest.mark.parametrize("phase", WORKING)
+async def test_the_answer_to_every_failure_is_an_edge(phase: Phase) -> None:
+    reasons = ["PhaseLate", "JobFailed", "LeaseLost", "SlotLost", "DrainCanceled"]
+    for host, update in await hosts():
+        ports = host.ports()
+        for record in records(phase, update.record, "boot-1"):
+            if record.restored or record.given_up:
+                continue
+            for reason, curable, may, back in product(reasons, *[(False, True)] * 3):
+                limits = replace(host.limits, may_reboot=may, revert=back)
+                one = replace(update, record=record)
+                check(record, await failed(ports, limits, one, "it failed", reason, curable=curable))
+
+
+def fails(executor: Executor, phase: Phase, failure: Callable[[], AgentError] | None) -> None:
+    """``failure`` None: late. It happens a few times: some faults are waited for."""
+    left = [5]
+
+    async def work(_update: Update) -> Next:
+        if failure is None:
+            await asyncio.sleep(10 * (DEADLINE[phase] or 0) + 1)
+        elif left[0] or not isinstance(failure(), NotNow | ServiceUnavailable):
+            left[0] -= 1
+            raise failure()
+        return Next(Phase.DEGRADED)  # an edge of every phase
+
+    executor._work[phase] = work
+
+
+@pytest.mark.parametrize("phase", [phase for phase in WORKING if phase is not Phase.REBOOTING])
+async def test_the_executor_takes_every_failure_to_an_edge(phase: Phase) -> None:
+    """As the phases raise it, and saved: also with a newer desired config."""
+    failures = [*FAILURES.values(), *([None] if DEADLINE[phase] else [])]
+    for host, update in (await hosts())[:2]:
+        for record, failure, newer in product(records(phase, update.record, "boot-1"), failures, (False, True)):
+            if record.restored or record.given_up:
+                continue
+            executor = host.build().executor
+            if newer:
+                host.wanted = ""
+                executor.look.set()
+            one = replace(update, record=record)
+            fails(executor, phase, failure)
+            check(record, to := await executor._one(phase, one))
+            await executor.enter(one, to)
+            assert one.record.reason != "IllegalTransition"
+            host.wanted = update.record.to_digest
+
+
+@pytest.mark.parametrize("failure", [name for name in FAILURES if name != "not now"])
+async def test_a_reboot_that_fails_leads_to_an_edge(failure: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    left = [0]
+
+    async def reboot(_self: FakePower, _why: str, **_: object) -> None:
+        if left[0]:
+            left[0] -= 1
+            raise FAILURES[failure]()
+
+    monkeypatch.setattr(FakePower, "reboot", reboot)
+    for host, update in await hosts():
+        if host.world.deployments:
+            host.world.deployments = [d for d in host.world.deployments if d.booted]
+        for record in records(Phase.REBOOTING, update.record, "boot-1"):
+            left[0] = 3
+            executor = host.build().executor
+            host.world.holder = None
+            await host.ports().lease.acquire("nodeagent", record.update_id, "why")
+            one = replace(update, record=replace(record, os_target=None))
+            if (to := await executor._rebooting(one)) is not None:
+                check(record, to)
+
+
+@pytest.mark.parametrize("phase", [phase for phase in WORKING if phase not in (Phase.REBOOTING, Phase.DRAINING)])
+async def test_every_phase_leads_to_an_edge(phase: Phase) -> None:
+    """The real work of each, with every record, before and after the boot into another OS."""
+    for host, update in await hosts():
+        if isinstance(host, ClusterHost):
+            continue  # it watches that nothing is done out of order, which is what happens here
+        world = host.world
+        for record in records(phase, update.record, "boot-1"):
+            host.world = copied(world)
+            await host.ports().lease.acquire("nodeagent", record.update_id, "why")
+            executor = host.build().executor
+            one = replace(update, record=record)
+            check(record, to := await executor._one(phase, one))
+            await executor.enter(one, to)
+            assert one.record.reason != "IllegalTransition"
+
+
+@pytest.mark.parametrize("phase", list(Phase))
+async def test_every_start_of_the_daemon_leads_to_an_edge(phase: Phase, monkeypatch: pytest.MonkeyPatch) -> None:
+    for host, update in (await hosts())[1::2]:
+
+        async def rest(_update: Update) -> None: ...
+
+        for record, boot_id in product(records(phase, update.record, "boot-1"), ("boot-1", "boot-0")):
+            host.world.record = record_to_dict(replace(record, boot_id=boot_id))
+            loop = host.build()
+            monkeypatch.setattr(loop, "_run", rest)
+            await loop.resume()
+            assert host.record.reason != "IllegalTransition", record
+            assert host.phase is phase or host.phase in NEXT[phase]
+
+
+async def bug(phase: Phase, to: Phase | Exception, monkeypatch: pytest.MonkeyPatch) -> Host:
+    """A host whose agent would go from ``phase`` to where no edge leads, or raise, at each start."""
+    host = await plain()
+    build = host.build
+
+    def broken() -> Any:
+        loop = build()
+
+        async def work(_update: Update) -> Next:
+            if isinstance(to, Exception):
+                raise to
+            return Next(to)
+
+        loop.executor._work[phase] = work
+        return loop
+
+    monkeypatch.setattr(host, "build", broken)
+    host.want(PLAIN)
+    await host.settle()
+    return host
+
+
+def happened(host: Host) -> int:
+    """Each start reports which config is desired; the rest is something that was done."""
+    return len([event for event in host.world.events if event.kind is not EventKind.DESIRED])
+
+
+@pytest.mark.parametrize(
+    ("phase", "to"),
+    [
+        (Phase.LEASING, Phase.VERIFYING),
+        (Phase.WRITING, Phase.REBOOTING),
+        (Phase.ACTING, Phase.RELEASING),
+        (Phase.VERIFYING, Phase.IDLE),
+    ],
+)
+@pytest.mark.parametrize("newer", [True, False], ids=["a newer config", "a request"])
+async def test_a_bug_ends_in_degraded_and_never_in_a_loop(
+    phase: Phase, to: Phase, newer: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = await bug(phase, to, monkeypatch)
+    assert (host.phase, host.record.reason) == (Phase.DEGRADED, "IllegalTransition")
+    assert f"{phase} -> {to}" in host.record.message
+    assert host.world.history[-1].reason == "IllegalTransition"
+    assert (EventKind.DEGRADED, "IllegalTransition") in [(e.kind, e.reason) for e in host.world.events]
+    assert (host.world.holder is None) == (phase is Phase.LEASING), "what is held stays held"
+    before = happened(host), len(host.world.history)
+    await host.settle()
+    await host.settle()
+    assert (happened(host), len(host.world.history)) == before, "a restart tries nothing"
+    monkeypatch.undo()
+    if newer:
+        host.want(config("newest", {"/etc/app/x": "3"}))
+        await host.settle()
+    else:
+        await host.ask()
+    assert (host.phase, host.world.holder) == (Phase.IDLE, None)
+    assert host.world.history[-1].to_name == ("newest" if newer else "new")
+
+
+@pytest.mark.parametrize("phase", [Phase.LEASING, Phase.WRITING, Phase.ACTING, Phase.VERIFYING])
+@pytest.mark.parametrize(
+    "error", [KeyError("/etc/x"), MemoryError(), TimeoutError()], ids=lambda one: type(one).__name__
+)
+async def test_an_unexpected_exception_ends_in_degraded_too(
+    phase: Phase, error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = await bug(phase, error, monkeypatch)
+    assert (host.phase, host.record.reason) == (Phase.DEGRADED, "InternalError")
+    assert f"{type(error).__name__} in {phase}" in host.record.message
+    before = happened(host)
+    await host.settle()
+    assert happened(host) == before, "a restart tries nothing"
+    monkeypatch.undo()
+    await host.ask()
+    assert (host.phase, host.world.holder) == (Phase.IDLE, None)
+
+
+async def test_an_unexpected_exception_before_an_update_refuses_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    host = await plain()
+    host.want(PLAIN)
+
+    def fail(*_: object, **__: object) -> None:
+        raise RecursionError("secret")
+
+    monkeypatch.setattr(preflight, "make_plan", fail)
+    for _ in range(2):
+        loop = host.build()
+        await loop.resume()
+        assert await loop.turn() is not None, "it looks again: some memory may be free by then"
+        assert (host.phase, host.record.reason) == (Phase.DEGRADED, "InternalError")
+        assert "RecursionError" in host.record.message
+        assert "secret" not in host.record.message
+    monkeypatch.undo()
+    await host.settle()
+    assert (host.phase, host.configs[host.world.current].name) == (Phase.IDLE, "new")
+
+
+async def test_a_bug_after_a_boot_ends_in_degraded(monkeypatch: pytest.MonkeyPatch) -> None:
+    host, update = (await hosts())[2]
+    host.world.record = record_to_dict(replace(update.record, phase=Phase.VERIFYING, acted=True, boot_id="boot-0"))
+    loop = host.build()
+    await loop._enter_after_boot(update := await rebuild(host.record, host._load), Phase.LEASING)
+    assert (host.phase, host.record.reason) == (Phase.DEGRADED, "IllegalTransition")
+    assert (await loop._run(update)).name == "DEGRADED"
+
+
+# Writing
+
+
+FEW = config("few", {f"/etc/app/{number}": "2" for number in range(30)})
+SLOW = DEADLINE[Phase.WRITING] or 0.0
+
+
+async def writing(monkeypatch: pytest.MonkeyPatch, seconds: float, *, from_file: int = 0) -> Host:
+    """Every file costs ``seconds``, from that one on."""
+    host = await plain()
+    install, count = FakeFiles.install, [0]
+
+    async def slow(self: FakeFiles, path: str, node: Any) -> Any:
+        count[0] += 1
+        if count[0] > from_file:
+            await asyncio.sleep(seconds)
+        return await install(self, path, node)
+
+    monkeypatch.setattr(FakeFiles, "install", slow)
+    host.want(FEW)
+    await host.settle()
+    return host
+
+
+async def test_writing_may_take_long_as_long_as_it_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    began = asyncio.get_running_loop().time()
+    host = await writing(monkeypatch, 0.4 * SLOW)
+    assert (host.phase, host.configs[host.world.current].name) == (Phase.IDLE, "few")
+    assert asyncio.get_running_loop().time() - began > 10 * SLOW
+
+
+async def test_a_disk_that_hangs_is_late_and_everything_is_taken_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It used to ask for a reboot, which no edge leads to from here: an endless loop of restarts, the lease held."""
+    host = await writing(monkeypatch, 100 * SLOW, from_file=20)
+    assert (host.phase, host.record.reason, host.record.revert_reason) == (Phase.DEGRADED, "Reverted", "PhaseLate")
+    assert "made no progress" in host.world.history[-1].message
+    assert (host.world.holder, host.actions()) == (None, [])
+    assert not any(path.startswith("/etc/app/") for path in host.world.disk)
+
+
+async def test_a_disk_that_hangs_on_the_way_back_too_is_degraded(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def hang(*_: object) -> None:
+        await asyncio.sleep(100 * 3600)
+
+    monkeypatch.setattr(FakeFiles, "remove", hang)
+    host = await writing(monkeypatch, 100 * SLOW, from_file=20)
+    assert (host.phase, host.record.reason) == (Phase.DEGRADED, "PhaseLate")
+    assert host.world.holder is not None
+    await host.settle()
+    assert (host.phase, host.record.reason) == (Phase.DEGRADED, "PhaseLate")
+
+
+async def test_going_back_may_take_long_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    remove = FakeFiles.remove
+
+    async def slow(self: FakeFiles, path: str, made: Any) -> None:
+        await asyncio.sleep(0.4 * (DEADLINE[Phase.REVERTING] or 0))
+        await remove(self, path, made)
+
+    monkeypatch.setattr(FakeFiles, "remove", slow)
+    host = await writing(monkeypatch, 100 * SLOW, from_file=20)
+    assert (host.phase, host.record.reason) == (Phase.DEGRADED, "Reverted")
+    assert {Phase.WRITING, Phase.REVERTING} == BY_PROGRESS

@@ -1,0 +1,275 @@
+"""The pure parts of the adapter: what signals, texts and bytes mean, and which request is next."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nodeagent.core.config.image import OstreeCommit, parse_image
+from nodeagent.core.plan.deployment import Deployment, OsTarget, unmet
+from nodeagent.errors import AgentError, Retryable, Terminal
+from nodeagent.host.rpmostree.failures import failure, one_line
+from nodeagent.host.rpmostree.gvariant import boolean, read_vardict, string, strings
+from nodeagent.host.rpmostree.progress import Progress
+from nodeagent.host.rpmostree.request import CLEANUP, next_request
+from tests.host.rpmostree.fake_rpmostree import plain, vardict
+
+# -- GVariant ---------------------------------------------------------------------------------------------------------
+
+# As GLib 2.74 serializes what libostree and rpm-ostree write.
+STAGED = bytes.fromhex(
+    "74617267657400006e616d65000000006162616261626162616261626162616261626162616261626162616261626162616261626162"
+    "61626162616261626162616261626162616261626162616261622e300000730500006f736e616d6500006665646f72612d636f72656f"
+    "730000730700000000000000626f6f746373756d00000000000000006364636463646364636463646364636463646364636463646364"
+    "6364636463646364636463646364636463646364636463646364636463646364636463646364000073094e69c400617b73767d070000"
+    "6c6f636b6564000001006207000000006b61726773000000726f6f743d4c4142454c3d726f6f7400717569657400101600617306d600"
+    "e4000c01"
+)
+DRIVER = bytes.fromhex(
+    "6472697665722d6e616d6500000000005a696e636174690000730c00000000006472697665722d73642d756e697400007a696e636174692e73"
+    "6572766963650000730f1b43"
+)
+
+
+def test_reads_what_glib_writes() -> None:
+    state = read_vardict(STAGED)
+    assert list(state) == ["target", "locked", "kargs"]
+    kind, target = state["target"]
+    assert kind == "a{sv}"
+    assert string(read_vardict(target)["osname"]) == "fedora-coreos"
+    assert string(read_vardict(target)["name"]) == "ab" * 32 + ".0"
+    assert boolean(state["locked"]) is True
+    assert strings(state["kargs"]) == ("root=LABEL=root", "quiet")
+    assert string(state["locked"]) is None
+    driver = read_vardict(DRIVER)
+    assert [string(driver[key]) for key in ("driver-name", "driver-sd-unit")] == ["Zincati", "zincati.service"]
+
+
+TEXT = st.text(st.characters(exclude_characters="\0", codec="utf-8"), max_size=300)
+VALUES = st.recursive(
+    st.booleans() | TEXT | st.lists(TEXT, max_size=4),
+    lambda inner: st.dictionaries(st.text("abc-", min_size=1), inner, max_size=4),
+    max_leaves=8,
+)
+
+
+READ = {"b": boolean, "s": string, "as": lambda value: list(strings(value) or ())}
+
+
+@settings(max_examples=40)
+@given(st.dictionaries(st.text("abc-", min_size=1), VALUES, max_size=6))
+def test_reads_every_dictionary(values: dict[str, Any]) -> None:
+    def read(data: bytes) -> dict[str, Any]:
+        got: dict[str, Any] = {}
+        for key, value in read_vardict(data).items():
+            got[key] = READ[value[0]](value) if value[0] != "a{sv}" else read(value[1])
+        return got
+
+    assert read(vardict(values)) == values
+
+
+@given(st.binary(max_size=300) | st.integers(0, len(STAGED)).map(lambda n: STAGED[:n]))
+def test_anything_else_is_a_value_error(data: bytes) -> None:
+    try:
+        for value in read_vardict(data).values():
+            string(value)
+            boolean(value)
+            strings(value)
+    except ValueError:
+        pass
+
+
+# -- failures ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "reason"),
+    [
+        # containers/image, through skopeo's proxy and ostree-ext
+        ("Creating importer: failed to invoke method OpenImage: failed to invoke method OpenImage: reading manifest v2"
+         " in quay.io/r/c: unauthorized: access to the requested resource is not authorized", Terminal, "Unauthorized"),
+        ("unable to retrieve auth token: invalid username/password: unauthorized", Terminal, "Unauthorized"),
+        ("remote error: reading manifest testing in docker.io/u/i: requested access to the resource is denied",
+         Terminal, "Unauthorized"),
+        ("remote error: Requesting bearer token: invalid status code from registry 403 (Forbidden)",
+         Terminal, "Unauthorized"),
+        ("reading manifest lol in ghcr.io/ublue-os/aurora-dx: manifest unknown", Terminal, "ImageNotFound"),
+        ("reading manifest sha256:1 in r/x: name unknown: repository name not known to registry",
+         Terminal, "ImageNotFound"),
+        ("fetching blob: invalid status code from registry 404 (Not Found)", Terminal, "ImageNotFound"),
+        ("OpenImage: A signature was required, but no signature exists", Terminal, "SignatureInvalid"),
+        ("cryptographic signature verification failed: invalid signature when validating ASN.1 encoded signature",
+         Terminal, "SignatureInvalid"),
+        ("Running image docker://ghcr.io/x:latest is rejected by policy.", Terminal, "SignatureInvalid"),
+        ("Fetching manifest: containers-policy.json specifies a default of `insecureAcceptAnything`; refusing usage",
+         Terminal, "SignatureInvalid"),
+        ("pinging container registry quay.io: Get \"https://quay.io/v2/\": dial tcp: lookup quay.io on 10.0.0.1:53:"
+         " no such host", Retryable, "RegistryUnreachable"),
+        ("Get \"https://q/v2/\": net/http: TLS handshake timeout", Retryable, "RegistryUnreachable"),
+        ("Get \"https://q/v2/\": dial tcp 10.0.0.1:443: connect: connection refused", Retryable, "RegistryUnreachable"),
+        ("received unexpected HTTP status: 503 (Service Unavailable)", Retryable, "RegistryUnreachable"),
+        ("tls: failed to verify certificate: x509: certificate signed by unknown authority",
+         Retryable, "RegistryUnreachable"),
+        ("Importing: Unencapsulating base: failed to invoke method FinishPipe: failed to invoke method FinishPipe:"
+         " unexpected EOF", Retryable, "RegistryUnreachable"),
+        # A proxy that ended says nothing about the registry without a word of the network beside it.
+        ("Preparing import: skopeo proxy exited: setpriv: failed to parse reuid", Retryable, "StageFailed"),
+        ("skopeo proxy unexpectedly exited during request method GetBlob: exit status: 1", Retryable, "StageFailed"),
+        ("skopeo proxy exited: pinging container registry q: dial tcp: i/o timeout", Retryable, "RegistryUnreachable"),
+        # libostree and libcurl
+        ("While pulling s: While fetching https://o/summary: [6] Couldn't resolve host name",
+         Retryable, "RegistryUnreachable"),
+        ("[7] Couldn't connect to server", Retryable, "RegistryUnreachable"),
+        ("While pulling s: While fetching https://o/x: Server returned HTTP 404", Terminal, "ImageNotFound"),
+        ("While pulling s: While fetching https://o/x: Server returned HTTP 503", Retryable, "RegistryUnreachable"),
+        ("While pulling s: No such branch 'x' in repository summary", Terminal, "ImageNotFound"),
+        ("Commit 8c2d: GPG signatures found, but none are in trusted keyring", Terminal, "SignatureInvalid"),
+        ("While pulling s: Commit d7cf: Signature made Tue using RSA key ID F5 Can't check signature: public key not"
+         " found", Terminal, "SignatureInvalid"),
+        # rpm-ostree's check of what it staged
+        ("Sanity-checking final rootfs: bwrap(/usr/bin/true): Child process exited with code 1",
+         Terminal, "ImageBroken"),
+        ("Sanity-checking final rootfs: bwrap(/usr/bin/true): No space left on device", Terminal, "ImageBroken"),
+        ("Committing: Sanity-checking final rootfs", Retryable, "StageFailed"),
+        ("GPG verification enabled, but no signatures found (use gpg-verify=false in remote config to disable)",
+         Terminal, "SignatureInvalid"),
+        ("While pulling 12: Commit 12: Commit has no requested ref ‘os/stable’ in ref binding metadata (‘os/next’)",
+         Terminal, "ImageNotFound"),
+        ("While pulling s: Metadata not found for commit 'x'", Terminal, "ImageNotFound"),
+        ("While pulling 00: file:///r/repo/objects/00/0.commit: linkat: No such file or directory",
+         Terminal, "ImageNotFound"),
+        ("While pulling s: Delta requires 1.2 GB free space, but only 1 MB available", Terminal, "NoSpace"),
+        ("Importing: min-free-space-percent '3%' would be exceeded, at least 1.2 GB requested", Terminal, "NoSpace"),
+        ("Staging deployment: fallocate: No space left on device", Terminal, "NoSpace"),
+        # rpm-ostree and libdnf
+        ("Packages not found: kata-containers", Terminal, "PackageUnavailable"),
+        ("Could not depsolve transaction; 1 problem detected", Terminal, "PackageUnavailable"),
+        ("Updating rpm-md repo 'updates': cannot update repo 'updates': Cannot prepare internal mirrorlist",
+         Retryable, "RegistryUnreachable"),
+        ("While pulling x: Operation was cancelled", Retryable, "TransactionCancelled"),
+        ("client disconnected before calling Start; cancelling transaction", Retryable, "TransactionCancelled"),
+        ("", Retryable, "StageFailed"),
+    ],
+)  # fmt: skip
+def test_what_a_text_means(text: str, kind: type[AgentError], reason: str) -> None:
+    error = failure(text, "stage x")
+    assert (type(error), error.reason) == (kind, reason)
+    assert error.message.startswith("cannot stage x: ")
+
+
+def test_a_text_is_short_and_without_passwords() -> None:
+    assert one_line("Get https://core:hunter2@quay.io/v2/:\n  no") == "Get https://quay.io/v2/: no"
+    assert len(one_line("x" * 5000)) < 700
+
+
+# -- progress ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("member", "body", "told"),
+    [
+        ("TaskBegin", ["[1/51] Fetching  layer"], ("Fetching layer", 0, 51)),
+        ("Message", ["Receiving packages (7/3)"], ("Receiving packages", 3, 3)),
+        ("PercentProgress", ["Importing (2/9)", 0], ("Importing", 2, 9)),
+        ("PercentProgress", ["Checking out", 40], ("Checking out", 40, 100)),
+        ("PercentProgress", ["Checking out", 4000], ("Checking out", 100, 100)),
+        ("TaskEnd", ["done"], None),
+        ("Message", [7], None),
+        ("DownloadProgress", [1, 2], None),
+    ],
+)
+def test_a_signal_as_progress(member: str, body: list[Any], told: tuple[str, int, int] | None) -> None:
+    progress = Progress().take(member, body)
+    assert (progress and (progress.task, progress.done, progress.total)) == told
+
+
+def test_the_same_is_told_once() -> None:
+    progress = Progress()
+    assert progress.take("Message", ["a"])
+    assert progress.take("Message", ["a"]) is None
+    assert progress.take("Message", ["b"])
+
+
+# -- the next request -------------------------------------------------------------------------------------------------
+
+BOOTED = Deployment(
+    "os-0.0", "0", "os", base="0", origin="r:b", booted=True, packages=frozenset("ab"), kernel_arguments=("q", "c=1")
+)
+TOKENS = st.lists(st.sampled_from(["q", "c=1", "c=2", "r"]), max_size=4).map(tuple)
+NAMES = st.frozensets(st.sampled_from("abc"))
+TARGETS = st.builds(
+    OsTarget,
+    image=st.sampled_from([None, OstreeCommit("r", "b", "1" * 64), parse_image(f"x/y@sha256:{'2' * 64}")]),
+    kernel_arguments=TOKENS,
+    without_kernel_arguments=TOKENS,
+    packages=NAMES,
+    removed=NAMES,
+    without_removed=st.just(frozenset[str]()),
+)
+
+
+def obey(first: Deployment, request: Any) -> Deployment:
+    """What a daemon makes of it, after its sources."""
+    body = plain_body(request)
+    if request == CLEANUP:
+        return BOOTED
+    made = replace(first, id=f"{first.id}+", booted=False, staged=True)
+    if request.member == "KernelArgs":
+        existing, _, _, _, options = body
+        tokens = existing.split()
+        tokens += [t for t in options.get("append-if-missing", ()) if t not in tokens]
+        for token in options.get("delete-if-present", ()):
+            if token in existing.split():
+                tokens.remove(token)
+        final = options.get("final-kernel-args")
+        return replace(made, kernel_arguments=tuple(final.split() if final is not None else tokens))
+    modifiers, _ = body
+    refspec, revision = modifiers.get("set-refspec", ""), modifiers.get("set-revision", "")
+    assert refspec not in (first.origin, first.image) or not refspec
+    if refspec.startswith("ostree-"):
+        made = replace(made, image=refspec, digest=refspec.rpartition("@")[2], origin="", base="2")
+    elif refspec or revision:
+        made = replace(made, image="", digest="", origin=refspec or made.origin, base=revision)
+    packages = (made.packages | set(modifiers.get("install-packages", ()))) - set(
+        modifiers.get("uninstall-packages", ())
+    )
+    assert not made.removed & set(modifiers.get("override-remove-packages", ()))  # the daemon has an error for that
+    assert made.removed >= set(modifiers.get("override-reset-packages", ()))
+    removed = (made.removed | set(modifiers.get("override-remove-packages", ()))) - set(
+        modifiers.get("override-reset-packages", ())
+    )
+    return replace(made, packages=packages, removed=removed)
+
+
+def plain_body(request: Any) -> list[Any]:
+    return [plain(item) for item in request.body]
+
+
+@given(TARGETS, TARGETS)
+def test_every_target_is_reached_from_the_booted_and_from_any_former_target(former: OsTarget, target: OsTarget) -> None:
+    first = BOOTED
+    for wanted in (former, target):
+        for count in range(4):
+            request = next_request(wanted, BOOTED, first)
+            if request is None:
+                break
+            assert count < 3  # never more than: clean up, image, kernel arguments
+            first = obey(first, request)
+        assert not unmet(wanted, first)
+    # and of the former nothing is left
+    assert first.packages == BOOTED.packages | target.packages
+    assert first.removed == target.removed
+    assert set(first.kernel_arguments) <= set(BOOTED.kernel_arguments) | set(target.kernel_arguments)
+
+
+def test_the_same_request_is_the_same_byte_by_byte() -> None:
+    target = OsTarget(image=parse_image(f"x@sha256:{'1' * 64}"), packages=frozenset(["c", "d", "e", "f"]))
+    one, two = (next_request(target, BOOTED, BOOTED) for _ in range(2))
+    assert one
+    assert two
+    assert [list(part) for part in one.body] == [list(part) for part in two.body]
+    assert plain_body(one)[0]["install-packages"] == ["c", "d", "e", "f"]

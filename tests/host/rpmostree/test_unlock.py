@@ -1,0 +1,193 @@
+"""From locked to finalized without the daemon's reboot, and what the last shutdown left behind."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dbus_next import Variant
+
+from nodeagent.errors import Refused, Terminal
+from nodeagent.host.dbus.client import Bus
+from nodeagent.host.rpmostree.adapter import RpmOstree
+from nodeagent.host.rpmostree.ownership import Mark, Own
+from nodeagent.host.systemd import Systemd
+from tests.host.fake_systemd import FakeSystemd
+from tests.host.rpmostree.adapters import INACTIVE, adapter, quiet
+from tests.host.rpmostree.fake_rpmostree import FakeRpmOstree
+from tests.support.fixtures import PrivateBus
+
+pytestmark = pytest.mark.usefixtures("no_leaked_fds")
+FINALIZE = "ostree-finalize-staged.service"
+
+
+@pytest.fixture
+async def manager(private_bus: PrivateBus) -> AsyncIterator[FakeSystemd]:
+    async with quiet(FakeSystemd()) as manager:
+        await manager.start(private_bus.address)
+        yield manager
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> FakeRpmOstree:
+    """Not on the bus: nothing of this is asked of the daemon."""
+    return FakeRpmOstree(tmp_path)
+
+
+@pytest.fixture
+def os(private_bus: PrivateBus, bus: Bus, manager: FakeSystemd, model: FakeRpmOstree) -> RpmOstree:
+    return adapter(private_bus, Systemd(bus), model.root)
+
+
+def unlocks(manager: FakeSystemd, model: FakeRpmOstree) -> None:
+    async def run(job: int, unit: str) -> None:
+        model.write_state(model.first, locked=False)
+        await manager.finish(job, unit, "done")
+
+    manager.job_script = run
+
+
+async def staged_by_us(model: FakeRpmOstree, *, good: bool = True) -> dict[str, Any]:
+    """As after a transaction of ours, which succeeded or not."""
+    staged = model.stage()
+    own = Own({staged["id"]}, {staged["id"]} if good else set())
+    await asyncio.to_thread(Mark(model.root).close, own)
+    return staged
+
+
+async def test_what_a_failed_transaction_left_is_never_unlocked(
+    os: RpmOstree, manager: FakeSystemd, model: FakeRpmOstree
+) -> None:
+    staged = await staged_by_us(model, good=False)
+    with pytest.raises(Refused) as caught:
+        await os.unlock(staged["id"])
+    assert caught.value.reason == "StagedLost"
+    assert not manager.transient
+
+
+async def test_a_lock_in_the_state(os: RpmOstree, manager: FakeSystemd, model: FakeRpmOstree) -> None:
+    staged = await staged_by_us(model)
+    unlocks(manager, model)
+    await os.unlock(staged["id"])
+    ((_, command),) = manager.transient
+    assert command == ["/usr/bin/ostree", "admin", "lock-finalization", "--unlock"]
+    await os.unlock(staged["id"])
+    assert len(manager.transient) == 1
+
+
+async def test_a_lock_that_is_a_file(os: RpmOstree, manager: FakeSystemd, model: FakeRpmOstree) -> None:
+    model.legacy_locks = True
+    staged = await staged_by_us(model)
+    await os.unlock(staged["id"])
+    assert not (model.root / "run/ostree/staged-deployment-locked").exists()
+    assert not manager.transient
+
+
+async def test_the_finalizer_is_started_first(os: RpmOstree, manager: FakeSystemd, model: FakeRpmOstree) -> None:
+    model.legacy_locks = True
+    staged = await staged_by_us(model)
+    manager.units[FINALIZE] = dict(INACTIVE)
+
+    async def start(job: int, unit: str) -> None:
+        assert (model.root / "run/ostree/staged-deployment-locked").exists()
+        manager.units[FINALIZE] = {}
+        await manager.finish(job, unit, "done")
+
+    manager.job_script = start
+    await os.unlock(staged["id"])
+    assert "StartUnit" in manager.members()
+    assert "RestartUnit" not in manager.members()  # its stop finalizes
+
+
+async def test_a_finalizer_that_does_not_come_up(os: RpmOstree, manager: FakeSystemd, model: FakeRpmOstree) -> None:
+    staged = await staged_by_us(model)
+    manager.units[FINALIZE] = dict(INACTIVE)
+    with pytest.raises(Terminal) as caught:
+        await os.unlock(staged["id"])
+    assert caught.value.reason == "UnlockFailed"
+    assert not manager.transient
+
+
+async def test_something_else_or_nothing_is_staged(os: RpmOstree, model: FakeRpmOstree) -> None:
+    for _ in range(2):
+        with pytest.raises(Refused) as caught:
+            await os.unlock("fedora-coreos-x.0")
+        assert caught.value.reason == "StagedLost"
+        model.stage()
+
+
+async def test_a_command_that_fails(os: RpmOstree, manager: FakeSystemd, model: FakeRpmOstree) -> None:
+    staged = await staged_by_us(model)
+    manager.properties["ExecMainStatus"] = Variant("i", 3)
+    manager.job_script = lambda job, unit: manager.finish(job, unit, "failed")
+    with pytest.raises(Terminal, match="failed, exit status 3") as caught:
+        await os.unlock(staged["id"])
+    assert caught.value.reason == "CommandFailed"
+    assert manager.members()[-1] == "ResetFailedUnit"
+
+
+async def test_a_command_that_does_nothing(os: RpmOstree, model: FakeRpmOstree) -> None:
+    staged = await staged_by_us(model)
+    with pytest.raises(Terminal) as caught:
+        await os.unlock(staged["id"])
+    assert caught.value.reason == "UnlockFailed"
+
+
+# -- afterwards -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """What journalctl prints, by the name of the unit."""
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    program = programs / "journalctl"
+    program.write_text(f'#!/bin/sh\ncat "{tmp_path}/$1$2" 2>/dev/null\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:/usr/bin:/bin")
+    return tmp_path
+
+
+async def test_nothing_went_wrong(os: RpmOstree, journal: Path) -> None:
+    assert await os.finalize_failure() == ""
+
+
+async def test_a_stamp_that_nobody_has_read_yet(os: RpmOstree, journal: Path) -> None:
+    stamp = journal / "boot/ostree/finalize-failure.stamp"
+    stamp.parent.mkdir(parents=True)
+    stamp.write_text("Installing kernel: No space left on device\n")
+    assert await os.finalize_failure() == "Installing kernel: No space left on device"
+
+
+async def test_the_unit_that_read_it_failed(os: RpmOstree, manager: FakeSystemd, journal: Path) -> None:
+    manager.units["ostree-boot-complete.service"] = {"ActiveState": Variant("s", "failed")}
+    assert "does not say why" in await os.finalize_failure()
+    (journal / "--boot=0--unit=ostree-boot-complete.service").write_text(
+        "Starting OSTree Complete Boot...\n"
+        "error: ostree-finalize-staged.service failed on previous boot: Installing kernel: No space left on device\n"
+        "Failed to start OSTree Complete Boot.\n"
+    )
+    assert await os.finalize_failure() == "Installing kernel: No space left on device"
+
+
+async def test_systemd_had_to_kill_it(os: RpmOstree, journal: Path) -> None:
+    (journal / "--boot=-1--unit=ostree-finalize-staged.service").write_text(
+        "Finalizing staged deployment\nostree-finalize-staged.service: Failed with result 'timeout'.\n"
+    )
+    assert "timeout" in await os.finalize_failure()
+
+
+async def test_there_was_no_room_for_a_stamp(os: RpmOstree, journal: Path) -> None:
+    before = journal / "--boot=-1--unit=ostree-finalize-staged.service"
+    before.write_text(
+        "Finalizing staged deployment\n"
+        "Failed to write ostree/finalize-failure.stamp: fallocate: No space left on device\n"
+        "error: Installing kernel: regfile copy: No space left on device\n"
+        "ostree-finalize-staged.service: Failed with result 'exit-code'.\n"
+    )
+    assert await os.finalize_failure() == "Installing kernel: regfile copy: No space left on device"
+    before.write_text("error: of somebody who asked\nostree-finalize-staged.service: Deactivated successfully.\n")
+    assert await os.finalize_failure() == ""

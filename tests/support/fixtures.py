@@ -1,0 +1,120 @@
+"""A private bus, or a loop device, for each test that asks for one."""
+
+from __future__ import annotations
+
+import gc
+import os
+import shutil
+import subprocess
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from nodeagent.fence.actuators.block_queue import SysfsQueue
+from nodeagent.host.dbus.client import Bus
+
+CONFIG = """<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-Bus Bus Configuration 1.0//EN"
+ "http://www.freedesktop.org/standards/dbus/1.0/busconfig.dtd">
+<busconfig>
+  <type>session</type>
+  <listen>unix:path={socket}</listen>
+  <auth>EXTERNAL</auth>
+  <policy context="default">
+    <allow user="*"/>
+    <allow send_destination="*"/>
+    <allow receive_sender="*"/>
+    <allow own="*"/>
+    <deny own="org.nodeagent.test.Forbidden"/>
+  </policy>
+</busconfig>
+"""
+
+
+class PrivateBus:
+    """A dbus-daemon of our own that can be stopped and started again on the same address."""
+
+    def __init__(self, directory: Path) -> None:
+        self.socket = directory / "bus"
+        self.address = f"unix:path={self.socket}"
+        self._config = directory / "bus.conf"
+        self._config.write_text(CONFIG.format(socket=self.socket))
+        self._process: subprocess.Popen[str] | None = None
+
+    def start(self) -> None:
+        self._process = subprocess.Popen(
+            ["dbus-daemon", f"--config-file={self._config}", "--nofork", "--nopidfile", "--print-address=1"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,  # it grumbles about limits that only root may raise
+            text=True,
+        )
+        assert self._process.stdout is not None
+        assert self._process.stdout.readline().startswith("unix:")
+
+    def stop(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.communicate()
+            self._process = None
+        self.socket.unlink(missing_ok=True)
+
+
+@pytest.fixture
+def private_bus(tmp_path: Path) -> Iterator[PrivateBus]:
+    if shutil.which("dbus-daemon") is None:
+        message = "dbus-daemon is not installed (Debian: dbus-daemon, Fedora: dbus-daemon)"
+        if os.environ.get("CI"):
+            pytest.fail(message)
+        pytest.skip(message)
+    bus = PrivateBus(tmp_path)
+    bus.start()
+    yield bus
+    bus.stop()
+
+
+@pytest.fixture
+async def bus(private_bus: PrivateBus) -> AsyncIterator[Bus]:
+    async with Bus(private_bus.address, connect_for=2) as bus:
+        yield bus
+
+
+@pytest.fixture
+async def no_leaked_fds() -> AsyncIterator[None]:
+    """For tests of what opens sockets: afterwards this process has no more descriptors than before. (Fewer it may have:
+    the garbage of an earlier test may go meanwhile.)"""
+    gc.collect()
+    before = len(os.listdir("/proc/self/fd"))
+    yield
+    after = len(os.listdir("/proc/self/fd"))
+    assert after <= before, f"descriptors: {before} before, {after} after: {_open_files()}"
+
+
+def _open_files() -> list[str]:
+    links = []
+    for fd in os.listdir("/proc/self/fd"):
+        try:
+            links.append(f"{fd}: {os.readlink(f'/proc/self/fd/{fd}')}")
+        except OSError:
+            continue
+    return links
+
+
+@pytest.fixture
+def loop_device(tmp_path: Path) -> Iterator[str]:
+    """Its number. Of a loop device of our own: a queue that nobody else is behind."""
+    if os.geteuid() != 0 or not Path("/dev/loop-control").exists() or shutil.which("losetup") is None:
+        pytest.skip("needs root, losetup and loop devices")
+    image = tmp_path / "disk.img"
+    image.write_bytes(bytes(1 << 20))
+    made = subprocess.run(["losetup", "--find", "--show", str(image)], capture_output=True, text=True, timeout=20)
+    if made.returncode != 0:
+        pytest.skip(f"no loop device to be had: {made.stderr}")
+    device = made.stdout.strip()
+    number = Path(f"/sys/block/{Path(device).name}/dev").read_text().strip()
+    fresh = SysfsQueue(number)
+    try:
+        for name, value in (("scheduler", "none"), ("nr_requests", "99"), ("nr_requests", "128")):
+            fresh.write(name, value)  # whoever had the device before, also if that was a test that failed
+        yield number
+    finally:
+        subprocess.run(["losetup", "--detach", device], check=True, timeout=20)

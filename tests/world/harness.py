@@ -1,0 +1,220 @@
+"""Runs a loop over a ``World`` as a host would: starts it, lets it be killed or rebooted, and starts it again."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from nodeagent.agent.loop import Loop
+from nodeagent.agent.update import after_boot
+from nodeagent.agent.update.os_deployments import Os
+from nodeagent.agent.update.preflight import Desired, Preflight
+from nodeagent.agent.update.run import Limits, Ports
+from nodeagent.core.config.machineconfig import ConfigSource, FileEntry, MachineConfig, UnitEntry, UserEntry
+from nodeagent.core.config.meaning import meaning
+from nodeagent.core.plan.change import PolicySource
+from nodeagent.core.plan.policy import DAEMON_RELOAD, DRAIN, NONE, Entry, Policy, reload, restart
+from nodeagent.core.plan.steps import ActStep
+from nodeagent.core.update.apply_request import ApplyRequest
+from nodeagent.core.update.phase import Phase
+from nodeagent.core.update.ports import Fence
+from nodeagent.core.update.record import Record, record_from_dict
+from nodeagent.domains import default_policy
+from tests.world.fakes import (
+    FakeClock,
+    FakeDeployments,
+    FakeFiles,
+    FakeHealth,
+    FakeLease,
+    FakePower,
+    FakeReporter,
+    FakeStore,
+    FakeUnits,
+    FakeUsers,
+    Killed,
+    LocalService,
+    World,
+)
+
+POLICY = Policy(
+    files={
+        "/etc/quiet": Entry("/etc/quiet", (NONE,)),
+        "/etc/moved": Entry("/etc/moved", (DRAIN, restart("app.service"))),
+        "/etc/app": Entry("/etc/app", (restart("app.service"),), PolicySource.USER),
+        "/etc/web": Entry("/etc/web", (reload("web.service"),)),
+        "/etc/ca": Entry("/etc/ca", (restart("trust.service"), restart("app.service"))),
+    },
+    units={"app.service": Entry("app.service", (DAEMON_RELOAD, restart("app.service")))},
+    sshkey=Entry("sshkey", (NONE,)),
+    fields=default_policy().fields,
+)
+
+LIMITS = Limits(action_timeout=30, settle=5, verify_timeout=60, inhibitor_wait=120, reboot_grace=60, warn_users=0)
+
+
+@dataclass
+class Host:
+    """``configs`` by digest stand for the parser: tests of the loop are not tests of the parser."""
+
+    world: World = field(default_factory=World)
+    limits: Limits = LIMITS
+    repair_drift: bool = False
+    configs: dict[str, MachineConfig] = field(default_factory=dict)
+    texts: dict[str, str] = field(default_factory=dict)
+    wanted: str = ""
+    loop: Loop | None = None
+    fence: Fence | None = None
+    renewed: list[tuple[ActStep, Phase]] = field(default_factory=list)  # what was asked of our own unit, and when
+
+    def want(self, config: MachineConfig, rendering: str = "") -> None:
+        """``rendering`` is whatever else the text says that means nothing for a host."""
+        text = f"{config!r}{config.name}{rendering}"
+        digest = hashlib.sha256(text.encode()).hexdigest()
+        self.configs[digest] = config
+        self.texts[digest] = text
+        self.wanted = digest
+        if self.loop is not None:
+            self.loop.look_again()
+
+    async def _load(self, digest: str) -> Desired:
+        config = self.configs[digest]
+        return Desired(ConfigSource(config.name, digest, b""), config)
+
+    async def _desired(self) -> Desired | None:
+        return await self._load(self.wanted) if self.wanted else None
+
+    async def _policy(self, *_: MachineConfig) -> Policy:
+        return POLICY
+
+    async def _renew(self, step: ActStep) -> None:
+        self.renewed.append((step, self.phase))
+
+    async def _adopted(self) -> Desired | None:
+        return None
+
+    def ports(self) -> Ports:
+        world = self.world
+        return Ports(
+            FakeStore(world),
+            FakeFiles(world),
+            LocalService(FakeUnits(world), world, "systemd"),
+            FakeUsers(world),
+            FakeHealth(world),
+            LocalService(FakePower(world), world, "systemd-logind"),
+            FakeLease(world),
+            Os(LocalService(FakeDeployments(world), world, "rpm-ostreed"), FakeReporter(world))
+            if world.deployments
+            else None,
+            None,
+            FakeClock(world),
+            FakeReporter(world),
+            fence=self.fence,
+        )
+
+    def build(self) -> Loop:
+        ports = self.ports()
+        preflight = Preflight(ports, self.limits, (), self._policy, self.repair_drift)
+        self.loop = Loop(
+            ports,
+            self.limits,
+            preflight,
+            desired=self._desired,
+            load=self._load,
+            adopted=self._adopted,
+            chance=lambda: 0.5,
+            renew=self._renew,
+        )
+        return self.loop
+
+    async def _live(self) -> bool:
+        """One life of the daemon. True if it came to rest, False if the host went down under it."""
+        loop = self.build()
+        self.world.rebooting = asyncio.Event()
+
+        async def work() -> None:
+            await loop.resume()
+            patience = 1 if self.world.outage is None else 120
+            while (delay := await loop.turn()) is not None and delay < patience:
+                await asyncio.sleep(delay)
+
+        life = asyncio.create_task(work())
+        death = asyncio.create_task(self.world.rebooting.wait())
+        try:
+            await asyncio.wait({life, death}, return_when=asyncio.FIRST_COMPLETED)
+            if life.done():
+                life.result()
+                return True
+        finally:
+            for task in (life, death):
+                task.cancel()
+            await asyncio.gather(life, death, return_exceptions=True)
+        if loop.executor.asked_to_reboot:  # as the daemon does; systemd stops it before it finalizes anything
+            await after_boot.left(loop.ports)
+        return False
+
+    async def ask(self, loop: Loop | None = None, *, avoid: str = "") -> None:
+        """As an operator does, who wants that config, and maybe away from another one. Until the host is at rest."""
+        loop = loop or self.build()
+        async with loop.recorded(self.request(avoid=avoid)):
+            pass
+        await self.turn_and_settle(loop)
+
+    def requested(self, loop: Loop) -> None:
+        self.world.request = self.request()
+        loop.look_again()
+
+    def request(self, *, avoid: str = "") -> ApplyRequest:
+        """For the config that is wanted."""
+        return ApplyRequest(self.wanted, avoid, meaning(self.configs[avoid]) if avoid else "")
+
+    async def turn_and_settle(self, loop: Loop) -> None:
+        """With what that process remembers, up to its end or a reboot; then whatever is left to do."""
+        self.world.rebooting = asyncio.Event()
+        asked, down = asyncio.create_task(loop.turn()), asyncio.create_task(self.world.rebooting.wait())
+        await asyncio.wait({asked, down}, return_when=asyncio.FIRST_COMPLETED)
+        for task in (asked, down):
+            task.cancel()
+        await asyncio.gather(asked, down, return_exceptions=True)
+        await self.settle()
+
+    async def settle(self, lives: int = 12) -> None:
+        """Until the daemon has nothing left to do; through kills and reboots."""
+        for _ in range(lives):
+            try:
+                if await self._live():
+                    return
+            except Killed:
+                continue
+        raise AssertionError(f"no rest after {lives} lives: {self.record}")
+
+    @property
+    def record(self) -> Record:
+        return record_from_dict(self.world.record)
+
+    @property
+    def phase(self) -> Phase:
+        return self.record.phase
+
+    def actions(self) -> list[str]:
+        return [entry.partition(":")[2] for entry in self.world.done]
+
+
+def config(
+    name: str,
+    files: dict[str, str] | None = None,
+    units: Iterable[UnitEntry] = (),
+    keys: Iterable[str] = (),
+    password: str | None = None,
+    **os: Any,
+) -> MachineConfig:
+    user = {"core": UserEntry("core", tuple(keys), password)} if keys or password else {}
+    return MachineConfig(
+        name,
+        files={path: FileEntry(path, text.encode()) for path, text in (files or {}).items()},
+        units={unit.name: unit for unit in units},
+        users=user,
+        **os,
+    )

@@ -1,0 +1,84 @@
+"""A host in memory that boots from deployments, and configs that ask for other ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nodeagent.core.config.file_tree import FileNode, Node, expand
+from nodeagent.core.config.machineconfig import MachineConfig
+from nodeagent.core.plan.deployment import Deployment, booted
+from tests.world.fakes import FakeUnit, World
+from tests.world.harness import Host, config
+
+A_DIGEST, B_DIGEST, C_DIGEST = (f"sha256:{letter * 64}" for letter in "abc")
+IMAGE = {name: f"quay.example/os@{digest}" for name, digest in zip("abc", (A_DIGEST, B_DIGEST, C_DIGEST), strict=True)}
+
+FIRST = Deployment(
+    "os-aaaa.0",
+    A_DIGEST,
+    "os",
+    version="1",
+    digest=A_DIGEST,
+    kernel_arguments=("root=LABEL=root", "quiet"),
+    booted=True,
+)
+
+FILES = {"/etc/app/x": "1", "/etc/quiet/q": "1"}
+NEW_FILES = {"/etc/app/x": "2", "/etc/app/y": "2"}
+
+
+def on(image: str, name: str, files: dict[str, str] | None = None, **more: Any) -> MachineConfig:
+    return config(name, FILES if files is None else files, os_image_url=IMAGE[image], **more)
+
+
+OLD = on("a", "old")
+NEW = on("b", "new", NEW_FILES)
+KARGS = on("a", "kargs", kernel_arguments=("nosmt", "audit=1"))
+
+
+def os_host(**units: FakeUnit) -> Host:
+    base = {"app.service": FakeUnit(), "web.service": FakeUnit(), "trust.service": FakeUnit(type="oneshot")}
+    named = {f"{name}.service": unit for name, unit in units.items()}
+    world = World(units=base | named, deployments=[FIRST])
+    world.shipped[A_DIGEST] = {"/etc/os": FileNode(b"a"), "/etc/chrony": FileNode(b"a")}
+    world.shipped[B_DIGEST] = {"/etc/os": FileNode(b"b"), "/etc/chrony": FileNode(b"b")}
+    for path, node in world.shipped[A_DIGEST].items():
+        world.disk |= {path: node, f"/usr{path}": node}
+    return Host(world)
+
+
+async def at_old(first: MachineConfig = OLD) -> Host:
+    host = os_host()
+    host.want(first)
+    await host.settle()
+    assert host.world.boot == 1, "a first start on what is there reboots nothing"
+    host.world.done.clear()
+    host.world.events.clear()
+    host.world.calls = 0
+    return host
+
+
+def managed(world: World, *configs: MachineConfig) -> dict[str, Node]:
+    """What is on the disk of the paths that these configs know."""
+    paths = {path for config in configs for path in expand(config)}
+    return {path: node for path, node in world.disk.items() if path in paths}
+
+
+def booted_digest(world: World) -> str:
+    found = booted(world.deployments)
+    assert found is not None
+    return found.digest
+
+
+def bad_on(world: World, digest: str) -> None:
+    """app.service does not come up with this OS image."""
+
+    class Picky(FakeUnit):
+        @property
+        def bad_until_boot(self) -> int:
+            return 99 if booted_digest(world) == digest else 0
+
+        @bad_until_boot.setter
+        def bad_until_boot(self, value: int) -> None: ...
+
+    world.units["app.service"] = Picky()
