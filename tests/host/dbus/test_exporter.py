@@ -180,7 +180,7 @@ async def test_one_connection_does_not_take_all_the_calls(
             await hanging[8]
         more = [asyncio.create_task(ask(other, "Hang")) for _ in range(2)]
         await asyncio.sleep(0.05)
-        with pytest.raises(Retryable, match="too many calls"):
+        with pytest.raises(Retryable, match="too many concurrent calls"):
             await ask(other, "Add", "uu", (1, 2))
         # The status is there for everybody, all the same.
         assert await other.get(NAME, PATH, FACE, "Phase") == "Idle"
