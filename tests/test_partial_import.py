@@ -12,7 +12,7 @@ import sys
 from nodeagent.host.dbus import codec
 from nodeagent import log
 assert "structlog" not in sys.modules and "dbus_next" not in sys.modules
-assert not {"structlog.dev", "rich", "dbus_next.aio", "dbus_next.glib"} & set(sys.modules)
+assert not {"structlog.dev", "dbus_next.aio", "dbus_next.glib"} & set(sys.modules)
 import dbus_next, structlog
 assert dbus_next.Variant is type(codec.variant("s", "x"))
 assert issubclass(log.Logger, structlog.BoundLoggerBase)
@@ -22,7 +22,7 @@ assert issubclass(log.Logger, structlog.BoundLoggerBase)
 DAEMON = """\
 import sys
 import nodeagent.agent.daemon
-late = ("nodeagent.host.fence.", "nodeagent.kube.", "kubernetes", "pyudev", "rich", "http.client")
+late = ("nodeagent.host.fence.", "nodeagent.kube.", "kubernetes", "pyudev", "http.client")
 print(sorted(name for name in sys.modules if name.startswith(late)))
 """
 

@@ -27,8 +27,7 @@ IMPORTS: Final = {
     "PyYAML": "import yaml",
     "structlog": "with without_init('structlog'):\n import structlog._base",
     "pyudev": "import pyudev",
-    "kubernetes": "from nodeagent.kube import library\nlibrary.load()",
-    "rich": "import rich.console, rich.table, rich.text, rich.live, rich.progress",
+    "kubernetes": "from nodeagent.kube import _import\n_import.load()",
 }
 AFTER: Final = "import asyncio; from nodeagent._partial_import import without_init"
 PROGRAM: Final = """

@@ -87,7 +87,6 @@ names.remove('nodeagent.__main__')
 for name in names:
     importlib.import_module(name)
 import dbus_next, msgspec, structlog, yaml
-import rich.console, rich.live, rich.progress, rich.table
 assert yaml.CSafeLoader and yaml.CSafeDumper
 print(len(names))
 """)

@@ -25,13 +25,14 @@ from nodeagent.errors import AgentError, Terminal, Unreachable
 if TYPE_CHECKING:
     from nodeagent.host.dbus.client import Bus
 
-__all__ = ["MANAGER", "NAME", "PATH", "STATUS", "Client", "Finished", "ask", "connect"]
+__all__ = ["MANAGER", "NAME", "PATH", "STATUS", "Client", "Finished", "Subscribed", "ask", "connect"]
 
 NAME = "org.nodeagent.Agent1"
 PATH = "/org/nodeagent/Agent1"
 MANAGER = "org.nodeagent.Agent1.Manager"
 STATUS = "org.nodeagent.Agent1.Status"
 BUS = "org.freedesktop.DBus"
+BUS_PATH = "/org/freedesktop/DBus"
 PROPERTIES = "org.freedesktop.DBus.Properties"
 
 QUICK = 10.0
@@ -57,6 +58,10 @@ class Finished(NamedTuple):
     digest: str
     entry: dict[str, Any]
     exit_code: int
+
+
+class Subscribed(NamedTuple):
+    """A subscription began. Signals before that were missed."""
 
 
 class Client:
@@ -118,9 +123,8 @@ class Client:
                 last = None
             await asyncio.sleep(POLL)
 
-    async def finished(self) -> AsyncGenerator[Finished | None, None]:
-        """How updates ended, as the daemon reports it; None each time the subscription begins, since what ended
-        before that was missed. Without end; close it."""
+    async def finished(self) -> AsyncGenerator[Finished | Subscribed, None]:
+        """Yield the reported ends of updates. Without end; close it."""
         import asyncio
 
         from nodeagent.host.dbus.signals import Match
@@ -130,30 +134,19 @@ class Client:
             try:
                 with _translated():
                     async with self._bus.signals(match) as signals:
-                        yield None
+                        yield Subscribed()
                         while True:
                             digest, entry, code = (await signals.next()).body
                             yield Finished(digest, _object(entry), code)
             except Unreachable:
                 await asyncio.sleep(POLL)
 
-    async def restarts(self) -> AsyncGenerator[None, None]:
-        """Once each time the daemon's name changes hands. Without end; close it."""
-        import asyncio
-
-        from nodeagent.host.dbus.signals import Match
-
-        match = Match(BUS, "NameOwnerChanged", sender=BUS, arg0=NAME)
-        while True:
-            try:
-                with _translated():
-                    async with self._bus.signals(match) as signals:
-                        while True:
-                            await signals.next()
-                            yield None
-            except Unreachable:
-                yield None
-                await asyncio.sleep(POLL)
+    async def owner(self) -> str:
+        """Return the unique name of the daemon on the bus, which changes when it restarts; "" if it does not run."""
+        try:
+            return str((await self._bus.call(BUS, BUS_PATH, BUS, "GetNameOwner", "s", (NAME,), timeout=QUICK))[0])
+        except AgentError:
+            return ""
 
     async def _changes(self, known: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
         """Until the connection is lost, or the daemon stops to answer."""

@@ -1,17 +1,15 @@
-"""`nodeagent apply`: make a MachineConfig the desired one, and follow the update to its end if asked to."""
+"""`nodeagent apply`: make a MachineConfig the desired config, and optionally follow the update to its end."""
 
 from __future__ import annotations
 
 import argparse
-import sys
-from contextlib import ExitStack
 from typing import Any
 
+from nodeagent.cli import _io
 from nodeagent.cli._client import Client, ask
-from nodeagent.cli._output import printable
-from nodeagent.cli._progress import Ending
-from nodeagent.cli._terminal import emit
-from nodeagent.cli._waiting import ask_and_wait, tell
+from nodeagent.cli._ending import Ending, print_ending
+from nodeagent.cli._follow import request_and_wait
+from nodeagent.cli._io import emit, printable, warn
 from nodeagent.cli.maintenance import flag
 from nodeagent.errors import InvalidInput
 
@@ -25,63 +23,49 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Without ``--wait`` 0 means accepted. With it: 0 done, 1 reverted or degraded, 4 refused or still under way."""
-    from nodeagent.cli import _inputs
-
-    text = _inputs.read(args.file)
-    name = _check(text, _inputs.name_of(args.file))
-    flagged = ask(Client.status)
-    if flag(flagged) and not args.json:
-        print(f"warning: {flag(flagged)}; the update begins after it", file=sys.stderr, flush=True)
-    if not args.wait:
-        digest = ask(lambda client: client.apply(text.decode()))
-        _accepted(name, digest, flagged, as_json=args.json)
-        return 0
-    digest, result = _apply_and_wait(name, text.decode(), silent=args.json)
+    """Return 0 if the config was accepted. With ``--wait``: 0 done, 1 reverted or degraded, 4 refused or still under
+    way."""
+    name, text = _read(args.file)
+    digest, result, before = ask(lambda client: _request(client, name, text, wait=args.wait, silent=args.json))
     if args.json:
-        emit(_answer(name, digest, result, flagged))
+        emit(_answer(name, digest, result, before))
+    elif args.wait:
+        print_ending(name, result)
     else:
-        tell(name, result)
+        print(f"{printable(name)} is the desired config now; nodeagent status --watch follows the update")
     return result.exit_code
 
 
-def _apply_and_wait(name: str, text: str, *, silent: bool) -> tuple[str, Ending]:
-    digest = ""
-
-    async def conversation(client: Client) -> Ending:
-        async def send() -> tuple[str, str]:
-            nonlocal digest
-            digest = await client.apply(text)
-            return name, digest
-
-        return (await ask_and_wait(client, send, stack, silent=silent))[1]
-
-    with ExitStack() as stack:
-        result = ask(conversation)
-    return digest, result
-
-
-def _check(text: bytes, what: str) -> str:
-    """The name of the config. What the daemon would refuse as unreadable is refused here, with the file's name."""
+def _read(path: str) -> tuple[str, str]:
+    """Return the name and the text of a config. An error names the file, which the daemon could not."""
     from nodeagent.core.config.parse import parse
 
+    text, what = _io.read(path), _io.name_of(path)
     name = parse(text, what).name
     try:
-        text.decode()
+        return name, text.decode()
     except UnicodeDecodeError:
         raise InvalidInput(f"{what} is not UTF-8") from None
-    return name
 
 
-def _accepted(name: str, digest: str, flagged: dict[str, Any], *, as_json: bool) -> None:
-    if as_json:
-        emit(_answer(name, digest, Ending("accepted"), flagged))
-    else:
-        print(f"{printable(name)} is the desired config now; nodeagent status --watch follows the update")
+async def _request(
+    client: Client, name: str, text: str, *, wait: bool, silent: bool
+) -> tuple[str, Ending, dict[str, Any]]:
+    before = await client.status()
+    if flag(before) and not silent:
+        warn(f"{flag(before)}; the update begins after it")
+    if not wait:
+        return await client.apply(text), Ending("accepted"), before
+
+    async def send() -> tuple[str, str]:
+        return name, await client.apply(text)
+
+    _, digest, result = await request_and_wait(client, send, silent=silent)
+    return digest, result, before
 
 
-def _answer(name: str, digest: str, result: Ending, flagged: dict[str, Any]) -> dict[str, Any]:
-    """``maintenance`` is what was there before: who has the host, for the one who wants to change it."""
+def _answer(name: str, digest: str, result: Ending, before: dict[str, Any]) -> dict[str, Any]:
+    """``before`` is the status before the request: its maintenance delays the update."""
     return {
         "schema": "nodeagent/apply/v1",
         "config": name,
@@ -93,5 +77,5 @@ def _answer(name: str, digest: str, result: Ending, flagged: dict[str, Any]) -> 
         "reboots": result.reboots,
         "reboot_avoided": result.reboot_avoided,
         "successor": result.successor,
-        "maintenance": flagged.get("maintenance"),
+        "maintenance": before.get("maintenance"),
     }

@@ -6,7 +6,8 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from nodeagent.cli._terminal import BAD, DIM, GOOD, emit, paint, table
+from nodeagent.cli._io import emit
+from nodeagent.cli._render import BAD, DIM, GOOD, paint, table
 from nodeagent.errors import InvalidInput, Problem
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ import sys
 from typing import Any, Final
 
 from nodeagent.cli import etcd_latency
-from nodeagent.cli._output import printable
-from nodeagent.cli._terminal import BAD, GOOD, emit, paint, table
+from nodeagent.cli._io import emit, printable
+from nodeagent.cli._render import BAD, GOOD, paint, table
 from nodeagent.errors import AgentError
 
 __all__ = ["add_arguments", "run"]

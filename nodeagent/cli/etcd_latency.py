@@ -13,7 +13,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nodeagent.cli._terminal import emit, table
+from nodeagent.cli._io import emit
+from nodeagent.cli._render import table
 from nodeagent.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ async def _watched(args: argparse.Namespace) -> list[Scrape]:
 
 
 def _kept(name: str) -> Scrape:
-    from nodeagent.cli._inputs import read
+    from nodeagent.cli._io import read
 
     return _scrape(read(name).decode(errors="replace"), name)
 

@@ -1,12 +1,17 @@
-"""`nodeagent explain`: which policy entry decides about a path or unit, why this one, and what it would do. Offline."""
+"""`nodeagent explain`: show the policy entry for a path or unit, why it applies, and its actions. Needs no daemon."""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
 from typing import Any, Final
 
-from nodeagent.cli import _inputs, _terminal
-from nodeagent.core.plan.policy import SSHKEY
+from nodeagent.cli import _io
+from nodeagent.cli._io import printable
+from nodeagent.cli._render import STRONG, paint
+from nodeagent.cli.plan import POLICY, actions_text
+from nodeagent.core.config.file_tree import UNIT_DIR
+from nodeagent.core.plan.policy import SSHKEY, Entry
 from nodeagent.core.plan.policy_explain import Explanation, explain
 from nodeagent.errors import InvalidInput
 
@@ -36,13 +41,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     domain, key = _target(args.target)
-    found = explain(_inputs.load_policy(args.policy), domain, key)
+    found = explain(_io.load_policy(args.policy), domain, key)
     if args.json:
-        _terminal.emit(_to_dict(found))
+        _io.emit(_to_dict(found))
     else:
-        from nodeagent.cli._explain_view import show
-
-        show(found)
+        _show(found)
     return 0
 
 
@@ -79,3 +82,32 @@ def _to_dict(found: Explanation) -> dict[str, Any]:
         "shadowed": [{"entry": entry.key, "policy": str(entry.source)} for entry in found.shadowed],
         "reason": found.reason,
     }
+
+
+def _show(found: Explanation) -> None:
+    rows = list(_rows(found))
+    width = max(len(label) for label, _ in rows)
+    print(paint(printable(found.key), STRONG))
+    for label, text in rows:
+        print(f"  {label.ljust(width)}  {printable(text)}")
+
+
+def _rows(found: Explanation) -> Iterator[tuple[str, str]]:
+    yield "policy", POLICY[found.source]
+    yield "why", found.reason
+    if found.actions == ():
+        yield "does", "nothing: a config that changes it is refused"
+    elif found.actions is None and found.entry is not None:
+        yield "does", found.entry.summary
+    else:
+        yield "does", actions_text(found.actions or ())
+    if found.replaced is not None:
+        yield "instead of", _entry_text(found.replaced)
+    for entry in found.shadowed:
+        yield "not used", f"{entry.key} ({POLICY[entry.source]}): {_entry_text(entry)}"
+    if found.domain == "file" and found.key.startswith(f"{UNIT_DIR}/"):
+        yield "note", "this is about a file; units and drop-ins of systemd.units go by the name of the unit"
+
+
+def _entry_text(entry: Entry) -> str:
+    return entry.summary if entry.rule else actions_text(entry.actions)

@@ -11,8 +11,8 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from nodeagent.cli._output import printable
-from nodeagent.cli._terminal import BAD, GOOD, WARN, counted, emit, paint, table
+from nodeagent.cli._io import emit, printable
+from nodeagent.cli._render import BAD, GOOD, WARN, counted, paint, table
 from nodeagent.errors import AgentError, InvalidInput, Refused
 
 if TYPE_CHECKING:

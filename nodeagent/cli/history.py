@@ -8,8 +8,8 @@ from typing import Any
 
 from nodeagent.cli import _offline
 from nodeagent.cli._client import ask
-from nodeagent.cli._output import printable
-from nodeagent.cli._terminal import BAD, GOOD, WARN, ago, clock, counted, duration, emit, local_now, paint, table
+from nodeagent.cli._io import emit, printable
+from nodeagent.cli._render import BAD, GOOD, WARN, ago, clock, counted, duration, local_now, paint, table
 from nodeagent.errors import Unreachable
 
 __all__ = ["add_arguments", "run"]

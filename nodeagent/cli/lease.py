@@ -1,4 +1,4 @@
-"""`nodeagent lease show`: who has the right to disrupt this host."""
+"""`nodeagent lease show`: show who holds the lease, the right to disrupt this host."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 
 from nodeagent.cli import _offline
 from nodeagent.cli._client import Client, ask
-from nodeagent.cli._output import printable
-from nodeagent.cli._terminal import ago, clock, emit, local_now
+from nodeagent.cli._io import emit, printable
+from nodeagent.cli._render import ago, clock, local_now
 from nodeagent.errors import Unreachable
 
-__all__ = ["add_arguments", "held", "run"]
+__all__ = ["add_arguments", "describe", "run"]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -20,22 +20,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     show.add_argument("--json", action="store_true", help="one JSON object (nodeagent/lease/v1)")
 
 
-def held() -> dict[str, Any] | None:
-    """The lease as in the status; the daemon's store is asked where it does not run."""
+def run(args: argparse.Namespace) -> int:
+    """Return 0, with or without a holder."""
     try:
         lease: dict[str, Any] | None = ask(Client.status)["lease"]
     except Unreachable as why:
-        return _offline.lease(why)
-    return lease
-
-
-def run(args: argparse.Namespace) -> int:
-    """0, whether somebody holds it or not."""
-    lease = held()
+        lease = _offline.lease(why)
     if args.json:
         emit({"schema": "nodeagent/lease/v1", "lease": lease})
     elif lease is None:
-        print("nobody holds the lease on this host")
+        print("the lease on this host has no holder")
     else:
         describe(lease)
     return 0

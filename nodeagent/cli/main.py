@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Final, NamedTuple, NoReturn
 
-from nodeagent.cli import _output
+from nodeagent.cli import _io
 from nodeagent.errors import AgentError, InvalidInput
 
 __all__ = ["COMMANDS", "Command", "build_parser", "entry", "main"]
@@ -109,10 +109,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return INTERRUPTED
     except BrokenPipeError:
         # Whoever read our output has seen enough.
-        _output.discard_stdout()
+        _io.discard_stdout()
         return PIPE_CLOSED
     except OSError as error:
-        _output.discard_stdout()
+        _io.discard_stdout()
         return _fail(
             AgentError(f"{error.strerror or error}" + (f": {error.filename}" if error.filename else "")), words
         )
@@ -136,7 +136,7 @@ def _run(words: list[str]) -> int:
         status: int = args.run(args)
     except SystemExit as stop:  # --help
         status = stop.code if isinstance(stop.code, int) else 0
-    _output.flush()
+    _io.flush()
     return status
 
 
@@ -169,9 +169,9 @@ def _unknown_argument(command: str, extra: Sequence[str]) -> InvalidInput:
 
 def _fail(error: AgentError, words: Sequence[str]) -> int:
     try:
-        _output.print_error(error, as_json="--json" in words)
+        _io.print_error(error, as_json="--json" in words)
     except OSError:
-        _output.discard_stderr()  # nobody listens there either; the exit status still tells
+        _io.discard_stderr()  # nobody listens there either; the exit status still tells
     return error.exit_code
 
 

@@ -1,15 +1,14 @@
-"""`nodeagent maintenance`: a person has this host, and nothing of nodeagent disrupts it until they give it back."""
+"""`nodeagent maintenance`: block updates and reboots of this host while an operator works on it."""
 
 from __future__ import annotations
 
 import argparse
-import sys
 from typing import Any
 
 from nodeagent.cli import _offline
 from nodeagent.cli._client import Client, ask
-from nodeagent.cli._output import printable
-from nodeagent.cli._terminal import ago, clock, emit, local_now
+from nodeagent.cli._io import emit, printable, warn
+from nodeagent.cli._render import ago, clock, local_now
 from nodeagent.cli.lease import describe
 from nodeagent.core.hints import hint
 from nodeagent.errors import InvalidInput, Refused, Unreachable
@@ -39,12 +38,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """0; 4 if somebody else holds the lease, or if there is nothing to stop."""
+    """Return 0. Raise ``Refused`` if the lease has another holder, or if there is no maintenance to stop."""
     if args.maintenance_command == "start":
         status = _start(args)
     elif args.maintenance_command == "stop":
-        ask(Client.stop_maintenance)
-        status = ask(Client.status)
+        status = ask(_stop)
     else:
         try:
             status = ask(Client.status)
@@ -63,8 +61,13 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+async def _stop(client: Client) -> dict[str, Any]:
+    await client.stop_maintenance()
+    return await client.status()
+
+
 def seconds_of(text: str) -> int:
-    """Of 90s, 30min, 2h, 3d. Raises ``InvalidInput``."""
+    """Return the seconds of 90s, 30min, 2h or 3d. Raise ``InvalidInput``."""
     number = text.rstrip("abcdefghijklmnopqrstuvwxyz")
     unit = SIZES.get(text[len(number) :].strip())
     if unit is None or not (number.isascii() and number.strip().isdigit()) or int(number) == 0:
@@ -73,7 +76,7 @@ def seconds_of(text: str) -> int:
 
 
 def flag(status: dict[str, Any]) -> str:
-    """Who has this host, for people whose request has to wait for it; "" if nobody has."""
+    """Describe the maintenance that delays a request; "" if there is none."""
     found = status.get("maintenance")
     if found is None:
         return ""
@@ -93,36 +96,32 @@ def _start(args: argparse.Namespace) -> dict[str, Any]:
         return ask(lambda client: _conversation(client, args.reason, options, quiet=args.json))
     except Refused as error:
         if error.reason == "LeaseHeld":
-            error.hint = "nodeagent lease show says who has it; with --wait it begins when the lease is free"
+            error.hint = "nodeagent lease show names the holder; with --wait it begins when the lease is free"
         raise
 
 
 async def _conversation(
     client: Client, reason: str, options: dict[str, str | int | bool], *, quiet: bool
 ) -> dict[str, Any]:
-    from contextlib import aclosing
-
     before = await client.status()
-    told = ""
+    warned = ""
     if before["phase"] not in AT_REST and not quiet:
-        _warn(f"an update to {before['desired']} is in progress ({before['phase']})")
+        warn(f"an update to {before['desired']} is in progress ({before['phase']})")
     status = await client.start_maintenance(reason, options)
     if (status.get("maintenance") or {}).get("state") != "planned":
         return status
+    from contextlib import aclosing
+
     async with aclosing(client.follow()) as statuses:
         async for changed in statuses:
             status = changed or status
             found = status.get("maintenance")
             if found is None or found["state"] != "planned":
                 break
-            if found["message"] != told and not quiet:
-                told = found["message"]
-                _warn(f"waiting: {told}; interrupting this takes nothing back, nodeagent maintenance stop does")
+            if found["message"] != warned and not quiet:
+                warned = found["message"]
+                warn(f"waiting: {warned}; Ctrl-C does not cancel the request, nodeagent maintenance stop does")
     return status
-
-
-def _warn(text: str) -> None:
-    print(f"warning: {printable(text)}", file=sys.stderr, flush=True)
 
 
 def _describe(found: dict[str, Any] | None, lease: dict[str, Any] | None) -> None:
@@ -153,7 +152,7 @@ def _headline(found: dict[str, Any]) -> str:
 def _rows(found: dict[str, Any]) -> list[tuple[str, str]]:
     now = local_now()
     rows = [("requester", found["requester"]), ("why", found["reason"])]
-    rows.append(("until", clock(found["until"], now) if found["until"] else "a person stops it"))
+    rows.append(("until", clock(found["until"], now) if found["until"] else "stopped by an operator"))
     if found["drained"]:
         rows.append(("drained", f"{clock(found['drained'], now)}, {ago(found['drained'], now)}"))
     if found["message"]:

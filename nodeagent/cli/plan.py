@@ -1,16 +1,32 @@
-"""`nodeagent plan`: what an update from one config to another would do. Offline: needs no daemon and no privileges."""
+"""`nodeagent plan`: show the actions of an update from one config to another. Needs no daemon and no privileges."""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterable
+from typing import Final
 
-from nodeagent.cli import _inputs, _terminal
+from nodeagent.cli import _io
+from nodeagent.cli._io import printable
+from nodeagent.cli._render import BAD, DIM, GOOD, STRONG, WARN, paint, table
 from nodeagent.core.config.machineconfig import MachineConfig
-from nodeagent.core.plan.change import Plan
+from nodeagent.core.plan.change import Action, ActionType, Plan, PlannedChange
 from nodeagent.core.plan.policy import Policy
 from nodeagent.errors import InvalidInput, Problem, Unreconcilable
 
-__all__ = ["add_arguments", "run"]
+__all__ = ["POLICY", "actions_text", "add_arguments", "plan_update", "run"]
+
+# The list of changes names all of them.
+MAX_BECAUSE: Final = 3
+STYLE: Final = {"none": GOOD, "reload": GOOD, "restart": WARN, "drain": WARN, "reboot": BAD}
+POLICY: Final = {"default": "built in", "user": "user", "none": "unlisted"}
+SENTENCE: Final = {
+    "none": "nothing is restarted",
+    "reload": "services re-read their configuration, none stops",
+    "restart": "services restart, workloads stay",
+    "drain": "workloads move away first, no reboot",
+    "reboot": "workloads move away first, then the host reboots",
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,11 +39,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Raises ``InvalidInput`` for what cannot be read or would not work, ``Unreconcilable`` for what cannot be done."""
-    if [args.old, args.new, args.policy].count(_inputs.STDIN) > 1:
+    """Raise ``InvalidInput`` for invalid configs, ``Unreconcilable`` for a change that a running host cannot make."""
+    if [args.old, args.new, args.policy].count(_io.STDIN) > 1:
         raise InvalidInput("only one input can be standard input", reason="Usage")
     old, new, policy = _load(args.old, args.new, args.policy)
-    plan = plan_update(old, new, policy, _inputs.name_of(args.new))
+    plan = plan_update(old, new, policy, _io.name_of(args.new))
     from nodeagent.domains import warnings
 
     found = warnings(old, new)
@@ -35,11 +51,9 @@ def run(args: argparse.Namespace) -> int:
         from nodeagent.core.plan.plan_json import plan_to_dict
 
         noted = [{"path": each.path, "message": each.message} for each in found]
-        _terminal.emit({**plan_to_dict(plan), **({"warnings": noted} if noted else {})})
+        _io.emit({**plan_to_dict(plan), **({"warnings": noted} if noted else {})})
     else:
-        from nodeagent.cli._plan_view import show
-
-        show(plan, found)
+        _show(plan, found)
     return 0
 
 
@@ -48,17 +62,17 @@ def _load(old_path: str, new_path: str, policy_path: str | None) -> tuple[Machin
     from nodeagent.core.config.text.quickfiles import Cache
 
     cache = Cache()
-    errors = _inputs.Errors()
-    old = errors.collect(lambda: parse(_inputs.read(old_path), _inputs.name_of(old_path), cache=cache))
-    new = errors.collect(lambda: parse(_inputs.read(new_path), _inputs.name_of(new_path), cache=cache))
-    policy = errors.collect(lambda: _inputs.load_policy(policy_path))
+    errors = _io.Errors()
+    old = errors.collect(lambda: parse(_io.read(old_path), _io.name_of(old_path), cache=cache))
+    new = errors.collect(lambda: parse(_io.read(new_path), _io.name_of(new_path), cache=cache))
+    policy = errors.collect(lambda: _io.load_policy(policy_path))
     errors.check()
     assert old and new and policy
     return old, new, policy
 
 
 def plan_update(old: MachineConfig, new: MachineConfig, policy: Policy, what: str) -> Plan:
-    """What the daemon does before it touches anything, as far as that takes no host. ``what`` names the new config."""
+    """Return the plan of an update, after the checks that need no host. ``what`` names the new config."""
     from nodeagent import domains
     from nodeagent.core.plan.plan import make_plan
     from nodeagent.core.plan.reconcile import check_reconcilable, remedy
@@ -74,3 +88,47 @@ def plan_update(old: MachineConfig, new: MachineConfig, policy: Policy, what: st
 def _first(problems: tuple[Problem, ...]) -> str:
     more = len(problems) - 1
     return f"{problems[0].path}: {problems[0].message}" + (f" (and {more} more)" if more else "")
+
+
+def actions_text(actions: Iterable[Action]) -> str:
+    return ", ".join(map(_action_text, actions)) or str(ActionType.NONE)
+
+
+def _action_text(action: Action) -> str:
+    return f"{action.type} {action.unit}" if action.unit else str(action.type)
+
+
+def _show(plan: Plan, warnings: Iterable[Problem]) -> None:
+    from nodeagent.core.plan.plan import disruption
+
+    print(paint(printable(f"{plan.from_name} -> {plan.to_name}"), STRONG))
+    if not plan.changes:
+        print("nothing to do: both configs mean the same")
+        return
+    print()
+    table(("change", "what", "policy", "asks for"), [_row(planned) for planned in plan.changes])
+    print()
+    width = max(len(_action_text(action)) for action in plan.actions)
+    for number, action in enumerate(plan.actions, 1):
+        print(f"{number}. {_action_text(action).ljust(width)}  {paint(_because(action), DIM)}")
+    word = disruption(plan)
+    print(f"\ndisruption: {paint(word, STYLE[word])} ({SENTENCE[word]})")
+    for found in warnings:
+        print(printable(f"warning: {found.path} {found.message}"))
+
+
+def _row(planned: PlannedChange) -> tuple[str, str, str, str]:
+    actions = actions_text(planned.actions) + (f" ({planned.why})" if planned.why else "")
+    return str(planned.change.kind), printable(_name(planned.change.id)), POLICY[planned.policy], printable(actions)
+
+
+def _name(change: str) -> str:
+    """Return ``file:/etc/x`` as it is, and ``fips`` for ``fips:fips``."""
+    domain, _, key = change.partition(":")
+    return domain if domain == key else change
+
+
+def _because(action: Action) -> str:
+    named = ", ".join(map(_name, action.because[:MAX_BECAUSE]))
+    more = len(action.because) - MAX_BECAUSE
+    return printable(f"for {named}" + (f" and {more} more" if more > 0 else ""))

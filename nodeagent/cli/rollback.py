@@ -1,15 +1,13 @@
-"""`nodeagent rollback`: go back to the config before the current one, as an ordinary update."""
+"""`nodeagent rollback`: return to the config before the current one, as an ordinary update."""
 
 from __future__ import annotations
 
 import argparse
-from contextlib import ExitStack
 
 from nodeagent.cli._client import Client, ask
-from nodeagent.cli._output import printable
-from nodeagent.cli._progress import Ending
-from nodeagent.cli._terminal import emit
-from nodeagent.cli._waiting import ask_and_wait, tell
+from nodeagent.cli._ending import Ending, print_ending
+from nodeagent.cli._follow import request_and_wait
+from nodeagent.cli._io import emit, printable
 
 __all__ = ["add_arguments", "run"]
 
@@ -20,25 +18,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """As ``apply``: without ``--wait`` 0 means accepted."""
-    name, result = _wait(silent=args.json) if args.wait else (ask(Client.rollback), Ending("accepted"))
+    """Return the exit status as ``apply`` does."""
+    if args.wait:
+        name, result = ask(lambda client: _wait(client, silent=args.json))
+    else:
+        name, result = ask(Client.rollback), Ending("accepted")
     if args.json:
         answer = {"outcome": result.outcome, "reason": result.reason, "message": result.message}
         times = {"seconds": result.seconds, "reboots": result.reboots, "successor": result.successor}
         emit({"schema": "nodeagent/rollback/v1", "config": name, **answer, **times})
     elif args.wait:
-        tell(name, result)
+        print_ending(name, result)
     else:
         print(f"going back to {printable(name)}; nodeagent status --watch follows the update")
     return result.exit_code
 
 
-def _wait(*, silent: bool) -> tuple[str, Ending]:
-    async def conversation(client: Client) -> tuple[str, Ending]:
-        async def send() -> tuple[str, str]:
-            return await client.rollback(), ""  # the daemon returns the name only
+async def _wait(client: Client, *, silent: bool) -> tuple[str, Ending]:
+    async def send() -> tuple[str, str]:
+        # The daemon returns the name only.
+        return await client.rollback(), ""
 
-        return await ask_and_wait(client, send, stack, silent=silent)
-
-    with ExitStack() as stack:
-        return ask(conversation)
+    name, _, result = await request_and_wait(client, send, silent=silent)
+    return name, result

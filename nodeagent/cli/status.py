@@ -1,16 +1,38 @@
-"""`nodeagent status`: where the agent stands, who is in the way, and what to do about it."""
+"""`nodeagent status`: show the phase of the agent, its reason, what it waits for, and what to do."""
 
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import datetime
+from typing import Any, Final
 
 from nodeagent.cli import _offline
 from nodeagent.cli._client import Client, ask
-from nodeagent.cli._terminal import emit, local_now, on_terminal
+from nodeagent.cli._io import emit, printable
+from nodeagent.cli._render import (
+    BAD,
+    DIM,
+    GOOD,
+    STRONG,
+    WARN,
+    Screen,
+    ago,
+    ahead,
+    bar,
+    clock,
+    local_now,
+    on_terminal,
+    paint,
+)
+from nodeagent.core.hints import hint
 from nodeagent.errors import Unreachable
 
-__all__ = ["add_arguments", "run"]
+__all__ = ["add_arguments", "run", "view"]
+
+# Pods of a drain. The blocked ones come first.
+SHOWN: Final = 20
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -21,11 +43,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """0; 1 if the agent is degraded; 5 if there is neither a daemon nor a store to ask."""
+    """Return 0; 1 if the agent is degraded. Raise ``Unreachable`` without a daemon and without a store."""
     if args.watch:
-        from nodeagent.cli.watch import watch
-
-        return watch(as_json=args.json)
+        # Ctrl-C is how an operator ends it.
+        with suppress(KeyboardInterrupt):
+            ask(lambda client: _watch(client, as_json=args.json))
+        return 0
     try:
         status = ask(Client.status)
     except Unreachable as why:
@@ -33,15 +56,147 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         emit(status)
     else:
-        _show(status)
-    return exit_code(status)
-
-
-def exit_code(status: dict[str, Any]) -> int:
+        print("\n".join(view(status, local_now(), as_bar=on_terminal())))
     return 1 if status["phase"] == "Degraded" else 0
 
 
-def _show(status: dict[str, Any]) -> None:
-    from nodeagent.cli._status_view import view
+async def _watch(client: Client, *, as_json: bool) -> None:
+    from nodeagent.cli._follow import Tick, events, lines
 
-    print("\n".join(view(status, local_now(), bar=on_terminal())))
+    screen = Screen() if on_terminal() and not as_json else None
+    show = emit if as_json else lines()
+    last: dict[str, Any] | None = None
+    async with events(client.follow()) as next_event:
+        while True:
+            event = await next_event()
+            if not isinstance(event, Tick):
+                # Without a daemon, the status that it reported last is shown, or that of its record.
+                unreachable = Unreachable("the daemon does not run", hint=hint("Unreachable"))
+                last = event or {**(last or _offline.status(unreachable)), "daemon": "stopped"}
+                if screen is None:
+                    show(last)
+            if screen and last:
+                # Also without a change: "3 min ago" grows.
+                screen.draw(view(last, local_now(), as_bar=True))
+
+
+def view(status: dict[str, Any], now: datetime, *, as_bar: bool = False) -> list[str]:
+    """Return a status as lines for an operator. ``as_bar`` draws the progress of a step as a bar."""
+    rows = list(_rows(status, now, as_bar=as_bar))
+    width = max(len(label) for label, _ in rows)
+    return [f"{label.ljust(width)}  {text}" for label, text in rows]
+
+
+def _rows(status: dict[str, Any], now: datetime, *, as_bar: bool) -> Iterator[tuple[str, str]]:
+    phase, reason = status["phase"], status["reason"]
+    yield "phase", paint(phase, _style(phase, reason)) + (f" ({reason})" if reason else "")
+    if status["since"]:
+        yield "since", f"{clock(status['since'], now)}, {ago(status['since'], now)}"
+    if status["message"]:
+        yield "message", printable(status["message"])
+    if reason:
+        yield "what now", paint(hint(reason), STRONG)
+    for problem in status.get("problems", ()):
+        yield "problem", paint(printable(f"{problem['reason']}: {problem['message']}"), WARN)
+        yield "what now", paint(hint(problem["reason"]), STRONG)
+    if step := status["step"]:
+        yield "step", _step(step, as_bar=as_bar)
+    yield "current", printable(status["current"]) or "none yet"
+    target = status.get("target") or status["desired"]
+    if status["desired"] and not status["desired"] == status["current"] == target:
+        yield "desired", printable(status["desired"])
+    # The update to the desired config begins afterwards.
+    if target != status["desired"]:
+        yield "updating to", printable(target)
+    if lease := status["lease"]:
+        yield "lease", _lease(lease, now)
+    if found := status.get("maintenance"):
+        yield "maintenance", _maintenance(found, now)
+    if drain := status["drain"]:
+        yield from _drain(drain, now)
+    for deployment in status["deployments"]:
+        yield "deployment", _deployment(deployment)
+    if fence := status["fence"]:
+        yield "fence", printable(_fence(fence))
+    if status["update_id"]:
+        yield "update", paint(status["update_id"], DIM)
+    if status["daemon"] != "running":
+        yield "daemon", paint("stopped", WARN) + "; this is what its record says. Start it: systemctl start nodeagent"
+
+
+def _fence(fence: dict[str, Any]) -> str:
+    """An older daemon sends the first three keys only."""
+    if not fence["active"]:
+        return f"not up: {fence.get('message', '')}"
+    cap = (
+        "writes are not capped" if fence["write_bps"] is None else f"writes at most {fence['write_bps'] / 1e6:.0f} MB/s"
+    )
+    p99 = "" if fence["victim_p99_ms"] is None else f", victims' p99 {fence['victim_p99_ms']} ms"
+    if "exceedances" not in fence:
+        return cap + p99
+    slow = f", {fence['exceedances']} slow" if fence["exceedances"] else ""
+    return f"{cap}{p99}{slow}, capped for {fence['throttled_seconds']:.0f} s ({fence['reason']}: {fence['message']})"
+
+
+def _style(phase: str, reason: str) -> str:
+    if phase == "Degraded":
+        return BAD
+    if phase == "Idle":
+        return GOOD
+    return WARN if reason else STRONG
+
+
+def _step(step: dict[str, Any], *, as_bar: bool) -> str:
+    # A task without parts has no count.
+    if not step["count"]:
+        return printable(step["name"])
+    counted = f"{step['index']}/{step['count']} ({step['percent']} %)"
+    if not as_bar:
+        return f"{printable(step['name'])}, {counted}"
+    return f"{printable(step['name'])}  {bar(step['percent'])}  {counted}"
+
+
+def _lease(lease: dict[str, Any], now: datetime) -> str:
+    """An older daemon, or another backend, does not send the optional keys."""
+    text: str = lease["holder"]
+    if lease.get("operation") == "maintenance":
+        text += ", maintenance"
+    if lease["reason"]:
+        text += f": {lease['reason']}"
+    if lease.get("since"):
+        text += f" (since {clock(lease['since'], now)}, {ago(lease['since'], now)})"
+    if lease["expires"]:
+        text += f", expires {clock(lease['expires'], now)}"
+    return printable(text)
+
+
+def _drain(drain: dict[str, Any], now: datetime) -> Iterator[tuple[str, str]]:
+    """An older daemon does not send the optional keys."""
+    if drain.get("requester"):
+        since = f" (since {clock(drain['since'], now)}, {ago(drain['since'], now)})" if drain.get("since") else ""
+        yield "drain for", printable(f"{drain['requester']}: {drain['reason']}{since}")
+    if drain.get("deadline"):
+        yield "deadline", f"{clock(drain['deadline'], now)}{ahead(drain['deadline'], now)}; then {drain['then']}"
+    pods = drain["remaining"]
+    shown: set[str] = set()
+    for pod in pods[:SHOWN]:
+        yield "waits for", printable(f"{pod['namespace']}/{pod['name']}: {pod['why']}")
+        if (way := pod.get("hint")) and way not in shown:
+            shown.add(way)
+            yield "what now", paint(printable(way), STRONG)
+    if len(pods) > SHOWN:
+        yield "waits for", f"{len(pods) - SHOWN} more (status --json has all)"
+    if not pods:
+        yield "waits for", "a second look: no pods are left"
+
+
+def _maintenance(found: dict[str, Any], now: datetime) -> str:
+    text = f"{found['state']}: {found['requester']}: {found['reason']} (since {clock(found['since'], now)}"
+    text += f", until {clock(found['until'], now)})" if found["until"] else ", until a person stops it)"
+    return printable(f"{text}; {found['message']}" if found["message"] else text)
+
+
+def _deployment(deployment: dict[str, Any]) -> str:
+    marks = [mark for mark in ("booted", "staged", "locked") if deployment[mark]]
+    name = " ".join(part for part in (deployment["version"], deployment["checksum"][:12]) if part)
+    return printable(name) + (f" ({', '.join(marks)})" if marks else "")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 
 from nodeagent.cli._client import Client, ask
-from nodeagent.cli._output import printable
-from nodeagent.cli._terminal import BAD, GOOD, counted, emit, paint, table
+from nodeagent.cli._io import emit, printable
+from nodeagent.cli._render import BAD, GOOD, counted, paint, table
 
 __all__ = ["add_arguments", "run"]
 

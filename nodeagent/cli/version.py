@@ -6,7 +6,7 @@ import argparse
 
 import nodeagent
 from nodeagent.cli._client import Client, ask
-from nodeagent.cli._terminal import emit
+from nodeagent.cli._io import emit
 from nodeagent.errors import AgentError
 
 __all__ = ["add_arguments", "run"]

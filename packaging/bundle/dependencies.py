@@ -11,17 +11,14 @@ from bundle.lock import InterpreterLock
 
 EXPORT_TIMEOUT = 60.0  # seconds
 
-# rich imports these only to colour source code and to show Markdown, and nodeagent does neither: 10 MB on every node.
-OF_RICH = ("pygments", "markdown-it-py", "mdurl")
-# What the client for Kubernetes asks for beyond the parts that nodeagent/kube/_import.py imports: 20 MB.
-OF_KUBERNETES = (
+# Requirements of the Kubernetes client that nodeagent/kube/_import.py does not import: 20 MB.
+NOT_SHIPPED = (
     *("annotated-types", "certifi", "charset-normalizer", "durationpy", "oauthlib", "pydantic", "pydantic-core"),
     *("python-dateutil", "requests", "requests-oauthlib", "six", "typing-inspection", "tzdata", "urllib3"),
     "websocket-client",
 )
-NOT_SHIPPED = OF_RICH + OF_KUBERNETES
 
-# And what is left of the client itself without the models of every object that Kubernetes has: 1 MB of 76.
+# The parts of the client that are used, without the models of all objects of Kubernetes: 1 MB of 76.
 KUBERNETES = "kubernetes"
 SHIPPED_OF_KUBERNETES = (
     *("__init__.py", "aio/__init__.py", "aio/client/*.py", "aio/config/*.py"),

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from nodeagent.cli._client import Client
-from nodeagent.cli._status_view import view
+from nodeagent.cli.status import view
 from nodeagent.core.config.machineconfig import ConfigSource
 from nodeagent.core.coordination.maintenance import Maintenance
 from nodeagent.core.update.phase import Phase

@@ -139,7 +139,7 @@ def test_a_full_disk_is_an_error(configs: Path) -> None:
     assert done.stderr == "nodeagent: AgentFailed: No space left on device\n"
 
 
-HEAVY = ("asyncio", "rich", "yaml", "dbus_next.message", "structlog._base", "subprocess", "socket", "ssl", "logging")
+HEAVY = ("asyncio", "yaml", "dbus_next.message", "structlog._base", "subprocess", "socket", "ssl", "logging")
 
 
 @pytest.mark.parametrize("options", [[], ["--json"]])

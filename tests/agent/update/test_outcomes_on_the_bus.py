@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from nodeagent.cli._client import Client
-from nodeagent.cli._progress import Ending
-from nodeagent.cli._waiting import ask_and_wait
+from nodeagent.cli._ending import Ending
+from nodeagent.cli._follow import request_and_wait
 from nodeagent.core.config.machineconfig import ConfigSource
 from nodeagent.host import boot
 from tests.agent.whole_daemon import WholeDaemon, source
@@ -41,8 +40,7 @@ async def apply(client: Client, config: ConfigSource) -> Ending:
     async def send() -> tuple[str, str]:
         return config.name, await client.apply(config.text.decode())
 
-    with ExitStack() as stack:
-        return (await ask_and_wait(client, send, stack, silent=True))[1]
+    return (await request_and_wait(client, send, silent=True))[2]
 
 
 async def until(client: Client, **expected: Any) -> dict[str, Any]:

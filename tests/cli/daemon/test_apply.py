@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from nodeagent.cli import _progress
-from nodeagent.cli._progress import Ending, ending
+from nodeagent.cli._ending import Ending, ending_without_signal
 from nodeagent.core.hints import hint
 from nodeagent.core.update.outcome import exit_code
 from nodeagent.errors import InvalidInput, Problem, Refused, Terminal, Unreconcilable
@@ -28,11 +27,6 @@ spec:
     ignition:
       version: 3.4.0
 """
-
-
-@pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_progress, "QUIET", 1.0)
 
 
 @pytest.fixture
@@ -283,48 +277,38 @@ NEWER = {"desired": "worker-3", "desired_digest": OTHER, "current_digest": "c" *
 
 
 @pytest.mark.parametrize(
-    ("status", "history", "known", "quiet", "expected"),
+    ("status", "history", "known", "expected"),
     [
-        (IDLE | {"phase": "Acting", "update_id": "u2"}, [entry()], NONE, 99, None),
-        (IDLE | {"phase": "Leasing", "reason": "LeaseHeld"}, [], NONE, 99, None),
-        (IDLE, [entry()], NONE, 0, Ending("done", seconds=12.5, reboot_avoided=True)),
-        (IDLE, [entry()], frozenset({"u2"}), 0, None),
-        (IDLE, [entry(to="other")], NONE, 99, None),
-        (IDLE, [entry(to_digest=OTHER)], NONE, 99, None),  # another config of the same name
-        (IDLE, [entry("u3", "other"), entry("u2")], frozenset({"u1"}), 0, Ending("done", "", "", 12.5, 0, True)),
-        (IDLE | {"current": "worker-2"}, [], NONE, 0.9, None),
-        (IDLE | {"current": "worker-2"}, [], NONE, 1.0, Ending("unchanged")),
-        (DEGRADED, [], NONE, 0, None),
-        (DEGRADED, [], NONE, 1.9, None),  # it may look again
-        (DEGRADED, [], NONE, 2.0, Ending("degraded", "NoSpace", "full", code=1)),
-        (DEGRADED | {"desired": "worker-1"}, [], NONE, 9.9, None),  # that is about another one
-        (DEGRADED | {"desired": "worker-1"}, [], NONE, 10.0, Ending("degraded", "NoSpace", "full", code=1)),
-        (DEGRADED | {"reason": "Drifted"}, [], NONE, 2.0, Ending("refused", "Drifted", "full", code=4)),
-        (IDLE | NEWER | {"phase": "Acting", "target": "worker-2"}, [], NONE, 99, None),
+        (IDLE | {"phase": "Acting", "update_id": "u2"}, [entry()], NONE, None),
+        (IDLE | {"phase": "Leasing", "reason": "LeaseHeld"}, [], NONE, None),
+        (IDLE, [entry()], NONE, Ending("done", seconds=12.5, reboot_avoided=True)),
+        (IDLE, [entry()], frozenset({"u2"}), None),
+        (IDLE, [entry(to="other")], NONE, None),
+        (IDLE, [entry(to_digest=OTHER)], NONE, None),  # another config of the same name
+        (IDLE, [entry("u3", "other"), entry("u2")], frozenset({"u1"}), Ending("done", "", "", 12.5, 0, True)),
+        (IDLE | {"current": "worker-2"}, [], NONE, Ending("unchanged")),
+        (IDLE | {"current": "worker-2", "current_digest": OTHER}, [], NONE, None),
+        (IDLE | {"current": "worker-2", "current_digest": OURS}, [], NONE, Ending("unchanged")),
+        (DEGRADED, [], NONE, None),  # the daemon reports a refusal again
+        (IDLE | NEWER | {"phase": "Acting", "target": "worker-2"}, [], NONE, None),
         (
             IDLE | NEWER | {"phase": "Acting", "target": "worker-3"},
             [],
             NONE,
-            0,
             Ending("superseded", "Superseded", "worker-3 is desired instead", successor="worker-3"),
         ),
         (
             IDLE | NEWER | {"current_digest": OTHER},
             [],
             NONE,
-            0,
             Ending("withdrawn", "Withdrawn", "the current config worker-3 is desired again"),
         ),
     ],
 )
 def test_when_it_is_over_if_the_signal_was_missed(
-    status: dict[str, Any],
-    history: list[dict[str, Any]],
-    known: frozenset[str],
-    quiet: float,
-    expected: Ending | None,
+    status: dict[str, Any], history: list[dict[str, Any]], known: frozenset[str], expected: Ending | None
 ) -> None:
-    assert ending("worker-2", OURS, status, history, known, quiet) == expected
+    assert ending_without_signal("worker-2", OURS, status, history, known) == expected
 
 
 @pytest.mark.parametrize(

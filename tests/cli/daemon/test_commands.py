@@ -10,7 +10,7 @@ import pytest
 
 import nodeagent
 from nodeagent.cli import config
-from nodeagent.cli._terminal import ago, clock, duration
+from nodeagent.cli._render import ago, clock, duration
 from nodeagent.cli.maintenance import seconds_of
 from nodeagent.errors import Refused
 from tests.cli.conftest import machine_config
@@ -166,7 +166,7 @@ def test_maintenance_warns_of_an_update_and_waits_for_it(cli: Cli, daemon: FakeD
     assert answer.code == 0
     assert answer.err.splitlines() == [
         "warning: an update to worker-2 is in progress (Acting)",
-        "warning: waiting: LeaseHeld: an update; interrupting this takes nothing back, nodeagent maintenance stop does",
+        "warning: waiting: LeaseHeld: an update; Ctrl-C does not cancel the request, nodeagent maintenance stop does",
     ]
     assert answer.out.startswith("maintenance is under way")
 
@@ -194,7 +194,7 @@ def test_what_a_maintenance_is_at(cli: Cli, daemon: FakeDaemon, state: str, word
     daemon.change(maintenance={**NOTE, "state": state, "until": "", "drained": "", "message": "KubeUnreachable: no"})
     out = cli("maintenance", "status").out
     assert words in out.splitlines()[0]
-    assert "until      a person stops it\nmessage    KubeUnreachable: no\n" in out
+    assert "until      stopped by an operator\nmessage    KubeUnreachable: no\n" in out
     assert cli("maintenance", "status", "--json").json["active"] is active
 
 
@@ -231,7 +231,7 @@ def test_maintenance_needs_a_reason(cli: Cli) -> None:
 
 
 def test_lease(cli: Cli, daemon: FakeDaemon) -> None:
-    assert cli("lease", "show").out == "nobody holds the lease on this host\n"
+    assert cli("lease", "show").out == "the lease on this host has no holder\n"
     assert cli("lease", "show", "--json").json == {"schema": "nodeagent/lease/v1", "lease": None}
 
 

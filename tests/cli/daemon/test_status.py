@@ -294,7 +294,7 @@ def test_watch_on_a_terminal_draws(daemon: FakeDaemon) -> None:
         os.close(master)
 
 
-HEAVY = ("rich", "yaml", "structlog._base", "msgspec", "nodeagent.agent", "nodeagent.log", "nodeagent.settings.schema")
+HEAVY = ("yaml", "structlog._base", "msgspec", "nodeagent.agent", "nodeagent.log", "nodeagent.settings.schema")
 
 
 def test_status_imports_nothing_that_it_does_not_need(daemon: FakeDaemon) -> None:

@@ -1,0 +1,213 @@
+"""Follow the status of the daemon, and wait for the end of an update.
+
+The daemon reports the end of each update with the signal ``UpdateFinished``. Only when that may have been missed,
+because the daemon or the bus was restarted, the end is read from the history and the status.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection
+from contextlib import aclosing, asynccontextmanager, suppress
+from typing import Any, Final, NamedTuple
+
+from nodeagent.cli._client import Client, Finished, Subscribed
+from nodeagent.cli._ending import Ending, ending_of, ending_without_signal
+from nodeagent.cli._io import printable
+from nodeagent.cli._render import Screen, bar, clock, duration, local_now, on_terminal
+from nodeagent.core.hints import hint
+from nodeagent.errors import Refused, Unreachable
+
+__all__ = ["Show", "Tick", "events", "lines", "progress_line", "request_and_wait"]
+
+Show = Callable[[dict[str, Any] | None], None]
+"""Draws a status; None: the daemon does not run."""
+
+Send = Callable[[], Awaitable[tuple[str, str]]]
+"""Requests an update. Returns the name and the digest of its config; "" where the digest is not known."""
+
+RECENT: Final = 50
+"""Updates of the history that are compared before and after."""
+REFRESH: Final = 1.0
+"""Seconds after which a wait for events ends, to draw again and to check for a restart of the daemon."""
+STEP_EVERY: Final = 1.0
+"""Minimum seconds between two lines that differ in the step only: a config may have hundreds of files."""
+
+
+def progress_line(status: dict[str, Any] | None) -> str:
+    """Return phase, step, reason and message in one line."""
+    if status is None or status["daemon"] != "running":
+        return "the daemon does not run"
+    parts = [status["phase"]]
+    if step := status["step"]:
+        parts.append(f"{step['index']}/{step['count']} {step['name']}" if step["count"] else step["name"])
+    parts += filter(None, (status["reason"], status["message"]))
+    return printable(": ".join(parts))
+
+
+def lines(*, idle: bool = True) -> Show:
+    """Print a line for each new phase and message, and at most one in ``STEP_EVERY`` for steps. Without ``idle`` none
+    for an idle daemon."""
+    last, stage, at = "", "", float("-inf")
+
+    def show(status: dict[str, Any] | None) -> None:
+        nonlocal last, stage, at
+        text = progress_line(status)
+        now_at = progress_line(status and {**status, "step": None})
+        if text == last or (now_at == stage and time.monotonic() - at < STEP_EVERY):
+            return
+        if idle or text != "Idle":
+            now = local_now()
+            print(f"{clock(now.isoformat(), now)}  {text}", flush=True)
+        last, stage, at = text, now_at, time.monotonic()
+
+    return show
+
+
+def _progress(screen: Screen) -> Show:
+    begun = time.monotonic()
+
+    def show(status: dict[str, Any] | None) -> None:
+        step = status["step"] if status else None
+        drawn = f"{bar(step['percent'])} {step['percent']:>3} %  " if step and step["count"] else ""
+        screen.draw([f"{duration(int(time.monotonic() - begun)):<12}  {drawn}{progress_line(status)}"])
+
+    return show
+
+
+class Tick(NamedTuple):
+    """No event arrived for ``REFRESH`` seconds."""
+
+
+@asynccontextmanager
+async def events(
+    *sources: AsyncGenerator[Any, None], stops: Collection[signal.Signals] = ()
+) -> AsyncIterator[Callable[[], Awaitable[Any]]]:
+    """Merge sources and the signals ``stops`` of the operating system.
+
+    Yields a function that returns the next event, or ``Tick``. It raises the error of a source.
+    """
+    import asyncio
+
+    queue: asyncio.Queue[Any] = asyncio.Queue()
+
+    async def forward(source: AsyncGenerator[Any, None]) -> None:
+        try:
+            async with aclosing(source):
+                async for event in source:
+                    queue.put_nowait(event)
+        except Exception as error:  # noqa: BLE001 - raised by next_event
+            queue.put_nowait(error)
+
+    async def next_event() -> Any:
+        try:
+            async with asyncio.timeout(REFRESH):
+                event = await queue.get()
+        except TimeoutError:
+            return Tick()
+        if isinstance(event, Exception):
+            raise event
+        return event
+
+    loop = asyncio.get_running_loop()
+    for number in stops:
+        loop.add_signal_handler(number, queue.put_nowait, number)
+    tasks = [asyncio.create_task(forward(source)) for source in sources]
+    try:
+        yield next_event
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for number in stops:
+            loop.remove_signal_handler(number)
+
+
+class _Request(NamedTuple):
+    """A request that the daemon accepted. ``owner`` is the daemon that it was sent to."""
+
+    name: str
+    digest: str
+    owner: str
+
+    def is_ended_by(self, finished: Finished) -> bool:
+        return finished.digest == self.digest or (not self.digest and finished.entry["to_name"] == self.name)
+
+
+async def request_and_wait(client: Client, send: Send, *, silent: bool) -> tuple[str, str, Ending]:
+    """Request an update and wait for its end, however often the daemon restarts before that.
+
+    Returns the name and the digest of the config, and the end. Raises ``Refused`` (``StillUnderWay``) on SIGTERM, which
+    a reboot of the host sends, and on SIGINT.
+    """
+    import asyncio
+
+    known = frozenset(entry["update_id"] for entry in await client.history(RECENT))
+    subscribed = asyncio.Event()
+
+    async def request() -> AsyncGenerator[_Request, None]:
+        # The end of a quick update is reported before the answer could be followed by a subscription.
+        await subscribed.wait()
+        owner = await client.owner()
+        yield _Request(*await send(), owner)
+
+    screen = Screen() if on_terminal() and not silent else None
+    show = _progress(screen) if screen else lines(idle=False)
+    stops = (signal.SIGTERM, signal.SIGINT)
+    try:
+        async with events(client.follow(), client.finished(), request(), stops=stops) as next_event:
+            return await _wait(client, next_event, subscribed.set, known, (lambda _: None) if silent else show)
+    finally:
+        if screen:
+            screen.clear()
+
+
+async def _wait(
+    client: Client,
+    next_event: Callable[[], Awaitable[Any]],
+    on_subscribed: Callable[[], None],
+    known: Collection[str],
+    show: Show,
+) -> tuple[str, str, Ending]:
+    requested: _Request | None = None
+    status: dict[str, Any] | None = None
+    missed = False
+    while True:
+        match event := await next_event():
+            case signal.Signals():
+                raise _stopped(by_user=event is signal.SIGINT, requested=requested is not None)
+            case Subscribed():
+                on_subscribed()
+                missed = True
+            case _Request():
+                # What the daemon reported before its answer is about earlier requests.
+                requested, missed = event, False
+            case Finished():
+                if requested and requested.is_ended_by(event):
+                    return requested.name, requested.digest, ending_of(event.entry, event.exit_code)
+            case Tick():
+                show(status)
+                missed = missed or (requested is not None and await client.owner() != requested.owner)
+            case _:
+                missed = missed or event is None
+                status = event
+                show(status)
+        if requested and missed and status:
+            with suppress(Unreachable):
+                history = await client.history(RECENT)
+                if result := ending_without_signal(requested.name, requested.digest, status, history, known):
+                    return requested.name, requested.digest, result
+
+
+def _stopped(*, by_user: bool, requested: bool) -> Refused:
+    words = "stopped while the update goes on" if requested else "stopped before the request was answered"
+    error = Refused(
+        words if by_user else f"{words}; the host may be rebooting",
+        reason="StillUnderWay",
+        hint=hint("StillUnderWay"),
+    )
+    if by_user:
+        # As a shell reports it.
+        error.exit_code = 128 + signal.SIGINT
+    return error

@@ -1,0 +1,154 @@
+"""Read the inputs of a command, and write its answer and its errors."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final, TextIO, TypeVar
+
+from nodeagent.errors import AgentError, InvalidInput, Problem
+
+if TYPE_CHECKING:
+    from nodeagent.core.plan.policy import Policy
+
+__all__ = [
+    "STDIN",
+    "Errors",
+    "discard_stderr",
+    "discard_stdout",
+    "emit",
+    "flush",
+    "load_policy",
+    "name_of",
+    "print_error",
+    "printable",
+    "read",
+    "warn",
+]
+
+STDIN: Final = "-"
+ERROR_SCHEMA: Final = "nodeagent/error/v1"
+
+Value = TypeVar("Value")
+
+
+def name_of(path: str) -> str:
+    return "standard input" if path == STDIN else path
+
+
+def read(path: str) -> bytes:
+    """Return the content of a file, at most one byte more than a document may have: the parser rejects that."""
+    from nodeagent.core.config.text.document import MAX_BYTES
+
+    try:
+        if path == STDIN:
+            return sys.stdin.buffer.read(MAX_BYTES + 1)
+        # The import of pathlib takes longer than this whole module.
+        with open(path, "rb") as file:  # noqa: PTH123
+            return file.read(MAX_BYTES + 1)
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the name
+        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise InvalidInput(f"cannot read {name_of(path)}: {why}", reason="CannotRead") from None
+
+
+def load_policy(path: str | None) -> Policy:
+    """Return the built-in policy with the entries of the file over it."""
+    from nodeagent.domains import default_policy
+
+    if path is None:
+        return default_policy()
+    from nodeagent.core.plan.policy import merge
+    from nodeagent.core.plan.policy_parse import parse_policy
+
+    return merge(default_policy(), parse_policy(read(path), name_of(path)))
+
+
+class Errors:
+    """Collects the errors of several inputs, so that one run reports all of them."""
+
+    def __init__(self) -> None:
+        self._found: list[InvalidInput] = []
+
+    def collect(self, load: Callable[[], Value]) -> Value | None:
+        try:
+            return load()
+        except InvalidInput as error:
+            self._found.append(error)
+            return None
+
+    def check(self) -> None:
+        """Raise the collected errors as one, if there are any."""
+        if len(self._found) == 1:
+            raise self._found[0]
+        if self._found:
+            problems = [p for error in self._found for p in error.problems or (Problem("", error.message),)]
+            message = "; ".join(error.message for error in self._found)
+            raise InvalidInput(message, reason=self._found[0].reason, problems=problems)
+
+
+def printable(text: str) -> str:
+    """Return ``text`` on one line, without control characters: a path must not be able to control the terminal."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+def emit(answer: Mapping[str, Any]) -> None:
+    """Write one JSON object on one line, and flush it: a reader of ``--watch`` waits for it."""
+    print(json.dumps(answer, ensure_ascii=False), flush=True)
+
+
+def warn(text: str) -> None:
+    print(f"warning: {printable(text)}", file=sys.stderr, flush=True)
+
+
+def print_error(error: AgentError, *, as_json: bool) -> None:
+    data = _error_to_dict(error)
+    if as_json:
+        print(json.dumps(data), file=sys.stderr)
+        return
+    lines = [f"nodeagent: {data['reason']}: {data['message']}"]
+    problems = data["errors"]
+    # The message of most errors contains their only problem.
+    if len(problems) > 1 or any(text not in data["message"] for problem in problems for text in problem.values()):
+        lines += [f"  {p['path']}: {p['message']}" if p["path"] else f"  {p['message']}" for p in problems]
+    lines += [f"hint: {hint}" for hint in error.hint.splitlines()]
+    print("\n".join(map(printable, lines)), file=sys.stderr)
+
+
+def _error_to_dict(error: AgentError) -> dict[str, Any]:
+    from nodeagent.core.report.redact import redact
+
+    return {
+        "schema": ERROR_SCHEMA,
+        "reason": error.reason,
+        "message": redact(error.message),
+        "errors": [{"path": p.path, "message": redact(p.message)} for p in error.problems],
+        **({"hint": error.hint} if error.hint else {}),
+    }
+
+
+def flush() -> None:
+    """Write the buffered output while an error can still be handled. The interpreter would flush it at its exit."""
+    if sys.stdout is not None:
+        sys.stdout.flush()
+
+
+def discard_stdout() -> None:
+    """Send the buffered output to /dev/null. Otherwise the interpreter fails once more at its exit."""
+    _discard(sys.stdout)
+
+
+def discard_stderr() -> None:
+    _discard(sys.stderr)
+
+
+def _discard(stream: TextIO | None) -> None:
+    try:
+        if stream is not None:
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, stream.fileno())
+            os.close(nowhere)
+    except (OSError, ValueError):
+        # A stream without a descriptor has no buffer that could fail.
+        pass

@@ -1,0 +1,145 @@
+"""Draw tables, bars, colours and times as text.
+
+Colours, and lines that are drawn over, are for terminals only. NO_COLOR switches colours off (https://no-color.org).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Final
+
+__all__ = [
+    "BAD",
+    "DIM",
+    "GOOD",
+    "STRONG",
+    "WARN",
+    "Screen",
+    "ago",
+    "ahead",
+    "bar",
+    "clock",
+    "counted",
+    "duration",
+    "local_now",
+    "on_terminal",
+    "paint",
+    "table",
+]
+
+BAD, GOOD, WARN, DIM, STRONG = "31;1", "32", "33", "2", "1"
+BAR_WIDTH: Final = 24
+DEFAULT_HEIGHT: Final = 24
+"""Of a terminal that does not report its height, such as a serial console."""
+ESCAPE: Final = "\x1b["
+
+
+def on_terminal() -> bool:
+    return sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def paint(text: str, style: str) -> str:
+    if not text or not on_terminal() or os.environ.get("NO_COLOR"):
+        return text
+    return f"{ESCAPE}{style}m{text}{ESCAPE}0m"
+
+
+def bar(percent: int) -> str:
+    full = round(BAR_WIDTH * percent / 100)
+    return paint("█" * full, GOOD) + paint("░" * (BAR_WIDTH - full), DIM)
+
+
+def table(headers: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[int] = ()) -> None:
+    """Print aligned columns. ``right`` are the columns of numbers. Cells may be painted."""
+    titles = [paint(header, STRONG) for header in headers]
+    widths = [max(map(_width, column)) for column in zip(titles, *rows, strict=True)]
+    for row in (titles, *rows):
+        cells = []
+        for column, (cell, width) in enumerate(zip(row, widths, strict=True)):
+            padding = " " * (width - _width(cell))
+            cells.append(padding + cell if column in right else cell + padding)
+        print("  ".join(cells).rstrip())
+
+
+def _width(cell: str) -> int:
+    """Return the number of columns of a cell, without the two escapes of ``paint``."""
+    if not cell.startswith(ESCAPE):
+        return len(cell)
+    return len(cell) - cell.index("m") - 1 - len(f"{ESCAPE}0m")
+
+
+class Screen:
+    """Lines on a terminal, each time drawn over the lines before."""
+
+    def __init__(self) -> None:
+        self._height = 0
+
+    def draw(self, lines: Sequence[str]) -> None:
+        # Lines above the top of the terminal could not be drawn over. Without automatic wrapping (mode 7) the terminal
+        # cuts long lines off.
+        height = os.get_terminal_size(sys.stdout.fileno()).lines or DEFAULT_HEIGHT
+        shown = lines[: height - 1]
+        text = "".join(f"{line}{ESCAPE}K\n" for line in shown)
+        print(f"{self._up()}{ESCAPE}?7l{text}{ESCAPE}?7h{ESCAPE}J", end="", flush=True)
+        self._height = len(shown)
+
+    def clear(self) -> None:
+        print(f"{self._up()}{ESCAPE}J", end="", flush=True)
+        self._height = 0
+
+    def _up(self) -> str:
+        return f"{ESCAPE}{self._height}F" if self._height else ""
+
+
+def local_now() -> datetime:
+    return datetime.now(UTC).astimezone()  # noqa: TID251 - the one clock of the command line
+
+
+def _parsed(stamp: str) -> datetime | None:
+    try:
+        return datetime.fromisoformat(stamp)
+    except ValueError:
+        return None
+
+
+def clock(stamp: str, now: datetime) -> str:
+    """Return an RFC 3339 time in the time zone of ``now``, with the date if that is another day. "-" for none."""
+    when = _parsed(stamp)
+    if when is None:
+        return stamp or "-"
+    local = when.astimezone(now.tzinfo)
+    return local.strftime("%H:%M:%S" if local.date() == now.date() else "%Y-%m-%d %H:%M:%S")
+
+
+def ago(stamp: str, now: datetime) -> str:
+    when = _parsed(stamp)
+    if when is None:
+        return ""
+    seconds = (now - when).total_seconds()
+    return "just now" if seconds < 1 else f"{duration(seconds)} ago"
+
+
+def ahead(stamp: str, now: datetime) -> str:
+    """Return ``, in 12 min``; "" for a time in the past."""
+    when = _parsed(stamp)
+    seconds = (when - now).total_seconds() if when is not None else 0.0
+    return f", in {duration(seconds)}" if seconds >= 1 else ""
+
+
+def counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def duration(seconds: float) -> str:
+    """Return at most two units: 0.4 s, 12 s, 3 min 20 s, 5 h 2 min, 3 d 4 h."""
+    if seconds < 10:
+        return f"{seconds:.1f}".removesuffix(".0") + " s"
+    whole = int(seconds)
+    for size, unit, smaller, name in ((86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
+        if whole >= size:
+            rest = whole % size // smaller
+            return f"{whole // size} {unit}" + (f" {rest} {name}" if rest else "")
+    return f"{whole} s"
