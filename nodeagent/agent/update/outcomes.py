@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Final
 
-from nodeagent.agent.update.admission import LOST, has_staged, reboots, was_taken
+from nodeagent.agent.update.admission import LOST, reboots, was_taken
 from nodeagent.agent.update.run import Limits, Next, Ports, Takeover, Update, narrate
 from nodeagent.core.report.history import entry_of
 from nodeagent.core.update.events import EventKind
@@ -38,9 +38,8 @@ async def failed(ports: Ports, limits: Limits, update: Update, message: str, rea
     record = update.record
     if not record.acted:
         if record.phase is Phase.STAGING:
-            # A staging that was late was cancelled before it could give its slot back.
-            await has_staged(ports, update)
-            return _put_off(ports, message, reason)
+            # The slot may still be held: the staging was cancelled, or the API server is away. Releasing waits for it.
+            return give_up(update, reason, message)
         if record.phase in (Phase.LEASING, Phase.DRAINING):
             canceled = reason in CANCELED
             if reason == "LeaseLost":

@@ -606,7 +606,8 @@ async def test_a_node_that_ends_cordoned_says_what_has_to_be_done_with_it() -> N
     assert host.record.message.endswith("; uncordon it")
 
 
-async def test_a_staging_that_is_late_gives_its_slot_back() -> None:
+@pytest.mark.parametrize("away", [False, True], ids=["", "the API server is away"])
+async def test_a_staging_that_is_late_gives_its_slot_back(away: bool) -> None:
     image = oshost.os_host().world
     host = fresh()
     host.world.deployments, host.world.shipped = image.deployments, image.shipped
@@ -619,6 +620,11 @@ async def test_a_staging_that_is_late_gives_its_slot_back() -> None:
     turn = asyncio.create_task(host.build().turn())
     await asyncio.sleep(3 * 3600 - 60)
     assert host.around.staging_slot == host.record.update_id
+    if away:
+        host.around.go_away()
+        await asyncio.sleep(300)
+        host.wanted = ""
+        host.around.come_back()
     await turn
     assert (host.phase, host.record.reason) == (Phase.DEGRADED, "PhaseLate")
     all_given_back(host)
