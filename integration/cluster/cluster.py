@@ -26,6 +26,8 @@ READY_TIMEOUT: Final = 90.0
 ADMINS: Final = "system:masters"
 LEASES: Final = "medik8s-leases"
 LEASE_PATH: Final = f"/apis/coordination.k8s.io/v1/namespaces/{LEASES}/leases"
+SLOTS: Final = "nodeagent"
+SLOT_PATH: Final = f"/apis/coordination.k8s.io/v1/namespaces/{SLOTS}/leases"
 ISSUER: Final = "https://kubernetes.default.svc"
 
 
@@ -81,7 +83,8 @@ class Cluster:
             self.admin.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition)
         for definition in definitions:
             self.wait_served(definition)
-        self.admin.create("/api/v1/namespaces", {"metadata": {"name": LEASES}})
+        for name in (LEASES, SLOTS):
+            self.admin.create("/api/v1/namespaces", {"metadata": {"name": name}})
 
     def restart_apiserver(self) -> None:
         self.apiserver.stop()

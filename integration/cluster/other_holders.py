@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from integration.cluster.api import ApiError, Object
-from integration.cluster.cluster import ADMINS, LEASE_PATH, LEASES, Cluster
+from integration.cluster.cluster import ADMINS, LEASE_PATH, LEASES, SLOTS, Cluster
 from nodeagent.core.coordination.lease import HostIdentity, LeaseToken
 from nodeagent.core.update.ports import Clock
 from nodeagent.host.clock import SystemClock
@@ -90,7 +90,7 @@ def written(cluster: Cluster) -> Iterator[tuple[str, dict[str, Any]]]:
     Not one that was never answered, for then nobody knows that he has it: he asks again."""
     for event in cluster.audit():
         what = event.get("objectRef") or {}
-        if what.get("namespace") != LEASES or event["verb"] not in ("create", "update", "patch", "delete"):
+        if what.get("namespace") not in (LEASES, SLOTS) or event["verb"] not in ("create", "update", "patch", "delete"):
             continue
         answer = event.get("responseObject") or {}
         if event["responseStatus"]["code"] < 300 and (answer or event["verb"] == "delete"):

@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from integration.cluster.api import Object
-from integration.cluster.cluster import ADMINS, LEASES, Cluster
+from integration.cluster.cluster import ADMINS, Cluster
 from integration.cluster.other_holders import Memory
 from nodeagent.agent.cluster import Cluster as Side
 from nodeagent.agent.loop import Loop
@@ -87,8 +87,8 @@ class Member(Host):
             cluster.kubeconfig(user, [ADMINS])
         self._settings = Settings(
             node_name=node,
-            cluster=ClusterSettings(kubeconfig=str(kubeconfig), lease_duration=300),
-            slots=SlotSettings(pool=pool, namespace=LEASES, max_unavailable=slots),
+            cluster=ClusterSettings(kubeconfig=str(kubeconfig)),
+            slots=SlotSettings(pool=pool, max_unavailable=slots),
         )
 
     def build(self) -> Loop:

@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from integration.cluster.cluster import LEASE_PATH, Cluster
+from integration.cluster.cluster import LEASE_PATH, SLOT_PATH, Cluster
 from integration.cluster.other_holders import client_of, foreign, lease_of, taken_too_early
 from integration.cluster.sim_node import QUICK, Member
 from integration.cluster.test_drain import Scene, hurry
@@ -252,7 +252,7 @@ async def test_a_fallback_reboot_drains_first(node: Node) -> None:
 
 
 def holders(cluster: Cluster, kind: str, pool: str) -> list[str]:
-    items = cluster.admin.get(LEASE_PATH, labelSelector=f"nodeagent.org/slot={kind},nodeagent.org/pool={pool}")["items"]
+    items = cluster.admin.get(SLOT_PATH, labelSelector=f"nodeagent.org/slot={kind},nodeagent.org/pool={pool}")["items"]
     return [item["spec"]["holderIdentity"].partition("/")[0] for item in items]
 
 
@@ -281,8 +281,8 @@ async def test_a_node_that_failed_holds_the_others_back(cluster: Cluster, make_m
     assert first.member.phase is Phase.DEGRADED
     second.update(RESTARTS)
     assert first.node in await second.member.told(EventKind.WAITING, "SlotHeld")
-    (slot,) = cluster.admin.get(LEASE_PATH, labelSelector=f"nodeagent.org/pool={pool}")["items"]
-    cluster.admin.delete(f"{LEASE_PATH}/{slot['metadata']['name']}")  # a person has looked
+    (slot,) = cluster.admin.get(SLOT_PATH, labelSelector=f"nodeagent.org/pool={pool}")["items"]
+    cluster.admin.delete(f"{SLOT_PATH}/{slot['metadata']['name']}")  # an operator has looked
     await second.rests()
     assert second.member.phase is Phase.IDLE
 

@@ -30,10 +30,9 @@ SETTINGS = "/etc/nodeagent/config.d/50-ring.yaml"
 STORE = "/var/lib/nodeagent/state.db"
 
 FAST: Mapping[str, Any] = {
-    "actions": {"timeout": 8, "settle": 0.3, "daemon_reload_timeout": 20},
-    "reboot": {"warn_users": 0, "inhibitor_wait": 20, "grace": 30},
+    "actions": {"timeout": 8, "settle": 0.3},
+    "reboot": {"warn_users": 0, "inhibitor_wait": 20},
     "verify": {"timeout": 20},
-    "lease": {"retry": 1},
 }
 """Settings with which nothing takes longer than a test wants to wait; everything else is as shipped."""
 

@@ -59,15 +59,7 @@ class Cluster:
         self.name = name
         host = HostIdentity(name, instance)
         self.client = KubeClient(access, clock)
-        self.lease = KubeLease(
-            self.client,
-            host,
-            tokens,
-            clock,
-            boot_id,
-            namespace=about.lease_namespace,
-            duration=about.lease_duration,
-        )
+        self.lease = KubeLease(self.client, host, tokens, clock, boot_id, namespace=about.lease_namespace)
         self.conditions = NodeConditions(self.client, name, clock)
         self.events = NodeEvents(self.client, name)
         self.gates = Gates(self.client, name, controls_node=controls_node)
@@ -83,7 +75,7 @@ class Cluster:
         def pool(kind: Kind, count: int) -> KubeSlots | None:
             if not slots.pool or not count:
                 return None
-            return KubeSlots(self.client, host, SlotPool(slots.pool, kind, count), clock, namespace=slots.namespace)
+            return KubeSlots(self.client, host, SlotPool(slots.pool, kind, count), clock)
 
         self.slot = pool(Kind.DISRUPT, slots.max_unavailable)
         self.staging_slot = pool(Kind.STAGE, slots.max_staging)

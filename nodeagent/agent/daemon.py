@@ -59,7 +59,6 @@ from nodeagent.host.logind import Logind
 from nodeagent.host.notify import Notifier
 from nodeagent.host.rpmostree import adapter
 from nodeagent.host.rpmostree.soft_reboot import PREPARED
-from nodeagent.host.rpmostree.timing import Timing
 from nodeagent.host.store.store import SqliteStore
 from nodeagent.host.systemd import Systemd
 from nodeagent.host.users import HostUsers
@@ -81,11 +80,7 @@ async def parse_desired(text: bytes) -> Desired:
 
 async def deployments(settings: Settings, services: Systemd) -> Deployments | None:
     """None on a host that was not booted from a deployment."""
-    return await adapter.detect(services, min_free=settings.os.free_space << 20, timing=timing(settings))
-
-
-def timing(settings: Settings) -> Timing:
-    return Timing(busy=settings.os.busy_wait, stall=settings.os.no_progress)
+    return await adapter.detect(services, min_free=settings.os.free_space << 20)
 
 
 class Daemon:
@@ -192,7 +187,7 @@ class Daemon:
         if self.ports.os is not None:
             # Not by looking for it again: that would sweep the credentials of a pull that is under way.
             free = settings.os.free_space << 20
-            self.ports.os.use(adapter.RpmOstree(self._units, min_free=free, timing=timing(settings)))
+            self.ports.os.use(adapter.RpmOstree(self._units, min_free=free))
         self.windows = await asyncio.to_thread(window_schedule, settings.windows)
         self.others.use(settings)
         self.settings = settings

@@ -12,18 +12,14 @@ __all__ = ["limits"]
 def limits(settings: Settings, windows: Schedule | None = None) -> Limits:
     return Limits(
         action_timeout=settings.actions.timeout,
-        daemon_reload_timeout=settings.actions.daemon_reload_timeout,
         settle=settings.actions.settle,
         verify_timeout=settings.verify.timeout,
-        lease_retry=settings.lease.retry,
         inhibitor_wait=settings.reboot.inhibitor_wait,
         inhibitor_override=settings.reboot.inhibitor_override,
         warn_users=settings.reboot.warn_users,
-        reboot_grace=settings.reboot.grace,
         may_reboot=settings.reboot.allow,
         revert=settings.on_failure == "revert",
         windows=windows,
         drain_timeout=settings.drain.timeout,
         drain_or_reboot=settings.drain.on_deadline == "reboot",
-        boot_cover=settings.cluster.boot_cover,
     )

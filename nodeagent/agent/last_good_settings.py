@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
+from nodeagent import log
 from nodeagent.agent.report.report import Report
 from nodeagent.core.config.text import plain_json
 from nodeagent.errors import AgentError, InvalidInput
@@ -23,6 +24,7 @@ from nodeagent.settings.schema import Settings, flatten
 __all__ = ["Found", "Notes", "choose", "keep", "read_settings"]
 
 NOTE: Final = "settings"
+_log = log.get(__name__)
 
 
 class Notes(Protocol):
@@ -40,13 +42,15 @@ class Found:
 
 
 def read_settings(directories: Sequence[str | Path] = DIRECTORIES) -> Found:
-    """From the disk, checked also for what they say only together. Blocks."""
+    """Read and check the settings on the disk. Blocks. Logs a warning for each key that is no longer a setting."""
     try:
-        settings = load(directories).settings
-        check_consistency(settings)
+        loaded = load(directories)
+        check_consistency(loaded.settings)
     except InvalidInput as error:
         return Found(salvage(directories), error)
-    return Found(settings)
+    for problem in loaded.warnings:
+        _log.warning(f"{problem.path}: {problem.message}")
+    return Found(loaded.settings)
 
 
 async def choose(found: Found, notes: Notes, report: Report) -> Settings:

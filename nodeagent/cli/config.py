@@ -94,7 +94,7 @@ def _looks() -> list[dict[str, Any]]:
     except InvalidInput as error:
         return [_look("settings", error.problems)]
     values = loaded.settings
-    looks = [_look("settings", _together(values))]
+    looks = [_look("settings", _together(values), notes=loaded.warnings)]
     if values.policy:
         optional = values.policy == schema.Settings().policy
         looks.append(_look_at(values.policy, "policy", optional=optional))

@@ -97,7 +97,7 @@ HINTS: Mapping[str, str] = MappingProxyType(
         "NoUdev": "install libudev (part of systemd); until then the I/O of staging is not limited",
         "NoDisk": "no action: /sysroot is not on a local disk, so there is nothing to protect",
         "MetricsInvalid": "check etcd's metrics with curl; until then the fence uses its own probe",
-        "NoMetrics": "check etcd's metrics with curl, or set fence.metrics_url; the fence uses its own probe",
+        "NoMetrics": "check the metrics of etcd with curl; the fence uses its own probe",
         "UpdaterBusy": "no action: another rpm-ostree transaction was active; the next update is fenced again",
         "NoPriorities": "no action: this machine has no usable I/O priorities",
         "PriorityNotRestored": "set it with ionice -p PID; restarting etcd or a reboot resets it too",

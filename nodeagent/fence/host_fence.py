@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,13 +17,13 @@ from nodeagent import log
 from nodeagent.core.update.fence_view import FenceTold, FenceView, summary
 from nodeagent.core.update.ports import Clock
 from nodeagent.errors import AgentError
-from nodeagent.fence.policy.bounds import FENCE_BOUNDS, Idle
+from nodeagent.fence.policy.bounds import Idle
 from nodeagent.fence.restore_log import FileUndo
 from nodeagent.host.dbus.client import Bus
 from nodeagent.settings.fence import FenceSettings
 
 if TYPE_CHECKING:  # a sixth of the daemon's start, for what most of its lives never do
-    from nodeagent.fence.fence import Fence, Terms
+    from nodeagent.fence.fence import Fence
     from nodeagent.fence.sensors.protected import Victim
 
 __all__ = ["HostFence"]
@@ -32,6 +31,8 @@ __all__ = ["HostFence"]
 NOTES = Path("/run/nodeagent/fence")
 KNOWN_FOR = 900.0
 """Seconds for which the idle disk is not measured again: a staging that failed is tried again after minutes."""
+UPDATER = "rpm-ostreed.service"
+"""The unit whose writes are limited: it does all of the work of a staging."""
 _MB = 1_000_000
 _LEFT = "FenceNotRecovered"
 _BAD = frozenset({_LEFT, "FenceFailed"})
@@ -91,7 +92,7 @@ class HostFence:
             teller.once(f"not up, {lost}", reason="FenceFailed")
             yield
             return
-        from nodeagent.fence.fence import fenced
+        from nodeagent.fence.fence import Terms, fenced
 
         victim = await _victim(settings, self._directory)
         if victim is None:
@@ -99,10 +100,8 @@ class HostFence:
             yield
             return
         try:
-            terms = _terms(settings, self._known())
-            async with fenced(
-                settings.unit, victim, bus=self._bus, undo=self._undo, terms=terms, tell=teller.see
-            ) as fence:
+            terms = Terms(idle=self._known(), object_fsync=True)
+            async with fenced(UPDATER, victim, bus=self._bus, undo=self._undo, terms=terms, tell=teller.see) as fence:
                 teller.fence = fence
                 if terms.idle is None and fence.idle is not None:
                     self._idle = (self._clock.monotonic(), fence.idle)
@@ -167,30 +166,9 @@ async def _import() -> None:
 
 
 async def _victim(settings: FenceSettings, directory: Path) -> Victim | None:
-    from nodeagent.fence.sensors.protected import Metrics, Victim, find_etcd
+    from nodeagent.fence.sensors.protected import Victim, find_etcd
 
-    metrics = Metrics(settings.metrics_url, settings.metrics_ca, settings.metrics_certificate, settings.metrics_key)
-    found = await find_etcd(metrics)
-    chosen = Path(settings.probe_directory) if settings.probe_directory else None
-    if found is not None:
-        return replace(found, directory=chosen or found.directory)
-    return Victim(chosen or directory) if settings.enabled == "always" else None
-
-
-def _terms(settings: FenceSettings, idle: Idle | None) -> Terms:
-    from nodeagent.fence.fence import Terms
-
-    return Terms(
-        bounds=replace(
-            FENCE_BOUNDS,
-            floor=float(settings.floor * _MB),
-            ceiling=float(settings.ceiling * _MB),
-            deadline=settings.deadline,
-        ),
-        baseline=settings.baseline,
-        idle=idle,
-        may_switch=settings.may_switch_scheduler,
-        object_fsync=settings.per_object_fsync,
-        memory_high=(settings.memory_high << 20) or None,
-        cpu_weight=settings.cpu_weight or None,
-    )
+    found = await find_etcd()
+    if found is None and settings.enabled == "always":
+        return Victim(directory)
+    return found

@@ -17,10 +17,11 @@ from typing import Any, Literal, get_args, get_origin
 import msgspec
 
 from nodeagent.errors import InvalidInput, Problem
+from nodeagent.settings.obsolete import IGNORED, warning
 from nodeagent.settings.schema import GROUPS, KEYS, NodeName, Settings
 from nodeagent.settings.windows import window_schedule
 
-__all__ = ["Value", "check_consistency", "check_values", "invalid", "valid_values"]
+__all__ = ["Value", "check_consistency", "check_values", "find_obsolete", "invalid", "valid_values"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,8 @@ def check_values(merged: Mapping[str, Value]) -> Settings:
     problems: list[Problem] = []
     good: dict[str, Any] = {}
     for key, value in merged.items():
+        if key in IGNORED:
+            continue
         if key not in KEYS:
             problems.append(Problem(value.where, _unknown(key)))
             continue
@@ -59,6 +62,11 @@ def valid_values(values: Mapping[str, Any]) -> Settings:
         with contextlib.suppress(msgspec.ValidationError):
             good[key] = _converted(key, values[key])
     return _settings(good)
+
+
+def find_obsolete(merged: Mapping[str, Value]) -> tuple[Problem, ...]:
+    """Return a warning for each key that is no longer a setting, with its file and line."""
+    return tuple(Problem(value.where, warning(key)) for key, value in merged.items() if key in IGNORED)
 
 
 def check_consistency(settings: Settings) -> None:

@@ -60,22 +60,12 @@ class ClusterSettings(Struct, frozen=True, forbid_unknown_fields=True):
     this.
 
     ``lease_namespace``: namespace of the node leases. medik8s-leases: the namespace of the medik8s operators.
-
-    ``lease_duration``: seconds that the node lease lasts without renewal. 600: in the middle of an update the API
-    server may be down for this long, and after a crash of the agent other holders wait for this long. The lease is
-    renewed four times in this period.
-
-    ``boot_cover``: duration in seconds of the lease that is written before a reboot. It must last until the node is
-    ready again; otherwise other controllers may fence a node that boots slowly. 1800: self-tests of large servers take
-    a quarter of an hour.
     """
 
     kubeconfig: OptionalPath = ""
     service_account: OptionalPath = ""
     source: Literal["file", "cluster"] = "file"
     lease_namespace: Namespace = "medik8s-leases"
-    lease_duration: Annotated[float, Meta(ge=120, le=3600)] = 600
-    boot_cover: Annotated[float, Meta(ge=60, le=7200)] = 1800
 
     @property
     def configured(self) -> bool:
@@ -115,8 +105,6 @@ class SlotSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
     ``pool``: the pool whose slots this node takes; "" for none. All nodes of a pool must have the same numbers here.
 
-    ``namespace``: namespace of the leases of the slots. nodeagent: the namespace that packaging/kubernetes creates.
-
     ``max_unavailable``: how many nodes of the pool may be updated at once. 1: the default of a MachineConfigPool.
 
     ``max_staging``: how many nodes of the pool may pull an image at once; 0 for any number. 0: many registries can
@@ -124,14 +112,14 @@ class SlotSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
     ``fleetlock``: address of a FleetLock server, as used by Zincati; "" for none.
 
-    ``fleetlock_group``: FleetLock group of this host. default: the default of the protocol.
+    ``fleetlock_group``: FleetLock group of this host, for a server that gives each group of hosts its own slots (as
+    ``identity.group`` of Zincati). default: the default of the protocol.
 
     ``fleetlock_ca``: PEM file with the certificate authority of the FleetLock server; "" for the authorities of the
     host.
     """
 
     pool: Pool = ""
-    namespace: Namespace = "nodeagent"
     max_unavailable: Nodes = 1
     max_staging: NodesOrNone = 0
     fleetlock: Url = ""

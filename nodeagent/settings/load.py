@@ -17,7 +17,8 @@ from typing import Any
 import msgspec
 
 from nodeagent.errors import InvalidInput, Problem
-from nodeagent.settings.check import Value, check_values, invalid, valid_values
+from nodeagent.settings.check import Value, check_values, find_obsolete, invalid, valid_values
+from nodeagent.settings.obsolete import OBSOLETE_GROUPS
 from nodeagent.settings.schema import GROUPS, Settings
 
 __all__ = ["DIRECTORIES", "Fragment", "Loaded", "find", "load", "merge", "parse_fragment", "read", "salvage"]
@@ -25,13 +26,15 @@ __all__ = ["DIRECTORIES", "Fragment", "Loaded", "find", "load", "merge", "parse_
 DIRECTORIES = ("/usr/lib/nodeagent/config.d", "/run/nodeagent/config.d", "/etc/nodeagent/config.d")
 """From the weakest to the strongest."""
 
+_GROUPS = GROUPS | OBSOLETE_GROUPS
+
 MAX_BYTES = 64 * 1024
 """Largest size of one fragment. All settings fit into it; anything larger is not a settings file."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fragment:
-    """``values`` by dotted key (``reboot.grace``), in the order of the file."""
+    """``values`` by dotted key (``reboot.allow``), in the order of the file."""
 
     path: str
     values: Mapping[str, Value]
@@ -39,11 +42,12 @@ class Fragment:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """``origins`` maps each dotted key that is set in a file to its ``file:line``."""
+    """``origins`` maps each dotted key that is set in a file to its ``file:line``; ``warnings`` are obsolete keys."""
 
     settings: Settings
     origins: Mapping[str, str]
     files: tuple[str, ...]
+    warnings: tuple[Problem, ...] = ()
 
 
 def find(directories: Sequence[str | Path] = DIRECTORIES) -> list[Path]:
@@ -99,7 +103,7 @@ def parse_fragment(path: str, text: bytes) -> Fragment:
             key = prefix + key_node.value
             if key in values:
                 problems.append(problem(key_node.start_mark, f"{key} is set twice in this file"))
-            elif key in GROUPS and isinstance(value_node, yaml.MappingNode):
+            elif key in _GROUPS and isinstance(value_node, yaml.MappingNode):
                 walk(value_node, f"{key}.")
             else:
                 where = f"{path}:{key_node.start_mark.line + 1}"
@@ -150,7 +154,8 @@ def load(directories: Sequence[str | Path] = DIRECTORIES) -> Loaded:
         raise invalid(problems)
     if not settings.node_name:
         settings = msgspec.structs.replace(settings, node_name=os.uname().nodename.lower())
-    return Loaded(settings, {key: value.where for key, value in merged.items()}, tuple(f.path for f in fragments))
+    origins = {key: value.where for key, value in merged.items()}
+    return Loaded(settings, origins, tuple(f.path for f in fragments), find_obsolete(merged))
 
 
 def salvage(directories: Sequence[str | Path] = DIRECTORIES) -> Settings:

@@ -25,7 +25,6 @@ __all__ = [
     "GROUPS",
     "KEYS",
     "Actions",
-    "LeaseSettings",
     "Log",
     "MetricsSettings",
     "NodeName",
@@ -49,14 +48,10 @@ class Actions(Struct, frozen=True, forbid_unknown_fields=True):
 
     ``settle``: how long a restarted unit must stay up before it counts as good. 10: a service that cannot read its new
     config fails in the first seconds; a longer time only slows down each restart.
-
-    ``daemon_reload_timeout``: longest time for a daemon-reload of systemd. 90: the generators of a large host take
-    seconds, and PID 1 refuses a reload while it is busy.
     """
 
     timeout: Annotated[float, Meta(ge=1, le=3600)] = 120
     settle: Annotated[float, Meta(ge=0, le=300)] = 10
-    daemon_reload_timeout: Annotated[float, Meta(ge=1, le=600)] = 90
 
 
 class RebootSettings(Struct, frozen=True, forbid_unknown_fields=True):
@@ -74,16 +69,12 @@ class RebootSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
     ``warn_users``: seconds between the message to logged-in users and the reboot; skipped if no user is logged in. 60:
     time to save a file.
-
-    ``grace``: seconds from the time when logind accepts the reboot until the reboot counts as failed. 600: services may
-    use their full stop timeout of 90 s each, and some stop one after the other.
     """
 
     allow: bool = True
     inhibitor_wait: Annotated[float, Meta(ge=0, le=7 * 86400)] = 3600
     inhibitor_override: bool = True
     warn_users: Annotated[float, Meta(ge=0, le=3600)] = 60
-    grace: Annotated[float, Meta(ge=30, le=86400)] = 600
 
 
 class Verify(Struct, frozen=True, forbid_unknown_fields=True):
@@ -93,30 +84,11 @@ class Verify(Struct, frozen=True, forbid_unknown_fields=True):
     timeout: Annotated[float, Meta(ge=1, le=900)] = 300
 
 
-class LeaseSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """``retry``: seconds between two attempts to take a lease that another holder has. 15: the interval of leader
-    election; a fleet of a thousand waiting nodes then sends 70 requests per second to the API server."""
-
-    retry: Annotated[float, Meta(ge=1, le=600)] = 15
-
-
 class OsSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """Updates of the operating system, on hosts that have deployments.
-
-    ``free_space``: MiB that must be free in /sysroot before a staging. 2048: about the size of the new layers of an
-    RHCOS image that shares most of its layers; libostree reserves another 3 % of the disk.
-
-    ``busy_wait``: seconds to wait for a transaction of another rpm-ostree client. After that nodeagent reports the
-    client and retries later. 1800: an interactive upgrade takes minutes.
-
-    ``no_progress``: seconds without progress after which nodeagent cancels its own transaction. If that does not end
-    it, rpm-ostreed is restarted. 1800: rpm-ostree reports only the start and the end of each layer of a container
-    image, and a layer of 1 GB takes seventeen minutes at 1 MB/s.
-    """
+    """``free_space``: MiB that must be free in /sysroot before a staging. 2048: about the size of the new layers of an
+    RHCOS image that shares most of its layers; libostree reserves another 3 % of the disk."""
 
     free_space: Annotated[int, Meta(ge=0, le=1024 * 1024)] = 2048
-    busy_wait: Annotated[float, Meta(ge=0, le=86400)] = 1800
-    no_progress: Annotated[float, Meta(ge=60, le=10800)] = 1800
 
 
 class MetricsSettings(Struct, frozen=True, forbid_unknown_fields=True):
@@ -162,7 +134,6 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     actions: Actions = Actions()
     reboot: RebootSettings = RebootSettings()
     verify: Verify = Verify()
-    lease: LeaseSettings = LeaseSettings()
     os: OsSettings = OsSettings()
     metrics: MetricsSettings = MetricsSettings()
     log: Log = Log()

@@ -10,7 +10,10 @@ from hypothesis import strategies as st
 from nodeagent.errors import InvalidInput
 from nodeagent.settings.check import Value, check_values
 from nodeagent.settings.load import Fragment, find, load, merge, read
+from nodeagent.settings.obsolete import IGNORED
 from nodeagent.settings.schema import KEYS, Settings, flatten
+
+DATA = Path(__file__).parent / "data"
 
 
 @pytest.fixture
@@ -43,7 +46,6 @@ def test_the_last_name_wins_key_by_key(dirs: list[Path]) -> None:
     (dirs[0] / "60-b.yaml").write_text("actions: {timeout: 3}\n")
     loaded = load(dirs)
     assert (loaded.settings.actions.timeout, loaded.settings.actions.settle) == (3, 2)
-    assert loaded.settings.actions.daemon_reload_timeout == 90
     assert loaded.origins["actions.timeout"] == f"{dirs[0]}/60-b.yaml:1"
     assert loaded.origins["actions.settle"] == f"{dirs[0]}/50-a.yaml:3"
     assert loaded.settings.node_name == "a"
@@ -79,8 +81,8 @@ def test_other_links_are_followed_and_other_files_left_alone(dirs: list[Path], t
 
 
 TABLE = [
-    ("reboot: {grase: 1}", "/50-x.yaml:1: unknown key reboot.grase; did you mean reboot.grace?"),
-    ("reboots:\n  grace: 100", "/50-x.yaml:1: unknown key reboots; did you mean reboot?"),
+    ("reboot: {alow: 1}", "/50-x.yaml:1: unknown key reboot.alow; did you mean reboot.allow?"),
+    ("reboots:\n  allow: true", "/50-x.yaml:1: unknown key reboots; did you mean reboot?"),
     (
         "\ninhibitor_override: true",
         "/50-x.yaml:2: unknown key inhibitor_override; did you mean reboot.inhibitor_override?",
@@ -115,7 +117,7 @@ TABLE = [
         "slots: {fleetlock: 'https://me@lock'}",
         '/50-x.yaml:1: slots.fleetlock must be an address as in https://host/path, or ""',
     ),
-    ("lease: {retry: 1}\nlease: {retry: 2}", "/50-x.yaml:2: lease.retry is set twice in this file"),
+    ("os: {free_space: 1}\nos: {free_space: 2}", "/50-x.yaml:2: os.free_space is set twice in this file"),
     ("- a\n", "/50-x.yaml:1: must be a mapping of keys to values"),
     ("a: [", "/50-x.yaml:1: expected the node content, but found '<stream end>'"),
     ("? [a]\n: 1", "/50-x.yaml:1: a key must be a word"),
@@ -153,7 +155,7 @@ def test_bounds_are_inclusive() -> None:
         return check_values({key: Value(value, "x")})
 
     assert settings("verify.timeout", 900).verify.timeout == 900
-    assert settings("reboot.grace", 30).reboot.grace == 30
+    assert settings("actions.timeout", 1).actions.timeout == 1
     assert settings("policy", "").policy == ""
 
 
@@ -166,6 +168,27 @@ def test_windows_are_lists_in_and_out() -> None:
 def test_an_empty_file_is_no_error(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("# nothing\n")
     assert read(tmp_path / "a.yaml").values == {}
+
+
+def test_an_obsolete_key_is_ignored_with_a_warning(tmp_path: Path) -> None:
+    (tmp_path / "50-x.yaml").write_text("fence:\n  enabled: always\n  floor: fast\nlease: {retry: 1}\n")
+    loaded = load([tmp_path])
+    assert loaded.settings.fence.enabled == "always"
+    assert [warning.path for warning in loaded.warnings] == [f"{tmp_path}/50-x.yaml:3", f"{tmp_path}/50-x.yaml:4"]
+    assert [warning.message.split()[0] for warning in loaded.warnings] == ["fence.floor", "lease.retry"]
+
+
+def test_every_key_of_0_1_is_still_accepted(tmp_path: Path) -> None:
+    """A host may have a copy of the defaults of that version."""
+    (tmp_path / "50-copy.yaml").write_text((DATA / "10-defaults-0.1.yaml").read_text())
+    loaded = load([tmp_path])
+    assert {warning.message.split()[0] for warning in loaded.warnings} == set(IGNORED)
+    assert flatten(loaded.settings) == {**flatten(Settings()), "node_name": os.uname().nodename.lower()}
+
+
+def test_an_obsolete_key_is_no_setting() -> None:
+    assert not IGNORED.keys() & KEYS.keys()
+    assert len(KEYS) <= 35
 
 
 keys = st.one_of(st.sampled_from(sorted(KEYS)), st.text(max_size=10))
@@ -191,4 +214,4 @@ def test_whatever_is_in_it_the_answer_is_settings_or_a_problem_for_each_bad_key(
         check_values(good)
     else:
         flat = flatten(settings)
-        assert all(flat[key] == value.value for key, value in merged.items())
+        assert all(flat[key] == value.value for key, value in merged.items() if key not in IGNORED)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 
 from integration.hosts import nodeagent_client as agent
-from integration.hosts.container.conftest import HostMaker
 from integration.hosts.container.container_host import Host
 from integration.hosts.nodeagent_client import machine_config, wait_outcome, wait_phase
 
@@ -23,8 +22,8 @@ def start_member(host: Host) -> None:
     host.run(["systemctl", "start", UNIT])
 
 
-def test_an_update_waits_for_a_member_that_cannot_be_inspected(make_node: HostMaker) -> None:
-    host = make_node(settings={"lease": {"retry": 1.0}})
+def test_an_update_waits_for_a_member_that_cannot_be_inspected(node: Host) -> None:
+    host = node
     start_member(host)
     pid = host.unit(UNIT, "MainPID")["MainPID"]
     shown = host.run(["nodeagent", "etcd", "status", "--json"], check=False)

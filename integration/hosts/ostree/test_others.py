@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from integration.hosts import nodeagent_client as agent
 from integration.hosts.ostree import updates
-from integration.hosts.ostree.conftest import OstreeHostMaker, Publish
+from integration.hosts.ostree.conftest import Publish
 from integration.hosts.ostree.ostree_host import FINALIZE, OstreeHost
 from integration.trees.ostree_repo import Commit
 from integration.trees.tree import A, B
@@ -196,9 +196,9 @@ def test_a_newer_config_while_staging(node_at_a: OstreeHost, publish: Publish) -
     assert "nosmt" in node.cmdline
 
 
-def test_what_is_staged_goes_with_its_config(make_node_at_a: OstreeHostMaker, publish: Publish) -> None:
+def test_what_is_staged_goes_with_its_config(node_at_a: OstreeHost, publish: Publish) -> None:
     """The config before is desired again when B is staged and waits for the lease: nothing of B is left."""
-    node = make_node_at_a(settings={"lease": {"retry": 20}})
+    node = node_at_a
     updates.mischief(node, {"at": "staged", "do": "sleep", "seconds": 3})
     agent.apply(node, updates.config("b", publish(B)))
     updates.wait_step(node, "Fetching ostree chunk")

@@ -57,9 +57,9 @@ def test_when_it_is_staged(node_at_a: OstreeHost, publish: Publish) -> None:
     assert node_at_a.reboots == 1
 
 
-def test_while_waiting_for_the_lease(make_node_at_a: OstreeHostMaker, publish: Publish) -> None:
+def test_while_waiting_for_the_lease(node_at_a: OstreeHost, publish: Publish) -> None:
     """Staged, and somebody began to work on the host meanwhile; he is still at it after the boot."""
-    node = make_node_at_a(settings={"lease": {"retry": 20}})
+    node = node_at_a
     updates.mischief(node, {"at": "staged", "do": "sleep", "seconds": 3})
     begin(node, publish)
     updates.wait_step(node, "Fetching ostree chunk")

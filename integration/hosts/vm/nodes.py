@@ -21,10 +21,9 @@ WAIT = 600.0  # seconds for an update with a reboot, without KVM and beside othe
 
 # Without KVM everything takes ten times as long as on a host in a container.
 SLOW: Mapping[str, Any] = {
-    "actions": {"timeout": 90, "settle": 0.3, "daemon_reload_timeout": 90},
-    "reboot": {"warn_users": 0, "inhibitor_wait": 20, "grace": 180},
+    "actions": {"timeout": 90, "settle": 0.3},
+    "reboot": {"warn_users": 0, "inhibitor_wait": 20},
     "verify": {"timeout": 180},
-    "lease": {"retry": 2},
     "os": {"free_space": 512},
 }
 

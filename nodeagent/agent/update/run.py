@@ -76,24 +76,30 @@ class Ports:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Seconds, and what to do when they have passed. The daemon fills this from the settings, which say why."""
+    """Time limits in seconds, and what to do when they have passed. The settings explain those that they set."""
 
     action_timeout: float = 120.0
     action_timeouts: Mapping[str, float] = field(default_factory=dict)  # by unit, instead of the general one
+    # The generators of a large host take seconds, and PID 1 refuses a reload while it is busy.
     daemon_reload_timeout: float = 90.0
     settle: float = 10.0
     verify_timeout: float = 300.0
+    # The interval of leader election: a thousand waiting nodes then send 70 requests per second to the API server.
     lease_retry: float = 15.0
     inhibitor_wait: float = 3600.0
     inhibitor_retry: float = 2.0  # one short call to logind; whoever ends the wait sees it go on
     inhibitor_override: bool = True
     warn_users: float = 60.0
+    # From the time when logind accepts a reboot. Services may use their full stop timeout of 90 s each, and some stop
+    # one after the other.
     reboot_grace: float = 600.0
     may_reboot: bool = True
     revert: bool = True
     windows: Schedule | None = None  # None: an update may begin at any time
     drain_timeout: float = 3600.0
     drain_or_reboot: bool = True  # when that is over; False: uncordon, and later again
+    # The duration of the lease that is written before a reboot. It must last until the node is ready again, or other
+    # controllers may fence a node that boots slowly. Self-tests of large servers take a quarter of an hour.
     boot_cover: float = 1800.0
     service_wait: float = 1800.0  # for a service of this host that does not answer, before that is reported as degraded
 

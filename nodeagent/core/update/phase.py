@@ -73,7 +73,7 @@ DISRUPTIVE = frozenset({Phase.DRAINING, Phase.WRITING, Phase.ACTING, Phase.VERIF
 DEADLINE: Mapping[Phase, float | None] = MappingProxyType(
     {
         Phase.IDLE: None,
-        Phase.STAGING: 3 * 3600.0,  # an image over a slow link; without progress it ends much sooner (os.no_progress)
+        Phase.STAGING: 3 * 3600.0,  # an image over a slow link; without progress it ends after an hour
         Phase.LEASING: None,  # somebody else's maintenance lasts as long as it lasts; status says who
         Phase.DRAINING: None,  # settings (drain.timeout), kept over restarts
         Phase.WRITING: 600.0,  # for one file: five times what the kernel calls a hung task, and an fsync takes seconds

@@ -56,7 +56,7 @@ class Metrics:
     key: str = ""
 
 
-async def find_etcd(metrics: Metrics = Metrics(), root: Path = Path("/")) -> Victim | None:
+async def find_etcd(root: Path = Path("/")) -> Victim | None:
     """None if no member is on this host."""
     from nodeagent.host.etcd.detect import detect
 
@@ -67,7 +67,7 @@ async def find_etcd(metrics: Metrics = Metrics(), root: Path = Path("/")) -> Vic
     missing: tuple[str, ...] = () if directory else ("the directory of etcd's data is not known",)
     scrape: Scrape | None = None
     try:
-        scrape = await etcd_metrics(metrics, found.options)
+        scrape = await etcd_metrics(Metrics(), found.options)
     except (Retryable, Terminal) as error:
         missing += (f"etcd's metrics: {error.message}",)
     return Victim(directory, scrape, lambda: _members(root), missing)

@@ -19,9 +19,9 @@ class Timing:
     connect: float = 3.0
     """Connecting to the socket of a transaction. It listens before we are told its address, so this is generous."""
 
-    stall: float = 1800.0
-    """Without any signal. Of a container image only the begin and end of a layer are told; a layer of a gigabyte
-    through a megabyte a second takes seventeen minutes in silence."""
+    stall: float = 3600.0
+    """Without any signal, before the transaction is cancelled. rpm-ostree reports only the start and the end of each
+    layer of a container image, and a layer of 1 GB takes 55 minutes at 300 kB/s, the slowest link that is expected."""
 
     total: float = 6 * 3600.0
     """One transaction, however busily it reports. A slow SD card was seen to take hours."""
@@ -37,7 +37,8 @@ class Timing:
     """Restarting rpm-ostreed.service; systemd kills it after 90 seconds."""
 
     busy: float = 1800.0
-    """For somebody else's transaction. An interactive upgrade takes minutes; who needs longer is told by name."""
+    """For a transaction of another client. An interactive upgrade takes minutes. After that the client is reported,
+    and the staging is retried later."""
 
     busy_pause: float = 1.0
     """Between two tries while it is busy; doubled up to ``busy_pause_max``, with jitter."""

@@ -302,6 +302,14 @@ def test_config_check_looks_at_what_settings_say_together(cli: Cli, no_settings:
         assert words in answer.out
 
 
+def test_config_check_notes_obsolete_settings(cli: Cli, no_settings: Path) -> None:
+    (no_settings / "10-test.yaml").write_text("policy: ''\ndesired_config: /nowhere/x\nlease: {retry: 5}\n")
+    answer = cli("config", "check", "--json")
+    (settings, *_) = answer.json["files"]
+    assert (answer.code, settings["problems"]) == (0, [])
+    assert [note["path"] for note in settings["notes"]] == [f"{no_settings}/10-test.yaml:3"]
+
+
 def test_config_check_with_wrong_settings(cli: Cli, no_settings: Path) -> None:
     (no_settings / "50-mine.yaml").write_text("on_drift: ignore\nlog: {levle: info}\n")
     answer = cli("config", "check")
