@@ -13,7 +13,7 @@ from nodeagent.settings.load import Fragment, find, load, merge, read
 from nodeagent.settings.obsolete import IGNORED
 from nodeagent.settings.schema import KEYS, Settings, flatten
 
-DATA = Path(__file__).parent / "data"
+HERE = Path(__file__).parent
 
 
 @pytest.fixture
@@ -180,7 +180,7 @@ def test_an_obsolete_key_is_ignored_with_a_warning(tmp_path: Path) -> None:
 
 def test_every_key_of_0_1_is_still_accepted(tmp_path: Path) -> None:
     """A host may have a copy of the defaults of that version."""
-    (tmp_path / "50-copy.yaml").write_text((DATA / "10-defaults-0.1.yaml").read_text())
+    (tmp_path / "50-copy.yaml").write_text((HERE / "10-defaults-0.1.yaml").read_text())
     loaded = load([tmp_path])
     assert {warning.message.split()[0] for warning in loaded.warnings} == set(IGNORED)
     assert flatten(loaded.settings) == {**flatten(Settings()), "node_name": os.uname().nodename.lower()}
