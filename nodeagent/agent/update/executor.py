@@ -29,7 +29,7 @@ from nodeagent.agent.update.bugs import bug
 from nodeagent.agent.update.finishing import finish_update
 from nodeagent.agent.update.os_deployments import Os, discard_ours
 from nodeagent.agent.update.outages import Outage
-from nodeagent.agent.update.outcomes import INTERRUPTED, abandon, at_end, degraded, failed
+from nodeagent.agent.update.outcomes import INTERRUPTED, OUTCOMES, abandon, at_end, degraded, failed
 from nodeagent.agent.update.progress import progress_of
 from nodeagent.agent.update.reboot import reboot
 from nodeagent.agent.update.run import Limits, Next, Ports, Takeover, Update, narrate
@@ -408,6 +408,9 @@ class Executor:
         if not update.record.given_up:
             await writing.forget_originals(self.ports, update)
         await admission.give_back(self.ports, update)
+        if update.record.given_up in OUTCOMES and not update.ended and not await self._superseded(update):
+            # Its config is desired again: the update begins again, and a client that waits for it gets that end.
+            update.record = replace(update.record, given_up=INTERRUPTED, successor="")
         return at_end(self.ports, update)
 
 

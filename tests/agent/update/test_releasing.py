@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 from nodeagent.agent.loop import RETRY_CAP
 from nodeagent.agent.update.run import Next, Update
+from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.config.meaning import meaning
 from nodeagent.core.update.apply_request import ApplyRequest
 from nodeagent.core.update.events import EventKind
@@ -18,7 +20,7 @@ from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.record import half_way
 from nodeagent.errors import Refused, Terminal
 from tests.agent.test_api import api
-from tests.agent.update.test_outcomes import ends
+from tests.agent.update.test_outcomes import ends, outcomes
 from tests.world import clusterhost
 from tests.world.clusterhost import ClusterHost
 from tests.world.fakes import FakeUnit
@@ -243,3 +245,48 @@ async def test_a_repair_that_was_given_up_leaves_the_node_half_way(monkeypatch: 
     await api(host, Phase.DEGRADED).rollback()
     assert host.world.request is not None
     assert host.world.request.avoid == half
+
+
+async def serving(host: Host) -> asyncio.Task[None]:
+    """The daemon, which goes on when something else is desired."""
+    loop = host.build()
+
+    async def live() -> None:
+        await loop.resume()
+        while True:
+            delay = await loop.turn()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(loop._wake.wait(), delay)
+            loop._wake.clear()
+
+    task = asyncio.create_task(live())
+    await asyncio.sleep(1)
+    return task
+
+
+async def requested(host: Host, wanted: MachineConfig) -> None:
+    host.want(wanted)
+    assert host.loop is not None
+    async with host.loop.recorded(host.request(), await host._load(host.wanted)):
+        pass
+
+
+async def test_a_config_that_is_requested_again_while_it_is_given_up_is_not_superseded() -> None:
+    host = await clusterhost.at_old()
+    host.around.gate = Refused("another controller works on it", reason="MachineBusy")
+    task = await serving(host)
+    await requested(host, clusterhost.DRAIN)
+    await asyncio.sleep(30)
+    update_id = host.record.update_id
+    host.around.go_away()
+    for wanted in (clusterhost.RESTART, clusterhost.DRAIN):
+        await requested(host, wanted)
+        await asyncio.sleep(100)
+        assert (host.phase, host.record.given_up) == (Phase.RELEASING, "Superseded")
+    host.around.gate = None
+    host.around.come_back()
+    await asyncio.sleep(500)
+    task.cancel()
+    assert outcomes(host) == [("restart", "superseded", 4), ("drain", "done", 0)]
+    assert [(entry.outcome, entry.update_id) for entry in host.world.history[1:]] == [("done", update_id)]
+    clusterhost.all_given_back(host)
