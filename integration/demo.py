@@ -181,7 +181,7 @@ def first_start(node: Node) -> None:
 def change(node: Node) -> None:
     story = node.story
     story.chapter("A change: a registry mirror and a CA certificate")
-    story.say("   What would happen? Asked offline, before anything is touched:")
+    story.say("   What would happen? TestHost offline, before anything is touched:")
     node.show("nodeagent", "plan", "--from", f"{CONFIGS}/worker-1.yaml", "--to", f"{CONFIGS}/worker-2.yaml")
     story.say("   Apply it:")
     boot_id, starts = node.host.boot_id, node.starts("crio.service")

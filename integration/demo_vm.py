@@ -20,7 +20,7 @@ from integration.hosts.vm.registry_disk import RegistryDisk
 from integration.hosts.vm.virtual_machine import Vm
 from integration.trees import parts
 from integration.trees.base import Flavour
-from integration.trees.ostree_repo import Forest
+from integration.trees.ostree_repo import OstreeRepo
 from integration.trees.tree import A, B, Tree
 
 ARGUMENT = "nodeagent.demo=1"
@@ -62,18 +62,18 @@ def prepared(story: Story) -> Iterator[tuple[Vm, RegistryDisk]]:
     tarball = package_of(story)
     virtual_machine.sweep()
     with contextlib.ExitStack() as stack:
-        forest = Forest(Flavour.MACHINE, story.say)
-        stack.callback(forest.close)
+        ostree_repo = OstreeRepo(Flavour.MACHINE, story.say)
+        stack.callback(ostree_repo.close)
         installed = (guest.part(), parts.package(tarball), parts.stand_in({"REGISTRY": registry_disk.IN_GUEST}))
 
         def tree(plain: Tree) -> Tree:
             return plain.having(*installed)
 
-        shelf = registry_disk.make(forest, [tree(A), tree(B)])
+        shelf = registry_disk.make(ostree_repo, [tree(A), tree(B)])
         stack.callback(shelf.disk.close)
-        disk = image.system(forest, registry_disk.pulled(forest, tree(A)), story.say, filesystem="xfs")
+        disk = image.system(ostree_repo, registry_disk.pulled(ostree_repo, tree(A)), story.say, filesystem="xfs")
         stack.callback(disk.close)
-        (kernel,) = (kernel for path in forest.image.paths for kernel in path.glob("usr/lib/modules/*/vmlinuz"))
+        (kernel,) = (kernel for path in ostree_repo.image.paths for kernel in path.glob("usr/lib/modules/*/vmlinuz"))
         settled = (nodes.key(), lambda vm: nodes.settle(vm, shelf.of(A)))
         frozen = live.frozen(
             disk, story.say, media=shelf.disk, accel=vm_requirements.accelerator(kernel), prepare=settled

@@ -7,7 +7,7 @@ import random
 from dataclasses import replace
 from typing import Any, Final
 
-from integration.cluster.sim_node import Member
+from integration.cluster.sim_node import SimNode
 from nodeagent.agent.loop import Loop
 from nodeagent.agent.maintenance import Keeper
 from nodeagent.agent.report.kubernetes import Teller
@@ -22,7 +22,7 @@ from nodeagent.kube.events import EVENTS
 STEP: Final = 0.05
 
 
-class Kept(Member):
+class ManagedNode(SimNode):
     """``note`` is what the store has of a maintenance: through the same form, so that nothing but data survives."""
 
     note: dict[str, Any] | None = None

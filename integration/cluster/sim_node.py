@@ -54,7 +54,7 @@ class WallClock(SystemClock):
         return at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-class Member(Host):
+class SimNode(Host):
     """``guard`` is that of etcd; None: nothing asks. ``pool`` "" is none."""
 
     def __init__(

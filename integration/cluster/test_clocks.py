@@ -13,7 +13,7 @@ import pytest
 
 from integration.cluster.cluster import LEASE_PATH, Cluster
 from integration.cluster.other_holders import NMO, Agent, client_at, foreign, lease_of
-from integration.cluster.tls_proxy import Front, bound_token, front_of
+from integration.cluster.tls_proxy import TlsProxy, bound_token, tls_proxy_of
 from nodeagent.core.coordination.kube_time import parse_time
 from nodeagent.core.coordination.lease import BEHIND, HostIdentity
 from nodeagent.errors import Refused
@@ -39,25 +39,27 @@ def clock() -> Jumping:
 
 
 @pytest.fixture
-def front(cluster: Cluster) -> Iterator[Front]:
-    with front_of(cluster, cluster.authority) as made:
+def tls_proxy(cluster: Cluster) -> Iterator[TlsProxy]:
+    with tls_proxy_of(cluster, cluster.authority) as made:
         yield made
 
 
 @pytest.fixture
-async def agent(cluster: Cluster, node: str, front: Front, clock: Jumping, tmp_path: Path) -> AsyncIterator[Agent]:
+async def agent(
+    cluster: Cluster, node: str, tls_proxy: TlsProxy, clock: Jumping, tmp_path: Path
+) -> AsyncIterator[Agent]:
     token = tmp_path / "token"
     token.write_text(bound_token(cluster, f"clocks-{next(_numbers)}"))
     async with client_at(
-        cluster, front.kubeconfig(token, cluster.authority.certificate), timeout=2.0, clock=clock
+        cluster, tls_proxy.kubeconfig(token, cluster.authority.certificate), timeout=2.0, clock=clock
     ) as client:
         yield Agent(client, HostIdentity(node, "host-a"), clock=clock)
     cluster.resume()
 
 
-def suspend(front: Front, clock: Jumping, seconds: float) -> None:
+def suspend(tls_proxy: TlsProxy, clock: Jumping, seconds: float) -> None:
     """The machine slept: all clocks went on."""
-    front.ahead += seconds
+    tls_proxy.ahead += seconds
     clock.ahead += seconds
 
 
@@ -77,47 +79,49 @@ def renewed(cluster: Cluster, node: str) -> float:
 
 
 async def test_after_a_suspend_the_lease_counts_only_when_the_server_says_so(
-    cluster: Cluster, node: str, agent: Agent, front: Front, clock: Jumping
+    cluster: Cluster, node: str, agent: Agent, tls_proxy: TlsProxy, clock: Jumping
 ) -> None:
     await agent.lease.acquire("nodeagent", OP, WHY)
-    suspend(front, clock, 3600)
+    suspend(tls_proxy, clock, 3600)
     cluster.apiserver.pause()
     await refused(agent.lease.check(OP, offline=True), "LeaseExpired")
     cluster.apiserver.resume()
-    before = front.now()
+    before = tls_proxy.now()
     await agent.lease.check(OP)
-    assert before - 60 < renewed(cluster, node) + BEHIND <= front.now(), "renewed, by the server's time of now"
+    assert before - 60 < renewed(cluster, node) + BEHIND <= tls_proxy.now(), "renewed, by the server's time of now"
     kept = lease_of(cluster, node)
     assert kept is not None
     assert kept["spec"]["leaseTransitions"] == 0
 
 
 async def test_after_a_suspend_somebody_else_has_the_node(
-    cluster: Cluster, node: str, agent: Agent, front: Front, clock: Jumping
+    cluster: Cluster, node: str, agent: Agent, tls_proxy: TlsProxy, clock: Jumping
 ) -> None:
     await agent.lease.acquire("nodeagent", OP, WHY)
-    suspend(front, clock, 3600)
+    suspend(tls_proxy, clock, 3600)
     foreign(cluster, node, ahead=1800, holder="NodeHealthCheck-nhc-worker")
     assert "NodeHealthCheck" in await refused(agent.lease.check(OP), "LeaseLost")
     assert agent.lost
 
 
 async def test_a_server_whose_clock_was_set_forward_frees_nothing(
-    cluster: Cluster, node: str, agent: Agent, front: Front
+    cluster: Cluster, node: str, agent: Agent, tls_proxy: TlsProxy
 ) -> None:
     foreign(cluster, node, duration=3600)
     await refused(agent.lease.acquire("nodeagent", OP, WHY), "LeaseHeld")
-    front.ahead = 2 * 3600
+    tls_proxy.ahead = 2 * 3600
     message = await refused(agent.lease.acquire("nodeagent", OP, WHY), "LeaseHeld")
     assert "changed not long ago" in message, "by our own clock it was not still for its whole duration"
     assert lease_of(cluster, node)["spec"]["holderIdentity"] == NMO  # type: ignore[index]
 
 
-async def test_a_server_whose_clock_was_set_back(cluster: Cluster, node: str, agent: Agent, front: Front) -> None:
+async def test_a_server_whose_clock_was_set_back(
+    cluster: Cluster, node: str, agent: Agent, tls_proxy: TlsProxy
+) -> None:
     await agent.lease.acquire("nodeagent", OP, WHY)
-    front.ahead = -3600
+    tls_proxy.ahead = -3600
     await agent.lease.check(OP, need=3000)
-    assert renewed(cluster, node) <= front.now(), "what others judge by is not ahead of the server's clock"
+    assert renewed(cluster, node) <= tls_proxy.now(), "what others judge by is not ahead of the server's clock"
     await agent.lease.release(OP)
 
     foreign(cluster, node, duration=60)  # written before the clock was set

@@ -21,7 +21,7 @@ import pytest
 from integration.cluster.cluster import Cluster
 from integration.cluster.controller import Memory as Fetched
 from integration.cluster.other_holders import Agent, client_of, seconds, taken_too_early, written
-from integration.cluster.sim_node import QUICK, Member
+from integration.cluster.sim_node import QUICK, SimNode
 from nodeagent.agent.report.report import Report, ReportedLease
 from nodeagent.agent.update import admission
 from nodeagent.core.coordination.lease import HostIdentity
@@ -174,10 +174,10 @@ async def test_an_update_of_a_whole_pool(
     chance = random.Random(7)
     user = "pool-members"
     limits = replace(QUICK, lease_retry=SPREAD)
-    members = [Member(cluster, node, pool="fleet", slots=SLOTS, user=user, limits=limits) for node in nodes]
+    members = [SimNode(cluster, node, pool="fleet", slots=SLOTS, user=user, limits=limits) for node in nodes]
     cost = Cost(cluster, user)
 
-    async def update(member: Member) -> None:
+    async def update(member: SimNode) -> None:
         member.want(config("one", {"/etc/app/x": "1"}))
         await asyncio.sleep(chance.uniform(0.0, SPREAD))
         await member.settle()
@@ -209,7 +209,7 @@ async def test_at_rest_a_node_asks_less_than_once_in_ten_seconds(cluster: Cluste
     nodes = [await asyncio.to_thread(make_node) for _ in range(RESTING)]
     chance = random.Random(7)
     tasks: list[asyncio.Task[None]] = []
-    members = [Member(cluster, node, user=user) for node in nodes]
+    members = [SimNode(cluster, node, user=user) for node in nodes]
     cost = Cost(cluster, user)
     for number, member in enumerate(members):
         member.build()

@@ -14,7 +14,7 @@ import pytest
 from integration.cluster.cluster import Cluster
 from integration.cluster.other_holders import Agent, client_at, lease_of
 from integration.cluster.pki import Authority
-from integration.cluster.tls_proxy import Front, bound_token, front_of, revoke
+from integration.cluster.tls_proxy import TlsProxy, bound_token, revoke, tls_proxy_of
 from nodeagent.core.coordination.lease import HostIdentity
 from nodeagent.errors import Unreachable
 
@@ -28,7 +28,7 @@ class Scene:
     """An agent whose credentials are files: ``ca`` is what it trusts, ``token`` what it shows (the Secret's name)."""
 
     cluster: Cluster
-    front: Front
+    tls_proxy: TlsProxy
     directory: Path
     agent: Agent
     secret: str
@@ -52,19 +52,19 @@ def replace(path: Path, text: str) -> None:
 
 
 @pytest.fixture
-def front(cluster: Cluster) -> Iterator[Front]:
-    with front_of(cluster, cluster.authority) as made:
+def tls_proxy(cluster: Cluster) -> Iterator[TlsProxy]:
+    with tls_proxy_of(cluster, cluster.authority) as made:
         yield made
 
 
 @pytest.fixture
-async def scene(cluster: Cluster, node: str, front: Front, tmp_path: Path) -> AsyncIterator[Scene]:
+async def scene(cluster: Cluster, node: str, tls_proxy: TlsProxy, tmp_path: Path) -> AsyncIterator[Scene]:
     secret = f"rotation-{next(_numbers)}"
     token, ca = tmp_path / "token", tmp_path / "ca.crt"
     token.write_text(bound_token(cluster, secret))
     ca.write_bytes(cluster.authority.certificate.read_bytes())
-    async with client_at(cluster, front.kubeconfig(token, ca)) as client:
-        yield Scene(cluster, front, tmp_path, Agent(client, HostIdentity(node, "host-a")), secret)
+    async with client_at(cluster, tls_proxy.kubeconfig(token, ca)) as client:
+        yield Scene(cluster, tls_proxy, tmp_path, Agent(client, HostIdentity(node, "host-a")), secret)
 
 
 async def unreachable(scene: Scene) -> Unreachable:
@@ -76,20 +76,20 @@ async def unreachable(scene: Scene) -> Unreachable:
 
 async def test_a_new_certificate_of_the_server(scene: Scene) -> None:
     await scene.agent.lease.acquire("nodeagent", OP, WHY)
-    scene.front.use(scene.cluster.authority)
+    scene.tls_proxy.use(scene.cluster.authority)
     await scene.agent.lease.check(OP)
 
 
 async def test_a_new_authority_is_trusted_from_the_next_connection_on(scene: Scene) -> None:
     await scene.agent.lease.acquire("nodeagent", OP, WHY)
     new = Authority(scene.directory / "new", "new-ca")
-    scene.front.use(new)
+    scene.tls_proxy.use(new)
     assert "certificate" in (await unreachable(scene)).message.lower()
     scene.trust(scene.cluster.authority, new)
     await scene.agent.lease.check(OP)
     # And the old one goes for good.
     scene.trust(new)
-    scene.front.use(new)
+    scene.tls_proxy.use(new)
     await scene.agent.lease.check(OP, need=3000)
     kept = lease_of(scene.cluster, scene.agent.host.node)
     assert kept is not None
@@ -99,10 +99,10 @@ async def test_a_new_authority_is_trusted_from_the_next_connection_on(scene: Sce
 
 async def test_a_server_that_somebody_else_plays_is_not_believed(scene: Scene) -> None:
     await scene.agent.lease.acquire("nodeagent", OP, WHY)
-    scene.front.use(Authority(scene.directory / "mallory", "mallory"))
+    scene.tls_proxy.use(Authority(scene.directory / "mallory", "mallory"))
     for _ in range(2):
         await unreachable(scene)
-    scene.front.use(scene.cluster.authority)
+    scene.tls_proxy.use(scene.cluster.authority)
     await scene.agent.lease.check(OP)
 
 

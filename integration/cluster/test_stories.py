@@ -15,7 +15,7 @@ from typing import Any, Final
 import pytest
 
 from integration.cluster.cluster import LEASE_PATH, Cluster
-from integration.cluster.managed_node import Kept
+from integration.cluster.managed_node import ManagedNode
 from integration.cluster.medik8s import AlreadyHeld, Manager
 from integration.cluster.other_holders import client_of, foreign
 from integration.cluster.test_drain import Scene, hurry
@@ -58,7 +58,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 class Story(Scene):
     """A node with pods and the agent on it, up and with the config ``before``, and two operators of medik8s."""
 
-    agent: Kept
+    agent: ManagedNode
 
     def operators(self) -> None:
         self.nhc = Manager(self.cluster, NHC)
@@ -109,7 +109,7 @@ async def make_story(cluster: Cluster, node: str) -> AsyncIterator[Any]:
             cluster.admin.create("/api/v1/namespaces", {"metadata": {"name": namespace}})
             story = Story(cluster, client, node, namespace)
             story.operators()
-            story.agent = Kept(cluster, node, world=world, tell=lambda pods: story.agent.drained(pods))
+            story.agent = ManagedNode(cluster, node, world=world, tell=lambda pods: story.agent.drained(pods))
             made.append((story, asyncio.create_task(story.kubelet())))
             story.agent.want(first)
             story.agent.begin()

@@ -1,7 +1,7 @@
 """What stops an update in a cluster, and what does not: a lease that is taken away, an API server that hangs before and
 after the first byte is written, a drain that does not end, slots.
 
-A node is a `Member`: the host is one in memory, everything of the cluster is real. The stories of whole updates are in
+A node is a `SimNode`: the host is one in memory, everything of the cluster is real. The stories of whole updates are in
 `test_updates`.
 """
 
@@ -17,7 +17,7 @@ import pytest
 
 from integration.cluster.cluster import LEASE_PATH, SLOT_PATH, Cluster
 from integration.cluster.other_holders import client_of, foreign, lease_of, taken_too_early
-from integration.cluster.sim_node import QUICK, Member
+from integration.cluster.sim_node import QUICK, SimNode
 from integration.cluster.test_drain import Scene, hurry
 from nodeagent.agent.loop import Loop
 from nodeagent.agent.update import admission, draining
@@ -36,7 +36,7 @@ RESTARTS: Final = config("second", {"/etc/app/x": "2"})
 LASTS: Final = 8.0  # seconds, of a lease in these tests; ours for two less
 
 
-class Quick(Member):
+class Quick(SimNode):
     """With a lease that runs out in seconds, and a client that does not wait longer than that."""
 
     lasts = LASTS
@@ -56,7 +56,7 @@ class Lasting(Quick):
 class Node(Scene):
     """A node with pods, and the agent on it."""
 
-    member: Member
+    member: SimNode
     life: asyncio.Task[None] | None = None
 
     def update(self, new: Any) -> None:
@@ -99,7 +99,7 @@ async def make_member(cluster: Cluster, make_node: Callable[[], str]) -> AsyncIt
     made: list[tuple[Node, asyncio.Task[None]]] = []
     async with client_of(cluster) as client:
 
-        async def make(kind: type[Member] = Quick, *, first: Any = FIRST, staging: int = 0, **more: Any) -> Node:
+        async def make(kind: type[SimNode] = Quick, *, first: Any = FIRST, staging: int = 0, **more: Any) -> Node:
             name = make_node()
             cluster.admin.create("/api/v1/namespaces", {"metadata": {"name": f"update-{name}"}})
             node = Node(cluster, client, name, f"update-{name}")

@@ -20,7 +20,7 @@ from integration.cluster.cluster import LEASE_PATH, Cluster
 from integration.cluster.etcd import EtcdCluster, EtcdMember
 from integration.cluster.other_holders import NMO, foreign, lease_of, taken_too_early, written
 from integration.cluster.programs import Binaries
-from integration.cluster.sim_node import QUICK, Member
+from integration.cluster.sim_node import QUICK, SimNode
 from integration.cluster.test_drain import Scene, hurry
 from nodeagent.core.coordination.windows import Schedule, weekly
 from nodeagent.core.update.events import EventKind
@@ -46,7 +46,7 @@ _numbers = itertools.count(1)
 class Story(Scene):
     """A node with pods, and the agent on it. ``member`` is at rest with the config ``before`` at first."""
 
-    member: Member = None  # type: ignore[assignment]
+    member: SimNode = None  # type: ignore[assignment]
     life: asyncio.Task[bool] | None = None
 
     def begin(self) -> None:
@@ -95,14 +95,14 @@ async def client(cluster: Cluster) -> AsyncIterator[Any]:
 
 @pytest.fixture
 async def make_story(cluster: Cluster, node: str, client: Any) -> AsyncIterator[MakeStory]:
-    """Keywords are those of a Member. It has the first config, and came to rest."""
+    """Keywords are those of a SimNode. It has the first config, and came to rest."""
     made: list[tuple[Story, asyncio.Task[None]]] = []
 
     async def make(*, first: Any = BEFORE, **more: Any) -> Story:
         namespace = f"story-{next(_numbers)}"
         cluster.admin.create("/api/v1/namespaces", {"metadata": {"name": namespace}})
         story = Story(cluster, client, node, namespace)
-        story.member = Member(cluster, node, tell=story.seen.append, **more)
+        story.member = SimNode(cluster, node, tell=story.seen.append, **more)
         made.append((story, asyncio.create_task(story.kubelet())))
         story.member.want(first)
         await asyncio.wait_for(story.member.settle(), 60)

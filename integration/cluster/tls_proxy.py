@@ -28,7 +28,7 @@ ACCOUNT: Final = "through-the-front"
 PASSED: Final = ("Content-Type", "Retry-After")
 
 
-class Front:
+class TlsProxy:
     """``ahead``: seconds that its clock is ahead of the API server's."""
 
     def __init__(self, cluster: Cluster, authority: Authority) -> None:
@@ -38,7 +38,7 @@ class Front:
         self._behind = ssl.create_default_context(cafile=str(cluster.authority.certificate))
         self._connections: set[socket.socket] = set()
         self.use(authority)
-        handler = type("Handler", (_Handler,), {"front": self})
+        handler = type("Handler", (_Handler,), {"tls_proxy": self})
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
         self._server.socket = self._context.wrap_socket(self._server.socket, server_side=True)
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
@@ -84,7 +84,7 @@ class Front:
         self._connections.discard(connection)
 
     def ask(self, method: str, target: str, headers: dict[str, str], body: bytes) -> tuple[int, dict[str, str], bytes]:
-        """The API server's answer, with the front's time."""
+        """The API server's answer, with the proxy's time."""
         connection = http.client.HTTPSConnection("127.0.0.1", self._cluster.port, context=self._behind, timeout=TIMEOUT)
         try:
             connection.request(method, target, body, headers)
@@ -96,7 +96,7 @@ class Front:
             connection.close()
 
     def now(self) -> float:
-        """Seconds since the epoch by the front's clock."""
+        """Seconds since the epoch by the proxy's clock."""
         return time.time() + self.ahead  # noqa: TID251 - the clock that is told from
 
     def date(self) -> str:
@@ -104,15 +104,15 @@ class Front:
 
 
 class _Handler(BaseHTTPRequestHandler):
-    front: Front
+    tls_proxy: TlsProxy
     protocol_version = "HTTP/1.1"
 
     def setup(self) -> None:
         super().setup()
-        self.front.meets(self.connection)
+        self.tls_proxy.meets(self.connection)
 
     def finish(self) -> None:
-        self.front.parts(self.connection)
+        self.tls_proxy.parts(self.connection)
         with contextlib.suppress(OSError):
             super().finish()
 
@@ -121,8 +121,8 @@ class _Handler(BaseHTTPRequestHandler):
         keep = {name: self.headers[name] for name in ("Authorization", "Content-Type", "Accept", "User-Agent")
                 if name in self.headers}  # fmt: skip
         try:
-            status, headers, text = self.front.ask(self.command, self.path, keep, body)
-        except OSError:  # the server behind it hangs: so does the front
+            status, headers, text = self.tls_proxy.ask(self.command, self.path, keep, body)
+        except OSError:  # the server behind it hangs: so does the proxy
             self.close_connection = True
             return
         self.send_response_only(status)
@@ -138,8 +138,8 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextlib.contextmanager
-def front_of(cluster: Cluster, authority: Authority) -> Iterator[Front]:
-    made = Front(cluster, authority)
+def tls_proxy_of(cluster: Cluster, authority: Authority) -> Iterator[TlsProxy]:
+    made = TlsProxy(cluster, authority)
     try:
         yield made
     finally:

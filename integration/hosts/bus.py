@@ -19,7 +19,7 @@ from typing import Any
 
 from integration.hosts.container.container_host import Host
 from integration.hosts.errors import CommandFailed
-from integration.hosts.testhost import COMMAND_TIMEOUT, Asked
+from integration.hosts.testhost import COMMAND_TIMEOUT, TestHost
 from nodeagent.host.dbus.codec import HEADER_SIZE, Kind, Message, decode, encode, frame_size
 
 SOCKET = "run/dbus/system_bus_socket"
@@ -107,7 +107,7 @@ _connections: weakref.WeakKeyDictionary[Host, Connection] = weakref.WeakKeyDicti
 
 
 def ask(
-    host: Asked, name: str, path: str, interface: str, member: str, signature: str = "", body: Sequence[Any] = ()
+    host: TestHost, name: str, path: str, interface: str, member: str, signature: str = "", body: Sequence[Any] = ()
 ) -> Sequence[Any]:
     """As Connection.call, for questions, which may be asked twice: over the last connection, if it still leads there.
 
@@ -129,7 +129,7 @@ def ask(
 
 
 def order(
-    host: Asked,
+    host: TestHost,
     name: str,
     path: str,
     interface: str,
@@ -145,7 +145,7 @@ def order(
         return connection.call(name, path, interface, member, signature, body, timeout)
 
 
-def get(host: Asked, name: str, path: str, interface: str, prop: str) -> Any:
+def get(host: TestHost, name: str, path: str, interface: str, prop: str) -> Any:
     """The value of a property."""
     if not isinstance(host, Host):
         return json.loads(_busctl(host, "get-property", [name, path, interface, prop], TIMEOUT))["data"]
@@ -153,7 +153,7 @@ def get(host: Asked, name: str, path: str, interface: str, prop: str) -> Any:
 
 
 def _by_command(
-    host: Asked, names: Sequence[str], signature: str, body: Sequence[Any], timeout: float
+    host: TestHost, names: Sequence[str], signature: str, body: Sequence[Any], timeout: float
 ) -> Sequence[Any]:
     """`body` may have strings, numbers, and empty arrays."""
     arguments = ["0" if isinstance(value, (dict, list)) and not value else str(value) for value in body]
@@ -162,7 +162,7 @@ def _by_command(
     return answer
 
 
-def _busctl(host: Asked, command: str, arguments: Sequence[str], timeout: float) -> str:
+def _busctl(host: TestHost, command: str, arguments: Sequence[str], timeout: float) -> str:
     # Its own deadline is the same, so that it says what happened; ours is for the machine.
     argv = ["busctl", "--json=short", f"--timeout={timeout:g}s", command, "--", *arguments]
     return host.run(argv, timeout=timeout + COMMAND_TIMEOUT).stdout

@@ -18,7 +18,7 @@ from typing import Any
 from integration.hosts import bus
 from integration.hosts.errors import CommandFailed, HostRingError, HostTimeout
 from integration.hosts.snapshot import Entry
-from integration.hosts.testhost import Asked
+from integration.hosts.testhost import TestHost
 
 UNIT = "nodeagent.service"
 NAME = "org.nodeagent.Agent1"
@@ -145,7 +145,7 @@ def _action(text: str) -> dict[str, Any]:
     return {"type": kind, kind.lower(): {"serviceName": unit}} if unit else {"type": kind}
 
 
-def settings(host: Asked, changes: Mapping[str, Any] | None = None) -> None:
+def settings(host: TestHost, changes: Mapping[str, Any] | None = None) -> None:
     """Put FAST with `changes` (merged one level deep) in place. Takes effect at the next start or reload."""
     merged: dict[str, Any] = {key: dict(value) for key, value in FAST.items()}
     for key, value in (changes or {}).items():
@@ -156,37 +156,37 @@ def settings(host: Asked, changes: Mapping[str, Any] | None = None) -> None:
 # Asking
 
 
-def status(host: Asked) -> dict[str, Any]:
+def status(host: TestHost) -> dict[str, Any]:
     """What the daemon says. Raises CommandFailed while there is none."""
     answer: dict[str, Any] = json.loads(bus.get(host, NAME, PATH, f"{NAME}.Status", "Status"))
     return answer
 
 
-def history(host: Asked) -> list[dict[str, Any]]:
+def history(host: TestHost) -> list[dict[str, Any]]:
     """The newest first. Raises CommandFailed while there is no daemon."""
     answer = json.loads(bus.ask(host, NAME, PATH, MANAGER, "History", "u", (RECENT,))[0])
     updates: list[dict[str, Any]] = answer["updates"]
     return updates
 
 
-def outcomes(host: Asked) -> list[tuple[str, str]]:
+def outcomes(host: TestHost) -> list[tuple[str, str]]:
     """Name of the config and how the update to it ended, the oldest first."""
     return [(entry["to_name"], entry["outcome"]) for entry in reversed(history(host))]
 
 
-def update_journal(host: Asked, update_id: str) -> list[dict[str, str]]:
+def update_journal(host: TestHost, update_id: str) -> list[dict[str, str]]:
     """Everything that the journal has on one update, the oldest first, debug entries included."""
     return host.journal(match={"NODEAGENT_UPDATE_ID": update_id})
 
 
-def managed(host: Asked) -> dict[str, Entry]:
+def managed(host: TestHost) -> dict[str, Entry]:
     """A snapshot of everywhere that a config may write to, without the desired config itself."""
     found = host.snapshot(*(path for path in ("/etc", "/var/home", "/var/lib/kubelet") if host.exists(path)))
     found.pop(DESIRED, None)
     return found
 
 
-def unit_events(host: Asked, *units: str, since: int = 0) -> list[str]:
+def unit_events(host: TestHost, *units: str, since: int = 0) -> list[str]:
     """What was done to the stand-ins as "unit event", oldest first; of these units, without the first `since`."""
     noted = [f"{event.unit} {event.event}" for event in host.events()][since:]
     return [line for line in noted if not units or line.split()[0] in units]
@@ -195,13 +195,13 @@ def unit_events(host: Asked, *units: str, since: int = 0) -> list[str]:
 # Changing
 
 
-def apply(host: Asked, config: str) -> None:
+def apply(host: TestHost, config: str) -> None:
     """Make `config` the desired one; returns when it was accepted. Raises CommandFailed if it is refused."""
     bus.order(host, NAME, PATH, MANAGER, "Apply", "sa{sv}", (config, {}), DONE_TIMEOUT)
 
 
 def apply_command(
-    host: Asked,
+    host: TestHost,
     config: str,
     *options: str,
     check: bool = True,
@@ -212,7 +212,7 @@ def apply_command(
     return host.run(["nodeagent", "apply", *options, "-"], stdin=config, check=check, user=user, timeout=timeout)
 
 
-def write_desired(host: Asked, config: str) -> None:
+def write_desired(host: TestHost, config: str) -> None:
     """As a tool would that knows nothing of nodeagent but the path."""
     host.write(DESIRED, config, mode=0o600)
 
@@ -220,7 +220,7 @@ def write_desired(host: Asked, config: str) -> None:
 # Waiting
 
 
-def wait_phase(host: Asked, *phases: str, timeout: float = DONE_TIMEOUT) -> dict[str, Any]:
+def wait_phase(host: TestHost, *phases: str, timeout: float = DONE_TIMEOUT) -> dict[str, Any]:
     """The first status seen in one of these phases."""
 
     def there() -> dict[str, Any] | None:
@@ -230,7 +230,7 @@ def wait_phase(host: Asked, *phases: str, timeout: float = DONE_TIMEOUT) -> dict
     return host.wait_for(there, f"phase {' or '.join(phases)}", timeout)
 
 
-def wait_done(host: Asked, name: str, timeout: float = DONE_TIMEOUT, *, after: str = "") -> dict[str, Any]:
+def wait_done(host: TestHost, name: str, timeout: float = DONE_TIMEOUT, *, after: str = "") -> dict[str, Any]:
     """Until the config `name` is current and nothing is under way; fails soon if the agent degrades.
 
     `after` is the `since` of a status that is over, where the same config has failed before.
@@ -259,7 +259,7 @@ def wait_done(host: Asked, name: str, timeout: float = DONE_TIMEOUT, *, after: s
     return end
 
 
-def wait_outcome(host: Asked, name: str, timeout: float = REBOOT_TIMEOUT) -> dict[str, Any]:
+def wait_outcome(host: TestHost, name: str, timeout: float = REBOOT_TIMEOUT) -> dict[str, Any]:
     """The history's entry of the update to `name`, when it has ended in whatever way and the agent is at rest."""
 
     def ended() -> dict[str, Any] | None:
@@ -270,7 +270,7 @@ def wait_outcome(host: Asked, name: str, timeout: float = REBOOT_TIMEOUT) -> dic
     return host.wait_for(ended, f"the update to {name} ends", timeout, every=0.2)
 
 
-def wait_daemon(host: Asked, timeout: float = 20.0) -> None:
+def wait_daemon(host: TestHost, timeout: float = 20.0) -> None:
     """Until it answers on the bus, e.g. after a restart. Fails at once if it ended by itself."""
 
     def up() -> bool:
@@ -284,7 +284,7 @@ def wait_daemon(host: Asked, timeout: float = 20.0) -> None:
     host.wait_for(up, "the daemon answers", timeout)
 
 
-def occurrences(host: Asked, needles: Iterable[str]) -> list[str]:
+def occurrences(host: TestHost, needles: Iterable[str]) -> list[str]:
     """Which of `needles` occur anywhere in the whole journal of the host, in any field."""
     exported = host.run(["journalctl", "--output=export", "--all", "--quiet", "--no-pager"]).stdout
     return [needle for needle in needles if needle in exported]

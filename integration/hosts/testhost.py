@@ -1,4 +1,4 @@
-"""What a test asks of a host, and does to it, whatever kind of host it is: all of it is commands that run in it.
+"""Operations of a test on a host of any kind: all of them are commands that run in it.
 
 Everything is synchronous and has a deadline in seconds. A failed wait says what was awaited and shows the end of the
 host's journal.
@@ -24,8 +24,11 @@ JOURNAL_TAIL = 40  # lines in an error
 GUEST_ENV = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin", "LANG": "C.UTF-8", "HOME": "/root"}
 
 
-class Asked(abc.ABC):
-    """A host as the one who asks sees it. What kind it is decides how a command gets into it."""
+class TestHost(abc.ABC):
+    """A host that a test runs commands in. Each kind of host has its own way to get a command into it."""
+
+    # The name is that of a host for tests. pytest collects no tests from it.
+    __test__ = False
 
     least_pause = 0.0
     """Seconds between two questions of a wait, at least: where they are dear they must not be what keeps it busy."""

@@ -15,6 +15,7 @@ from pathlib import Path
 from integration.hosts import process
 from integration.hosts.container.image import Image, base_image, derived_image
 from integration.hosts.requirements import Say
+from integration.hosts.sources import code
 from integration.hosts.vm import initramfs
 
 APT_TIMEOUT = 600.0
@@ -37,9 +38,9 @@ class Flavour(enum.Enum):
 
 def base(flavour: Flavour, say: Say) -> Image:
     """The root of a flavour, cached. Raises Unavailable where none can be made."""
-    source = Path(__file__).read_bytes() + flavour.value.encode()
+    source = code(__file__) + flavour.value.encode()
     if flavour is Flavour.MACHINE:
-        source += Path(initramfs.__file__).read_bytes()
+        source += code(initramfs.__file__)
 
     def change(root: Path) -> None:
         say(f"installing ostree{' and a kernel' if flavour is Flavour.MACHINE else ''} for the {flavour.value} tree")

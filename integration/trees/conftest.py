@@ -11,7 +11,7 @@ from integration.hosts.container import container_host
 from integration.hosts.container.conftest import say, unavailable
 from integration.hosts.errors import Unavailable
 from integration.trees.base import Flavour
-from integration.trees.ostree_repo import Forest
+from integration.trees.ostree_repo import OstreeRepo
 
 __all__ = ["say"]
 
@@ -27,9 +27,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def forest(say: Callable[[str], None]) -> Iterator[Forest]:
+def ostree_repo(say: Callable[[str], None]) -> Iterator[OstreeRepo]:
     try:
-        grown = Forest(Flavour.CONTAINER, say)
+        grown = OstreeRepo(Flavour.CONTAINER, say)
     except Unavailable as error:
         unavailable(error)
     container_host.sweep()

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from integration.hosts.container.image import cache_directory
-from integration.trees.ostree_repo import Commit, Forest
+from integration.trees.ostree_repo import Commit, OstreeRepo
 from integration.trees.toolbox import Toolbox
 
 SOURCES = Path(__file__).parents[2]
@@ -47,14 +47,14 @@ class Pulled:
 class Registry:
     """Safe to read for any number of hosts while something is published."""
 
-    def __init__(self, folder: Path, forest: Forest) -> None:
+    def __init__(self, folder: Path, ostree_repo: OstreeRepo) -> None:
         """`folder` is made where it is missing. It must be below the cache directory."""
         self.folder = folder
-        self._forest = forest
+        self._ostree_repo = ostree_repo
         (folder / "images").mkdir(parents=True, exist_ok=True)
         repo = folder / "repo"
         if not (repo / "config").exists():
-            with forest.toolbox(folder) as tools:
+            with ostree_repo.toolbox(folder) as tools:
                 _make_repo(tools, repo)
 
     def publish(self, commit: Commit, name: str, tag: str, *options: str, chunks: int = CHUNKS) -> Published:
@@ -62,9 +62,14 @@ class Registry:
 
         `options` are of the publishing program: `--user`, `--password`, `--signature`, `--custom`.
         """
-        with self._forest.toolbox(cache_directory(), SOURCES) as tools:
+        with self._ostree_repo.toolbox(cache_directory(), SOURCES) as tools:
             digest = tools.said(
-                *(*PUBLISH, f"--registry={self.folder}", f"--from={self._forest.repo}", f"--commit={commit.checksum}"),
+                *(
+                    *PUBLISH,
+                    f"--registry={self.folder}",
+                    f"--from={self._ostree_repo.repo}",
+                    f"--commit={commit.checksum}",
+                ),
                 *(f"--name={name}", f"--tag={tag}", f"--chunks={chunks}", *options),
             )
         return Published(name, tag, digest, commit)
@@ -73,7 +78,7 @@ class Registry:
         """The image as the stand-in pulls it, made once."""
         reference = f"ostree-unverified-registry:{image.by_digest}"
         repo = self.folder / "pulled" / image.digest.removeprefix("sha256:")
-        with self._forest.toolbox(cache_directory(), SOURCES) as tools:
+        with self._ostree_repo.toolbox(cache_directory(), SOURCES) as tools:
             if not (repo / "config").exists():
                 repo.mkdir(parents=True)
                 _make_repo(tools, repo)

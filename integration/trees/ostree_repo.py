@@ -22,6 +22,7 @@ from pathlib import Path
 from integration.hosts import process
 from integration.hosts.container.image import UNUSED_DAYS, cache_directory, derived_image
 from integration.hosts.requirements import Say
+from integration.hosts.sources import code
 from integration.trees import delta, layout, tree
 from integration.trees.base import Flavour, base, install
 from integration.trees.toolbox import Toolbox, scratch, toolbox
@@ -37,16 +38,14 @@ class Commit:
     ref: str
 
 
-class Forest:
+class OstreeRepo:
     """Commits of one flavour. Safe to use from several processes."""
 
     def __init__(self, flavour: Flavour, say: Say) -> None:
         """Raises Unavailable where no trees can be made."""
         self.flavour = flavour
         self.image = base(flavour, say)
-        self._converted = derived_image(
-            self.image, f"ostree-{flavour.value}", Path(layout.__file__).read_bytes(), layout.convert
-        )
+        self._converted = derived_image(self.image, f"ostree-{flavour.value}", code(layout.__file__), layout.convert)
         self.repo = cache_directory() / f"trees-{flavour.value}" / "repo"
         self._say = say
 
@@ -70,8 +69,8 @@ class Forest:
         self._converted.close()
 
     def _ref(self, wanted: bytes) -> tuple[str, Path]:
-        sources = [Path(delta.__file__).read_bytes(), Path(__file__).read_bytes()]
-        parts = [wanted, *sources, *(path.name.encode() for path in self._converted.paths)]
+        sources = code(delta.__file__, __file__)
+        parts = [wanted, sources, *(path.name.encode() for path in self._converted.paths)]
         key = hashlib.sha256(b"\0".join(parts)).hexdigest()[:16]
         ref = f"{REF}/{self.flavour.value}/{key}"
         return ref, self.repo / "refs/heads" / ref
@@ -151,6 +150,6 @@ def populate(root: Path, wanted: Tree) -> None:
 
 
 if __name__ == "__main__":
-    forest = Forest(Flavour(sys.argv[1] if len(sys.argv) > 1 else "container"), print)
+    ostree_repo = OstreeRepo(Flavour(sys.argv[1] if len(sys.argv) > 1 else "container"), print)
     for one in (tree.A, tree.B, tree.BAD):
-        print(forest.commit(one))
+        print(ostree_repo.commit(one))

@@ -41,7 +41,7 @@ def main(registry: str, path: str, reference: str) -> None:
         profile=PROFILES[2026],
         output=Quiet(),
         cancellable=None,
-        mischief=lambda _: None,
+        fault_point=lambda _: None,
         stop_if_cancelled=lambda: None,
         host=SimpleNamespace(settings=SimpleNamespace(registry=Path(registry))),
     )

@@ -12,7 +12,7 @@ from integration.hosts import overlay
 from integration.hosts.container.image import cache_directory
 from integration.hosts.process import run
 from integration.trees.image_registry import Registry
-from integration.trees.ostree_repo import Commit, Forest
+from integration.trees.ostree_repo import Commit, OstreeRepo
 from integration.trees.toolbox import Toolbox
 from integration.trees.tree import BAD, CONTENT, DEFAULTS, A, B, Part, Tree
 
@@ -20,38 +20,38 @@ Repo = Callable[..., str]
 
 
 @pytest.fixture(scope="module")
-def repo(forest: Forest) -> Iterator[Repo]:
+def repo(ostree_repo: OstreeRepo) -> Iterator[Repo]:
     """Runs an ostree command on the repository of the trees."""
-    forest.commit(A)
-    with forest.toolbox(forest.repo) as tools:
-        yield lambda *argv: tools.said("ostree", f"--repo={forest.repo}", *argv)
+    ostree_repo.commit(A)
+    with ostree_repo.toolbox(ostree_repo.repo) as tools:
+        yield lambda *argv: tools.said("ostree", f"--repo={ostree_repo.repo}", *argv)
 
 
-def test_equal_trees_are_one_commit(forest: Forest) -> None:
-    first = forest.commit(A)
-    assert forest.commit(Tree(A.version, dict(A.files), dict(A.units))) == first
-    assert len({forest.commit(tree).checksum for tree in (A, B, BAD)}) == 3
+def test_equal_trees_are_one_commit(ostree_repo: OstreeRepo) -> None:
+    first = ostree_repo.commit(A)
+    assert ostree_repo.commit(Tree(A.version, dict(A.files), dict(A.units))) == first
+    assert len({ostree_repo.commit(tree).checksum for tree in (A, B, BAD)}) == 3
 
 
-def test_the_layout_is_that_of_coreos(forest: Forest, repo: Repo) -> None:
-    listed = repo("ls", forest.commit(A).checksum)
+def test_the_layout_is_that_of_coreos(ostree_repo: OstreeRepo, repo: Repo) -> None:
+    listed = repo("ls", ostree_repo.commit(A).checksum)
     for link in ("/home -> var/home", "/root -> var/roothome", "/ostree -> sysroot/ostree", "/opt -> var/opt"):
         assert link in listed
     assert " /etc" not in listed
-    assert repo("ls", forest.commit(A).checksum, "/var").splitlines()[1:] == []
-    assert repo("ls", forest.commit(A).checksum, "/boot").splitlines()[1:] == []
-    assert "/usr/etc/passwd" in repo("ls", forest.commit(A).checksum, "/usr/etc")
-    kernels = repo("ls", "-R", forest.commit(A).checksum, "/usr/lib/modules")
+    assert repo("ls", ostree_repo.commit(A).checksum, "/var").splitlines()[1:] == []
+    assert repo("ls", ostree_repo.commit(A).checksum, "/boot").splitlines()[1:] == []
+    assert "/usr/etc/passwd" in repo("ls", ostree_repo.commit(A).checksum, "/usr/etc")
+    kernels = repo("ls", "-R", ostree_repo.commit(A).checksum, "/usr/lib/modules")
     assert "/vmlinuz" in kernels
     assert "/initramfs.img" in kernels
-    assert repo("show", "--print-metadata-key=version", forest.commit(A).checksum) == f"'{A.version}'"
+    assert repo("show", "--print-metadata-key=version", ostree_repo.commit(A).checksum) == f"'{A.version}'"
     assert "d /var/home/core 0700 core core -" in repo(
-        "cat", forest.commit(A).checksum, "/usr/lib/tmpfiles.d/00-autovar.conf"
+        "cat", ostree_repo.commit(A).checksum, "/usr/lib/tmpfiles.d/00-autovar.conf"
     )
 
 
-def test_a_version_differs_in_what_it_declares_only(forest: Forest, repo: Repo) -> None:
-    changed = repo("diff", forest.commit(A).checksum, forest.commit(B).checksum).splitlines()
+def test_a_version_differs_in_what_it_declares_only(ostree_repo: OstreeRepo, repo: Repo) -> None:
+    changed = repo("diff", ostree_repo.commit(A).checksum, ostree_repo.commit(B).checksum).splitlines()
     assert sorted(line.split(maxsplit=1)[1] for line in changed) == [
         f"/usr/etc{DEFAULTS.removeprefix('/etc')}",
         "/usr/etc/systemd/system/multi-user.target.wants/release-b.service",
@@ -64,7 +64,7 @@ def test_a_version_differs_in_what_it_declares_only(forest: Forest, repo: Repo) 
     ]
 
 
-def test_a_part_may_change_add_and_remove(forest: Forest, repo: Repo) -> None:
+def test_a_part_may_change_add_and_remove(ostree_repo: OstreeRepo, repo: Repo) -> None:
     def install(root: Path) -> None:
         (root / "usr/bin/added").write_text("#!/bin/sh\n")
         (root / "usr/bin/added").chmod(0o4755)
@@ -74,7 +74,7 @@ def test_a_part_may_change_add_and_remove(forest: Forest, repo: Repo) -> None:
         (root / "var/lib").mkdir(exist_ok=True)
         (root / "var/lib/part").mkdir(mode=0o750)
 
-    made = forest.commit(Tree("part", parts=(Part("part", secrets.token_bytes(8), install),)))
+    made = ostree_repo.commit(Tree("part", parts=(Part("part", secrets.token_bytes(8), install),)))
     assert "-04755 0 0" in repo("ls", made.checksum, "/usr/bin/added")
     assert "/usr/etc/added -> passwd" in repo("ls", made.checksum, "/usr/etc/added")
     assert "part:x:890" in repo("cat", made.checksum, "/usr/etc/passwd")
@@ -82,12 +82,14 @@ def test_a_part_may_change_add_and_remove(forest: Forest, repo: Repo) -> None:
     lines = repo("cat", made.checksum, "/usr/lib/tmpfiles.d/01-autovar-added.conf").splitlines()
     assert lines == ["d /var/lib/part 0750 root root -"]
     changed = {
-        line.split(maxsplit=1)[1] for line in repo("diff", forest.commit(A).checksum, made.checksum).splitlines()
+        line.split(maxsplit=1)[1] for line in repo("diff", ostree_repo.commit(A).checksum, made.checksum).splitlines()
     }
     assert "/usr/bin/ls" not in changed
 
 
-def test_the_same_by_a_delta_and_as_a_whole(forest: Forest, repo: Repo, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_same_by_a_delta_and_as_a_whole(
+    ostree_repo: OstreeRepo, repo: Repo, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def install(root: Path) -> None:
         (root / "usr/bin/added").mkdir(mode=0o750)
         (root / "usr/bin/added/file").write_text("x")
@@ -95,23 +97,23 @@ def test_the_same_by_a_delta_and_as_a_whole(forest: Forest, repo: Repo, monkeypa
     def tree() -> Tree:
         return Tree("delta", A.files, A.units, parts=(Part("part", secrets.token_bytes(8), install),))
 
-    delta = forest.commit(tree())
+    delta = ostree_repo.commit(tree())
     monkeypatch.setattr("integration.trees.delta.extract", lambda *_: False)
-    assert repo("diff", delta.checksum, forest.commit(tree()).checksum) == ""
+    assert repo("diff", delta.checksum, ostree_repo.commit(tree()).checksum) == ""
 
 
-def test_an_image_has_layers_and_tags(forest: Forest) -> None:
+def test_an_image_has_layers_and_tags(ostree_repo: OstreeRepo) -> None:
     folder = cache_directory() / "scratch" / secrets.token_hex(6)
     try:
-        registry = Registry(folder, forest)
-        a, b = (registry.publish(forest.commit(tree), "quay.io/example/os", "latest") for tree in (A, B))
+        registry = Registry(folder, ostree_repo)
+        a, b = (registry.publish(ostree_repo.commit(tree), "quay.io/example/os", "latest") for tree in (A, B))
         assert a.digest != b.digest
         assert a.by_digest == f"quay.io/example/os@{a.digest}"
         texts = {digest: _image(folder, digest) for digest in (a.digest, b.digest)}
         assert '"latest"' not in texts[a.digest]
         assert '"latest"' in texts[b.digest]
         assert texts[b.digest].count('"kind": "ostree"') == 5
-        with forest.toolbox(folder) as tools:
+        with ostree_repo.toolbox(folder) as tools:
             assert _has(tools, folder, a.commit)
             assert _has(tools, folder, b.commit)
     finally:
@@ -127,7 +129,7 @@ def _has(tools: Toolbox, folder: Path, commit: Commit) -> bool:
     return tools.run("ostree", f"--repo={folder / 'repo'}", "show", commit.checksum, check=False).returncode == 0
 
 
-def test_nothing_is_left_of_a_tree_that_cannot_be_made(forest: Forest) -> None:
+def test_nothing_is_left_of_a_tree_that_cannot_be_made(ostree_repo: OstreeRepo) -> None:
     roots: list[Path] = []
 
     def install(root: Path) -> None:
@@ -135,6 +137,6 @@ def test_nothing_is_left_of_a_tree_that_cannot_be_made(forest: Forest) -> None:
         raise ValueError("as asked")
 
     with pytest.raises(ValueError, match="as asked"):
-        forest.commit(Tree("fails", parts=(Part("fails", b"", install),)))
+        ostree_repo.commit(Tree("fails", parts=(Part("fails", b"", install),)))
     assert not roots[0].parent.exists()
     assert str(roots[0]) not in Path("/proc/self/mountinfo").read_text()

@@ -19,7 +19,7 @@ from integration.bench.fence.rounds import Phase, order
 from integration.bench.fence.source import Source
 from integration.bench.fence.stats import Entry, between, histogram_quantile, median, quantile, summary
 from integration.bench.fence.table import others, table
-from integration.bench.fence.testbed import Bed
+from integration.bench.fence.testbed import Testbed
 from integration.bench.fence.variants import HEADLINE, VARIANTS
 
 RATE = 50.0
@@ -210,18 +210,18 @@ def test_what_was_disturbed_counts_only_where_there_is_nothing_else() -> None:
 def test_a_variant_is_measured_until_it_was_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rounds, "SETTLE", 0.0)
     monkeypatch.setattr(rounds, "_phase", lambda _bed, _source, variant, number, _idle: (variant.name, number))
-    bed = cast("Bed", SimpleNamespace(clean=lambda: None))
+    testbed = cast("Testbed", SimpleNamespace(clean=lambda: None))
     heard: list[tuple[str, int]] = []
 
     def quiet(phase: Any) -> bool:
         heard.append(phase)
         return phase not in {("B", 0), ("C", 1)} and phase[0] != "M"
 
-    rounds.run(bed, cast("Source", None), HEADLINE, 2, 4, 0.0, quiet)
+    rounds.run(testbed, cast("Source", None), HEADLINE, 2, 4, 0.0, quiet)
     numbers = {name: [number for each, number in heard if each == name] for name in "ABMC"}
     assert numbers == {"A": [0, 1], "B": [0, 1, 2], "C": [0, 1, 2], "M": [0, 1, 2, 3]}
     heard.clear()
-    rounds.run(bed, cast("Source", None), HEADLINE, 1, 0, 0.0, quiet)
+    rounds.run(testbed, cast("Source", None), HEADLINE, 1, 0, 0.0, quiet)
     assert len(heard) == 5
 
 

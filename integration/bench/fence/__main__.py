@@ -28,7 +28,7 @@ from integration.bench.fence.publish import publish
 from integration.bench.fence.rounds import Phase
 from integration.bench.fence.stats import Entry
 from integration.bench.fence.table import table
-from integration.bench.fence.testbed import PUTS, RATE, Bed, Disk
+from integration.bench.fence.testbed import PUTS, RATE, Disk, Testbed
 from integration.bench.fence.variants import ALLOWED, FENCED, HEADLINE, VARIANTS
 from integration.hosts.errors import HostRingError, Unavailable
 
@@ -69,20 +69,20 @@ def measure(args: argparse.Namespace) -> tuple[dict[str, Any], list[Entry]]:
     phases: list[dict[str, Any]] = []
     disk = None if args.fast else Disk()
     with booted(args.filesystem, args.rounds) as (vm, source):
-        bed = Bed(vm, source, disk, innocent=args.innocent, trace=args.trace)
-        bed.make()
+        testbed = Testbed(vm, source, disk, innocent=args.innocent, trace=args.trace)
+        testbed.make()
 
         def heard(phase: Phase) -> bool:
-            phases.append(report.of_phase(phase, bed.entries(), RATE, bed.others()))
+            phases.append(report.of_phase(phase, testbed.entries(), RATE, testbed.others()))
             say(_line(phases[-1]))
             return report.quiet(phase.noise)
 
         with contextlib.suppress(KeyboardInterrupt):  # what was measured until then is reported
-            rounds.run(bed, source, variants, args.rounds, args.most, args.idle, heard)
-        entries = bed.entries()
+            rounds.run(testbed, source, variants, args.rounds, args.most, args.idle, heard)
+        entries = testbed.entries()
         if args.trace:
             args.out.mkdir(parents=True, exist_ok=True)
-            (args.out / "waits.jsonl").write_text(bed.waits())
+            (args.out / "waits.jsonl").write_text(testbed.waits())
         kernel = vm.run(["uname", "-r"]).stdout.strip()
     counted = report.counted(phases)
     by_variant = report.of_variants(counted)

@@ -14,7 +14,7 @@ from integration.hosts.vm import guest, image, live, registry_disk, virtual_mach
 from integration.hosts.vm.virtual_machine import Vm
 from integration.trees import parts
 from integration.trees.base import Flavour
-from integration.trees.ostree_repo import Forest
+from integration.trees.ostree_repo import OstreeRepo
 from integration.trees.tree import A
 
 __all__ = ["booted", "say"]
@@ -38,16 +38,16 @@ def booted(filesystem: str, rounds: int) -> Iterator[tuple[Vm, Source]]:
         tarball: Path = package_of(Story())
     virtual_machine.sweep()
     with contextlib.ExitStack() as stack:
-        forest = Forest(Flavour.MACHINE, say)
-        stack.callback(forest.close)
+        ostree_repo = OstreeRepo(Flavour.MACHINE, say)
+        stack.callback(ostree_repo.close)
         installed = (guest.part(), parts.package(tarball), parts.stand_in({"REGISTRY": registry_disk.IN_GUEST}))
-        commit = forest.commit(A.having(*installed))
+        commit = ostree_repo.commit(A.having(*installed))
         # What is staged is without nodeagent: nobody boots it, and it need not be made anew for each version of it.
-        brought = source.make(forest, forest.commit(A.having(guest.part())), say, rounds)
+        brought = source.make(ostree_repo, ostree_repo.commit(A.having(guest.part())), say, rounds)
         stack.callback(brought.disk.close)
-        disk = image.system(forest, commit, say, filesystem=filesystem, journal=JOURNAL)
+        disk = image.system(ostree_repo, commit, say, filesystem=filesystem, journal=JOURNAL)
         stack.callback(disk.close)
-        (kernel,) = (kernel for path in forest.image.paths for kernel in path.glob("usr/lib/modules/*/vmlinuz"))
+        (kernel,) = (kernel for path in ostree_repo.image.paths for kernel in path.glob("usr/lib/modules/*/vmlinuz"))
         frozen = live.frozen(disk, say, media=brought.disk, accel=vm_requirements.accelerator(kernel))
         stack.callback(frozen.close)
         vm = stack.enter_context(frozen.vm())

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from integration.bench.fence.source import Source
-from integration.bench.fence.testbed import Bed, Mark
+from integration.bench.fence.testbed import Mark, Testbed
 from integration.bench.fence.variants import Variant
 
 __all__ = ["Phase", "order", "run"]
@@ -51,7 +51,7 @@ def order(variants: Sequence[Variant], number: int) -> list[Variant]:
 
 
 def run(
-    bed: Bed,
+    testbed: Testbed,
     source: Source,
     variants: Sequence[Variant],
     rounds: int,
@@ -65,25 +65,25 @@ def run(
     for number in range(max(rounds, most)):
         for variant in order(variants, number):
             if wanted[variant.name]:
-                bed.clean()
+                testbed.clean()
                 time.sleep(SETTLE)
-                wanted[variant.name] -= done(_phase(bed, source, variant, number, idle))
+                wanted[variant.name] -= done(_phase(testbed, source, variant, number, idle))
 
 
-def _phase(bed: Bed, source: Source, variant: Variant, number: int, idle: float) -> Phase:
+def _phase(testbed: Testbed, source: Source, variant: Variant, number: int, idle: float) -> Phase:
     if not variant.stages:
-        before = bed.mark()
+        before = testbed.mark()
         time.sleep(idle + 2 * ASKED)
-        after = bed.mark()
+        after = testbed.mark()
         return _of(variant, number, before, after, {}, ())
-    with bed.prepared(variant, source.rounds[number % len(source.rounds)]):
+    with testbed.prepared(variant, source.rounds[number % len(source.rounds)]):
         time.sleep(1.0)
-        before = bed.mark()
+        before = testbed.mark()
         time.sleep(ASKED)
-        staged = bed.stage(variant.fence, ASKED + (AFTER if variant.fence is None else AFTER_FENCE))
-        after = bed.mark()
-    log = bed.fence_log() if variant.fence is not None else ()
-    return _of(variant, number, before, after, staged, log, bed.steps())
+        staged = testbed.stage(variant.fence, ASKED + (AFTER if variant.fence is None else AFTER_FENCE))
+        after = testbed.mark()
+    log = testbed.fence_log() if variant.fence is not None else ()
+    return _of(variant, number, before, after, staged, log, testbed.steps())
 
 
 def _of(

@@ -16,9 +16,10 @@ from pathlib import Path
 
 from integration.cluster import programs as cluster_tools
 from integration.hosts.requirements import Say
+from integration.hosts.sources import code
 from integration.hosts.vm import image
 from integration.hosts.vm.image import DiskImage
-from integration.trees.ostree_repo import Commit, Forest
+from integration.trees.ostree_repo import Commit, OstreeRepo
 from integration.trees.toolbox import Toolbox
 
 __all__ = ["LAYERS", "Source", "make"]
@@ -38,25 +39,23 @@ class Source:
     files: int
 
 
-def make(forest: Forest, commit: Commit, say: Say, rounds: int) -> Source:
+def make(ostree_repo: OstreeRepo, commit: Commit, say: Say, rounds: int) -> Source:
     """The disk for machines that run about what ``commit`` is, made once. Raises Unavailable without an etcd."""
     etcd = cluster_tools.build(say).etcd
 
     def fill(content: Path) -> str:
         shutil.copy2(etcd, content / "etcd")
         repo = content / "repo"
-        with forest.toolbox(content, forest.repo) as tools:
+        with ostree_repo.toolbox(content, ostree_repo.repo) as tools:
             tools.run("ostree", "init", f"--repo={repo}", "--mode=bare-user")
             tools.run("ostree", "config", f"--repo={repo}", "set", "core.fsync", "false")
-            fetch = ("pull-local", "--disable-verify-bindings", str(forest.repo), commit.checksum)
+            fetch = ("pull-local", "--disable-verify-bindings", str(ostree_repo.repo), commit.checksum)
             tools.run("ostree", f"--repo={repo}", *fetch)
             made = [_commits(tools, repo, content / "work", commit.checksum, number) for number in range(rounds)]
         return json.dumps(made)
 
     said = f"{etcd.stat().st_size}-{etcd.parent.name}-{rounds}"
-    disk = image.media(
-        "bench", b"\0".join([commit.ref.encode(), said.encode(), Path(__file__).read_bytes()]), fill, MEGABYTES
-    )
+    disk = image.media("bench", b"\0".join([commit.ref.encode(), said.encode(), code(__file__)]), fill, MEGABYTES)
     sizes = [size for layer in range(LAYERS) for size in _sizes(layer)]
     return Source(disk, json.loads(disk.notes), sum(sizes), len(sizes))
 

@@ -21,7 +21,7 @@ from integration.bench.fence.stats import Entry
 from integration.bench.fence.variants import Variant
 from integration.hosts.vm.virtual_machine import Vm
 
-__all__ = ["PUTS", "RATE", "Bed", "Disk", "Mark"]
+__all__ = ["PUTS", "RATE", "Disk", "Mark", "Testbed"]
 
 RATE = 50.0  # appends a second of the probe
 PUTS = 5.0  # a second into etcd
@@ -92,7 +92,10 @@ class Mark:
     """Of this machine's processors: for which they worked, and wanted to and were not let, where it is a guest, too."""
 
 
-class Bed:
+class Testbed:
+    # pytest collects no tests from it.
+    __test__ = False
+
     def __init__(
         self, vm: Vm, source: Source, disk: Disk | None, *, innocent: bool = False, trace: bool = False
     ) -> None:

@@ -31,7 +31,7 @@ from integration.hosts.container.image import Image, cache_directory
 from integration.hosts.container.nspawn import Boot, Container
 from integration.hosts.errors import CommandFailed, HostGone, HostTimeout
 from integration.hosts.locks import claim, leftovers
-from integration.hosts.testhost import COMMAND_TIMEOUT, GUEST_ENV, Asked
+from integration.hosts.testhost import COMMAND_TIMEOUT, GUEST_ENV, TestHost
 
 BOOT_TIMEOUT = 30.0
 # What logind asks of systemd for one, which no inhibitor stops.
@@ -44,7 +44,7 @@ MANAGER_PROPERTY = (
 _open_hosts: weakref.WeakSet[Host] = weakref.WeakSet()
 
 
-class Host(Asked):
+class Host(TestHost):
     """Off until boot(); boot again after power_off() or a shutdown from inside."""
 
     def __init__(self, image: Image, *, disk: str | None = None, read_only: Mapping[str, Path] | None = None) -> None:

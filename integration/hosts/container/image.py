@@ -24,6 +24,7 @@ from integration.hosts import overlay, requirements
 from integration.hosts.container import apt, recipe
 from integration.hosts.process import run
 from integration.hosts.requirements import Say
+from integration.hosts.sources import code
 
 GUEST_TREE = Path(__file__).parent / "guest"
 GUEST_UNITS = (
@@ -64,7 +65,7 @@ def cache_directory() -> Path:
 def base_image(say: Say) -> Image:
     """The operating system with the stand-in units of `guest/`. Raises Unavailable where no host can be booted."""
     requirements.ensure(say, build=False)
-    key = digest(Path(recipe.__file__).read_bytes(), recipe.architecture().encode())
+    key = digest(code(recipe.__file__), recipe.architecture().encode())
     system = layer("system", key, lambda path: _build_system(path, say))
     guest = layer(
         "guest",

@@ -1,4 +1,4 @@
-"""What is in the base image of a test host. The image is cached by the content of this file: any edit makes a new one.
+"""The content of the base image of a test host. The image is cached by the code of this file.
 
 Debian is used because its tools build a root filesystem anywhere in half a minute. The guest has no Python, like the
 hosts that nodeagent is for, so that a package which needs the system's one cannot pass.

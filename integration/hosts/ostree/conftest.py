@@ -25,12 +25,12 @@ from integration.hosts.locks import claim
 from integration.hosts.ostree import updates
 from integration.hosts.ostree.ostree_host import OstreeHost
 from integration.trees import parts
-from integration.trees.conftest import FIRST_TIMEOUT, forest
+from integration.trees.conftest import FIRST_TIMEOUT, ostree_repo
 from integration.trees.image_registry import Published, Pulled, Registry
-from integration.trees.ostree_repo import Commit, Forest
+from integration.trees.ostree_repo import Commit, OstreeRepo
 from integration.trees.tree import A, B, Tree
 
-__all__ = ["forest", "package", "pytest_runtest_makereport", "say"]
+__all__ = ["ostree_repo", "package", "pytest_runtest_makereport", "say"]
 
 HERE = Path(__file__).parent
 REGISTRY = "/run/registry"  # in a node
@@ -49,13 +49,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture
-def make_ostree_host(request: pytest.FixtureRequest, forest: Forest) -> Iterator[OstreeHostMaker]:
+def make_ostree_host(request: pytest.FixtureRequest, ostree_repo: OstreeRepo) -> Iterator[OstreeHostMaker]:
     """Makes hosts, off, with a tree or an image deployed (A if none is given) and any arguments of OstreeHost."""
     hosts: list[OstreeHost] = []
 
     def make(source: Tree | Pulled = A, **options: Any) -> OstreeHost:
-        made = forest.commit(source) if isinstance(source, Tree) else source
-        hosts.append(OstreeHost(forest, made, **options))
+        made = ostree_repo.commit(source) if isinstance(source, Tree) else source
+        hosts.append(OstreeHost(ostree_repo, made, **options))
         return hosts[-1]
 
     yield make
@@ -72,13 +72,13 @@ def ostree_host(make_ostree_host: OstreeHostMaker) -> OstreeHost:
 
 
 @pytest.fixture(scope="session")
-def commit_a(forest: Forest) -> Commit:
-    return forest.commit(A)
+def commit_a(ostree_repo: OstreeRepo) -> Commit:
+    return ostree_repo.commit(A)
 
 
 @pytest.fixture(scope="session")
-def commit_b(forest: Forest) -> Commit:
-    return forest.commit(B)
+def commit_b(ostree_repo: OstreeRepo) -> Commit:
+    return ostree_repo.commit(B)
 
 
 @pytest.fixture(scope="session")
@@ -89,22 +89,22 @@ def node_tree(package: Path) -> Callable[[Tree], Tree]:
 
 
 @pytest.fixture(scope="session")
-def registry(forest: Forest) -> Iterator[Registry]:
+def registry(ostree_repo: OstreeRepo) -> Iterator[Registry]:
     """Empty at first; nodes see it."""
     directory = container_host.hosts_directory() / f"na-registry-{secrets.token_hex(4)}"
     with claim(directory):  # what a killed run leaves is swept like its hosts
-        yield Registry(directory, forest)
+        yield Registry(directory, ostree_repo)
         overlay.remove_tree(directory)
 
 
 @pytest.fixture(scope="session")
-def publish(forest: Forest, registry: Registry, node_tree: Callable[[Tree], Tree]) -> Publish:
+def publish(ostree_repo: OstreeRepo, registry: Registry, node_tree: Callable[[Tree], Tree]) -> Publish:
     """Makes the image of a tree, with nodeagent in it, that nodes can update to; its tag is the version."""
     published: dict[bytes, Published] = {}
 
     def once(tree: Tree) -> Published:
         if tree.key() not in published:
-            published[tree.key()] = registry.publish(forest.commit(node_tree(tree)), IMAGE, tree.version)
+            published[tree.key()] = registry.publish(ostree_repo.commit(node_tree(tree)), IMAGE, tree.version)
         return published[tree.key()]
 
     return once

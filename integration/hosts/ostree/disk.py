@@ -14,7 +14,7 @@ from pathlib import Path
 
 from integration.hosts import overlay
 from integration.trees.image_registry import Pulled
-from integration.trees.ostree_repo import Commit, Forest
+from integration.trees.ostree_repo import Commit, OstreeRepo
 
 OSNAME = "fedora-coreos"
 SIZE = "2g"  # at most; memory is taken for what is written, 200 MB for a first deployment
@@ -23,7 +23,12 @@ KARGS = ("root=LABEL=root", "rw", "quiet")
 
 
 def install(
-    disk: Path, forest: Forest, source: Commit | Pulled, kargs: Sequence[str], size: str, boot_size: str | None = None
+    disk: Path,
+    ostree_repo: OstreeRepo,
+    source: Commit | Pulled,
+    kargs: Sequence[str],
+    size: str,
+    boot_size: str | None = None,
 ) -> None:
     """Make `disk`, mount a filesystem of `size` there and one of `boot_size` at its /boot, and deploy `source`.
 
@@ -38,8 +43,8 @@ def install(
     repo = disk / "ostree/repo"
     # All refs of the image, which is alone in its repository; just the commit out of those of all trees.
     # Those refs are not the ones that the commits were made for, as in any repository with images.
-    fetched = (str(source.repo),) if isinstance(source, Pulled) else (str(forest.repo), source.checksum)
-    with forest.toolbox(*seen, Path(fetched[0])) as tools:
+    fetched = (str(source.repo),) if isinstance(source, Pulled) else (str(ostree_repo.repo), source.checksum)
+    with ostree_repo.toolbox(*seen, Path(fetched[0])) as tools:
         tools.run("ostree", "admin", "init-fs", "--modern", str(disk))
         tools.run("ostree", "config", f"--repo={repo}", "set", "sysroot.readonly", "true")
         # No bootloader is there to be told of a new entry, and the memory needs no sync.
@@ -60,10 +65,10 @@ def install(
     (etc / "machine-id").write_text(uuid.uuid4().hex + "\n")
 
 
-def add(disk: Path, forest: Forest, commit: Commit) -> None:
+def add(disk: Path, ostree_repo: OstreeRepo, commit: Commit) -> None:
     """Put a commit into the repository of a host, on or off, as if it had been pulled."""
-    with forest.toolbox(disk, forest.repo) as tools:
+    with ostree_repo.toolbox(disk, ostree_repo.repo) as tools:
         tools.run(
             *("ostree", f"--repo={disk / 'ostree/repo'}", "pull-local", "--disable-fsync"),
-            *(str(forest.repo), commit.checksum),
+            *(str(ostree_repo.repo), commit.checksum),
         )

@@ -1,8 +1,8 @@
 """A test host that boots from an ostree deployment; everything that a Host can do, and OS updates.
 
-    with OstreeHost(forest, forest.commit(A)) as host:
+    with OstreeHost(ostree_repo, ostree_repo.commit(A)) as host:
         host.boot()
-        host.add(b := forest.commit(B))
+        host.add(b := ostree_repo.commit(B))
         host.run(["ostree", "admin", "deploy", "--stage", b.checksum])
         with host.rebooting():
             host.run(["systemctl", "reboot"])
@@ -26,9 +26,9 @@ from integration.hosts.container.image import Image
 from integration.hosts.container.nspawn import Container
 from integration.hosts.ostree import bls, disk
 from integration.hosts.ostree.ostree_nspawn import OstreeContainer
-from integration.hosts.testhost import Asked
+from integration.hosts.testhost import TestHost
 from integration.trees.image_registry import Pulled
-from integration.trees.ostree_repo import Commit, Forest
+from integration.trees.ostree_repo import Commit, OstreeRepo
 
 FINALIZE = "ostree-finalize-staged.service"
 BOOT_COMPLETE = "ostree-boot-complete.service"
@@ -52,7 +52,7 @@ class OstreeHost(Host):
 
     def __init__(
         self,
-        forest: Forest,
+        ostree_repo: OstreeRepo,
         source: Commit | Pulled,
         *,
         kargs: Sequence[str] = disk.KARGS,
@@ -64,12 +64,12 @@ class OstreeHost(Host):
 
         `boot_size` makes /boot a filesystem of its own. Both sizes are as in mount(8), such as "64m".
         """
-        self._forest, self._source, self._kargs, self._boot_size = forest, source, kargs, boot_size
-        super().__init__(forest.image, disk=size, read_only=read_only)
+        self._ostree_repo, self._source, self._kargs, self._boot_size = ostree_repo, source, kargs, boot_size
+        super().__init__(ostree_repo.image, disk=size, read_only=read_only)
 
     def _install(self, image: Image, size: str | None, binds: Sequence[str]) -> Container:
         self.root = self.directory / "disk"
-        disk.install(self.root, self._forest, self._source, self._kargs, size or disk.SIZE, self._boot_size)
+        disk.install(self.root, self._ostree_repo, self._source, self._kargs, size or disk.SIZE, self._boot_size)
         self._container = OstreeContainer(self.name, self.root, self.directory, binds)
         return self._container
 
@@ -80,7 +80,7 @@ class OstreeHost(Host):
 
     def add(self, commit: Commit) -> None:
         """Put a commit into the host's repository as if it had been pulled before."""
-        disk.add(self.root, self._forest, commit)
+        disk.add(self.root, self._ostree_repo, commit)
 
     def stage(self, commit: Commit, *options: str) -> None:
         """Stage a commit as somebody at a console would. `options` are of `ostree admin deploy`."""
@@ -108,7 +108,7 @@ class OstreeHost(Host):
         return bls.entries(self.root)[0]
 
 
-def deployments_of(host: Asked) -> list[Deployment]:
+def deployments_of(host: TestHost) -> list[Deployment]:
     """What libostree in a running host says, in boot order."""
     return _parse_status(host.run(["ostree", "admin", "status"]).stdout)
 

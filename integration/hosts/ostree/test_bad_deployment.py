@@ -216,7 +216,7 @@ def test_rollback_by_a_person_with_half_of_an_update_staged(node_at_a: OstreeHos
     agent.apply(node, updates.config("b", publish(B)))
     updates.wait_updated(node, "b", B)
     full = "min-free-space-percent '3%' would be exceeded, at least 4.1 kB requested"
-    updates.mischief(node, {"at": "method:KernelArgs", "do": "fail", "message": full})
+    updates.inject_faults(node, {"at": "method:KernelArgs", "do": "fail", "message": full})
     agent.apply(node, updates.config("bad", publish(BAD), kernelArguments=["nosmt"]))
     now = agent.wait_phase(node, "Degraded")
     assert (now["reason"], updates.shown(now)[0]) == ("NoSpace", f"{BAD.version} staged locked")

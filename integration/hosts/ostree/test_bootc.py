@@ -13,7 +13,7 @@ from integration.hosts.ostree.conftest import SMALL, OstreeHostMaker, Publish
 from integration.hosts.ostree.ostree_host import OstreeHost
 from integration.trees import parts
 from integration.trees.image_registry import Registry
-from integration.trees.ostree_repo import Forest
+from integration.trees.ostree_repo import OstreeRepo
 from integration.trees.tree import A, B
 
 TIMER = "bootc-fetch-apply-updates.timer"
@@ -28,9 +28,11 @@ WITH_BOOTC = replace(A, files={**A.files, **BOOTC})
 
 
 @pytest.fixture
-def bootc_alone(make_ostree_host: OstreeHostMaker, package: Path, forest: Forest, registry: Registry) -> OstreeHost:
+def bootc_alone(
+    make_ostree_host: OstreeHostMaker, package: Path, ostree_repo: OstreeRepo, registry: Registry
+) -> OstreeHost:
     """Installed from an image, with the agent and without rpm-ostree."""
-    commit = forest.commit(WITH_BOOTC.having(parts.package(package)))
+    commit = ostree_repo.commit(WITH_BOOTC.having(parts.package(package)))
     image = registry.publish(commit, "quay.io/example/bootc", A.version)
     host = make_ostree_host(registry.pulled(image))
     agent.settings(host, SMALL)

@@ -20,7 +20,7 @@ from integration.hosts.ostree.ostree_host import OstreeHost
 from integration.hosts.ostree.updates import CUTS, SEED, Rule
 from integration.standins.rpmostreed.install import ENVIRONMENT
 from integration.trees.image_registry import Registry
-from integration.trees.ostree_repo import Forest
+from integration.trees.ostree_repo import OstreeRepo
 from integration.trees.tree import A, B, Tree
 
 PULL_SECRET = "/var/lib/kubelet/config.json"
@@ -48,7 +48,7 @@ def test_the_daemon_is_gone_for_a_moment(node_at_a: OstreeHost, publish: Publish
         "from the bus only": {"at": "layer:2", "do": "drop-name", "times": 1},
     }
     for number, rule in enumerate(gone.values()):
-        updates.mischief(node, rule)
+        updates.inject_faults(node, rule)
         name, tree = (("b", B), ("a", A))[number % 2]
         agent.apply(node, updates.config(name, publish(tree)))
         updates.wait_updated(node, name, tree)
@@ -65,13 +65,13 @@ def test_a_staging_that_fails(node_at_a: OstreeHost, publish: Publish) -> None:
         "NoSpace": {"at": "layer:3", "do": "fail", "error": "disk-full"},
     }
     for reason, rule in failures.items():
-        updates.mischief(node, rule)
+        updates.inject_faults(node, rule)
         agent.apply(node, config)
         failed = updates.wait_reason(node, reason)
         assert (failed["phase"], failed["current"], failed["lease"]) == ("Degraded", "a", None)
         assert agent.outcomes(node) == [("a", "done")]
         assert node.read_text(updates.MINE) == "mine of a\n"
-    updates.mischief(node)
+    updates.inject_faults(node)
     updates.apply_again(node, config)
     updates.wait_updated(node, "b", B)
     assert node.reboots == 1
@@ -79,7 +79,7 @@ def test_a_staging_that_fails(node_at_a: OstreeHost, publish: Publish) -> None:
 
 def test_the_network_comes_back(node_at_a: OstreeHost, publish: Publish) -> None:
     """Without anybody; half a minute is the first pause."""
-    updates.mischief(node_at_a, {"at": "pull", "do": "fail", "error": "network", "times": 1})
+    updates.inject_faults(node_at_a, {"at": "pull", "do": "fail", "error": "network", "times": 1})
     agent.apply(node_at_a, updates.config("b", publish(B)))
     updates.wait_said(node_at_a, "trying again")
     updates.wait_updated(node_at_a, "b", B)
@@ -102,7 +102,7 @@ def test_a_transaction_that_never_ends(node_at_a: OstreeHost, publish: Publish) 
     node.run(["sh", "-ec", ONE_MINUTE])
     node.run(["systemctl", "restart", agent.UNIT])
     agent.wait_daemon(node)
-    updates.mischief(node, {"at": "layer:2", "do": "hang", "times": 1})
+    updates.inject_faults(node, {"at": "layer:2", "do": "hang", "times": 1})
     agent.apply(node, updates.config("b", publish(B)))
     updates.wait_said(node, "rpm-ostree gave no sign for 60 s", timeout=120)
     updates.wait_updated(node, "b", B)
@@ -112,7 +112,7 @@ def test_a_transaction_that_never_ends(node_at_a: OstreeHost, publish: Publish) 
 def test_the_agent_is_killed_while_staging(node_at_a: OstreeHost, publish: Publish) -> None:
     """The transaction goes on without it, and the next one joins in."""
     node = node_at_a
-    updates.mischief(node, updates.SLOW)
+    updates.inject_faults(node, updates.SLOW)
     agent.apply(node, updates.config("b", publish(B)))
     updates.wait_step(node, "Fetching ostree chunk")
     node.kill(agent.UNIT)
@@ -138,13 +138,13 @@ def test_the_agent_is_killed_at_random_times(node_at_a: OstreeHost, publish: Pub
 
 def test_the_daemon_does_not_start_after_the_boot(make_node_at_a: OstreeHostMaker, publish: Publish) -> None:
     """Not at once: D-Bus needs 25 seconds to say so. That is no reason to go back."""
-    mischief = "/var/lib/mischief.json"
-    settings = f"RPMOSTREED_STANDIN_REGISTRY={REGISTRY}\nRPMOSTREED_STANDIN_MISCHIEF={mischief}\n"
+    faults = "/var/lib/faults.json"
+    settings = f"RPMOSTREED_STANDIN_REGISTRY={REGISTRY}\nRPMOSTREED_STANDIN_FAULTS={faults}\n"
     node = make_node_at_a(files={f"/{ENVIRONMENT}": settings})
     updates.block_reboot(node)
     agent.apply(node, updates.config("b", publish(B)))
     updates.wait_blocked(node)
-    node.write(mischief, json.dumps({"rules": [{"at": "boot", "do": "die", "times": 1}]}))
+    node.write(faults, json.dumps({"rules": [{"at": "boot", "do": "die", "times": 1}]}))
     updates.unblock_reboot(node)
     updates.wait_updated(node, "b", B)
     assert node.reboots == 1
@@ -152,12 +152,12 @@ def test_the_daemon_does_not_start_after_the_boot(make_node_at_a: OstreeHostMake
 
 
 def test_the_pull_secret_is_used_and_removed(
-    node_at_a: OstreeHost, forest: Forest, registry: Registry, node_tree: Callable[[Tree], Tree]
+    node_at_a: OstreeHost, ostree_repo: OstreeRepo, registry: Registry, node_tree: Callable[[Tree], Tree]
 ) -> None:
     node = node_at_a
     private = Tree("41.9.0", B.files, B.units)
     image = registry.publish(
-        forest.commit(node_tree(private)), f"{IMAGE}-private", private.version, "--user=me", "--password=right"
+        ostree_repo.commit(node_tree(private)), f"{IMAGE}-private", private.version, "--user=me", "--password=right"
     )
 
     def config(name: str, password: str) -> str:
@@ -171,7 +171,7 @@ def test_the_pull_secret_is_used_and_removed(
     now = agent.wait_phase(node, "Degraded")
     assert (now["reason"], now["current"]) == ("Unauthorized", "a")
     assert not node.exists(updates.AUTH)
-    updates.mischief(node, updates.SLOW)
+    updates.inject_faults(node, updates.SLOW)
     agent.apply(node, config("right", "right"))
     updates.wait_step(node, "Fetching ostree chunk")
     assert node.run(["stat", "--format=%a %U", updates.AUTH]).stdout == "600 root\n"

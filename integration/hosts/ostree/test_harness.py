@@ -7,7 +7,7 @@ from pathlib import Path
 from integration.hosts import nodeagent_client as agent
 from integration.hosts.ostree.conftest import REGISTRY, OstreeHostMaker, Publish
 from integration.hosts.ostree.ostree_host import BOOT_COMPLETE, FINALIZE, STAGED, OstreeHost
-from integration.trees.ostree_repo import Commit, Forest
+from integration.trees.ostree_repo import Commit, OstreeRepo
 from integration.trees.tree import BAD, BAD_UNIT, CONTENT, DEFAULTS, NEW_UNIT, A, B
 
 
@@ -192,8 +192,8 @@ def test_what_libostree_remounts_is_not_of_this_machine(ostree_host: OstreeHost)
         assert ostree_host.run(argv).stdout.strip() == "tmpfs"
 
 
-def test_nothing_is_left_of_a_closed_host(forest: Forest, commit_a: Commit) -> None:
-    host = OstreeHost(forest, commit_a, boot_size="8m")
+def test_nothing_is_left_of_a_closed_host(ostree_repo: OstreeRepo, commit_a: Commit) -> None:
+    host = OstreeHost(ostree_repo, commit_a, boot_size="8m")
     host.boot()
     host.close()
     assert not host.directory.exists()

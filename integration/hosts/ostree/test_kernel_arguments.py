@@ -34,7 +34,7 @@ def test_alone_then_with_an_os_then_gone(node_at_a: OstreeHost, publish: Publish
 def test_a_retry_leaves_no_duplicate(node_at_a: OstreeHost, publish: Publish) -> None:
     """The image is staged when rpm-ostreed dies; everything is when the power fails; then both are done again."""
     node = node_at_a
-    updates.mischief(node, {"at": "method:KernelArgs", "do": "die", "times": 1})
+    updates.inject_faults(node, {"at": "method:KernelArgs", "do": "die", "times": 1})
     updates.block_reboot(node)
     agent.apply(node, updates.config("kb", publish(B), kernelArguments=["nosmt", "audit=0"]))
     updates.wait_blocked(node)
@@ -59,7 +59,7 @@ def test_extensions_come_and_go(node_at_a: OstreeHost, publish: Publish) -> None
 
 def test_a_package_that_nobody_has(node_at_a: OstreeHost, publish: Publish) -> None:
     node = node_at_a
-    updates.mischief(node, {"at": "packages", "do": "fail", "message": "Packages not found: nonsense"})
+    updates.inject_faults(node, {"at": "packages", "do": "fail", "message": "Packages not found: nonsense"})
     agent.apply(node, updates.config("e", publish(A), extensions=["nonsense"]))
     now = agent.wait_phase(node, "Degraded")
     assert (now["reason"], now["current"]) == ("PackageUnavailable", "a")

@@ -147,7 +147,7 @@ def test_another_program_has_the_lock(node_at_a: OstreeHost, publish: Publish) -
 
 def test_a_person_cancels_the_transaction(node_at_a: OstreeHost, publish: Publish) -> None:
     node = node_at_a
-    updates.mischief(node, updates.SLOW)
+    updates.inject_faults(node, updates.SLOW)
     node.write("/run/cancel.py", CANCEL)
     agent.apply(node, updates.config("b", publish(B)))
     updates.wait_step(node, "Fetching ostree chunk")
@@ -174,7 +174,7 @@ def test_nothing_is_staged_during_a_maintenance(node_at_a: OstreeHost, publish: 
 
 def test_a_maintenance_ends_the_staging(node_at_a: OstreeHost, publish: Publish) -> None:
     node = node_at_a
-    updates.mischief(node, {"at": "layer:2", "do": "hang", "times": 1})
+    updates.inject_faults(node, {"at": "layer:2", "do": "hang", "times": 1})
     agent.apply(node, updates.config("b", publish(B)))
     updates.wait_step(node, "Fetching ostree chunk")
     node.run(["nodeagent", "maintenance", "start", "--reason", "disk"])
@@ -186,7 +186,7 @@ def test_a_maintenance_ends_the_staging(node_at_a: OstreeHost, publish: Publish)
 
 def test_a_newer_config_while_staging(node_at_a: OstreeHost, publish: Publish) -> None:
     node = node_at_a
-    updates.mischief(node, {"at": "layer:2", "do": "hang", "times": 1})
+    updates.inject_faults(node, {"at": "layer:2", "do": "hang", "times": 1})
     agent.apply(node, updates.config("b", publish(B)))
     updates.wait_step(node, "Fetching ostree chunk")
     agent.apply(node, updates.config("k", publish(A), kernelArguments=["nosmt"]))
@@ -199,7 +199,7 @@ def test_a_newer_config_while_staging(node_at_a: OstreeHost, publish: Publish) -
 def test_what_is_staged_goes_with_its_config(node_at_a: OstreeHost, publish: Publish) -> None:
     """The config before is desired again when B is staged and waits for the lease: nothing of B is left."""
     node = node_at_a
-    updates.mischief(node, {"at": "staged", "do": "sleep", "seconds": 3})
+    updates.inject_faults(node, {"at": "staged", "do": "sleep", "seconds": 3})
     agent.apply(node, updates.config("b", publish(B)))
     updates.wait_step(node, "Fetching ostree chunk")
     node.run(["nodeagent", "maintenance", "start", "--reason", "disk"])

@@ -39,7 +39,7 @@ def converges(node: OstreeHost) -> None:
 
 
 def test_while_staging(node_at_a: OstreeHost, publish: Publish) -> None:
-    updates.mischief(node_at_a, updates.SLOW)
+    updates.inject_faults(node_at_a, updates.SLOW)
     begin(node_at_a, publish)
     updates.wait_step(node_at_a, "Fetching ostree chunk")
     node_at_a.power_cut()
@@ -49,7 +49,7 @@ def test_while_staging(node_at_a: OstreeHost, publish: Publish) -> None:
 
 def test_when_it_is_staged(node_at_a: OstreeHost, publish: Publish) -> None:
     """The deployment is there, and the agent has not heard of it yet."""
-    updates.mischief(node_at_a, {"at": "staged", "do": "sleep", "seconds": 60})
+    updates.inject_faults(node_at_a, {"at": "staged", "do": "sleep", "seconds": 60})
     begin(node_at_a, publish)
     node_at_a.wait_for(lambda: node_at_a.exists("/run/ostree/staged-deployment"), "B is staged", updates.WAIT)
     node_at_a.power_cut()
@@ -60,7 +60,7 @@ def test_when_it_is_staged(node_at_a: OstreeHost, publish: Publish) -> None:
 def test_while_waiting_for_the_lease(node_at_a: OstreeHost, publish: Publish) -> None:
     """Staged, and somebody began to work on the host meanwhile; he is still at it after the boot."""
     node = node_at_a
-    updates.mischief(node, {"at": "staged", "do": "sleep", "seconds": 3})
+    updates.inject_faults(node, {"at": "staged", "do": "sleep", "seconds": 3})
     begin(node, publish)
     updates.wait_step(node, "Fetching ostree chunk")
     node.run(["nodeagent", "maintenance", "start", "--reason", "disk"])

@@ -14,7 +14,7 @@ from integration.hosts.ostree import updates
 from integration.hosts.ostree.conftest import REGISTRY, OstreeHostMaker, Publish
 from integration.hosts.ostree.ostree_host import OstreeHost
 from integration.trees.image_registry import Registry
-from integration.trees.ostree_repo import Forest
+from integration.trees.ostree_repo import OstreeRepo
 from integration.trees.tree import BAD, BAD_UNIT, A, B, Tree
 
 PACKAGES = "/usr/share/rpmostreed-standin/packages"
@@ -28,13 +28,13 @@ def node(make_node_at_a: OstreeHostMaker) -> OstreeHost:
 
 
 @pytest.fixture
-def branched(forest: Forest, registry: Registry, publish: Publish) -> Callable[[Tree], str]:
+def branched(ostree_repo: OstreeRepo, registry: Registry, publish: Publish) -> Callable[[Tree], str]:
     """Makes the commit of a tree that belongs to the branches os/stable and os/testing of the remote."""
 
     def commit(tree: Tree) -> str:
         source = publish(tree).commit.checksum
         about = ("--bind-ref=os/testing", "--bootable", f"--add-metadata-string=version={tree.version}")
-        with forest.toolbox(registry.folder) as tools:
+        with ostree_repo.toolbox(registry.folder) as tools:
             repo = f"--repo={registry.folder / 'repo'}"
             return tools.said("ostree", repo, "commit", "--branch=os/stable", *about, f"--tree=ref={source}")
 

@@ -12,7 +12,7 @@ from integration.hosts.ostree import updates
 from integration.hosts.ostree.conftest import IMAGE, OstreeHostMaker, Publish
 from integration.hosts.ostree.ostree_host import OstreeHost
 from integration.trees.image_registry import Published, Registry
-from integration.trees.ostree_repo import Forest
+from integration.trees.ostree_repo import OstreeRepo
 from integration.trees.tree import A, B, Tree
 
 POLICY_JSON = "/etc/containers/policy.json"
@@ -30,11 +30,13 @@ def node(make_node_at_a: OstreeHostMaker) -> OstreeHost:
 
 
 @pytest.fixture
-def signed(forest: Forest, registry: Registry, node_tree: Callable[[Tree], Tree]) -> Callable[[Tree, str], Published]:
+def signed(
+    ostree_repo: OstreeRepo, registry: Registry, node_tree: Callable[[Tree], Tree]
+) -> Callable[[Tree, str], Published]:
     """The image of a tree whose signature is `good` or `bad`."""
 
     def publish(tree: Tree, signature: str) -> Published:
-        commit = forest.commit(node_tree(tree))
+        commit = ostree_repo.commit(node_tree(tree))
         return registry.publish(commit, f"{IMAGE}-{signature}", tree.version, f"--signature={signature}")
 
     return publish
@@ -76,7 +78,7 @@ def test_a_policy_that_asks_for_nothing(make_node_at_a: OstreeHostMaker, publish
 
 def test_a_signature_that_comes_later(node_at_a: OstreeHost, publish: Publish) -> None:
     """Refused and tried again by a person, as when the signature was pushed after the image."""
-    updates.mischief(node_at_a, {"at": "pull", "do": "fail", "error": "signature", "times": 1})
+    updates.inject_faults(node_at_a, {"at": "pull", "do": "fail", "error": "signature", "times": 1})
     refused(node_at_a, "b", publish(B).by_digest, "A signature was required")
     updates.apply_again(node_at_a, updates.config("b", publish(B)))
     updates.wait_updated(node_at_a, "b", B)

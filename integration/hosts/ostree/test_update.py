@@ -28,7 +28,7 @@ def test_from_a_to_b_and_back(node_at_a: OstreeHost, publish: Publish) -> None:
     before = agent.managed(node)
     node.write(f"/run/systemd/system/{HEART}", HEARTBEAT)
     node.run(["systemctl", "start", HEART])
-    updates.mischief(node, updates.SLOW)
+    updates.inject_faults(node, updates.SLOW)
     node.write("/run/b.yaml", updates.config("b", publish(B)))
     # A unit of the host, because the command is to see the shutdown as a person's would.
     node.run(["systemd-run", f"--unit={WAITING}", "nodeagent", "apply", "--wait", "/run/b.yaml"])

@@ -16,7 +16,7 @@ from integration.hosts import nodeagent_client as agent
 from integration.hosts.container.container_host import Host
 from integration.hosts.nodeagent_client import UnitSpec
 from integration.hosts.ostree.ostree_host import STAGED, deployments_of
-from integration.hosts.testhost import Asked
+from integration.hosts.testhost import TestHost
 from integration.trees.image_registry import Published
 from integration.trees.tree import CONTENT, Tree
 
@@ -35,7 +35,7 @@ WantedBy=multi-user.target
 """
 AUTH = "/run/ostree/auth.json"
 BLOCKER = "nightly-backup.service"
-MISCHIEF = "/run/rpmostreed-standin.json"
+FAULTS = "/run/rpmostreed-standin.json"
 # What has no OS in it needs no reboot.
 POLICY = agent.policy(files={MINE: ["None"]}, units={MINE_UNIT: ["DaemonReload"]})
 WAIT = 90.0  # seconds for an update with a reboot, on a machine that has other work
@@ -53,13 +53,13 @@ def config(name: str, image: Published | str | None = None, *, unit: str = UNIT,
     )
 
 
-def mischief(host: Asked, *rules: Rule) -> None:
+def inject_faults(host: TestHost, *rules: Rule) -> None:
     """What the stand-in shall do from now on; nothing, if nothing is given. Gone after a boot."""
-    host.write(MISCHIEF, json.dumps({"rules": list(rules)}))
+    host.write(FAULTS, json.dumps({"rules": list(rules)}))
 
 
 def wait_status(
-    host: Asked, what: str, such: Callable[[dict[str, Any]], object], timeout: float = WAIT
+    host: TestHost, what: str, such: Callable[[dict[str, Any]], object], timeout: float = WAIT
 ) -> dict[str, Any]:
     """The first status seen for which `such` is true."""
 
@@ -70,33 +70,33 @@ def wait_status(
     return host.wait_for(there, what, timeout, every=0.02)
 
 
-def wait_step(host: Asked, text: str, timeout: float = WAIT) -> dict[str, Any]:
+def wait_step(host: TestHost, text: str, timeout: float = WAIT) -> dict[str, Any]:
     """Until the step of the status has `text` in its name."""
     return wait_status(host, f"step {text!r}", lambda now: now["step"] and text in now["step"]["name"], timeout)
 
 
-def wait_current(host: Asked, name: str) -> None:
+def wait_current(host: TestHost, name: str) -> None:
     """Until `name` is in force, whatever is the desired config."""
     wait_status(host, f"{name} is in force", lambda now: (now["phase"], now["current"]) == ("Idle", name))
 
 
-def apply_again(host: Asked, config: str) -> None:
+def apply_again(host: TestHost, config: str) -> None:
     """What a person does after the config failed: returns when it is being tried once more."""
     agent.apply(host, config)
     wait_status(host, "it is tried again", lambda now: now["phase"] != "Degraded")
 
 
-def wait_reason(host: Asked, reason: str) -> dict[str, Any]:
+def wait_reason(host: TestHost, reason: str) -> dict[str, Any]:
     """The first status with this reason word."""
     return wait_status(host, reason, lambda now: now["reason"] == reason)
 
 
-def wait_said(host: Asked, text: str, timeout: float = WAIT) -> None:
+def wait_said(host: TestHost, text: str, timeout: float = WAIT) -> None:
     """Until the agent has written `text` to the journal, in any boot."""
     host.wait_for(lambda: text in said(host), f"the agent says {text!r}", timeout, every=0.2)
 
 
-def said(host: Asked) -> str:
+def said(host: TestHost) -> str:
     """What the agent wrote to the journal, in all boots."""
     return "\n".join(entry["MESSAGE"] for entry in host.journal(agent.UNIT))
 
@@ -114,28 +114,28 @@ def ran(host: Host) -> list[str]:
     return [" | ".join(lines) for lines in found if lines]
 
 
-def block_reboot(host: Asked) -> None:
+def block_reboot(host: TestHost) -> None:
     """Keep the agent right before its reboot, with everything written, until `unblock_reboot`."""
     inhibit = ["systemd-inhibit", "--what=shutdown", "--mode=block", "--who=backup", "--why=nightly"]
     host.run(["systemd-run", f"--unit={BLOCKER}", *inhibit, "sleep", "infinity"])
     host.wait_for(lambda: "backup" in host.run(["systemd-inhibit", "--list", "--no-legend"]).stdout, "it blocks")
 
 
-def unblock_reboot(host: Asked) -> None:
+def unblock_reboot(host: TestHost) -> None:
     host.run(["systemctl", "stop", BLOCKER])
 
 
-def wait_blocked(host: Asked) -> None:
+def wait_blocked(host: TestHost) -> None:
     wait_said(host, "the reboot waits for backup")
 
 
-def wait_updated(host: Asked, name: str, tree: Tree, timeout: float = WAIT) -> None:
+def wait_updated(host: TestHost, name: str, tree: Tree, timeout: float = WAIT) -> None:
     """Until the update to `name`, which has an OS, is verified; then all of it is there, and nothing is left over."""
     agent.wait_done(host, name, timeout)
     check(host, name, tree)
 
 
-def check(host: Asked, name: str, tree: Tree) -> None:
+def check(host: TestHost, name: str, tree: Tree) -> None:
     """`tree` and the file of `name` are what runs, what services were started with, and what boots next.
 
     For a host that has come to rest after a reboot, forward or back.

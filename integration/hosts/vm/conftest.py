@@ -31,7 +31,7 @@ from integration.hosts.vm.registry_disk import RegistryDisk
 from integration.hosts.vm.virtual_machine import Vm
 from integration.trees import parts
 from integration.trees.base import Flavour
-from integration.trees.ostree_repo import Forest
+from integration.trees.ostree_repo import OstreeRepo
 from integration.trees.tree import BAD, A, B, Tree
 
 __all__ = ["package", "pytest_runtest_makereport", "say"]
@@ -52,10 +52,10 @@ TEST_TIMEOUT = 900  # seconds: the first test of a run makes the disk and boots 
 
 
 @pytest.fixture(scope="session")
-def vm_forest(say: Callable[[str], None]) -> Iterator[Forest]:
+def vm_ostree_repo(say: Callable[[str], None]) -> Iterator[OstreeRepo]:
     try:
         vm_requirements.ensure(say)
-        grown = Forest(Flavour.MACHINE, say)
+        grown = OstreeRepo(Flavour.MACHINE, say)
     except Unavailable as error:
         unavailable(error)
     virtual_machine.sweep()
@@ -71,21 +71,23 @@ def vm_tree(package: Path) -> Callable[[Tree], Tree]:
 
 
 @pytest.fixture(scope="session")
-def accel(vm_forest: Forest) -> str:
+def accel(vm_ostree_repo: OstreeRepo) -> str:
     (kernel,) = next(
-        path for path in (list(p.glob("usr/lib/modules/*/vmlinuz")) for p in vm_forest.image.paths) if path
+        path for path in (list(p.glob("usr/lib/modules/*/vmlinuz")) for p in vm_ostree_repo.image.paths) if path
     )
     return vm_requirements.accelerator(kernel)
 
 
 @pytest.fixture(scope="session")
-def make_image(vm_forest: Forest, vm_tree: Callable[[Tree], Tree], say: Callable[[str], None]) -> Iterator[Any]:
+def make_image(
+    vm_ostree_repo: OstreeRepo, vm_tree: Callable[[Tree], Tree], say: Callable[[str], None]
+) -> Iterator[Any]:
     """Makes the disk of a tree; arguments as image.system()."""
     made: list[DiskImage] = []
 
     def make(tree: Tree = A, **options: Any) -> DiskImage:
         try:
-            made.append(image.system(vm_forest, vm_forest.commit(vm_tree(tree)), say, **options))
+            made.append(image.system(vm_ostree_repo, vm_ostree_repo.commit(vm_tree(tree)), say, **options))
         except Unavailable as error:
             unavailable(error)
         return made[-1]
@@ -96,12 +98,12 @@ def make_image(vm_forest: Forest, vm_tree: Callable[[Tree], Tree], say: Callable
 
 
 @pytest.fixture(scope="session")
-def make_registry(vm_forest: Forest, vm_tree: Callable[[Tree], Tree]) -> Iterator[Callable[..., RegistryDisk]]:
+def make_registry(vm_ostree_repo: OstreeRepo, vm_tree: Callable[[Tree], Tree]) -> Iterator[Callable[..., RegistryDisk]]:
     """Makes the second disk, with an image of each tree: `make_vm(media=make_registry(B).disk)`."""
     made: list[RegistryDisk] = []
 
     def make(*trees: Tree) -> RegistryDisk:
-        made.append(registry_disk.make(vm_forest, [vm_tree(tree) for tree in trees]))
+        made.append(registry_disk.make(vm_ostree_repo, [vm_tree(tree) for tree in trees]))
         return made[-1]
 
     yield make
@@ -150,7 +152,7 @@ def shelf(make_registry: Callable[..., RegistryDisk]) -> RegistryDisk:
 @pytest.fixture
 def make_node(
     request: pytest.FixtureRequest,
-    vm_forest: Forest,
+    vm_ostree_repo: OstreeRepo,
     vm_tree: Callable[[Tree], Tree],
     shelf: RegistryDisk,
     accel: str,
@@ -163,7 +165,9 @@ def make_node(
     with contextlib.ExitStack() as stack:
 
         def make(*, filesystem: str = "xfs", media: RegistryDisk = shelf) -> Vm:
-            installed = image.system(vm_forest, registry_disk.pulled(vm_forest, vm_tree(A)), say, filesystem=filesystem)
+            installed = image.system(
+                vm_ostree_repo, registry_disk.pulled(vm_ostree_repo, vm_tree(A)), say, filesystem=filesystem
+            )
             stack.callback(installed.close)
             settled = (nodes.key(), lambda vm: nodes.settle(vm, media.of(A)))
             frozen = live.frozen(installed, say, media=media.disk, accel=accel, prepare=settled)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from integration.hosts import process
 from integration.hosts.container.image import digest, tree_digest
+from integration.hosts.sources import code
 from integration.trees.tree import Part
 
 FILES = Path(__file__).parent / "guest"
@@ -147,7 +148,7 @@ WantedBy=dev-vdb.device
 
 def part() -> Part:
     """What makes a tree one of a virtual machine."""
-    source = digest(Path(__file__).read_bytes(), tree_digest(FILES))
+    source = digest(code(__file__), tree_digest(FILES))
     return Part("vm", source.encode(), _install)
 
 

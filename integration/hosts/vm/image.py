@@ -17,11 +17,12 @@ from pathlib import Path
 
 from integration.hosts.container.image import Layer, digest, layer
 from integration.hosts.requirements import Say
+from integration.hosts.sources import code
 from integration.hosts.vm import disk, guest
 from integration.trees import tree
 from integration.trees.base import Flavour
 from integration.trees.image_registry import Pulled
-from integration.trees.ostree_repo import Commit, Forest
+from integration.trees.ostree_repo import Commit, OstreeRepo
 
 OSNAME = "fedora-coreos"
 MIB = 1 << 20
@@ -56,7 +57,7 @@ class DiskImage:
 
 
 def system(
-    forest: Forest,
+    ostree_repo: OstreeRepo,
     commit: Commit | Pulled,
     say: Say,
     *,
@@ -75,7 +76,7 @@ def system(
         sysroot, boot = work / "sysroot", work / "boot"
         for directory in (sysroot, boot):
             directory.mkdir(parents=True)
-        _deploy(forest, commit, sysroot, arguments)
+        _deploy(ostree_repo, commit, sysroot, arguments)
         # What ostree put into boot/ belongs to a filesystem of its own, which is mounted there.
         for entry in (sysroot / "boot").iterdir():
             entry.rename(boot / entry.name)
@@ -100,10 +101,10 @@ def media(name: str, key: bytes, fill: Callable[[Path], str], megabytes: int) ->
     return DiskImage(layer("vm-media", digest(name.encode(), key, str(megabytes).encode()), build))
 
 
-def _deploy(forest: Forest, commit: Commit | Pulled, sysroot: Path, arguments: Sequence[str]) -> None:
+def _deploy(ostree_repo: OstreeRepo, commit: Commit | Pulled, sysroot: Path, arguments: Sequence[str]) -> None:
     repo = sysroot / "ostree/repo"
-    fetched = (str(commit.repo),) if isinstance(commit, Pulled) else (str(forest.repo), commit.checksum)
-    with forest.toolbox(sysroot, Path(fetched[0])) as tools:
+    fetched = (str(commit.repo),) if isinstance(commit, Pulled) else (str(ostree_repo.repo), commit.checksum)
+    with ostree_repo.toolbox(sysroot, Path(fetched[0])) as tools:
         tools.run("ostree", "admin", "init-fs", "--modern", str(sysroot))
         for key, value in (("sysroot.readonly", "true"), ("sysroot.bootloader", "none")):
             tools.run("ostree", "config", f"--repo={repo}", "set", key, value)
@@ -126,12 +127,12 @@ def _deploy(forest: Forest, commit: Commit | Pulled, sysroot: Path, arguments: S
 
 
 def _sources() -> bytes:
-    return b"".join(Path(module).read_bytes() for module in (__file__, disk.__file__))
+    return code(__file__, disk.__file__)
 
 
 if __name__ == "__main__":
     begun = time.monotonic()
-    grown = Forest(Flavour.MACHINE, print)
+    grown = OstreeRepo(Flavour.MACHINE, print)
     committed = grown.commit(tree.A.having(guest.part()))
     image = system(grown, committed, print, filesystem="xfs" if "xfs" in sys.argv else "ext4")
     print(f"{image.path}: ready in {time.monotonic() - begun:.1f} s")

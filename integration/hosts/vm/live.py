@@ -16,6 +16,7 @@ from pathlib import Path
 from integration.hosts import process
 from integration.hosts.container.image import Layer, digest, layer
 from integration.hosts.requirements import Say
+from integration.hosts.sources import code
 from integration.hosts.vm import qemu, virtual_machine
 from integration.hosts.vm.image import DiskImage
 from integration.hosts.vm.virtual_machine import Live, Vm
@@ -66,8 +67,11 @@ def frozen(
     # A guest in memory knows the very bytes of its disks.
     disks = [part for disk in (image, media) if disk is not None for part in (disk.key, disk.made)]
     parts = [*disks, accel, _version()]
-    sources = [Path(module.__file__ or "").read_bytes() for module in (virtual_machine, qemu)]
-    key = digest(*(part.encode() for part in parts), *sources, prepare[0] if prepare is not None else b"")
+    key = digest(
+        *(part.encode() for part in parts),
+        code(virtual_machine.__file__, qemu.__file__),
+        prepare[0] if prepare is not None else b"",
+    )
     return LiveImage(image, media, accel, layer("vm-live", key, build))
 
 

@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from integration.hosts.container.image import digest, layer
+from integration.hosts.sources import code
 from integration.hosts.vm import image
 from integration.hosts.vm.image import DiskImage
 from integration.trees import image_registry
 from integration.trees.image_registry import Published, Pulled
-from integration.trees.ostree_repo import Forest
+from integration.trees.ostree_repo import OstreeRepo
 from integration.trees.tree import Tree
 
 FOLDER = "registry"  # on the disk
@@ -36,12 +37,12 @@ class RegistryDisk:
         return next(image for image in self.published if image.tag == tree.version)
 
 
-def make(forest: Forest, trees: Sequence[Tree]) -> RegistryDisk:
+def make(ostree_repo: OstreeRepo, trees: Sequence[Tree]) -> RegistryDisk:
     """The disk with an image of each tree; its tag is the version. Made once for the same trees."""
-    commits = [forest.commit(tree) for tree in trees]
+    commits = [ostree_repo.commit(tree) for tree in trees]
 
     def fill(content: Path) -> str:
-        filled = image_registry.Registry(content / FOLDER, forest)
+        filled = image_registry.Registry(content / FOLDER, ostree_repo)
         return json.dumps([filled.publish(commit, NAME, commit.version).digest for commit in commits])
 
     refs = [commit.ref.encode() for commit in commits]
@@ -53,12 +54,12 @@ def make(forest: Forest, trees: Sequence[Tree]) -> RegistryDisk:
     return RegistryDisk(disk, tuple(published))
 
 
-def pulled(forest: Forest, tree: Tree) -> Pulled:
+def pulled(ostree_repo: OstreeRepo, tree: Tree) -> Pulled:
     """The image of a tree as the stand-in pulls it, for image.system(). Made once for the same tree."""
-    commit = forest.commit(tree)
+    commit = ostree_repo.commit(tree)
 
     def build(path: Path) -> None:
-        filled = image_registry.Registry(path, forest)
+        filled = image_registry.Registry(path, ostree_repo)
         made = filled.pulled(filled.publish(commit, NAME, commit.version))
         notes = {"repo": str(made.repo.relative_to(path)), "checksum": made.checksum, "origin": made.origin}
         (path / "notes").write_text(json.dumps(notes))
@@ -71,4 +72,4 @@ def pulled(forest: Forest, tree: Tree) -> Pulled:
 
 
 def _sources() -> bytes:
-    return b"\0".join(Path(module).read_bytes() for module in (__file__, image_registry.__file__))
+    return code(__file__, image_registry.__file__)

@@ -44,7 +44,7 @@ def wait_up(node: Vm) -> None:
 def test_nothing_is_left_of_it_however_it_ends(node: Vm, shelf: RegistryDisk) -> None:
     node.run(["modprobe", "mq-deadline"])
     nodes.settings(node, FENCE)
-    updates.mischief(node, STOPS)
+    updates.inject_faults(node, STOPS)
     before = queue(node)
     assert (len(before), io_max(node)) == (len(SHAPED), "")
 
@@ -65,7 +65,7 @@ def test_nothing_is_left_of_it_however_it_ends(node: Vm, shelf: RegistryDisk) ->
     assert node.is_active(RPMOSTREED)
 
     # Nobody is its client any more, so it leaves when its work is done; the next one has no limit either.
-    updates.mischief(node)
+    updates.inject_faults(node)
     node.wait_for(lambda: not node.is_active(RPMOSTREED), "rpm-ostreed leaves", nodes.WAIT)
     node.run(["systemctl", "start", RPMOSTREED], timeout=120)
     assert io_max(node) == ""

@@ -62,8 +62,8 @@ def unlocked(node: Vm, start: Callable[[], None]) -> None:
 def finalizing(node: Vm, start: Callable[[], None]) -> None:
     start()
     first_deployment(node, "staged", "locked")
-    # The harness's agent outlives the services, and systemctl asks systemd itself. Asked in the guest, because it is
-    # over in seconds.
+    # The harness's agent outlives the services, and systemctl asks systemd itself. Requested in the guest, because it
+    # is over in seconds.
     begun = f"systemctl show --property=ActiveState --value {FINALIZE} | grep -q ^deactivating"
     node.run(["sh", "-c", f"until {begun}; do sleep 0.2; done"], timeout=nodes.WAIT)
 

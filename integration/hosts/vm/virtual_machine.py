@@ -1,6 +1,6 @@
 """A really booted ostree system in a virtual machine: follows its reboots, loses its power, and is asked from outside.
 
-It does what every `Asked` does, synchronously and with deadlines in seconds, as the hosts of
+It does what every `TestHost` does, synchronously and with deadlines in seconds, as the hosts of
 `integration.hosts.container` do:
 
     with Vm(image) as vm:
@@ -42,7 +42,7 @@ from integration.hosts import overlay
 from integration.hosts.container.image import cache_directory
 from integration.hosts.errors import CommandFailed, HostGone, HostRingError, HostTimeout
 from integration.hosts.locks import claim, leftovers
-from integration.hosts.testhost import COMMAND_TIMEOUT, GUEST_ENV, Asked
+from integration.hosts.testhost import COMMAND_TIMEOUT, GUEST_ENV, TestHost
 from integration.hosts.vm import disk
 from integration.hosts.vm.image import DiskImage
 from integration.hosts.vm.qemu import End, Hardware, Kernel, Qemu
@@ -84,7 +84,7 @@ class Boot:
     seconds: float  # from power on until the agent answered
 
 
-class Vm(Asked):
+class Vm(TestHost):
     """Off until boot(); boot again after power_off() or a shutdown from inside."""
 
     least_pause = 2.0  # without KVM a question keeps the guest busy for a good part of a second

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from integration.standins.rpmostreed.sandbox.sandbox import Box
+from integration.standins.rpmostreed.sandbox.sandbox import Sandbox
 from nodeagent.core.plan.deployment import OsTarget, target_to_dict
 
 ROOT = Path(__file__).parents[3]
@@ -44,18 +44,24 @@ class Answer:
         return [task for task, *_ in self.told]
 
 
-def inside(box: Box) -> str:
+def inside(sandbox: Sandbox) -> str:
     """Id of the process that has the sandbox's root: the only child of unshare."""
-    pid = box._process.pid
+    pid = sandbox._process.pid
     return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0]
 
 
 class Agent:
     """A process; ``kill`` it in the middle and make another."""
 
-    def __init__(self, box: Box, **timing: float) -> None:
+    def __init__(self, sandbox: Sandbox, **timing: float) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "integration.standins.rpmostreed.driver", inside(box), json.dumps(TIMING | timing)],
+            [
+                sys.executable,
+                "-m",
+                "integration.standins.rpmostreed.driver",
+                inside(sandbox),
+                json.dumps(TIMING | timing),
+            ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -17,7 +17,7 @@ from integration.hosts.errors import Unavailable
 from integration.hosts.locks import claim, leftovers
 from integration.standins.rpmostreed.adapter_process import Agent
 from integration.standins.rpmostreed.sandbox import template
-from integration.standins.rpmostreed.sandbox.sandbox import Box, prepare
+from integration.standins.rpmostreed.sandbox.sandbox import Sandbox, prepare
 from integration.standins.rpmostreed.sandbox.template import Template
 from integration.trees.base import Flavour, base
 from integration.trees.conftest import FIRST_TIMEOUT
@@ -26,7 +26,7 @@ from integration.trees.toolbox import Toolbox, scratch
 HERE = Path(__file__).parent
 WORKSHOP_SIZE = "512m"
 PREFIX = "rpmostreed-"
-BoxMaker = Callable[..., Box]
+SandboxMaker = Callable[..., Sandbox]
 MakeAgent = Callable[..., Agent]
 _numbers = itertools.count()
 
@@ -77,30 +77,30 @@ def system(root: Path, workshop: Path) -> Template:
 
 
 @pytest.fixture
-def make_box(root: Path, system: Template, workshop: Path) -> Iterator[BoxMaker]:
-    """Makes sandboxes with settings of the stand-in: make_box(like=2022, idle_spread=0)."""
-    boxes: list[Box] = []
+def make_sandbox(root: Path, system: Template, workshop: Path) -> Iterator[SandboxMaker]:
+    """Makes sandboxes with settings of the stand-in: make_sandbox(like=2022, idle_spread=0)."""
+    sandboxes: list[Sandbox] = []
 
-    def make(**settings: str | int) -> Box:
-        boxes.append(Box(root, system, workshop / f"box-{next(_numbers)}", **settings))
-        return boxes[-1]
+    def make(**settings: str | int) -> Sandbox:
+        sandboxes.append(Sandbox(root, system, workshop / f"sandbox-{next(_numbers)}", **settings))
+        return sandboxes[-1]
 
     yield make
-    for one in boxes:
+    for one in sandboxes:
         one.close()
 
 
 @pytest.fixture
-def sandbox(make_box: BoxMaker) -> Box:
-    return make_box()
+def sandbox(make_sandbox: SandboxMaker) -> Sandbox:
+    return make_sandbox()
 
 
 @pytest.fixture
 def make_agent() -> Iterator[MakeAgent]:
     agents: list[Agent] = []
 
-    def make(box: Box, **timing: float) -> Agent:
-        agents.append(Agent(box, **timing))
+    def make(sandbox: Sandbox, **timing: float) -> Agent:
+        agents.append(Agent(sandbox, **timing))
         return agents[-1]
 
     yield make
@@ -109,5 +109,5 @@ def make_agent() -> Iterator[MakeAgent]:
 
 
 @pytest.fixture
-def agent(sandbox: Box, make_agent: MakeAgent) -> Agent:
+def agent(sandbox: Sandbox, make_agent: MakeAgent) -> Agent:
     return make_agent(sandbox)

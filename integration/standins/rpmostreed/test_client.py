@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from integration.standins.rpmostreed.adapter_process import Agent, Answer
-from integration.standins.rpmostreed.conftest import BoxMaker, MakeAgent
-from integration.standins.rpmostreed.sandbox.sandbox import OS, Box
+from integration.standins.rpmostreed.conftest import MakeAgent, SandboxMaker
+from integration.standins.rpmostreed.sandbox.sandbox import OS, Sandbox
 from integration.standins.rpmostreed.sandbox.template import BRANCH, IMAGE
 from nodeagent.core.config.image import ContainerImage, OstreeCommit
 from nodeagent.core.plan.deployment import OsTarget, target_to_dict
@@ -16,12 +16,12 @@ from nodeagent.core.plan.deployment import OsTarget, target_to_dict
 YEARS = (2022, 2024, 2026)
 
 
-def container(box: Box, version: str = "2") -> ContainerImage:
-    return ContainerImage("ostree-unverified-registry:", IMAGE, box.template.digests[version])
+def container(sandbox: Sandbox, version: str = "2") -> ContainerImage:
+    return ContainerImage("ostree-unverified-registry:", IMAGE, sandbox.template.digests[version])
 
 
-def commit(box: Box, version: str) -> OstreeCommit:
-    return OstreeCommit("test", BRANCH, box.template.commits[version])
+def commit(sandbox: Sandbox, version: str) -> OstreeCommit:
+    return OstreeCommit("test", BRANCH, sandbox.template.commits[version])
 
 
 def good(answer: Answer) -> dict[str, Any]:
@@ -36,21 +36,23 @@ def good(answer: Answer) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("year", YEARS)
-def test_a_container_with_kernel_arguments_and_packages(make_box: BoxMaker, make_agent: MakeAgent, year: int) -> None:
-    box = make_box(like=year)
-    agent = make_agent(box)
+def test_a_container_with_kernel_arguments_and_packages(
+    make_sandbox: SandboxMaker, make_agent: MakeAgent, year: int
+) -> None:
+    sandbox = make_sandbox(like=year)
+    agent = make_agent(sandbox)
     before = agent.list()
     assert [d["booted"] for d in before] == [True]
     assert before[0]["origin"] == f"test:{BRANCH}"
     target = OsTarget(
-        image=container(box),
+        image=container(sandbox),
         kernel_arguments=("nosmt", "console=tty0"),
         without_kernel_arguments=("console=ttyS0",),
         packages=frozenset({"vim"}),
     )
     answer = agent.stage(target)
     staged = good(answer)
-    assert staged["digest"] == box.template.digests["2"]
+    assert staged["digest"] == sandbox.template.digests["2"]
     assert staged["packages"] == ["vim"]
     assert staged["version"].startswith("2")
     assert [t for t in staged["kernel_arguments"] if not t.startswith("ostree=")] == [
@@ -62,21 +64,21 @@ def test_a_container_with_kernel_arguments_and_packages(make_box: BoxMaker, make
     again = agent.stage(target)
     assert good(again)["id"] == staged["id"]
     assert not again.tasks
-    assert box.client().property("/org/projectatomic/rpmostree1/Sysroot", "Sysroot", "ActiveTransactionPath") == ""
+    assert sandbox.client().property("/org/projectatomic/rpmostree1/Sysroot", "Sysroot", "ActiveTransactionPath") == ""
 
 
 @pytest.mark.parametrize("year", YEARS)
-def test_commits_of_the_same_branch(make_box: BoxMaker, make_agent: MakeAgent, year: int) -> None:
-    box = make_box(like=year)
-    agent = make_agent(box)
-    first = good(agent.stage(OsTarget(image=commit(box, "3"))))
-    assert first["checksum"] == box.template.commits["3"]
+def test_commits_of_the_same_branch(make_sandbox: SandboxMaker, make_agent: MakeAgent, year: int) -> None:
+    sandbox = make_sandbox(like=year)
+    agent = make_agent(sandbox)
+    first = good(agent.stage(OsTarget(image=commit(sandbox, "3"))))
+    assert first["checksum"] == sandbox.template.commits["3"]
     # An older one: the origin of the staged deployment counts, and so does the age.
-    second = good(agent.stage(OsTarget(image=commit(box, "old")), replace=first["id"]))
-    assert second["checksum"] == box.template.commits["old"]
+    second = good(agent.stage(OsTarget(image=commit(sandbox, "old")), replace=first["id"]))
+    assert second["checksum"] == sandbox.template.commits["old"]
 
 
-def test_back_and_forth_between_a_container_and_a_commit(sandbox: Box, agent: Agent) -> None:
+def test_back_and_forth_between_a_container_and_a_commit(sandbox: Sandbox, agent: Agent) -> None:
     image = good(agent.stage(OsTarget(image=container(sandbox))))
     tree = good(agent.stage(OsTarget(image=commit(sandbox, "2")), replace=image["id"]))
     assert (tree["image"], tree["origin"]) == ("", f"test:{BRANCH}")
@@ -84,9 +86,9 @@ def test_back_and_forth_between_a_container_and_a_commit(sandbox: Box, agent: Ag
 
 
 @pytest.mark.parametrize("year", YEARS)
-def test_kernel_arguments_alone(make_box: BoxMaker, make_agent: MakeAgent, year: int) -> None:
-    box = make_box(like=year)
-    agent = make_agent(box)
+def test_kernel_arguments_alone(make_sandbox: SandboxMaker, make_agent: MakeAgent, year: int) -> None:
+    sandbox = make_sandbox(like=year)
+    agent = make_agent(sandbox)
     first = good(agent.stage(OsTarget(kernel_arguments=("a=1", "a=2"), without_kernel_arguments=("console=ttyS0",))))
     assert [t for t in first["kernel_arguments"] if t[0] in "ac"] == ["a=1", "a=2"]
     # A later config, before the reboot: nothing of the former is left, and nothing comes twice.
@@ -94,7 +96,7 @@ def test_kernel_arguments_alone(make_box: BoxMaker, make_agent: MakeAgent, year:
     assert [t for t in second["kernel_arguments"] if t[0] in "ac"] == ["console=ttyS0", "a=2", "a=1"]
 
 
-def test_packages_alone_and_without_again(sandbox: Box, agent: Agent) -> None:
+def test_packages_alone_and_without_again(sandbox: Sandbox, agent: Agent) -> None:
     first = good(agent.stage(OsTarget(packages=frozenset({"vim", "bash"}))))  # bash is in the image
     assert first["packages"] == ["bash", "vim"]
     second = good(agent.stage(OsTarget(kernel_arguments=("x",)), replace=first["id"]))
@@ -102,9 +104,9 @@ def test_packages_alone_and_without_again(sandbox: Box, agent: Agent) -> None:
 
 
 @pytest.mark.parametrize("year", YEARS)
-def test_discard(make_box: BoxMaker, make_agent: MakeAgent, year: int) -> None:
-    box = make_box(like=year)
-    agent = make_agent(box)
+def test_discard(make_sandbox: SandboxMaker, make_agent: MakeAgent, year: int) -> None:
+    sandbox = make_sandbox(like=year)
+    agent = make_agent(sandbox)
     good(agent.stage(OsTarget(kernel_arguments=("x",))))
     assert not agent.ask("discard").kind
     assert [d["booted"] for d in agent.list()] == [True]
@@ -113,23 +115,23 @@ def test_discard(make_box: BoxMaker, make_agent: MakeAgent, year: int) -> None:
 
 
 @pytest.mark.parametrize("year", (2022, 2024))
-def test_a_lock_that_is_a_file_is_opened(make_box: BoxMaker, make_agent: MakeAgent, year: int) -> None:
-    box = make_box(like=year)
-    agent = make_agent(box)
-    staged = good(agent.stage(OsTarget(image=container(box), kernel_arguments=("x",))))
+def test_a_lock_that_is_a_file_is_opened(make_sandbox: SandboxMaker, make_agent: MakeAgent, year: int) -> None:
+    sandbox = make_sandbox(like=year)
+    agent = make_agent(sandbox)
+    staged = good(agent.stage(OsTarget(image=container(sandbox), kernel_arguments=("x",))))
     assert not agent.ask("unlock", deployment=staged["id"]).kind
     assert agent.list()[0]["locked"] is False
     assert agent.ask("unlock", deployment="other").reason == "StagedLost"
 
 
-def test_nobody_else(sandbox: Box, agent: Agent) -> None:
+def test_nobody_else(sandbox: Sandbox, agent: Agent) -> None:
     assert not agent.ask("guard", target=target_to_dict(OsTarget(image=container(sandbox)))).kind
 
 
 # -- others -----------------------------------------------------------------------------------------------------------
 
 
-def test_what_a_person_staged_stays(sandbox: Box, agent: Agent) -> None:
+def test_what_a_person_staged_stays(sandbox: Sandbox, agent: Agent) -> None:
     sandbox.client().transact("Rebase", f"(@a{{sv}} {{}}, 'ostree-unverified-registry:{IMAGE}:3', @as [])")
     theirs = agent.list()[0]
     assert (theirs["staged"], theirs["locked"]) == (True, False)
@@ -139,8 +141,8 @@ def test_what_a_person_staged_stays(sandbox: Box, agent: Agent) -> None:
     assert agent.list()[0]["id"] == theirs["id"]
 
 
-def test_waits_for_a_person(sandbox: Box, agent: Agent) -> None:
-    sandbox.mischief({"at": "layer:2", "do": "sleep", "seconds": 4, "times": 1})
+def test_waits_for_a_person(sandbox: Sandbox, agent: Agent) -> None:
+    sandbox.inject_faults({"at": "layer:2", "do": "sleep", "seconds": 4, "times": 1})
     client = sandbox.client()
     peer = client.peer(
         client.result(OS, "OS.Rebase", f"(@a{{sv}} {{}}, 'ostree-unverified-registry:{IMAGE}:3', @as [])")
@@ -154,8 +156,8 @@ def test_waits_for_a_person(sandbox: Box, agent: Agent) -> None:
     assert "Waiting for the transaction 'rebase' of " in answer.tasks[0]
 
 
-def test_busy_for_too_long(sandbox: Box, make_agent: MakeAgent) -> None:
-    sandbox.mischief({"at": "lock", "do": "fail", "error": "busy"})
+def test_busy_for_too_long(sandbox: Sandbox, make_agent: MakeAgent) -> None:
+    sandbox.inject_faults({"at": "lock", "do": "fail", "error": "busy"})
     answer = make_agent(sandbox, busy=1.0).stage(OsTarget(image=container(sandbox)))
     assert (answer.kind, answer.reason) == ("Refused", "TransactionBusy")
     assert "Waiting for another program" in answer.tasks[0]
@@ -165,38 +167,38 @@ def test_busy_for_too_long(sandbox: Box, make_agent: MakeAgent) -> None:
 
 
 @pytest.mark.parametrize("point", ["start", "layer:2", "stage", "staged", "finish"])
-def test_a_daemon_that_dies(sandbox: Box, agent: Agent, point: str) -> None:
-    sandbox.mischief({"at": point, "do": "die", "times": 1})
+def test_a_daemon_that_dies(sandbox: Sandbox, agent: Agent, point: str) -> None:
+    sandbox.inject_faults({"at": point, "do": "die", "times": 1})
     staged = good(agent.stage(OsTarget(image=container(sandbox), kernel_arguments=("x",))))
     assert [t for t in staged["kernel_arguments"] if t == "x"] == ["x"]
 
 
-def test_a_daemon_that_always_dies(sandbox: Box, agent: Agent) -> None:
-    sandbox.mischief({"at": "layer", "do": "die"})
+def test_a_daemon_that_always_dies(sandbox: Sandbox, agent: Agent) -> None:
+    sandbox.inject_faults({"at": "layer", "do": "die"})
     answer = agent.stage(OsTarget(image=container(sandbox)))
     assert (answer.kind, answer.reason) == ("Retryable", "TransactionLost")
 
 
-def test_success_without_a_deployment(sandbox: Box, agent: Agent) -> None:
-    sandbox.mischief({"at": "stage", "do": "succeed"})
+def test_success_without_a_deployment(sandbox: Sandbox, agent: Agent) -> None:
+    sandbox.inject_faults({"at": "stage", "do": "succeed"})
     answer = agent.stage(OsTarget(image=container(sandbox)))
     assert (answer.kind, answer.reason) == ("Terminal", "StageIncomplete")
 
 
-def test_a_name_that_drops(sandbox: Box, agent: Agent) -> None:
-    sandbox.mischief({"at": "layer:2", "do": "drop-name", "times": 1})
+def test_a_name_that_drops(sandbox: Sandbox, agent: Agent) -> None:
+    sandbox.inject_faults({"at": "layer:2", "do": "drop-name", "times": 1})
     good(agent.stage(OsTarget(image=container(sandbox))))
 
 
 @pytest.mark.parametrize("ignores", [False, True])
-def test_silence(sandbox: Box, make_agent: MakeAgent, ignores: bool) -> None:
+def test_silence(sandbox: Sandbox, make_agent: MakeAgent, ignores: bool) -> None:
     agent = make_agent(sandbox, stall=1.0, cancel=1.0)
-    sandbox.mischief({"at": "layer:2", "do": "hang", "ignore_cancel": ignores})
+    sandbox.inject_faults({"at": "layer:2", "do": "hang", "ignore_cancel": ignores})
     answer = agent.stage(OsTarget(image=container(sandbox)))
     assert (answer.kind, answer.reason) == ("Retryable", "TransactionStuck")
     done = [what for what in answer.services if what != "start rpm-ostreed.service"]  # it may have been idle
     assert done == (["restart rpm-ostreed.service"] if ignores else [])
-    sandbox.mischief()
+    sandbox.inject_faults()
     good(agent.stage(OsTarget(image=container(sandbox))))
 
 
@@ -212,16 +214,16 @@ def test_silence(sandbox: Box, make_agent: MakeAgent, ignores: bool) -> None:
 )
 @pytest.mark.parametrize("year", [2022, 2026])
 def test_errors_of_a_pull(
-    make_box: BoxMaker, make_agent: MakeAgent, year: int, error: str, kind: str, reason: str
+    make_sandbox: SandboxMaker, make_agent: MakeAgent, year: int, error: str, kind: str, reason: str
 ) -> None:
-    box = make_box(like=year)
+    sandbox = make_sandbox(like=year)
     point = "layer:2" if error == "disk-full" else "pull"
-    box.mischief({"at": point, "do": "fail", "error": error})
-    answer = make_agent(box).stage(OsTarget(image=container(box)))
+    sandbox.inject_faults({"at": point, "do": "fail", "error": error})
+    answer = make_agent(sandbox).stage(OsTarget(image=container(sandbox)))
     assert (answer.kind, answer.reason) == (kind, reason), answer.message
 
 
-def test_an_image_that_is_not_there(sandbox: Box, agent: Agent) -> None:
+def test_an_image_that_is_not_there(sandbox: Sandbox, agent: Agent) -> None:
     missing = ContainerImage("ostree-unverified-registry:", IMAGE, f"sha256:{'0' * 64}")
     assert agent.stage(OsTarget(image=missing)).reason == "ImageNotFound"
     answer = agent.stage(OsTarget(image=OstreeCommit("test", "os/none", "0" * 64)))
@@ -231,13 +233,13 @@ def test_an_image_that_is_not_there(sandbox: Box, agent: Agent) -> None:
 # -- we go away -------------------------------------------------------------------------------------------------------
 
 
-def reached(box: Box) -> bool:
-    """The stand-in is where the mischief is."""
-    return box.read("/run/rpmostreed-standin.json.used") is not None
+def reached(sandbox: Sandbox) -> bool:
+    """The stand-in injects the faults."""
+    return sandbox.read("/run/rpmostreed-standin.json.used") is not None
 
 
-def test_cancelled(sandbox: Box, make_agent: MakeAgent) -> None:
-    sandbox.mischief({"at": "layer:2", "do": "hang", "times": 1})
+def test_cancelled(sandbox: Sandbox, make_agent: MakeAgent) -> None:
+    sandbox.inject_faults({"at": "layer:2", "do": "hang", "times": 1})
     agent = make_agent(sandbox, stall=60.0)
     answer = agent.stage(OsTarget(image=container(sandbox)), cancel_after=5.0)
     assert answer.kind == "cancelled"
@@ -246,8 +248,8 @@ def test_cancelled(sandbox: Box, make_agent: MakeAgent) -> None:
     assert not good(agent.stage(OsTarget(image=container(sandbox))))["booted"]
 
 
-def test_killed_and_joined_again(sandbox: Box, make_agent: MakeAgent) -> None:
-    sandbox.mischief({"at": "layer:2", "do": "sleep", "seconds": 4, "times": 1})
+def test_killed_and_joined_again(sandbox: Sandbox, make_agent: MakeAgent) -> None:
+    sandbox.inject_faults({"at": "layer:2", "do": "sleep", "seconds": 4, "times": 1})
     target = OsTarget(image=container(sandbox), kernel_arguments=("x",))
     first = make_agent(sandbox)
     first.begin_stage(target, credentials='{"auths": {}}')
@@ -260,8 +262,8 @@ def test_killed_and_joined_again(sandbox: Box, make_agent: MakeAgent) -> None:
     assert sandbox.read("/run/ostree/auth.json") is None
 
 
-def test_killed_and_another_target(sandbox: Box, make_agent: MakeAgent) -> None:
-    sandbox.mischief({"at": "layer:2", "do": "hang", "times": 1})
+def test_killed_and_another_target(sandbox: Sandbox, make_agent: MakeAgent) -> None:
+    sandbox.inject_faults({"at": "layer:2", "do": "hang", "times": 1})
     first = make_agent(sandbox)
     first.begin_stage(OsTarget(image=container(sandbox, "2")))
     sandbox.wait_until(lambda: reached(sandbox))

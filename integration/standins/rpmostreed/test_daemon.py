@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from integration.standins.rpmostreed.conftest import BoxMaker
-from integration.standins.rpmostreed.sandbox.sandbox import NAME, OS, SYSROOT, Box
+from integration.standins.rpmostreed.conftest import SandboxMaker
+from integration.standins.rpmostreed.sandbox.sandbox import NAME, OS, SYSROOT, Sandbox
 from integration.standins.rpmostreed.sandbox.template import BRANCH
 
 NO_REPLY = "org.freedesktop.DBus.Error.NoReply"
@@ -11,7 +11,7 @@ CONFIG = "/etc/rpm-ostreed.conf"
 BASE = "/org/projectatomic/rpmostree1"
 
 
-def test_objects_and_properties(sandbox: Box) -> None:
+def test_objects_and_properties(sandbox: Sandbox) -> None:
     client = sandbox.client()
     objects = client.result(BASE, "org.freedesktop.DBus.ObjectManager.GetManagedObjects")
     assert sorted(objects) == [SYSROOT, OS]
@@ -34,8 +34,8 @@ def test_objects_and_properties(sandbox: Box) -> None:
     assert "pending-base-checksum" not in booted
 
 
-def test_it_leaves_when_idle_and_forgets_its_clients(make_box: BoxMaker) -> None:
-    sandbox = make_box(idle_spread=0)
+def test_it_leaves_when_idle_and_forgets_its_clients(make_sandbox: SandboxMaker) -> None:
+    sandbox = make_sandbox(idle_spread=0)
     sandbox.write(CONFIG, "[Daemon]\nIdleExitTimeout=1\n")
     client = sandbox.client()
     client.result(SYSROOT, "Sysroot.RegisterClient", "({'id': <'test'>},)")
@@ -57,8 +57,8 @@ def test_it_leaves_when_idle_and_forgets_its_clients(make_box: BoxMaker) -> None
     assert peer.properties()["InitiatingClientDescription"] == f"caller {client.name}"
 
 
-def test_a_client_that_leaves_the_bus_is_no_client(make_box: BoxMaker) -> None:
-    sandbox = make_box(idle_spread=0)
+def test_a_client_that_leaves_the_bus_is_no_client(make_sandbox: SandboxMaker) -> None:
+    sandbox = make_sandbox(idle_spread=0)
     sandbox.write(CONFIG, "[Daemon]\nIdleExitTimeout=1\n")
     client, other = sandbox.client(), sandbox.client()
     client.result(SYSROOT, "Sysroot.RegisterClient", "(@a{sv} {},)")
@@ -66,10 +66,10 @@ def test_a_client_that_leaves_the_bus_is_no_client(make_box: BoxMaker) -> None:
     sandbox.wait_until(lambda: "value" not in other.bus("GetNameOwner", f"('{NAME}',)"))
 
 
-def test_a_call_into_its_leaving_gets_no_reply(make_box: BoxMaker) -> None:
-    sandbox = make_box(idle_spread=0)
+def test_a_call_into_its_leaving_gets_no_reply(make_sandbox: SandboxMaker) -> None:
+    sandbox = make_sandbox(idle_spread=0)
     sandbox.write(CONFIG, "[Daemon]\nIdleExitTimeout=1\n")
-    sandbox.mischief({"at": "exit", "do": "sleep", "seconds": 3})
+    sandbox.inject_faults({"at": "exit", "do": "sleep", "seconds": 3})
     client = sandbox.client()
     client.result(SYSROOT, "org.freedesktop.DBus.Peer.Ping")
     # GLib fires timers of whole seconds together, up to three quarters of one later.
@@ -78,14 +78,14 @@ def test_a_call_into_its_leaving_gets_no_reply(make_box: BoxMaker) -> None:
     assert client.call(SYSROOT, "Sysroot.Reload") == {"value": [], "text": "()"}, "which is why one tries again"
 
 
-def test_the_first_answer_may_take_long(sandbox: Box) -> None:
-    sandbox.mischief({"at": "boot", "do": "sleep", "seconds": 1})
+def test_the_first_answer_may_take_long(sandbox: Sandbox) -> None:
+    sandbox.inject_faults({"at": "boot", "do": "sleep", "seconds": 1})
     client = sandbox.client()
     assert client.call(SYSROOT, "Sysroot.Reload", timeout=0.8) == {"timeout": True}
     assert client.result(SYSROOT, "Sysroot.Reload") == []
 
 
-def test_configuration_is_read_again(sandbox: Box) -> None:
+def test_configuration_is_read_again(sandbox: Sandbox) -> None:
     client = sandbox.client()
     assert client.property(SYSROOT, "Sysroot", "AutomaticUpdatePolicy") == "none"
     sandbox.write(CONFIG, "[Daemon]\nAutomaticUpdatePolicy=Stage\nLockLayering=true\n")
@@ -97,13 +97,13 @@ def test_configuration_is_read_again(sandbox: Box) -> None:
     assert peer.finished() == (False, "Cannot operate; `LockLayering=true` in configuration.")
 
 
-def call_as(sandbox: Box, path: str, member: str, body: str) -> dict[str, object]:
+def call_as(sandbox: Sandbox, path: str, member: str, body: str) -> dict[str, object]:
     interface, _, method = member.rpartition(".")
     call = {"destination": NAME, "path": path, "interface": f"{NAME}.{interface}", "method": method, "body": body}
     return dict(sandbox.ask("as", uid=1000, **call))
 
 
-def test_others_than_root_need_polkit(sandbox: Box) -> None:
+def test_others_than_root_need_polkit(sandbox: Sandbox) -> None:
     client = sandbox.client()
     client.deployments()
     # Properties, Reload and GetOS are for everybody.
@@ -139,13 +139,13 @@ def test_others_than_root_need_polkit(sandbox: Box) -> None:
     ]
 
 
-def test_others_may_not_use_the_experimental_interface(sandbox: Box) -> None:
+def test_others_may_not_use_the_experimental_interface(sandbox: Sandbox) -> None:
     assert sandbox.client().result(OS, "OSExperimental.Moo", "(true,)")
     refused = call_as(sandbox, OS, "OSExperimental.Moo", "(true,)")
     assert refused["error"] == "org.freedesktop.DBus.Error.AccessDenied"
 
 
-def test_what_it_cannot_do_it_says(sandbox: Box) -> None:
+def test_what_it_cannot_do_it_says(sandbox: Sandbox) -> None:
     client = sandbox.client()
     assert "no RPM" in client.call(OS, "OS.SetInitramfsState", "(true, @as [], @a{sv} {})")["message"]
     assert client.result(OS, "OS.ListRepos") == []

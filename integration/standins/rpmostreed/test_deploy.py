@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from integration.standins.rpmostreed.conftest import BoxMaker
-from integration.standins.rpmostreed.sandbox.sandbox import OS, Box, Client, Peer
+from integration.standins.rpmostreed.conftest import SandboxMaker
+from integration.standins.rpmostreed.sandbox.sandbox import OS, Client, Peer, Sandbox
 from integration.standins.rpmostreed.sandbox.template import BRANCH, CHUNKS, IMAGE
 
 REFERENCE = f"ostree-unverified-registry:{IMAGE}"
@@ -15,7 +15,7 @@ def rebase(client: Client, target: str, options: str = NO_OPTIONS) -> Peer:
     return client.transact("Rebase", f"({options}, '{target}', @as [])")
 
 
-def test_an_image_is_pulled_layer_by_layer(sandbox: Box) -> None:
+def test_an_image_is_pulled_layer_by_layer(sandbox: Sandbox) -> None:
     client, digests = sandbox.client(), sandbox.template.digests
     peer = rebase(client, f"{REFERENCE}:2")
     names = [name for name, _ in peer.signals()]
@@ -61,7 +61,7 @@ server.serve_forever()
 """
 
 
-def test_no_bytes_for_images_and_bytes_for_ostree(sandbox: Box) -> None:
+def test_no_bytes_for_images_and_bytes_for_ostree(sandbox: Sandbox) -> None:
     client = sandbox.client()
     port = sandbox.background(SERVE)
     sandbox.run("ostree", "remote", "add", "--force", "--no-sign-verify", "test", f"http://127.0.0.1:{port}")
@@ -76,7 +76,7 @@ def test_no_bytes_for_images_and_bytes_for_ostree(sandbox: Box) -> None:
     assert "container-image-reference" not in staged
 
 
-def test_counted_progress_has_the_wrong_percentage(sandbox: Box) -> None:
+def test_counted_progress_has_the_wrong_percentage(sandbox: Sandbox) -> None:
     peer = sandbox.client().transact("PkgChange", f"({NO_OPTIONS}, ['vim', 'htop', 'tmux'], @as [])")
     percents = [tuple(body) for name, body in peer.signals() if name == "PercentProgress"]
     counted = [
@@ -93,7 +93,7 @@ def test_counted_progress_has_the_wrong_percentage(sandbox: Box) -> None:
     ]
 
 
-def test_success_does_not_mean_a_new_deployment(sandbox: Box) -> None:
+def test_success_does_not_mean_a_new_deployment(sandbox: Sandbox) -> None:
     client = sandbox.client()
     same = client.transact(
         "UpdateDeployment", f"({{'set-revision': <'{sandbox.template.commits['1']}'>}}, {NO_OPTIONS})"
@@ -110,7 +110,7 @@ def test_success_does_not_mean_a_new_deployment(sandbox: Box) -> None:
     assert (again.finished(), again.texts()[-1]) == ((True, ""), "No upgrade available.")
 
 
-def test_the_same_digest_says_only_that_it_looks(sandbox: Box) -> None:
+def test_the_same_digest_says_only_that_it_looks(sandbox: Sandbox) -> None:
     client, digest = sandbox.client(), sandbox.template.digests["2"]
     rebase(client, f"{REFERENCE}:2")
     client.transact("Deploy", f"('{digest}', {NO_OPTIONS})")
@@ -121,7 +121,7 @@ def test_the_same_digest_says_only_that_it_looks(sandbox: Box) -> None:
     assert client.deployments()[0]["container-image-reference"] == f"{REFERENCE}:2"
 
 
-def test_rebasing_to_where_one_is_fails_also_for_what_is_only_staged(sandbox: Box) -> None:
+def test_rebasing_to_where_one_is_fails_also_for_what_is_only_staged(sandbox: Sandbox) -> None:
     client = sandbox.client()
     assert rebase(client, f"test:{BRANCH}").finished() == (False, f"Old and new refs are equal: test:{BRANCH}")
     rebase(client, f"{REFERENCE}:2")
@@ -134,7 +134,7 @@ def test_rebasing_to_where_one_is_fails_also_for_what_is_only_staged(sandbox: Bo
     assert staged["container-image-reference"] == f"{REFERENCE}:2"
 
 
-def test_options_are_read_leniently(sandbox: Box) -> None:
+def test_options_are_read_leniently(sandbox: Sandbox) -> None:
     client = sandbox.client()
     peer = client.transact(
         "UpdateDeployment",
@@ -160,7 +160,7 @@ DOWNGRADES = [
 ]
 
 
-def test_defaults_of_downgrades_differ(sandbox: Box) -> None:
+def test_defaults_of_downgrades_differ(sandbox: Sandbox) -> None:
     client = sandbox.client()
     for member, body, allowed in DOWNGRADES:
         peer = client.transact(member, body.replace("OLD", sandbox.template.commits["old"]))
@@ -178,7 +178,7 @@ CONFLICTS = [
 ]
 
 
-def test_conflicts_show_at_the_end_only(sandbox: Box) -> None:
+def test_conflicts_show_at_the_end_only(sandbox: Sandbox) -> None:
     client = sandbox.client()
     for options, text in CONFLICTS:
         peer = client.transact("Upgrade", f"({options},)")
@@ -191,7 +191,7 @@ def test_conflicts_show_at_the_end_only(sandbox: Box) -> None:
     )
 
 
-def test_revisions(sandbox: Box) -> None:
+def test_revisions(sandbox: Sandbox) -> None:
     client, commits = sandbox.client(), sandbox.template.commits
     for revision, message, version in (
         ("version=2", "Resolving version '2'", "2"),
@@ -211,7 +211,7 @@ def test_revisions(sandbox: Box) -> None:
     assert again.finished() == (False, "Cannot look up version while pinned to commit")
 
 
-def test_packages_are_a_layer(sandbox: Box) -> None:
+def test_packages_are_a_layer(sandbox: Sandbox) -> None:
     client, commits = sandbox.client(), sandbox.template.commits
     client.transact("PkgChange", f"({NO_OPTIONS}, ['vim'], @as [])")
     staged = client.deployments()[0]
@@ -243,7 +243,7 @@ def test_packages_are_a_layer(sandbox: Box) -> None:
     assert client.deployments()[0]["requested-base-removals"] == ["bash"]
 
 
-def test_packages_on_an_image(sandbox: Box) -> None:
+def test_packages_on_an_image(sandbox: Sandbox) -> None:
     client, digest = sandbox.client(), sandbox.template.digests["2"]
     body = f"({{'set-refspec': <'{REFERENCE}:2'>, 'install-packages': <['vim']>}}, {NO_OPTIONS})"
     client.transact("UpdateDeployment", body)
@@ -260,7 +260,7 @@ def test_packages_on_an_image(sandbox: Box) -> None:
     assert peer.finished() == (False, "Packages not found: nope")
 
 
-def test_custom_layers_lie_over_the_image(sandbox: Box) -> None:
+def test_custom_layers_lie_over_the_image(sandbox: Sandbox) -> None:
     client = sandbox.client()
     sandbox.run(
         "sh",
@@ -282,8 +282,8 @@ def test_custom_layers_lie_over_the_image(sandbox: Box) -> None:
     assert sandbox.read(f"{tree}/share/content/2") is not None
 
 
-def test_a_registry_that_publishing_makes(make_box: BoxMaker) -> None:
-    sandbox = make_box(registry="/var/registry")
+def test_a_registry_that_publishing_makes(make_sandbox: SandboxMaker) -> None:
+    sandbox = make_sandbox(registry="/var/registry")
     client = sandbox.client()
     body = f"({NO_OPTIONS}, '{REFERENCE}:2', @as [])"
     unreachable = client.transact("Rebase", body).finished()
@@ -301,7 +301,7 @@ def test_a_registry_that_publishing_makes(make_box: BoxMaker) -> None:
     assert owner.split() == ["0", "644"]
 
 
-def test_a_trigger_without_a_policy_does_nothing(sandbox: Box) -> None:
+def test_a_trigger_without_a_policy_does_nothing(sandbox: Sandbox) -> None:
     client = sandbox.client()
     assert client.result(OS, "OS.AutomaticUpdateTrigger", f"({NO_OPTIONS},)") == [False, ""]
     enabled, address = client.result(OS, "OS.AutomaticUpdateTrigger", "({'mode': <'stage'>},)")

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from integration.standins.rpmostreed.sandbox.sandbox import NAME, OS, SYSROOT, Box, Client, Peer
+from integration.standins.rpmostreed.sandbox.sandbox import NAME, OS, SYSROOT, Client, Peer, Sandbox
 from integration.standins.rpmostreed.sandbox.template import IMAGE
 
 REFERENCE = f"ostree-unverified-registry:{IMAGE}"
@@ -25,8 +25,8 @@ def staged(client: Client) -> bool:
     return bool(client.deployments()[0]["staged"])
 
 
-def test_cancelling_between_layers(sandbox: Box) -> None:
-    sandbox.mischief({"at": "layer:2", "do": "hang"})
+def test_cancelling_between_layers(sandbox: Sandbox) -> None:
+    sandbox.inject_faults({"at": "layer:2", "do": "hang"})
     client = sandbox.client()
     peer = begin(client)
     sandbox.wait_until(lambda: len(peer.texts("TaskBegin")) == 2)
@@ -35,8 +35,8 @@ def test_cancelling_between_layers(sandbox: Box) -> None:
     assert not staged(client)
 
 
-def test_cancelling_may_come_too_late(sandbox: Box) -> None:
-    sandbox.mischief({"at": "staged", "do": "sleep", "seconds": 2, "ignore_cancel": True})
+def test_cancelling_may_come_too_late(sandbox: Sandbox) -> None:
+    sandbox.inject_faults({"at": "staged", "do": "sleep", "seconds": 2, "ignore_cancel": True})
     client = sandbox.client()
     peer = begin(client, "('root=LABEL=root', ['a=b'], @as [], @as [], @a{sv} {})", "KernelArgs")
     sandbox.wait_until(lambda: peer.texts("TaskEnd"))
@@ -48,8 +48,8 @@ def test_cancelling_may_come_too_late(sandbox: Box) -> None:
     assert staged(client), "and what was done stays done"
 
 
-def test_cancelling_a_pull_from_a_remote_has_a_prefix(sandbox: Box) -> None:
-    sandbox.mischief({"at": "start", "do": "sleep", "seconds": 2, "ignore_cancel": True})
+def test_cancelling_a_pull_from_a_remote_has_a_prefix(sandbox: Sandbox) -> None:
+    sandbox.inject_faults({"at": "start", "do": "sleep", "seconds": 2, "ignore_cancel": True})
     peer = begin(sandbox.client(), "(@a{sv} {},)", "Upgrade")
     peer.call("Cancel")
     success, text = peer.finished()
@@ -57,8 +57,8 @@ def test_cancelling_a_pull_from_a_remote_has_a_prefix(sandbox: Box) -> None:
     assert text == "While pulling os/stable: Operation was cancelled"
 
 
-def test_anybody_may_cancel(sandbox: Box) -> None:
-    sandbox.mischief({"at": "layer", "do": "hang"})
+def test_anybody_may_cancel(sandbox: Sandbox) -> None:
+    sandbox.inject_faults({"at": "layer", "do": "hang"})
     client = sandbox.client()
     peer = begin(client)
     other = client.peer("unix:path=/run/rpm-ostree-transaction.sock")
@@ -67,8 +67,8 @@ def test_anybody_may_cancel(sandbox: Box) -> None:
 
 
 @pytest.mark.parametrize("point", ["layer:3", "stage", "staged", "finish"])
-def test_dying_in_the_middle(sandbox: Box, point: str) -> None:
-    sandbox.mischief({"at": point, "do": "die", "times": 1})
+def test_dying_in_the_middle(sandbox: Sandbox, point: str) -> None:
+    sandbox.inject_faults({"at": point, "do": "die", "times": 1})
     client = sandbox.client()
     peer = begin(client)
     assert peer.wait_closed(10)
@@ -77,16 +77,16 @@ def test_dying_in_the_middle(sandbox: Box, point: str) -> None:
     assert begin(client).finished()[1] in ("", f"Old and new refs are equal: {REFERENCE}:2")
 
 
-def test_success_without_staging(sandbox: Box) -> None:
-    sandbox.mischief({"at": "stage", "do": "succeed"})
+def test_success_without_staging(sandbox: Sandbox) -> None:
+    sandbox.inject_faults({"at": "stage", "do": "succeed"})
     client = sandbox.client()
     peer = client.transact("Rebase", REBASE)
     assert peer.finished() == (True, "")
     assert not staged(client)
 
 
-def test_never_finishing(sandbox: Box) -> None:
-    sandbox.mischief({"at": "layer:1", "do": "hang", "ignore_cancel": True})
+def test_never_finishing(sandbox: Sandbox) -> None:
+    sandbox.inject_faults({"at": "layer:1", "do": "hang", "ignore_cancel": True})
     client = sandbox.client()
     peer = begin(client)
     sandbox.wait_until(lambda: peer.texts("TaskBegin"))
@@ -97,20 +97,20 @@ def test_never_finishing(sandbox: Box) -> None:
     # The last resort is to restart the service.
     sandbox.run("pkill", "-KILL", "-f", "rpmostreed.standin$")
     assert peer.wait_closed(5)
-    sandbox.mischief()
+    sandbox.inject_faults()
     client.deployments()
     assert client.transact("Rebase", REBASE).finished() == (True, "")
 
 
-def test_a_full_disk(sandbox: Box) -> None:
-    sandbox.mischief({"at": "layer:2", "do": "fail", "error": "disk-full"})
+def test_a_full_disk(sandbox: Sandbox) -> None:
+    sandbox.inject_faults({"at": "layer:2", "do": "fail", "error": "disk-full"})
     success, text = sandbox.client().transact("Rebase", REBASE).finished()
     assert not success
     assert text.startswith("Importing: Unencapsulating base: Layer sha256:")
     assert text.endswith("min-free-space-percent '3%' would be exceeded, at least 20.5 kB requested")
 
 
-def test_a_disk_that_is_really_full(sandbox: Box) -> None:
+def test_a_disk_that_is_really_full(sandbox: Sandbox) -> None:
     client = sandbox.client()
     sandbox.run("ostree", "config", "set", "core.min-free-space-size", "100GB")
     success, text = client.transact("Rebase", REBASE).finished()
@@ -119,8 +119,8 @@ def test_a_disk_that_is_really_full(sandbox: Box) -> None:
     assert "min-free-space-size 102400MB would be exceeded, at least " in text
 
 
-def test_busy_for_a_while(sandbox: Box) -> None:
-    sandbox.mischief({"at": "lock", "do": "fail", "error": "busy", "for": 1.5})
+def test_busy_for_a_while(sandbox: Sandbox) -> None:
+    sandbox.inject_faults({"at": "lock", "do": "fail", "error": "busy", "for": 1.5})
     client = sandbox.client()
     busy = client.call(OS, "OS.Rebase", REBASE)
     assert busy["error"].endswith(".Code26")
@@ -128,8 +128,8 @@ def test_busy_for_a_while(sandbox: Box) -> None:
     sandbox.wait_until(lambda: "value" in client.call(OS, "OS.Rebase", REBASE))
 
 
-def test_dropping_the_name(sandbox: Box) -> None:
-    sandbox.mischief({"at": "layer:2", "do": "drop-name", "times": 1})
+def test_dropping_the_name(sandbox: Sandbox) -> None:
+    sandbox.inject_faults({"at": "layer:2", "do": "drop-name", "times": 1})
     client = sandbox.client()
     client.bus("AddMatch", f"(\"type='signal',member='NameOwnerChanged',arg0='{NAME}'\",)")
     client.deployments()
@@ -139,8 +139,8 @@ def test_dropping_the_name(sandbox: Box) -> None:
     assert len(lost) == 1
 
 
-def test_the_network_fails_and_then_works(sandbox: Box) -> None:
-    sandbox.mischief({"at": "pull", "do": "fail", "error": "timeout", "times": 2})
+def test_the_network_fails_and_then_works(sandbox: Sandbox) -> None:
+    sandbox.inject_faults({"at": "pull", "do": "fail", "error": "timeout", "times": 2})
     client = sandbox.client()
     for _ in range(2):
         assert client.transact("Rebase", REBASE).finished() == (
@@ -151,8 +151,8 @@ def test_the_network_fails_and_then_works(sandbox: Box) -> None:
     assert client.transact("Rebase", REBASE).finished() == (True, "")
 
 
-def test_an_answer_that_never_comes(sandbox: Box) -> None:
-    sandbox.mischief(
+def test_an_answer_that_never_comes(sandbox: Sandbox) -> None:
+    sandbox.inject_faults(
         {"at": "method:Reload", "do": "swallow", "times": 1},
         {"at": "method:GetOS", "do": "fail", "message": "once", "times": 1},
     )
@@ -164,7 +164,7 @@ def test_an_answer_that_never_comes(sandbox: Box) -> None:
     assert client.result(SYSROOT, "Sysroot.Reload") == []
 
 
-def publish(sandbox: Box, name: str, *options: str) -> None:
+def publish(sandbox: Sandbox, name: str, *options: str) -> None:
     sandbox.run(
         *("python3", "-BP", "-m", "integration.standins.rpmostreed.standin.publish", "--registry=/registry"),
         *("--from=/registry/repo", f"--commit={sandbox.template.commits['2']}", f"--name={name}", "--tag=latest"),
@@ -172,7 +172,7 @@ def publish(sandbox: Box, name: str, *options: str) -> None:
     )
 
 
-def test_credentials(sandbox: Box) -> None:
+def test_credentials(sandbox: Sandbox) -> None:
     publish(sandbox, "quay.io/secret/os", "--user=me", "--password=pass")
     client = sandbox.client()
     body = "(@a{sv} {}, 'ostree-unverified-registry:quay.io/secret/os:latest', @as [])"
@@ -192,7 +192,7 @@ def test_credentials(sandbox: Box) -> None:
     assert client.transact("Rebase", body).finished() == (True, "")
 
 
-def test_signatures(sandbox: Box) -> None:
+def test_signatures(sandbox: Sandbox) -> None:
     for name in ("good", "bad", "none"):
         publish(sandbox, f"quay.io/{name}/os", f"--signature={name}")
     client = sandbox.client()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from integration.standins.rpmostreed.sandbox.sandbox import OS, SYSROOT, Box, Client
+from integration.standins.rpmostreed.sandbox.sandbox import OS, SYSROOT, Client, Sandbox
 from integration.standins.rpmostreed.sandbox.template import BRANCH, CHUNKS, IMAGE
 
 LOCKED = "{'lock-finalization': <true>}"
@@ -14,22 +14,22 @@ NOBODY = {"ListInhibitors": "(@a(ssssuu) [],)"}
 ENTRIES = "/boot/loader/entries"
 
 
-def logind(sandbox: Box, answers: dict[str, str]) -> Client:
+def logind(sandbox: Sandbox, answers: dict[str, str]) -> Client:
     client = sandbox.client()
     sandbox.ask("own", wire=client.wire, name="org.freedesktop.login1", answers=answers)
     return client
 
 
-def shut_down(sandbox: Box) -> str:
+def shut_down(sandbox: Sandbox) -> str:
     """What ostree-finalize-staged.service does when it is stopped."""
     return sandbox.run("ostree", "admin", "finalize-staged")
 
 
-def entries(sandbox: Box) -> list[str]:
+def entries(sandbox: Sandbox) -> list[str]:
     return sandbox.run("sh", "-c", f"cat {ENTRIES}/*.conf").splitlines()
 
 
-def test_the_lock_is_inside_the_staged_state_and_not_shown(sandbox: Box) -> None:
+def test_the_lock_is_inside_the_staged_state_and_not_shown(sandbox: Sandbox) -> None:
     client = sandbox.client()
     client.transact("Upgrade", f"({LOCKED},)")
     staged = client.deployments()[0]
@@ -41,7 +41,7 @@ def test_the_lock_is_inside_the_staged_state_and_not_shown(sandbox: Box) -> None
     assert entries(sandbox) == before, "locked: not finalized, and no error either"
 
 
-def test_nothing_of_boot_is_touched_before_shutdown(sandbox: Box) -> None:
+def test_nothing_of_boot_is_touched_before_shutdown(sandbox: Sandbox) -> None:
     client = sandbox.client()
     before = sandbox.run("sh", "-c", "find /boot | sort; cat /boot/loader/entries/*")
     client.transact("Upgrade", "(@a{sv} {},)")
@@ -60,7 +60,7 @@ def test_nothing_of_boot_is_touched_before_shutdown(sandbox: Box) -> None:
     assert client.property(OS, "OS", "RollbackDeployment") == {}, "it is pending: nothing is behind the booted one"
 
 
-def test_a_finalization_that_fails_is_not_heard_of_before_shutdown(sandbox: Box) -> None:
+def test_a_finalization_that_fails_is_not_heard_of_before_shutdown(sandbox: Sandbox) -> None:
     client = sandbox.client()
     assert client.transact("Upgrade", "(@a{sv} {},)").finished() == (True, "")
     fill = (
@@ -72,7 +72,7 @@ def test_a_finalization_that_fails_is_not_heard_of_before_shutdown(sandbox: Box)
     assert not sandbox.exists("/run/ostree/staged-deployment"), "the staged state is lost all the same"
 
 
-def test_finalizing_wants_the_digest_of_an_image_and_reboots(sandbox: Box) -> None:
+def test_finalizing_wants_the_digest_of_an_image_and_reboots(sandbox: Sandbox) -> None:
     client, digest = sandbox.client(), sandbox.template.digests["2"]
     client.transact("Rebase", f"({LOCKED}, '{REFERENCE}:2', @as [])")
     checksum = client.deployments()[0]["checksum"]
@@ -91,7 +91,7 @@ def test_finalizing_wants_the_digest_of_an_image_and_reboots(sandbox: Box) -> No
     assert client.deployments()[0]["staged"] is False
 
 
-def test_finalizing_wants_the_base_of_a_layer(sandbox: Box) -> None:
+def test_finalizing_wants_the_base_of_a_layer(sandbox: Sandbox) -> None:
     client = sandbox.client()
     logind(sandbox, NOBODY)
     client.transact("PkgChange", f"({LOCKED}, ['vim'], @as [])")
@@ -99,7 +99,7 @@ def test_finalizing_wants_the_base_of_a_layer(sandbox: Box) -> None:
     assert client.transact("FinalizeDeployment", f"({{'checksum': <'{base}'>}},)").finished() == (True, "")
 
 
-def test_finalizing_without_a_staged_or_a_locked_one(sandbox: Box) -> None:
+def test_finalizing_without_a_staged_or_a_locked_one(sandbox: Sandbox) -> None:
     client = sandbox.client()
     logind(sandbox, NOBODY)
     anything = "({'allow-missing-checksum': <true>},)"
@@ -112,7 +112,7 @@ def test_finalizing_without_a_staged_or_a_locked_one(sandbox: Box) -> None:
     assert peer.finished() == (True, "")
 
 
-def test_an_inhibitor_holds_the_reboot_after_the_staging(sandbox: Box) -> None:
+def test_an_inhibitor_holds_the_reboot_after_the_staging(sandbox: Sandbox) -> None:
     client = sandbox.client()
     logind(
         sandbox,
@@ -137,7 +137,7 @@ def test_an_inhibitor_holds_the_reboot_after_the_staging(sandbox: Box) -> None:
     assert "reboot" not in sandbox.systemctl_calls()
 
 
-def test_kernel_arguments(sandbox: Box) -> None:
+def test_kernel_arguments(sandbox: Sandbox) -> None:
     client = sandbox.client()
     booted = client.result(OS, "OS.GetDeploymentBootConfig", "('', false)")
     assert set(booted) >= {"staged", "options", "title", "linux", "initrd"}
@@ -173,7 +173,7 @@ def test_kernel_arguments(sandbox: Box) -> None:
     }
 
 
-def test_cleanup(sandbox: Box) -> None:
+def test_cleanup(sandbox: Sandbox) -> None:
     client = sandbox.client()
     nothing = client.transact("Cleanup", "(['pending-deploy', 'rollback-deploy'],)")
     assert nothing.texts() == ["Deployments unchanged."]
@@ -189,7 +189,7 @@ def test_cleanup(sandbox: Box) -> None:
     assert bad["message"] == "Invalid cleanup type: everything"
 
 
-def test_rollback(sandbox: Box) -> None:
+def test_rollback(sandbox: Sandbox) -> None:
     client = sandbox.client()
     assert client.transact("Rollback", "(@a{sv} {},)").finished() == (False, "No rollback deployment found")
     client.transact("Upgrade", "(@a{sv} {},)")
@@ -206,7 +206,7 @@ def test_rollback(sandbox: Box) -> None:
     assert client.property(OS, "OS", "RollbackDeployment")["version"] == "3"
 
 
-def test_what_others_do_to_the_system_is_seen(sandbox: Box) -> None:
+def test_what_others_do_to_the_system_is_seen(sandbox: Sandbox) -> None:
     client = sandbox.client()
     client.subscribe()
     client.deployments()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from integration.standins.rpmostreed import install
-from integration.standins.rpmostreed.conftest import BoxMaker, MakeAgent
-from integration.standins.rpmostreed.sandbox.sandbox import OS, Box
+from integration.standins.rpmostreed.conftest import MakeAgent, SandboxMaker
+from integration.standins.rpmostreed.sandbox.sandbox import OS, Sandbox
 from integration.standins.rpmostreed.sandbox.template import IMAGE
 from nodeagent.core.config.image import parse_image
 from nodeagent.core.plan.deployment import OsTarget
@@ -17,19 +17,19 @@ ABORTED = "assertion failed: (value)"
 NO_TRUE = "Sanity-checking final rootfs: bwrap(/usr/bin/true): Child process exited with code 1"
 
 
-def to(box: Box, **more: object) -> OsTarget:
-    return OsTarget(image=parse_image(f"{IMAGE}@{box.template.digests['2']}"), **more)  # type: ignore[arg-type]
+def to(sandbox: Sandbox, **more: object) -> OsTarget:
+    return OsTarget(image=parse_image(f"{IMAGE}@{sandbox.template.digests['2']}"), **more)  # type: ignore[arg-type]
 
 
-def without_arguments(box: Box) -> str:
+def without_arguments(sandbox: Sandbox) -> str:
     """Stages a deployment as an admin does; libostree then notes no kernel arguments. Its checksum."""
-    box.run("ostree", "pull", "test", box.template.commits["2"])
-    command = ["ostree", "admin", "deploy", "--stage", "--os=tiny", box.template.commits["2"]]
-    box.run(*command, PATH="/run/bin:/usr/sbin:/usr/bin")  # libostree starts a unit
-    return box.template.commits["2"]
+    sandbox.run("ostree", "pull", "test", sandbox.template.commits["2"])
+    command = ["ostree", "admin", "deploy", "--stage", "--os=tiny", sandbox.template.commits["2"]]
+    sandbox.run(*command, PATH="/run/bin:/usr/sbin:/usr/bin")  # libostree starts a unit
+    return sandbox.template.commits["2"]
 
 
-def test_the_daemon_aborts_for_an_entry_that_lacks_a_key(sandbox: Box) -> None:
+def test_the_daemon_aborts_for_an_entry_that_lacks_a_key(sandbox: Sandbox) -> None:
     without_arguments(sandbox)
     client = sandbox.client()
     answer = client.call(OS, "OS.GetDeploymentBootConfig", "('', true)")
@@ -39,7 +39,7 @@ def test_the_daemon_aborts_for_an_entry_that_lacks_a_key(sandbox: Box) -> None:
     assert "error" not in client.call(OS, "OS.GetDeploymentBootConfig", "('', false)")
 
 
-def test_the_agent_ends_no_daemon(sandbox: Box, make_agent: MakeAgent) -> None:
+def test_the_agent_ends_no_daemon(sandbox: Sandbox, make_agent: MakeAgent) -> None:
     checksum = without_arguments(sandbox)
     agent = make_agent(sandbox)
     theirs, booted = agent.list()
@@ -51,24 +51,24 @@ def test_the_agent_ends_no_daemon(sandbox: Box, make_agent: MakeAgent) -> None:
     assert ABORTED not in sandbox.daemon_log()
 
 
-def test_the_sanity_check_comes_after_the_staging(make_box: BoxMaker, make_agent: MakeAgent) -> None:
-    box = make_box(sanity_check=1)
-    client = box.client()
+def test_the_sanity_check_comes_after_the_staging(make_sandbox: SandboxMaker, make_agent: MakeAgent) -> None:
+    sandbox = make_sandbox(sanity_check=1)
+    client = sandbox.client()
     assert client.transact("Rebase", REBASE).finished() == (False, NO_TRUE)
     assert client.deployments()[0]["staged"] is True, "what it refused is left staged"
-    assert box.run("ls", "/var/lib/rpm-ostree/history").split()
+    assert sandbox.run("ls", "/var/lib/rpm-ostree/history").split()
     client.transact("Cleanup", "(['pending-deploy'],)")
-    agent = make_agent(box)
+    agent = make_agent(sandbox)
     for _ in range(2):
-        answer = agent.stage(to(box))
+        answer = agent.stage(to(sandbox))
         assert (answer.kind, answer.reason) == ("Terminal", "ImageBroken")
         assert NO_TRUE in answer.message
         assert [one["booted"] for one in agent.list()] == [True]
 
 
 @pytest.mark.parametrize("point", ["history", "cleanup"])
-def test_whatever_fails_after_the_staging_is_discarded(sandbox: Box, make_agent: MakeAgent, point: str) -> None:
-    sandbox.mischief({"at": point, "do": "fail", "message": "Input/output error", "times": 1})
+def test_whatever_fails_after_the_staging_is_discarded(sandbox: Sandbox, make_agent: MakeAgent, point: str) -> None:
+    sandbox.inject_faults({"at": point, "do": "fail", "message": "Input/output error", "times": 1})
     agent, target = make_agent(sandbox), to(sandbox, kernel_arguments=("nosmt",))
     answer = agent.stage(target)
     assert (answer.kind, answer.reason) == ("Retryable", "StageFailed")
@@ -78,8 +78,8 @@ def test_whatever_fails_after_the_staging_is_discarded(sandbox: Box, make_agent:
     assert staged["locked"] is True
 
 
-def test_what_could_not_be_discarded_is_not_accepted(sandbox: Box, make_agent: MakeAgent) -> None:
-    sandbox.mischief(
+def test_what_could_not_be_discarded_is_not_accepted(sandbox: Sandbox, make_agent: MakeAgent) -> None:
+    sandbox.inject_faults(
         {"at": "sanity", "do": "fail", "message": NO_TRUE, "times": 1},
         {"at": "method:Cleanup", "do": "fail", "message": "Input/output error", "times": 2},
     )
@@ -97,9 +97,9 @@ def test_what_could_not_be_discarded_is_not_accepted(sandbox: Box, make_agent: M
     assert "Staging deployment" in third.tasks, "it was discarded and staged once more"
 
 
-def test_cancelling_inside_a_layer(sandbox: Box) -> None:
+def test_cancelling_inside_a_layer(sandbox: Sandbox) -> None:
     """The import is dropped at once, and so is the layer under way."""
-    sandbox.mischief({"at": "inside:2", "do": "sleep", "seconds": 1, "ignore_cancel": True})
+    sandbox.inject_faults({"at": "inside:2", "do": "sleep", "seconds": 1, "ignore_cancel": True})
     client = sandbox.client()
     peer = client.peer(client.result(OS, "OS.Rebase", REBASE))
     peer.start()
@@ -109,7 +109,7 @@ def test_cancelling_inside_a_layer(sandbox: Box) -> None:
     assert len(sandbox.run("ostree", "refs", "ostree/container/blob").split()) == 1
 
 
-def test_types_of_what_nobody_reads(sandbox: Box) -> None:
+def test_types_of_what_nobody_reads(sandbox: Sandbox) -> None:
     (booted,) = sandbox.client().deployments()
     assert booted["base-remote-replacements"] == {}
     shown = sandbox.run("ostree", "show", "--print-metadata-key=ostree.bootable", booted["checksum"])

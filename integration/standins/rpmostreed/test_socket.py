@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from integration.standins.rpmostreed.conftest import BoxMaker
-from integration.standins.rpmostreed.sandbox.sandbox import NAME, OS, SYSROOT, Box, SandboxError
+from integration.standins.rpmostreed.conftest import SandboxMaker
+from integration.standins.rpmostreed.sandbox.sandbox import NAME, OS, SYSROOT, Sandbox, SandboxError
 from integration.standins.rpmostreed.sandbox.template import IMAGE
 
 ADDRESS = "unix:path=/run/rpm-ostree-transaction.sock"
@@ -15,7 +15,7 @@ REBASE = f"(@a{{sv}} {{}}, 'ostree-unverified-registry:{IMAGE}:2', @as [])"
 UPGRADE = "(@a{sv} {},)"
 
 
-def test_signals_come_on_the_peer_only_and_without_a_sender(sandbox: Box) -> None:
+def test_signals_come_on_the_peer_only_and_without_a_sender(sandbox: Sandbox) -> None:
     client = sandbox.client()
     client.subscribe()
     peer = client.transact("Rebase", REBASE)
@@ -32,14 +32,14 @@ def test_signals_come_on_the_peer_only_and_without_a_sender(sandbox: Box) -> Non
     )
 
 
-def test_signals_come_before_the_answer_to_start(sandbox: Box) -> None:
+def test_signals_come_before_the_answer_to_start(sandbox: Sandbox) -> None:
     client = sandbox.client()
     peer = client.transact("Rebase", REBASE)
     kinds = [one["kind"] for one in peer.messages()]
     assert kinds.index("signal") < kinds.index("method-return")
 
 
-def test_who_comes_late_hears_finished_alone(sandbox: Box) -> None:
+def test_who_comes_late_hears_finished_alone(sandbox: Sandbox) -> None:
     client = sandbox.client()
     first = client.transact("Cleanup", CLEANUP, leave=False)
     late = client.peer(ADDRESS)
@@ -49,8 +49,8 @@ def test_who_comes_late_hears_finished_alone(sandbox: Box) -> None:
     assert [name for name, _ in first.signals()].count("Finished") == 1
 
 
-def test_all_peers_hear_all_and_only_one_started(sandbox: Box) -> None:
-    sandbox.mischief({"at": "start", "do": "sleep", "seconds": 1.5})
+def test_all_peers_hear_all_and_only_one_started(sandbox: Sandbox) -> None:
+    sandbox.inject_faults({"at": "start", "do": "sleep", "seconds": 1.5})
     client = sandbox.client()
     peer, watcher = (client.peer(client.result(OS, "OS.Rebase", REBASE)) for _ in range(2))
     assert (peer.start(), watcher.start()) == (True, False)
@@ -62,7 +62,7 @@ def test_all_peers_hear_all_and_only_one_started(sandbox: Box) -> None:
     ]
 
 
-def test_the_transaction_is_active_until_the_last_peer_leaves(sandbox: Box) -> None:
+def test_the_transaction_is_active_until_the_last_peer_leaves(sandbox: Sandbox) -> None:
     client = sandbox.client()
     peer = client.transact("Cleanup", CLEANUP, leave=False)
     assert client.property(SYSROOT, "Sysroot", "ActiveTransactionPath") == ADDRESS
@@ -74,16 +74,16 @@ def test_the_transaction_is_active_until_the_last_peer_leaves(sandbox: Box) -> N
     assert client.property(SYSROOT, "Sysroot", "ActiveTransaction") == ["", "", ""]
 
 
-def test_peers_that_stay_are_thrown_out_after_a_while(make_box: BoxMaker) -> None:
-    client = make_box(force_close=1).client()
+def test_peers_that_stay_are_thrown_out_after_a_while(make_sandbox: SandboxMaker) -> None:
+    client = make_sandbox(force_close=1).client()
     peer = client.transact("Cleanup", CLEANUP, leave=False)
     assert peer.wait_closed(5)
     client.deployments()
     assert client.property(SYSROOT, "Sysroot", "ActiveTransactionPath") == ""
 
 
-def test_it_goes_on_without_the_client_that_started_it(sandbox: Box) -> None:
-    sandbox.mischief({"at": "layer", "do": "sleep", "seconds": 0.2})
+def test_it_goes_on_without_the_client_that_started_it(sandbox: Sandbox) -> None:
+    sandbox.inject_faults({"at": "layer", "do": "sleep", "seconds": 0.2})
     client = sandbox.client()
     peer = client.peer(client.result(OS, "OS.Rebase", REBASE))
     peer.start()
@@ -95,7 +95,7 @@ def test_it_goes_on_without_the_client_that_started_it(sandbox: Box) -> None:
     assert other.deployments()[0]["staged"] is True
 
 
-def test_it_is_dropped_when_the_client_leaves_before_start(sandbox: Box) -> None:
+def test_it_is_dropped_when_the_client_leaves_before_start(sandbox: Sandbox) -> None:
     client, other = sandbox.client(), sandbox.client()
     client.result(OS, "OS.Rebase", REBASE)
     assert other.property(SYSROOT, "Sysroot", "ActiveTransactionPath") == ADDRESS
@@ -106,7 +106,7 @@ def test_it_is_dropped_when_the_client_leaves_before_start(sandbox: Box) -> None
         other.peer(ADDRESS)
 
 
-def test_a_client_that_lives_and_never_starts_blocks_everybody(sandbox: Box) -> None:
+def test_a_client_that_lives_and_never_starts_blocks_everybody(sandbox: Sandbox) -> None:
     client, other = sandbox.client(), sandbox.client()
     client.result(OS, "OS.Rebase", REBASE)
     for _ in range(3):
@@ -117,7 +117,7 @@ def test_a_client_that_lives_and_never_starts_blocks_everybody(sandbox: Box) -> 
         )
 
 
-def test_the_title_is_the_command_line_and_the_client_is_described(sandbox: Box) -> None:
+def test_the_title_is_the_command_line_and_the_client_is_described(sandbox: Sandbox) -> None:
     client = sandbox.client()
     client.result(SYSROOT, "Sysroot.RegisterClient", "({'id': <'me'>},)")
     peer = client.transact("Upgrade", "({'initiating-command-line': <'do it'>},)", leave=False)
@@ -127,7 +127,7 @@ def test_the_title_is_the_command_line_and_the_client_is_described(sandbox: Box)
     assert description.endswith("uid:0)")
 
 
-def test_the_same_request_joins(sandbox: Box) -> None:
+def test_the_same_request_joins(sandbox: Sandbox) -> None:
     one, other = sandbox.client(), sandbox.client()
     options = "{'lock-finalization': <true>, 'allow-downgrade': <true>}"
     swapped = "{'allow-downgrade': <true>, 'lock-finalization': <true>}"
@@ -140,7 +140,7 @@ def test_the_same_request_joins(sandbox: Box) -> None:
     assert other.result(OS, "OS.Upgrade", f"({options},)") == address, "also one that is over and not yet released"
 
 
-def test_another_process_with_the_lock(sandbox: Box) -> None:
+def test_another_process_with_the_lock(sandbox: Sandbox) -> None:
     sandbox.background(
         "import time; from integration.standins.rpmostreed.standin.gir import OSTree; s = OSTree.Sysroot.new_default();"
         "s.load(None); s.lock(); print('locked', flush=True); time.sleep(60)"
@@ -149,7 +149,7 @@ def test_another_process_with_the_lock(sandbox: Box) -> None:
     assert busy == {"error": BUSY, "message": "System transaction in progress"}
 
 
-def test_no_order_between_the_two_sockets(sandbox: Box) -> None:
+def test_no_order_between_the_two_sockets(sandbox: Sandbox) -> None:
     client = sandbox.client()
     client.subscribe()
     client.deployments()

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from integration.standins.rpmostreed.conftest import BoxMaker
-from integration.standins.rpmostreed.sandbox.sandbox import OS, Box, SandboxError
+from integration.standins.rpmostreed.conftest import SandboxMaker
+from integration.standins.rpmostreed.sandbox.sandbox import OS, Sandbox, SandboxError
 from integration.standins.rpmostreed.sandbox.template import CHUNKS, IMAGE
 
 YEARS = (2022, 2024, 2026)
@@ -28,11 +28,11 @@ def year(request: pytest.FixtureRequest) -> int:
 
 
 @pytest.fixture
-def sandbox(make_box: BoxMaker, year: int) -> Iterator[Box]:
-    yield make_box(like=year)
+def sandbox(make_sandbox: SandboxMaker, year: int) -> Iterator[Sandbox]:
+    yield make_sandbox(like=year)
 
 
-def test_socket_and_title(sandbox: Box, year: int) -> None:
+def test_socket_and_title(sandbox: Sandbox, year: int) -> None:
     client = sandbox.client()
     first = client.result(OS, "OS.Upgrade", "(@a{sv} {},)")
     busy = client.call(OS, "OS.Cleanup", "(['base'],)")["message"]
@@ -57,7 +57,7 @@ def test_socket_and_title(sandbox: Box, year: int) -> None:
         assert sandbox.run("stat", "-c", "%F %a", PATH).split() == ["socket", "666"]
 
 
-def test_words_of_a_pull_and_the_lock(sandbox: Box, year: int) -> None:
+def test_words_of_a_pull_and_the_lock(sandbox: Sandbox, year: int) -> None:
     client = sandbox.client()
     missing = client.transact("Rebase", f"(@a{{sv}} {{}}, '{REFERENCE}:nope', @as [])")
     assert missing.finished() == (False, f"{PREFIXES[year]}reading manifest nope in {IMAGE}: manifest unknown")

@@ -40,7 +40,7 @@ def prepare(root: Path) -> None:
     process.run(["chroot", str(root), "python3", "-m", "compileall", "-q", f"/{install.PROGRAM}"], timeout=60)
 
 
-class Box:
+class Sandbox:
     """Starts at once; close() ends everything in it. `directory` becomes its own."""
 
     def __init__(self, root: Path, template: Template, directory: Path, **settings: str | int) -> None:
@@ -124,7 +124,7 @@ class Box:
     def write(self, path: str, text: str) -> None:
         self.ask("write", path=path, text=text)
 
-    def mischief(self, *rules: dict[str, Any]) -> None:
+    def inject_faults(self, *rules: dict[str, Any]) -> None:
         self.write("/run/rpmostreed-standin.json", json.dumps({"rules": rules}))
 
     def daemon_log(self) -> str:
@@ -153,27 +153,27 @@ class Box:
 class Connection:
     """A connection that the sandbox holds for us."""
 
-    def __init__(self, box: Box, wire: int) -> None:
-        self.box = box
+    def __init__(self, sandbox: Sandbox, wire: int) -> None:
+        self.sandbox = sandbox
         self.wire = wire
 
     def send(self, destination: str | None, path: str, interface: str, method: str, body: str = "()") -> int:
         call = {"destination": destination, "path": path, "interface": interface, "method": method, "body": body}
-        return int(self.box.ask("send", wire=self.wire, **call))
+        return int(self.sandbox.ask("send", wire=self.wire, **call))
 
     def wait(self, serial: int, timeout: float = 20.0) -> dict[str, Any]:
         """`value`, or `error` and `message`, or `timeout`, or `closed`."""
-        return dict(self.box.ask("wait", wire=self.wire, serial=serial, timeout=timeout))
+        return dict(self.sandbox.ask("wait", wire=self.wire, serial=serial, timeout=timeout))
 
     def messages(self) -> list[dict[str, Any]]:
         """All that ever arrived, in order."""
-        return list(self.box.ask("messages", wire=self.wire))
+        return list(self.sandbox.ask("messages", wire=self.wire))
 
     def wait_closed(self, timeout: float) -> bool:
-        return bool(self.box.ask("wait_closed", wire=self.wire, timeout=timeout))
+        return bool(self.sandbox.ask("wait_closed", wire=self.wire, timeout=timeout))
 
     def close(self) -> None:
-        self.box.ask("close", wire=self.wire)
+        self.sandbox.ask("close", wire=self.wire)
 
 
 class Client(Connection):
@@ -181,7 +181,7 @@ class Client(Connection):
 
     @property
     def name(self) -> str:
-        return str(self.box.ask("name", wire=self.wire))
+        return str(self.sandbox.ask("name", wire=self.wire))
 
     def call(self, path: str, member: str, body: str = "()", timeout: float = 20.0) -> dict[str, Any]:
         """`member` is Interface.Method: `OS.Deploy`, or with a full name such as org.freedesktop.DBus.Peer.Ping."""
@@ -195,7 +195,7 @@ class Client(Connection):
         """What a call that succeeds returns; a single value without its tuple."""
         reply = self.call(path, member, body)
         if "value" not in reply:
-            raise SandboxError(f"{member}{body}: {reply}; the daemon said: {self.box.daemon_log()[-3000:]}")
+            raise SandboxError(f"{member}{body}: {reply}; the daemon said: {self.sandbox.daemon_log()[-3000:]}")
         return reply["value"][0] if len(reply["value"]) == 1 else reply["value"]
 
     def property(self, path: str, interface: str, name: str) -> Any:
@@ -203,7 +203,7 @@ class Client(Connection):
 
     def deployments(self) -> list[dict[str, Any]]:
         # One that just died or is leaving gets the call and answers nothing: that is for the caller to bear.
-        self.box.wait_until(lambda: "value" in self.call(SYSROOT, "Sysroot.Reload"))
+        self.sandbox.wait_until(lambda: "value" in self.call(SYSROOT, "Sysroot.Reload"))
         return list(self.property(SYSROOT, "Sysroot", "Deployments"))
 
     def bus(self, method: str, body: str) -> dict[str, Any]:
@@ -227,7 +227,7 @@ class Client(Connection):
         return peer
 
     def peer(self, address: str) -> Peer:
-        return Peer(self.box, self.box.ask("connect", address=address))
+        return Peer(self.sandbox, self.sandbox.ask("connect", address=address))
 
 
 class Peer(Connection):
@@ -246,8 +246,8 @@ class Peer(Connection):
 
     def finished(self, timeout: float = 20.0) -> tuple[bool, str]:
         """(success, error text) of the first Finished."""
-        if not self.box.ask("wait_for", wire=self.wire, member="Finished", timeout=timeout):
-            raise SandboxError(f"no Finished; the daemon said: {self.box.daemon_log()[-3000:]}")
+        if not self.sandbox.ask("wait_for", wire=self.wire, member="Finished", timeout=timeout):
+            raise SandboxError(f"no Finished; the daemon said: {self.sandbox.daemon_log()[-3000:]}")
         body = next(one["body"] for one in self.messages() if one["member"] == "Finished")
         return bool(body[0]), str(body[1])
 

@@ -21,7 +21,7 @@ def main() -> int:
     try:
         connection = _connect(options.bus_address)
         daemon = Daemon(connection, options)
-        daemon.mischief.act("boot")
+        daemon.faults.act("boot")
         daemon.own_name()
     except (GLib.Error, ValueError) as error:
         print(f"error: Couldn't start daemon: {error}", file=sys.stderr)
@@ -32,7 +32,7 @@ def main() -> int:
     while daemon.running:
         context.iteration(True)
     notify("STOPPING=1")
-    daemon.mischief.act("exit")
+    daemon.faults.act("exit")
     released: list[bool] = []
     connection.call(
         "org.freedesktop.DBus",

@@ -29,7 +29,7 @@ def write_history(work: Work, deployment: Any) -> None:
 
 def sanity_check(work: Work, deployment: Any) -> None:
     """Runs a program of the new tree, whose /etc is not merged yet. Raises Failed with bwrap's words."""
-    work.mischief("sanity")
+    work.fault_point("sanity")
     if os.environ.get("RPMOSTREE_SKIP_SANITYCHECK"):  # the real daemon's own, for its tests
         return
     command = ["chroot", str(_directory(work, deployment)), PROGRAM]

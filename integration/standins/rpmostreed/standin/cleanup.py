@@ -19,7 +19,7 @@ BASE_REFS = "rpmostree/base"
 
 def syscore_cleanup(work: Work) -> None:
     """Raises Failed or GLib.Error."""
-    work.mischief("cleanup")
+    work.fault_point("cleanup")
     work.sysroot.prepare_cleanup(work.cancellable)
     _write_base_refs(work)
     images, layers = _drop_images(work)

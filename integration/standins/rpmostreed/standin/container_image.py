@@ -26,7 +26,7 @@ def pull(work: Work, reference: ImageReference) -> str:
         return present[0]
     registry = Registry(work.host.settings.registry, work.profile)
     try:
-        work.mischief("pull")
+        work.fault_point("pull")
     except NetworkTrouble as trouble:
         raise Failed(work.profile.importer_prefix + network_error(str(trouble), reference)) from None
     work.stop_if_cancelled()
@@ -35,7 +35,7 @@ def pull(work: Work, reference: ImageReference) -> str:
         return present[0]
     work.output.message(f"Importing: {reference} (digest: {image.digest})")
     _import_layers(work, reference, registry, image)
-    work.mischief("merge")
+    work.fault_point("merge")
     work.stop_if_cancelled()
     return _merge(work, reference, image)
 
@@ -44,7 +44,7 @@ def newer_available(work: Work, reference: ImageReference) -> bool:
     """Whether the registry has something else than what is here; fetches the manifest only."""
     present = _present(work.repo, reference)
     try:
-        work.mischief("pull")
+        work.fault_point("pull")
     except NetworkTrouble as trouble:
         raise Failed(work.profile.importer_prefix + network_error(str(trouble), reference)) from None
     image = Registry(work.host.settings.registry, work.profile).open(reference)
@@ -106,7 +106,7 @@ def _announce(work: Work, image: Image, missing: list[Layer]) -> None:
 
 def _import(work: Work, reference: ImageReference, registry: Registry, layer: Layer, index: int) -> None:
     try:
-        work.mischief(f"layer:{index}")
+        work.fault_point(f"layer:{index}")
     except NetworkTrouble as trouble:
         raise Failed(blob_error(trouble, reference, layer, work.profile)) from None
     work.stop_if_cancelled()
@@ -116,7 +116,7 @@ def _import(work: Work, reference: ImageReference, registry: Registry, layer: La
     )
     work.repo.prepare_transaction(work.cancellable)
     try:
-        work.mischief(f"inside:{index}")
+        work.fault_point(f"inside:{index}")
         work.repo.pull_with_options(registry.repo_url, options, None, work.cancellable)
         work.repo.transaction_set_ref(None, _layer_ref(layer), layer.commit)
         work.repo.commit_transaction(work.cancellable)

@@ -12,7 +12,7 @@ from integration.standins.rpmostreed.standin import deployments, interfaces
 from integration.standins.rpmostreed.standin.authority import Authority
 from integration.standins.rpmostreed.standin.clients import Clients
 from integration.standins.rpmostreed.standin.errors import Busy, Failed, StandInError, text_of
-from integration.standins.rpmostreed.standin.fault_injection import Mischief
+from integration.standins.rpmostreed.standin.fault_injection import FaultInjection
 from integration.standins.rpmostreed.standin.gir import Gio, GLib, OSTree
 from integration.standins.rpmostreed.standin.log import log
 from integration.standins.rpmostreed.standin.manager import Manager
@@ -31,7 +31,7 @@ class Daemon:
         self.config = daemon_config()
         self.running = True
         self.rebooting = False
-        self.mischief = Mischief(settings.mischief, self._drop_name)
+        self.faults = FaultInjection(settings.faults, self._drop_name)
         self._connection = connection
         self._transaction: Transaction | None = None
         self._idle_exit = 0
@@ -69,7 +69,7 @@ class Daemon:
             raise Failed(text_of(error)) from None
 
     def reload(self) -> None:
-        self.mischief.act("reload")
+        self.faults.act("reload")
         self.refresh(always=False)
 
     def os_path(self, name: str) -> str | None:
@@ -110,7 +110,7 @@ class Daemon:
     def join(self, invocation: Any) -> Transaction | None:
         if self.rebooting:
             raise Failed("Reboot initiated, cannot start new transaction")
-        self.mischief.act("txn")
+        self.faults.act("txn")
         if self._transaction is None:
             return None
         if self._transaction.is_same(invocation):

@@ -43,7 +43,7 @@ class Named(StandInError):
 
 
 class InstantSuccess(Exception):
-    """Mischief: end the transaction now, as if all had gone well."""
+    """Injected: end the transaction now, as if all had gone well."""
 
 
 def denied(text: str) -> Named:

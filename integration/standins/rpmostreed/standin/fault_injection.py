@@ -34,11 +34,11 @@ class Rule:
 
 
 class NetworkTrouble(Exception):
-    """Mischief: `error` of a rule that only the puller can put into words."""
+    """Injected: `error` of a rule that only the puller can put into words."""
 
 
-class Mischief:
-    """Asked from the main thread and from the worker."""
+class FaultInjection:
+    """The rules. Safe to use from the main thread and from the worker."""
 
     def __init__(self, path: Path, drop_name: Callable[[], None]) -> None:
         self._path = path
@@ -94,9 +94,9 @@ class Mischief:
             case "fail" if rule.error:
                 raise NetworkTrouble(rule.error)
             case "fail":
-                raise Failed(rule.message or "Mischief")
+                raise Failed(rule.message or "Injected fault")
             case other:
-                raise Failed(f"unknown mischief '{other}' at {rule.at}")
+                raise Failed(f"unknown fault '{other}' at {rule.at}")
 
     def _wait(self, seconds: float, cancellable: Any) -> None:
         end = time.monotonic() + seconds

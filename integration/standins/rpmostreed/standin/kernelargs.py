@@ -42,7 +42,7 @@ class KernelArgs:
             arguments.replace(argument)
         for argument in self.added:
             arguments.append(argument)
-        # Asked for explicitly counts as a change, even where the result is the same.
+        # Requested explicitly counts as a change, even where the result is the same.
         changed = bool(self.deleted or self.replaced or self.added)
         for argument in self.options.texts("append-if-missing"):
             if argument not in arguments.words:

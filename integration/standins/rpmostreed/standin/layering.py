@@ -71,7 +71,7 @@ def assemble(work: Work, base: str, state: list[str]) -> str:
     if added:
         _import_metadata(work)
     with output.task("Resolving dependencies"):
-        work.mischief("packages")
+        work.fault_point("packages")
         work.stop_if_cancelled()
     if added:
         for text in ("Importing packages", "Checking out packages"):
@@ -89,7 +89,7 @@ def assemble(work: Work, base: str, state: list[str]) -> str:
         with output.task("Writing OSTree commit"):
             commit = _commit(work, tree, base, state, added)
         repo.commit_transaction(work.cancellable)
-        work.mischief("sanity")  # of a layer before it is staged
+        work.fault_point("sanity")  # of a layer before it is staged
     except GLib.Error as error:
         repo.abort_transaction(None)
         raise Failed(f"Committing: {text_of(error)}") from None

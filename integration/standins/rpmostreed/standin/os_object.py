@@ -12,7 +12,7 @@ from integration.standins.rpmostreed.standin.deploy import Deploy
 from integration.standins.rpmostreed.standin.deployments import boot_config, by_index
 from integration.standins.rpmostreed.standin.errors import Failed, StandInError, bus_failed
 from integration.standins.rpmostreed.standin.exported import Exported
-from integration.standins.rpmostreed.standin.fault_injection import Mischief
+from integration.standins.rpmostreed.standin.fault_injection import FaultInjection
 from integration.standins.rpmostreed.standin.finalize import Finalize, check_inhibitors
 from integration.standins.rpmostreed.standin.gir import GLib
 from integration.standins.rpmostreed.standin.kernelargs import KernelArgs
@@ -26,7 +26,7 @@ CLEANUP_ELEMENTS = ("base", "pending-deploy", "rollback-deploy", "repomd")
 
 class Daemon(Protocol):
     authority: Authority
-    mischief: Mischief
+    faults: FaultInjection
     settings: Settings
     config: DaemonConfig
     sysroot: Any
@@ -66,7 +66,7 @@ class OsObject:
 
     def _handle(self, method: str, parameters: Any, invocation: Any) -> None:
         try:
-            if self._daemon.mischief.swallows(method):
+            if self._daemon.faults.swallows(method):
                 return
             self._daemon.authority.check_os(method, invocation.get_sender(), parameters)
             getattr(self, f"_{method}", self._not_here)(parameters, invocation)

@@ -86,7 +86,7 @@ class Registry:
 
 
 def network_error(kind: str, reference: ImageReference) -> str:
-    """What Go's network stack says; also for the mischief that asks for it."""
+    """What Go's network stack says; also for injected faults."""
     ping = f'pinging container registry {reference.registry_host}: Get "https://{reference.registry_host}/v2/": '
     match kind:
         case "unreachable" | "network":

@@ -15,7 +15,7 @@ from integration.standins.rpmostreed.standin.profile import PROFILES, Profile
 
 CONFIG = Path("/etc/rpm-ostreed.conf")
 REGISTRY = Path("/var/lib/rpmostreed-standin/registry")
-MISCHIEF = Path("/run/rpmostreed-standin.json")
+FAULTS = Path("/run/rpmostreed-standin.json")
 POLICIES = ("none", "check", "stage", "apply")
 
 
@@ -25,7 +25,7 @@ class Settings:
     sysroot: str = "/"
     bus_address: str | None = None  # None: the system bus
     registry: Path = REGISTRY
-    mischief: Path = MISCHIEF
+    faults: Path = FAULTS
     force_close_seconds: int = 30
     idle_spread_seconds: int = 4  # the real one adds up to this much at random
 
@@ -44,14 +44,14 @@ def parse(argv: list[str]) -> Settings:
     parser.add_argument("--like", type=int, choices=sorted(PROFILES), default=_number("LIKE", 2026))
     parser.add_argument("--sysroot", default=_text("SYSROOT", "/"))
     parser.add_argument("--registry", type=Path, default=_text("REGISTRY", str(REGISTRY)))
-    parser.add_argument("--mischief", type=Path, default=_text("MISCHIEF", str(MISCHIEF)))
+    parser.add_argument("--faults", type=Path, default=_text("FAULTS", str(FAULTS)))
     arguments = parser.parse_args(argv)
     return Settings(
         profile=PROFILES[arguments.like],
         sysroot=arguments.sysroot,
         bus_address=os.environ.get("DBUS_SYSTEM_BUS_ADDRESS"),
         registry=arguments.registry,
-        mischief=arguments.mischief,
+        faults=arguments.faults,
         force_close_seconds=_number("FORCE_CLOSE", 30),
         idle_spread_seconds=_number("IDLE_SPREAD", 4),
     )

@@ -9,7 +9,7 @@ from integration.standins.rpmostreed.standin.authority import Authority
 from integration.standins.rpmostreed.standin.clients import Clients
 from integration.standins.rpmostreed.standin.errors import NotFound, StandInError
 from integration.standins.rpmostreed.standin.exported import Exported
-from integration.standins.rpmostreed.standin.fault_injection import Mischief
+from integration.standins.rpmostreed.standin.fault_injection import FaultInjection
 from integration.standins.rpmostreed.standin.gir import GLib
 from integration.standins.rpmostreed.standin.options import Options
 from integration.standins.rpmostreed.standin.transaction import Transaction
@@ -20,7 +20,7 @@ IDLE = ("", "", "")
 class Daemon(Protocol):
     authority: Authority
     clients: Clients
-    mischief: Mischief
+    faults: FaultInjection
 
     def refresh(self, *, always: bool) -> None:
         """Read deployments again; `always` publishes the OS objects even if nothing changed. Raises Failed."""
@@ -64,7 +64,7 @@ class SysrootObject:
 
     def _handle(self, method: str, parameters: Any, invocation: Any) -> None:
         try:
-            if self._daemon.mischief.swallows(method):
+            if self._daemon.faults.swallows(method):
                 return
             self._daemon.authority.check_sysroot(method, invocation.get_sender())
             getattr(self, f"_{method}")(parameters, invocation)

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 from integration.standins.rpmostreed.standin import interfaces
 from integration.standins.rpmostreed.standin.errors import Busy, Failed, InstantSuccess, StandInError, text_of
 from integration.standins.rpmostreed.standin.exported import Exported, emit_on
-from integration.standins.rpmostreed.standin.fault_injection import Mischief
+from integration.standins.rpmostreed.standin.fault_injection import FaultInjection
 from integration.standins.rpmostreed.standin.gir import Gio, GLib, OSTree
 from integration.standins.rpmostreed.standin.log import log
 from integration.standins.rpmostreed.standin.output import Output
@@ -33,7 +33,7 @@ class Host(Protocol):
     """What a transaction needs of the daemon. Main thread only, except the attributes."""
 
     settings: Settings
-    mischief: Mischief
+    faults: FaultInjection
 
     def describe(self, sender: str) -> str: ...
 
@@ -65,8 +65,8 @@ class Work:
     set_title: Callable[[str], None]
     caller_unit: str | None
 
-    def mischief(self, point: str) -> None:
-        self.host.mischief.act(point, self.cancellable)
+    def fault_point(self, point: str) -> None:
+        self.host.faults.act(point, self.cancellable)
 
     def stop_if_cancelled(self) -> None:
         if self.cancellable.is_cancelled():
@@ -148,7 +148,7 @@ class Transaction:
         sysroot.set_mount_namespace_in_use()
         sysroot.connect("journal-msg", lambda _sysroot, text: self._output.message(text))
         sysroot.load(None)
-        self._host.mischief.act("lock")
+        self._host.faults.act("lock")
         _, acquired = sysroot.try_lock()
         if not acquired:
             raise Busy("System transaction in progress")
@@ -193,7 +193,7 @@ class Transaction:
         context.push_thread_default()
         error: str | None = None
         try:
-            self._host.mischief.act("start", self._cancellable)
+            self._host.faults.act("start", self._cancellable)
             self._execute(
                 Work(
                     host=self._host,
@@ -207,7 +207,7 @@ class Transaction:
                 )
             )
         except InstantSuccess:
-            log("mischief: this transaction did not do its work")
+            log("fault injection: this transaction did not do its work")
         except (StandInError, GLib.Error) as problem:
             error = text_of(problem)
         except Exception as problem:  # whatever it was, clients must hear of the end
@@ -228,7 +228,7 @@ class Transaction:
                 self._host.reload()
             except StandInError as problem:
                 error = f"Sysroot reload: {problem}"
-        self._host.mischief.act("finish")
+        self._host.faults.act("finish")
         self._finished = GLib.Variant("(bs)", (error is None, error or ""))
         self._emit("Finished", error is None, error or "")
         self._unlock()

@@ -73,13 +73,13 @@ class Upgrader:
         if words is None:
             words = kargs.split(self.merge.get_bootconfig().get("options") or "")
         with work.output.task("Staging deployment"):
-            work.mischief("stage")
+            work.fault_point("stage")
             deployment = staging.stage(
                 work, self._osname, target, self.origin.finished(), self._etc_source, words, locked=self._locked
             )
         # What fails from here on leaves the deployment staged, as it does in the real daemon.
-        work.mischief("staged")
-        work.mischief("history")
+        work.fault_point("staged")
+        work.fault_point("history")
         checks.write_history(work, deployment)
         if target == self.base:
             checks.sanity_check(work, deployment)
@@ -135,7 +135,7 @@ class Upgrader:
             if override is not None:
                 options["override-commit-ids"] = ("as", [override])
             try:
-                work.mischief("pull")
+                work.fault_point("pull")
                 self._pull(remote, options)
             except GLib.Error as error:
                 raise Failed(f"While pulling {override or ref}: {text_of(error)}") from None
