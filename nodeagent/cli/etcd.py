@@ -12,7 +12,6 @@ import asyncio
 import sys
 from typing import Any, Final
 
-from nodeagent.cli import etcd_latency
 from nodeagent.cli._io import emit, printable
 from nodeagent.cli._render import BAD, GOOD, paint, table
 from nodeagent.errors import AgentError
@@ -33,13 +32,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     status.add_argument("--ca", default="", metavar="FILE", help="authority of etcd's certificates (PEM)")
     status.add_argument("--cert", default="", metavar="FILE", help="client certificate (PEM)")
     status.add_argument("--key", default="", metavar="FILE", help="its key (PEM)")
-    etcd_latency.add_arguments(commands)
 
 
 def run(args: argparse.Namespace) -> int:
     """0 if the host may be disrupted as far as etcd goes, also where there is no member; 4 if not."""
-    if args.etcd_command == "latency":
-        return etcd_latency.run(args)
     ours = args.single or args.endpoint or args.ca or args.cert or args.key
     found = _look(args) if ours else _ask() or _look(args)
     if args.json:

@@ -41,7 +41,7 @@ COMMANDS: Final = (
     Command("verify", "compare this host with its current config"),
     Command("maintenance", "block disruptions of this host, for maintenance"),
     Command("lease", "show the holder of the lease of this host"),
-    Command("etcd", "check etcd quorum safety and disk latency"),
+    Command("etcd", "check whether a disruption of this host is safe for etcd"),
     Command("fleet", "show rollout status of all pools"),
     Command("config", "show and check the settings of nodeagent"),
     Command("daemon", "run the daemon; for nodeagent.service"),

@@ -19,7 +19,6 @@ from nodeagent.core.etcd.histogram import (
     parse,
     quantile,
 )
-from nodeagent.core.etcd.latency import Scrape, When, figures
 from nodeagent.errors import Retryable
 
 BOUNDS = (*(0.001 * 2**n for n in range(14)), math.inf)
@@ -176,34 +175,3 @@ def test_the_true_exceedances_are_between(samples: list[float], ms: int) -> None
 def test_text_and_back(before: list[float], during: list[float]) -> None:
     scrapes = [parse(page("x", counted(samples)), ["x"])["x"] for samples in (before, before + during)]
     assert increase(scrapes) == Increase(counted(during))
-
-
-def test_before_during_after() -> None:
-    def scrape(at: float, *counts: float) -> Scrape:
-        return Scrape(at, {WAL_FSYNC: histogram(*counts)})
-
-    # 1000 quick ones; then one of each five over 8 ms and an etcd that restarts; after that too few to say
-    before, first, second, last = (
-        scrape(0, 0),
-        scrape(10, 1000),
-        scrape(20, 1800, 1800, 1800, 1800, 2000),
-        scrape(40, 800, 800, 800, 800, 1000),
-    )
-    after = scrape(45, 850, 850, 850, 850, 1050)
-    rows = figures(
-        {When.BEFORE: [before, first], When.DURING: [first, second, last], When.AFTER: [last, Scrape(42, {}), after]}
-    )
-    assert [(row.name, row.when, row.seconds, row.resets) for row in rows] == [
-        ("wal_fsync", "before", 10, 0),
-        ("wal_fsync", "during", 30, 1),
-        ("wal_fsync", "after", 5, 0),
-    ]
-    assert [row.p99.standing for row in rows] == ["estimate", "estimate", "too-few"]
-    assert rows[0].p99.high == 0.001
-    assert rows[1].p99.high == 0.016
-    assert [(bound, found.least) for bound, found in rows[1].above] == [
-        (0.008, 400),
-        (0.016, 0),
-        (0.128, 0),
-        (1.024, 0),
-    ]
