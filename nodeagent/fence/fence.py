@@ -206,8 +206,7 @@ class _Turns:
             self._fence.say(_failed(self._fence.view, error))
 
     async def _turn(self) -> None:
-        brake = self._state.decision.limits.brake
-        await (self._heard.listen(TURN) if brake is None else self._hands.brake(brake))
+        await self._heard.listen(TURN)
         if (disks := await self._moves.look()) is not None:
             await self._hands.move(disks)
         writing = await self._hands.writing()

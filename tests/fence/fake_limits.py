@@ -38,8 +38,7 @@ class Manager(FakePeer):
         self.on("LoadUnit", lambda m: ("o", ("/org/freedesktop/systemd1/unit/it",)))
         self.on("Get", self._get)
         self.on("SetUnitProperties", self._set)
-        self.on("FreezeUnit", lambda m: self._freeze(True))
-        self.on("ThawUnit", lambda m: self._freeze(False))
+        self.on("ThawUnit", lambda m: self._thaw())
 
     @property
     def io_max(self) -> str:
@@ -83,11 +82,11 @@ class Manager(FakePeer):
             lines.append(" ".join([NUMBERS[path], *(f"{key}={value}" for key, value in keys.items())]))
         (self.cgroup / "io.max").write_text("".join(line + "\n" for line in lines))
 
-    def _freeze(self, frozen: bool) -> Any:
+    def _thaw(self) -> Any:
         if self.jobs:
             self.jobs -= 1
             raise DBusFault("org.freedesktop.systemd1.UnitBusy", "Unit has a pending job")
         if not self.running:
             raise DBusFault("org.freedesktop.systemd1.UnitInactive", "Unit is not active")
-        self.frozen = frozen
+        self.frozen = False
         return "", ()

@@ -19,14 +19,13 @@ from nodeagent.core.update.fence_view import FenceView
 from nodeagent.errors import Retryable, Terminal
 from nodeagent.fence import fence as module
 from nodeagent.fence.actuators import writeback
-from nodeagent.fence.actuators.actuators import Hands, Reach, recover
+from nodeagent.fence.actuators.actuators import Reach, recover
 from nodeagent.fence.actuators.block_queue import Queue
 from nodeagent.fence.actuators.priorities import IDLE, REALTIME
 from nodeagent.fence.blockdev.find import SYSROOT
 from nodeagent.fence.blockdev.hotplug import Hotplug
 from nodeagent.fence.fence import Fence, Terms, fenced
 from nodeagent.fence.policy.bounds import Bounds, Idle
-from nodeagent.fence.policy.controller import Brake
 from nodeagent.fence.policy.disks import BlockNode, DeviceNumber, Disks
 from nodeagent.fence.restore_log import FileUndo
 from nodeagent.fence.sensors import sensors
@@ -301,22 +300,6 @@ def test_the_ground_is_of_the_first_path_that_is_there(tmp_path: Path) -> None:
     kind, kernel = GROUND((str(tmp_path / "sysroot"), "/proc", "/"))
     assert (kind, kernel) == ("proc", os.uname().release)
     assert GROUND((str(tmp_path / "none"),))[0] == ""
-
-
-async def test_an_updater_that_is_just_starting_is_frozen_later(host: Host) -> None:
-    hands = Hands(host.bus, host.undo, UNIT, host.disks, lambda: [VICTIM], host.reach)
-    await hands.begin(object_fsync=False, memory_high=None, cpu_weight=None)
-    host.manager.jobs = 1
-    await hands.brake(Brake(frozen=0.0, thawed=0.0))
-    assert (host.manager.jobs, host.manager.frozen, hands.missing) == (0, False, [])
-    braking = asyncio.create_task(hands.brake(Brake(frozen=0.5, thawed=0.0)))
-    async with asyncio.timeout(20):
-        while not host.manager.frozen:
-            await asyncio.sleep(0.01)
-        await braking
-    assert not host.manager.frozen
-    assert await hands.restore() == []
-    assert host.touched() == {}
 
 
 async def test_an_updater_that_starts_later_does_not_wait_for_its_priority(host: Host) -> None:

@@ -120,13 +120,6 @@ VARIANTS = {
             memory_high=256 << 20,
         ),
         Variant(
-            "C-free",
-            "the fence, without the brake",
-            nice=10,
-            object_fsync=True,
-            fence={**_ALL, "bounds": {"brake": 0.0}},
-        ),
-        Variant(
             "C-still",
             "the fence, with 240 writes/s that stay",
             nice=10,
@@ -134,7 +127,7 @@ VARIANTS = {
             # Strained or calm: the rate is at its floor, and a calm of that length does not come.
             fence={
                 **_ALL,
-                "bounds": {"floor": 8e6, "first": 8e6, "floor_iops": 240, "brake": 0.0, "patience": 1e6},
+                "bounds": {"floor": 8e6, "first": 8e6, "floor_iops": 240, "patience": 1e6},
             },
         ),
         replace(FENCED, name="C-steady", title="the fence, which does not rise", fence={"bounds": {"wary": 1e6}}),

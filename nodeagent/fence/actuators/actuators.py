@@ -1,4 +1,4 @@
-"""Everything that the fence moves: caps and freezer of the unit, queues of disks, I/O priorities.
+"""Everything that the fence moves: caps of the unit, queues of disks, I/O priorities.
 
 What fails is told in ``missing`` and not tried again, except for caps, which are asked for again at each turn: the
 kernel may have been slow. ``restore`` puts everything back, whatever of it fails; what could not be put back stays in
@@ -21,7 +21,7 @@ from nodeagent.fence.actuators.block_queue import Queue, SysfsQueue
 from nodeagent.fence.actuators.cgroup import UnitIo
 from nodeagent.fence.actuators.object_fsync import ObjectFsync
 from nodeagent.fence.actuators.priorities import IoPriority, Priorities
-from nodeagent.fence.policy.controller import Brake, Limits
+from nodeagent.fence.policy.controller import Limits
 from nodeagent.fence.policy.disks import BlockNode, Disks
 from nodeagent.fence.policy.shape import QueueFacts, Shape, Untouched
 from nodeagent.fence.restore_log import Undo
@@ -76,7 +76,7 @@ class Hands:
         """The thread that speaks for the victim; it gets the victim's priority."""
         self.shaping = False
         """Whether queues have another shape than the one they were found with, or may have."""
-        self._braking = self._syncing = False
+        self._syncing = False
         self._prioritising = True
         self._caps: tuple[int | None, int | None] | None = None
         self._wrote: tuple[float, int] | None = None
@@ -86,7 +86,7 @@ class Hands:
     async def begin(self, *, object_fsync: bool, memory_high: int | None, cpu_weight: int | None) -> bool:
         """Sets what stays as long as we do. False: nothing can be moved here, so that nothing need be measured."""
         self._syncing = object_fsync and await self._tried(self._objects.begin())
-        self.limiting = self._braking = await self._tried(self._unit.begin())
+        self.limiting = await self._tried(self._unit.begin())
         if self.limiting:
             await self._tried(self._unit.hold_static(memory_high=memory_high, cpu_weight=cpu_weight))
         return self._syncing or self.limiting or await asyncio.to_thread(self._writable)
@@ -127,25 +127,6 @@ class Hands:
         caps = (limits.write_bps, limits.write_iops)
         if self.limiting and caps != self._caps:
             self._caps = caps if await self._tried(self._unit.hold(self._disks.limits, *caps)) else None
-
-    async def brake(self, brake: Brake) -> None:
-        """One turn of it: frozen, then thawed."""
-        frozen = self._braking and await self._freeze()
-        try:
-            await asyncio.sleep(brake.frozen)
-        finally:
-            if frozen:
-                await self._tried(self._unit.thaw())
-        await asyncio.sleep(brake.thawed)
-
-    async def _freeze(self) -> bool:
-        """Whether it may be frozen now, and is to be thawed."""
-        try:
-            return await self._unit.freeze()
-        except AgentError as error:  # also one that came too late to know
-            self._miss(error.message)
-            self._braking = False
-            return True
 
     async def writing(self) -> float | None:
         """Bytes a second that the unit wrote to the limited disks since the last question; None if nobody knows."""

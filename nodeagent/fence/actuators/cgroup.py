@@ -8,7 +8,7 @@ Facts this stands on (systemd's ``org.freedesktop.systemd1(5)``, ``src/core/dbus
 - systemd writes to the cgroup after it has answered. So what the kernel holds (``io.max``) is read until it agrees.
 
 What is found before the first change is noted first (``undo``), and put back by ``end``, or by ``recover`` after a
-kill. A unit that the agent left frozen is thawed by both.
+kill.
 """
 
 from __future__ import annotations
@@ -95,42 +95,12 @@ class UnitIo:
         values = {"MemoryHigh": memory_high, "CPUWeight": cpu_weight}
         await self._set({name: value for name, value in values.items() if value is not None})
 
-    async def freeze(self) -> bool:
-        """Its tasks stop at their next return from the kernel. The bus name that it may own is silent meanwhile. False
-        if that cannot be just now: it does not run, or a job of it is under way."""
-        try:
-            await self._call("FreezeUnit", "s", (self._unit,))
-        except BusFault as error:
-            if error.bus_error not in (*_INACTIVE, _BUSY):
-                raise
-            return False
-        return True
-
-    async def thaw(self) -> None:
-        """Nothing happens if it does not run. A job of it is waited for, for some seconds."""
-        until = asyncio.get_running_loop().time() + _JOB_WITHIN
-        while True:
-            try:
-                await self._call("ThawUnit", "s", (self._unit,))
-            except BusFault as error:
-                if error.bus_error in _INACTIVE:
-                    return
-                if error.bus_error != _BUSY or asyncio.get_running_loop().time() >= until:
-                    raise
-                await asyncio.sleep(_LOOK)
-            else:
-                return
-
     async def end(self) -> None:
-        """As it was found, and thawed; nothing happens without a ``begin``. The note stays if that failed."""
+        """As it was found; nothing happens without a ``begin``. The note stays if that failed."""
         note = (await self._undo.load()).get(self._key)
-        if note is None:
-            return
-        try:
-            await self.thaw()
-        finally:  # a job that hangs keeps a unit from being thawed, and is no reason to leave its limits
+        if note is not None:
             await self._unlimit(note)
-        await self._undo.clear(self._key)
+            await self._undo.clear(self._key)
 
     async def _unlimit(self, note: str) -> None:
         found = self._read_note(note)
@@ -152,6 +122,24 @@ class UnitIo:
         except (ValueError, TypeError, KeyError) as error:
             message = f"{self._unit}: the note on its limits cannot be read"
             raise Terminal(message, reason="LimitsNotReset") from error
+
+    async def thaw(self) -> None:
+        """Thaw a unit that nodeagent 0.1 left frozen when it was killed; no effect on a unit that does not run.
+
+        A job of the unit is waited for, for some seconds.
+        """
+        until = asyncio.get_running_loop().time() + _JOB_WITHIN
+        while True:
+            try:
+                await self._call("ThawUnit", "s", (self._unit,))
+            except BusFault as error:
+                if error.bus_error in _INACTIVE:
+                    return
+                if error.bus_error != _BUSY or asyncio.get_running_loop().time() >= until:
+                    raise
+                await asyncio.sleep(_LOOK)
+            else:
+                return
 
     # -- what the kernel holds ------------------------------------------------------------------------------------
 
@@ -194,7 +182,12 @@ async def recover(bus: Bus, undo: Undo, cgroups: Path = _CGROUPS) -> list[str]:
     """First thing at start: puts back the limits of every unit that a killed agent left. Answers with their names."""
     units = [key.removeprefix(_KEY) for key in await undo.load() if key.startswith(_KEY)]
     for unit in units:
-        await UnitIo(bus, undo, unit, cgroups).end()
+        limits = UnitIo(bus, undo, unit, cgroups)
+        try:
+            await limits.thaw()
+        finally:
+            # A job that hangs prevents a thaw, and is no reason to leave the limits.
+            await limits.end()
     return units
 
 

@@ -55,9 +55,6 @@ class Bounds:
     """Seconds of calm before it is raised beyond ``disk``, which may have been measured in a bad moment."""
     drain: int | None = None
     """Bytes of the updater that may wait in memory before they are sent to the disk; None: as the kernel sees fit."""
-    brake: float = 5.0
-    """Seconds for which the freezer helps at most, and then rests twice as long. It comes when the victim is stuck, and
-    not at a single slow fsync: there it did more harm than good (docs/research/fence.md)."""
     relax: float = 60.0
     """Seconds of calm without a cap before the queue gets a gentler shape."""
     relaxations: int = 3

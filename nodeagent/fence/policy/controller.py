@@ -24,7 +24,7 @@ from nodeagent.fence.policy.bounds import FENCE_BOUNDS, Bounds, floor_at
 from nodeagent.fence.policy.shape import Shape
 from nodeagent.fence.policy.signals import Reading, Strain
 
-__all__ = ["BRAKE", "Brake", "Decision", "Limits", "State", "Why", "begin", "step"]
+__all__ = ["Decision", "Limits", "State", "Why", "begin", "step"]
 
 _UP, _DOWN = 1.25, 0.5
 _NEAR, _BEYOND = 0.6, 1.5  # of the rate at which the victim was strained: where it is approached, where it is forgotten
@@ -51,25 +51,12 @@ _BAD = frozenset({Why.STRAINED, Why.STALLED, Why.BLIND})
 
 
 @dataclass(frozen=True, slots=True)
-class Brake:
-    """The updater is frozen and thawed in turns; seconds. A frozen task holds no lock of a file system: the kernel
-    stops it on its way back to user space. It does not answer D-Bus meanwhile, so it must be short."""
-
-    frozen: float
-    thawed: float
-
-
-BRAKE = Brake(frozen=0.3, thawed=0.7)
-
-
-@dataclass(frozen=True, slots=True)
 class Limits:
     """None: no limit. At most one of the caps is set."""
 
     write_bps: int | None = None
     write_iops: int | None = None
     shape: Shape | None = None
-    brake: Brake | None = None
 
     @property
     def rate(self) -> int | None:
@@ -107,8 +94,6 @@ class State:
     """So said the last reading."""
     strained_at: float | None = None
     """The rate at which it began to be, or will by what is known of the disk."""
-    braked_since: float | None = None
-    rest_until: float = 0.0
     relaxed: int = 0
 
 
@@ -116,7 +101,7 @@ def begin(now: float, ladder: Sequence[Shape], bounds: Bounds = FENCE_BOUNDS) ->
     """Shut first, and opened when that turns out to be needless: the first seconds of an update hurt as others do. Not
     on a disk that is known to be fast (``opening``)."""
     rate = max(bounds.first, bounds.floor) if bounds.first < bounds.ceiling else None
-    limits = _limits(rate, len(ladder), ladder, None, bounds)
+    limits = _limits(rate, len(ladder), ladder, bounds)
     decision = Decision(limits, Why.STARTED, "an update is about to be staged", changed=True)
     patience = bounds.patience if bounds.disk is None else bounds.wary
     return State(now, now, decision, rate, len(ladder), patience, now, now, strained_at=bounds.disk)
@@ -141,9 +126,7 @@ def step(
         return _held(state)
     if now - state.started >= bounds.deadline:
         because = f"not finished after {bounds.deadline:.0f} s: nothing is limited any more"
-        return _decided(
-            replace(state, rate=None, rung=0, braked_since=None), now, Why.DEADLINE, because, ladder, bounds
-        )
+        return _decided(replace(state, rate=None, rung=0), now, Why.DEADLINE, because, ladder, bounds)
     if reading is None or now - reading.at > bounds.stale:
         if now - state.heard > bounds.stale:
             return _blind(state, now, ladder, bounds, left)
@@ -175,7 +158,7 @@ def _calm(state: State, now: float, because: str, ladder: Sequence[Shape], bound
     if forget:
         known, patience = None, bounds.patience
     state = replace(state, rate=rate, rung=rung, relaxed=relaxed, patience=patience, strained_at=known)
-    return _in_time(replace(state, strained=False, braked_since=None), now, ladder, bounds, left, Why.CALM, because)
+    return _in_time(replace(state, strained=False), now, ladder, bounds, left, Why.CALM, because)
 
 
 def _strained(
@@ -187,7 +170,7 @@ def _strained(
     writing: float | None,
     left: float | None,
 ) -> State:
-    stalled = reading.strain >= Strain.STALLED
+    stalled = reading.strain is Strain.STALLED
     again = state.strained
     state = replace(state, calm_since=now, strained=True)
     if again and not stalled and now - state.changed < bounds.settle:
@@ -198,10 +181,6 @@ def _strained(
         # At the floor nothing is learned: it is not our writing that hurts there, or nothing can be done about it.
         known = was if was > bounds.floor else state.strained_at
         state = replace(state, patience=patience, strained_at=known)
-    if reading.strain is not Strain.STUCK:
-        state = replace(state, braked_since=None)
-    elif state.braked_since is None and now >= state.rest_until:
-        state = replace(state, braked_since=now, rest_until=now + 3 * bounds.brake)
     rate = bounds.floor if stalled else max(bounds.floor, was * _DOWN)
     rung = len(ladder) if stalled else min(state.rung + 1, len(ladder))
     why = Why.STALLED if stalled else Why.STRAINED
@@ -220,7 +199,7 @@ def _real(rate: float | None, writing: float | None, bounds: Bounds) -> float:
 def _blind(state: State, now: float, ladder: Sequence[Shape], bounds: Bounds, left: float | None) -> State:
     blind = max(bounds.blind, bounds.floor)
     rate = blind if state.rate is None else min(state.rate, blind)
-    state = replace(state, blind=True, strained=False, rate=rate, rung=len(ladder), calm_since=now, braked_since=None)
+    state = replace(state, blind=True, strained=False, rate=rate, rung=len(ladder), calm_since=now)
     because = f"no sign of the victim for {bounds.stale:.0f} s"
     return _in_time(state, now, ladder, bounds, left, Why.BLIND, because)
 
@@ -234,11 +213,8 @@ def _in_time(
     why: Why | None = None,
     because: str = "",
 ) -> State:
-    """With the rate that the deadline asks for, if that is more, and without a brake that lasted long enough. ``why``
-    None: nothing else happened. The rate that is due is overtaken by a step, or it would be changed each second."""
-    if state.braked_since is not None and now - state.braked_since >= bounds.brake:
-        state = replace(state, braked_since=None)
-        why, because = why or Why.STALLED, because or f"frozen for {bounds.brake:.0f} s, which must do"
+    """With the rate that the deadline asks for, if that is more. ``why`` None: nothing else happened. The rate that is
+    due is overtaken by a step, or it would be changed each second."""
     due = floor_at(bounds, now - state.started, left)
     if state.rate is not None and state.rate < due:
         rate = due * _UP if due > bounds.floor else due
@@ -251,8 +227,7 @@ def _in_time(
 
 
 def _decided(state: State, now: float, why: Why, because: str, ladder: Sequence[Shape], bounds: Bounds) -> State:
-    brake = None if state.braked_since is None else BRAKE
-    limits = _limits(state.rate, state.rung, ladder, brake, bounds)
+    limits = _limits(state.rate, state.rung, ladder, bounds)
     if not _differs(limits, state.decision.limits):
         if why not in _BAD:
             return _held(state)  # it says still why limits are what they are
@@ -272,14 +247,14 @@ def _differs(new: Limits, old: Limits) -> bool:
             return True
         if cap is not None and before is not None and abs(cap - before) > _WORTH * before:
             return True
-    return (new.shape, new.brake) != (old.shape, old.brake)
+    return new.shape != old.shape
 
 
-def _limits(rate: float | None, rung: int, ladder: Sequence[Shape], brake: Brake | None, bounds: Bounds) -> Limits:
+def _limits(rate: float | None, rung: int, ladder: Sequence[Shape], bounds: Bounds) -> Limits:
     shape = ladder[rung - 1] if rung else None
     if rate is None:
-        return Limits(shape=shape, brake=brake)
+        return Limits(shape=shape)
     if shape is None:
-        return Limits(write_bps=round(rate), brake=brake)
+        return Limits(write_bps=round(rate))
     iops = max(bounds.floor_iops, -(-round(rate) // (shape.max_sectors_kb * _KIB)))
-    return Limits(write_iops=iops, shape=shape, brake=brake)
+    return Limits(write_iops=iops, shape=shape)

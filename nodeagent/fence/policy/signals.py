@@ -18,9 +18,7 @@ __all__ = ["STALL", "Reading", "Source", "Strain", "of_etcd", "of_pressure", "of
 
 STALL = 0.1
 """Seconds. An entry that takes longer is one that etcd warns about, and what we count as harm."""
-_STUCK = 0.5
-"""Seconds. Half of the time after which etcd's members choose another leader."""
-_ETCD_STALL, _ETCD_STUCK = 0.128, 0.512  # the bounds of etcd's buckets above these
+_ETCD_STALL = 0.128  # the bound of etcd's buckets above it
 
 _FACTOR, _LEAST, _MOST = 3.0, 0.008, 0.064
 _SHARE = 0.01  # of the fsyncs may be over the target ...
@@ -38,7 +36,6 @@ class Strain(IntEnum):
     CALM = 0
     STRAINED = 1
     STALLED = 2
-    STUCK = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +61,7 @@ def of_etcd(at: float, over: Increase, aim: float) -> Reading | None:
     """None without a single fsync: it may be idle, or stuck in one."""
     if not over.samples:
         return None
-    bounds = aim, _ETCD_STALL, _ETCD_STUCK
+    bounds = aim, _ETCD_STALL
     return _reading(Source.ETCD, at, over.samples, bounds, [above(bound, over).least for bound in bounds])
 
 
@@ -73,7 +70,7 @@ def of_probe(at: float, latencies: Sequence[float], waiting: float, aim: float) 
     taken = [*latencies, waiting] if waiting > aim else list(latencies)
     if not taken:
         return None
-    bounds = aim, STALL, _STUCK
+    bounds = aim, STALL
     over = [sum(1 for seconds in taken if seconds > bound) for bound in bounds]
     return _reading(Source.PROBE, at, len(taken), bounds, over)
 
@@ -91,13 +88,14 @@ def weigh(readings: Iterable[Reading], now: float, stale: float) -> Reading | No
     return max(measured or fresh, key=lambda reading: (reading.strain, reading.at), default=None)
 
 
-def _reading(source: Source, at: float, samples: float, bounds: Sequence[float], over: Sequence[float]) -> Reading:
-    """``over``: how many were over each of ``bounds``, which are the target, a stall, and being stuck."""
-    for strain, bound, count in zip((Strain.STUCK, Strain.STALLED), bounds[:0:-1], over[:0:-1], strict=True):
-        if count:
-            return Reading(source, at, strain, _sentence(count, samples, bound))
-    strain = Strain.STRAINED if over[0] >= max(_SINGLE, _SHARE * samples) else Strain.CALM
-    return Reading(source, at, strain, _sentence(over[0], samples, bounds[0]))
+def _reading(source: Source, at: float, samples: float, bounds: tuple[float, float], over: Sequence[float]) -> Reading:
+    """Judge a window. ``over``: the number of samples above each of ``bounds``, the target and a stall."""
+    aim, stall = bounds
+    slow, stalled = over
+    if stalled:
+        return Reading(source, at, Strain.STALLED, _sentence(stalled, samples, stall))
+    strain = Strain.STRAINED if slow >= max(_SINGLE, _SHARE * samples) else Strain.CALM
+    return Reading(source, at, strain, _sentence(slow, samples, aim))
 
 
 def _sentence(slow: float, samples: float, bound: float) -> str:

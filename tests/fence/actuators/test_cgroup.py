@@ -84,12 +84,9 @@ async def test_after_a_kill(bus: Bus, manager: Manager, undo: FileUndo, cgroups:
     killed = UnitIo(bus, undo, UNIT, cgroups)
     await killed.begin()
     await killed.hold([DISK], None, 120)
-    await killed.freeze()
-    assert manager.frozen
     again = UnitIo(bus, undo, UNIT, cgroups)
     await again.begin()  # the note of the first one is the one that counts
     assert await recover(bus, undo, cgroups) == [UNIT]
-    assert not manager.frozen
     assert manager.io_max == ""
     assert await recover(bus, undo, cgroups) == []
 
@@ -106,33 +103,8 @@ async def test_a_unit_that_does_not_run(bus: Bus, manager: Manager, undo: FileUn
     await unit.begin()
     await unit.hold([DISK], None, 120)
     assert manager.lists["IOWriteIOPSMax"] == {"/dev/vda": 120}, "for its next start"
-    await unit.freeze()
     await unit.end()
     assert manager.lists["IOWriteIOPSMax"] == {}
-
-
-async def test_a_job_of_the_unit_is_waited_for(
-    bus: Bus, manager: Manager, undo: FileUndo, cgroups: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As systemd starts it, nobody can freeze it; and what is frozen must be thawed however long that takes."""
-    unit = UnitIo(bus, undo, UNIT, cgroups)
-    await unit.begin()
-    manager.jobs = 1
-    assert not await unit.freeze()
-    assert not manager.frozen
-    assert await unit.freeze()
-    manager.jobs = 3
-    await unit.end()
-    assert not manager.frozen
-    monkeypatch.setattr(cgroup, "_JOB_WITHIN", 0.1)
-    await unit.begin()
-    await unit.hold([DISK], None, 120)
-    manager.jobs = 1_000_000
-    with pytest.raises(AgentError, match="pending job"):
-        await unit.end()
-    assert manager.lists["IOWriteIOPSMax"] == {}, "its limits go all the same"
-    manager.jobs = 0
-    assert await recover(bus, undo, cgroups) == [UNIT]
 
 
 async def test_a_limit_that_the_kernel_does_not_hold(
@@ -174,3 +146,22 @@ def test_io_max() -> None:
     text = "8:0 rbps=max wbps=2097152 riops=max wiops=max\n259:1 rbps=1 wbps=max riops=2 wiops=120\n"
     assert parse_io_max(text) == {"8:0": {"wbps": 2097152}, "259:1": {"rbps": 1, "riops": 2, "wiops": 120}}
     assert parse_io_max("") == {}
+
+
+async def test_a_unit_that_0_1_left_frozen_is_thawed(
+    bus: Bus, manager: Manager, undo: FileUndo, cgroups: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job of the unit, such as its start, is waited for."""
+    await UnitIo(bus, undo, UNIT, cgroups).begin()
+    manager.frozen, manager.jobs = True, 3
+    assert await recover(bus, undo, cgroups) == [UNIT]
+    assert not manager.frozen
+
+    unit = UnitIo(bus, undo, UNIT, cgroups)
+    await unit.begin()
+    await unit.hold([DISK], None, 120)
+    monkeypatch.setattr(cgroup, "_JOB_WITHIN", 0.1)
+    manager.jobs = 1_000_000
+    with pytest.raises(AgentError, match="pending job"):
+        await recover(bus, undo, cgroups)
+    assert manager.lists["IOWriteIOPSMax"] == {}, "its limits are removed anyway"

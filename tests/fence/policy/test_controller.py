@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from nodeagent.fence.policy.bounds import Bounds, Idle, careful, floor_at, opening
-from nodeagent.fence.policy.controller import BRAKE, Limits, State, Why, begin, step
+from nodeagent.fence.policy.controller import Limits, State, Why, begin, step
 from nodeagent.fence.policy.shape import Shape
 from nodeagent.fence.policy.signals import Reading, Source, Strain
 
@@ -119,7 +119,6 @@ def test_it_recovers(felt: list[Strain | None], ladder: Sequence[Shape]) -> None
 
     moments = run(len(felt) + 400, then_calm, ladder=ladder)
     assert moments[-1].rate is None
-    assert moments[-1].limits.brake is None
     assert moments[-1].limits.shape == (ladder[0] if ladder else None), "the gentlest"
 
 
@@ -138,7 +137,6 @@ def test_it_recovers_on_a_slow_disk(felt: list[Strain | None], ladder: Sequence[
     assert bounds.disk is not None
     assert rates[-1] >= 0.7 * min(bounds.disk, bounds.most)
     assert max(rates) <= bounds.most * 1.04
-    assert moments[-1].limits.brake is None
 
 
 @settings(max_examples=20)
@@ -176,7 +174,6 @@ def test_without_a_signal_nothing_is_loosened(felt: list[Strain | None], last: f
     assert state.blind
     assert rate is not None
     assert rate <= HOUR.blind * 1.02
-    assert state.decision.limits.brake is None, "nobody stays frozen because a signal was lost"
     assert state.decision.limits.shape == LADDER[-1]
 
 
@@ -291,25 +288,6 @@ def test_a_stall_shuts_everything() -> None:
     state = step(calm.state, 201.0, reading(201.0, Strain.STALLED), LADDER, HOUR)
     assert state.decision.limits == Limits(write_iops=123, shape=LADDER[1])
     assert state.decision.why is Why.STALLED
-    state = step(state, 202.0, reading(202.0, Strain.STUCK), LADDER, HOUR)
-    assert state.decision.limits == Limits(write_iops=123, shape=LADDER[1], brake=BRAKE)
-
-
-def test_the_brake_is_let_go_and_rests() -> None:
-    braked = [moment.limits.brake is not None for moment in run(34, of(Strain.STUCK))]
-    assert braked == [False, *[True] * 5, *[False] * 10, *[True] * 5, *[False] * 10, *[True] * 4]
-
-
-def test_the_brake_is_let_go_when_the_victim_is_well() -> None:
-    for well in (Strain.CALM, Strain.STALLED):
-        braked = run(2, lambda _r, _l, tick, well=well: Strain.STUCK if tick == 1 else well)
-        assert [moment.limits.brake for moment in braked] == [None, BRAKE, None]
-
-
-def test_the_brake_is_let_go_when_the_signal_is_lost() -> None:
-    """Before it counts as lost, too: the last one was bad."""
-    braked = run(8, lambda _r, _l, tick: Strain.STUCK if tick == 1 else None)
-    assert [moment.limits.brake is not None for moment in braked] == [False, *[True] * 5, False, False, False]
 
 
 def test_a_gentler_shape_is_tried_a_few_times_only() -> None:

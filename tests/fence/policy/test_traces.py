@@ -61,8 +61,7 @@ def staged(shapes: tuple[Shape, ...], bounds: Bounds) -> tuple[list[Limits], lis
     held, reasons = [state.decision.limits], [state.decision.why]
     while left > 0 and now < 3 * bounds.deadline:
         limits = state.decision.limits
-        brake = 0.7 if limits.brake else 1.0
-        left -= brake * BYTES / row(limits).seconds
+        left -= BYTES / row(limits).seconds
         now += 1.0
         state = step(state, now, felt(now, limits), shapes, bounds, left=left)
         held.append(state.decision.limits)
@@ -80,7 +79,6 @@ def test_it_finds_the_row_without_harm() -> None:
     held, _, seconds = staged(shapes_of(may_switch=True), LOW)
     settled = held[10:]
     assert {row(limits) for limits in settled} == {SHAPED_120}
-    assert all(limits.brake is None for limits in settled)
     assert seconds <= 1.1 * SHAPED_120.seconds
 
 
