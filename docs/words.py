@@ -41,6 +41,7 @@ PLAIN = (
     "docs/usage/*.md",
     "nodeagent/core/hints.py",
     "nodeagent/host/dbus/*.py",
+    "nodeagent/host/rpmostree/*.py",
     "nodeagent/host/http.py",
     "nodeagent/settings/*.py",
     "packaging/man/nodeagent.8",

@@ -58,7 +58,7 @@ from nodeagent.host.health import HostHealth
 from nodeagent.host.logind import Logind
 from nodeagent.host.notify import Notifier
 from nodeagent.host.rpmostree import adapter
-from nodeagent.host.rpmostree.soft_reboot import PREPARED
+from nodeagent.host.rpmostree.finalization import PREPARED
 from nodeagent.host.store.store import SqliteStore
 from nodeagent.host.systemd import Systemd
 from nodeagent.host.users import HostUsers

@@ -104,7 +104,7 @@ def test_a_transaction_that_never_ends(node_at_a: OstreeHost, publish: Publish) 
     agent.wait_daemon(node)
     updates.inject_faults(node, {"at": "layer:2", "do": "hang", "times": 1})
     agent.apply(node, updates.config("b", publish(B)))
-    updates.wait_said(node, "rpm-ostree gave no sign for 60 s", timeout=120)
+    updates.wait_said(node, "no signal from rpm-ostree for 60 s", timeout=120)
     updates.wait_updated(node, "b", B)
     assert node.reboots == 1
 

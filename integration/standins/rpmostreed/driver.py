@@ -23,7 +23,7 @@ from nodeagent.core.update.ports import UnitState
 from nodeagent.errors import AgentError
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.rpmostree.adapter import RpmOstree
-from nodeagent.host.rpmostree.timing import Timing
+from nodeagent.host.rpmostree.transaction import Timing
 
 _ = concurrent.futures.thread  # asyncio.to_thread imports it when it is first used
 CLONE_NEWNS, CLONE_NEWPID, PR_SET_PDEATHSIG = 0x00020000, 0x20000000, 1

@@ -1,11 +1,11 @@
-"""The ``Deployments`` port over rpm-ostreed, as it is on hosts from 2022 to 2026.
+"""The ``Deployments`` port over rpm-ostreed, for the versions on hosts from 2022 to 2026.
 
-What a call achieved is read from the deployments: a transaction may succeed without having staged anything, and may
-have staged before it failed. What a failed transaction left, and what one left whose end was not seen, is discarded
-before anything else is asked, because the daemon checks a deployment only after it has staged it. It is never accepted
-as the result of a later request, and never unlocked (``mark``).
+The deployments show the result of a call: a transaction may succeed without staging anything, and may stage before it
+fails. The result of a failed or unobserved transaction is discarded before the next request, because the daemon checks
+a deployment only after staging it. It is never accepted as the result of a later request, and never unlocked
+(``staging``).
 
-``FinalizeDeployment`` is not used anywhere, because it reboots the host; see ``finalization``.
+``FinalizeDeployment`` is never used, because it reboots the host; see ``finalization``.
 """
 
 from __future__ import annotations
@@ -20,29 +20,24 @@ from nodeagent.core.plan.deployment import Deployment, OsTarget, StageProgress, 
 from nodeagent.errors import AgentError, Refused, Retryable, ServiceUnavailable, Terminal
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.dbus.errors import BusUnreachable
-from nodeagent.host.rpmostree.boot_entries import BootEntries
+from nodeagent.host.rpmostree.client import SERVICE, BusyWait, Local, Session, State, connect, start_transaction
 from nodeagent.host.rpmostree.credentials import Credentials
+from nodeagent.host.rpmostree.deployments import BootEntries, has_superusers
 from nodeagent.host.rpmostree.failures import SAME_REFS, absent_package, failure, one_line
-from nodeagent.host.rpmostree.finalization import Finalization
-from nodeagent.host.rpmostree.grub import has_superusers
+from nodeagent.host.rpmostree.finalization import Finalization, SoftReboot
 from nodeagent.host.rpmostree.guards import Guards, Services, native_bootc
-from nodeagent.host.rpmostree.ownership import Mark, Own
 from nodeagent.host.rpmostree.request import CLEANUP, ROLLBACK, Request, next_request, redeploy_command
-from nodeagent.host.rpmostree.session import SERVICE, Local, Session, State, visit
-from nodeagent.host.rpmostree.soft_reboot import SoftReboot
-from nodeagent.host.rpmostree.staged import StagedState
-from nodeagent.host.rpmostree.start import Patience, begin
-from nodeagent.host.rpmostree.timing import Timing
-from nodeagent.host.rpmostree.transaction import End, Outcome, follow
+from nodeagent.host.rpmostree.staging import OwnDeployments, Ownership, StagedState
+from nodeagent.host.rpmostree.transaction import End, Outcome, Timing, follow
 from nodeagent.host.transient import run_unit
 
 __all__ = ["MIN_FREE", "RpmOstree", "detect"]
 
 MIN_FREE = 2 << 30
-"""Bytes in /sysroot below which nothing is staged. An image of RHCOS with its layers shared is about this much new."""
+"""Bytes that must be free in /sysroot before staging. A new RHCOS image with shared layers adds about this much."""
 
-_REQUESTS = 5  # for one target: clean up, image, kernel arguments, and two that a race may cost
-_LOST = 2  # transactions that a daemon may take with it when it dies, before that is the answer
+_REQUESTS = 5  # for one target: cleanup, image, kernel arguments, and two for races
+_LOST = 2  # transactions that may be lost because the daemon ended
 
 
 async def detect(
@@ -53,7 +48,7 @@ async def detect(
     min_free: int = MIN_FREE,
     timing: Timing | None = None,
 ) -> RpmOstree | None:
-    """None on a host that was not booted from an image. Removes what a killed agent left in /run."""
+    """Return the adapter, or None if the host was not booted from an image. Removes leftovers of an earlier run."""
     ostree = await asyncio.to_thread((root / "run/ostree-booted").exists)
     if not ostree and not await asyncio.to_thread(native_bootc, root):
         return None
@@ -63,8 +58,11 @@ async def detect(
 
 
 class RpmOstree:
-    """``services`` is systemd; ``make_bus`` makes connections to the system bus, one for each visit. ``root`` is for
-    tests. ``min_free``: bytes that have to be free in /sysroot before anything is staged."""
+    """Deployments through rpm-ostreed.
+
+    ``services`` is systemd. ``make_bus`` makes a connection to the system bus for each session. ``root`` is for tests.
+    ``min_free`` is how many bytes must be free in /sysroot before staging.
+    """
 
     def __init__(
         self,
@@ -81,56 +79,59 @@ class RpmOstree:
         self._staged = StagedState(root)
         self._entries = BootEntries(root)
         self._credentials = Credentials(root)
-        self._mark = Mark(root)
+        self._ownership = Ownership(root)
         self._root = root
         self._guards = Guards(services, root, min_free)
         self._soft_reboot = SoftReboot(self._staged, make_bus, root, self._timing)
         self._finalization = Finalization(services, self._staged, make_bus, root, self._timing)
 
     async def sweep(self) -> None:
-        """A leftover that cannot be removed is met again, with its reason, where credentials are provided."""
+        """Remove leftovers. One that cannot be removed fails again, with its reason, when credentials are provided."""
         with suppress(AgentError):
             await asyncio.to_thread(self._credentials.sweep)
 
     async def list(self) -> Sequence[Deployment]:
-        async with self._visit() as session:
+        async with self._session() as session:
             return (await session.read()).deployments
 
     async def guard(self, target: OsTarget) -> None:
-        async with self._visit() as session:
+        async with self._session() as session:
             await self._guards.check(session, target)
 
     async def stage(
         self, target: OsTarget, *, credentials: bytes | None, replace: str, tell: Callable[[StageProgress], None]
     ) -> Deployment:
-        good = await asyncio.to_thread(self._mark.good)
-        own = Own(set(good), set(good))
+        good = await asyncio.to_thread(self._ownership.good)
+        own = OwnDeployments(set(good), set(good))
         async with self._credentials.provided(credentials):
             try:
                 staged = await self._stage(target, own, replace, tell)
             except (Terminal, Refused):
-                await asyncio.to_thread(self._mark.close, own)
+                await asyncio.to_thread(self._ownership.close, own)
                 raise
-            # What is left, as a daemon that died, leaves it open: what came of the transaction is not known yet.
-        await asyncio.to_thread(self._mark.close, own)
+            # Other errors, such as a daemon that ended, leave the record open: the result is not known yet.
+        await asyncio.to_thread(self._ownership.close, own)
         return staged
 
     async def unlock(self, deployment: str) -> None:
-        if deployment not in await asyncio.to_thread(self._mark.good):
-            message = f"{deployment} is not known as the result of a successful transaction of ours"
+        if deployment not in await asyncio.to_thread(self._ownership.good):
+            message = f"{deployment} is not the result of a successful transaction of nodeagent"
             raise Refused(message, reason="StagedLost")
         await self._finalization.unlock(deployment)
 
     async def discard(self) -> None:
         done = await self._until(CLEANUP, lambda state: state.first.booted)
         if not done.first.booted:
-            raise Terminal(f"cannot {CLEANUP.doing}: {done.first.id} is still there", reason="DiscardFailed")
-        await asyncio.to_thread(self._mark.close, Own())  # the same id may come again, and be somebody else's
+            raise Terminal(f"cannot {CLEANUP.doing}: {done.first.id} still exists", reason="DiscardFailed")
+        # A deployment of another client may get the same id.
+        await asyncio.to_thread(self._ownership.close, OwnDeployments())
 
     async def rollback(self) -> str:
-        """A staged deployment stands in the way and is nobody's to remove but its owner's: ``Refused``
-        (``StagedByOther``); ``discard`` first if it is ours."""
-        async with self._visit() as session:
+        """Make the previous deployment the default and return its id.
+
+        Raises ``Refused`` (``StagedByOther``) if a deployment is staged. The caller discards an owned one first.
+        """
+        async with self._session() as session:
             state = await session.read()
         _refuse_staged(state)
         chosen = _previous(state) if state.first.booted else state.first
@@ -150,22 +151,24 @@ class RpmOstree:
     async def finalize_failure(self) -> str:
         return await self._finalization.failure()
 
-    # -- the way back without a prompt ----------------------------------------------------------------------------
+    # -- rollback without a prompt --------------------------------------------------------------------------------
 
     async def _asks_password(self, state: State, deployment: Deployment) -> bool:
         entry = state.entries.get(deployment.id)
         return entry is not None and entry.restricted and await asyncio.to_thread(has_superusers, self._root)
 
     async def _redeploy(self, old: Deployment) -> str:
-        """Deploys the tree of ``old`` once more, which is in the repository, with its origin and kernel arguments. The
-        entry of a new deployment has no list of users. Raises ``Terminal`` (``RollbackAsksPassword``)."""
+        """Deploy the tree of ``old`` again, with its origin and kernel arguments, and return the new id.
+
+        The boot menu entry of a new deployment has no list of users. Raises ``Terminal`` (``RollbackAsksPassword``).
+        """
         why = ""
         try:
             async with self._make_bus() as bus:
                 await run_unit(bus, redeploy_command(old), "Deploy the old tree for nodeagent", self._timing.redeploy)
         except AgentError as error:
             why = f": {error.message}"
-        async with self._visit() as session:
+        async with self._session() as session:
             state = await session.read()
         first = state.first
         if first.checksum != old.checksum or first.booted or await self._asks_password(state, first):
@@ -176,13 +179,13 @@ class RpmOstree:
     # -- parts ----------------------------------------------------------------------------------------------------
 
     @asynccontextmanager
-    async def _visit(self) -> AsyncIterator[Session]:
+    async def _session(self) -> AsyncIterator[Session]:
         await self._guards.refuse_bootc()
         try:
-            async with visit(self._make_bus, self._timing, self._local, self._start) as session:
+            async with connect(self._make_bus, self._timing, self._local, self._start) as session:
                 yield session
         except BusUnreachable as error:
-            # The bus says the same of a daemon that is not installed and of one that does not start.
+            # The bus reports the same error for a daemon that is not installed and for one that does not start.
             if error.reason == "ServiceUnknown" and (absent := await self._guards.absent()):
                 raise absent from error
             raise
@@ -191,24 +194,24 @@ class RpmOstree:
         return Local(self._entries.read(), self._staged.lock())
 
     async def _start(self) -> None:
-        # Of a daemon that is not there, or does not come up, the call that follows brings the reason.
+        # If the daemon does not start, the next call returns the reason.
         with suppress(AgentError):
             await self._services.start(SERVICE, self._timing.call)
 
     async def _stage(
-        self, target: OsTarget, own: Own, replace: str, tell: Callable[[StageProgress], None]
+        self, target: OsTarget, own: OwnDeployments, replace: str, tell: Callable[[StageProgress], None]
     ) -> Deployment:
-        """One request after the other, until there is nothing left to ask for. ``own`` gets the ids of what comes."""
-        patience = Patience(self._timing, tell)
+        """Send requests until the target is staged. ``own`` collects the ids of the new deployments."""
+        busy = BusyWait(self._timing, tell)
         last: Request | None = None
         absent: set[str] = set()
         asked = lost = 0
         while asked < _REQUESTS + len(absent):
-            async with self._visit() as session:
+            async with self._session() as session:
                 state = await session.read()
                 await self._refuse_foreign(state, own, replace)
                 if (staged := state.staged) and staged.id not in own.good:
-                    await self._drop(session, state, staged, own, patience)
+                    await self._drop(session, state, staged, own, busy)
                     asked += 1
                     continue
                 if staged and not unmet(target, staged):
@@ -217,8 +220,8 @@ class RpmOstree:
                 if request is None or request == last:
                     raise _incomplete(target, state)
                 others = {d.id for d in state.deployments} - own.ours
-                await asyncio.to_thread(self._mark.open, target, state.booted, others, own)
-                outcome = await self._run(session, state, request, patience, tell)
+                await asyncio.to_thread(self._ownership.open, target, state.booted, others, own)
+                outcome = await self._run(session, state, request, busy, tell)
                 if outcome is None:
                     continue
                 asked += 1
@@ -227,67 +230,75 @@ class RpmOstree:
                 if outcome.end is End.LOST:
                     lost += 1
                     if lost > _LOST:
-                        message = f"rpm-ostree ended in the middle, {lost} times: cannot {request.doing}"
+                        message = f"rpm-ostree ended during the transaction, {lost} times: cannot {request.doing}"
                         raise Retryable(message, reason="TransactionLost")
                 elif outcome.success:
                     last = request
                 elif (package := absent_package(outcome.text)) in NOT_IN_EACH_IMAGE - absent:
                     absent.add(package)
                 elif SAME_REFS not in outcome.text:
-                    raise await self._rejected(session, failure(outcome.text, request.doing), own, patience)
-        raise Terminal(f"no end in sight after {_REQUESTS} transactions: cannot stage", reason="StageIncomplete")
+                    raise await self._rejected(session, failure(outcome.text, request.doing), own, busy)
+        raise Terminal(f"cannot stage: not complete after {_REQUESTS} transactions", reason="StageIncomplete")
 
-    async def _refuse_foreign(self, state: State, own: Own, replace: str) -> None:
-        """The daemon would make the new deployment from it, and throw it away. What is staged was staged in this boot,
-        so the note knows; what was finalized may be older than the note."""
+    async def _refuse_foreign(self, state: State, own: OwnDeployments, replace: str) -> None:
+        """Refuse to replace a deployment of another client, which the daemon would use as the base and discard.
+
+        A staged deployment is from this boot, so the record knows it. A finalized one may be older than the record.
+        """
         first = state.first
         if first.booted or (first.id == replace and not first.staged):
             return
-        if first.staged and await asyncio.to_thread(self._mark.owns, first):
+        if first.staged and await asyncio.to_thread(self._ownership.owns, first):
             own.ours.add(first.id)
             return
         what = first.version or first.digest or first.checksum
-        message = f"{first.id} ({what}) is {'staged' if first.staged else 'what boots next'}, and not by us"
-        raise Refused(message, reason="StagedByOther", hint="find out whose it is, or remove it: rpm-ostree cleanup -p")
+        message = f"{first.id} ({what}) is {'staged' if first.staged else 'the next to boot'}, but not by nodeagent"
+        raise Refused(message, reason="StagedByOther", hint="find its owner, or remove it: rpm-ostree cleanup -p")
 
-    async def _settle(self, session: Session, before: State, own: Own, *, good: bool) -> None:
-        """After the end of a transaction: notes what came of it. Where that cannot be read, the note stays open, and
-        what is staged counts as the result of a transaction whose end was not seen."""
+    async def _settle(self, session: Session, before: State, own: OwnDeployments, *, good: bool) -> None:
+        """Record the result of an ended transaction.
+
+        If it cannot be read, the record stays open, and the staged deployment counts as unobserved.
+        """
         after = await session.read()
         for deployment in after.deployments:
             new = deployment.id not in {d.id for d in before.deployments}
-            if new and deployment.staged and await asyncio.to_thread(self._mark.owns, deployment):
+            if new and deployment.staged and await asyncio.to_thread(self._ownership.owns, deployment):
                 own.ours.add(deployment.id)
                 if good:
                     own.good.add(deployment.id)
         for gone in own.ours - {d.id for d in after.deployments}:
             own.forget(gone)
-        await asyncio.to_thread(self._mark.close, own)
+        await asyncio.to_thread(self._ownership.close, own)
 
-    async def _rejected(self, session: Session, error: AgentError, own: Own, patience: Patience) -> AgentError:
-        """``error``, after what the failed transaction left was discarded; it says so where that failed too."""
+    async def _rejected(self, session: Session, error: AgentError, own: OwnDeployments, busy: BusyWait) -> AgentError:
+        """Discard the result of a failed transaction and return ``error``, extended if that failed too."""
         try:
             state = await session.read()
             if (staged := state.staged) and staged.id in own.ours - own.good:
-                await self._drop(session, state, staged, own, patience)
+                await self._drop(session, state, staged, own, busy)
         except AgentError as problem:
-            message = f"{error.message}; what it left is still there, locked: {problem.message}"
+            message = f"{error.message}; its locked result was not removed: {problem.message}"
             return type(error)(message, reason=error.reason)
         return error
 
-    async def _drop(self, session: Session, state: State, staged: Deployment, own: Own, patience: Patience) -> None:
-        """Discards a staged deployment of ours that must not boot. Raises ``Retryable`` (``DiscardFailed``) if it is
-        still there. Another transaction in the way was waited for when it returns."""
+    async def _drop(
+        self, session: Session, state: State, staged: Deployment, own: OwnDeployments, busy: BusyWait
+    ) -> None:
+        """Discard an owned staged deployment that must not boot.
+
+        Raises ``Retryable`` (``DiscardFailed``) if it remains. May return after only waiting for another transaction.
+        """
         if staged.locked is not True:
             await asyncio.to_thread(self._staged.set_legacy)
-        outcome = await self._run(session, state, CLEANUP, patience, lambda _progress: None)
+        outcome = await self._run(session, state, CLEANUP, busy, lambda _progress: None)
         if outcome is None:
             return
         if any(d.id == staged.id for d in (await session.read()).deployments):
-            why = one_line(outcome.text) or "rpm-ostree did not say why"
+            why = one_line(outcome.text) or "rpm-ostree gave no reason"
             raise Retryable(f"cannot {CLEANUP.doing}, {staged.id}: {why}", reason="DiscardFailed")
         own.forget(staged.id)
-        await asyncio.to_thread(self._mark.close, own)
+        await asyncio.to_thread(self._ownership.close, own)
 
     async def _locked(self, session: Session, staged: Deployment) -> Deployment:
         if staged.locked is not False:
@@ -296,19 +307,21 @@ class RpmOstree:
         return next((d for d in (await session.read()).deployments if d.id == staged.id), staged)
 
     async def _until(self, request: Request, done: Callable[[State], bool]) -> State:
-        """Asks once, if it is not so already. The state afterwards: it decides, also if the daemon was lost. Raises
-        ``ServiceUnavailable`` if a daemon that was lost did not do it."""
-        patience = Patience(self._timing, lambda _progress: None)
-        async with self._visit() as session:
+        """Send a request once, unless ``done`` already holds, and return the state afterwards.
+
+        Raises ``ServiceUnavailable`` if the daemon ended before it was done.
+        """
+        busy = BusyWait(self._timing, lambda _progress: None)
+        async with self._session() as session:
             while not done(state := await session.read()):
-                outcome = await self._run(session, state, request, patience, lambda _progress: None)
+                outcome = await self._run(session, state, request, busy, lambda _progress: None)
                 if outcome is None:
                     continue
                 if outcome.end is End.FINISHED and not outcome.success:
                     raise failure(outcome.text, request.doing)
                 state = await session.read()
                 if outcome.end is End.LOST and not done(state):
-                    message = f"rpm-ostree ended in the middle: cannot {request.doing}"
+                    message = f"rpm-ostree ended during the transaction: cannot {request.doing}"
                     raise ServiceUnavailable(message, reason="TransactionLost", service="rpm-ostreed")
                 return state
             return state
@@ -318,18 +331,18 @@ class RpmOstree:
         session: Session,
         state: State,
         request: Request,
-        patience: Patience,
+        busy: BusyWait,
         tell: Callable[[StageProgress], None],
     ) -> Outcome | None:
-        """None if somebody else's transaction was in the way, and we waited."""
-        if not (address := await begin(session, state.os_path, request, patience)):
+        """Run one transaction. Returns None after waiting for the transaction of another client."""
+        if not (address := await start_transaction(session, state.os_path, request, busy)):
             return None
         outcome = await follow(address, self._timing, tell)
         if not outcome.stalled or outcome.success:
             return outcome
-        message = f"rpm-ostree gave no sign for {self._timing.stall:g} s: cannot {request.doing}"
+        message = f"no signal from rpm-ostree for {self._timing.stall:g} s: cannot {request.doing}"
         if outcome.end is End.STUCK:
-            message += "; it did not answer to being cancelled, so it was restarted"
+            message += "; it could not be cancelled, so it was restarted"
             try:
                 await self._services.restart(SERVICE, self._timing.restart)
             except AgentError as error:
@@ -349,12 +362,12 @@ def _rolled_back(state: State) -> bool:
 
 
 def _previous(state: State) -> Deployment | None:
-    """The one that the daemon's Rollback puts first: of the same OS, the next after the booted one."""
+    """Return the deployment that Rollback puts first: the next one of the same OS after the booted one."""
     after = state.deployments[state.deployments.index(state.booted) + 1 :]
     return next((d for d in after if d.osname == state.booted.osname), None)
 
 
 def _incomplete(target: OsTarget, state: State) -> Terminal:
     wrong = ", ".join(f"{domain} {what}" for domain, what in unmet(target, state.first).items())
-    message = f"rpm-ostree says that it is done, and yet of what boots next: {wrong or 'nothing is staged'}"
+    message = f"rpm-ostree reported success, but the next deployment differs: {wrong or 'none is staged'}"
     return Terminal(message, reason="StageIncomplete")

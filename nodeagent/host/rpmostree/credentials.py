@@ -1,8 +1,8 @@
-"""The pull secret where rpm-ostree looks for one: /run/ostree/auth.json, for as long as a transaction takes.
+"""The pull secret at the path where rpm-ostree reads it: /run/ostree/auth.json, for the duration of a transaction.
 
-Somebody else's file there is left alone, and then it is theirs that counts; /etc/ostree/auth.json is never touched (the
-daemon prefers the one in /run). Which file is ours is known by its second name: both are one inode, so no look-alike is
-taken for ours, and a killed agent's secret is found and removed at the next start.
+A file of another owner at that path is kept and used; /etc/ostree/auth.json is never touched (the daemon prefers the
+one in /run). The agent's own file has a second name, a hard link to the same inode, so another file is never mistaken
+for it, and a restarted agent finds and removes the secret of its earlier run.
 """
 
 from __future__ import annotations
@@ -19,13 +19,15 @@ __all__ = ["Credentials"]
 
 
 class Credentials:
+    """Provides the pull secret to rpm-ostree."""
+
     def __init__(self, root: Path) -> None:
         self._path = root / "run/ostree/auth.json"
         self._ours = root / "run/ostree/.nodeagent-auth.json"
 
     @asynccontextmanager
     async def provided(self, text: bytes | None) -> AsyncIterator[None]:
-        """None: those of the host, whatever they are."""
+        """Provide the pull secret inside the context. With None, rpm-ostree uses the host's own."""
         if text is None:
             yield
             return
@@ -43,12 +45,12 @@ class Credentials:
             with os.fdopen(fd, "wb") as file:
                 file.write(text)
             try:
-                os.link(self._ours, self._path)  # unlike a rename it replaces nothing
+                os.link(self._ours, self._path)  # unlike a rename, a link replaces no file
             except FileExistsError:
                 self._ours.unlink()
 
     def sweep(self) -> None:
-        """Removes what is ours, also of an earlier life."""
+        """Remove the agent's own file, also that of an earlier run."""
         with translated("remove the pull secret at", str(self._path)):
             try:
                 ours = self._ours.lstat()

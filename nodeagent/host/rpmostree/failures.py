@@ -1,17 +1,17 @@
-"""What the text of a failed transaction means. rpm-ostreed has one error for everything, so only the words are left.
+"""The meaning of the error text of a failed transaction. rpm-ostreed has one error name for all failures.
 
-The wordings come from the programs underneath, whose messages pass through unchanged
+The texts come from the programs underneath, whose messages rpm-ostreed passes on unchanged
 - containers/image (in skopeo, "failed to invoke method OpenImage: ..."): manifest unknown, unauthorized, requested
-  access to the resource is denied, StatusCode and "invalid status code from registry", A signature was required,
-  is rejected by policy; Go's net and tls packages below it: dial tcp, no such host, i/o timeout, x509
-- ostree-ext: refusing usage (of a policy that accepts anything), and its own "Creating importer" around all those
+  access to the resource is denied, StatusCode and "invalid status code from registry", A signature was required, is
+  rejected by policy; Go's net and tls packages below it: dial tcp, no such host, i/o timeout, x509
+- ostree-ext: refusing usage (of a policy that accepts anything), and its own "Creating importer" around all of those
 - libostree: min-free-space, GPG verification enabled but no signatures found, none are in trusted keyring, Can't check
-  signature, No such branch, has no requested ref (of a commit that belongs to another one), Server returned HTTP, of a
-  remote on a disk a commit that does not open; libcurl below it: Couldn't resolve host, Timeout was reached
-- rpm-ostree and libdnf: Packages not found, Could not depsolve. It runs a program of the new tree before it says that
-  it is done; where that fails, the text begins with "Sanity-checking final rootfs"
+  signature, No such branch, has no requested ref (a commit of another branch), Server returned HTTP, and for a remote
+  on a disk a commit that does not open; libcurl below it: Couldn't resolve host, Timeout was reached
+- rpm-ostree and libdnf: Packages not found, Could not depsolve. rpm-ostree runs a program of the new tree before it
+  reports success; if that fails, the text begins with "Sanity-checking final rootfs"
 
-The first that fits counts; the order is from the exact to the general.
+The first match counts; the order is from specific to general.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from nodeagent.errors import AgentError, Refused, Retryable, Terminal
 __all__ = ["SAME_REFS", "absent_package", "failure", "one_line"]
 
 SAME_REFS = "Old and new refs are equal"
-"""A rebase to the refspec that the first deployment has already. Somebody staged it between our look and our call."""
+"""A rebase to the refspec of the first deployment. Another client staged it between reading the state and the call."""
 
 _ABSENT = re.compile(r'Package "([^"]+)" not found')
-_MAX_TEXT = 600  # characters; a failed script of a package prints pages
+_MAX_TEXT = 600  # characters; a failed package script prints pages
 _USERINFO = re.compile(r"(?<=://)[^/@\s]+@")
 
 _TABLE: tuple[tuple[type[AgentError], str, str], ...] = (
@@ -82,9 +82,12 @@ _COMPILED = tuple((kind, reason, re.compile(pattern, re.IGNORECASE)) for kind, r
 
 
 def failure(text: str, doing: str) -> AgentError:
-    """``doing`` opens the message, as in "cannot <doing>: ...". What nobody knows is ``StageFailed`` and ``Retryable``:
-    most of it is a program below that was killed or was short of something, and going back costs more than trying."""
-    message = f"cannot {doing}: {one_line(text) or 'rpm-ostree did not say why'}"
+    """Return the error for a text. The message is "cannot <doing>: ...".
+
+    An unknown text is ``Retryable`` (``StageFailed``): most often a program underneath was killed or lacked a resource,
+    and a retry costs less than a revert.
+    """
+    message = f"cannot {doing}: {one_line(text) or 'rpm-ostree gave no reason'}"
     for kind, reason, pattern in _COMPILED:
         if pattern.search(text):
             return kind(message, reason=reason)
@@ -92,12 +95,12 @@ def failure(text: str, doing: str) -> AgentError:
 
 
 def absent_package(text: str) -> str:
-    """The package of the base that was to be removed and is not in it, "" if the failure was another one."""
+    """Return the package that could not be removed because the base lacks it, "" for another failure."""
     found = _ABSENT.search(text)
     return found[1] if found else ""
 
 
 def one_line(text: str) -> str:
-    """Short, and without the password that a URL may hold."""
+    """Return the text on one line, bounded, and without credentials in URLs."""
     text = _USERINFO.sub("", " ".join(text.split()))
     return text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}..."

@@ -1,15 +1,21 @@
-"""From staged to booted: unlocking without a reboot, and what the last shutdown made of it.
+"""From staged to booted: unlocking without a reboot, the result of the last shutdown, and prepared soft reboots.
 
-The daemon's own way to unlock reboots at once, whatever our lease and inhibitors say. libostree can unlock alone: since
-2023.8 with ``ostree admin lock-finalization --unlock``, before by removing a file. Which of the two locks is there says
-which way is right, not a version.
+Unlocking. The daemon's own method to unlock reboots at once, without regard for lease and inhibitors. libostree can
+unlock alone: since 2023.8 with ``ostree admin lock-finalization --unlock``, before that by removing a file. The kind of
+lock shows which one is right, not the version. The command needs a writable /sysroot and its own mount namespace, which
+the unit of nodeagent does not have, so systemd runs it in a transient unit.
 
-The command needs a writable /sysroot and a mount namespace of its own making, which our unit does not allow us; so
-systemd runs it, in a unit of its own.
+Finalizing. A shutdown finalizes only if ostree-finalize-staged.service is active, because the work is in its
+``ExecStop=``. Old versions start it with a path unit some time after staging, which a quick reboot overtakes
+(OCPBUGS-51150). Therefore it is started and checked here. It must never be restarted: stopping it *is* the
+finalization.
 
-A shutdown finalizes only if ostree-finalize-staged.service is active by then, for its work is in its ``ExecStop=``. Old
-versions have it started by a path unit some time after staging, which a quick reboot overtakes (OCPBUGS-51150). So it
-is started and looked at here. It must never be restarted: its stop *is* the finalization.
+Soft reboots. ``ostree admin prepare-soft-reboot`` (since 2025.3) mounts the staged deployment at /run/nextroot and
+ignores the lock. The shutdown does not finalize it, but the system starts it: with an unmerged /etc, so with another
+machine id and without local files, and without a boot entry, so that no ostree command works before a full reboot,
+which starts the old deployment. Any ``systemctl reboot`` becomes such a soft reboot. A reboot by nodeagent is always a
+full one and boots no locked deployment. The preparation is cleared before it all the same, because that reboot may be
+late or fail.
 """
 
 from __future__ import annotations
@@ -22,26 +28,27 @@ from nodeagent.errors import AgentError, Refused, Terminal
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.fs.os_errors import translated
 from nodeagent.host.rpmostree.failures import one_line
-from nodeagent.host.rpmostree.guards import Services
-from nodeagent.host.rpmostree.output import output_of
-from nodeagent.host.rpmostree.staged import Lock, StagedState
-from nodeagent.host.rpmostree.timing import Timing
+from nodeagent.host.rpmostree.guards import Services, output_of
+from nodeagent.host.rpmostree.staging import Lock, StagedState
+from nodeagent.host.rpmostree.transaction import Timing
 from nodeagent.host.transient import run_unit
 
-__all__ = ["Finalization"]
+__all__ = ["PREPARED", "Finalization", "SoftReboot"]
 
 _FINALIZE = "ostree-finalize-staged.service"
 _COMPLETE = "ostree-boot-complete.service"
 _UNLOCK = ("/usr/bin/ostree", "admin", "lock-finalization", "--unlock")
 _STAMP = "boot/ostree/finalize-failure.stamp"
 _PREFIX = "ostree-finalize-staged.service failed on previous boot: "
-_ERROR = "error: "  # as every command of ostree begins its last line
+_ERROR = "error: "  # the last line of each failed ostree command begins with it
 _JOURNAL_TIMEOUT = 20.0  # seconds; a cold journal of gigabytes on a slow disk
 _JOURNAL_LINES = 100
 _MAX_STAMP = 1 << 16  # bytes
 
 
 class Finalization:
+    """Unlocks the staged deployment, and reports a failed finalization."""
+
     def __init__(
         self,
         services: Services,
@@ -57,6 +64,7 @@ class Finalization:
         self._timing = timing
 
     async def unlock(self, deployment: str) -> None:
+        """Unlock the staged deployment. Raises ``Refused`` (``StagedLost``) and ``Terminal`` (``UnlockFailed``)."""
         lock = await self._lock_of(deployment)
         await self._finalizer_runs()
         if lock.key:
@@ -65,13 +73,13 @@ class Finalization:
         elif lock.legacy:
             await asyncio.to_thread(self._staged.clear_legacy)
         if (await self._lock_of(deployment)).locked:
-            raise Terminal(f"{deployment} is still locked, although it was unlocked", reason="UnlockFailed")
+            raise Terminal(f"{deployment} is still locked after unlocking it", reason="UnlockFailed")
 
     async def _lock_of(self, deployment: str) -> Lock:
         lock = await asyncio.to_thread(self._staged.lock)
         if lock is None or lock.id != deployment:
-            there = lock.id if lock else "nothing"
-            raise Refused(f"{deployment} is not staged any more, but {there}", reason="StagedLost")
+            staged = f"; {lock.id} is staged" if lock else ""
+            raise Refused(f"{deployment} is no longer staged{staged}", reason="StagedLost")
         return lock
 
     async def _finalizer_runs(self) -> None:
@@ -79,13 +87,16 @@ class Finalization:
             return
         await self._services.start(_FINALIZE, self._timing.restart)
         if (state := await self._services.state(_FINALIZE)).active != "active":
-            message = f"{_FINALIZE} is {state.active}: a shutdown would not finalize what is staged"
+            message = f"{_FINALIZE} is {state.active}: a shutdown would not finalize the staged deployment"
             raise Terminal(message, reason="UnlockFailed")
 
-    # -- afterwards -----------------------------------------------------------------------------------------------
+    # -- after a boot -----------------------------------------------------------------------------------------------
 
     async def failure(self) -> str:
-        """The stamp is there until ostree-boot-complete.service has read it, which then fails with its text."""
+        """Return why the last shutdown did not finalize, "" if it did or if that is unknown.
+
+        The stamp exists until ostree-boot-complete.service has read it, which then fails with its text.
+        """
         if text := await asyncio.to_thread(self._read_stamp):
             return text
         try:
@@ -95,14 +106,16 @@ class Finalization:
                 raise
             failed = False
         if not failed:
-            return await self._journal_says()
+            return await self._failure_in_journal()
         lines = await _journal("--boot=0", _COMPLETE)
-        said = next((line for line in reversed(lines) if _PREFIX in line), "")
-        return one_line(said.partition(_PREFIX)[2]) or f"{_COMPLETE} failed; its journal does not say why"
+        text = next((line for line in reversed(lines) if _PREFIX in line), "")
+        return one_line(text.partition(_PREFIX)[2]) or f"{_COMPLETE} failed; its journal gives no reason"
 
-    async def _journal_says(self) -> str:
-        """No stamp is left by a finalization that systemd had to kill, and by one that found no byte free in /boot,
-        where the stamp is; only a journal, if that is kept."""
+    async def _failure_in_journal(self) -> str:
+        """Return the failure from the journal, if that is persistent.
+
+        A finalization leaves no stamp if systemd killed it, or if /boot, which has the stamp, was full.
+        """
         lines = await _journal("--boot=-1", _FINALIZE)
         ended = next((line for line in reversed(lines) if "Failed with result '" in line), "")
         if not ended or "'timeout'" in ended:
@@ -120,6 +133,54 @@ class Finalization:
 
 
 async def _journal(boot: str, unit: str) -> list[str]:
-    """The last lines; none if there is no journal of that boot."""
+    """Return the last lines, none if there is no journal of that boot."""
     options = ("--output=cat", "--no-pager", "--quiet", f"--lines={_JOURNAL_LINES}")
     return (await output_of("journalctl", boot, f"--unit={unit}", *options, deadline=_JOURNAL_TIMEOUT)).splitlines()
+
+
+PREPARED = "/run/ostree/nextroot-booted"
+"""libostree creates it after the mounts and removes it with them."""
+
+_MOUNT = " /run/nextroot "
+_RESET = ("/usr/bin/ostree", "admin", "prepare-soft-reboot", "--reset")
+
+
+class SoftReboot:
+    """Detects and clears a soft reboot into a locked deployment."""
+
+    def __init__(self, staged: StagedState, make_bus: Callable[[], Bus], root: Path, timing: Timing) -> None:
+        self._staged = staged
+        self._make_bus = make_bus
+        self._prepared = root / PREPARED.lstrip("/")
+        self._mounts = root / "proc/self/mountinfo"
+        self._timing = timing
+
+    async def unmerged(self) -> str:
+        """Return the id of the locked deployment that a soft reboot would start, "" if there is none."""
+        return await asyncio.to_thread(self._unmerged)
+
+    async def reset(self) -> None:
+        """Clear the preparation. Raises ``Refused`` (``LockedSoftReboot``) if that fails."""
+        why = ""
+        try:
+            async with self._make_bus() as bus:
+                await run_unit(bus, _RESET, "Clear a soft reboot into a locked deployment", self._timing.unlock)
+        except AgentError as error:
+            why = f": {error.message}"
+        if deployment := await self.unmerged():
+            message = f"{deployment} is locked and prepared for a soft reboot, which cannot be cleared{why}"
+            raise Refused(message, reason="LockedSoftReboot")
+
+    def _unmerged(self) -> str:
+        # libostree deletes the staged deployment when it prepares another one, so the mounted one is the staged one.
+        lock = self._staged.lock()
+        return lock.id if lock is not None and lock.locked and self._is_prepared() else ""
+
+    def _is_prepared(self) -> bool:
+        if self._prepared.exists():
+            return True
+        try:
+            with self._mounts.open(encoding="utf-8", errors="replace") as lines:
+                return any(_MOUNT in line for line in lines)
+        except OSError:
+            return False

@@ -1,12 +1,12 @@
-"""Before staging: does somebody else update this host, and is there room?
+"""Checks before staging: another updater, and free space.
 
-Other drivers are not stopped by us and we not by them: the daemon refuses nobody over D-Bus. So we look: Zincati, the
-driver that rpm-ostree's command line was told of, its own automatic updates, and bootc's timer. They are not switched
-off: that is a decision about the host, and the hint has the command.
+Another updater is not stopped by nodeagent, and the daemon accepts requests of all of them. So the usual ones are
+checked: Zincati, the update driver that is registered with rpm-ostree, rpm-ostree's automatic updates, and bootc's
+timer. They are not disabled, because that is a decision of the admin; the hint has the command.
 
-Room in /boot is found out too late otherwise: the kernel is copied there during the shutdown, and if it does not fit,
-the old deployment boots again. libostree since 2023.7 makes room first, by dropping kernels that the new boot order has
-no use for (``auto_early_prune_old_deployments``); before that all of them have to fit at once.
+A full /boot is noticed too late otherwise: the kernel is copied there during the shutdown, and if it does not fit, the
+old deployment boots again. libostree since 2023.7 frees space first, by removing kernels that the new boot order does
+not use (``auto_early_prune_old_deployments``). Before that all kernels must fit at once.
 """
 
 from __future__ import annotations
@@ -21,11 +21,33 @@ from nodeagent.core.plan.deployment import OsTarget
 from nodeagent.core.update.ports import UnitState
 from nodeagent.errors import AgentError, Refused, Unreconcilable
 from nodeagent.host.fs.os_errors import translated
-from nodeagent.host.rpmostree.gvariant import read_vardict, string
-from nodeagent.host.rpmostree.output import output_of
-from nodeagent.host.rpmostree.session import SERVICE, Session, State
+from nodeagent.host.rpmostree.client import SERVICE, Session, State
+from nodeagent.host.rpmostree.staging import read_vardict, string
 
-__all__ = ["Guards", "Services", "native_bootc"]
+__all__ = ["Guards", "Services", "native_bootc", "output_of"]
+
+
+async def output_of(*command: str, deadline: float) -> str:
+    """Return the output of a program, "" if it does not exist or takes longer than ``deadline`` seconds.
+
+    Its exit status is ignored: for optional probes, a failure yields "".
+    """
+    pipe, null = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
+    try:
+        process = await asyncio.create_subprocess_exec(*command, stdin=null, stdout=pipe, stderr=null)
+    except OSError:
+        return ""
+    try:
+        async with asyncio.timeout(deadline):
+            output, _ = await process.communicate()
+    except TimeoutError:
+        return ""
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    return output.decode("utf-8", "replace")
+
 
 _ZINCATI = "zincati.service"
 _BOOTC_TIMER = "bootc-fetch-apply-updates.timer"
@@ -34,12 +56,12 @@ _RUNS = ("active", "activating", "reloading")
 
 _EARLY_PRUNE = (2023, 7)
 _VERSION = re.compile(r"\bVersion: '?(\d{4})\.(\d+)")
-_VERSION_TIMEOUT = 10.0  # seconds; a program that prints three lines
+_VERSION_TIMEOUT = 10.0  # seconds
 _BLOCK = 4096
 
 
 class Services(Protocol):
-    """What we need of systemd."""
+    """The methods of systemd that are used here."""
 
     async def state(self, unit: str) -> UnitState: ...
 
@@ -49,8 +71,10 @@ class Services(Protocol):
 
 
 def native_bootc(root: Path) -> bool:
-    """Whether the host was booted by bootc's own backend, which keeps its images without ostree. Known as bootc knows
-    it itself: by an argument of the kernel. Blocks for two small files in memory."""
+    """Return whether the host was booted by bootc's own backend, which keeps its images without ostree.
+
+    bootc itself uses the same kernel argument. Blocks for two small files in memory.
+    """
     if (root / "run/ostree-booted").exists():
         return False
     try:
@@ -61,11 +85,12 @@ def native_bootc(root: Path) -> bool:
 
 
 def bootc_host() -> Unreconcilable:
-    return Unreconcilable("this host is updated by bootc alone, there is no rpm-ostree on it", reason="BootcHost")
+    """Return the error of a host without rpm-ostree."""
+    return Unreconcilable("this host is updated by bootc only and has no rpm-ostree", reason="BootcHost")
 
 
 class Guards:
-    """``min_free`` in bytes."""
+    """Checks before staging. ``min_free`` is in bytes."""
 
     def __init__(self, services: Services, root: Path, min_free: int) -> None:
         self._services = services
@@ -73,25 +98,24 @@ class Guards:
         self._min_free = min_free
 
     async def check(self, session: Session, target: OsTarget) -> None:
-        """Raises ``Refused`` (``OtherDriver``, ``NoSpace``, ``BootFull``)."""
+        """Raise ``Refused`` (``OtherDriver``, ``NoSpace``, ``BootFull``) if staging must not begin."""
         await self._other_driver(session)
         await asyncio.to_thread(self._sysroot_space)
         if target.image is not None or target.removed or target.without_removed:
             await self._boot_space(await session.read())
 
     async def refuse_bootc(self) -> None:
-        """Raises ``Unreconcilable`` (``BootcHost``) where ostree has nothing to do with what is booted, and the daemon,
-        if it is installed at all, would only fail to start."""
+        """Raise ``Unreconcilable`` (``BootcHost``) if ostree did not boot the host; the daemon cannot start there."""
         if await asyncio.to_thread(native_bootc, self._root):
             raise bootc_host()
 
     async def absent(self) -> Unreconcilable | None:
-        """Why there is no daemon to ask, None if there should be one: then it is broken, not absent."""
+        """Return why the host has no daemon, or None if it has one that does not work."""
         if (await self._services.state(SERVICE)).load != "not-found":
             return None
         if await asyncio.to_thread((self._root / "usr/bin/bootc").exists):
             return bootc_host()
-        return Unreconcilable("this host has deployments, but no rpm-ostree to make one", reason="NoDeployments")
+        return Unreconcilable("this host has deployments, but no rpm-ostree", reason="NoDeployments")
 
     # -- drivers --------------------------------------------------------------------------------------------------
 
@@ -116,23 +140,23 @@ class Guards:
             raise
 
     def _registered(self) -> tuple[str, str]:
-        """Name and unit of the driver that was registered with the daemon; it may have been stopped since."""
+        """Return name and unit of the update driver that is registered with the daemon. It may be stopped."""
         path = self._root / "run/rpm-ostree/update-driver.gv"
         try:
             with path.open("rb") as file:
                 values = read_vardict(file.read(1 << 16))
-            return string(values.get("driver-name")) or "somebody", string(values.get("driver-sd-unit")) or ""
+            return string(values.get("driver-name")) or "an unnamed driver", string(values.get("driver-sd-unit")) or ""
         except (FileNotFoundError, ValueError):
             return "", ""
 
-    # -- room -----------------------------------------------------------------------------------------------------
+    # -- space ----------------------------------------------------------------------------------------------------
 
     def _sysroot_space(self) -> None:
         path = self._root / "sysroot"
-        with translated("look at", str(path)):
+        with translated("read the free space of", str(path)):
             free = _free(path)
         if free < self._min_free:
-            message = f"{_mib(free)} MiB free in /sysroot, at least {_mib(self._min_free)} are wanted before staging"
+            message = f"{_mib(free)} MiB free in /sysroot, staging needs at least {_mib(self._min_free)}"
             raise Refused(message, reason="NoSpace", hint="free space: rpm-ostree cleanup -br, df -h /sysroot")
 
     async def _boot_space(self, state: State) -> None:
@@ -145,31 +169,29 @@ class Guards:
         await asyncio.to_thread(self._boot_fits, names[True], names[True] | names[False] if prunes else None)
 
     def _boot_fits(self, booted: set[str], needed: set[str] | None) -> None:
-        """``needed``: directories of kernels that stay; None: all do."""
+        """Check /boot. ``needed`` are the directories of the kernels that stay; None means all."""
         boot = self._root / "boot"
-        with translated("look at", str(boot)):
+        with translated("read the free space of", str(boot)):
             if not (boot / "ostree").is_dir() or boot.stat().st_dev == (self._root / "sysroot").stat().st_dev:
-                return  # one file system for all: then that was looked at already
+                return  # the same file system as /sysroot, which was checked before
             sizes = {d.name: _size(d) for d in (boot / "ostree").iterdir() if d.is_dir()}
             free = _free(boot)
-        wants = sum(sizes.get(name, 0) for name in booted)  # the next kernel is about as large as this one
+        wants = sum(sizes.get(name, 0) for name in booted)  # the next kernel is about as large as the booted one
         frees = 0 if needed is None else sum(size for name, size in sizes.items() if name not in needed)
         if free + frees < wants:
-            message = f"{_mib(free + frees)} MiB can be had in /boot, a kernel takes {_mib(wants)}"
-            hint = (
-                "remove what you do not need: rpm-ostree cleanup -r, ostree admin status (pinned deployments), ls /boot"
-            )
+            message = f"{_mib(free + frees)} MiB can be freed in /boot, a kernel needs {_mib(wants)}"
+            hint = "free space: rpm-ostree cleanup -r, ostree admin status (pinned deployments), ls /boot"
             raise Refused(message, reason="BootFull", hint=hint)
 
     async def _ostree_version(self) -> tuple[int, int]:
-        """(0, 0) if it cannot be found out."""
+        """Return the version of libostree, (0, 0) if it is unknown."""
         output = await output_of("ostree", "--version", deadline=_VERSION_TIMEOUT)
         found = _VERSION.search(output)
         return (int(found[1]), int(found[2])) if found else (0, 0)
 
 
 def _driven(name: str, hint: str) -> Refused:
-    return Refused(f"updates of this host are driven by {name}", reason="OtherDriver", hint=hint)
+    return Refused(f"this host is updated by {name}", reason="OtherDriver", hint=hint)
 
 
 def _free(path: Path) -> int:

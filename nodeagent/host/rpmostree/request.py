@@ -1,18 +1,18 @@
-"""The next thing to ask of the daemon on the way to a target: pure, so a retry asks for what is still missing.
+"""The next request to the daemon on the way to a target. It is a pure function, so a retry requests what is missing.
 
-Rules of the daemon that decide the form of a request (rpm-ostree's ``rpmostreed-transaction-types.cxx``)
-- A new deployment is made from the *first* one in boot order, staged ones included: its image, its packages, its kernel
-  arguments. So packages are asked for as the difference to that one, and a rebase to the refspec that it has already
-  fails, also where the checksum differs: then only the revision is set.
-- ``UpdateDeployment`` takes image, packages and removed packages in one transaction. Kernel arguments need one of
-  their own, which pulls nothing; it comes second, so that a host without its registry has nothing staged.
-- The default of ``allow-downgrade`` depends on the method and, by mistake, on the order in which modifiers are read. A
-  target is pinned, so the age of what it names is nobody's business: always true.
-- A package can be removed only from a base that has it; which ones that has is known after the pull, and then the
-  refusal names the first that is missing. A removal of before that a new base has no use for is no error.
-- Unknown keys, and known ones with another type, are ignored in silence.
-- Two requests are the same one only if they are equal byte by byte; the second then joins the first. So a request is
-  made the same way each time, and an agent that was killed finds its own transaction again.
+Rules of the daemon that determine a request (rpm-ostree's ``rpmostreed-transaction-types.cxx``)
+- A new deployment is made from the *first* one in boot order, including staged ones: its image, packages and kernel
+  arguments. So packages are requested as the difference to that one. A rebase to the refspec that it already has fails,
+  even if the checksum differs: then only the revision is set.
+- ``UpdateDeployment`` takes image, packages and removed packages in one transaction. Kernel arguments need their own
+  transaction, which pulls nothing. It comes second, so that a host without its registry has no staged deployment.
+- The default of ``allow-downgrade`` depends on the method and, by mistake, on the order of the modifiers. A target is
+  pinned, so its age does not matter: always true.
+- A package can be removed only from a base that has it. That is known after the pull, and the refusal names the first
+  missing one. Removals that a new base does not need are no error.
+- Unknown keys, and known keys with another type, are silently ignored.
+- Two requests are equal only if all bytes are; then the second joins the first. So a request is built in the same way
+  each time, and a restarted agent finds its own transaction again.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from nodeagent.host.dbus.codec import a_sv
 __all__ = ["CLEANUP", "ROLLBACK", "TITLE", "Request", "next_request", "redeploy_command"]
 
 TITLE = "nodeagent"
-"""How the title of each of our transactions begins; by it we know one that an earlier life of ours started."""
+"""The title of each transaction of nodeagent begins with it, which identifies those of an earlier run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A method of the OS interface that returns a transaction. ``doing`` completes "cannot ..."."""
+    """A method of the OS interface that returns a transaction. ``doing`` completes the message "cannot ..."."""
 
     member: str
     signature: str
@@ -44,31 +44,34 @@ class Request:
     doing: str
 
 
-CLEANUP = Request("Cleanup", "as", (["pending-deploy"],), "remove what is staged")
+CLEANUP = Request("Cleanup", "as", (["pending-deploy"],), "remove the staged deployment")
 ROLLBACK = Request("Rollback", "a{sv}", ({},), "roll back")
 
 
 def next_request(
     target: OsTarget, booted: Deployment, first: Deployment, absent: Collection[str] = ()
 ) -> Request | None:
-    """None if ``first`` is what was asked for. ``first`` is the booted deployment or a staged one of ours; ``absent``
-    are packages that the image was found not to have, and so cannot be removed from it."""
-    shall_have = (booted.packages | target.packages) - target.without_packages
-    shall_lack = (booted.removed | target.removed) - target.without_removed
+    """Return the next request, or None if ``first`` is the target.
+
+    ``first`` is the booted deployment or an owned staged one. ``absent`` are packages that cannot be removed because
+    the image lacks them.
+    """
+    wanted = (booted.packages | target.packages) - target.without_packages
+    unwanted = (booted.removed | target.removed) - target.without_removed
     modifiers: dict[str, tuple[str, Any]] = {}
     if target.image is None:
         if (first.digest, first.base) != (booted.digest, booted.base):
-            return CLEANUP  # a former target of ours had another image; from the booted one it is a short way
+            return CLEANUP  # an earlier target had another image; the booted one is closer
     elif "osImageURL" in unmet(OsTarget(image=target.image), first):
         modifiers |= _image(target.image, first)
-    remove = shall_lack - first.removed - frozenset(absent)
+    remove = unwanted - first.removed - frozenset(absent)
     if not modifiers and remove <= NOT_IN_EACH_IMAGE:
-        remove = frozenset()  # of this image they were asked for when the kernel was
+        remove = frozenset()  # they were requested together with this image's kernel
     lists = {
-        "install-packages": shall_have - first.packages,
-        "uninstall-packages": first.packages - shall_have,
+        "install-packages": wanted - first.packages,
+        "uninstall-packages": first.packages - wanted,
         "override-remove-packages": remove,
-        "override-reset-packages": first.removed - shall_lack,
+        "override-reset-packages": first.removed - unwanted,
     }
     modifiers |= {key: ("as", sorted(names)) for key, names in lists.items() if names}
     if modifiers:
@@ -82,7 +85,7 @@ def next_request(
 def _image(image: OsImage, first: Deployment) -> dict[str, tuple[str, Any]]:
     refspec, revision = {"set-refspec": ("s", image.refspec)}, {"set-revision": ("s", content_id(image))}
     match image:
-        case ContainerImage():  # its refspec is pinned by itself
+        case ContainerImage():  # its refspec contains the digest
             return revision if first.image == image.refspec else refspec
         case OstreeCommit():
             return revision if first.origin == image.refspec else refspec | revision
@@ -94,22 +97,25 @@ def _update(target: OsTarget, modifiers: dict[str, tuple[str, Any]]) -> Request:
         "allow-downgrade": ("b", True),
         "lock-finalization": ("b", True),
         "initiating-command-line": ("s", f"{TITLE} stage {_name(target.image)}"),
-        # Asking again for a package that is layered, or that the image has by itself, is no error.
+        # Requesting a package that is layered already, or that the image includes, is no error.
         "idempotent-layering": ("b", True),
         "allow-inactive": ("b", True),
     }
     if not pulls:
         options["no-pull-base"] = ("b", True)  # with a refspec or a revision this is an error
     elif isinstance(target.image, OstreeCommit):
-        # A checksum is exact. Without this the daemon first walks the history of the branch on the remote.
+        # A checksum is exact. Without this option the daemon first reads the history of the branch on the remote.
         options["skip-branch-check"] = ("b", True)
     doing = f"stage {_name(target.image)}" if pulls else "change the layered packages"
     return Request("UpdateDeployment", "a{sv}a{sv}", (a_sv(modifiers), a_sv(options)), doing)
 
 
 def _kernel_arguments(existing: Sequence[str], wanted: Sequence[str]) -> Request | None:
-    """``KernelArgs`` patches the line that is sent along and compares with nothing else, so what is sent is the line of
-    the deployment that the new one is made from."""
+    """Return the request for the kernel arguments, or None if they are right.
+
+    ``KernelArgs`` changes the line that is sent along and compares it with nothing, so the line is that of the
+    deployment from which the new one is made.
+    """
     existing = merged(existing, (), ())
     if existing == tuple(wanted):
         return None
@@ -124,7 +130,7 @@ def _kernel_arguments(existing: Sequence[str], wanted: Sequence[str]) -> Request
         lists = {"append-if-missing": appended, "delete-if-present": removed}
         options |= {key: ("as", tokens) for key, tokens in lists.items() if tokens}
     else:
-        # Another order, or one token twice: the lists cannot say that, so the whole line is given.
+        # The lists cannot express another order or a repeated token, so the whole line is sent.
         options["final-kernel-args"] = ("s", " ".join(wanted))
     line = " ".join(existing)
     return Request("KernelArgs", "sasasasa{sv}", (line, [], [], [], a_sv(options)), "change the kernel arguments")
@@ -135,8 +141,10 @@ def _name(image: OsImage | None) -> str:
 
 
 def redeploy_command(old: Deployment) -> tuple[str, ...]:
-    """Makes a new deployment, first in boot order, of the tree that ``old`` has. libostree merges /etc of the booted
-    deployment into it."""
+    """Return the command that deploys the tree of ``old`` again, first in boot order.
+
+    libostree merges /etc of the booted deployment into it.
+    """
     # systemd expands variables in the arguments of a command.
     tokens = [token.replace("$", "$$") for token in merged(old.kernel_arguments, (), ())]
     origin = f"/ostree/deploy/{old.osname}/deploy/{old.id.removeprefix(f'{old.osname}-')}.origin"

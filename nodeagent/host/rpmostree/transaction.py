@@ -1,45 +1,152 @@
-"""One transaction, followed over its own socket to its end.
+"""One transaction of rpm-ostreed, followed over its own socket to its end.
 
-What the protocol is like (rpm-ostree's ``rpmostreed-transaction.cxx``)
-- The address is a D-Bus server with one client after another, not a bus: no Hello, no names, signals without a sender.
-- The work begins before ``Start`` is answered, so signals, ``Finished`` among them, may come before that answer. To a
-  transaction that was finished already, ``Start`` answers false and ``Finished`` is sent again.
-- Once started it does not depend on us: if our connection goes, it goes on. An end of the connection without
-  ``Finished`` means that the daemon is gone, and what came of the work only the deployments can tell.
-- ``Cancel`` is a wish. It is answered at once; the end comes as ``Finished``, later, and may be a success.
-- Until all connections to it are closed, it counts as under way, for everybody. So ours is closed right after the end.
+The protocol (rpm-ostree's ``rpmostreed-transaction.cxx``)
+- The address is a D-Bus server for one client after another, not a bus: no Hello, no names, signals without a sender.
+- The work begins before ``Start`` is answered, so signals, even ``Finished``, may arrive before that answer. If the
+  transaction has finished already, ``Start`` returns false and ``Finished`` is sent again.
+- A started transaction does not depend on its client: it continues when the connection is lost. If the connection ends
+  without ``Finished``, the daemon has ended, and only the deployments show the result.
+- ``Cancel`` is a request. It is answered at once; the transaction ends with ``Finished``, later, possibly successful.
+- The transaction counts as under way until all connections to it are closed, so this one is closed right at the end.
+
+Progress signals
+- ``PercentProgress`` is wrong for tasks of n items (0 until the last item, then 100); "(c/n)" in its text is right.
+- No signal carries the bytes of a container image. Each layer is a task "[i/n] ...", where n does not count the layers
+  that are present already.
+- ``DownloadProgress`` is emitted for ostree remotes only. libostree's progress is a structure of six groups: the last
+  one has the bytes so far, the fifth the objects that were fetched and requested.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+import re
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
 from nodeagent.core.plan.deployment import StageProgress
 from nodeagent.errors import AgentError
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.dbus.errors import LOST, BusFault, BusUnreachable
 from nodeagent.host.dbus.signals import Match, Signals
-from nodeagent.host.rpmostree.progress import Progress
-from nodeagent.host.rpmostree.timing import Timing
 
-__all__ = ["End", "Outcome", "cancel", "describe", "follow"]
+__all__ = ["End", "Outcome", "Progress", "Timing", "cancel", "describe", "follow"]
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Timeouts, in seconds."""
+
+    call: float = 300.0
+    """One method call. A cold start of the daemon loads the sysroot first; its unit allows five minutes for that."""
+
+    short: float = 30.0
+    """A call to a running daemon that only reads state."""
+
+    connect: float = 3.0
+    """Connecting to the socket of a transaction, which listens before the daemon returns its address."""
+
+    stall: float = 3600.0
+    """Time without any signal before the transaction is cancelled. A container image is reported by layer only, and a
+    layer of 1 GB takes 55 minutes at 300 kB/s, the slowest link that is expected."""
+
+    total: float = 6 * 3600.0
+    """One transaction, even if it reports progress. A slow SD card takes hours."""
+
+    cancel: float = 180.0
+    """From Cancel to Finished. The daemon cannot be cancelled during a sync of a file system or a package script."""
+
+    leave: float = 5.0
+    """From Cancel to Finished while the agent itself is stopping."""
+
+    restart: float = 120.0
+    """Restarting rpm-ostreed.service; systemd kills it after 90 seconds."""
+
+    busy: float = 1800.0
+    """Waiting for the transaction of another client. An interactive upgrade takes minutes. After that the client is
+    reported, and the staging is retried later."""
+
+    busy_pause: float = 1.0
+    """Pause between two attempts while it is busy; doubled up to ``busy_pause_max``, with jitter."""
+
+    busy_pause_max: float = 30.0
+
+    retry_pause: float = 0.5
+    """Pause before a call is repeated because the daemon ended (idle exit, crash)."""
+
+    unlock: float = 120.0
+    """``ostree admin lock-finalization``, which waits for the lock of the sysroot; a cleanup can hold it."""
+
+    redeploy: float = 900.0
+    """``ostree admin deploy`` of a tree in the repository: hard links, a kernel and a few syncs of a whole file system,
+    each of which waits for all dirty data."""
+
+
+_COUNTED = re.compile(r"\s*\((\d{1,9})/(\d{1,9})\)\s*$")
+_LAYER = re.compile(r"^\[(\d{1,9})/(\d{1,9})\]\s*")
+_MAX_TASK = 200  # characters; a layer is named by its digest, a message may be long
+
+
+class Progress:
+    """Translates the signals of a transaction, in their order."""
+
+    def __init__(self) -> None:
+        self._task = StageProgress("")
+
+    def take(self, member: str, body: Sequence[Any]) -> StageProgress | None:
+        """Return the progress after this signal, or None if it did not change."""
+        progress = self._read(member, body)
+        if progress is None or progress == self._task:
+            return None
+        self._task = progress
+        return progress
+
+    def _read(self, member: str, body: Sequence[Any]) -> StageProgress | None:
+        match member, body:
+            case (("Message" | "TaskBegin"), [str(text), *_]):
+                return _counted(text, 0)
+            case "PercentProgress", [str(text), int(percent), *_]:
+                return _counted(text, percent)
+            case "DownloadProgress", [_, _, _, _, [int(done), int(total)], [int(fetched), *_]]:
+                return StageProgress("Fetching objects", min(done, total), total, fetched)
+            case _:
+                return None
+
+
+def _counted(text: str, percent: int) -> StageProgress:
+    text = " ".join(text.split())
+    if layer := _LAYER.match(text):
+        # The signal announces the layer, which is not complete yet.
+        return _progress(text[layer.end() :], int(layer[1]) - 1, int(layer[2]))
+    if counted := _COUNTED.search(text):
+        return _progress(text[: counted.start()], int(counted[1]), int(counted[2]))
+    return _progress(text, min(percent, 100), 100) if percent else _progress(text, 0, 0)
+
+
+def _progress(task: str, done: int, total: int) -> StageProgress:
+    return StageProgress(task[:_MAX_TASK], max(min(done, total), 0), total)
+
 
 _INTERFACE = "org.projectatomic.rpmostree1.Transaction"
 
 
 class End(Enum):
-    FINISHED = "finished"  # the daemon said so
-    LOST = "lost"  # the daemon is gone, or never listened: look at the deployments
-    STUCK = "stuck"  # nothing came for too long, and Cancel did not end it
+    """How a transaction ended, as seen from here."""
+
+    FINISHED = "finished"  # the daemon sent Finished
+    LOST = "lost"  # the daemon ended; read the deployments
+    STUCK = "stuck"  # no signal for too long, and Cancel did not end it
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """``success`` and ``text`` are of ``Finished``. ``stalled``: it ended because we cancelled it for its silence."""
+    """The end of a transaction. ``success`` and ``text`` are the values of ``Finished``.
+
+    ``stalled`` means that it was cancelled because it sent no signal for too long.
+    """
 
     end: End
     success: bool = False
@@ -47,26 +154,29 @@ class Outcome:
     stalled: bool = False
 
 
-async def follow(address: str, timing: Timing, tell: Callable[[StageProgress], None]) -> Outcome:
-    """Starts it, or joins in. Cancelling this cancels the transaction. ``BusFault`` only for a refusal of ``Start``."""
+async def follow(address: str, timing: Timing, on_progress: Callable[[StageProgress], None]) -> Outcome:
+    """Start the transaction, or join it, and wait for its end. Cancelling this task cancels the transaction.
+
+    Raises ``BusFault`` only if ``Start`` is refused.
+    """
     try:
         async with _peer(address, timing) as signals:
             try:
-                return await _run(signals, timing, tell)
+                return await _run(signals, timing, on_progress)
             except asyncio.CancelledError:
                 await _cancel(signals, timing, timing.leave)
                 raise
     except BusUnreachable:
-        return Outcome(End.LOST)  # the socket of a transaction that is over stays behind, and nobody listens there
+        return Outcome(End.LOST)  # the socket of an ended transaction remains without a listener
 
 
-async def _run(signals: Signals, timing: Timing, tell: Callable[[StageProgress], None]) -> Outcome:
+async def _run(signals: Signals, timing: Timing, on_progress: Callable[[StageProgress], None]) -> Outcome:
     loop = asyncio.get_running_loop()
     until = loop.time() + timing.total
     try:
         await signals.call("", "/", _INTERFACE, "Start", timeout=timing.short)
     except BusFault as error:
-        # Lost: Finished may have come before, so what came is read. Late: the signals show whether it lives.
+        # If the connection is lost, Finished may have arrived before. If the answer is late, the signals show progress.
         if error.reason not in (LOST, "BusTimeout", "NoReply"):
             raise
     progress = Progress()
@@ -83,12 +193,12 @@ async def _run(signals: Signals, timing: Timing, tell: Callable[[StageProgress],
             continue
         if message.member == "Finished" and message.signature == "bs":
             return Outcome(End.FINISHED, *message.body)
-        if told := progress.take(message.member, message.body):
-            tell(told)
+        if step := progress.take(message.member, message.body):
+            on_progress(step)
 
 
 async def _cancel(signals: Signals, timing: Timing, patience: float) -> Outcome:
-    """Waits ``patience`` seconds for the end; ``STUCK`` if it does not come."""
+    """Cancel the transaction and wait ``patience`` seconds for its end, otherwise ``STUCK``."""
     try:
         async with asyncio.timeout(patience):
             await signals.call("", "/", _INTERFACE, "Cancel", timeout=min(timing.short, patience))
@@ -103,7 +213,7 @@ async def _cancel(signals: Signals, timing: Timing, patience: float) -> Outcome:
 
 
 async def describe(address: str, timing: Timing) -> tuple[str, str]:
-    """Title and initiating client of somebody's transaction, "" for what cannot be found out."""
+    """Return title and initiating client of a transaction, "" for unknown values."""
     try:
         async with _peer(address, timing) as signals:
             (values,) = await signals.call(
@@ -115,17 +225,17 @@ async def describe(address: str, timing: Timing) -> tuple[str, str]:
 
 
 async def cancel(address: str, timing: Timing) -> None:
-    """Asks for the end of a transaction and does not wait for it."""
+    """Request the end of a transaction without waiting for it."""
     try:
         async with _peer(address, timing) as signals:
             await signals.call("", "/", _INTERFACE, "Cancel", timeout=timing.short)
     except AgentError:
-        return  # it is over, or it is stuck; whoever waits for its end will see
+        return  # it has ended or is stuck; the caller waits for its end elsewhere
 
 
 @asynccontextmanager
 async def _peer(address: str, timing: Timing) -> AsyncIterator[Signals]:
-    """Closed at once on leaving. Listening before anything is asked."""
+    """Connect to a transaction and subscribe to its signals before any call."""
     async with (
         Bus(address, peer=True, connect_for=timing.connect) as peer,
         peer.signals(Match(_INTERFACE), timeout=2 * timing.connect) as signals,

@@ -15,7 +15,7 @@ from nodeagent.errors import Refused
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.rpmostree import guards
 from nodeagent.host.rpmostree.adapter import RpmOstree
-from nodeagent.host.rpmostree.output import output_of
+from nodeagent.host.rpmostree.guards import output_of
 from nodeagent.host.systemd import Systemd
 from tests.host.fake_systemd import FakeSystemd
 from tests.host.rpmostree.adapters import IMAGE, INACTIVE, adapter, quiet
@@ -91,7 +91,7 @@ async def test_a_driver_that_registered(
     note.parent.mkdir()
     note.write_bytes(vardict({"driver-name": "Fleet", "driver-sd-unit": unit}))
     if is_refused:
-        assert "driven by Fleet" in (await refused(os)).message
+        assert "updated by Fleet" in (await refused(os)).message
     else:
         await os.guard(IMAGE)
 
@@ -169,7 +169,7 @@ async def test_room_for_a_kernel(
         await os.guard(IMAGE)
     else:
         error = await refused(os)
-        assert (error.reason, f"{free} MiB" in error.message, "takes 40" in error.message) == ("BootFull", True, True)
+        assert (error.reason, f"{free} MiB" in error.message, "needs 40" in error.message) == ("BootFull", True, True)
 
 
 async def test_kernel_arguments_need_no_kernel(

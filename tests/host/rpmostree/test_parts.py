@@ -13,9 +13,9 @@ from nodeagent.core.config.image import OstreeCommit, parse_image
 from nodeagent.core.plan.deployment import Deployment, OsTarget, unmet
 from nodeagent.errors import AgentError, Retryable, Terminal
 from nodeagent.host.rpmostree.failures import failure, one_line
-from nodeagent.host.rpmostree.gvariant import boolean, read_vardict, string, strings
-from nodeagent.host.rpmostree.progress import Progress
 from nodeagent.host.rpmostree.request import CLEANUP, next_request
+from nodeagent.host.rpmostree.staging import boolean, read_vardict, string, strings
+from nodeagent.host.rpmostree.transaction import Progress
 from tests.host.rpmostree.fake_rpmostree import plain, vardict
 
 # -- GVariant ---------------------------------------------------------------------------------------------------------

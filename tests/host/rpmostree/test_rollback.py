@@ -12,7 +12,7 @@ from dbus_next import Variant
 from nodeagent.errors import Refused, Terminal
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.rpmostree.adapter import RpmOstree
-from nodeagent.host.rpmostree.grub import has_superusers
+from nodeagent.host.rpmostree.deployments import has_superusers
 from nodeagent.host.systemd import Systemd
 from tests.host.fake_systemd import FakeSystemd
 from tests.host.rpmostree.adapters import adapter, quiet

@@ -11,7 +11,7 @@ from dbus_next import Variant
 from nodeagent.errors import Refused
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.rpmostree.adapter import RpmOstree
-from nodeagent.host.rpmostree.soft_reboot import PREPARED
+from nodeagent.host.rpmostree.finalization import PREPARED
 from nodeagent.host.systemd import Systemd
 from tests.host.fake_systemd import FakeSystemd
 from tests.host.rpmostree.adapters import adapter, quiet

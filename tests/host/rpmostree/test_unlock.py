@@ -13,7 +13,7 @@ from dbus_next import Variant
 from nodeagent.errors import Refused, Terminal
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.rpmostree.adapter import RpmOstree
-from nodeagent.host.rpmostree.ownership import Mark, Own
+from nodeagent.host.rpmostree.staging import OwnDeployments, Ownership
 from nodeagent.host.systemd import Systemd
 from tests.host.fake_systemd import FakeSystemd
 from tests.host.rpmostree.adapters import INACTIVE, adapter, quiet
@@ -53,8 +53,8 @@ def unlocks(manager: FakeSystemd, model: FakeRpmOstree) -> None:
 async def staged_by_us(model: FakeRpmOstree, *, good: bool = True) -> dict[str, Any]:
     """As after a transaction of ours, which succeeded or not."""
     staged = model.stage()
-    own = Own({staged["id"]}, {staged["id"]} if good else set())
-    await asyncio.to_thread(Mark(model.root).close, own)
+    own = OwnDeployments({staged["id"]}, {staged["id"]} if good else set())
+    await asyncio.to_thread(Ownership(model.root).close, own)
     return staged
 
 
@@ -164,7 +164,7 @@ async def test_a_stamp_that_nobody_has_read_yet(os: RpmOstree, journal: Path) ->
 
 async def test_the_unit_that_read_it_failed(os: RpmOstree, manager: FakeSystemd, journal: Path) -> None:
     manager.units["ostree-boot-complete.service"] = {"ActiveState": Variant("s", "failed")}
-    assert "does not say why" in await os.finalize_failure()
+    assert "gives no reason" in await os.finalize_failure()
     (journal / "--boot=0--unit=ostree-boot-complete.service").write_text(
         "Starting OSTree Complete Boot...\n"
         "error: ostree-finalize-staged.service failed on previous boot: Installing kernel: No space left on device\n"

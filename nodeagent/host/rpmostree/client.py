@@ -1,0 +1,247 @@
+"""A client session with rpm-ostreed, and starting a transaction.
+
+Each session has its own bus connection, registered as a client and closed afterwards:
+- A transaction that was created and not started belongs to the connection that requested it. If an answer is late,
+  closing the connection makes the daemon drop that transaction; on a lasting connection it would block all clients.
+- The session is registered because the daemon exits a minute after its last client leaves. It ends early because an
+  idle daemon should free its memory. A restarted daemon has lost the registration, so its owner is compared before each
+  call.
+- systemd starts the daemon first: dbus-daemon waits 25 seconds for an activated service, while the unit of the daemon
+  allows minutes on a slow disk. The rpm-ostree command does the same.
+- A call that was lost because the daemon exited (``NoReply``) is repeated a few times. It has no effect, because a
+  transaction ends with its daemon.
+- ``read`` returns one consistent state after ``Reload``, the sync point of the daemon.
+
+Starting a transaction fails while another one is under way. This error has no name of its own (G_IO_ERROR_BUSY) and one
+of two texts: another transaction of the daemon, or the lock of the sysroot held by another program. The daemon joins
+two equal requests, so a restarted agent finds its own transaction again. A transaction that an earlier run started for
+another target is cancelled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+from nodeagent.core.plan.deployment import Deployment, StageProgress
+from nodeagent.errors import Refused, Retryable, Unreconcilable
+from nodeagent.host.dbus.client import Bus
+from nodeagent.host.dbus.codec import a_sv
+from nodeagent.host.dbus.errors import LOST, BusFault, BusRefused, BusRetryable, BusUnreachable
+from nodeagent.host.rpmostree.deployments import BootEntry, first_of_booted, read_all
+from nodeagent.host.rpmostree.failures import failure, one_line
+from nodeagent.host.rpmostree.request import TITLE, Request
+from nodeagent.host.rpmostree.staging import Lock
+from nodeagent.host.rpmostree.transaction import Timing, cancel, describe
+
+__all__ = ["SERVICE", "BusyWait", "Local", "Session", "State", "connect", "start_transaction"]
+
+SERVICE = "rpm-ostreed.service"
+_NAME = "org.projectatomic.rpmostree1"
+_SYSROOT_PATH = "/org/projectatomic/rpmostree1/Sysroot"
+_SYSROOT = "org.projectatomic.rpmostree1.Sysroot"
+_OS = "org.projectatomic.rpmostree1.OS"
+_CLIENT_ID = "nodeagent"
+_ATTEMPTS = 4  # of one call, if the daemon exits each time
+
+
+@dataclass(frozen=True, slots=True)
+class Local:
+    """Facts about deployments that are read from files, not from the daemon."""
+
+    entries: Mapping[str, BootEntry]
+    staged: Lock | None
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """The deployments at one moment.
+
+    ``os_path`` is the object of the booted OS; its escaping is not reversible, so the path is never constructed.
+    ``first`` is the deployment from which a new one is made. ``entries`` are the boot menu entries by deployment id.
+    """
+
+    os_path: str
+    deployments: tuple[Deployment, ...]
+    booted: Deployment
+    first: Deployment
+    entries: Mapping[str, BootEntry]
+
+    @property
+    def staged(self) -> Deployment | None:
+        return next((d for d in self.deployments if d.staged), None)
+
+
+class Session:
+    """A session, made by ``connect``."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        timing: Timing,
+        read_local: Callable[[], Local],
+        start: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._bus = bus
+        self._timing = timing
+        self._read_local = read_local
+        self._start = start
+        self._registered = ("", "")  # unique names of this connection and of the daemon when it was registered
+
+    async def read(self) -> State:
+        """Return the current state.
+
+        Raises ``Unreconcilable`` (``NoDeployments``) if the host was not booted from a deployment, and ``Retryable``
+        (``NoBootEntry``) while /boot has no entry for the booted deployment.
+        """
+        for left in reversed(range(_ATTEMPTS)):
+            try:
+                return await self._read()
+            except Retryable as error:
+                # The boot order may have been rewritten since the daemon loaded it.
+                if error.reason != "NoBootEntry" or not left:
+                    raise
+            await asyncio.sleep(self._timing.retry_pause)
+        raise AssertionError("unreachable")
+
+    async def _read(self) -> State:
+        await self._sysroot("Reload")
+        path = str(await self.property("Booted"))
+        if path == "/":
+            raise Unreconcilable("this host was not booted from an ostree deployment", reason="NoDeployments")
+        raw = await self.property("Deployments")
+        local = await asyncio.to_thread(self._read_local)
+        deployments = read_all(raw, entries=local.entries, staged=local.staged)
+        booted, first = next((d for d in deployments if d.booted), None), first_of_booted(deployments)
+        if booted is None or first is None:
+            raise Unreconcilable("none of the deployments is the booted one", reason="NoDeployments")
+        return State(path, deployments, booted, first, local.entries)
+
+    async def active_address(self) -> str:
+        """Return the address of the transaction under way, "" if there is none."""
+        return str(await self.property("ActiveTransactionPath"))
+
+    async def property(self, name: str) -> Any:
+        body = (_SYSROOT, name)
+        return (await self.call(_SYSROOT_PATH, "org.freedesktop.DBus.Properties", "Get", "ss", body))[0]
+
+    async def request(self, os_path: str, member: str, signature: str, body: Sequence[Any]) -> str:
+        """Request a transaction and return its address. The caller must start it or end the session."""
+        return str((await self.call(os_path, _OS, member, signature, body))[0])
+
+    async def _sysroot(self, member: str) -> None:
+        await self.call(_SYSROOT_PATH, _SYSROOT, member)
+
+    async def call(
+        self, path: str, interface: str, member: str, signature: str = "", body: Sequence[Any] = ()
+    ) -> list[Any]:
+        for left in reversed(range(_ATTEMPTS)):
+            try:
+                await self._register()
+                return await self._bus.call(_NAME, path, interface, member, signature, body, timeout=self._timing.call)
+            except BusRetryable as error:
+                if error.reason not in ("NoReply", LOST) or not left:
+                    raise
+            await asyncio.sleep(self._timing.retry_pause)
+        raise AssertionError("unreachable")
+
+    async def _register(self) -> None:
+        owner = await self._owner()
+        if not owner:
+            await self._start()
+            owner = await self._owner()
+        if owner and (self._bus.unique_name, owner) == self._registered:
+            return
+        options = a_sv({"id": ("s", _CLIENT_ID)})
+        with suppress(
+            BusRefused
+        ):  # the other calls may still be authorized; then the daemon may exit between two of them
+            await self._bus.call(
+                _NAME, _SYSROOT_PATH, _SYSROOT, "RegisterClient", "a{sv}", (options,), timeout=self._timing.call
+            )
+        self._registered = (self._bus.unique_name, await self._owner())
+
+    async def _owner(self) -> str:
+        """ "" while the name has no owner. Then the next call activates the daemon."""
+        try:
+            return str((await self._bus.call_bus("GetNameOwner", "s", (_NAME,)))[0])
+        except BusUnreachable as error:
+            if error.reason != "ServiceUnknown":
+                raise
+            return ""
+
+
+@asynccontextmanager
+async def connect(
+    make_bus: Callable[[], Bus],
+    timing: Timing,
+    read_local: Callable[[], Local],
+    start: Callable[[], Awaitable[None]],
+) -> AsyncIterator[Session]:
+    """Open a session. ``read_local`` reads small files and runs in a thread; ``start`` starts the daemon if it can."""
+    async with make_bus() as bus:
+        yield Session(bus, timing, read_local, start)
+
+
+_BUSY_CODE = ".Code26"
+_BUSY_TEXTS = ("Transaction in progress", "System transaction in progress")
+_DBUS = "org.freedesktop.DBus."
+
+
+class BusyWait:
+    """Bounds how long one operation waits for other transactions in total, and reports the wait."""
+
+    def __init__(self, timing: Timing, on_progress: Callable[[StageProgress], None]) -> None:
+        self.timing = timing
+        self._on_progress = on_progress
+        self._until: float | None = None
+        self._pause = timing.busy_pause
+
+    async def wait(self, client: str, doing: str) -> None:
+        """Wait once. Raises ``Refused`` (``TransactionBusy``) when the total time is used up."""
+        now = asyncio.get_running_loop().time()
+        self._until = self._until or now + self.timing.busy
+        if now + self._pause > self._until:
+            message = f"cannot {doing}: still busy after {self.timing.busy:g} s: {client}"
+            raise Refused(message, reason="TransactionBusy")
+        self._on_progress(StageProgress(f"Waiting for {client}"))
+        await asyncio.sleep(self._pause * random.uniform(0.75, 1.25))  # noqa: S311 - jitter separates two waiting clients
+        self._pause = min(2 * self._pause, self.timing.busy_pause_max)
+
+
+async def start_transaction(session: Session, os_path: str, request: Request, busy: BusyWait) -> str:
+    """Start a transaction and return its address.
+
+    Returns "" after waiting for another transaction. The caller then reads the state before it tries again, because a
+    new transaction would discard a deployment that the other one staged.
+    """
+    try:
+        return await session.request(os_path, request.member, request.signature, request.body)
+    except BusFault as error:
+        if not error.bus_error or error.bus_error.startswith(_DBUS):
+            raise
+        if not _is_busy(error):
+            raise failure(error.bus_message, request.doing) from error
+        client = await _active_client(session, error.bus_message, busy.timing)
+    await busy.wait(client, request.doing)
+    return ""
+
+
+def _is_busy(error: BusFault) -> bool:
+    return error.bus_error.endswith(_BUSY_CODE) or error.bus_message.startswith(_BUSY_TEXTS)
+
+
+async def _active_client(session: Session, text: str, timing: Timing) -> str:
+    if text.startswith("System transaction"):
+        return "another program that holds the lock of the system (ostree admin, bootc)"
+    address = await session.active_address()
+    title, client = await describe(address, timing) if address else ("", "")
+    if title.startswith(f"{TITLE} "):
+        await cancel(address, timing)
+        return f"an earlier transaction of nodeagent ({one_line(title)}), which was cancelled"
+    title = title or text.partition("\n")[0].partition(": ")[2]
+    return f"the transaction {one_line(title)!r} of {one_line(client) or 'another client'}"
