@@ -121,7 +121,8 @@ class Loop:
         self.look_again()
 
     async def run(self) -> None:
-        """For ever. What goes wrong with the store is reported and tried again, from the record, as after a restart."""
+        """Never return. A fault of the store, or a bug outside of a phase, is reported and retried from the record, as
+        after a restart."""
         resumed = stuck = False
         while True:
             self._wake.clear()
@@ -136,6 +137,8 @@ class Loop:
                 self._stuck_delays = delays(STUCK_FIRST, STUCK_CAP)
             except AgentError as error:
                 delay, stuck, resumed = self._stuck(error), True, False
+            except Exception as error:  # noqa: BLE001 - whatever it is, it must not become a loop of restarts
+                delay, stuck, resumed = self._stuck(bug(error, "the main loop")), True, False
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(delay):
                     await self._wake.wait()
@@ -228,8 +231,6 @@ class Loop:
                 return jittered(AGAIN_AFTER, self._chance())
             await self._refuse(record, error)
             return self._delay()
-        except AssertionError:
-            raise
         except Exception as error:  # noqa: BLE001 - whatever it is, it must not become a loop of restarts
             await self._refuse(record, bug(error, "the preparation of an update"))
             return self._delay()

@@ -106,7 +106,7 @@ class Executor:
         """Next(Degraded) where ``work`` raises what no adapter gives."""
         try:
             return await work
-        except (AgentError, AssertionError):
+        except AgentError:
             raise
         except Exception as error:  # noqa: BLE001 - whatever it is, it must not become a loop of restarts
             found = bug(error, update.record.phase)

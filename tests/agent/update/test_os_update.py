@@ -535,7 +535,7 @@ async def test_what_is_put_off_waits_unless_there_is_news(
     assert (asyncio.get_running_loop().time() - ended[0] < 30) == at_once
 
 
-class Stop(Exception):
+class Stop(BaseException):
     """The loop looked a second time."""
 
 

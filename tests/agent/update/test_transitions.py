@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 from copy import deepcopy
 from dataclasses import replace
-from itertools import product
+from itertools import pairwise, product
 from typing import Any
 
 import pytest
@@ -34,6 +34,12 @@ from tests.world.harness import Host, config
 
 pytestmark = pytest.mark.looptime
 
+
+class BrokenInvariant(AssertionError):
+    """As an ``assert`` of the product raises it."""
+
+
+BROKEN = BrokenInvariant("secret")
 WORKING = [phase for phase in Phase if phase not in (Phase.IDLE, Phase.DEGRADED)]
 PLAIN = config("new", {"/etc/app/x": "2"})
 UNTOLD = ("", "DrainTimedOut")
@@ -285,7 +291,7 @@ async def test_a_bug_ends_in_degraded_and_never_in_a_loop(
 
 @pytest.mark.parametrize("phase", [Phase.LEASING, Phase.WRITING, Phase.ACTING, Phase.VERIFYING])
 @pytest.mark.parametrize(
-    "error", [KeyError("/etc/x"), MemoryError(), TimeoutError()], ids=lambda one: type(one).__name__
+    "error", [KeyError("/etc/x"), MemoryError(), TimeoutError(), BROKEN], ids=lambda one: type(one).__name__
 )
 async def test_an_unexpected_exception_ends_in_degraded_too(
     phase: Phase, error: Exception, monkeypatch: pytest.MonkeyPatch
@@ -318,6 +324,37 @@ async def test_an_unexpected_exception_before_an_update_refuses_it(monkeypatch: 
         assert "secret" not in host.record.message
     monkeypatch.undo()
     await host.settle()
+    assert (host.phase, host.configs[host.world.current].name) == (Phase.IDLE, "new")
+
+
+@pytest.mark.parametrize("error", [KeyError("secret"), BROKEN], ids=lambda one: type(one).__name__)
+async def test_a_bug_outside_of_a_phase_does_not_end_the_daemon(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is retried with growing pauses, the host is reported as degraded, and the update goes on when it can."""
+    host = await plain()
+    host.want(PLAIN)
+    enter, times, broken = Executor.enter, list[float](), [True]
+
+    async def fail(self: Executor, update: Update, to: Next) -> None:
+        if broken[0] and to.phase is Phase.VERIFYING:
+            times.append(asyncio.get_running_loop().time())
+            raise error
+        await enter(self, update, to)
+
+    monkeypatch.setattr(Executor, "enter", fail)
+    task = asyncio.create_task(host.build().run())
+    await asyncio.sleep(600)
+    pauses = [later - earlier for earlier, later in pairwise(times)]
+    assert pauses[0] < 10
+    assert 30 < pauses[-1] < 100
+    reported = [event for event in host.world.events if event.kind is EventKind.REFUSED]
+    assert {(event.phase, event.reason) for event in reported} == {(Phase.DEGRADED, "InternalError")}
+    assert "secret" not in "".join(event.message for event in reported)
+    broken[0] = False
+    await asyncio.sleep(200)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
     assert (host.phase, host.configs[host.world.current].name) == (Phase.IDLE, "new")
 
 
