@@ -69,16 +69,13 @@ Tell = Callable[[FenceView], None]
 @dataclass(frozen=True, slots=True)
 class Terms:
     """What an admin may choose. ``baseline``: seconds; ``idle``: if it was measured before, then it is not
-    again; ``object_fsync``: rpm-ostreed syncs each object that it writes (``object_fsync``); ``memory_high`` in bytes
-    and ``cpu_weight`` (1 to 10000) None: as they are."""
+    again; ``object_fsync``: rpm-ostreed syncs each object that it writes (``object_fsync``)."""
 
     bounds: Bounds = FENCE_BOUNDS
     baseline: float = 10.0
     idle: Idle | None = None
     may_switch: bool = False
     object_fsync: bool = False
-    memory_high: int | None = None
-    cpu_weight: int | None = None
 
 
 class Fence:
@@ -120,9 +117,7 @@ async def fenced(
             disks = await _disks(victim, paths, find)
             hands = Hands(bus, undo, unit, disks, victim.pids, reach)
             stack.push_async_callback(_put_back, fence, hands)
-            if not await hands.begin(
-                object_fsync=terms.object_fsync, memory_high=terms.memory_high, cpu_weight=terms.cpu_weight
-            ):
+            if not await hands.begin(object_fsync=terms.object_fsync):
                 raise Terminal("; ".join(hands.missing), reason="NothingToLimit")
             heard = await stack.enter_async_context(hearing(victim, reach.cgroups, reach.proc))
             hands.probe = heard.thread

@@ -39,9 +39,8 @@ async def test_limits_of_a_unit(host: Host, tmp_path: Path) -> None:
     async with Bus(address(host)) as bus:
         unit = UnitIo(bus, undo, UNIT, tmp_path)
         await unit.begin()
-        await unit.hold_static(memory_high=256 << 20, cpu_weight=20)
         await unit.hold([DISK], None, 120)
-        await check(unit, IOWriteIOPSMax=[["/dev/vda", 120]], MemoryHigh=256 << 20, CPUWeight=20)
+        await check(unit, IOWriteIOPSMax=[["/dev/vda", 120]])
         await check(unit, IOWriteBandwidthMax=[["/dev/vdb", 5_000_000]])
         await unit.hold([DISK], 8_000_000, None)
         await check(unit, IOWriteIOPSMax=[])

@@ -83,12 +83,10 @@ class Hands:
         self._cgroup: Path | None = None
         self._prioritised = -math.inf
 
-    async def begin(self, *, object_fsync: bool, memory_high: int | None, cpu_weight: int | None) -> bool:
+    async def begin(self, *, object_fsync: bool) -> bool:
         """Sets what stays as long as we do. False: nothing can be moved here, so that nothing need be measured."""
         self._syncing = object_fsync and await self._tried(self._objects.begin())
         self.limiting = await self._tried(self._unit.begin())
-        if self.limiting:
-            await self._tried(self._unit.hold_static(memory_high=memory_high, cpu_weight=cpu_weight))
         return self._syncing or self.limiting or await asyncio.to_thread(self._writable)
 
     async def shape(self, choose: Choose) -> bool:

@@ -40,6 +40,7 @@ _IO_MAX = "io.max"
 
 _BANDWIDTH, _IOPS = "IOWriteBandwidthMax", "IOWriteIOPSMax"
 _LISTS = (_BANDWIDTH, _IOPS)
+# nodeagent 0.1 could change these as well; they are only restored.
 _SCALARS = ("MemoryHigh", "CPUWeight")
 _SIGNATURES = {**dict.fromkeys(_LISTS, "a(st)"), **dict.fromkeys(_SCALARS, "t")}
 
@@ -73,7 +74,7 @@ class UnitIo:
             raise Terminal(message, reason="NoIoControl")
         if self._key in await self._undo.load():
             return
-        found = {name: await self._get(name) for name in (*_LISTS, *_SCALARS)}
+        found = {name: await self._get(name) for name in _LISTS}
         await self._undo.save(self._key, json.dumps(found))
 
     async def hold(self, disks: Sequence[BlockNode], write_bps: int | None, write_iops: int | None) -> None:
@@ -89,11 +90,6 @@ class UnitIo:
         if held is not None:
             message = f"{self._unit}: asked for {wanted} on {' and '.join(numbers)}, the kernel has {held}"
             raise Retryable(message, reason="LimitNotHeld")
-
-    async def hold_static(self, *, memory_high: int | None = None, cpu_weight: int | None = None) -> None:
-        """``memory_high`` in bytes bounds how much may be dirty, ``cpu_weight`` is 1 to 10000; None: as it is."""
-        values = {"MemoryHigh": memory_high, "CPUWeight": cpu_weight}
-        await self._set({name: value for name, value in values.items() if value is not None})
 
     async def end(self) -> None:
         """As it was found; nothing happens without a ``begin``. The note stays if that failed."""
@@ -118,7 +114,7 @@ class UnitIo:
         try:
             found = plain_json.loads(note)
             lists = {name: [[str(path), int(value)] for path, value in found[name]] for name in _LISTS}
-            return lists | {name: int(found[name]) for name in _SCALARS}
+            return lists | {name: int(found[name]) for name in _SCALARS if name in found}
         except (ValueError, TypeError, KeyError) as error:
             message = f"{self._unit}: the note on its limits cannot be read"
             raise Terminal(message, reason="LimitsNotReset") from error

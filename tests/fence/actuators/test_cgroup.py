@@ -69,14 +69,10 @@ async def test_several_disks(bus: Bus, manager: Manager, undo: FileUndo, cgroups
 
 async def test_what_an_admin_set_comes_back(bus: Bus, manager: Manager, undo: FileUndo, cgroups: Path) -> None:
     manager.lists["IOWriteBandwidthMax"] = {"/dev/sdb": 5_000_000}
-    manager.scalars["MemoryHigh"] = 1 << 30
     unit = UnitIo(bus, undo, UNIT, cgroups)
     await unit.begin()
-    await unit.hold_static(memory_high=256 << 20, cpu_weight=20)
     await unit.hold([DISK], 8_000_000, None)
-    assert manager.scalars == {"MemoryHigh": 256 << 20, "CPUWeight": 20}
     await unit.end()
-    assert manager.scalars == {"MemoryHigh": 1 << 30, "CPUWeight": INFINITY}
     assert manager.lists == {"IOWriteBandwidthMax": {"/dev/sdb": 5_000_000}, "IOWriteIOPSMax": {}}
 
 
@@ -165,3 +161,14 @@ async def test_a_unit_that_0_1_left_frozen_is_thawed(
     with pytest.raises(AgentError, match="pending job"):
         await recover(bus, undo, cgroups)
     assert manager.lists["IOWriteIOPSMax"] == {}, "its limits are removed anyway"
+
+
+async def test_properties_that_0_1_changed_are_restored(
+    bus: Bus, manager: Manager, undo: FileUndo, cgroups: Path
+) -> None:
+    note = {"IOWriteBandwidthMax": [], "IOWriteIOPSMax": [], "MemoryHigh": 1 << 30, "CPUWeight": INFINITY}
+    await undo.save(f"unit-{UNIT}", json.dumps(note))
+    manager.scalars = {"MemoryHigh": 256 << 20, "CPUWeight": 20}
+    assert await recover(bus, undo, cgroups) == [UNIT]
+    assert manager.scalars == {"MemoryHigh": 1 << 30, "CPUWeight": INFINITY}
+    assert await undo.load() == {}
