@@ -39,6 +39,7 @@ PLAIN = (
     "docs/explanation/*.md",
     "docs/reference/*.md",
     "docs/usage/*.md",
+    "nodeagent/cli/*.py",
     "nodeagent/core/hints.py",
     "nodeagent/host/dbus/*.py",
     "nodeagent/host/rpmostree/*.py",

@@ -1,15 +1,15 @@
-"""The daemon's D-Bus service, as the commands see it.
+"""The client of the daemon's D-Bus service.
 
-What each command exits with comes from the kind of error, whichever side of the bus it was raised on:
+The exit status of each command follows from the kind of error, on either side of the bus:
 
-    0  done                          the answer
+    0  done
     1  AgentError, Terminal          the agent or the host failed, or the agent is degraded
     2  InvalidInput                  the input cannot be read or breaks a rule
     3  Unreconcilable                the change cannot be applied to a running host
-    4  Refused                       somebody else holds the lease, a guard or polkit said no
+    4  Refused                       a lease, a window, a check or polkit does not allow it
     5  Unreachable                   no daemon, no bus, or no answer in time
 
-Imports nothing at import time that a command without the bus would pay for.
+The libraries of the bus are imported at the first use, because some commands do without.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ BUS_PATH = "/org/freedesktop/DBus"
 PROPERTIES = "org.freedesktop.DBus.Properties"
 
 QUICK = 10.0
-"""Seconds for what the daemon answers from memory or the store."""
+"""Seconds for calls that the daemon answers from memory or the store."""
 
 THOROUGH = 300.0
-"""Seconds for what reads all managed files, runs checkers, or asks a person for a password."""
+"""Seconds for calls that read all managed files, run checkers, or prompt for a password."""
 
 ETCD = 60.0
 """Seconds for a survey of etcd: a few requests to each member, of which each may take five."""
 
 POLL = 1.0
-"""Seconds between two looks for a daemon that is gone: a name that nobody has sends no signals."""
+"""Seconds between two requests to a daemon that does not run: a name without an owner sends no signals."""
 
 NO_ANSWER = frozenset({"BusTimeout", "NoReply", "BusConnectionLost", "LimitsExceeded"})
 
@@ -53,7 +53,7 @@ T = TypeVar("T")
 
 
 class Finished(NamedTuple):
-    """The signal ``UpdateFinished``: ``entry`` is one of ``history/v1``, also where the history keeps none."""
+    """The signal ``UpdateFinished``. ``entry`` is one of ``history/v1``, also if the history does not keep it."""
 
     digest: str
     entry: dict[str, Any]
@@ -71,18 +71,18 @@ class Client:
         self._bus = bus
 
     async def apply(self, text: str) -> str:
-        """Makes ``text`` the desired config. Returns its digest; the update goes on without us."""
+        """Make ``text`` the desired config and return its digest. Does not wait for the update."""
         return str(await self._call("Apply", "sa{sv}", (text, {}), THOROUGH))
 
     async def rollback(self) -> str:
-        """Makes the config before the current one the desired one. Returns its name; the update goes on without us."""
+        """Make the previous config the desired config and return its name. Does not wait for the update."""
         return str(await self._call("Rollback", "a{sv}", ({},), THOROUGH))
 
     async def verify(self) -> dict[str, Any]:
         return _object(await self._call("Verify", timeout=THOROUGH))
 
     async def history(self, limit: int) -> list[dict[str, Any]]:
-        """The newest first."""
+        """Return updates, the newest first."""
         return list(_object(await self._call("History", "u", (limit,)))["updates"])
 
     async def start_maintenance(self, reason: str, options: dict[str, str | int | bool]) -> dict[str, Any]:
@@ -106,8 +106,10 @@ class Client:
         return str(await self._get("Version"))
 
     async def follow(self) -> AsyncGenerator[dict[str, Any] | None, None]:
-        """The status now and at each change, subscribed before the first; None when the daemon went away. For ever: it
-        may come back. Close it (``contextlib.aclosing``), or the subscription stays."""
+        """Yield the status now and at each change, None when the daemon stops.
+
+        Without end, because the daemon may start again. Close it (``contextlib.aclosing``), or the subscription stays.
+        """
         import asyncio
 
         last: dict[str, Any] | None = {}
@@ -149,7 +151,7 @@ class Client:
             return ""
 
     async def _changes(self, known: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
-        """Until the connection is lost, or the daemon stops to answer."""
+        """Yield changes until the connection is lost, or the daemon does not answer."""
         import asyncio
 
         from nodeagent.host.dbus.signals import Match
@@ -157,7 +159,7 @@ class Client:
         match = Match(PROPERTIES, "PropertiesChanged", sender=NAME, path=PATH, arg0=STATUS)
         with _translated():
             async with self._bus.signals(match) as signals:
-                # Subscribed first, asked second: no change falls between the two.
+                # The subscription comes first, so that no change between the two is missed.
                 now = await self.status()
                 while True:
                     if now != known:
@@ -183,7 +185,7 @@ class Client:
 
 
 class _translated:  # noqa: N801 - a context manager, read as a word
-    """Errors of the bus in the words of a person who typed a command."""
+    """Raise errors of the bus as errors of a command."""
 
     def __enter__(self) -> None:
         pass
@@ -208,23 +210,23 @@ def _object(text: Any) -> dict[str, Any]:
     except (TypeError, ValueError):
         answer = None
     if not isinstance(answer, dict):
-        raise Terminal("the daemon's answer makes no sense", reason="UnexpectedReply", hint=hint("UnexpectedReply"))
+        raise Terminal("unexpected reply from the daemon", reason="UnexpectedReply", hint=hint("UnexpectedReply"))
     return answer
 
 
 @asynccontextmanager
 async def connect(address: str = "") -> AsyncIterator[Client]:
-    """``address`` is for tests; "" is the system bus. Connects at the first call."""
+    """Yield a client, which connects at its first call. ``address`` is for tests; "" is the system bus."""
     from nodeagent.host.dbus.client import Bus
 
-    # A bus that is not there at once is not there: a person waits. Commands that outlive a restart ask again. But on a
-    # host that has no processor to spare, one that is there may take seconds to say hello.
+    # A missing bus is an error at once, because an operator waits. Commands that outlive a restart connect again. But a
+    # running bus may take seconds to accept a connection on a host without spare processor time.
     async with Bus(address, connect_for=0.0, patience=QUICK) as bus:
         yield Client(bus)
 
 
 def ask(work: Callable[[Client], Awaitable[T]]) -> T:
-    """Runs one conversation with the daemon, from its start to its end."""
+    """Run ``work`` in an event loop of its own, with one connection to the bus."""
     import asyncio
 
     async def conversation() -> T:

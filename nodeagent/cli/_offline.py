@@ -1,4 +1,4 @@
-"""What can be said while the daemon is down: its store, opened for reading only."""
+"""Read the store while the daemon does not run. It is opened for reading only."""
 
 from __future__ import annotations
 
@@ -22,13 +22,14 @@ def _store() -> AbstractContextManager[Reader]:
 
     try:
         directory = load().settings.state_dir
-    except InvalidInput:  # that may be why the daemon is down; where the store is, is not the question then
+    except InvalidInput:
+        # Invalid settings may be the reason why the daemon does not run.
         directory = Settings().state_dir
     return read_only_open(Path(directory, "state.db"))
 
 
 def status(why: Unreachable) -> dict[str, Any]:
-    """The contract's status, as the record has it. Raises ``why`` again if there is no store to ask."""
+    """Return the status as the record has it. Raise an error with ``why`` if there is no store."""
     from nodeagent.core.report.status import Status, status_to_dict
     from nodeagent.core.update.phase import Phase
 
@@ -76,7 +77,8 @@ def _name(store: Reader, digest: str) -> str:
 
 
 def _both(why: Unreachable, error: AgentError) -> AgentError:
-    """A store that is damaged explains why the daemon is down; one that is missing or not ours to read does not."""
+    """Return the error to report. A damaged store explains why the daemon does not run; a store that is missing or not
+    readable for this user does not."""
     if isinstance(error, Terminal) and error.reason not in ("NoStore", "PermissionDenied"):
         return error
     return Unreachable(f"{why.message}, and {error.message}", reason=why.reason, hint=why.hint or error.hint)

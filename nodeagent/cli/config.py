@@ -1,4 +1,4 @@
-"""`nodeagent config`: the agent's own settings, and whether what the daemon will read is any good."""
+"""`nodeagent config`: show the settings, and check the files that the daemon reads."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ UNIT_PLACES: Final = (
     "/run/systemd/generator",
     "/run/systemd/generator.late",
 )
-"""Where systemd finds units: systemd.unit(5)."""
+"""Unit search path of systemd.unit(5)."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """0; 2 if something is wrong, with all that is."""
+    """Return 0; 2 if a file has problems, after showing all of them."""
     return _show(as_json=args.json) if args.config_command == "show" else _check(as_json=args.json)
 
 
@@ -69,40 +69,40 @@ def _yaml(value: Any) -> str:
 
 
 def _check(*, as_json: bool) -> int:
-    looks = _looks()
-    bad = [look for look in looks if look["problems"]]
+    files = _checked_files()
+    bad = [file for file in files if file["problems"]]
     if as_json:
-        emit({"schema": "nodeagent/config-check/v1", "ok": not bad, "files": looks})
+        emit({"schema": "nodeagent/config-check/v1", "ok": not bad, "files": files})
         return 2 if bad else 0
-    for look in looks:
-        verdict = paint("bad", BAD) if look["problems"] else look["skipped"] or paint("good", GOOD)
-        print(f"{look['what']}: {verdict}")
-        for problem in look["problems"]:
+    for file in files:
+        verdict = paint("bad", BAD) if file["problems"] else file["skipped"] or paint("good", GOOD)
+        print(f"{file['what']}: {verdict}")
+        for problem in file["problems"]:
             print(f"  {problem['path']}: {problem['message']}")
-        for note in look["notes"]:
+        for note in file["notes"]:
             print(f"  note: {note['path']} {note['message']}")
     return 2 if bad else 0
 
 
-def _looks() -> list[dict[str, Any]]:
-    """Settings first: they say where the others are."""
+def _checked_files() -> list[dict[str, Any]]:
+    """Check the settings first: they have the paths of the other files."""
     from nodeagent.settings import schema
     from nodeagent.settings.load import load
 
     try:
         loaded = load()
     except InvalidInput as error:
-        return [_look("settings", error.problems)]
+        return [_result("settings", error.problems)]
     values = loaded.settings
-    looks = [_look("settings", _together(values), notes=loaded.warnings)]
+    files = [_result("settings", _consistency(values), notes=loaded.warnings)]
     if values.policy:
         optional = values.policy == schema.Settings().policy
-        looks.append(_look_at(values.policy, "policy", optional=optional))
-    return [*looks, _look_at(values.desired_config, "desired config", optional=True)]
+        files.append(_check_file(values.policy, "policy", optional=optional))
+    return [*files, _check_file(values.desired_config, "desired config", optional=True)]
 
 
-def _together(values: Settings) -> list[Problem]:
-    """What keeps the daemon from starting although each setting is good by itself."""
+def _consistency(values: Settings) -> list[Problem]:
+    """Return what prevents a start of the daemon although each setting is valid."""
     from nodeagent.settings.check import check_consistency
 
     try:
@@ -112,23 +112,23 @@ def _together(values: Settings) -> list[Problem]:
     return []
 
 
-def _look_at(path: str, what: str, *, optional: bool) -> dict[str, Any]:
+def _check_file(path: str, what: str, *, optional: bool) -> dict[str, Any]:
     from pathlib import Path
 
     title = f"{what} {path}"
     try:
         text = Path(path).read_bytes()
     except FileNotFoundError:
-        return _look(title, skipped="there is none") if optional else _look(title, [Problem(path, "does not exist")])
+        return _result(title, skipped="not found") if optional else _result(title, [Problem(path, "does not exist")])
     except PermissionError:
-        return _look(title, skipped="only root may read it; run this as root to check it")
+        return _result(title, skipped="only root may read it; run this as root to check it")
     except OSError as error:
-        return _look(title, [Problem(path, error.strerror or "cannot be read")])
+        return _result(title, [Problem(path, error.strerror or "cannot be read")])
     try:
         problems, notes = _policy(text) if what == "policy" else _config(text)
     except InvalidInput as error:
-        return _look(title, error.problems or [Problem(path, error.message)])
-    return _look(title, problems, notes=notes)
+        return _result(title, error.problems or [Problem(path, error.message)])
+    return _result(title, problems, notes=notes)
 
 
 def _config(text: bytes) -> tuple[Sequence[Problem], Sequence[Problem]]:
@@ -140,7 +140,7 @@ def _config(text: bytes) -> tuple[Sequence[Problem], Sequence[Problem]]:
 
 
 def _policy(text: bytes) -> tuple[Sequence[Problem], Sequence[Problem]]:
-    """A unit that is nowhere now may come with a config, so that is a note only."""
+    """Check a policy. A unit that is not on the host is a note only: the next config may contain it."""
     from nodeagent.core.plan.policy_parse import parse_policy
 
     policy = parse_policy(text)
@@ -156,6 +156,6 @@ def _is_on_host(unit: str) -> bool:
     return any(os.path.lexists(f"{place}/{unit}") for place in UNIT_PLACES)
 
 
-def _look(what: str, problems: Any = (), *, notes: Any = (), skipped: str = "") -> dict[str, Any]:
+def _result(what: str, problems: Any = (), *, notes: Any = (), skipped: str = "") -> dict[str, Any]:
     found, noted = ([{"path": p.path, "message": p.message} for p in each] for each in (problems, notes))
     return {"what": what, "problems": found, "notes": noted, "skipped": skipped}

@@ -1,4 +1,4 @@
-"""`nodeagent daemon`: what the unit runs. Not for people: systemctl start nodeagent."""
+"""`nodeagent daemon`: run the daemon. For nodeagent.service; an operator runs systemctl start nodeagent."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["add_arguments", "run"]
 
 
 def add_arguments(_parser: argparse.ArgumentParser) -> None:
-    """None: the daemon is configured by its settings only."""
+    """Add none: the settings configure the daemon."""
 
 
 def run(_args: argparse.Namespace) -> int:

@@ -1,7 +1,7 @@
-"""`nodeagent fleet status`: does every node of every pool run the config that it should?
+"""`nodeagent fleet status`: show the rollout status of all pools.
 
-Asks an API server with the kubeconfig of whoever runs it, from anywhere; neither the daemon nor root is needed. An
-upgrade is complete when this exits with 0, and not before: pools that are paused count like all others.
+Reads from an API server with the kubeconfig of the caller. Needs neither the daemon nor root. An upgrade is complete
+when this exits with 0, and not before: paused pools count like all others.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ __all__ = ["add_arguments", "run"]
 
 DEGRADED = 1
 WAITING = 4
-SHOWN = 10  # names in a line
+# Names in a line.
+SHOWN = 10
 COUNTS = ("updated", "updating", "pending", "degraded")
 
 HINTS = {
     "KubeUnreachable": "kubectl get --raw /readyz with the same kubeconfig shows whether the API server answers",
     "KubeUnauthorized": "log in again, or name another kubeconfig or context (--kubeconfig, --context)",
-    "KubeForbidden": "ask for the role of packaging/kubernetes/fleet-viewer.yaml",
+    "KubeForbidden": "request the role of packaging/kubernetes/fleet-viewer.yaml",
     "KubeconfigInvalid": "kubectl config view with the same file shows what is wrong with it",
     "ClientMissing": "pip install nodeagent[cluster]; the package has it",
 }
@@ -46,15 +47,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """0 if every node of every pool runs what it should; 1 if a node is degraded; 4 if not all are there yet, a paused
-    pool included."""
+    """Return 0 if every node of every pool runs its desired config, 1 if a node is degraded, 4 if nodes are pending or
+    updating, also in a paused pool."""
     from nodeagent.core.report.rollout import rollout_of, rollout_to_dict
 
     try:
-        seen, unknown = _look(args.kubeconfig or _kubeconfig(), args.context, args.lease_namespace)
+        seen, unknown = _read(args.kubeconfig or _kubeconfig(), args.context, args.lease_namespace)
     except AgentError as error:
         error.hint = error.hint or HINTS.get(error.reason, "")
-        if error.reason == "KubeconfigInvalid":  # here it is an input, of which the user names the file
+        if error.reason == "KubeconfigInvalid":
+            # For this command the kubeconfig is an input of the caller.
             raise InvalidInput(error.message, reason=error.reason, hint=error.hint) from error
         raise
     fleet = rollout_of(seen)
@@ -74,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _kubeconfig() -> str:
-    """Of several files in $KUBECONFIG the first that is there."""
+    """Return the first existing file of $KUBECONFIG, or the default."""
     named = [path for path in os.environ.get("KUBECONFIG", "").split(os.pathsep) if path]
     for path in named or [os.path.expanduser("~/.kube/config")]:  # noqa: PTH111 - pathlib is slow to import
         if os.path.exists(path):  # noqa: PTH110
@@ -86,7 +88,7 @@ def _kubeconfig() -> str:
     )
 
 
-def _look(kubeconfig: str, context: str, namespace: str) -> tuple[ClusterObjects, Sequence[str]]:
+def _read(kubeconfig: str, context: str, namespace: str) -> tuple[ClusterObjects, Sequence[str]]:
     import asyncio
     from tempfile import TemporaryDirectory
 
@@ -95,14 +97,14 @@ def _look(kubeconfig: str, context: str, namespace: str) -> tuple[ClusterObjects
     from nodeagent.kube.credentials import Access
     from nodeagent.kube.rollout import read_objects
 
-    async def ask(private: str) -> tuple[ClusterObjects, Sequence[str]]:
+    async def read(private: str) -> tuple[ClusterObjects, Sequence[str]]:
         clock = SystemClock()
         async with KubeClient(Access(kubeconfig, context, private=private), clock, timeout=30.0) as client:
             return await read_objects(client, clock, namespace=namespace)
 
-    # Keys that stand in the kubeconfig itself: the library wants them as files.
+    # The library needs the keys of the kubeconfig as files.
     with TemporaryDirectory(prefix="nodeagent-", dir=os.environ.get("XDG_RUNTIME_DIR")) as private:
-        return asyncio.run(ask(private))
+        return asyncio.run(read(private))
 
 
 def _describe(fleet: Rollout, unknown: Sequence[str]) -> None:
@@ -133,7 +135,7 @@ def _row(pool: PoolRollout) -> list[str]:
 
 
 def _members(fleet: Rollout) -> Iterator[list[str]]:
-    """Who needs a look. Those whose turn has not come are a number above."""
+    """Yield the nodes that need attention. Pending nodes are only counted, in the table of pools."""
     for pool in fleet.pools:
         for member in pool.members:
             if member.flags or member.progress in ("updating", "degraded"):

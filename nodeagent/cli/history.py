@@ -1,4 +1,4 @@
-"""`nodeagent history`: how each update ended, how long it took, and which reboots were avoided."""
+"""`nodeagent history`: list past updates with their outcome, duration and reboots."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from nodeagent.errors import Unreachable
 
 __all__ = ["add_arguments", "run"]
 
-ALL = 1000  # what the daemon hands out at most; the totals are over these
+# The daemon returns at most this many. The totals are over these.
+ALL = 1000
 SHOWN = 20
 STYLES = {
     "done": GOOD,
@@ -40,7 +41,7 @@ def _count(text: str) -> int:
 
 
 def run(args: argparse.Namespace) -> int:
-    """0, also without any update yet."""
+    """Return 0, also without an update."""
     try:
         updates = ask(lambda client: client.history(ALL))
     except Unreachable as why:

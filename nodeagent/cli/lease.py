@@ -11,7 +11,7 @@ from nodeagent.cli._io import emit, printable
 from nodeagent.cli._render import ago, clock, local_now
 from nodeagent.errors import Unreachable
 
-__all__ = ["add_arguments", "describe", "run"]
+__all__ = ["add_arguments", "describe_lease", "run"]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,11 +31,11 @@ def run(args: argparse.Namespace) -> int:
     elif lease is None:
         print("the lease on this host has no holder")
     else:
-        describe(lease)
+        describe_lease(lease)
     return 0
 
 
-def describe(lease: dict[str, Any]) -> None:
+def describe_lease(lease: dict[str, Any]) -> None:
     now = local_now()
     rows = [("holder", lease["holder"]), ("operation", lease.get("operation", "")), ("reason", lease["reason"])]
     rows += [("backend", lease["backend"])]

@@ -1,8 +1,8 @@
 """The command line. A command is one module with ``add_arguments(parser)`` and ``run(args) -> int``.
 
-The table below is all that ties them together; completion and the man page are generated from ``build_parser()``.
-Only the module of the command that is asked for is imported, and no module imports anything heavy at its top:
-``nodeagent plan`` has to start fast enough to be put into a loop over a fleet's configs.
+``COMMANDS`` lists them; the completion is generated from ``build_parser()``.
+Only the module of the requested command is imported, and no module imports anything large at its top:
+``nodeagent plan`` must start fast enough for a loop over the configs of a fleet.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["COMMANDS", "Command", "build_parser", "entry", "main"]
 
 
 class Command(NamedTuple):
-    """``help`` is a phrase without capital and full stop, as in a list of commands."""
+    """``help`` is a phrase without a capital and without a period."""
 
     name: str
     help: str
@@ -66,20 +66,21 @@ FOREIGN: Final = {
     "--dry-run": "nodeagent plan --from A --to B shows what an update would do",
     "--diff": "nodeagent plan --from A --to B shows what changes",
 }
-"""Options of other programs, and what there is instead."""
+"""Options of other programs, with the hint to print."""
 
-INTERRUPTED: Final = 128 + 2  # as a shell reports SIGINT
-PIPE_CLOSED: Final = 128 + 13  # and SIGPIPE
+# As a shell reports SIGINT and SIGPIPE.
+INTERRUPTED: Final = 128 + 2
+PIPE_CLOSED: Final = 128 + 13
 
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        # argparse would print its usage and exit: not the one line that the contract promises.
+        # argparse would print its usage and exit. The contract promises one line.
         raise InvalidInput(message, reason="Usage", hint=f"{self.prog} --help")
 
 
 def build_parser(only: str | None = None) -> argparse.ArgumentParser:
-    """``only`` names the command whose arguments are needed; without it all modules are imported."""
+    """Return the parser. ``only`` names the command whose arguments are needed; without it all modules are imported."""
     parser = _Parser(
         prog="nodeagent",
         description=DESCRIPTION,
@@ -99,7 +100,7 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one command and returns its exit status. Never raises, never prints a traceback."""
+    """Run one command and return its exit status. Never raises, never prints a traceback."""
     words = list(sys.argv[1:] if argv is None else argv)
     try:
         return _run(words)
@@ -108,7 +109,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # Whoever read our output has seen enough.
+        # The reader of the output, such as head, has ended.
         _io.discard_stdout()
         return PIPE_CLOSED
     except OSError as error:
@@ -116,7 +117,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail(
             AgentError(f"{error.strerror or error}" + (f": {error.filename}" if error.filename else "")), words
         )
-    except Exception as error:  # the last resort of the contract: a bug is one line as well
+    except Exception as error:
+        # A bug is reported on one line, too.
         if os.environ.get("NODEAGENT_TRACEBACK"):
             raise
         hint = "this is a bug in nodeagent; NODEAGENT_TRACEBACK=1 shows where"
@@ -134,14 +136,15 @@ def _run(words: list[str]) -> int:
         if extra:
             raise _unknown_argument(args.command, extra)
         status: int = args.run(args)
-    except SystemExit as stop:  # --help
+    except SystemExit as stop:
+        # argparse exits after --help.
         status = stop.code if isinstance(stop.code, int) else 0
     _io.flush()
     return status
 
 
 def _familiar(words: list[str], names: set[str]) -> list[str]:
-    """``--version`` and ``help COMMAND`` as other programs have them."""
+    """Accept ``--version`` and ``help COMMAND``, as other programs do."""
     match words:
         case ["--version" | "-V"]:
             return ["version"]
@@ -171,13 +174,14 @@ def _fail(error: AgentError, words: Sequence[str]) -> int:
     try:
         _io.print_error(error, as_json="--json" in words)
     except OSError:
-        _io.discard_stderr()  # nobody listens there either; the exit status still tells
+        # Without a reader of stderr, the exit status is all that is left.
+        _io.discard_stderr()
     return error.exit_code
 
 
 def entry() -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
-        # A path that the terminal's encoding cannot show must not be the reason for a failure.
+        # A path that the encoding of the terminal cannot show must not cause a failure.
         if stream is not None and hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
     sys.exit(main())

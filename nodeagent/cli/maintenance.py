@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import argparse
+from contextlib import aclosing
 from typing import Any
 
 from nodeagent.cli import _offline
 from nodeagent.cli._client import Client, ask
 from nodeagent.cli._io import emit, printable, warn
 from nodeagent.cli._render import ago, clock, local_now
-from nodeagent.cli.lease import describe
+from nodeagent.cli.lease import describe_lease
 from nodeagent.core.hints import hint
 from nodeagent.errors import InvalidInput, Refused, Unreachable
 
 __all__ = ["add_arguments", "flag", "run", "seconds_of"]
 
-SIZES = {"s": 1, "min": 60, "h": 3600, "d": 86400}
+UNITS = {"s": 1, "min": 60, "h": 3600, "d": 86400}
 
 AT_REST = ("Idle", "Degraded")
 
@@ -69,14 +70,14 @@ async def _stop(client: Client) -> dict[str, Any]:
 def seconds_of(text: str) -> int:
     """Return the seconds of 90s, 30min, 2h or 3d. Raise ``InvalidInput``."""
     number = text.rstrip("abcdefghijklmnopqrstuvwxyz")
-    unit = SIZES.get(text[len(number) :].strip())
+    unit = UNITS.get(text[len(number) :].strip())
     if unit is None or not (number.isascii() and number.strip().isdigit()) or int(number) == 0:
         raise InvalidInput(f"{text} is no duration", reason="BadDuration", hint=hint("BadDuration"))
     return int(number) * unit
 
 
 def flag(status: dict[str, Any]) -> str:
-    """Describe the maintenance that delays a request; "" if there is none."""
+    """Return a description of the maintenance that delays a request; "" if there is none."""
     found = status.get("maintenance")
     if found is None:
         return ""
@@ -93,16 +94,14 @@ def _start(args: argparse.Namespace) -> dict[str, Any]:
     if args.duration:
         options["seconds"] = seconds_of(args.duration)
     try:
-        return ask(lambda client: _conversation(client, args.reason, options, quiet=args.json))
+        return ask(lambda client: _request(client, args.reason, options, quiet=args.json))
     except Refused as error:
         if error.reason == "LeaseHeld":
             error.hint = "nodeagent lease show names the holder; with --wait it begins when the lease is free"
         raise
 
 
-async def _conversation(
-    client: Client, reason: str, options: dict[str, str | int | bool], *, quiet: bool
-) -> dict[str, Any]:
+async def _request(client: Client, reason: str, options: dict[str, str | int | bool], *, quiet: bool) -> dict[str, Any]:
     before = await client.status()
     warned = ""
     if before["phase"] not in AT_REST and not quiet:
@@ -110,8 +109,6 @@ async def _conversation(
     status = await client.start_maintenance(reason, options)
     if (status.get("maintenance") or {}).get("state") != "planned":
         return status
-    from contextlib import aclosing
-
     async with aclosing(client.follow()) as statuses:
         async for changed in statuses:
             status = changed or status
@@ -132,7 +129,7 @@ def _describe(found: dict[str, Any] | None, lease: dict[str, Any] | None) -> Non
     elif lease is not None:
         print("maintenance is under way: nothing disrupts this host")
     if lease is not None:
-        describe(lease)
+        describe_lease(lease)
 
 
 def _headline(found: dict[str, Any]) -> str:
@@ -140,7 +137,7 @@ def _headline(found: dict[str, Any]) -> str:
         case "planned":
             return "maintenance is planned: it begins when the lease is free, before any update"
         case "ending":
-            return "maintenance is over, but not all of it is given back yet"
+            return "maintenance is over, but not everything is restored yet"
         case "draining":
             return "maintenance is under way: nothing disrupts this host; its pods are being moved"
         case "powering off":

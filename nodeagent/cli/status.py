@@ -192,7 +192,7 @@ def _drain(drain: dict[str, Any], now: datetime) -> Iterator[tuple[str, str]]:
 
 def _maintenance(found: dict[str, Any], now: datetime) -> str:
     text = f"{found['state']}: {found['requester']}: {found['reason']} (since {clock(found['since'], now)}"
-    text += f", until {clock(found['until'], now)})" if found["until"] else ", until a person stops it)"
+    text += f", until {clock(found['until'], now)})" if found["until"] else ", until stopped by an operator)"
     return printable(f"{text}; {found['message']}" if found["message"] else text)
 
 

@@ -1,4 +1,4 @@
-"""`nodeagent verify`: does this host have what its current config says? Drift is what it does not have."""
+"""`nodeagent verify`: compare this host with its current config, and list the drift."""
 
 from __future__ import annotations
 
@@ -16,18 +16,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """0 if all is as configured, 1 if something drifted. Only the daemon may read every managed file."""
+    """Return 0; 1 if there is drift. The daemon compares: only root may read every managed file."""
     answer = ask(Client.verify)
     if args.json:
         emit(answer)
     elif answer["ok"]:
-        print(paint(f"this host is as {answer['config']} says", GOOD))
+        print(paint(f"this host is as in {answer['config']}", GOOD))
     else:
         table(
             ["ENTRY", "WHAT IS WRONG"],
             [[printable(drift["entry"]), printable(drift["why"])] for drift in answer["drift"]],
         )
-        print(
-            paint(f"\nthis host is not as {answer['config']} says: {counted(len(answer['drift']), 'difference')}", BAD)
-        )
+        print(paint(f"\nthis host differs from {answer['config']}: {counted(len(answer['drift']), 'difference')}", BAD))
     return 0 if answer["ok"] else 1

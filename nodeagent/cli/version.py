@@ -1,4 +1,7 @@
-"""`nodeagent version`: of this program, and of the daemon that runs, which an upgrade may not have restarted yet."""
+"""`nodeagent version`: show the versions of this program and of the running daemon.
+
+An upgrade does not restart the daemon, so they may differ.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """0, with or without a daemon."""
+    """Return 0, with or without a daemon."""
     try:
         daemon = ask(Client.version)
     except AgentError:
@@ -27,5 +30,5 @@ def run(args: argparse.Namespace) -> int:
         return 0
     print(f"nodeagent {nodeagent.__version__}")
     if daemon and daemon != nodeagent.__version__:
-        print(f"the daemon that runs is {daemon}; systemctl restart nodeagent brings the new one")
+        print(f"the running daemon is {daemon}; systemctl restart nodeagent starts the new version")
     return 0

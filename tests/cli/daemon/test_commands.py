@@ -48,13 +48,13 @@ def test_history_has_bounds(cli: Cli, limit: str) -> None:
 
 def test_verify(cli: Cli, daemon: FakeDaemon) -> None:
     daemon.answers["Verify"] = json.dumps({"schema": "nodeagent/verify/v1", "config": "w", "ok": True, "drift": []})
-    assert cli("verify") == type(cli("version"))(0, "this host is as w says\n", "")
+    assert cli("verify") == type(cli("version"))(0, "this host is as in w\n", "")
     drift = [{"entry": "file:/etc/a", "why": "content differs"}]
     daemon.answers["Verify"] = json.dumps({"schema": "nodeagent/verify/v1", "config": "w", "ok": False, "drift": drift})
     answer = cli("verify")
     assert answer.code == 1
     assert answer.out == (
-        "ENTRY        WHAT IS WRONG\nfile:/etc/a  content differs\n\nthis host is not as w says: 1 difference\n"
+        "ENTRY        WHAT IS WRONG\nfile:/etc/a  content differs\n\nthis host differs from w: 1 difference\n"
     )
     assert cli("verify", "--json").json["drift"] == drift
 
@@ -187,7 +187,7 @@ def test_a_plan_that_is_taken_back_meanwhile(cli: Cli, daemon: FakeDaemon) -> No
         ("planned", "it begins when the lease is free", False),
         ("draining", "its pods are being moved", True),
         ("powering off", "it is about to power off", True),
-        ("ending", "not all of it is given back", False),
+        ("ending", "not everything is restored", False),
     ],
 )
 def test_what_a_maintenance_is_at(cli: Cli, daemon: FakeDaemon, state: str, words: str, active: bool) -> None:
@@ -238,7 +238,7 @@ def test_lease(cli: Cli, daemon: FakeDaemon) -> None:
 def test_version(cli: Cli, daemon: FakeDaemon) -> None:
     assert cli("version").out == (
         f"nodeagent {nodeagent.__version__}\n"
-        "the daemon that runs is 9.9; systemctl restart nodeagent brings the new one\n"
+        "the running daemon is 9.9; systemctl restart nodeagent starts the new version\n"
     )
     daemon.stop()
     assert cli("version", "--json").json["daemon"] == ""

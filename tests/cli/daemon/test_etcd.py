@@ -1,4 +1,4 @@
-"""`nodeagent etcd status`: what the daemon sees counts, and what the command sees where there is no daemon."""
+"""`nodeagent etcd status`: the answer of the daemon, or of the command without a daemon."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def none_is_here(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("none_is_here")
-def test_the_daemon_is_asked(cli: Cli, daemon: FakeDaemon) -> None:
+def test_the_answer_of_the_daemon(cli: Cli, daemon: FakeDaemon) -> None:
     daemon.answers["EtcdStatus"] = json.dumps(FOUND)
     answer = cli("etcd", "status", "--json")
     assert (answer.code, answer.json, answer.err) == (4, FOUND, "")
@@ -45,14 +45,14 @@ def test_the_daemon_is_asked(cli: Cli, daemon: FakeDaemon) -> None:
 
 
 @pytest.mark.usefixtures("none_is_here", "bus_address")
-def test_without_a_daemon_the_command_looks_and_says_so(cli: Cli) -> None:
+def test_without_a_daemon_the_command_surveys_etcd(cli: Cli) -> None:
     answer = cli("etcd", "status", "--json")
     assert (answer.code, answer.json["source"], answer.json["allowed"]) == (0, "command", True)
-    assert "the daemon cannot be asked (ServiceUnknown" in answer.err
+    assert "no answer from the daemon (ServiceUnknown" in answer.err
 
 
 @pytest.mark.usefixtures("none_is_here")
-def test_a_daemon_that_does_not_know_the_question(cli: Cli, daemon: FakeDaemon) -> None:
+def test_a_daemon_that_does_not_know_the_method(cli: Cli, daemon: FakeDaemon) -> None:
     daemon.answers["EtcdStatus"] = Terminal("no method EtcdStatus", reason="UnknownMethod")
     answer = cli("etcd", "status", "--json")
     assert (answer.code, answer.json["source"]) == (0, "command")
