@@ -111,7 +111,7 @@ async def test_what_may_not_be_read_is_said(fleet: Fleet, capsys: pytest.Capture
     assert await fleet.status() == 4
     assert capsys.readouterr().err.splitlines() == [
         "nodeagent: KubeForbidden: GET /api/v1/nodes: cannot list leases",
-        "hint: ask for the role of packaging/kubernetes/fleet-viewer.yaml",
+        "hint: request the role of packaging/kubernetes/fleet-viewer.yaml",
     ]
 
 
