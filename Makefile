@@ -20,7 +20,7 @@ RING2 := integration $(addprefix --ignore=,integration/cluster integration/hosts
 HOST_TESTS = $(PYTEST) -q -n $(HOSTS) --dist load --maxschedchunk 1 $(RING2)
 SUDO_NOTE = $(if $(filter 0,$(shell id -u)),,(not root: the rings that boot hosts will say what is missing))
 
-.PHONY: help venv demo demo-vm test versions check format unit host long ostree integration cluster cluster-tools vm package wheel bench bench-fence docs clean
+.PHONY: help venv demo demo-shell demo-vm test versions check format unit host long ostree integration cluster cluster-tools vm package wheel bench bench-fence docs clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -33,6 +33,9 @@ $(STAMP): uv.lock pyproject.toml packaging/bootstrap.sh
 
 demo: venv ## one change, planned and applied on a real systemd host made on the spot
 	@$(BIN)/python -m integration.demo
+
+demo-shell: venv ## a shell on such a host, for docs/tutorial.md
+	@$(BIN)/python -m integration.demo_shell
 
 demo-vm: venv ## an update of the OS on a virtual machine that really boots; minutes, where there is no KVM
 	@$(BIN)/python -m integration.demo_vm
