@@ -227,7 +227,7 @@ async def test_a_stolen_lease_is_lost_for_good(cluster: Cluster, node: str, agen
     assert (holder.name, holder.operation, holder.reason) == (NMO, "", ""), "our annotations are still on it"
     message = await refused(agent.restarted().lease.acquire("nodeagent", "another", WHY), "LeaseHeld")
     assert WHY not in message
-    await Agent(agent.client, agent.settings).lease.release(OP)
+    await Agent(agent.client, agent.host).lease.release(OP)
     assert lease_of(cluster, node) == thief, "nor by one that remembers nothing"
     (early,) = taken_too_early(cluster, node)
     assert early.startswith(f"{NMO} took node-{node} from nodeagent/{OP}")
