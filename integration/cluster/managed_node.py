@@ -11,8 +11,7 @@ from integration.cluster.sim_node import SimNode
 from nodeagent.agent.loop import Loop
 from nodeagent.agent.maintenance import Keeper
 from nodeagent.agent.report.kubernetes import Teller
-from nodeagent.agent.report.report import Report, ReportedLease
-from nodeagent.agent.reserved import ReservedLease
+from nodeagent.agent.report.report import Report
 from nodeagent.agent.update.preflight import Preflight
 from nodeagent.core.coordination.maintenance import Maintenance, from_dict, to_dict
 from nodeagent.core.report.status import Status, status_to_dict
@@ -42,8 +41,7 @@ class ManagedNode(SimNode):
         record = self.record
         status = Status(record.phase, since=record.since, desired=record.to_name, boot_id=bare.ports.power.boot_id())
         report = self.report = Report(status)
-        reserved = ReservedLease(side.lease)
-        ports = replace(bare.ports, lease=ReportedLease(reserved, report), reporter=report)
+        ports = replace(bare.ports, coordination=self.coordination(report.lease), reporter=report)
         loop = self.loop = Loop(
             ports,
             self.limits,
@@ -54,7 +52,7 @@ class ManagedNode(SimNode):
             chance=lambda: 0.5,
             renew=self._renew,
         )
-        self.keeper = Keeper(ports, self, reserved, report, limits=lambda: self.limits, freed=loop.look_again)
+        self.keeper = Keeper(ports, self, report, limits=lambda: self.limits, freed=loop.look_again)
         teller = Teller(side.conditions, side.events, self.clock, random.random)
 
         def remember(event: Event, _: Status) -> None:

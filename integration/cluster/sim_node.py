@@ -16,15 +16,16 @@ from typing import Any, Final
 from integration.cluster.api import Object
 from integration.cluster.cluster import ADMINS, Cluster
 from integration.cluster.other_holders import Memory
-from nodeagent.agent.cluster import Cluster as Side
+from nodeagent.agent.coordination import Coordination
 from nodeagent.agent.loop import Loop
 from nodeagent.agent.update.os_deployments import Os
 from nodeagent.agent.update.preflight import Preflight
-from nodeagent.agent.update.run import Fleet, Limits, Ports
+from nodeagent.agent.update.run import Limits, Ports
 from nodeagent.core.coordination.drain import Remaining
 from nodeagent.core.update.events import EventKind
-from nodeagent.core.update.ports import Guard
+from nodeagent.core.update.ports import EtcdQuorum, Holder
 from nodeagent.host.clock import SystemClock
+from nodeagent.kube.cluster import Cluster as Side
 from nodeagent.settings.cluster import ClusterSettings, SlotSettings
 from nodeagent.settings.schema import Settings
 from tests.world.fakes import (
@@ -64,7 +65,7 @@ class SimNode(Host):
         *,
         pool: str = "",
         slots: int = 1,
-        guard: Guard | None = None,
+        guard: EtcdQuorum | None = None,
         limits: Limits = QUICK,
         world: World | None = None,
         tell: Callable[[Sequence[Remaining]], None] = lambda _: None,
@@ -100,7 +101,7 @@ class SimNode(Host):
             boot_id=power.boot_id(),
             instance=f"host-of-{self.node}",
             controls_node=False,
-            tell=self._tell,
+            report=self._tell,
             private=str(self._private),
         )
         ports = Ports(
@@ -110,12 +111,11 @@ class SimNode(Host):
             FakeUsers(world),
             FakeHealth(world),
             power,
-            side.lease,
+            self.coordination(),
             Os(FakeDeployments(world), FakeReporter(world)) if world.deployments else None,
             side.node,
             self.clock,
             FakeReporter(world),
-            Fleet(side.slot, side.staging_slot, side.gates, self.guard),
         )
         self.loop = Loop(
             ports,
@@ -127,8 +127,21 @@ class SimNode(Host):
             chance=lambda: 0.5,
             renew=self._renew,
         )
-        self._keeping = asyncio.create_task(side.run())
+        self._keeping = asyncio.create_task(side.lease.keep())
         return self.loop
+
+    def coordination(self, report: Callable[[Holder | None], None] = lambda _: None) -> Coordination:
+        side = self.side
+        assert side is not None
+        return Coordination(
+            side.lease,
+            SystemClock(),
+            slot=side.slot,
+            staging_slot=side.staging_slot,
+            gates=side.gates,
+            quorum=self.guard,
+            report=report,
+        )
 
     async def live(self) -> bool:
         """One life of the daemon: True if it came to rest, False if the host went down. To cancel it is SIGTERM."""

@@ -15,7 +15,7 @@ import pytest
 from integration.cluster.cluster import ADMINS, Cluster
 from integration.cluster.other_holders import client_of, lease_of
 from integration.cluster.test_drain import Scene, hurry
-from nodeagent.agent import coordination, daemon
+from nodeagent.agent import compose, daemon
 from nodeagent.agent.report import kubernetes
 from nodeagent.cli._client import Client
 from nodeagent.core.report import node_events
@@ -87,8 +87,7 @@ def settings(cluster: Cluster, node: str, tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(kubernetes, "WORDS_EVERY", 0.3)
     monkeypatch.setattr(node_events, "BLOCKED_FOR", 0.5)
     (tmp_path / "machine-id").write_text(f"{MACHINE_ID}\n")
-    assert coordination.others.__kwdefaults__ is not None
-    monkeypatch.setitem(coordination.others.__kwdefaults__, "machine_id", tmp_path / "machine-id")
+    monkeypatch.setattr(compose, "MACHINE_ID", tmp_path / "machine-id")
     state = tmp_path / "state"
     state.mkdir(mode=0o700)
     return Settings(

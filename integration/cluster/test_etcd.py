@@ -15,7 +15,7 @@ from integration.cluster.programs import Binaries
 from nodeagent.cli.main import main
 from nodeagent.errors import Refused
 from nodeagent.host.clock import SystemClock
-from nodeagent.host.etcd.quorum import Access, EtcdGuard, Report
+from nodeagent.host.etcd.quorum import Access, QuorumCheck, Report
 
 MakeEtcd = Callable[..., EtcdCluster]
 
@@ -57,8 +57,8 @@ def make_etcd(binaries: Binaries, tmp_path: Path) -> Iterator[MakeEtcd]:
         each.close()
 
 
-def guard_of(member: EtcdMember, *, single: bool = False) -> EtcdGuard:
-    return EtcdGuard(SystemClock(), root=member.host, single=single, timeout=2.0)
+def guard_of(member: EtcdMember, *, single: bool = False) -> QuorumCheck:
+    return QuorumCheck(SystemClock(), root=member.host, single=single, timeout=2.0)
 
 
 def look(member: EtcdMember, *, single: bool = False) -> Report:
@@ -115,14 +115,14 @@ def test_without_a_quorum_nothing_is_allowed(etcd: EtcdCluster) -> None:
 
 async def test_the_leader_hands_on_before_it_goes(etcd: EtcdCluster) -> None:
     leader = await asyncio.to_thread(etcd.leader)
-    report = await guard_of(leader).leave()
+    report = await guard_of(leader).move_leader()
     assert report.verdict.leader_to == ""
     assert await asyncio.to_thread(etcd.leader) is not leader
 
 
 async def test_a_follower_moves_nobody(etcd: EtcdCluster) -> None:
     leader = await asyncio.to_thread(etcd.leader)
-    await guard_of(await asyncio.to_thread(etcd.follower)).leave()
+    await guard_of(await asyncio.to_thread(etcd.follower)).move_leader()
     assert await asyncio.to_thread(etcd.leader) is leader
 
 
@@ -130,7 +130,7 @@ async def test_the_leader_stays_where_a_quorum_would_be_lost(etcd: EtcdCluster) 
     leader = await asyncio.to_thread(etcd.leader)
     (await asyncio.to_thread(etcd.follower)).server.kill()
     with pytest.raises(Refused) as caught:
-        await guard_of(leader).leave()
+        await guard_of(leader).move_leader()
     assert caught.value.reason == "EtcdQuorumAtRisk"
     assert await asyncio.to_thread(etcd.leader) is leader
 
@@ -180,10 +180,10 @@ def test_certificates_that_etcd_does_not_know(etcd: EtcdCluster, tmp_path: Path)
 
     certificate, key = Authority(tmp_path).client("mallory", "mallory")
     access = Access((etcd.members[0].client,), str(etcd.authority.certificate), str(certificate), str(key))
-    report = asyncio.run(EtcdGuard(SystemClock(), access=access, root=tmp_path, timeout=2.0).look())
+    report = asyncio.run(QuorumCheck(SystemClock(), access=access, root=tmp_path, timeout=2.0).look())
     assert reasons(report) == ["EtcdUnreachable"]
     missing = Access(access.endpoints, str(tmp_path / "none.crt"))
-    report = asyncio.run(EtcdGuard(SystemClock(), access=missing, root=tmp_path).look())
+    report = asyncio.run(QuorumCheck(SystemClock(), access=missing, root=tmp_path).look())
     assert reasons(report) == ["EtcdCredentials"]
 
 

@@ -22,7 +22,7 @@ from integration.cluster.cluster import Cluster
 from integration.cluster.controller import Memory as Fetched
 from integration.cluster.other_holders import Agent, client_of, seconds, taken_too_early, written
 from integration.cluster.sim_node import QUICK, SimNode
-from nodeagent.agent.report.report import Report, ReportedLease
+from nodeagent.agent.report.report import Report
 from nodeagent.agent.update import admission
 from nodeagent.core.coordination.lease import HostIdentity
 from nodeagent.core.report.status import Status
@@ -217,9 +217,9 @@ async def test_at_rest_a_node_asks_less_than_once_in_ten_seconds(cluster: Cluste
         assert side is not None
         if number % 2:
             await side.lease.acquire("jane", "maintenance.1", "new disks")
-        reported = ReportedLease(side.lease, Report(Status()))
+        reported = member.coordination(Report(Status()).lease)
         shake = Handshake(side.client, member.node, Fetched(), changed=lambda _: None)
-        tasks += [asyncio.create_task(work) for work in (reported.run(chance.random), shake.run())]
+        tasks += [asyncio.create_task(work) for work in (reported.poll_holder(chance.random), shake.run())]
     try:
         await asyncio.sleep(SPREAD)  # all have begun
         before = len(list(requests(cluster, user)))

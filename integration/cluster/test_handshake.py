@@ -91,7 +91,7 @@ class Driven(Host):
         self.report = Report(Status(self.phase, self.record.reason, self.record.message, current=current))
         self.report.add(self.ordered.sink)
         self.report.add(lambda event, _status: FakeReporter(self.world).emit(event))
-        drain = ControllerDrain(self._client, self._node, still_ours=loop.ports.lease.check)
+        drain = ControllerDrain(self._client, self._node, still_ours=loop.ports.coordination.check_lease)
         ports = replace(loop.ports, node=drain, reporter=self.report)
         loop.ports = loop.executor.ports = ports
         loop.preflight = replace(loop.preflight, ports=ports)

@@ -27,7 +27,7 @@ from nodeagent.core.update.events import EventKind
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.ports import Inhibitor
 from nodeagent.host.clock import SystemClock
-from nodeagent.host.etcd.quorum import EtcdGuard
+from nodeagent.host.etcd.quorum import QuorumCheck
 from nodeagent.kube.gates import MACHINES
 from tests.world.fakes import World
 from tests.world.harness import config
@@ -333,8 +333,8 @@ async def test_a_machine_that_is_deleted_while_its_node_is_drained(story: Story)
     assert left == [], "nothing of ours keeps it"
 
 
-def guard_of(member: EtcdMember) -> EtcdGuard:
-    return EtcdGuard(SystemClock(), root=member.host, timeout=2.0)
+def guard_of(member: EtcdMember) -> QuorumCheck:
+    return QuorumCheck(SystemClock(), root=member.host, timeout=2.0)
 
 
 async def test_a_member_of_etcd_that_is_missed(make_story: MakeStory, members_of_etcd: EtcdCluster) -> None:

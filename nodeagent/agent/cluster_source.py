@@ -1,5 +1,4 @@
-"""The desired config as the cluster orders it, and what is told there about it: the handshake, for the loop and the
-report."""
+"""The desired config of a cluster, and the reports to it in annotations of the Node."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ class ClusterConfigSource:
         self._handshake = handshake
 
     async def desired(self) -> Desired | None:
-        """Raises what ``Handshake.desired`` and ``parse`` raise."""
+        """Return the desired config. Raises what ``Handshake.desired`` and ``parse`` raise."""
         source = await self._handshake.desired()
         return await asyncio.to_thread(read_source, source) if source is not None else None
 
@@ -28,12 +27,13 @@ class ClusterConfigSource:
         self._handshake.tell(status)
 
     async def run(self, status: Status) -> None:
-        """``status``: as it is now. What changes later comes to the sink."""
+        """Report ``status``, then what the sink receives."""
         self._handshake.tell(status)
         await self._handshake.run()
 
 
 def warn(report: Report, fault: AgentError | None) -> None:
-    if fault is not None:  # that it is over is told by what goes on then
-        said = f"the Node cannot be followed: {fault.message}"
-        report.emit(Event(EventKind.WARNING, report.status.phase, said, fault.reason))
+    """Report a fault. The end of one is visible in the events that follow."""
+    if fault is not None:
+        message = f"the Node cannot be followed: {fault.message}"
+        report.emit(Event(EventKind.WARNING, report.status.phase, message, fault.reason))

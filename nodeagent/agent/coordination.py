@@ -1,160 +1,234 @@
-"""Who else has a say on this host, as the settings have it: the lease, the slots, the guard of etcd, the cluster.
+"""The right to disrupt this node, shared with other hosts and other programs.
 
-What is not set up is not imported: neither the official client of Kubernetes nor, before something is disrupted, what
-speaks to etcd.
+``Coordination`` asks in this order: maintenance window, slot of the pool, node lease, other actors on the node, etcd's
+quorum. It releases in reverse. Updates and maintenances use the same object, so that there is one owner of the lease.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from datetime import datetime
+from typing import Final
 
-from nodeagent.agent.update.run import Fleet
-from nodeagent.core.coordination.drain import Remaining
-from nodeagent.core.coordination.fleetlock import client_id
-from nodeagent.core.update.ports import Clock, Lease, NodeDrainer, Slots
-from nodeagent.errors import Terminal
-from nodeagent.host.lease import LocalLease
-from nodeagent.host.store.store import SqliteStore
-from nodeagent.settings.check import check_consistency
-from nodeagent.settings.schema import Settings
+from nodeagent.core.backoff import jittered
+from nodeagent.core.coordination.windows import Schedule
+from nodeagent.core.update.ports import Clock, EtcdQuorum, Gates, Holder, Lease, Slots
+from nodeagent.errors import AgentError, Refused
 
-if TYPE_CHECKING:
-    from nodeagent.agent.cluster import Cluster
-    from nodeagent.host.etcd.quorum import EtcdGuard
-    from nodeagent.host.fleetlock import FleetLock
+__all__ = ["EXPIRED", "LOST", "Coordination", "Operation", "ignore_missing_node"]
 
-__all__ = ["Others", "others"]
+LOST: Final = frozenset({"LeaseLost", "LeaseGivenBack", "SlotLost"})
+"""Reasons with which the right to disrupt the node was taken away. The operation ends: that was intended."""
 
-MACHINE_ID: Final = Path("/etc/machine-id")
+EXPIRED: Final = "LeaseExpired"
+
+POLL: Final = 60.0
+"""Seconds between two reads of the lease while this agent does not use it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Others:
-    """``cluster`` is None on a host without one; then ``node`` is as well, and the lease is a local one."""
+class Operation:
+    """Work that disrupts this node. A restarted agent continues under the same ``id``.
 
-    lease: Lease
-    node: NodeDrainer | None
-    fleet: Fleet
-    etcd: Guard
-    cluster: Cluster | None = None
+    ``queued``: it waits for a window, a slot and other actors. A maintenance does not: an operator started it, so that
+    it begins when the lease is free and checks other actors before its own steps. ``stops_node``: it drains or stops
+    the node, so etcd's quorum must allow it. ``keeps``: after a refusal it keeps what it holds, because the node is
+    half-way between two configs.
+    """
 
-    def use(self, settings: Settings) -> None:
-        """The settings were read again. What takes a restart was compared before."""
-        self.etcd.use(single=settings.etcd.single_member)
-        if self.cluster is not None:
-            self.cluster.use(settings)
-
-    async def close(self) -> None:
-        if self.cluster is not None:
-            await self.cluster.close()
+    id: str
+    holder: str
+    reason: str
+    queued: bool = True
+    stops_node: bool = False
+    keeps: bool = False
+    windows: Schedule | None = None
 
 
-def others(
-    settings: Settings,
-    store: SqliteStore,
-    clock: Clock,
-    *,
-    boot_id: str,
-    controls_node: bool,
-    tell: Callable[[Sequence[Remaining]], None],
-    machine_id: Path = MACHINE_ID,
-) -> Others:
-    """Blocks: imports, and reads small files. Raises ``InvalidInput`` for settings that contradict each other.
-    ``controls_node`` and ``tell`` as in ``Cluster``."""
-    check_consistency(settings)
-    guard = Guard(clock, single=settings.etcd.single_member)
-    if settings.cluster.configured:
-        from nodeagent.agent.cluster import Cluster
-        from nodeagent.host.token import StoredToken
+class Coordination:
+    """Slots, gates and quorum are None where nothing is configured.
 
-        cluster = Cluster(
-            settings,
-            StoredToken(store),
-            clock,
-            boot_id=boot_id,
-            instance=_instance(machine_id),
-            controls_node=controls_node,
-            tell=tell,
-        )
-        fleet = Fleet(cluster.slot, cluster.staging_slot, cluster.gates, guard)
-        return Others(cluster.lease, cluster.port, fleet, guard, cluster)
-    slot = _fleetlock(settings, machine_id) if settings.slots.fleetlock else None
-    return Others(LocalLease(store, clock), None, Fleet(slot, None, None, guard), guard)
+    ``report`` receives the holder of the lease after each call that may have changed it.
+    """
 
-
-def _instance(path: Path) -> str:
-    """An id of this host from which its machine id cannot be told: everybody may read a lease."""
-    try:
-        return client_id(path.read_text().strip())
-    except (OSError, ValueError) as error:
-        raise Terminal(f"{path} has no machine id: {error}", reason="NoMachineId") from error
-
-
-def _fleetlock(settings: Settings, machine_id: Path) -> Slots:
-    from nodeagent.host.fleetlock import FleetLock
-
-    slots = settings.slots
-    return FleetLockSlots(
-        FleetLock(slots.fleetlock, _instance(machine_id), slots.fleetlock_group, ca=slots.fleetlock_ca)
-    )
-
-
-class FleetLockSlots:
-    """Fulfils ``ports.Slots``. The server knows hosts, not operations."""
-
-    def __init__(self, server: FleetLock) -> None:
-        self._server = server
-
-    async def acquire(self, holder: str, operation: str, reason: str) -> None:  # noqa: ARG002 - the port's
-        await self._server.lock()
-
-    async def check(self, operation: str) -> None:  # noqa: ARG002 - the port's
-        await self._server.lock()  # recursive: who has a slot has it still
-
-    async def release(self, operation: str) -> None:  # noqa: ARG002 - the port's
-        await self._server.unlock()
-
-
-class Guard:
-    """Fulfils ``ports.Guard``; loaded when it is needed first."""
-
-    def __init__(self, clock: Clock, *, single: bool) -> None:
+    def __init__(
+        self,
+        lease: Lease,
+        clock: Clock,
+        *,
+        slot: Slots | None = None,
+        staging_slot: Slots | None = None,
+        gates: Gates | None = None,
+        quorum: EtcdQuorum | None = None,
+        report: Callable[[Holder | None], None] = lambda _: None,
+    ) -> None:
+        self.backend = lease.backend
+        self.has_slots = slot is not None
+        self._lease = lease
         self._clock = clock
-        self._single = single
-        self._loaded: EtcdGuard | None = None
-        self._asked: asyncio.Future[Mapping[str, Any]] | None = None
+        self._slot = slot
+        self._staging_slot = staging_slot
+        self._gates = gates
+        self._quorum = quorum
+        self._report = report
+        self._reserved_for = ""
+        self._refusal = ""
 
-    def use(self, *, single: bool) -> None:
-        self._single, self._loaded = single, None
+    def reserve(self, operation: str, refusal: str) -> None:
+        """Refuse the lease to every other operation from now on, with ``refusal`` as the message.
 
-    async def check(self) -> None:
-        await (await self._guard()).check()
+        A lease that is held stays held. "" for ``operation`` ends the reservation.
+        """
+        self._reserved_for, self._refusal = operation, refusal
 
-    async def leave(self) -> None:
-        await (await self._guard()).leave()
+    async def acquire(self, operation: Operation) -> None:
+        """Acquire everything. After ``Refused`` nothing is held, except by an operation that keeps it.
 
-    async def status(self) -> Mapping[str, Any]:
-        """``nodeagent/etcd/v1``. All who ask at the same time get the answer to one survey."""
-        if self._asked is None or self._asked.done():
-            self._asked = asyncio.ensure_future(self._survey())
-        return await asyncio.shield(self._asked)
+        Raises ``Refused`` and what the ports raise. Acquiring it again is harmless.
+        """
+        self._check_window(operation)
+        if self._reserved_for not in ("", operation.id):
+            raise Refused(self._refusal, reason="LeaseHeld")
+        if operation.queued:
+            # Nothing is taken yet: a slot that waits for something else is lost to other nodes.
+            if self._slot is not None or self._gates is not None:
+                await self.check_free(operation.id)
+            await self.check_others(stops_node=operation.stops_node)
+        try:
+            if operation.queued and self._slot is not None:
+                await self._slot.acquire(operation.holder, operation.id, operation.reason)
+            await self._acquire_lease(operation)
+            if operation.queued:
+                await self.check_others(stops_node=operation.stops_node)
+            if self._gates is not None:  # machine controllers delete machines without a lease
+                await self._gates.hold_machine()
+        except Refused as error:
+            if operation.queued and not operation.keeps and error.reason not in LOST:
+                await self.release(operation)
+            raise
 
-    async def _survey(self) -> Mapping[str, Any]:
-        guard = await self._guard()
-        from nodeagent.host.etcd.answer import answer
+    async def recheck(self, operation: Operation, *, need: float) -> None:
+        """Check everything again, right before the first irreversible step. ``need`` as in ``Lease.check``."""
+        await self._lease.check(operation.id, need=need)
+        await self.check_slot(operation.id)
+        await self.check_others(stops_node=operation.stops_node)
 
-        return answer(await guard.look(), "daemon")
+    async def release(self, operation: Operation) -> None:
+        """Release everything but the staging slot, in reverse. Releasing it again is harmless."""
+        if self._gates is not None:
+            await ignore_missing_node(self._gates.free_machine())
+        await self.release_lease(operation.id)
+        if operation.queued and self._slot is not None:
+            await self._slot.release(operation.id)
 
-    async def _guard(self) -> EtcdGuard:
-        if self._loaded is None:
-            self._loaded = await asyncio.to_thread(self._load)
-        return self._loaded
+    async def check_others(self, *, stops_node: bool) -> None:
+        """Raise ``Refused`` while another actor works on the node, or etcd would lose its quorum without it."""
+        if self._gates is not None:
+            await self._gates.check()
+        if stops_node:
+            await self.check_quorum()
 
-    def _load(self) -> EtcdGuard:
-        from nodeagent.host.etcd.quorum import EtcdGuard
+    # The lease.
 
-        return EtcdGuard(self._clock, single=self._single)
+    async def holder(self) -> Holder | None:
+        return await self._lease.holder()
+
+    async def check_lease(self, operation: str, *, need: float = 0.0, offline: bool = False) -> None:
+        await self._lease.check(operation, need=need, offline=offline)
+
+    async def check_free(self, operation: str, detail: str = "") -> None:
+        """Raise ``Refused`` (``LeaseHeld``) if another operation holds the lease."""
+        holder = await self._lease.holder()
+        if holder is not None and holder.operation != operation:
+            since = f" since {holder.since}" if holder.since else ""
+            why = f" ({holder.reason})" if holder.reason else ""
+            raise Refused(f"{holder.name} holds the lease{since}{why}{detail}", reason="LeaseHeld")
+
+    async def extend_lease(self, operation: str, seconds: float | None) -> None:
+        await self._lease.extend(operation, seconds)
+        await self.report_holder()
+
+    async def cover_reboot(self, operation: str, seconds: float) -> None:
+        """Make the lease last ``seconds`` from now, also while the host is down."""
+        await self._lease.before_reboot(operation, seconds)
+        await self.report_holder()
+
+    async def release_lease(self, operation: str) -> None:
+        await self._lease.release(operation)
+        await self.report_holder()
+
+    async def lease_was_stolen(self, operation: str) -> bool:
+        """Return whether another operation holds the lost lease. Otherwise an operator cancelled this one."""
+        try:
+            holder = await self._lease.holder()
+        except AgentError:
+            return False
+        return holder is not None and holder.operation != operation
+
+    # Slots and etcd.
+
+    async def acquire_staging_slot(self, operation: Operation) -> None:
+        if self._staging_slot is not None:
+            # Nothing is staged while another holder has the node, so no slot is taken for it either.
+            await self.check_free(operation.id)
+            await self._staging_slot.acquire(operation.holder, operation.id, operation.reason)
+
+    async def release_staging_slot(self, operation: str) -> None:
+        if self._staging_slot is not None:
+            await self._staging_slot.release(operation)
+
+    async def check_slot(self, operation: str) -> None:
+        if self._slot is not None:
+            await self._slot.check(operation)
+
+    async def check_quorum(self) -> None:
+        if self._quorum is not None:
+            await self._quorum.check()
+
+    async def move_etcd_leader(self) -> None:
+        """Check the quorum, and make another member the leader if the member on this host is."""
+        if self._quorum is not None:
+            await self._quorum.move_leader()
+
+    # Reporting.
+
+    async def report_holder(self) -> None:
+        """Report who holds the lease. Nothing is reported while that cannot be read."""
+        with suppress(AgentError):
+            self._report(await self._lease.holder())
+
+    async def poll_holder(self, chance: Callable[[], float]) -> None:
+        """Report the holder without end, for a lease that other programs take. ``chance`` spreads hosts of a fleet."""
+        while True:
+            await self.report_holder()
+            await asyncio.sleep(jittered(POLL, chance()))
+
+    async def _acquire_lease(self, operation: Operation) -> None:
+        try:
+            await self._lease.acquire(operation.holder, operation.id, operation.reason)
+        except Refused:
+            await self.report_holder()
+            raise
+        await self.report_holder()
+
+    def _check_window(self, operation: Operation) -> None:
+        if operation.windows is None:
+            return
+        now = datetime.fromisoformat(self._clock.now())
+        if operation.windows.may_begin(now):
+            return
+        opens = operation.windows.opens(now)
+        when = f"opens {opens.isoformat(timespec='minutes').replace('+00:00', 'Z')}" if opens else "never opens"
+        raise Refused(f"no window is open; the next one {when}", reason="WindowClosed")
+
+
+async def ignore_missing_node(work: Awaitable[None]) -> None:
+    """Await ``work``. A Node that was deleted took its cordon and its annotations with it."""
+    try:
+        await work
+    except Refused as error:
+        if error.reason != "NodeUnknown":
+            raise

@@ -1,7 +1,4 @@
-"""The daemon: builds the adapters, wires them to the loop, and lives until it is told to stop.
-
-The only place that knows every room. No decision is made here.
-"""
+"""The daemon: connects the loop, the API and the reports, and runs them until it is stopped."""
 
 from __future__ import annotations
 
@@ -11,59 +8,40 @@ import random
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from functools import partial
-from pathlib import Path
 
 from nodeagent import __version__, log
 from nodeagent.agent import tidying
 from nodeagent.agent.api import Api
-from nodeagent.agent.coordination import Others, others
-from nodeagent.agent.from_settings import limits
+from nodeagent.agent.compose import Adapters, open_adapters
 from nodeagent.agent.holding import Held
-from nodeagent.agent.last_good_settings import Found, choose, keep, read_settings
+from nodeagent.agent.last_good_settings import Found, keep, read_settings
 from nodeagent.agent.loop import Loop
 from nodeagent.agent.maintenance import Keeper
 from nodeagent.agent.own_config import OwnConfig
 from nodeagent.agent.policies import HostPolicy
 from nodeagent.agent.report.dbus import serve
-from nodeagent.agent.report.first_status import drain_teller, first_status
-from nodeagent.agent.report.journal import to_journal, to_notify
+from nodeagent.agent.report.first_status import first_status
+from nodeagent.agent.report.journal import to_notify
 from nodeagent.agent.report.kubernetes import Teller
 from nodeagent.agent.report.metrics import Metrics
-from nodeagent.agent.report.report import Report, ReportedLease
-from nodeagent.agent.reserved import ReservedLease
 from nodeagent.agent.soft_reboot import SoftRebootWatch
 from nodeagent.agent.supervise import keep_running, run_until, stop_signals, watchdog
 from nodeagent.agent.update import after_boot
-from nodeagent.agent.update.os_deployments import Os
 from nodeagent.agent.update.preflight import Desired, Preflight, read_source
-from nodeagent.agent.update.run import Ports
 from nodeagent.core.config.machineconfig import ConfigSource
 from nodeagent.core.config.parse import parse, parse_stored
-from nodeagent.core.coordination.windows import Schedule
 from nodeagent.core.plan.steps import ActStep, ReloadUnit, describe
-from nodeagent.core.report.status import Status
 from nodeagent.core.update.apply_request import ApplyRequest
 from nodeagent.core.update.events import Event, EventKind
-from nodeagent.core.update.ports import Deployments
-from nodeagent.domains import health_of
 from nodeagent.errors import AgentError, InvalidInput, full_text
-from nodeagent.fence.host_fence import HostFence
-from nodeagent.host import boot, config_file, mcd_import
+from nodeagent.host import config_file, mcd_import
 from nodeagent.host.checkers import HostValidator
 from nodeagent.host.clock import SystemClock
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.eventloop import DaemonLoop
-from nodeagent.host.fs.files import HostFiles
-from nodeagent.host.health import HostHealth
-from nodeagent.host.logind import Logind
 from nodeagent.host.notify import Notifier
-from nodeagent.host.rpmostree import adapter
 from nodeagent.host.rpmostree.finalization import PREPARED
-from nodeagent.host.store.store import SqliteStore
-from nodeagent.host.systemd import Systemd
-from nodeagent.host.users import HostUsers
 from nodeagent.settings.schema import Settings
-from nodeagent.settings.windows import window_schedule
 
 __all__ = ["Daemon", "main", "run"]
 
@@ -78,61 +56,20 @@ async def parse_desired(text: bytes) -> Desired:
     return await asyncio.to_thread(read)
 
 
-async def deployments(settings: Settings, services: Systemd) -> Deployments | None:
-    """None on a host that was not booted from a deployment."""
-    return await adapter.detect(services, min_free=settings.os.free_space << 20)
-
-
 class Daemon:
-    """Everything that lives as long as the process. ``os`` is None on a host without deployments."""
+    """The loop, and what runs beside it, for as long as the process lives. ``read`` reads the settings again."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        store: SqliteStore,
-        units: Systemd,
-        power: Logind,
-        os: Os | None,
-        report: Report,
-        others: Others,
-        windows: Schedule | None,
-        fence: HostFence,
-        read: Callable[[], Found],
-    ) -> None:
-        self.settings = settings
-        self.fence = fence
+    def __init__(self, adapters: Adapters, read: Callable[[], Found]) -> None:
+        self.adapters = adapters
+        self.ports, self.report, self.store = adapters.ports, adapters.report, adapters.store
         self._read = read
-        self.store = store
-        self.others = others
-        self.windows = windows
-        clock = SystemClock()
-        reserved = ReservedLease(others.lease)
-        self.lease = ReportedLease(reserved, report)
-        self.ports = Ports(
-            store=store,
-            files=HostFiles(),
-            units=units,
-            users=HostUsers(),
-            health=HostHealth(health_of),
-            power=power,
-            lease=self.lease,
-            os=os,
-            node=others.node,
-            clock=clock,
-            reporter=report,
-            fleet=others.fleet,
-            fence=fence,
-        )
-        self.report = report
-        self.policy = HostPolicy(store, report, lambda: self.settings)
-        self.metrics = Metrics(store, clock, settings.metrics.file)
-        self._units = units
-        cluster = others.cluster
-        self.ordered = cluster.ordered(store, report, self._ordered, self._requested) if cluster is not None else None
-        self.desired_path = settings.desired_config if self.ordered is None else ""
+        self.policy = HostPolicy(self.store, self.report, lambda: self.settings)
+        self.metrics = Metrics(self.store, self.ports.clock, self.settings.metrics.file)
+        self.cluster_source = adapters.config_source(self._config_changed, self._requested)
+        self.desired_path = self.settings.desired_config if self.cluster_source is None else ""
         self.loop = Loop(
             self.ports,
-            limits(settings, windows),
+            adapters.limits,
             self._preflight(),
             desired=self._desired,
             load=self._load,
@@ -143,29 +80,32 @@ class Daemon:
         self.stop = asyncio.Event()
         self.keeper = Keeper(
             self.ports,
-            store,
-            reserved,
-            report,
+            self.store,
+            self.report,
             limits=lambda: self.loop.executor.limits,
             freed=self.loop.look_again,
         )
         self.api = Api(
             self.ports,
             self.loop,
-            report,
+            self.report,
             self.keeper,
             desired_path=self.desired_path,
             parse=parse_desired,
             load=self._load,
             valid=self._valid,
             reload=self.reload,
-            etcd=others.etcd.status,
+            etcd=adapters.etcd.status,
         )
+
+    @property
+    def settings(self) -> Settings:
+        return self.adapters.settings
 
     def _preflight(self) -> Preflight:
         return Preflight(
             self.ports,
-            limits(self.settings, self.windows),
+            self.adapters.limits,
             (HostValidator(), OwnConfig(self.settings)),
             self.policy,
             repair_drift=self.settings.on_drift == "repair",
@@ -184,17 +124,10 @@ class Daemon:
         for name in ("desired_config", "state_dir", "node_name", "cluster", "slots"):
             if getattr(settings, name) != getattr(self.settings, name):
                 raise InvalidInput(f"{name} changes with a restart only", reason="RestartNeeded")
-        if self.ports.os is not None:
-            # Not by looking for it again: that would sweep the credentials of a pull that is under way.
-            free = settings.os.free_space << 20
-            self.ports.os.use(adapter.RpmOstree(self._units, min_free=free))
-        self.windows = await asyncio.to_thread(window_schedule, settings.windows)
-        self.others.use(settings)
-        self.settings = settings
+        await self.adapters.use(settings)
         self.metrics.use(settings.metrics.file)
-        self.fence.use(settings.fence)
         log.setup(settings.log.level)
-        self.loop.executor.limits = limits(settings, self.windows)
+        self.loop.executor.limits = self.adapters.limits
         self.loop.preflight = self._preflight()
         self.report.solved("settings", "the settings are valid again")
         await keep(settings, self.store, self.report)
@@ -212,7 +145,7 @@ class Daemon:
         log.get(__name__).info(f"ending, to be started again: {describe(step)}")
         self.stop.set()
 
-    def _ordered(self, _again: bool) -> None:
+    def _config_changed(self, _again: bool) -> None:
         self.loop.look_again()
 
     async def _requested(self, source: ConfigSource) -> None:
@@ -220,8 +153,8 @@ class Daemon:
             pass  # it is the desired one already
 
     async def _desired(self) -> Desired | None:
-        if self.ordered is not None:
-            return await self.ordered.desired()
+        if self.cluster_source is not None:
+            return await self.cluster_source.desired()
         text = await config_file.read(self.settings.desired_config)
         return await parse_desired(text) if text is not None else None
 
@@ -294,49 +227,25 @@ _NOT_ALONE = frozenset({"StoreBusy"})
 
 
 async def _build(found: Found, bus: Bus, stack: AsyncExitStack, read: Callable[[], Found]) -> Daemon:
-    """Raises ``AgentError`` for what makes it pointless to start; what was opened is closed with ``stack``."""
-    report = Report(Status())
-    report.add(to_journal)
-    state_dir = Path(found.settings.state_dir)
-    fence = HostFence(bus, found.settings.fence, SystemClock(), state_dir)
-    await fence.recover()
-    store = SqliteStore(state_dir / "state.db")
-    await store.open()
-    stack.push_async_callback(store.close)
-    settings = await choose(found, store, report)
-    fence.use(settings.fence)
-    log.setup(settings.log.level)
-    units, power = Systemd(bus), Logind(bus, await boot.identify(bus))
-    port = await deployments(settings, units)
-    os = Os(port, report) if port is not None else None
-    daemon: Daemon | None = None
-    say = await asyncio.to_thread(
-        others,
-        settings,
-        store,
-        SystemClock(),
-        boot_id=power.boot_id(),
-        controls_node=settings.cluster.source == "cluster",
-        tell=drain_teller(report, lambda: (daemon.settings if daemon else settings).drain),
-    )
-    stack.push_async_callback(say.close)
-    windows = await asyncio.to_thread(window_schedule, settings.windows)
-    daemon = Daemon(settings, store, units, power, os, report, say, windows, fence, read)
-    await first_status(daemon.ports, report, clustered=say.cluster is not None)
+    """Raises ``AgentError`` if the agent cannot start; ``stack`` closes what was opened."""
+    adapters = await open_adapters(found, bus, stack)
+    report = adapters.report
+    daemon = Daemon(adapters, read)
+    await first_status(daemon.ports, report, clustered=adapters.cluster is not None)
     await daemon.sweep()
     try:
         await daemon.keeper.load()
-    except AgentError as error:  # whoever asked for it holds the lease still
+    except AgentError as error:  # the operator still holds the lease
         report.problem("maintenance", error)
     await daemon.policy.look()
     if found.error is None:
-        await keep(settings, store, report)
+        await keep(daemon.settings, daemon.store, report)
     return daemon
 
 
 async def _live(daemon: Daemon, bus: Bus, notifier: Notifier, stop: asyncio.Event) -> None:
     daemon.stop = stop
-    report, cluster = daemon.report, daemon.others.cluster
+    report, cluster = daemon.report, daemon.adapters.cluster
     report.add(to_notify(notifier.status))
     report.add(daemon.metrics.sink)
     async with serve(bus, daemon.api, report):
@@ -357,13 +266,13 @@ async def _live(daemon: Daemon, bus: Bus, notifier: Notifier, stop: asyncio.Even
             report.add(teller.sink)
             teller.begin(report.status)
             beside += [
-                ("renewal of the lease", cluster.run),
-                ("the view of the lease", partial(daemon.lease.run, random.random)),
+                ("renewal of the lease", cluster.lease.keep),
+                ("the view of the lease", partial(daemon.ports.coordination.poll_holder, random.random)),
                 ("reports to the cluster", teller.run),
             ]
-        if daemon.ordered is not None:
-            report.add(daemon.ordered.sink)
-            beside.append(("the view of the Node", partial(daemon.ordered.run, report.status)))
+        if daemon.cluster_source is not None:
+            report.add(daemon.cluster_source.sink)
+            beside.append(("the view of the Node", partial(daemon.cluster_source.run, report.status)))
         shown = [keep_running(name, work, random.random) for name, work in beside]
         await run_until(stop, *lives, *watches, *shown)
         notifier.stopping()

@@ -15,9 +15,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
+from nodeagent.agent.coordination import Operation, ignore_missing_node
 from nodeagent.agent.report.report import Report
-from nodeagent.agent.reserved import ReservedLease
-from nodeagent.agent.update.admission import where_there_is_a_node
 from nodeagent.agent.update.lease_watch import while_held
 from nodeagent.agent.update.reboot import wait_for_blockers
 from nodeagent.agent.update.run import Limits, Ports
@@ -88,7 +87,6 @@ class Keeper:
         self,
         ports: Ports,
         notes: Notes,
-        lease: ReservedLease,
         report: Report,
         *,
         limits: Callable[[], Limits],
@@ -96,7 +94,7 @@ class Keeper:
     ) -> None:
         self._ports = ports
         self._notes = notes
-        self._reserved = lease
+        self._coordination = ports.coordination
         self._report = report
         self._limits = limits
         self._freed = freed
@@ -181,8 +179,8 @@ class Keeper:
     async def load(self) -> None:
         """Before anything else of ours may take the lease."""
         note = await self._notes.maintenance()
-        if note is None and self._ports.lease.backend == "local":
-            holder = await self._ports.lease.holder()
+        if note is None and self._coordination.backend == "local":
+            holder = await self._coordination.holder()
             if holder is not None and is_maintenance(holder.operation):
                 note = of_lease(holder.operation, holder.name, holder.reason, holder.since)
         if note is not None:
@@ -235,7 +233,7 @@ class Keeper:
         if self._adopted != note.operation:
             await self._hold(note, rest)
             return True
-        await self._ports.lease.check(note.operation)
+        await self._coordination.check_lease(note.operation)
         match note.state(self._ports.power.boot_id()):
             case MaintenanceState.DRAINING:
                 return await self._unless_asked(self._drain(note))
@@ -250,10 +248,8 @@ class Keeper:
         await self._change(f"begun: {note.words}", began=self._ports.clock.now())
 
     async def _hold(self, note: Maintenance, rest: float | None) -> None:
-        await self._ports.lease.acquire(note.requester, note.operation, note.reason)
-        await self._ports.lease.extend(note.operation, rest)
-        if self._ports.fleet.gates is not None:  # who deletes machines takes no lease
-            await self._ports.fleet.gates.hold_machine()
+        await self._coordination.acquire(_operation(note))
+        await self._coordination.extend_lease(note.operation, rest)
         self._adopted = note.operation
 
     async def _drain(self, note: Maintenance) -> None:
@@ -271,23 +267,23 @@ class Keeper:
         """Marker before effect: the boot that is asked to end is noted, so whatever boots next is the way back up."""
         if note.tries >= POWER_OFF_TRIES:
             raise Refused(f"asked for a power-off {note.tries} times, none came", reason="PowerOffFailed")
-        limits, lease, power, committed = self._limits(), self._ports.lease, self._ports.power, asyncio.Event()
+        limits, coordination, committed = self._limits(), self._coordination, asyncio.Event()
+        power = self._ports.power
         # Without logind nothing reports inhibitors; systemd takes the host down without it.
         direct = self._away is not None and self._ports.clock.monotonic() - self._away >= limits.service_wait
 
         async def confirm() -> None:
-            await lease.check(note.operation)
+            await coordination.check_lease(note.operation)
             await self._nobody_else(note)
             committed.set()
 
-        async with while_held(lease, note.operation, committed):
+        async with while_held(coordination, note.operation, committed):
             force = direct or await wait_for_blockers(
                 self._ports, limits, "power-off", "PowerOffBlocked", self._blocked
             )
             await self._nobody_else(note)
-            if (guard := self._ports.fleet.guard) is not None:
-                await guard.leave()
-            await lease.extend(note.operation, left(note.until, self._ports.clock.now()))
+            await coordination.move_etcd_leader()
+            await coordination.extend_lease(note.operation, left(note.until, self._ports.clock.now()))
             await self._change("powering off", off_boot=power.boot_id())
             await power.power_off(
                 f"nodeagent: {note.words}", warn=limits.warn_users, force=force, confirm=confirm, direct=direct
@@ -299,11 +295,7 @@ class Keeper:
 
     async def _nobody_else(self, note: Maintenance) -> None:
         """Raises ``Refused`` while somebody who takes no lease works on this node, or what runs here is missed."""
-        fleet = self._ports.fleet
-        if fleet.gates is not None:
-            await fleet.gates.check()
-        if fleet.guard is not None and note.power_off:
-            await fleet.guard.check()
+        await self._coordination.check_others(stops_node=note.power_off)
 
     def _blocked(self, _kind: EventKind, words: str) -> None:
         self._waits = words
@@ -312,17 +304,13 @@ class Keeper:
     async def _give_back(self, note: Maintenance) -> bool:
         """In reverse. Not while another one has the node by now: its cordon may be ours."""
         if note.drain and self._ports.node is not None:
-            holder = await self._ports.lease.holder()
-            if holder is not None and holder.operation != note.operation:
-                raise Refused(f"{holder.name} has the node now: {holder.reason}", reason="LeaseHeld")
-            await where_there_is_a_node(self._ports.node.uncordon(note.operation))
-        if self._ports.fleet.gates is not None:
-            await where_there_is_a_node(self._ports.fleet.gates.free_machine())
-        await self._ports.lease.release(note.operation)
+            await self._coordination.check_free(note.operation)
+            await ignore_missing_node(self._ports.node.uncordon(note.operation))
+        await self._coordination.release(_operation(note))
         why = note.ended
         await self._notes.keep_maintenance(None)
         self._note, self._adopted, self._waits = None, "", ""
-        self._reserved.reserve("", "")
+        self._coordination.reserve("", "")
         self._tell(f"over: {why}")
         self._freed()
         return False
@@ -390,7 +378,7 @@ class Keeper:
 
     def _use(self, note: Maintenance, words: str = "") -> None:
         self._note = note
-        self._reserved.reserve(note.operation, _held(note))
+        self._coordination.reserve(note.operation, _held(note))
         self._tell(words)
 
     def _tell(self, words: str) -> None:
@@ -404,6 +392,10 @@ class Keeper:
 
 _GIVEN_UP: Final = frozenset({"DrainTimedOut", "DrainRefused", "DrainCanceled", "PowerOffBlocked", "PowerOffFailed"})
 """What a person decides about: the maintenance goes on without it, and asking again tries it again."""
+
+
+def _operation(note: Maintenance) -> Operation:
+    return Operation(note.operation, note.requester, note.reason, queued=False)
 
 
 def _held(note: Maintenance) -> str:

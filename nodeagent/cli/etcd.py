@@ -62,10 +62,10 @@ async def _status(args: argparse.Namespace) -> dict[str, Any]:
 async def _survey(args: argparse.Namespace) -> dict[str, Any]:
     from nodeagent.host.clock import SystemClock
     from nodeagent.host.etcd.answer import answer
-    from nodeagent.host.etcd.quorum import Access, EtcdGuard
+    from nodeagent.host.etcd.quorum import Access, QuorumCheck
 
     access = Access(args.endpoint, args.ca, args.cert, args.key)
-    return answer(await EtcdGuard(SystemClock(), access=access, single=args.single).look(), "command")
+    return answer(await QuorumCheck(SystemClock(), access=access, single=args.single).look(), "command")
 
 
 def _describe(found: dict[str, Any]) -> None:

@@ -32,7 +32,7 @@ INTERNAL_ERROR: Final = "internal_error"
 
 
 class FleetLock:
-    """A client of one FleetLock server.
+    """A client of one FleetLock server. Implements ``ports.Slots``: the server knows hosts, not operations.
 
     ``base`` is the server's address, with or without a path. ``client`` comes from
     ``core.coordination.fleetlock.client_id``. ``ca`` is a PEM file ("" for the host's authorities). ``timeout`` is for
@@ -61,6 +61,15 @@ class FleetLock:
         self._timeout = timeout
         self._first_pause = first_pause
         self._tls: ssl.SSLContext | None = None
+
+    async def acquire(self, holder: str, operation: str, reason: str) -> None:  # noqa: ARG002 - the port's
+        await self.lock()
+
+    async def check(self, operation: str) -> None:  # noqa: ARG002 - the port's
+        await self.lock()  # recursive: a host that has a slot keeps it
+
+    async def release(self, operation: str) -> None:  # noqa: ARG002 - the port's
+        await self.unlock()
 
     async def lock(self) -> None:
         """The host has a slot when it returns. Raises ``Refused`` (``SlotHeld``) for not now, and as ``unlock``."""

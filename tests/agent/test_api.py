@@ -10,7 +10,6 @@ import pytest
 from nodeagent.agent.api import Api
 from nodeagent.agent.maintenance import Keeper
 from nodeagent.agent.report.report import Report
-from nodeagent.agent.reserved import ReservedLease
 from nodeagent.agent.update.preflight import Desired
 from nodeagent.core.config.file_tree import FileNode
 from nodeagent.core.config.meaning import meaning
@@ -48,8 +47,7 @@ def api(host: Host, phase: Phase = Phase.IDLE, *, path: str = DESIRED) -> Api:
         return await host._load(text.decode())
 
     report = Report(Status(phase=phase))
-    lease = ReservedLease(loop.ports.lease)
-    keeper = Keeper(loop.ports, NoNotes(), lease, report, limits=lambda: host.limits, freed=loop.look_again)
+    keeper = Keeper(loop.ports, NoNotes(), report, limits=lambda: host.limits, freed=loop.look_again)
     return Api(
         loop.ports,
         loop,

@@ -1,4 +1,4 @@
-"""What the settings make of who else has a say; and that nothing is loaded that is not set up."""
+"""Which adapters the settings build, and that nothing is loaded that is not configured."""
 
 from __future__ import annotations
 
@@ -12,85 +12,87 @@ from typing import Literal
 
 import pytest
 
-from nodeagent.agent.coordination import FleetLockSlots, Others, others
+from nodeagent.agent import compose
+from nodeagent.agent.coordination import Coordination
 from nodeagent.agent.report.report import Report
-from nodeagent.agent.update.run import Fleet, Ports
+from nodeagent.agent.update.run import Ports
 from nodeagent.core.coordination.lease import Claim, LeaseToken
 from nodeagent.core.report.status import Status
 from nodeagent.core.update.events import EventKind
 from nodeagent.core.update.phase import Phase
 from nodeagent.errors import InvalidInput, Terminal
 from nodeagent.host.clock import SystemClock
+from nodeagent.host.etcd.lazy import LazyQuorumCheck
 from nodeagent.host.fleetlock import FleetLock
 from nodeagent.host.store.store import SqliteStore
 from nodeagent.host.token import KEY, StoredToken
+from nodeagent.kube.cluster import Cluster
 from nodeagent.kube.mco_drain import EitherDrain
+from nodeagent.settings.check import check_consistency
 from nodeagent.settings.cluster import ClusterSettings, DrainSettings, SlotSettings, WindowSettings
 from nodeagent.settings.schema import Settings
 from nodeagent.settings.windows import window_schedule
 from tests.host.test_fleetlock import FleetServer, serving
-from tests.world.fakes import FakeUnit, World
+from tests.world.fakes import FakeClock, FakeLease, FakeUnit, World
 from tests.world.harness import LIMITS, Host, config
 
 MACHINE_ID = "0123456789abcdef0123456789abcdef"
 
 
-def made(tmp_path: Path, settings: Settings, *, machine_id: str = MACHINE_ID, controls_node: bool = False) -> Others:
+@pytest.fixture(autouse=True)
+def machine_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "machine-id"
-    path.write_text(machine_id + "\n")
-    store = SqliteStore(tmp_path / "s/state.db")
-    return others(
-        settings, store, SystemClock(), boot_id="b", controls_node=controls_node, tell=lambda _: None, machine_id=path
-    )
+    path.write_text(MACHINE_ID + "\n")
+    monkeypatch.setattr(compose, "MACHINE_ID", path)
+    return path
 
 
-def test_a_host_alone_has_a_local_lease_and_the_guard(tmp_path: Path) -> None:
-    say = made(tmp_path, Settings())
-    assert (say.lease.backend, say.node, say.cluster) == ("local", None, None)
-    assert (say.fleet.slot, say.fleet.staging_slot, say.fleet.gates) == (None, None, None)
-    assert say.fleet.guard is not None
+def connected(tmp_path: Path, settings: Settings) -> tuple[Cluster | None, Coordination]:
+    store, clock = SqliteStore(tmp_path / "s/state.db"), SystemClock()
+    cluster = compose.connect(settings, store, clock, boot_id="b", report=lambda _: None)
+    quorum = LazyQuorumCheck(clock, single=False)
+    return cluster, compose.coordinate(settings, store, clock, cluster, quorum, Report(Status()))
+
+
+def test_a_host_alone_has_a_local_lease(tmp_path: Path) -> None:
+    cluster, coordination = connected(tmp_path, Settings())
+    assert (cluster, coordination.backend, coordination.has_slots) == (None, "local", False)
 
 
 def test_a_fleet_without_a_cluster_has_slots(tmp_path: Path) -> None:
-    say = made(tmp_path, Settings(slots=SlotSettings(fleetlock="https://lock.example")))
-    assert isinstance(say.fleet.slot, FleetLockSlots)
-    assert say.lease.backend == "local"
+    _, coordination = connected(tmp_path, Settings(slots=SlotSettings(fleetlock="https://lock.example")))
+    assert (coordination.backend, coordination.has_slots) == ("local", True)
 
 
 def test_in_a_cluster(tmp_path: Path) -> None:
-    """Without asking it anything: the kubeconfig is not even there."""
+    """No request is sent: the kubeconfig does not exist."""
     settings = Settings(
         node_name="worker-1",
         cluster=ClusterSettings(kubeconfig="/nowhere"),
         slots=SlotSettings(pool="workers", max_staging=3),
     )
-    say = made(tmp_path, settings)
-    assert say.lease.backend == "kubernetes"
-    assert say.cluster is not None
-    assert (say.node, say.fleet.gates) == (say.cluster.node, say.cluster.gates)
-    assert None not in (say.fleet.slot, say.fleet.staging_slot)
-    bare = made(tmp_path, Settings(cluster=ClusterSettings(service_account="/nowhere")))
-    assert (bare.fleet.slot, bare.fleet.staging_slot) == (None, None)
+    cluster, coordination = connected(tmp_path, settings)
+    assert (coordination.backend, coordination.has_slots) == ("kubernetes", True)
+    assert cluster is not None
+    assert cluster.drainer is cluster.node
+    assert cluster.staging_slot is not None
+    bare, coordination = connected(tmp_path, Settings(cluster=ClusterSettings(service_account="/nowhere")))
+    assert not coordination.has_slots
+    assert bare is not None
+    assert bare.staging_slot is None
 
 
 @pytest.mark.parametrize(("by", "controller"), [("auto", None), ("self", False), ("controller", True)])
-def test_where_the_cluster_says_what_is_desired_a_controller_may_drain(
+def test_a_controller_may_drain_where_the_cluster_is_the_source(
     tmp_path: Path, by: Literal["auto", "self", "controller"], controller: bool | None
 ) -> None:
-    cluster = ClusterSettings(kubeconfig="/nowhere", source="cluster")
-    say = made(tmp_path, Settings(cluster=cluster), controls_node=True)
-    assert isinstance(say.node, EitherDrain)
-    say.use(Settings(cluster=cluster, drain=DrainSettings(by=by)))
-    assert say.node.controller is controller
-    store, report = SqliteStore(tmp_path / "s/state.db"), Report(Status())
-    assert say.cluster is not None
-
-    async def nothing(_source: object) -> None: ...
-
-    assert say.cluster.ordered(store, report, lambda _: None, nothing) is not None
-    alone = made(tmp_path, Settings(cluster=ClusterSettings(kubeconfig="/nowhere")))
-    assert alone.cluster is not None
-    assert alone.cluster.ordered(store, report, lambda _: None, nothing) is None
+    settings = ClusterSettings(kubeconfig="/nowhere", source="cluster")
+    cluster, _ = connected(tmp_path, Settings(cluster=settings))
+    assert cluster is not None
+    assert cluster.controls_node
+    assert isinstance(cluster.drainer, EitherDrain)
+    cluster.use(Settings(cluster=settings, drain=DrainSettings(by=by)))
+    assert cluster.drainer.controller is controller
 
 
 @pytest.mark.parametrize(
@@ -102,15 +104,16 @@ def test_where_the_cluster_says_what_is_desired_a_controller_may_drain(
         (ClusterSettings(kubeconfig="/a"), SlotSettings(fleetlock="https://l"), "without a cluster"),
     ],
 )
-def test_contradictions(tmp_path: Path, cluster: ClusterSettings, slots: SlotSettings, words: str) -> None:
+def test_contradictions(cluster: ClusterSettings, slots: SlotSettings, words: str) -> None:
     with pytest.raises(InvalidInput, match=words) as caught:
-        made(tmp_path, Settings(cluster=cluster, slots=slots))
+        check_consistency(Settings(cluster=cluster, slots=slots))
     assert caught.value.reason == "SettingsInvalid"
 
 
-def test_a_host_without_an_id_has_no_place_in_a_fleet(tmp_path: Path) -> None:
+def test_a_host_without_a_machine_id_joins_no_fleet(tmp_path: Path, machine_id: Path) -> None:
+    machine_id.write_text("uninitialized")
     with pytest.raises(Terminal) as caught:
-        made(tmp_path, Settings(cluster=ClusterSettings(kubeconfig="/a")), machine_id="uninitialized")
+        connected(tmp_path, Settings(cluster=ClusterSettings(kubeconfig="/a")))
     assert caught.value.reason == "NoMachineId"
 
 
@@ -130,10 +133,12 @@ class OfFleet(Host):
 
     def __init__(self, server: FleetServer, machine: str) -> None:
         super().__init__(World(units={"app.service": FakeUnit()}), replace(LIMITS, settle=0.01, lease_retry=0.05))
-        self.slots = FleetLockSlots(FleetLock(server.url, machine))
+        self.slots = FleetLock(server.url, machine)
 
     def ports(self) -> Ports:
-        return replace(super().ports(), fleet=Fleet(slot=self.slots))
+        return replace(
+            super().ports(), coordination=Coordination(FakeLease(self.world), FakeClock(self.world), slot=self.slots)
+        )
 
 
 async def test_a_fleet_of_two_with_one_slot() -> None:

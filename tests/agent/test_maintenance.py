@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from nodeagent.agent.coordination import Coordination, Operation
 from nodeagent.agent.maintenance import Asked, Keeper
-from nodeagent.agent.report.report import Report, ReportedLease
-from nodeagent.agent.reserved import ReservedLease
-from nodeagent.agent.update.run import Fleet, Limits, Ports
+from nodeagent.agent.report.report import Report
+from nodeagent.agent.update.run import Limits, Ports
 from nodeagent.core.coordination.maintenance import Maintenance, from_dict, later, to_dict
 from nodeagent.core.report.status import Status, status_to_dict
 from nodeagent.core.update.events import Event, EventKind
@@ -39,6 +39,10 @@ pytestmark = pytest.mark.looptime
 
 LIMITS = Limits(inhibitor_wait=120, reboot_grace=60, warn_users=0, lease_retry=15)
 UPDATE = Holder("nodeagent", "u1", "update to worker-2", "now")
+
+
+def update(operation: str, reason: str = "update") -> Operation:
+    return Operation(operation, "nodeagent", reason, queued=False)
 
 
 class Clock(FakeClock):
@@ -111,7 +115,7 @@ class Gate:
         if self.refusal is not None:
             raise self.refusal
 
-    leave = check
+    move_leader = check
 
     async def hold_machine(self) -> None:
         if self.leaving:
@@ -155,8 +159,10 @@ class Scene:
         self.report = Report(Status(boot_id=power.boot_id()))
         self.report.add(lambda event, _: self.events.append(event))
         self.lease = Lease(world)
-        reserved = ReservedLease(self.lease)
-        self.all_others = ReportedLease(reserved, self.report)
+        clock = Clock(world)
+        self.coordination = Coordination(
+            self.lease, clock, gates=self.gates, quorum=self.guard, report=self.report.lease
+        )
         ports = Ports(
             FakeStore(world),
             FakeFiles(world),
@@ -164,18 +170,17 @@ class Scene:
             FakeUsers(world),
             FakeHealth(world),
             power,
-            self.all_others,
+            self.coordination,
             None,
             self.node if cluster else None,
-            Clock(world),
+            clock,
             FakeReporter(world),
-            Fleet(gates=self.gates, guard=self.guard),
         )
 
         def freed() -> None:
             self.freed += 1
 
-        return Keeper(ports, self, reserved, self.report, limits=lambda: self.limits, freed=freed)
+        return Keeper(ports, self, self.report, limits=lambda: self.limits, freed=freed)
 
     @contextlib.asynccontextmanager
     async def life(self, *, cluster: bool = True) -> AsyncIterator[Keeper]:
@@ -233,12 +238,12 @@ async def test_begun_shown_and_given_back(scene: Scene) -> None:
             "message": "",
         }
         assert status_to_dict(scene.report.status, daemon="running")["lease"]["operation"] == "maintenance"
-        assert "disk swap" in await refused(scene.all_others.acquire("nodeagent", "u1", "update"), "LeaseHeld")
+        assert "disk swap" in await refused(scene.coordination.acquire(update("u1")), "LeaseHeld")
         await keeper.stop("jane")
         assert (scene.holder, scene.note, scene.told(), scene.freed) == ("", None, None, 1)
         assert scene.events[-1].message == "over: stopped by jane"
         await refused(keeper.stop("jane"), "NoMaintenance")
-        await scene.all_others.acquire("nodeagent", "u1", "update")
+        await scene.coordination.acquire(update("u1"))
 
 
 async def test_for_somebody_else(scene: Scene) -> None:
@@ -272,8 +277,8 @@ async def test_a_full_store_leaves_nothing_behind(scene: Scene) -> None:
         scene.full = Terminal("no space left", reason="NoSpace")
         await refused(keeper.start("root", Asked("disk swap")), "NoSpace")
         assert (scene.told(), scene.events) == (None, [])
-        await scene.all_others.acquire("nodeagent", "u1", "update")
-        await scene.all_others.release("u1")
+        await scene.coordination.acquire(update("u1"))
+        await scene.coordination.release_lease("u1")
         scene.full = None
         await keeper.start("root", Asked("disk swap", seconds=60))
         held = scene.told()
@@ -299,7 +304,7 @@ async def test_an_update_in_progress_refuses_it_and_nothing_is_left(scene: Scene
     async with scene.life() as keeper:
         assert "update to worker-2" in await refused(keeper.start("root", Asked("disk swap")), "LeaseHeld")
         assert (scene.note, scene.told(), scene.world.holder) == (None, None, UPDATE)
-        await scene.all_others.acquire("nodeagent", "u1", "update to worker-2")
+        await scene.coordination.acquire(update("u1", "update to worker-2"))
 
 
 async def test_it_waits_for_the_update_and_comes_before_the_next_one(scene: Scene) -> None:
@@ -312,7 +317,7 @@ async def test_it_waits_for_the_update_and_comes_before_the_next_one(scene: Scen
     async with scene.life():
         assert scene.state == "planned", "a restart keeps it"
         scene.world.holder = None
-        assert "disk swap" in await refused(scene.all_others.acquire("nodeagent", "u2", "update"), "LeaseHeld")
+        assert "disk swap" in await refused(scene.coordination.acquire(update("u2")), "LeaseHeld")
         await asyncio.sleep(20)
         assert (scene.state, scene.holder, (scene.told() or {})["message"]) == ("under way", "root", "")
 
@@ -373,7 +378,7 @@ async def test_a_lease_that_was_taken_away_ends_it(scene: Scene) -> None:
             "it may be the cordon that the other one uses"
         )
         message = await refused(keeper.stop("root"), "MaintenanceEnding")
-        assert "node-maintenance has the node now" in message
+        assert "node-maintenance holds the lease" in message
         await refused(keeper.start("root", Asked("again")), "MaintenanceEnding")
         scene.world.holder = None
         await asyncio.sleep(20)
@@ -386,7 +391,7 @@ async def test_a_server_that_is_away_ends_nothing(scene: Scene) -> None:
         scene.lease.away = Unreachable("no answer", reason="KubeUnreachable")
         await asyncio.sleep(1000)
         assert (scene.state, (scene.told() or {})["message"]) == ("under way", "KubeUnreachable: no answer")
-        await refused(scene.all_others.acquire("nodeagent", "u1", "update"), "LeaseHeld")
+        await refused(scene.coordination.acquire(update("u1")), "LeaseHeld")
         await refused(keeper.stop("root"), "MaintenanceEnding")
         scene.lease.away = None
         await asyncio.sleep(20)

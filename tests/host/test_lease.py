@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeagent.agent.reserved import ReservedLease
+from nodeagent.agent.coordination import Coordination, Operation
 from nodeagent.core.update.ports import Holder
 from nodeagent.errors import Refused
 from nodeagent.host.lease import LocalLease
@@ -82,17 +82,19 @@ async def test_extended_it_says_until_when_and_does_not_expire(tmp_path: Path) -
         assert (await lease.holder() or Holder("", "", "", "")).expires == ""
 
 
-async def test_a_promised_lease_is_for_one_operation_only(tmp_path: Path) -> None:
+async def test_a_reserved_lease_is_for_one_operation_only(tmp_path: Path) -> None:
     async with SqliteStore(tmp_path / "s/state.db") as store:
-        lease = ReservedLease(LocalLease(store, Clock()))
-        await lease.acquire("nodeagent", "u1", "update")
-        lease.reserve("maintenance.1", "jane waits for it")
-        await lease.check("u1")
-        await lease.release("u1")
+        coordination = Coordination(LocalLease(store, Clock()), Clock())
+        first, second = Operation("u1", "nodeagent", "update"), Operation("u2", "nodeagent", "update")
+        maintenance = Operation("maintenance.1", "jane", "disks", queued=False)
+        await coordination.acquire(first)
+        coordination.reserve("maintenance.1", "jane waits for it")
+        await coordination.check_lease("u1")
+        await coordination.release(first)
         with pytest.raises(Refused, match="jane waits for it") as caught:
-            await lease.acquire("nodeagent", "u2", "update")
+            await coordination.acquire(second)
         assert caught.value.reason == "LeaseHeld"
-        await lease.acquire("jane", "maintenance.1", "disks")
-        await lease.release("maintenance.1")
-        lease.reserve("", "")
-        await lease.acquire("nodeagent", "u2", "update")
+        await coordination.acquire(maintenance)
+        await coordination.release(maintenance)
+        coordination.reserve("", "")
+        await coordination.acquire(second)

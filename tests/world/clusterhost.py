@@ -7,12 +7,13 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from nodeagent.agent.update.run import Fleet, Ports
+from nodeagent.agent.coordination import Coordination
+from nodeagent.agent.update.run import Ports
 from nodeagent.core.config.file_tree import Node
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.update.ports import Confirm, Holder
 from nodeagent.errors import Refused, Unreachable
-from tests.world.fakes import FakeFiles, FakeLease, FakePower, FakeUnit, FakeUnits, World
+from tests.world.fakes import FakeClock, FakeFiles, FakeLease, FakePower, FakeUnit, FakeUnits, World
 from tests.world.harness import Host, config
 
 DURATION = 600.0
@@ -69,14 +70,15 @@ class ClusterHost(Host):
             files=CheckedFiles(world, around),
             units=CheckedUnits(world, around),
             power=CheckedPower(world, around),
-            lease=lease,
-            node=FakeNode(world, around, lease),
-            fleet=Fleet(
-                FakeSlots(world, around, "slot"),
-                FakeSlots(world, around, "staging_slot"),
-                FakeGates(world, around),
-                FakeGuard(world, around),
+            coordination=Coordination(
+                lease,
+                FakeClock(world),
+                slot=FakeSlots(world, around, "slot"),
+                staging_slot=FakeSlots(world, around, "staging_slot"),
+                gates=FakeGates(world, around),
+                quorum=FakeQuorum(world, around),
             ),
+            node=FakeNode(world, around, lease),
         )
 
 
@@ -186,7 +188,7 @@ class FakeGates:
         self.world.tick()
 
 
-class FakeGuard:
+class FakeQuorum:
     """Answers while the API server does not."""
 
     def __init__(self, world: World, around: Around) -> None:
@@ -196,7 +198,7 @@ class FakeGuard:
         if self.around.guard is not None:
             raise self.around.guard
 
-    async def leave(self) -> None:
+    async def move_leader(self) -> None:
         self.world.tick()
         await self.check()
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from nodeagent.agent.coordination import Coordination
 from nodeagent.agent.loop import Loop
 from nodeagent.agent.update import after_boot
 from nodeagent.agent.update.os_deployments import Os
@@ -104,7 +105,7 @@ class Host:
             FakeUsers(world),
             FakeHealth(world),
             LocalService(FakePower(world), world, "systemd-logind"),
-            FakeLease(world),
+            Coordination(FakeLease(world), FakeClock(world)),
             Os(LocalService(FakeDeployments(world), world, "rpm-ostreed"), FakeReporter(world))
             if world.deployments
             else None,

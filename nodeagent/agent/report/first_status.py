@@ -38,7 +38,7 @@ async def first_status(ports: Ports, report: Report, *, clustered: bool) -> None
     if digest:
         current = await _read(lambda: _name(ports, digest), "", faults)
     # A cluster's lease is read later: nothing of ours waits for an API server to start.
-    holder = None if clustered else await _read(ports.lease.holder, None, faults)
+    holder = None if clustered else await _read(ports.coordination.holder, None, faults)
     known = Status(
         phase=record.phase,
         reason=record.reason,
@@ -50,7 +50,7 @@ async def first_status(ports: Ports, report: Report, *, clustered: bool) -> None
         target=record.to_name if record.phase not in (Phase.IDLE, Phase.DEGRADED) else "",
         boot_id=boot_id,
         update_id=record.update_id,
-        backend=ports.lease.backend,
+        backend=ports.coordination.backend,
         drained=bool(record.cordon) and not record.fallback and record.phase in _EMPTY,
         lease=holder,
         problems=report.status.problems,

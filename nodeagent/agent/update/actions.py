@@ -12,7 +12,7 @@ from collections.abc import Awaitable
 from dataclasses import replace
 from typing import assert_never
 
-from nodeagent.agent.update.admission import still_ours
+from nodeagent.agent.update.admission import check_still_held
 from nodeagent.agent.update.run import Limits, Ports, Update, narrate
 from nodeagent.core.config.file_tree import UNIT_DIR
 from nodeagent.core.config.machineconfig import MachineConfig
@@ -67,7 +67,7 @@ async def act(ports: Ports, limits: Limits, update: Update, steps: tuple[ActStep
         if ident in update.record.done:
             continue
         step = await _applicable(ports, update, planned)
-        await still_ours(ports, update, need=limits.action_timeout)
+        await check_still_held(ports, update, need=limits.action_timeout)
         if (why := await _nothing_to_do(ports, step)) is not None:
             await _skip(ports, update, ident)
             narrate(ports, update, EventKind.STEP_SKIPPED, why, step=step)

@@ -30,11 +30,11 @@ class Superseded(Exception):
 async def drain(ports: Ports, limits: Limits, update: Update) -> str:
     """ "" when the node is empty; what is left of it when it shall be rebooted all the same. Raises ``Refused``
     otherwise."""
-    node, guard, record = ports.node, ports.fleet.guard, update.record
+    node, coordination, record = ports.node, ports.coordination, update.record
     if node is None:
         return ""
-    if record.acted and guard is not None:
-        await guard.check()  # a reboot that it does not allow is not worth a drain
+    if record.acted:
+        await coordination.check_quorum()  # a reboot that it does not allow is not worth a drain
     while True:
         left = record.drain_until - ports.clock.monotonic()
         try:
@@ -47,10 +47,10 @@ async def drain(ports: Ports, limits: Limits, update: Update) -> str:
             late = error
         else:
             return ""
-        if record.acted or guard is None:
+        if record.acted:
             return late.message  # who reboots asks for the lease, and for everything else
         try:
-            await guard.check()
+            await coordination.check_quorum()
         except Refused as error:
             narrate(ports, update, EventKind.WAITING, error.message, reason=error.reason)
         else:

@@ -230,13 +230,13 @@ class Executor:
                 await after_boot.before_staging_again(self.ports, update)
             await self._stage(update, os, target)
             return Next(Phase.REBOOTING, "Planned", f"rebooting into {record.to_name}")
-        await admission.may_stage(self.ports, update)
+        await admission.acquire_staging_slot(self.ports, update)
         try:
             staged = await self._stage(update, os, target)
         except AgentError:
-            await admission.has_staged(self.ports, update)
+            await admission.release_staging_slot(self.ports, update)
             raise
-        await admission.has_staged(self.ports, update)
+        await admission.release_staging_slot(self.ports, update)
         return Next(Phase.LEASING) if staged else await self._abandon(update)
 
     async def _stage(self, update: Update, os: Os, target: OsTarget) -> bool:
@@ -262,7 +262,7 @@ class Executor:
     async def _leasing(self, update: Update) -> Next:
         if await self._newer(update):
             return await self._abandon(update)
-        await admission.begin(self.ports, self.limits, update)
+        await admission.acquire_all(self.ports, self.limits, update)
         return Next(Phase.DRAINING) if update.plan.drain and self.ports.node else await self._to_writing(update)
 
     async def _draining(self, update: Update) -> Next:
@@ -270,12 +270,12 @@ class Executor:
         if record.acted:
             left = await work
             return Next(Phase.REBOOTING, record.reason, left or record.message)
-        with admission.while_away():
+        with admission.retry_on_outage():
             try:
                 left = await draining.unless_newer(work, self.look, lambda: self._newer(update))
             except draining.Superseded:
                 return await self._abandon(update)
-        await admission.last_look(self.ports, update)
+        await admission.recheck_before_write(self.ports, update)
         if left and not reboots(update):
             update.record = replace(record, fallback=left)
         if left:
@@ -407,7 +407,7 @@ class Executor:
     async def _releasing(self, update: Update) -> Next:
         if not update.record.given_up:
             await writing.forget_originals(self.ports, update)
-        await admission.give_back(self.ports, update)
+        await admission.release_all(self.ports, update)
         if update.record.given_up in OUTCOMES and not update.ended and not await self._superseded(update):
             # Its config is desired again: the update begins again, and a client that waits for it gets that end.
             update.record = replace(update.record, given_up=INTERRUPTED, successor="")

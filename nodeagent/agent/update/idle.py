@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
-from nodeagent.agent.update.admission import LOST
+from nodeagent.agent.coordination import LOST
 from nodeagent.agent.update.os_deployments import discard_ours, ours
 from nodeagent.agent.update.preflight import Desired
 from nodeagent.agent.update.run import Ports, Update, narrate
@@ -86,7 +86,7 @@ async def still_held(ports: Ports, record: Record) -> str:
     """Return the operation whose lease a half-way node still holds, for the repair to go on with."""
     if record.operation:
         try:
-            await ports.lease.check(record.operation)
+            await ports.coordination.check_lease(record.operation)
         except Refused as error:
             if error.reason not in LOST:
                 raise

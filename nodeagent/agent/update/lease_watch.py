@@ -7,8 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
 
-from nodeagent.agent.update.admission import LOST
-from nodeagent.core.update.ports import Lease
+from nodeagent.agent.coordination import LOST, Coordination
 from nodeagent.errors import AgentError
 
 __all__ = ["while_held"]
@@ -18,7 +17,7 @@ PERIOD: Final = 10.0
 
 
 @asynccontextmanager
-async def while_held(lease: Lease, operation: str, committed: asyncio.Event) -> AsyncIterator[None]:
+async def while_held(coordination: Coordination, operation: str, committed: asyncio.Event) -> AsyncIterator[None]:
     """Cancels the block if the lease is lost before ``committed`` is set, and raises ``Refused`` (``LeaseLost``) then.
 
     A lease that cannot be checked is not lost: the block checks it before it commits itself.
@@ -32,7 +31,7 @@ async def while_held(lease: Lease, operation: str, committed: asyncio.Event) -> 
         while not committed.is_set():
             await asyncio.sleep(PERIOD)
             try:
-                await lease.check(operation, offline=True)
+                await coordination.check_lease(operation, offline=True)
             except AgentError as error:
                 if error.reason in LOST and not committed.is_set():
                     lost = error

@@ -9,7 +9,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Final
 
-from nodeagent.agent.update.admission import LOST, reboots, was_taken
+from nodeagent.agent.coordination import LOST
+from nodeagent.agent.update.admission import reboots
 from nodeagent.agent.update.run import Limits, Next, Ports, Takeover, Update, narrate
 from nodeagent.core.report.history import entry_of
 from nodeagent.core.update.events import EventKind
@@ -43,7 +44,7 @@ async def failed(ports: Ports, limits: Limits, update: Update, message: str, rea
         if record.phase in (Phase.LEASING, Phase.DRAINING):
             canceled = reason in CANCELED
             if reason == "LeaseLost":
-                canceled = not await was_taken(ports, record.operation)
+                canceled = not await ports.coordination.lease_was_stolen(record.operation)
             if canceled:
                 update.record = reject(record, message, ports.clock.now())
             return give_up(update, reason, message)

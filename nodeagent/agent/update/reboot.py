@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from nodeagent.agent.update.admission import before_reboot
+from nodeagent.agent.update.admission import recheck_before_reboot
 from nodeagent.agent.update.lease_watch import while_held
 from nodeagent.agent.update.os_deployments import Os
 from nodeagent.agent.update.progress import time_of
@@ -27,7 +27,7 @@ async def reboot(ports: Ports, limits: Limits, update: Update, *, direct: bool =
     cannot report anybody's inhibitors then. Raises ``Refused`` with reason ``RebootBlocked`` if somebody blocks
     it for longer than the settings allow, and they do not let us override it; with ``StagedLost`` if what we staged
     is not there any more; with ``LockedSoftReboot`` if a soft reboot into a locked deployment is prepared
-    and cannot be cleared; with ``LeaseLost`` as soon as the lease is lost; and what ``before_reboot`` raises."""
+    and cannot be cleared; with ``LeaseLost`` as soon as the lease is lost; and as ``recheck_before_reboot``."""
     committed = asyncio.Event()
     allowed = float("-inf")
 
@@ -37,7 +37,7 @@ async def reboot(ports: Ports, limits: Limits, update: Update, *, direct: bool =
     async def permit() -> None:
         nonlocal allowed
         if ports.clock.monotonic() > allowed + STILL_VALID:
-            await before_reboot(ports, limits, update)
+            await recheck_before_reboot(ports, limits, update)
             allowed = ports.clock.monotonic()
 
     async def confirm() -> None:
@@ -54,7 +54,7 @@ async def reboot(ports: Ports, limits: Limits, update: Update, *, direct: bool =
             # whose files nobody has verified.
             await _unlock(os, record.staged)
 
-    async with while_held(ports.lease, update.record.operation, committed):
+    async with while_held(ports.coordination, update.record.operation, committed):
         force = direct or await wait_for_blockers(ports, limits, "reboot", "RebootBlocked", tell)
         await permit()  # users are not warned of a reboot that may not happen
         why = update.record.fallback or f"applying {update.record.to_name}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
+from nodeagent.agent.coordination import Coordination
 from nodeagent.agent.update.os_deployments import Os
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.config.units import OWN_UNIT
@@ -28,33 +29,19 @@ from nodeagent.core.update.ports import (
     Clock,
     Fence,
     Files,
-    Gates,
-    Guard,
     HealthChecks,
-    Lease,
     NodeDrainer,
     Power,
     Reporter,
-    Slots,
     Store,
     Units,
     Users,
 )
 from nodeagent.core.update.record import Record
 
-__all__ = ["HOLDER", "Fleet", "Limits", "Next", "Ports", "Takeover", "Update", "narrate"]
+__all__ = ["HOLDER", "Limits", "Next", "Ports", "Takeover", "Update", "narrate"]
 
 HOLDER = "nodeagent"
-
-
-@dataclass(frozen=True, slots=True)
-class Fleet:
-    """Who else has a say before this host is disrupted; each is None where there is nobody."""
-
-    slot: Slots | None = None
-    staging_slot: Slots | None = None
-    gates: Gates | None = None
-    guard: Guard | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +52,11 @@ class Ports:
     users: Users
     health: HealthChecks
     power: Power
-    lease: Lease
+    coordination: Coordination
     os: Os | None  # None: no deployments here, so nothing can change the OS
     node: NodeDrainer | None  # None: no cluster, so nothing to drain
     clock: Clock
     reporter: Reporter
-    fleet: Fleet = Fleet()
     fence: Fence | None = None  # None: what is staged writes as fast as it can
 
 
@@ -135,7 +121,7 @@ class Update:
     acts: tuple[ActStep, ...] = ()
     own: ActStep | None = None  # a reload or restart of our own unit, which comes after the update
     index: int = 0  # of the step under way, from 1, for people
-    asked: float = float("-inf")  # steady time of the last answer about the lease
+    lease_checked_at: float = float("-inf")  # steady time of the last check of the lease
     progressed: Callable[[], None] = lambda: None  # called for each file; see core.phase.BY_PROGRESS
     repeated: bool = False  # this phase is done again after a service of the host did not answer
     takeover: Takeover | None = None

@@ -14,7 +14,7 @@ from dataclasses import replace
 from enum import Enum
 from typing import Any
 
-from nodeagent.agent.update.admission import still_ours
+from nodeagent.agent.update.admission import check_still_held
 from nodeagent.agent.update.os_deployments import Os
 from nodeagent.agent.update.run import Limits, Ports, Update, narrate
 from nodeagent.core.backoff import delays
@@ -67,7 +67,7 @@ async def stage(
             continue
         told = ""
         if not free:
-            await still_ours(ports, update)
+            await check_still_held(ports, update)
         work = asyncio.create_task(_try(ports, update, os, target))
         match await _until_disturbed(ports, limits, update, work, look, newer):
             case _Disturbance.NEWER:
@@ -83,7 +83,7 @@ async def stage(
 
 async def _held(ports: Ports, update: Update) -> str:
     try:
-        holder = await ports.lease.holder()
+        holder = await ports.coordination.holder()
     except (Unreachable, Retryable):
         return ""  # nobody notices a staging, and it has cost much by now; the lease itself is not taken unseen
     if holder is None or holder.operation == update.record.operation:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Sequence
 from typing import assert_never
 
-from nodeagent.agent.update.admission import still_ours
+from nodeagent.agent.update.admission import check_still_held
 from nodeagent.agent.update.contested import left_alone
 from nodeagent.agent.update.run import Ports, Update, narrate
 from nodeagent.core.config.file_tree import FileNode, expand
@@ -142,7 +142,7 @@ async def write(ports: Ports, update: Update) -> None:
         for step in writes:
             update.index += 1
             narrate(ports, update, EventKind.STEP_STARTED, step=step)
-            await still_ours(ports, update)
+            await check_still_held(ports, update)
             started = ports.clock.monotonic()
             match step:
                 case WritePath(path):

@@ -26,10 +26,10 @@ __all__ = [
     "Clock",
     "Confirm",
     "Deployments",
+    "EtcdQuorum",
     "Fence",
     "Files",
     "Gates",
-    "Guard",
     "HealthChecks",
     "HistoryEntry",
     "Holder",
@@ -381,15 +381,15 @@ class Gates(Protocol):
     async def free_machine(self) -> None: ...
 
 
-class Guard(Protocol):
-    """What must go on elsewhere when this host goes down: etcd's quorum."""
+class EtcdQuorum(Protocol):
+    """The quorum of the etcd cluster that has a member on this host."""
 
     async def check(self) -> None:
-        """Raises ``Refused`` if it would not. Nothing to guard is no refusal."""
+        """Raises ``Refused`` if the cluster would lose its quorum without this host. Without a member it passes."""
         ...
 
-    async def leave(self) -> None:
-        """``check``, and what leads here leads elsewhere when it returns."""
+    async def move_leader(self) -> None:
+        """``check``, and the member on this host is not the leader when it returns."""
         ...
 
 

@@ -1,8 +1,7 @@
-"""The guard of etcd: may this host be disrupted now, and the lead handed on before it is.
+"""Whether this host may be disrupted without loss of etcd's quorum, and the move of the leader to another member.
 
-``look`` before a lease is taken and again before each step that stops the member, because another node can fail in
-between; ``leave`` right before the last of them. Whatever cannot be found out is a refusal: the guard fails closed, and
-it does not need the API server.
+``look`` runs before a lease is taken and again before each step that stops the member, because another node can fail in
+between; ``move_leader`` right before the last of them. A survey that fails is a refusal. The API server is not needed.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from nodeagent.host.etcd.detect import detect
 from nodeagent.host.etcd.options import Endpoints, Options, endpoints
 from nodeagent.host.http import tls_context
 
-__all__ = ["Access", "EtcdGuard", "Report"]
+__all__ = ["Access", "QuorumCheck", "Report"]
 
 MOVE_TIMEOUT: Final = 15.0
 MOVE_PAUSE: Final = 0.2
@@ -50,7 +49,7 @@ class Report:
     survey: Survey | None = None
 
 
-class EtcdGuard:
+class QuorumCheck:
     """``single`` as in ``core.etcd.quorum.judge``; ``timeout`` of one request, in seconds."""
 
     def __init__(
@@ -92,7 +91,7 @@ class EtcdGuard:
             raise Refused(f"etcd: {said}", reason=report.verdict.refusals[0].reason)
         return report
 
-    async def leave(self) -> Report:
+    async def move_leader(self) -> Report:
         """``check``, and the member on this host does not lead when it returns. Raises ``Refused``, also if the lead
         did not move in time (``EtcdLeaderStays``)."""
         deadline = self._clock.monotonic() + MOVE_TIMEOUT

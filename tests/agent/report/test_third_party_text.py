@@ -10,7 +10,7 @@ import pytest
 
 from nodeagent import log
 from nodeagent.agent.report.journal import to_journal, to_notify
-from nodeagent.agent.report.report import Report, ReportedLease
+from nodeagent.agent.report.report import Report
 from nodeagent.core.coordination.drain import Cause, Remaining
 from nodeagent.core.report.counters import Tally
 from nodeagent.core.report.exposition import render
@@ -76,19 +76,12 @@ def test_a_problem_is_reported_once() -> None:
     assert len(seen) == 1
 
 
-async def test_a_holder_is_reported_once() -> None:
-    class Lease:
-        backend = "kubernetes"
-
-        async def holder(self) -> Holder:
-            return Holder(BAD, "op", BAD, "")
-
+def test_a_holder_is_reported_once() -> None:
     report = Report(Status())
     seen: list[Event] = []
     report.add(lambda event, _status: seen.append(event))
-    lease = ReportedLease(Lease(), report)  # type: ignore[arg-type]
-    await lease.tell()
-    await lease.tell()
+    for _ in range(2):
+        report.lease(Holder(BAD, "op", BAD, ""))
     assert len(seen) == 1
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from nodeagent.agent.coordination import Operation
 from nodeagent.agent.update import preflight
 from nodeagent.agent.update.actions import ActionFailed
 from nodeagent.agent.update.admission import NotNow
@@ -191,7 +192,7 @@ async def test_a_reboot_that_fails_leads_to_an_edge(failure: str, monkeypatch: p
             left[0] = 3
             executor = host.build().executor
             host.world.holder = None
-            await host.ports().lease.acquire("nodeagent", record.update_id, "why")
+            await host.ports().coordination.acquire(Operation(record.update_id, "nodeagent", "why"))
             one = replace(update, record=replace(record, os_target=None))
             if (to := await executor._rebooting(one)) is not None:
                 check(record, to)
@@ -206,7 +207,7 @@ async def test_every_phase_leads_to_an_edge(phase: Phase) -> None:
         world = host.world
         for record in records(phase, update.record, "boot-1"):
             host.world = copied(world)
-            await host.ports().lease.acquire("nodeagent", record.update_id, "why")
+            await host.ports().coordination.acquire(Operation(record.update_id, "nodeagent", "why"))
             executor = host.build().executor
             one = replace(update, record=record)
             check(record, to := await executor._one(phase, one))

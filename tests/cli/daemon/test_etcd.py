@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from nodeagent.errors import Terminal
-from nodeagent.host.etcd.quorum import EtcdGuard, Report
+from nodeagent.host.etcd.quorum import QuorumCheck, Report
 from tests.cli.daemon.conftest import Cli
 from tests.cli.daemon.fake_daemon import FakeDaemon
 
@@ -27,10 +27,10 @@ FOUND: dict[str, Any] = {
 
 @pytest.fixture
 def none_is_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def look(_guard: EtcdGuard) -> Report:
+    async def look(_guard: QuorumCheck) -> Report:
         return Report()
 
-    monkeypatch.setattr(EtcdGuard, "look", look)
+    monkeypatch.setattr(QuorumCheck, "look", look)
 
 
 @pytest.mark.usefixtures("none_is_here")

@@ -1,0 +1,220 @@
+"""Build the adapters of this host, as the settings configure them.
+
+This is the only module that knows all adapters, and the only one that imports the fence. Adapters that are not
+configured are not imported: neither the client of Kubernetes nor the one of a FleetLock server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from nodeagent import log
+from nodeagent.agent.coordination import Coordination
+from nodeagent.agent.from_settings import limits
+from nodeagent.agent.last_good_settings import Found, choose
+from nodeagent.agent.report.first_status import drain_teller
+from nodeagent.agent.report.journal import to_journal
+from nodeagent.agent.report.report import Report
+from nodeagent.agent.update.os_deployments import Os
+from nodeagent.agent.update.run import Limits, Ports
+from nodeagent.core.config.machineconfig import ConfigSource
+from nodeagent.core.coordination.drain import Remaining
+from nodeagent.core.coordination.fleetlock import client_id
+from nodeagent.core.report.status import Status
+from nodeagent.core.update.ports import Clock, EtcdQuorum
+from nodeagent.domains import health_of
+from nodeagent.errors import Terminal
+from nodeagent.fence.host_fence import HostFence
+from nodeagent.host import boot
+from nodeagent.host.clock import SystemClock
+from nodeagent.host.dbus.client import Bus
+from nodeagent.host.fs.files import HostFiles
+from nodeagent.host.health import HostHealth
+from nodeagent.host.lease import LocalLease
+from nodeagent.host.logind import Logind
+from nodeagent.host.rpmostree import adapter
+from nodeagent.host.store.store import SqliteStore
+from nodeagent.host.systemd import Systemd
+from nodeagent.host.users import HostUsers
+from nodeagent.settings.check import check_consistency
+from nodeagent.settings.schema import Settings
+from nodeagent.settings.windows import window_schedule
+
+if TYPE_CHECKING:
+    from nodeagent.agent.cluster_source import ClusterConfigSource
+    from nodeagent.host.fleetlock import FleetLock
+    from nodeagent.kube.cluster import Cluster
+
+__all__ = ["Adapters", "connect", "coordinate", "open_adapters"]
+
+MACHINE_ID: Final = Path("/etc/machine-id")
+
+
+class Adapters:
+    """The adapters of this host. Building them blocks: it imports modules and reads small files.
+
+    Raises ``InvalidInput`` for settings that contradict each other, and ``Terminal`` (``NoMachineId``).
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        report: Report,
+        store: SqliteStore,
+        units: Systemd,
+        power: Logind,
+        os: Os | None,
+        fence: HostFence,
+    ) -> None:
+        from nodeagent.host.etcd.lazy import LazyQuorumCheck
+
+        check_consistency(settings)
+        clock = SystemClock()
+        self.settings = settings
+        self.windows = window_schedule(settings.windows)
+        self.report = report
+        self.store = store
+        self.etcd = LazyQuorumCheck(clock, single=settings.etcd.single_member)
+        remaining = drain_teller(report, lambda: self.settings.drain)
+        self.cluster = connect(settings, store, clock, boot_id=power.boot_id(), report=remaining)
+        self._units = units
+        self._fence = fence
+        self.ports = Ports(
+            store=store,
+            files=HostFiles(),
+            units=units,
+            users=HostUsers(),
+            health=HostHealth(health_of),
+            power=power,
+            coordination=coordinate(settings, store, clock, self.cluster, self.etcd, report),
+            os=os,
+            node=self.cluster.drainer if self.cluster is not None else None,
+            clock=clock,
+            reporter=report,
+            fence=fence,
+        )
+
+    @property
+    def limits(self) -> Limits:
+        return limits(self.settings, self.windows)
+
+    async def use(self, settings: Settings) -> None:
+        """Apply settings that were read again. The caller has compared those that require a restart."""
+        windows = await asyncio.to_thread(window_schedule, settings.windows)
+        if self.ports.os is not None:
+            # Not ``adapter.detect``, which would delete the credentials of a pull that is under way.
+            free = settings.os.free_space << 20
+            self.ports.os.use(adapter.RpmOstree(self._units, min_free=free))
+        self.etcd.use(single=settings.etcd.single_member)
+        if self.cluster is not None:
+            self.cluster.use(settings)
+        self._fence.use(settings.fence)
+        self.settings, self.windows = settings, windows
+
+    def config_source(
+        self, changed: Callable[[bool], None], requested: Callable[[ConfigSource], Awaitable[None]]
+    ) -> ClusterConfigSource | None:
+        """Return the source of the desired config, None if it is a file of this host. Callbacks as in ``Handshake``."""
+        cluster = self.cluster
+        if cluster is None or not cluster.controls_node:
+            return None
+        from nodeagent.agent.cluster_source import ClusterConfigSource, warn
+        from nodeagent.kube.handshake import Handshake
+
+        handshake = Handshake(
+            cluster.client,
+            cluster.name,
+            self.store,
+            changed=changed,
+            requested=requested,
+            trouble=partial(warn, self.report),
+        )
+        return ClusterConfigSource(handshake)
+
+
+async def open_adapters(found: Found, bus: Bus, stack: AsyncExitStack) -> Adapters:
+    """Open the store and build the adapters; ``stack`` closes them. Raises ``AgentError`` if the agent cannot start."""
+    report = Report(Status())
+    report.add(to_journal)
+    state_dir = Path(found.settings.state_dir)
+    fence = HostFence(bus, found.settings.fence, SystemClock(), state_dir)
+    await fence.recover()
+    store = SqliteStore(state_dir / "state.db")
+    await store.open()
+    stack.push_async_callback(store.close)
+    settings = await choose(found, store, report)
+    fence.use(settings.fence)
+    log.setup(settings.log.level)
+    units, power = Systemd(bus), Logind(bus, await boot.identify(bus))
+    port = await adapter.detect(units, min_free=settings.os.free_space << 20)
+    os = Os(port, report) if port is not None else None
+    adapters = await asyncio.to_thread(Adapters, settings, report, store, units, power, os, fence)
+    if adapters.cluster is not None:
+        stack.push_async_callback(adapters.cluster.close)
+    return adapters
+
+
+def connect(
+    settings: Settings,
+    store: SqliteStore,
+    clock: Clock,
+    *,
+    boot_id: str,
+    report: Callable[[Sequence[Remaining]], None],
+) -> Cluster | None:
+    if not settings.cluster.configured:
+        return None
+    from nodeagent.host.token import StoredToken
+    from nodeagent.kube.cluster import Cluster
+
+    return Cluster(
+        settings,
+        StoredToken(store),
+        clock,
+        boot_id=boot_id,
+        instance=_instance(),
+        controls_node=settings.cluster.source == "cluster",
+        report=report,
+    )
+
+
+def coordinate(
+    settings: Settings,
+    store: SqliteStore,
+    clock: Clock,
+    cluster: Cluster | None,
+    quorum: EtcdQuorum,
+    report: Report,
+) -> Coordination:
+    if cluster is not None:
+        return Coordination(
+            cluster.lease,
+            clock,
+            slot=cluster.slot,
+            staging_slot=cluster.staging_slot,
+            gates=cluster.gates,
+            quorum=quorum,
+            report=report.lease,
+        )
+    slot = _fleetlock(settings) if settings.slots.fleetlock else None
+    return Coordination(LocalLease(store, clock), clock, slot=slot, quorum=quorum, report=report.lease)
+
+
+def _fleetlock(settings: Settings) -> FleetLock:
+    from nodeagent.host.fleetlock import FleetLock
+
+    slots = settings.slots
+    return FleetLock(slots.fleetlock, _instance(), slots.fleetlock_group, ca=slots.fleetlock_ca)
+
+
+def _instance() -> str:
+    """Return an id of this host that does not reveal its machine id: everyone may read a lease."""
+    try:
+        return client_id(MACHINE_ID.read_text().strip())
+    except (OSError, ValueError) as error:
+        raise Terminal(f"{MACHINE_ID} has no machine id: {error}", reason="NoMachineId") from error

@@ -1,0 +1,101 @@
+"""The connection of this host to its cluster, and every adapter that uses it.
+
+Loaded only where a cluster is configured. Building it sends no request, so that a daemon starts and resumes an update
+while the API server is down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from nodeagent.core.coordination.drain import DrainPolicy, Remaining
+from nodeagent.core.coordination.lease import HostIdentity
+from nodeagent.core.coordination.slots import Kind, SlotPool
+from nodeagent.core.update.ports import Clock, NodeDrainer
+from nodeagent.kube.client import KubeClient
+from nodeagent.kube.conditions import NodeConditions
+from nodeagent.kube.credentials import Access
+from nodeagent.kube.drain import KubeNode
+from nodeagent.kube.events import NodeEvents
+from nodeagent.kube.gates import Gates
+from nodeagent.kube.lease import KubeLease, TokenStore
+from nodeagent.kube.mco_drain import ControllerDrain, EitherDrain
+from nodeagent.kube.slots import KubeSlots
+from nodeagent.settings.cluster import DrainSettings
+from nodeagent.settings.schema import Settings
+
+__all__ = ["Cluster"]
+
+
+class Cluster:
+    """``controls_node`` as in ``core.coordination.gates.node_gates``. ``report`` receives the remaining pods after each
+    round of a drain."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        tokens: TokenStore,
+        clock: Clock,
+        *,
+        boot_id: str,
+        instance: str,
+        controls_node: bool,
+        report: Callable[[Sequence[Remaining]], None],
+        private: str = "/run/nodeagent",
+    ) -> None:
+        about, name = settings.cluster, settings.node_name
+        access = Access(about.kubeconfig, private=private)
+        if about.service_account:
+            access = Access(private=private, service_account=Path(about.service_account))
+        self.name = name
+        self.controls_node = controls_node
+        self._clock = clock
+        self._host = HostIdentity(name, instance)
+        self.client = KubeClient(access, clock)
+        self.lease = KubeLease(self.client, self._host, tokens, clock, boot_id, namespace=about.lease_namespace)
+        self.conditions = NodeConditions(self.client, name, clock)
+        self.events = NodeEvents(self.client, name)
+        self.gates = Gates(self.client, name, controls_node=controls_node)
+        self.node = KubeNode(
+            self.client, name, clock, still_ours=self.lease.check, tell=report, policy=drain_policy(settings.drain)
+        )
+        controller = ControllerDrain(
+            self.client, name, still_ours=self.lease.check, tell=report, policy=lambda: self.node.policy
+        )
+        # Otherwise the annotations of a drain are between the controller and its own daemon.
+        self._either = (
+            EitherDrain(self.node, controller, controller=drained_by_controller(settings.drain))
+            if controls_node
+            else None
+        )
+        self.slot = self._slots(settings, Kind.DISRUPT, settings.slots.max_unavailable)
+        self.staging_slot = self._slots(settings, Kind.STAGE, settings.slots.max_staging)
+
+    @property
+    def drainer(self) -> NodeDrainer:
+        return self._either or self.node
+
+    def use(self, settings: Settings) -> None:
+        """Apply the settings that may change without a restart, from the next drain on."""
+        self.node.policy = drain_policy(settings.drain)
+        if self._either is not None:
+            self._either.controller = drained_by_controller(settings.drain)
+
+    async def close(self) -> None:
+        await self.client.close()
+
+    def _slots(self, settings: Settings, kind: Kind, count: int) -> KubeSlots | None:
+        slots = settings.slots
+        if not slots.pool or not count:
+            return None
+        return KubeSlots(self.client, self._host, SlotPool(slots.pool, kind, count), self._clock)
+
+
+def drained_by_controller(settings: DrainSettings) -> bool | None:
+    """Return whether a machine-config-controller drains the node; None if the annotations of the Node decide."""
+    return {"auto": None, "self": False, "controller": True}[settings.by]
+
+
+def drain_policy(settings: DrainSettings) -> DrainPolicy:
+    return DrainPolicy(unmanaged=settings.unmanaged, local_data=settings.local_data)
