@@ -42,6 +42,7 @@ PLAIN = (
     "nodeagent/cli/*.py",
     "nodeagent/core/hints.py",
     "nodeagent/host/dbus/*.py",
+    "nodeagent/host/fs/*.py",
     "nodeagent/host/rpmostree/*.py",
     "nodeagent/host/http.py",
     "nodeagent/settings/*.py",

@@ -1,8 +1,8 @@
-"""Putting one thing into an open directory so that others see the old state or the new one, and nothing between.
+"""Put an entry into an open directory so that readers see the old state or the new one.
 
-Everything is built under a hidden temporary name in the same directory, finished there through a handle (owner, mode,
-label, data, fsync), and then renamed. In a directory of a user that name may be swapped for something else at any
-moment; so nothing is ever changed by name, only through the handle, and what was renamed is compared with it after.
+The entry is built under a hidden temporary name in the same directory, completed through a file descriptor (owner,
+mode, label, data, fsync), and then renamed. In a directory of another user, that name may be swapped at any moment.
+Therefore changes are made through the descriptor only, and the renamed entry is compared with it afterwards.
 """
 
 from __future__ import annotations
@@ -24,21 +24,22 @@ _TOKEN = 16  # hex digits
 _ACLS = ("system.posix_acl_access", "system.posix_acl_default")
 
 Labeller = Callable[[int, int], None]
-"""Gets a handle and the ``st_mode`` of what it is; called before there is any data."""
+"""Gets a file descriptor and its ``st_mode``. Called before any data is written."""
 
 
 def temp_name() -> str:
-    """Hidden, with a suffix that no drop-in directory reads; unpredictable, for directories of users."""
+    """Return a hidden name with a suffix that no drop-in directory reads. It is unpredictable for other users."""
     return f"{_PREFIX}{secrets.token_hex(_TOKEN // 2)}{_SUFFIX}"
 
 
 def is_temp(name: str) -> bool:
+    """Return whether ``temp_name`` could have made this name."""
     token = name[len(_PREFIX) : -len(_SUFFIX)]
     return name == f"{_PREFIX}{token}{_SUFFIX}" and len(token) == _TOKEN and set(token) <= set("0123456789abcdef")
 
 
 def remove_temp(name: str, dir_fd: int) -> None:
-    """A file, a link or an empty directory."""
+    """Remove a file, a link or an empty directory."""
     try:
         os.unlink(name, dir_fd=dir_fd)
     except IsADirectoryError:
@@ -65,7 +66,7 @@ def put_file(dir_fd: int, name: str, content: bytes, *, mode: int, uid: int, gid
             label(fd, stat.S_IFREG | mode)
             _write(fd, content)
             os.fchown(fd, uid, gid)
-            os.fchmod(fd, mode)  # after the owner: a change of owner clears the set-id bits
+            os.fchmod(fd, mode)  # after fchown, which clears the set-id bits
             os.fsync(fd)
             _publish(dir_fd, temp, name, fd)
         finally:
@@ -82,20 +83,22 @@ def put_link(dir_fd: int, name: str, target: str, *, uid: int, gid: int, label: 
                 raise _swapped()
             label(fd, info.st_mode)
             if (info.st_uid, info.st_gid) != (uid, gid):
-                os.chown(f"/proc/self/fd/{fd}", uid, gid)  # the link itself: a handle is not followed further
-            _publish(dir_fd, temp, name, fd)  # a link has no fsync of its own; its directory's covers it
+                os.chown(
+                    f"/proc/self/fd/{fd}", uid, gid
+                )  # this changes the link itself; the descriptor is not followed further
+            _publish(dir_fd, temp, name, fd)  # a link has no fsync; that of its directory covers it
         finally:
             os.close(fd)
 
 
 def put_dir(dir_fd: int, name: str, *, mode: int, uid: int, gid: int, label: Labeller) -> None:
-    """An empty directory. Renamed into place too: a crash must not leave one with the wrong owner or mode."""
+    """Put an empty directory. It is renamed too, so that a crash leaves none with the wrong owner or mode."""
     with _temporary(dir_fd) as temp:
         os.mkdir(temp, 0o700, dir_fd=dir_fd)
         fd = os.open(temp, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=dir_fd)
         try:
             info = os.fstat(fd)
-            # A user could have put a directory of ours that lies elsewhere under this name; its content is not his.
+            # Another user could have moved a directory of root to this name.
             if info.st_uid != os.geteuid() or os.listdir(fd):  # noqa: PTH208 - a Path has no handle
                 raise _swapped()
             _drop_acls(fd)
@@ -123,7 +126,7 @@ def _write(fd: int, content: bytes) -> None:
 
 
 def _drop_acls(fd: int) -> None:
-    """A default ACL of the directory would widen the mode that was asked for."""
+    """Remove ACLs: a default ACL of the directory would widen the requested mode."""
     for name in _ACLS:
         try:
             os.removexattr(fd, name)
@@ -133,4 +136,4 @@ def _drop_acls(fd: int) -> None:
 
 
 def _swapped() -> Retryable:
-    return Retryable("somebody swapped our temporary file while it was written", reason="PathChanged")
+    return Retryable("another process replaced the temporary file while it was written", reason="PathChanged")

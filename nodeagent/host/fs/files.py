@@ -1,8 +1,8 @@
-"""Managed paths on this host's disk: look, install, remove, compare.
+"""Managed paths on the disk of the host: capture, install, remove, compare.
 
-Every change is atomic and durable when the call returns; a failure leaves the old state whole, with no temporary file
-and no new directory. Nothing is kept that a node does not name: no ACL, no extended attribute but the SELinux label.
-The rules for links are in ``paths``, those of the temporary files in ``atomic``.
+Each change is atomic and durable when the call returns. A failure leaves the old state, without a temporary file or a
+new directory. Attributes that a node does not name are not kept: no ACL, and of the extended attributes only the
+SELinux label. ``paths`` has the rules for links, ``atomic`` those for temporary files.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 CAPTURE_LIMIT = 64 << 20
-"""Bytes. What is replaced must be kept whole for the revert, in memory and in the store; beyond this we refuse."""
+"""Bytes of a replaced file, which is kept for the revert in memory and in the store. A larger file is refused."""
 
 _READ_TRIES = 3
-_KEPT = (errno.ENOTEMPTY, errno.EEXIST, errno.EBUSY, errno.ENOENT)  # in use, a mount point, or gone already
+_KEPT = (errno.ENOTEMPTY, errno.EEXIST, errno.EBUSY, errno.ENOENT)  # in use, a mount point, or removed already
 _NO_PLACE = ("LinkRefused", "NotADirectory", "NotAFile")
 
 
 class DiskFiles:
-    """The blocking half. Holds no state: every call asks the disk, and calls may run in several threads."""
+    """The blocking part. It keeps no state: each call reads the disk, and calls may run in several threads."""
 
     def __init__(
         self, root: str = "/", *, labels: Labels | None = None, owners: Owners | None = None, limit: int = CAPTURE_LIMIT
@@ -52,16 +52,17 @@ class DiskFiles:
         self._limit = limit
 
     def capture(self, path: str) -> Node | None:
+        """Return the current node of a path, None if there is none."""
         with translated("read", path):
             try:
                 with open_parent(self._root, path) as parent:
                     info = _lstat(parent)
                     return None if info is None else self._read(parent, info)
             except NotADirectoryError:
-                return None  # below a file there is nothing
+                return None  # a path below a file does not exist
 
     def install(self, path: str, node: Node) -> list[str]:
-        """Returns the directories made, as resolved (``/var/home/core/.ssh``), outermost first."""
+        """Write a node. Returns the new directories as resolved paths (``/var/home/core/.ssh``), outermost first."""
         uid, gid = self._owners.uid(node.user), self._owners.gid(node.group)
         with translated("write", path), self._making(path, node) as (parent, made):
             info = _lstat(parent)
@@ -78,6 +79,7 @@ class DiskFiles:
             return made
 
     def remove(self, path: str, made_dirs: Sequence[str]) -> None:
+        """Remove a path, and the directories of ``made_dirs`` that are empty then."""
         with translated("remove", path), suppress(NotADirectoryError), open_parent(self._root, path) as parent:
             if _lstat(parent) is not None:
                 os.unlink(parent.name, dir_fd=parent.fd)
@@ -85,7 +87,10 @@ class DiskFiles:
             _remove_empty(parent.walk, frozenset(made_dirs))
 
     def differs(self, path: str, node: Node | None) -> str:
-        """Mode, owner, type and content or target; the label only where the node names one."""
+        """Describe how a path differs from a node, "" if it does not.
+
+        Compares mode, owner, type, content or target, and the label if the node names one.
+        """
         try:
             with translated("read", path), open_parent(self._root, path) as parent:
                 info = _lstat(parent)
@@ -98,12 +103,14 @@ class DiskFiles:
             raise
 
     def missing_dirs(self, paths: Iterable[str]) -> list[str]:
-        """The directories that ``install`` would make, so that they can be on record before they are. A file where
-        one will be is taken for one that the same update removes first."""
+        """Return the directories that ``install`` would make, so that they can be recorded first.
+
+        A file in the place of a directory counts as one that the same update removes first.
+        """
         missing: set[str] = set()
         for path in paths:
             try:
-                with translated("look at", path), open_parent(self._root, path, files_will_go=True) as parent:
+                with translated("inspect", path), open_parent(self._root, path, files_will_go=True) as parent:
                     steps = range(1, len(parent.missing) + 1)
                     missing.update(parent.walk.resolved(*parent.missing[:count]) for count in steps)
             except AgentError:
@@ -112,16 +119,18 @@ class DiskFiles:
         return sorted(missing)
 
     def survey(self, writes: Iterable[str], removes: Collection[str]) -> Survey:
+        """Find obstacles before the first write; see ``survey``."""
         return survey(self._root, writes, removes, self._limit)
 
     def contested(self, path: str) -> str:
+        """Describe a directory above ``path`` that other users can write, "" if there is none."""
         return contested(self._root, path)
 
     def sweep(self, paths: Iterable[str]) -> Swept:
-        """Removes temporary files that a killed agent left beside ``paths`` and above them.
+        """Remove temporary files that a killed agent left beside ``paths`` and above them.
 
-        Only for a start: it would also take those of a write that is under way. Sweeping is tidying: the owner of one
-        of these directories decides what is in it, so no fault of any of them is an error.
+        Only for the start, because it would also remove those of a write under way. A fault in one of the directories
+        is a problem in the result, not an error, because their owner controls their content.
         """
         folders: set[tuple[str, ...]] = set()
         left: list[Problem] = []
@@ -144,13 +153,13 @@ class DiskFiles:
             except OSError as error:
                 left.append(Problem(path, fault(error, "sweep", path).message))
             except AgentError as error:
-                if error.reason != "LinkRefused":  # nothing was ever written behind such a link
+                if error.reason != "LinkRefused":  # no write ever went through such a link
                     left.append(Problem(path, error.message))
         return Swept(removed, left)
 
     @contextmanager
     def _making(self, path: str, node: Node) -> Iterator[tuple[Parent, list[str]]]:
-        """The parent, made if it must be, and the directories made; on failure these are gone again."""
+        """Yield the parent and the directories that were made for it. On failure these are removed."""
         made: list[str] = []
         mode, owner = (node.dir_mode, node.dir_owner) if isinstance(node, FileNode) else (0o755, 0)
 
@@ -183,7 +192,7 @@ class DiskFiles:
                 info = os.fstat(fd)
                 content = self._content(fd, info, parent)
                 if content is not None:
-                    # If the directory is removed with its last file, a revert makes it again as it was.
+                    # If the directory is removed with its last file, a revert restores mode and owner.
                     above = os.fstat(parent.fd)
                     return FileNode(
                         content,
@@ -199,12 +208,12 @@ class DiskFiles:
         raise Retryable(f"{parent.walk.path} changes while it is read", reason="PathChanged")
 
     def _content(self, fd: int, info: os.stat_result, parent: Parent) -> bytes | None:
-        """None if somebody wrote to it meanwhile: half of the old and half of the new must not become a revert."""
+        """Return the content, or None if it changed during the read: a revert must not restore a mixture."""
         if info.st_size > self._limit:
             raise Terminal(
                 f"{parent.walk.path} has {info.st_size} bytes; more than {self._limit} are not kept for a revert",
                 reason="FileTooLarge",
-                hint="move it away, if it is not needed there",
+                hint="move the file away if it is not needed at this path",
             )
         with os.fdopen(fd, "rb", buffering=0, closefd=False) as file:
             content = file.read(info.st_size + 1)
@@ -249,7 +258,7 @@ class DiskFiles:
             os.close(fd)
 
     def _label_of(self, parent: Parent, info: os.stat_result, node: Node) -> str | None:
-        """Of what is replaced, if it is of the same type: a policy gives links other labels than files."""
+        """Return the label of the replaced entry if it has the same type; links have other labels than files."""
         return self._label_at(parent) if stat.S_ISLNK(info.st_mode) == isinstance(node, LinkNode) else None
 
     def _label_at(self, parent: Parent) -> str | None:
@@ -263,7 +272,7 @@ class DiskFiles:
 
 
 def _lstat(parent: Parent) -> os.stat_result | None:
-    """Of the path itself; None if nothing is there. ``Terminal`` for what is neither a file nor a link."""
+    """Return the status of the path, None if it is missing. Raises ``Terminal`` if it is neither file nor link."""
     if parent.missing:
         return None
     try:
@@ -277,13 +286,13 @@ def _lstat(parent: Parent) -> os.stat_result | None:
 
 
 def _open_file(parent: Parent) -> int:
-    # O_NONBLOCK: if it was swapped for a pipe since we looked, we do not wait for a writer.
+    # O_NONBLOCK: if the path became a pipe in the meantime, the open must not wait for a writer.
     fd = os.open(
         parent.name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC, dir_fd=parent.fd
     )
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
-        raise Retryable(f"{parent.walk.path} was swapped while we looked at it", reason="PathChanged")
+        raise Retryable(f"{parent.walk.path} was replaced while it was read", reason="PathChanged")
     return fd
 
 
@@ -300,8 +309,10 @@ def _remove_empty(walk: Walk, made: frozenset[str]) -> None:
 
 
 def _sweep(parent: Parent, removed: list[str], left: list[Problem]) -> None:
-    """Files, links and empty directories with a name of ours, whoever owns them: a write that was killed may have
-    given its temporary file the final owner already, and only an entry of this very directory goes."""
+    """Remove files, links and empty directories with a temporary name from one directory.
+
+    Their owner does not matter: an interrupted write may have set the final owner already.
+    """
     for name in os.listdir(parent.fd):  # noqa: PTH208 - a Path has no handle
         if not is_temp(name):
             continue
@@ -309,7 +320,7 @@ def _sweep(parent: Parent, removed: list[str], left: list[Problem]) -> None:
         try:
             kind = os.stat(name, dir_fd=parent.fd, follow_symlinks=False).st_mode
             if not (stat.S_ISREG(kind) or stat.S_ISLNK(kind) or stat.S_ISDIR(kind)):
-                left.append(Problem(path, "is a device, socket or pipe, which nodeagent never makes"))
+                left.append(Problem(path, "is a device, socket or pipe, which nodeagent never creates"))
                 continue
             remove_temp(name, parent.fd)
         except FileNotFoundError:
@@ -321,10 +332,10 @@ def _sweep(parent: Parent, removed: list[str], left: list[Problem]) -> None:
 
 
 class HostFiles:
-    """Fulfils ``ports.Files``: the same, one call after the other in a thread of its own.
+    """Implements ``ports.Files``: the calls of ``DiskFiles``, one after the other in its own thread.
 
-    A caller that is cancelled leaves a write that has begun to its end. What is asked for next, most likely the
-    revert, must come after it, whatever the disk makes of the order: hence one thread, and not any of a pool.
+    If a caller is cancelled, a write that has begun still completes. The next call, usually the revert, must come after
+    it. Therefore there is one thread, not a pool.
     """
 
     def __init__(self, root: str = "/", *, disk: DiskFiles | None = None) -> None:

@@ -1,7 +1,7 @@
-"""What a failing system call means: the one place where an errno becomes one of our errors.
+"""Translate an errno to an ``AgentError``.
 
-The reasons are stable words. ``Terminal`` is what does not pass by itself (a full disk, a read-only mount, an
-attribute somebody set); ``Retryable`` what does (a table that is full for a moment, a busy target).
+The reasons are stable words. ``Terminal`` errors persist without a change (a full disk, a read-only mount, an attribute
+of a file); ``Retryable`` errors may pass (a full table, a busy target).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _TERMINAL = {
     errno.EDQUOT: "QuotaExceeded",
     errno.EFBIG: "FileTooLarge",
     errno.EROFS: "ReadOnly",
-    # Root is told EPERM by attributes (chattr +i, +a) and hardly anything else; a mode or an LSM says EACCES.
+    # root gets EPERM almost only from attributes (chattr +i, +a); a mode or an LSM returns EACCES.
     errno.EPERM: "Immutable",
     errno.EACCES: "PermissionDenied",
     errno.ENAMETOOLONG: "NameTooLong",
@@ -35,22 +35,22 @@ _RETRYABLE = {
     errno.EINTR: "Busy",
     errno.ETXTBSY: "Busy",
     errno.ESTALE: "Busy",
-    errno.ENOENT: "PathChanged",  # we saw it a moment ago
+    errno.ENOENT: "PathChanged",  # the path existed before
     errno.EEXIST: "PathChanged",
     errno.ENOMEM: "OutOfMemory",
     errno.EMFILE: "OutOfHandles",
     errno.ENFILE: "OutOfHandles",
 }
 _HINTS = {
-    "NoSpace": "free some space on that file system; nothing of ours was left there",
+    "NoSpace": "free space on that file system; nodeagent left no files there",
     "ReadOnly": "the file system is mounted read-only; a disk error does that too, see the kernel log",
-    "Immutable": "look at the attributes of the path and of its directory with lsattr",
+    "Immutable": "check the attributes of the path and of its directory with lsattr",
     "PermissionDenied": "SELinux or a restriction of the service denied it; see the audit log",
 }
 
 
 def fault(error: OSError, doing: str, path: str) -> AgentError:
-    """``doing`` is a verb phrase, as in "cannot <doing> <path>"."""
+    """Return the error for an errno. The message is "cannot <doing> <path>: ..."."""
     code = error.errno or 0
     message = f"cannot {doing} {path}: {os.strerror(code) if code else type(error).__name__}"
     culprit = error.filename
@@ -64,6 +64,7 @@ def fault(error: OSError, doing: str, path: str) -> AgentError:
 
 @contextmanager
 def translated(doing: str, path: str) -> Iterator[None]:
+    """Raise ``OSError`` of the block as ``AgentError``."""
     try:
         yield
     except OSError as error:

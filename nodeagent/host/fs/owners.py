@@ -1,8 +1,8 @@
 """Names of users and groups to numbers.
 
-On ostree hosts the accounts of the OS are in /usr/lib/passwd and group, which the C library finds through the
-nss-altfiles module. A bundled interpreter may load no such module, so these files are read here first and the C
-library is asked last (for sssd and the like). Nothing is cached: an update may itself have just added the user.
+On ostree hosts the accounts of the OS are in /usr/lib/passwd and group, which the C library reads with the nss-altfiles
+module. A bundled interpreter may not be able to load that module, so these files are read first, and the C library last
+(for sssd and others). Nothing is cached: the update itself may have added the user.
 """
 
 from __future__ import annotations
@@ -21,13 +21,15 @@ __all__ = ["Owners", "PasswdEntry", "colon_fields"]
 
 @dataclass(frozen=True, slots=True)
 class PasswdEntry:
+    """An account."""
+
     name: str
     uid: int
     gid: int
 
 
 def colon_fields(path: Path) -> Iterator[list[str]]:
-    """The lines of a passwd-like file, split; nothing if there is no such file."""
+    """Yield the split lines of a passwd-like file, none if it is missing."""
     with translated("read", str(path)):
         try:
             data = path.read_bytes()
@@ -38,14 +40,14 @@ def colon_fields(path: Path) -> Iterator[list[str]]:
 
 
 class Owners:
-    """``root`` is the directory that the files are below; the C library is asked only about the real one."""
+    """The accounts of a host. ``root`` is the directory of the files; the C library is used for "/" only."""
 
     def __init__(self, root: str = "/") -> None:
         self._root = Path(root)
-        self._ask_libc = root == "/"
+        self._use_libc = root == "/"
 
     def uid(self, user: int | str) -> int:
-        """Raises ``Terminal`` with reason ``UnknownUser``."""
+        """Return the number of a user. Raises ``Terminal`` (``UnknownUser``)."""
         if isinstance(user, int):
             return user
         entry = self.user(user)
@@ -54,13 +56,13 @@ class Owners:
         return entry.uid
 
     def gid(self, group: int | str) -> int:
-        """Raises ``Terminal`` with reason ``UnknownGroup``."""
+        """Return the number of a group. Raises ``Terminal`` (``UnknownGroup``)."""
         if isinstance(group, int):
             return group
         for fields in self._lines("group", 3):
             if fields[0] == group and fields[2].isdecimal():
                 return int(fields[2])
-        if self._ask_libc:
+        if self._use_libc:
             try:
                 return grp.getgrnam(group).gr_gid
             except KeyError:
@@ -68,14 +70,14 @@ class Owners:
         raise Terminal(f"this host has no group {group!r}", reason="UnknownGroup")
 
     def user(self, user: int | str) -> PasswdEntry | None:
-        """By name or by number."""
+        """Return an account by name or number, None if there is none."""
         for fields in self._lines("passwd", 4):
             if not (fields[2].isdecimal() and fields[3].isdecimal()):
                 continue
             entry = PasswdEntry(fields[0], int(fields[2]), int(fields[3]))
             if user in (entry.name, entry.uid):
                 return entry
-        if self._ask_libc:
+        if self._use_libc:
             try:
                 known = pwd.getpwnam(user) if isinstance(user, str) else pwd.getpwuid(user)
             except (KeyError, OverflowError):
@@ -84,7 +86,7 @@ class Owners:
         return None
 
     def primary_group(self, user: int | str) -> int:
-        """For directories, where only the user is given. For a number that no account has, -1: chown leaves it."""
+        """Return the primary group of a user, -1 if no account has the number: chown then keeps the group."""
         if user == 0:
             return 0
         entry = self.user(user)
@@ -93,6 +95,6 @@ class Owners:
     def _lines(self, name: str, least: int) -> Iterator[list[str]]:
         for folder in ("etc", "usr/lib"):
             for fields in colon_fields(self._root / folder / name):
-                # The old NIS lines ("+user::") name nobody of this host.
+                # NIS lines ("+user::") are no accounts of this host.
                 if len(fields) >= least and fields[0] and fields[0][0] not in "+-#":
                     yield fields

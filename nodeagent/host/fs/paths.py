@@ -1,13 +1,13 @@
-"""Opening the directory of a path without being led astray.
+"""Open the directory of a path without following links of other users.
 
-The agent is root and writes below directories of users (``~core/.ssh``), who may swap any component for a link at any
-moment. So a path is walked one component at a time, each opened relative to the one before with ``O_NOFOLLOW``, and
-everything later happens relative to the directory held open.
+The agent runs as root and writes below directories of users (``~core/.ssh``), who may replace any component by a link
+at any moment. Therefore a path is walked one component at a time, each opened relative to its parent with
+``O_NOFOLLOW``, and all later operations are relative to the open directory.
 
-Links cannot simply be refused: immutable hosts have ``/home -> var/home``, ``/usr/local -> ../var/usrlocal`` and
-``/bin -> usr/bin``. A link is followed if root owns it and every directory on the way to it belongs to root and is
-writable for nobody else: then only root can have put it there. openat2() knows no such rule (all links or none), which
-is why the walk is ours. Links are resolved as in a chroot: nothing leads out of the root.
+Links cannot simply be refused: immutable hosts have ``/home -> var/home``, ``/usr/local -> ../var/usrlocal`` and ``/bin
+-> usr/bin``. A link is followed if root owns it and only root can write every directory on the way to it, because then
+only root can have created it. openat2() has no such rule (all links or none). Links are resolved as in a chroot: no
+link leads out of the root.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _OPEN_DIR = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def split(path: str) -> list[str]:
-    """The components of an absolute, plain path. Raises ``InvalidInput`` with reason ``BadPath``."""
+    """Return the components of an absolute, plain path. Raises ``InvalidInput`` (``BadPath``)."""
     parts = path.split("/")
     plain = not parts[0] and len(parts) > 1 and not any(part in ("", ".", "..") for part in parts[1:])
     if not plain or "\0" in path or any("\ud800" <= char <= "\udfff" for char in path):
-        raise InvalidInput(f"not an absolute path without '.', '..' and empty parts: {path!r}", reason="BadPath")
+        raise InvalidInput(f"not an absolute path without '.', '..' and empty components: {path!r}", reason="BadPath")
     return parts[1:]
 
 
@@ -41,14 +41,14 @@ def split(path: str) -> list[str]:
 class _Level:
     fd: int
     name: str
-    trusted: bool  # only root can have put what is in here
+    trusted: bool  # only root can have created its entries
 
 
 @dataclass(slots=True)
 class Walk:
-    """A stack of open directories, the root at the bottom. ``..`` in a link pops it, so no rename moves it elsewhere.
+    """A stack of open directories, the root at the bottom. ``..`` in a link pops it, so a rename cannot redirect it.
 
-    ``path`` is what was asked for, for messages.
+    ``path`` is the requested path, for messages.
     """
 
     path: str
@@ -60,16 +60,17 @@ class Walk:
         return self.levels[-1].fd
 
     def resolved(self, *more: str) -> str:
-        """Where we really are, below the root: ``/var/home`` for ``/home``."""
+        """Return the resolved path below the root: ``/var/home`` for ``/home``."""
         return "/" + "/".join([*(level.name for level in self.levels[1:]), *more])
 
     def push(self, fd: int, name: str) -> None:
+        """Enter an open directory."""
         info = os.fstat(fd)
         alone = _is_root(info.st_uid) and not info.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
         self.levels.append(_Level(fd, name, alone and (not self.levels or self.levels[-1].trusted)))
 
     def pop(self) -> str:
-        """Leaves a directory; returns its name in the one above."""
+        """Leave the directory and return its name."""
         level = self.levels.pop()
         os.close(level.fd)
         return level.name
@@ -81,10 +82,10 @@ class Walk:
     def enter(
         self, parts: Sequence[str], make: Callable[[str], None] | None = None, *, files_will_go: bool = False
     ) -> list[str]:
-        """Goes down ``parts``. A missing directory is made with ``make(name)``; without that, the walk ends there.
+        """Enter ``parts``. ``make(name)`` creates a missing directory; without it, the walk ends there.
 
-        Returns the components that are missing. Raises ``NotADirectoryError``, unless ``files_will_go``: then a file
-        in the way counts as missing. Raises ``Terminal`` (``LinkRefused``).
+        Returns the missing components. A file in the place of a directory raises ``NotADirectoryError``, or counts as
+        missing with ``files_will_go``. Raises ``Terminal`` (``LinkRefused``).
         """
         todo = deque(parts)
         while todo:
@@ -109,7 +110,7 @@ class Walk:
         return []
 
     def _step(self, name: str) -> list[str]:
-        """Enters a directory. If ``name`` is a link, returns the components to walk instead."""
+        """Enter a directory. If ``name`` is a link, return the components to walk instead."""
         info = os.stat(name, dir_fd=self.fd, follow_symlinks=False)
         if stat.S_ISLNK(info.st_mode):
             return self._follow(name, info)
@@ -118,8 +119,8 @@ class Walk:
         try:
             fd = os.open(name, _OPEN_DIR, dir_fd=self.fd)
         except OSError as error:
-            if error.errno in (errno.ELOOP, errno.ENOTDIR):  # it was a directory a moment ago
-                raise self._refusal(name, "it was swapped while we looked at it") from error
+            if error.errno in (errno.ELOOP, errno.ENOTDIR):  # it was a directory before
+                raise self._refusal(name, "it was replaced during the check") from error
             raise
         self.push(fd, name)
         return []
@@ -128,7 +129,7 @@ class Walk:
         if not _is_root(info.st_uid):
             raise self._refusal(name, f"it belongs to uid {info.st_uid}")
         if not self.levels[-1].trusted:
-            raise self._refusal(name, "others than root can write there")
+            raise self._refusal(name, "users other than root can write in its directory")
         self._links += 1
         if self._links > _MAX_LINKS:
             raise self._refusal(name, "too many links")
@@ -140,20 +141,20 @@ class Walk:
 
     def _refusal(self, name: str, why: str) -> Terminal:
         return Terminal(
-            f"{self.resolved(name)} is a symbolic link on the way to {self.path}, and not followed: {why}",
+            f"{self.resolved(name)} is a symbolic link on the way to {self.path} and is not followed: {why}",
             reason="LinkRefused",
-            hint="make it a directory, or let root own the link and every directory above it",
+            hint="replace it by a directory, or make root the owner of the link and of every directory above it",
         )
 
 
 def _is_root(uid: int) -> bool:
-    # Whoever we run as is as good as root: an agent without root (a developer's) can harm only itself.
+    # The user of the process counts as root: an agent without root, as in tests, can only harm its own user.
     return uid in (0, os.geteuid())
 
 
 @dataclass(frozen=True, slots=True)
 class Parent:
-    """The directory of a path, held open, if nothing is ``missing``; else the deepest one that is there."""
+    """The open directory of a path, or the deepest existing one if components are ``missing``."""
 
     walk: Walk
     name: str
@@ -168,8 +169,10 @@ class Parent:
 def open_parent(
     root: str, path: str, make: Callable[[Walk, str], None] | None = None, *, files_will_go: bool = False
 ) -> Iterator[Parent]:
-    """``make`` creates a directory of that name in ``walk.fd``, where one is missing; for ``files_will_go`` see
-    ``Walk.enter``."""
+    """Open the directory of ``path``.
+
+    ``make`` creates a missing directory of that name in ``walk.fd``. For ``files_will_go`` see ``Walk.enter``.
+    """
     *parts, name = split(path)
     walk = Walk(path)
     try:

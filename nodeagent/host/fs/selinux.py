@@ -1,7 +1,7 @@
-"""SELinux labels of what we write. Where SELinux is off, all of this does nothing.
+"""SELinux labels of written files. Without SELinux, these functions do nothing.
 
-Labels go straight into the ``security.selinux`` attribute. What the policy wants for a path is asked of libselinux,
-if the host has it: it is loaded at run time, since there is no other user of it here and most test hosts lack it.
+Labels are written to the ``security.selinux`` attribute. libselinux, if the host has it, returns the label that the
+policy assigns to a path. It is loaded at run time, because most test hosts lack it.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ PolicyLookup = Callable[[str, int], str | None]
 
 
 class _Library:
-    """libselinux's label database: opened once (some 10 ms), guarded because older versions are not thread-safe."""
+    """The label database of libselinux: opened once (10 ms), with a lock for versions without thread safety."""
 
     def __init__(self) -> None:
-        import ctypes  # not paid for on a host without SELinux
+        import ctypes  # loaded only on hosts with SELinux
 
         library = ctypes.CDLL(_LIBRARY, use_errno=True)
         library.selabel_open.restype = ctypes.c_void_p
@@ -51,7 +51,7 @@ class _Library:
         context = self._context_type()
         with self._lock:
             if self._library.selabel_lookup_raw(self._handle, self._byref(context), os.fsencode(path), mode) != 0:
-                return None  # <<none>> in the policy, or no rule: the parent decides
+                return None  # <<none>> in the policy, or no rule: the label is inherited
         label = context.value
         self._library.freecon(context)
         return label.decode() if label else None
@@ -62,7 +62,7 @@ _library_lock = threading.Lock()
 
 
 def policy_label(path: str, mode: int) -> str | None:
-    """What the policy says about a path of this type (as in ``st_mode``), None where it cannot be asked."""
+    """Return the label that the policy assigns to a path of this type (``st_mode``), None if it is unavailable."""
     global _library
     with _library_lock:
         if _library is None:
@@ -74,17 +74,19 @@ def policy_label(path: str, mode: int) -> str | None:
 
 
 class Labels:
+    """Reads and writes labels through file descriptors."""
+
     def __init__(self, enabled: bool | None = None, policy: PolicyLookup = policy_label) -> None:
         self._enabled = enabled
         self._policy = policy
 
     @cached_property
     def enabled(self) -> bool:
-        """Asked once, at the first use, which is in a thread."""
+        """Whether SELinux is enabled. Read once, at the first use, which is in a thread."""
         return Path("/sys/fs/selinux/enforce").exists() if self._enabled is None else self._enabled
 
     def read(self, fd: int) -> str | None:
-        """Also of an ``O_PATH`` handle, which is how a symlink is held."""
+        """Return the label of a file descriptor, also of an ``O_PATH`` one, which symlinks need."""
         if not self.enabled:
             return None
         try:
@@ -96,13 +98,13 @@ class Labels:
         return raw.rstrip(b"\0").decode()
 
     def write(self, fd: int, path: str, mode: int, *, wanted: str | None, replaced: str | None) -> None:
-        """In this order: what is asked for, what the replaced file had, what the policy says, what was inherited."""
+        """Write the first known label: the wanted one, that of the replaced file, that of the policy."""
         label = wanted or replaced or (self._policy(path, mode) if self.enabled else None)
         if not self.enabled or label is None:
             return
         try:
             os.setxattr(f"/proc/self/fd/{fd}", _ATTRIBUTE, label.encode() + b"\0")
         except OSError as error:
-            # A file system without labels has none to set (the EFI partition); it is only wrong if we were asked to.
+            # A file system without labels (the EFI partition) is an error only if the label was requested.
             if error.errno != errno.ENOTSUP or wanted is not None:
                 raise

@@ -1,6 +1,6 @@
-"""Looking at paths before an update writes them: what is in the way, what is replaced, and who else may write there.
+"""Inspect paths before an update writes them: obstacles, sizes of replaced files, and directories of other users.
 
-Blocking; ``files.HostFiles`` calls it in its thread. Nothing here reads content or changes anything.
+Blocking; ``files.HostFiles`` calls it in its thread. It reads no content and changes nothing.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ __all__ = ["contested", "survey"]
 
 
 def contested(root: str, path: str) -> str:
-    """Describe the first directory on the way to ``path`` in which others than root can write; "" if there is none."""
+    """Describe the first directory above ``path`` that users other than root can write; "" if there is none."""
     *parts, _ = split(path)
     walk = Walk(path)
     try:
         walk.push(os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC), "")
         walk.enter(parts)
     except (OSError, AgentError):
-        pass  # what keeps us out may be the work of the owner of a directory above: those that were entered count
+        pass  # the owner of a directory above may have caused this error; the entered directories count
     try:
         for index, level in enumerate(walk.levels):
             if not level.trusted:
@@ -33,16 +33,17 @@ def contested(root: str, path: str) -> str:
                 place = "/" + "/".join(each.name for each in walk.levels[1 : index + 1])
                 if info.st_uid not in (0, os.geteuid()):
                     return f"{place} belongs to uid {info.st_uid}"
-                return f"{place} is writable for others than root"
+                return f"{place} is writable for users other than root"
     finally:
         walk.close()
     return ""
 
 
 def survey(root: str, writes: Iterable[str], removes: Collection[str], limit: int) -> Survey:
-    """``limit``: bytes above which a single file is not kept for a revert.
+    """Find the paths that cannot be written, and add up the bytes that a revert must keep.
 
-    Paths that others than root can reach are left out: what is there now says nothing about what will be.
+    ``limit`` is how many bytes of a single file are kept for a revert. Paths below directories that other users can
+    write are skipped, because they may change before the write.
     """
     leaving = frozenset(removes)
     above = frozenset(_ancestors(leaving))
@@ -50,7 +51,7 @@ def survey(root: str, writes: Iterable[str], removes: Collection[str], limit: in
     kept = 0
     for path in dict.fromkeys([*writes, *removes]):
         try:
-            with translated("look at", path), open_parent(root, path) as parent:
+            with translated("inspect", path), open_parent(root, path) as parent:
                 size = _size(parent, going=path in above)
             if size > limit:
                 raise Terminal(
@@ -58,7 +59,7 @@ def survey(root: str, writes: Iterable[str], removes: Collection[str], limit: in
                 )
             kept += size
         except AgentError as error:
-            # Below a file there is nothing to remove, and a file that the same update removes makes room.
+            # A path below a file does not exist, and a file that the same update removes is no obstacle.
             gone = path in leaving or any(place in leaving for place in _ancestors([path]))
             if not (error.reason == "NotADirectory" and gone) and not contested(root, path):
                 obstacles[path] = error.message
@@ -66,8 +67,10 @@ def survey(root: str, writes: Iterable[str], removes: Collection[str], limit: in
 
 
 def _size(parent: Parent, *, going: bool) -> int:
-    """Bytes of the file there, 0 for a link or nothing. Raises ``OSError`` for what cannot be replaced; ``going``: the
-    update removes what is in the directory of that name, and the directory with it."""
+    """Return the size of the existing file, 0 for a link or a missing path. Raises ``Terminal`` if it is neither.
+
+    ``going`` means that the update removes the directory of that name with its entries.
+    """
     if parent.missing:
         return 0
     try:

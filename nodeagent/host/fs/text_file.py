@@ -1,6 +1,6 @@
-"""A small text file that others read while it is rewritten: replaced as a whole, never seen half-written.
+"""A small text file that is replaced as a whole, so that readers never see it half-written.
 
-Not durable on purpose: it says how things are now, and after a power cut they are not.
+It is not durable on purpose: its content describes the current state and is outdated after a power cut.
 """
 
 from __future__ import annotations
@@ -15,13 +15,15 @@ MODE = 0o644
 
 
 class TextFile:
-    """Blocking; both methods may be called from any thread, and after ``remove`` nothing is written any more: a writer
-    that was left behind by a cancelled task must not put the file back. Raises OSError."""
+    """A text file. The methods block and may be called from any thread. They raise OSError.
+
+    After ``remove`` nothing is written: the thread of a cancelled task must not restore the file.
+    """
 
     def __init__(self, path: str) -> None:
         self.path = path
         self._target = Path(path)
-        self._temporary = self._target.with_name(f".{self._target.name}.new")  # not *.prom: nobody reads it
+        self._temporary = self._target.with_name(f".{self._target.name}.new")  # not *.prom, so no collector reads it
         self._lock = threading.Lock()
         self._removed = False
 
@@ -30,7 +32,7 @@ class TextFile:
             if self._removed:
                 return
             self._temporary.unlink(missing_ok=True)  # of a process that was killed
-            with self._temporary.open("x", encoding="utf-8") as file:  # a link that somebody put there is not followed
+            with self._temporary.open("x", encoding="utf-8") as file:  # an entry of another user must not be followed
                 file.write(text)
                 os.fchmod(file.fileno(), MODE)  # whatever the umask is: exporters are not root
             self._temporary.replace(self._target)

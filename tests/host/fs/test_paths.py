@@ -157,7 +157,7 @@ def test_a_directory_of_root_inside_one_of_a_user_is_not_trusted(tmp_path: Path)
     (tmp_path / "etc").mkdir()
     (tmp_path / "core/roots/link").symlink_to("/etc")
     os.chown(tmp_path / "core", CORE, CORE)
-    with pytest.raises(Terminal, match="others than root can write there"):
+    with pytest.raises(Terminal, match="users other than root can write in its directory"):
         disk(tmp_path).install("/core/roots/link/x", NODE)
 
 
@@ -270,7 +270,7 @@ def test_swapped_between_the_look_and_the_opening(
                 place.symlink_to("/etc")
 
         monkeypatch.setattr(paths, "os", Meddler("stat", swap))
-        with pytest.raises(Terminal, match="swapped") as caught:
+        with pytest.raises(Terminal, match="replaced") as caught:
             disk(host).install(KEYS, NODE)
         assert caught.value.reason == "LinkRefused"
 

@@ -78,7 +78,7 @@ def test_others_can_reach_a_path(root: Path) -> None:
     os.chown(root / "home/core", OTHER, OTHER)
     assert files.contested("/home/core/.ssh/authorized_keys.d/ignition") == "/home/core belongs to uid 1000"
     (root / "etc/app").chmod(0o775)
-    assert files.contested("/etc/app/x") == "/etc/app is writable for others than root"
+    assert files.contested("/etc/app/x") == "/etc/app is writable for users other than root"
     assert files.contested("/etc/x") == ""
 
 
