@@ -40,7 +40,7 @@ def name_of(path: str) -> str:
 
 def read(path: str) -> bytes:
     """Return the content of a file, at most one byte more than a document may have: the parser rejects that."""
-    from nodeagent.core.config.text.document import MAX_BYTES
+    from nodeagent.core.config.text.limits import MAX_BYTES
 
     try:
         if path == STDIN:

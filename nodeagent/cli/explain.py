@@ -10,7 +10,7 @@ from nodeagent.cli import _io
 from nodeagent.cli._io import printable
 from nodeagent.cli._render import STRONG, paint
 from nodeagent.cli.plan import POLICY, actions_text
-from nodeagent.core.config.file_tree import UNIT_DIR
+from nodeagent.core.config.paths import UNIT_DIR
 from nodeagent.core.plan.policy import SSHKEY, Entry
 from nodeagent.core.plan.policy_explain import Explanation, explain
 from nodeagent.errors import InvalidInput

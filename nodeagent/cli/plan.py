@@ -59,12 +59,10 @@ def run(args: argparse.Namespace) -> int:
 
 def _load(old_path: str, new_path: str, policy_path: str | None) -> tuple[MachineConfig, MachineConfig, Policy]:
     from nodeagent.core.config.parse import parse
-    from nodeagent.core.config.text.quickfiles import Cache
 
-    cache = Cache()
     errors = _io.Errors()
-    old = errors.collect(lambda: parse(_io.read(old_path), _io.name_of(old_path), cache=cache))
-    new = errors.collect(lambda: parse(_io.read(new_path), _io.name_of(new_path), cache=cache))
+    old = errors.collect(lambda: parse(_io.read(old_path), _io.name_of(old_path)))
+    new = errors.collect(lambda: parse(_io.read(new_path), _io.name_of(new_path)))
     policy = errors.collect(lambda: _io.load_policy(policy_path))
     errors.check()
     assert old and new and policy

@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterator
 from typing import Final
 from xml.parsers import expat
 
-from nodeagent.core.config.file_tree import UNIT_DIR, FileNode, LinkNode, expand
+from nodeagent.core.config.file_tree import FileNode, LinkNode, expand
 from nodeagent.core.config.machineconfig import MachineConfig
+from nodeagent.core.config.paths import UNIT_DIR
 from nodeagent.core.config.units import OWN_UNIT
 from nodeagent.core.plan.domain import Domain
 from nodeagent.core.plan.policy import DAEMON_RELOAD, NONE, reload, restart

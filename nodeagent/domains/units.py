@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from nodeagent.core.config.file_tree import UNIT_DIR
+from nodeagent.core.config.paths import UNIT_DIR
 from nodeagent.core.config.unit_names import UNIT_TYPES
 from nodeagent.core.plan.domain import Checker, Domain
 from nodeagent.core.validate import unit_file

@@ -14,8 +14,8 @@ from typing import assert_never
 
 from nodeagent.agent.update.admission import check_still_held
 from nodeagent.agent.update.run import Limits, Ports, Update, narrate
-from nodeagent.core.config.file_tree import UNIT_DIR
 from nodeagent.core.config.machineconfig import MachineConfig
+from nodeagent.core.config.paths import UNIT_DIR
 from nodeagent.core.config.unit_names import is_template
 from nodeagent.core.plan.change import PolicySource
 from nodeagent.core.plan.steps import (

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from nodeagent.agent.update.run import Ports, Update, narrate
-from nodeagent.core.config.file_tree import ssh_keys_path
 from nodeagent.core.config.machineconfig import MachineConfig
+from nodeagent.core.config.paths import ssh_keys_path
 from nodeagent.core.update.events import EventKind
 from nodeagent.core.update.record import Record
 from nodeagent.errors import AgentError

@@ -13,8 +13,9 @@ from collections.abc import Collection
 from difflib import get_close_matches
 from typing import Final
 
-from nodeagent.core.config.file_tree import UNIT_DIR, expand
+from nodeagent.core.config.file_tree import expand
 from nodeagent.core.config.machineconfig import MachineConfig
+from nodeagent.core.config.paths import UNIT_DIR
 from nodeagent.core.config.unit_names import template_of
 from nodeagent.core.update.ports import Units
 from nodeagent.domains import changed_contents

@@ -1,56 +1,46 @@
-"""Who claims which path of the host: two entries for one path, or a file where another entry needs a directory."""
+"""Find paths of the host that two entries of a config claim, and files where another entry needs a directory."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping, Sequence
 
+from nodeagent.core.config import schema
 from nodeagent.core.config.machineconfig import FileEntry
-from nodeagent.core.config.problems import Problems, shown
-from nodeagent.core.config.text.quickfiles import QuickFiles
+from nodeagent.core.config.problems import Location, shown
 
-__all__ = ["Places"]
+__all__ = ["PathConflicts"]
 
 
-class Places:
-    """Entries other than files claim their paths one by one; the files, which are many, come in at the end."""
+class PathConflicts:
+    """Entries other than files claim their paths one at a time; the files are checked against them at the end."""
 
-    def __init__(self, problems: Problems) -> None:
-        self._problems = problems
-        self._claims: dict[str, str] = {}
+    def __init__(self) -> None:
+        self._claims: dict[str, Location] = {}
         self._directories: set[str] = set()
 
-    def claim(self, path: str, place: str, *, directory: bool = False) -> None:
-        """``place`` is where in the document the claim is made."""
+    def claim(self, path: str, where: Location, *, directory: bool = False) -> None:
         if path in self._claims:
-            self._problems.add(place, f"{shown(path)} has two entries, the other is {self._claims[path]}")
+            where.bad("", f"{shown(path)} has two entries, the other is {self._claims[path].path}")
             return
-        self._claims[path] = place
+        self._claims[path] = where
         if directory:
             self._directories.add(path)
 
-    def check(self, files: Mapping[str, FileEntry], parents: Set[str], items: object, place: str) -> None:
-        """``parents`` are the directories of ``files``; ``items`` what was read, in the document at ``place``."""
-        for path, claim in self._claims.items():
-            if path in files:
-                self._problems.add(claim, f"{shown(path)} has two entries, the other is in {place}")
-        needed = {path.rpartition("/")[0] for path in self._claims} | parents
-        solid = self._claims.keys() - self._directories
-        above = {path for start in needed for path in _upwards(start) if path in files or path in solid}
-        index = _index(items) if above else {}
+    def check(self, files: Mapping[str, FileEntry], items: Sequence[schema.File], where: Location) -> None:
+        """Report all conflicts of ``files``, which were read from ``items`` at ``where``."""
+        for path in self._claims.keys() & files.keys():
+            self._claims[path].bad("", f"{shown(path)} has two entries, the other is in {where.path}")
+        solid = (self._claims.keys() - self._directories) | files.keys()
+        parents = {path.rpartition("/")[0] for path in (*self._claims, *files)}
+        above = {path for start in parents for path in _upwards(start) if path in solid}
+        indexes = {item.path: index for index, item in enumerate(items)} if above else {}
         for path in sorted(above):
-            claim = self._claims[path] if path in solid else f"{place}[{index[path]}].path"
-            self._problems.add(claim, f"{shown(path)} is the directory of other entries")
+            claim = self._claims[path] if path in self._claims else where.item(indexes[path]).child("path")
+            claim.bad("", f"{shown(path)} is the directory of other entries")
 
 
 def _upwards(path: str) -> Iterator[str]:
-    """``path`` and the directories above it, without the root. A generator: all of them can be a lot of text."""
+    """``path`` and the directories above it, without the root. A generator, because together they can be long."""
     while path:
         yield path
         path = path.rpartition("/")[0]
-
-
-def _index(items: object) -> dict[str, int]:
-    if isinstance(items, QuickFiles):
-        return {item.path: number for number, item in enumerate(items.items)}
-    assert isinstance(items, list)  # or there were no files
-    return {str(item.get("path")): number for number, item in enumerate(items) if isinstance(item, dict)}

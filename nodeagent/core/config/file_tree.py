@@ -6,14 +6,14 @@ one mechanism instead of four.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from nodeagent.core.config.machineconfig import CORE_USER, MachineConfig, UserEntry
+from nodeagent.core.config.paths import dropin_path, ssh_keys_path, unit_path
 
-__all__ = ["UNIT_DIR", "FileNode", "LinkNode", "Node", "Tree", "dropin_path", "expand", "ssh_keys_path", "unit_path"]
+__all__ = ["DEV_NULL", "FileNode", "LinkNode", "Node", "expand"]
 
-UNIT_DIR = "/etc/systemd/system"
 DEV_NULL = "/dev/null"
 
 
@@ -42,20 +42,6 @@ class LinkNode:
 
 
 Node = FileNode | LinkNode
-Tree = Mapping[str, Node]
-
-
-def unit_path(name: str) -> str:
-    return f"{UNIT_DIR}/{name}"
-
-
-def dropin_path(unit: str, dropin: str) -> str:
-    return f"{UNIT_DIR}/{unit}.d/{dropin}"
-
-
-def ssh_keys_path(user: str) -> str:
-    """The file that sshd of RHCOS and FCOS reads beside ``authorized_keys``; Ignition and the MCD use the same."""
-    return f"/home/{user}/.ssh/authorized_keys.d/ignition"
 
 
 def _keys_node(user: UserEntry) -> FileNode:

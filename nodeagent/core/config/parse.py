@@ -1,57 +1,71 @@
-"""Untrusted text to a ``MachineConfig`` that is valid, normalised and complete, or ``InvalidInput`` with all problems.
+"""Read the untrusted text of a MachineConfig.
 
-Nothing is silently ignored. What we apply is checked and read; what belongs to the schemas and we do not apply goes to
-``MachineConfig.unapplied``; any other key is an error.
+The result is valid, normalised and complete; otherwise ``InvalidInput`` lists all problems. Nothing is silently
+ignored: what is applied is checked, what the schemas contain and nodeagent does not apply goes to
+``MachineConfig.unapplied``, and any other key is an error.
+
+JSON is decoded straight to the types of ``schema``. If that or a check fails, a second pass over plain data collects
+all problems with their paths; YAML always takes the second way. Of a key that is repeated in JSON, the last value
+counts, as for the API server. In YAML it is an error, as for ``kubectl``.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from nodeagent.core.config import kargs
-from nodeagent.core.config.fields import Fields
+import msgspec
+
+from nodeagent.core.config import kargs, schema
 from nodeagent.core.config.ignition import read_ignition
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.config.paths import has_control, path_problem
-from nodeagent.core.config.problems import Problems, kind_of, shown
-from nodeagent.core.config.text import jsondoc
-from nodeagent.core.config.text.document import is_json, load
-from nodeagent.core.config.text.quickfiles import Cache
+from nodeagent.core.config.problems import Location, Problems, kind_of, shown
+from nodeagent.core.config.shape import shaped
+from nodeagent.core.config.text.document import check_text, inspect, is_json, load
 from nodeagent.core.config.unit_names import unit_name_problem
-from nodeagent.core.config.unsupported import Unapplied
+from nodeagent.core.config.unsupported import UnsupportedSections
 from nodeagent.errors import InvalidInput
 
-__all__ = ["API_VERSION", "KERNEL_TYPES", "KIND", "Cache", "parse", "parse_document", "parse_stored"]
+__all__ = ["API_VERSION", "KERNEL_TYPES", "KIND", "parse", "parse_document", "parse_stored"]
 
 API_VERSION: Final = "machineconfiguration.openshift.io/v1"
 KIND: Final = "MachineConfig"
 KERNEL_TYPES: Final = ("default", "realtime", "64k-pages")
-MAX_NAME: Final = 253  # of an object in Kubernetes
+# Of an object in Kubernetes.
+MAX_NAME: Final = 253
+# Files, units and drop-ins of one config. Each costs two syncs of the disk when it is written: on a slow disk, this
+# many take half an hour. The largest rendered configs have some hundreds.
 MAX_PATHS: Final = 20_000
-"""Files, units and drop-ins of one config. Each costs two syncs of the disk when it is written: on a slow disk that
-many take half an hour. The largest rendered configs have some hundreds."""
 
-_WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9+._-]*")
+_DECODER: Final = msgspec.json.Decoder(schema.Document)
+_EXTENSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9+._-]*")
 
 
-def parse(text: bytes, what: str = "the MachineConfig", *, cache: Cache | None = None) -> MachineConfig:
-    """``text`` is JSON or YAML; ``what`` names it in errors.
-
-    One ``cache`` for the two configs of a comparison makes them share the files that are the same in both, which
-    saves decoding and comparing them. It changes no result.
-    """
-    document = jsondoc.read(text, cache or Cache()) if is_json(text) else None
-    return parse_document(load(text, what) if document is None else document, what)
+def parse(text: bytes, what: str = "the MachineConfig") -> MachineConfig:
+    """Return the config in ``text``, which is JSON or YAML; ``what`` names it in errors."""
+    text = check_text(text, what)
+    if is_json(text):
+        try:
+            document = _DECODER.decode(text)
+            inspect([document.metadata, document.status], what)
+            return _config(document, Problems(), what)
+        except (msgspec.MsgspecError, RecursionError, InvalidInput):
+            pass
+    return parse_document(load(text, what, unique_keys=False), what)
 
 
 def parse_stored(text: bytes, what: str = "the stored MachineConfig") -> MachineConfig:
-    """A config that an earlier version accepted: what breaks a rule of this version is left out.
+    """Return a config that an earlier version accepted, without the entries that violate a rule of this version.
 
-    Raises ``InvalidInput`` only for what is no MachineConfig at all.
+    Raises ``InvalidInput`` only for a text that is not a MachineConfig.
     """
-    config = parse_document(load(text, what), what, lenient=True)
+    try:
+        return parse(text, what)
+    except InvalidInput:
+        config = parse_document(load(text, what, unique_keys=False), what, lenient=True)
     return replace(
         config,
         files={path: entry for path, entry in config.files.items() if path_problem(path) is None},
@@ -59,105 +73,106 @@ def parse_stored(text: bytes, what: str = "the stored MachineConfig") -> Machine
     )
 
 
-def parse_document(document: object, what: str = "the MachineConfig", *, lenient: bool = False) -> MachineConfig:
-    """The same for data that ``document.load`` gave or would give. ``lenient``: problems are no errors."""
+def parse_document(data: object, what: str = "the MachineConfig", *, lenient: bool = False) -> MachineConfig:
+    """Return the config in ``data``, as from ``document.load``. ``lenient``: problems are not errors."""
+    if not isinstance(data, dict):
+        raise InvalidInput(f"{what} is invalid: must be an object, is {kind_of(data)}")
+    if kind := _other_kind(data):
+        raise InvalidInput(f"{what} {kind}", reason="NotMachineConfig")
     problems = Problems()
-    if not isinstance(document, dict):
-        raise InvalidInput(f"{what} is invalid: must be an object, is {kind_of(document)}")
-    if foreign := _foreign(document):
-        raise InvalidInput(f"{what} {foreign}", reason="NotMachineConfig")
-    unapplied = Unapplied()
-    top = Fields(document, "", problems)
-    for key, wanted in (("apiVersion", API_VERSION), ("kind", KIND)):
-        found = top.text(key)
-        if found != wanted:
-            top.bad(key, f"must be {wanted}" if found is None else f"must be {wanted}, is {shown(found)}")
-    name = _name(top.child("metadata"))
-    top.raw("status")  # an observation of the cluster, nothing that we are asked for
-    spec = top.child("spec")
-    top.finish()
-    ignition = read_ignition(spec.child("config"), unapplied)
-    config = MachineConfig(
-        name=name,
-        files=ignition.files,
-        units=ignition.units,
-        users=ignition.users,
-        kernel_arguments=_kernel_arguments(spec),
-        extensions=_extensions(spec),
-        kernel_type=_kernel_type(spec),
-        fips=spec.flag("fips") or False,
-        os_image_url=_image(spec, "osImageURL"),
-        extensions_image=_image(spec, "baseOSExtensionsContainerImage"),
-        unapplied=unapplied.sections(),
-    )
-    spec.finish()
-    paths = len(config.files) + sum(1 + len(unit.dropins) for unit in config.units.values())
-    if paths > MAX_PATHS:
-        spec.bad("config", f"has {paths} files, units and drop-ins; at most {MAX_PATHS} can be applied")
-    if not lenient:
-        problems.check(what)
-    return config
+    return _config(shaped(data, schema.Document, Location(problems)), problems, what, lenient=lenient)
 
 
-def _foreign(document: dict[str, object]) -> str:
-    """What the document is, and the way from it to a MachineConfig, for what people take for one; "" otherwise."""
-    kind, variant = document.get("kind"), document.get("variant")
+def _other_kind(data: dict[str, object]) -> str:
+    """Name a document that is often taken for a MachineConfig, and the remedy; otherwise return an empty string."""
+    kind, variant = data.get("kind"), data.get("variant")
     if isinstance(variant, str) and kind is None:
         return (
             f"is a Butane config (variant: {shown(variant)}): run butane on it. Variant openshift gives a "
             "MachineConfig; the others give an Ignition config, which goes below spec.config of one"
         )
-    if isinstance(document.get("ignition"), dict) and kind is None:
+    if isinstance(data.get("ignition"), dict) and kind is None:
         return "is an Ignition config: put it below spec.config of a MachineConfig"
-    items = document.get("items")
+    items = data.get("items")
     if isinstance(items, list) and (kind is None or (isinstance(kind, str) and kind.endswith("List"))):
         return f"is a list of {len(items)} objects: take one of them (kubectl get machineconfig NAME -o yaml)"
     return ""
 
 
-def _name(metadata: Fields) -> str:
-    name = metadata.text("name")  # of the rest of the metadata nothing concerns a host
+def _config(document: schema.Document, problems: Problems, what: str, *, lenient: bool = False) -> MachineConfig:
+    top, where = Location(problems), Location(problems, "spec")
+    for key, wanted, found in (("apiVersion", API_VERSION, document.api_version), ("kind", KIND, document.kind)):
+        if found != wanted:
+            top.bad(key, f"must be {wanted}" if found is None else f"must be {wanted}, is {shown(found)}")
+    spec = document.spec or schema.Spec()
+    config = spec.config or schema.Config()
+    if not lenient and (paths := _count_paths(config)) > MAX_PATHS:
+        where.bad("config", f"has {paths} files, units and drop-ins; at most {MAX_PATHS} can be applied")
+        problems.check(what)
+    unsupported = UnsupportedSections()
+    ignition = read_ignition(config, unsupported, where.child("config"))
+    result = MachineConfig(
+        name=_name(shaped(document.metadata, schema.Metadata, top.child("metadata")), top),
+        files=ignition.files,
+        units=ignition.units,
+        users=ignition.users,
+        kernel_arguments=_kernel_arguments(spec.kernel_arguments or [], where),
+        extensions=_extensions(spec.extensions or [], where),
+        kernel_type=_kernel_type(spec.kernel_type or "default", where),
+        fips=spec.fips or False,
+        os_image_url=_image(spec.os_image_url or "", "osImageURL", where),
+        extensions_image=_image(spec.base_os_extensions_container_image or "", "baseOSExtensionsContainerImage", where),
+        unapplied=unsupported.sections(),
+    )
+    if not lenient:
+        problems.check(what)
+    return result
+
+
+def _count_paths(config: schema.Config) -> int:
+    files = config.storage and config.storage.files
+    units = (config.systemd and config.systemd.units) or []
+    return len(files or []) + sum(1 + len(unit.dropins or []) for unit in units)
+
+
+def _name(metadata: schema.Metadata, where: Location) -> str:
+    name = metadata.name or ""
     if not name:
-        metadata.bad("name", "is missing")
+        where.bad("metadata.name", "is missing")
     elif len(name) > MAX_NAME or has_control(name) or "/" in name or " " in name:
-        metadata.bad("name", f"must be at most {MAX_NAME} characters without spaces, slashes or control characters")
-    return name or ""
-
-
-def _kernel_arguments(spec: Fields) -> tuple[str, ...]:
-    tokens: list[str] = []
-    for index, entry in enumerate(spec.texts("kernelArguments")):
-        if problem := kargs.entry_problem(entry):
-            spec.bad(f"kernelArguments[{index}]", problem)
-        else:
-            tokens.extend(kargs.split(entry))
-    if sum(map(len, tokens)) + len(tokens) > kargs.MAX_LENGTH:
-        spec.bad("kernelArguments", f"must not be longer than {kargs.MAX_LENGTH} characters together")
-    return tuple(tokens)
-
-
-def _extensions(spec: Fields) -> tuple[str, ...]:
-    """Sorted, each once: they are a set of features. Which ones exist is known to the image, not to us."""
-    found: set[str] = set()
-    for index, name in enumerate(spec.texts("extensions")):
-        if not name:
-            continue
-        if not _WORD.fullmatch(name):
-            spec.bad(f"extensions[{index}]", f"{shown(name)} is not the name of an extension")
-        found.add(name)
-    return tuple(sorted(found))
-
-
-def _kernel_type(spec: Fields) -> str:
-    """The machine-config-operator takes an unknown type for ``default``; a typo should not swap the kernel."""
-    name = spec.text("kernelType") or "default"
-    if name not in KERNEL_TYPES:
-        spec.bad("kernelType", f"unknown kernel type {shown(name)}, must be one of {', '.join(KERNEL_TYPES)}")
+        problem = f"must be at most {MAX_NAME} characters without spaces, slashes or control characters"
+        where.bad("metadata.name", problem)
     return name
 
 
-def _image(spec: Fields, key: str) -> str:
-    reference = spec.text(key) or ""
+def _kernel_arguments(entries: Sequence[str], where: Location) -> tuple[str, ...]:
+    tokens: list[str] = []
+    for index, entry in enumerate(entries):
+        if problem := kargs.entry_problem(entry):
+            where.bad(f"kernelArguments[{index}]", problem)
+        else:
+            tokens.extend(kargs.split(entry))
+    if sum(map(len, tokens)) + len(tokens) > kargs.MAX_LENGTH:
+        where.bad("kernelArguments", f"must not be longer than {kargs.MAX_LENGTH} characters together")
+    return tuple(tokens)
+
+
+def _extensions(names: Sequence[str], where: Location) -> tuple[str, ...]:
+    """Return a sorted set. Only the image knows which extensions exist."""
+    for index, name in enumerate(names):
+        if name and not _EXTENSION.fullmatch(name):
+            where.bad(f"extensions[{index}]", f"{shown(name)} is not the name of an extension")
+    return tuple(sorted({name for name in names if name}))
+
+
+def _kernel_type(name: str, where: Location) -> str:
+    """The machine-config-operator takes an unknown type for ``default``; a typing error must not swap the kernel."""
+    if name not in KERNEL_TYPES:
+        where.bad("kernelType", f"unknown kernel type {shown(name)}, must be one of {', '.join(KERNEL_TYPES)}")
+    return name
+
+
+def _image(reference: str, key: str, where: Location) -> str:
     if has_control(reference) or " " in reference:
-        spec.bad(key, "must not hold spaces or control characters")
+        where.bad(key, "must not hold spaces or control characters")
     return reference

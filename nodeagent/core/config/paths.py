@@ -7,18 +7,21 @@ take the ground from under the agent that makes it. Everything is decided on the
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Sequence
+from functools import lru_cache
 from typing import Final
 
 __all__ = [
     "MAX_NAME_BYTES",
-    "MAX_PATH_BYTES",
+    "UNIT_DIR",
+    "dropin_path",
     "has_control",
-    "managed_directories",
     "managed_path_problem",
     "path_problem",
+    "ssh_keys_path",
+    "unit_path",
 ]
 
+UNIT_DIR: Final = "/etc/systemd/system"
 MAX_PATH_BYTES: Final = 4095  # PATH_MAX without its NUL
 MAX_NAME_BYTES: Final = 255  # NAME_MAX
 MAX_LEVELS: Final = 64  # the file system knows no limit; looking at all parents of all paths needs one
@@ -77,44 +80,40 @@ def path_problem(path: str) -> str | None:
         return "must not hold . or .. as a name"
     if len(names) > MAX_LEVELS:
         return f"must not be deeper than {MAX_LEVELS} levels"
-    if len(path.encode()) > MAX_PATH_BYTES - _SUFFIX_BYTES:
+    size = len(path.encode())
+    if size > MAX_PATH_BYTES - _SUFFIX_BYTES:
         return f"must not be longer than {MAX_PATH_BYTES - _SUFFIX_BYTES} bytes"
-    if any(len(name.encode()) > MAX_NAME_BYTES for name in names):
+    if size > MAX_NAME_BYTES and any(len(name.encode()) > MAX_NAME_BYTES for name in names):
         return f"must not hold a name of more than {MAX_NAME_BYTES} bytes"
     return None
 
 
 def managed_path_problem(path: str) -> str | None:
-    """The same for a path that we would write ourselves."""
+    """The same for a path that nodeagent would write."""
     problem = path_problem(path)
     if problem is not None:
         return problem
-    place = path
-    while place:
-        if place in _TREES:
-            return _TREES[place]
-        place = place.rpartition("/")[0]
+    return _TREES[path] if path in _TREES else _tree_problem(path.rpartition("/")[0])
+
+
+# Thousands of files share a few directories.
+@lru_cache(maxsize=1024)
+def _tree_problem(directory: str) -> str | None:
+    while directory:
+        if directory in _TREES:
+            return _TREES[directory]
+        directory = directory.rpartition("/")[0]
     return None
 
 
-def managed_directories(paths: Sequence[str]) -> Sequence[str]:
-    """The directory of each of ``paths``. Raises ``ValueError`` if ``managed_path_problem`` finds something in any.
+def unit_path(name: str) -> str:
+    return f"{UNIT_DIR}/{name}"
 
-    Most of thousands of files share a few directories, and their names can be looked at together.
-    """
-    directories = [path.rpartition("/")[0] for path in paths]
-    text = "".join(paths)
-    lines = "/\n".join([*paths, ""])  # so that a name is always between two slashes
-    usual = (
-        text.isascii()
-        and text.isprintable()
-        and {path[:1] for path in paths} <= {"/"}
-        and not any(part in lines for part in ("//", "/./", "/../"))
-        and max(map(len, paths), default=0) <= MAX_NAME_BYTES
-        and _TREES.keys().isdisjoint(paths)
-    )
-    # Then a path is as good as any other in its directory.
-    samples = [f"{directory}/x" for directory in set(directories)] if usual else paths
-    if any(map(managed_path_problem, samples)):
-        raise ValueError("a path that cannot be managed")
-    return directories
+
+def dropin_path(unit: str, dropin: str) -> str:
+    return f"{UNIT_DIR}/{unit}.d/{dropin}"
+
+
+def ssh_keys_path(user: str) -> str:
+    """The file that sshd of RHCOS and FCOS reads beside ``authorized_keys``; Ignition and the MCD use the same."""
+    return f"/home/{user}/.ssh/authorized_keys.d/ignition"

@@ -1,7 +1,7 @@
-"""Collects all that is wrong with one input, so that it is reported at once and in a stable order.
+"""Collect all problems of one input, so that they are reported together and in a stable order.
 
-Messages are for people who wrote the input: they may quote names and paths of it (``shown`` keeps that short and on
-one line) and never content, hashes or URLs, which can hold secrets.
+Messages are for the authors of the input. They may quote names and paths of it (``shown`` keeps those short and on one
+line) and never contain content, hashes or URLs, which can hold secrets.
 """
 
 from __future__ import annotations
@@ -12,35 +12,42 @@ from typing import Final
 
 from nodeagent.errors import InvalidInput, Problem
 
-__all__ = ["MAX_QUOTED", "MAX_SHOWN", "Problems", "kind_of", "place", "shown"]
+__all__ = ["MAX_QUOTED", "MAX_SHOWN", "Location", "Problems", "kind_of", "place", "shown", "similar"]
 
-MAX_SHOWN: Final = 100  # more than a person reads; keeps an answer over D-Bus or in a terminal small
-MAX_KEPT: Final = 10_000  # of a hostile input; beyond it we only count
-MAX_QUOTED: Final = 100  # characters of the input in one message
-MAX_ALIKE: Final = 3  # of those that differ in an index only: one wrong replacement makes a hundred of them
+# More than an author reads; it keeps an answer over D-Bus or in a terminal small.
+MAX_SHOWN: Final = 100
+# Of a hostile input. Further problems are only counted.
+MAX_KEPT: Final = 10_000
+# Characters of the input in one message.
+MAX_QUOTED: Final = 100
+# Of the problems that differ in an index only: one wrong replacement can make a hundred of them.
+MAX_ALIKE: Final = 3
 
 _DIGITS = re.compile(r"\d+")
 
 
 def shown(text: str) -> str:
     """``text`` quoted, escaped and cut, for use inside a message."""
-    return repr(text if len(text) <= MAX_QUOTED else text[:MAX_QUOTED] + "…")
+    return repr(_cut(text))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MAX_QUOTED else text[:MAX_QUOTED] + "…"
 
 
 def place(trail: Iterable[str | int]) -> str:
-    """The path of a value from the keys and indices that lead to it; long keys are cut."""
+    """Return the path of a value from the keys and indexes that lead to it; long keys are cut."""
     path = ""
     for step in trail:
         if isinstance(step, int):
             path += f"[{step}]"
         else:
-            key = step if len(step) <= MAX_QUOTED else step[:MAX_QUOTED] + "…"
-            path += f".{key}" if path else key
+            path += f".{_cut(step)}" if path else _cut(step)
     return path
 
 
 def kind_of(value: object) -> str:
-    """What a value of a document is, in the words of JSON."""
+    """Name the type of a value of a document as JSON does."""
     match value:
         case None:
             return "null"
@@ -58,6 +65,15 @@ def kind_of(value: object) -> str:
             return "an object"
 
 
+def similar(key: str, names: Iterable[str]) -> str:
+    """The end of a message about the unknown ``key``: the one of ``names`` that was probably meant, if any."""
+    # The import takes 3 ms, which a valid document need not pay.
+    from difflib import get_close_matches
+
+    close = get_close_matches(key[:MAX_QUOTED], sorted(names), 1, cutoff=0.75)
+    return f"; did you mean {close[0]}?" if close else ""
+
+
 def _order(problem: Problem) -> tuple[str, str]:
     # Padded, so that files[2] comes before files[10].
     return _DIGITS.sub(lambda digits: digits[0].rjust(12, "0"), problem.path), problem.message
@@ -72,7 +88,7 @@ def _few(shape: tuple[str, str], group: list[Problem]) -> list[Problem]:
 
 
 class Problems:
-    """A bounded bag of findings; ``check`` turns a non-empty one into ``InvalidInput``."""
+    """A bounded collection; ``check`` raises ``InvalidInput`` if it is not empty."""
 
     def __init__(self) -> None:
         self._found: list[tuple[Problem, str]] = []
@@ -82,21 +98,23 @@ class Problems:
         return len(self._found) + self._dropped
 
     def add(self, path: str, message: str, about: str = "") -> None:
-        """``about`` says what an index in ``path`` stands for."""
+        """``about`` is the name of the entry that an index in ``path`` refers to."""
         if len(self._found) < MAX_KEPT:
             self._found.append((Problem(path, message), about))
         else:
             self._dropped += 1
 
     def listed(self) -> tuple[Problem, ...]:
-        """Sorted by path, without repetitions; of many that are alike the first and their number; at most ``MAX_SHOWN``
-        and then one entry that says how many more."""
+        """Return the problems sorted by path, without repetitions, and of many alike the first ones and their number.
+
+        At most ``MAX_SHOWN``, followed by an entry with the number of the remaining ones.
+        """
         groups: dict[tuple[str, str], list[Problem]] = {}
         patterns: dict[str, str] = {}
         for problem, about in sorted(set(self._found), key=lambda found: _order(found[0])):
             named = f"{problem.message} ({about})" if about and about not in problem.message else problem.message
             pattern = _DIGITS.sub("*", problem.path)
-            # One text for all of them: a path is long, and ten thousand messages may each name another column.
+            # One string for all of them: paths are long, and each of ten thousand messages may name another column.
             shape = patterns.setdefault(pattern, pattern), problem.message
             groups.setdefault(shape, []).append(Problem(problem.path, named))
         kept = sorted(
@@ -109,7 +127,7 @@ class Problems:
         return (*listed, Problem("", f"{more} more problems are not shown")) if more > 0 else listed
 
     def check(self, what: str) -> None:
-        """Raises ``InvalidInput`` about ``what`` (a file name, "the desired config") if anything was found."""
+        """Raise ``InvalidInput`` about ``what`` (a file name, "the desired config") if there are problems."""
         if not self._found:
             return
         listed = self.listed()
@@ -117,3 +135,31 @@ class Problems:
         first = f"{listed[0].path}: {listed[0].message}" if listed[0].path else listed[0].message
         tail = f" (and {more} more)" if more else ""
         raise InvalidInput(f"{what} is invalid: {first}{tail}", problems=listed)
+
+
+class Location:
+    """A place in a document, where problems are reported.
+
+    ``about`` is the name of the entry that an index in ``path`` refers to, such as the path of a file.
+    """
+
+    __slots__ = ("about", "path", "problems")
+
+    def __init__(self, problems: Problems, path: str = "", about: str | None = None) -> None:
+        self.problems = problems
+        self.path = path
+        self.about = about
+
+    def at(self, key: str) -> str:
+        return f"{self.path}.{key}" if self.path and key else self.path or key
+
+    def bad(self, key: str, message: str) -> None:
+        """Report a problem of the value of ``key``, or of the value at this location if ``key`` is empty."""
+        about = self.about or ""
+        self.problems.add(self.at(key), message, about if len(about) <= MAX_QUOTED and about.isprintable() else "")
+
+    def child(self, key: str) -> Location:
+        return Location(self.problems, self.at(key), self.about)
+
+    def item(self, index: int, about: str | None = None) -> Location:
+        return Location(self.problems, f"{self.path}[{index}]", self.about or about)

@@ -1,8 +1,8 @@
-"""Sections of a config that we read but do not apply: what they are, how they compare, why they stay as they are.
+"""Sections of a config that are read and not applied: how they compare, and why they are not applied.
 
-Some are for the first boot only (disks), some would need more than we do (other users). An unchanged one is fine. A
-changed one makes the config unreconcilable, removal included: nobody would remove the thing from the host, and a
-section that quietly means nothing is worse than a refusal.
+Some sections are for the first boot only (disks), some require more than nodeagent does (other users). A config with an
+unchanged section is accepted. A changed or removed section makes the config unreconcilable: nothing would change the
+host accordingly, and a section that silently has no effect is worse than a refusal.
 """
 
 from __future__ import annotations
@@ -12,7 +12,11 @@ import json
 from collections.abc import Mapping
 from typing import Final
 
-__all__ = ["Unapplied", "why"]
+import msgspec
+
+from nodeagent.core.config.text.document import inspect
+
+__all__ = ["UnsupportedSections", "why"]
 
 _PROVISION: Final = "is set up when a host is provisioned and cannot change on a running one"
 _IGNITION: Final = "steers Ignition at the first boot and has no effect on a running host"
@@ -34,19 +38,24 @@ _WHY: Final[Mapping[str, str]] = {
 
 
 def why(section: str) -> str:
-    """The reason for a key of ``MachineConfig.unapplied``, like ``storage.links[/etc/x]``."""
+    """Return the reason for a key of ``MachineConfig.unapplied``, such as ``storage.links[/etc/x]``."""
     name = section.partition("[")[0]
     return _WHY.get(name) or _WHY[name.partition(".")[0]]
 
 
-class Unapplied:
-    """Gathers the sections. What is kept of each is a digest: equality is all we need, and the content can be a key."""
+class UnsupportedSections:
+    """Digests of the sections. Equality is all that is needed, and the content can be a key."""
 
     def __init__(self) -> None:
         self._digests: dict[str, str] = {}
 
-    def note(self, section: str, value: object) -> None:
-        """Remembers ``value``, unless it says nothing (null, empty, or made of nothing else)."""
+    def record(self, section: str, value: object) -> None:
+        """Record the digest of ``value``, unless it is null, empty, or made of such values only.
+
+        Raises ``InvalidInput`` for a value that ``document.load`` would refuse.
+        """
+        value = msgspec.to_builtins(value) if isinstance(value, msgspec.Struct) else value
+        inspect(value, "the config", (section,))
         plain = _prune(value)
         if plain is not None:
             text = json.dumps(plain, sort_keys=True, separators=(",", ":"))
@@ -57,7 +66,7 @@ class Unapplied:
 
 
 def _prune(value: object) -> object:
-    """``value`` without what is the same as absent. The document's depth limit bounds the recursion."""
+    """Return ``value`` without the parts that mean the same as absent ones. ``inspect`` bounds the recursion."""
     if isinstance(value, dict):
         kept = {key: plain for key, item in value.items() if (plain := _prune(item)) is not None}
         return kept or None

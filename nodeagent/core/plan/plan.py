@@ -21,8 +21,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Final
 
-from nodeagent.core.config.file_tree import UNIT_DIR
 from nodeagent.core.config.machineconfig import MachineConfig
+from nodeagent.core.config.paths import UNIT_DIR
 from nodeagent.core.config.unit_names import unit_name_problem
 from nodeagent.core.config.units import OWN_UNIT
 from nodeagent.core.plan.change import Action, ActionType, Change, ChangeKind, Plan, PlannedChange, PolicySource

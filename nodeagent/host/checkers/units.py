@@ -13,7 +13,8 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from nodeagent.core.config.file_tree import DEV_NULL, UNIT_DIR, LinkNode, expand
+from nodeagent.core.config.file_tree import DEV_NULL, LinkNode, expand
+from nodeagent.core.config.paths import UNIT_DIR
 from nodeagent.core.config.unit_names import unit_name_problem
 from nodeagent.core.plan.domain import Checker
 from nodeagent.domains import checker_of

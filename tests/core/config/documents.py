@@ -56,7 +56,7 @@ def text(doc: object) -> bytes:
 
 
 def problems(doc: object) -> tuple[Problem, ...]:
-    """What is wrong with ``doc``, whichever way it is read. The quick way for JSON must not see less."""
+    """The problems of ``doc`` in JSON, which is invalid as YAML as well."""
     with pytest.raises(InvalidInput) as caught:
         parse(text(doc))
     found = caught.value.problems

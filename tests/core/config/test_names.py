@@ -5,11 +5,11 @@ from __future__ import annotations
 import shlex
 
 import pytest
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeagent.core.config import kargs
-from nodeagent.core.config.paths import managed_directories, managed_path_problem, path_problem
+from nodeagent.core.config.paths import managed_path_problem, path_problem
 from nodeagent.core.config.unit_names import dropin_name_problem, unit_name_problem
 
 GOOD_PATHS = [
@@ -85,26 +85,6 @@ BAD_PATHS = {
 @pytest.mark.parametrize("path", BAD_PATHS)
 def test_path_is_not_fit(path: str) -> None:
     assert BAD_PATHS[path] in (managed_path_problem(path) or "")
-
-
-@given(st.lists(st.sampled_from([*GOOD_PATHS, *BAD_PATHS]) | st.sampled_from(GOOD_PATHS), max_size=4))
-@example(["/a", "b"])
-@example(["/usr/local", "/usr/local/a"])
-def test_paths_are_as_good_together_as_each_alone(paths: list[str]) -> None:
-    if any(map(managed_path_problem, paths)):
-        with pytest.raises(ValueError, match="cannot be managed"):
-            managed_directories(paths)
-    else:
-        assert managed_directories(paths) == [path.rpartition("/")[0] for path in paths]
-
-
-@pytest.mark.parametrize("path", BAD_PATHS)
-@pytest.mark.parametrize("beside", [[], ["/etc/a"], ["/a", "/etc/é"]])
-def test_no_bad_path_hides_among_good_ones(path: str, beside: list[str]) -> None:
-    with pytest.raises(ValueError, match="cannot be managed"):
-        managed_directories([*beside, path])
-    with pytest.raises(ValueError, match="cannot be managed"):
-        managed_directories([path, *beside])
 
 
 def test_places_that_we_only_compare_may_be_anywhere() -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from nodeagent.core.config import parse as parsing
 from nodeagent.core.config.machineconfig import FileEntry, MachineConfig, UnitEntry, UserEntry
-from nodeagent.core.config.parse import Cache, parse, parse_document
+from nodeagent.core.config.parse import parse, parse_document
 from nodeagent.core.config.problems import MAX_SHOWN
 from nodeagent.core.config.text.data_url import MAX_FILE_BYTES
 from nodeagent.errors import InvalidInput, Problem
@@ -697,43 +697,23 @@ def test_gzip_files_are_bounded_together() -> None:
     assert paths_of(with_files(*files)) == [f"{FILES}[8].contents.source"]
 
 
-def test_repeated_keys_in_json_are_found_in_files() -> None:
-    once = text(with_files(file(mode=420), file("/etc/b")))
-    for good, bad in (
-        (b'"mode": 420', b'"mode": 420, "mode": 420'),
-        (b'"mode": 420', b'"mode" :420,"path": "/etc/a"'),
-        (b'"path": "/etc/a"', b'"path": "/x", "path": "/etc/a"'),
-        (b'"path": "/etc/a"', b'"path": "a:b\\u003ac", "path": "/etc/a"'),
-        (b'"path": "/etc/a"', b'"pa\\u0074h": "/x", "path": "/etc/a\\u003a"'),
-        (b'"source": "data:,"', b'"source": "data:,", "source": ""'),
-    ):
-        assert good in once
-        with pytest.raises(InvalidInput, match="is there twice"):
-            parse(once.replace(good, bad, 1))
+def test_the_last_of_repeated_keys_counts_in_json() -> None:
+    """As for the API server. The daemon and the cluster must read the same config."""
+    entry = file("/etc/a", "a", mode=0o600)
+    once = text(with_files(entry))
+    for first in ('"mode": 420', '"path": "/etc/b"', '"p\\u0061th": "/etc/b"', '"contents": {"source": "data:,b"}'):
+        assert parse(once.replace(b'{"path"', b"{" + first.encode() + b', "path"')) == parse(once)
     for key in ("files", "storage", "config", "spec", "metadata", "ignition"):
-        repeated = once.replace(f'"{key}":'.encode(), f'"{key}": {{}}, "{key}":'.encode(), 1)
-        with pytest.raises(InvalidInput, match=f"the key '{key}' is there twice"):
-            parse(repeated)
+        assert parse(once.replace(f'"{key}":'.encode(), f'"{key}": null, "{key}":'.encode(), 1)) == parse(once)
+    # The second pass follows the same rule.
+    with pytest.raises(InvalidInput) as caught:
+        parse(once.replace(b'{"path"', b'{"mode": -1, "path": "x", "path"').replace(b'"data:,a"', b'"data:"'))
+    assert [problem.path for problem in caught.value.problems] == [f"{FILES}[0].contents.source"]
 
 
-def test_the_cache_changes_no_result() -> None:
-    docs = [
-        with_files(file(text="a"), file("/etc/b", "b", mode=384), {"path": "/etc/c", "contents": packed(b"c")}),
-        with_files(file(text="a"), file("/etc/b", "b"), {"path": "/etc/c", "contents": packed(b"d")}),
-        with_files({"path": "/etc/a", "contents": {"source": in_base64(b"a")}}, file("/etc/b", "B", mode=384)),
-    ]
-    cache = Cache()
-    for doc in [*docs, *reversed(docs)]:
-        assert parse(text(doc), cache=cache) == parse(text(doc)) == parse(as_yaml(doc))
-    with pytest.raises(InvalidInput):
-        parse(text(with_files(file(text="a"), file(text="a"))), cache=cache)
-
-
-def test_equal_configs_share_their_files() -> None:
-    cache = Cache()
-    old = parse(text(with_files(file(text="a"), file("/etc/b"))), cache=cache)
-    new = parse(text(with_files(file("/etc/b", "x"), file(text="a"))), cache=cache)
-    assert old.files["/etc/a"] is new.files["/etc/a"]
+def test_a_repeated_key_in_yaml_is_a_problem() -> None:
+    with pytest.raises(InvalidInput, match="the key 'mode' is there twice"):
+        parse(as_yaml(with_files(file(mode=420))).replace(b'"mode"', b'"mode": 420, "mode"'))
 
 
 def test_source_text_with_colons_and_escapes() -> None:

@@ -1,59 +1,47 @@
-"""Untrusted bytes to plain data (dict, list, str, int, float, bool, None), within bounded time and memory.
+"""Decode untrusted bytes to plain data (dict, list, str, int, float, bool, None) in bounded time and memory.
 
-A text whose first characters open a JSON document is read as JSON, anything else as YAML. Both give the same kind of
-data under the same rules, which are those that every reader of the field agrees on: UTF-8, one document, string keys,
-no key twice, finite numbers, integers of 64 bits, no anchors, aliases or tags, bounded nesting. Every breach is
-``InvalidInput``.
+A text that starts like a JSON document is read as JSON, any other text as YAML. Both give the same data under the same
+rules, on which the readers of the field agree: UTF-8, one document, string keys, finite numbers, integers of 64 bits,
+no anchors, aliases or tags, bounded nesting. Every violation raises ``InvalidInput``.
 """
 
 from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from typing import Final
 
 from nodeagent.core.config.problems import Problems, place, shown
+from nodeagent.core.config.text import plain_json
+from nodeagent.core.config.text.limits import MAX_BYTES, MAX_DEPTH, MAX_INT, MAX_NODES
 from nodeagent.errors import InvalidInput
 
-__all__ = [
-    "MAX_BYTES",
-    "MAX_DEPTH",
-    "MAX_INT",
-    "MAX_NODES",
-    "check_text",
-    "decode_json",
-    "inspect",
-    "is_json",
-    "load",
-    "weight",
-]
-
-MAX_BYTES: Final = 16 * 1024 * 1024  # ten times what a cluster accepts for one object (1.5 MiB), room for offline use
-MAX_DEPTH: Final = 64  # a MachineConfig needs 10; json.loads itself gives up near 1000
-MAX_NODES: Final = 1_000_000  # values in one document: some 100 MB of Python objects at worst
-MAX_INT: Final = 2**63 - 1
+__all__ = ["check_text", "inspect", "is_json", "load"]
 
 _JSON_START = re.compile(rb'[ \t\r\n]*(?:\{[ \t\r\n]*["}]|\[)')
 _JSON_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 _UTF8_BOM: Final = b"\xef\xbb\xbf"
 
 
-def load(text: bytes, what: str) -> object:
-    """The data in ``text``; ``what`` names it in errors ("desired.yaml")."""
+def load(text: bytes, what: str, *, unique_keys: bool = True) -> object:
+    """Return the data in ``text``; ``what`` names it in errors ("desired.yaml").
+
+    ``unique_keys`` False: in JSON, the last of repeated keys counts. YAML with a repeated key is never read.
+    """
     text = check_text(text, what)
     if is_json(text):
-        if weight(text) > MAX_NODES and _outside_strings(text) > MAX_NODES:
-            raise InvalidInput(f"{what} has more than {MAX_NODES} values")
-        data = decode_json(text, what)
+        data = _decode_json(text, what, unique_keys=unique_keys)
         inspect(data, what)
         return data
-    from nodeagent.core.config.text import yaml_document  # PyYAML is 14 ms that a JSON document need not pay
+    # The import takes 14 ms, which a JSON document need not pay.
+    from nodeagent.core.config.text import yaml_document
 
     return yaml_document.load(text, what)
 
 
 def check_text(text: bytes, what: str) -> bytes:
-    """``text`` without a byte order mark, known to be UTF-8, not binary, not empty and not larger than we read."""
+    """Return ``text`` without a byte order mark if it is UTF-8, not binary, not empty and of a bounded size."""
     if len(text) > MAX_BYTES:
         raise InvalidInput(f"{what} is {len(text)} bytes; at most {MAX_BYTES} are read")
     if b"\0" in text:
@@ -66,25 +54,37 @@ def check_text(text: bytes, what: str) -> bytes:
             raise InvalidInput(f"{what} is not UTF-8 at offset {error.start}") from None
     if not text or text.isspace():
         raise InvalidInput(f"{what} is empty")
+    # A value takes at least two bytes with its comma.
+    if len(text) > 2 * MAX_NODES and is_json(text) and _commas(text) > MAX_NODES and _values(text) > MAX_NODES:
+        raise InvalidInput(f"{what} has more than {MAX_NODES} values")
     return text
 
 
 def is_json(text: bytes) -> bool:
-    """Whether ``text`` must be JSON: no YAML in use starts like that (a flow mapping has bare keys)."""
+    """Return whether ``text`` must be JSON. No YAML in use starts like that: a flow mapping has bare keys."""
     return _JSON_START.match(text) is not None
 
 
+def _commas(text: bytes, start: int = 0, end: int | None = None) -> int:
+    """At least the number of values in a JSON text: commas and opening brackets, in strings as well."""
+    return text.count(b",", start, end) + text.count(b"[", start, end) + text.count(b"{", start, end)
+
+
+def _values(text: bytes) -> int:
+    """The same without strings. Slow, so it stops at the limit and runs only for the rare text that may exceed it."""
+    total = end = 0
+    for string in _JSON_STRING.finditer(text):
+        total += _commas(text, end, string.start())
+        end = string.end()
+        if total > MAX_NODES:
+            return total
+    return total + _commas(text, end)
+
+
 class _Repeated(dict[str, object]):
-    """An object with a key that came twice; the parser's hook knows the key, the later walk knows the path."""
+    """An object with a repeated key. The decoder knows the key, ``inspect`` knows the path."""
 
     key: str = ""
-
-
-class _Unusable:
-    """A number that is no number to us. Its place is only known to the walk."""
-
-    def __init__(self, why: str) -> None:
-        self.why = why
 
 
 def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
@@ -92,66 +92,23 @@ def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
     if len(data) == len(pairs):
         return data
     repeated = _Repeated(data)
-    seen: set[str] = set()
-    for key, _ in pairs:
-        if key in seen:
-            repeated.key = key
-            break
-        seen.add(key)
+    repeated.key = Counter(key for key, _ in pairs).most_common(1)[0][0]
     return repeated
 
 
-def _integer(digits: str) -> object:
-    if len(digits) <= 20 and -MAX_INT - 1 <= (value := int(digits)) <= MAX_INT:
-        return value
-    return _Unusable("the integer does not fit into 64 bits")
-
-
-def _fraction(digits: str) -> object:
-    value = float(digits)
-    return value if value - value == 0 else _Unusable("the number is out of range")
-
-
-def _constant(word: str) -> object:
-    return _Unusable(f"{word} is not JSON")
-
-
-def weight(text: bytes, start: int = 0, end: int | None = None) -> int:
-    """At least the number of values in a JSON text, so that one which would explode into objects never does."""
-    return text.count(b",", start, end) + text.count(b"[", start, end) + text.count(b"{", start, end)
-
-
-def _outside_strings(text: bytes) -> int:
-    """The weight without what is in strings, which takes time: up to the limit, and for the rare text that needs it."""
-    total = end = 0
-    for string in _JSON_STRING.finditer(text):
-        total += weight(text, end, string.start())
-        end = string.end()
-        if total > MAX_NODES:
-            return total
-    return total + weight(text, end)
-
-
-def decode_json(text: bytes, what: str) -> object:
-    """JSON to data in which ``inspect`` then finds what is wrong with it beyond syntax."""
+def _decode_json(text: bytes, what: str, *, unique_keys: bool) -> object:
     try:
-        data: object = json.loads(
-            text,
-            object_pairs_hook=_object,
-            parse_int=_integer,
-            parse_float=_fraction,
-            parse_constant=_constant,
-        )
+        return plain_json.loads(text, on_object=_object if unique_keys else None)
     except json.JSONDecodeError as error:
-        place = f"line {error.lineno} column {error.colno}"
-        raise InvalidInput(f"{what} is not valid JSON: {place}: {error.msg}") from None
-    except RecursionError:
-        raise InvalidInput(f"{what} is nested deeper than {MAX_DEPTH} levels") from None
-    return data
+        where = f"line {error.lineno} column {error.colno}"
+        raise InvalidInput(f"{what} is not valid JSON: {where}: {error.msg}") from None
+    except ValueError as error:
+        # Nesting, or the number of digits. The rest of the message is a remedy for programmers.
+        raise InvalidInput(f"{what} is not valid JSON: {str(error).partition(':')[0]}") from None
 
 
 def inspect(data: object, what: str, trail: tuple[str, ...] = ()) -> None:
-    """What the parser lets pass: repeated keys, depth, numbers, half characters. All of them with their path.
+    """Check the rules that the decoder does not know. Raises ``InvalidInput`` with all violations and their paths.
 
     ``trail`` are the keys that lead to ``data`` in the document.
     """
@@ -161,12 +118,16 @@ def inspect(data: object, what: str, trail: tuple[str, ...] = ()) -> None:
 
 
 def _inspect(value: object, what: str, trail: list[str | int], problems: Problems) -> None:
-    # Recursion as deep as the limit, and a path only for what is wrong: both grow with the input otherwise.
+    # The limit of the depth bounds the recursion. Paths are built for violations only, to keep the time linear.
     if isinstance(value, str):
         if not value.isascii() and not _encodes(value):
             problems.add(place(trail), "half of a surrogate pair is not a character")
-    elif isinstance(value, _Unusable):
-        problems.add(place(trail), value.why)
+    elif isinstance(value, int):
+        if not -MAX_INT - 1 <= value <= MAX_INT:
+            problems.add(place(trail), "the integer does not fit into 64 bits")
+    elif isinstance(value, float):
+        if value - value != 0:
+            problems.add(place(trail), "the number is not finite")
     elif isinstance(value, dict | list):
         if len(trail) >= MAX_DEPTH:
             raise InvalidInput(f"{what} is nested deeper than {MAX_DEPTH} levels")

@@ -1,20 +1,21 @@
-"""JSON of any origin, with one kind of error for all that is wrong with it."""
+"""Decode JSON of any origin. All modules use this instead of ``json.loads``."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 __all__ = ["loads"]
 
 
-def loads(data: str | bytes) -> Any:
-    """Decode one JSON document. Raises ``ValueError``, also for nesting that is too deep for the interpreter.
+def loads(data: str | bytes, *, on_object: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
+    """Decode one JSON document; ``on_object`` makes an object from its pairs. The caller bounds the size.
 
-    ``json.loads`` raises ``RecursionError`` for that, which callers that catch ``ValueError`` do not expect: one odd
-    answer of a server would end the daemon. The size is the caller's to bound, before it has the whole text.
+    Raises ``ValueError`` for every fault. ``json.loads`` raises ``RecursionError`` for deep nesting, which callers do
+    not expect: one odd answer of a server would end the daemon.
     """
     try:
-        return json.loads(data)
+        return json.loads(data, object_pairs_hook=on_object)
     except RecursionError:
         raise ValueError("nested too deep") from None

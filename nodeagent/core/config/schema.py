@@ -1,0 +1,155 @@
+"""The MachineConfig and Ignition schemas as types, for both specification 2.2 and 3.x.
+
+Each field is optional here, because null and absent mean the same in these schemas; the readers report a missing value.
+A key that is not listed is an error. ``Any`` marks sections that are compared and never applied.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+__all__ = [
+    "Config",
+    "Contents",
+    "CoreUser",
+    "Document",
+    "Dropin",
+    "File",
+    "IgnitionSection",
+    "Metadata",
+    "Owner",
+    "Passwd",
+    "Spec",
+    "Storage",
+    "Systemd",
+    "Unit",
+    "Verification",
+]
+
+Entries = list[dict[str, Any]]
+
+
+class _Object(msgspec.Struct, forbid_unknown_fields=True, rename="camel", gc=False):
+    """JSON has no cycles, so the garbage collector need not track the thousands of objects of a config."""
+
+
+class Owner(_Object):
+    id: int | None = None
+    name: str | None = None
+
+
+class Verification(_Object):
+    hash: str | None = None
+
+
+class Contents(_Object):
+    source: str | None = None
+    compression: str | None = None
+    verification: Verification | None = None
+    http_headers: list[Any] | None = None
+
+
+class File(_Object):
+    path: str | None = None
+    contents: Contents | None = None
+    mode: int | None = None
+    overwrite: bool | None = None
+    user: Owner | None = None
+    group: Owner | None = None
+    # A list of contents in specification 3, a boolean in 2.
+    append: list[Any] | bool | None = None
+    # Specification 2 only.
+    filesystem: str | None = None
+
+
+class Dropin(_Object):
+    name: str | None = None
+    contents: str | None = None
+
+
+class Unit(_Object):
+    name: str | None = None
+    contents: str | None = None
+    enabled: bool | None = None
+    mask: bool | None = None
+    dropins: list[Dropin] | None = None
+    # Specification 2 only.
+    enable: bool | None = None
+
+
+class Storage(_Object):
+    files: list[File] | None = None
+    directories: Entries | None = None
+    disks: Entries | None = None
+    # Specification 2 has no key that identifies an entry.
+    filesystems: list[Any] | None = None
+    links: Entries | None = None
+    # Specification 3 only.
+    luks: Entries | None = None
+    raid: Entries | None = None
+
+
+class Systemd(_Object):
+    units: list[Unit] | None = None
+
+
+class Passwd(_Object):
+    users: Entries | None = None
+    groups: Entries | None = None
+
+
+class CoreUser(msgspec.Struct, rename="camel"):
+    """What is applied of the user core; the other keys are compared only."""
+
+    name: str | None = None
+    password_hash: str | None = None
+    ssh_authorized_keys: list[str] | None = None
+
+
+class IgnitionSection(_Object):
+    version: str | None = None
+    config: Any = None
+    proxy: Any = None
+    security: Any = None
+    timeouts: Any = None
+
+
+class Config(_Object):
+    """An Ignition config."""
+
+    ignition: IgnitionSection | None = None
+    storage: Storage | None = None
+    systemd: Systemd | None = None
+    passwd: Passwd | None = None
+    # Specification 3 only.
+    kernel_arguments: Any = None
+    # Specification 2 only.
+    networkd: Any = None
+
+
+class Metadata(msgspec.Struct):
+    """What is read of the metadata; the other keys do not concern a host."""
+
+    name: str | None = None
+
+
+class Spec(_Object):
+    config: Config | None = None
+    base_os_extensions_container_image: str | None = msgspec.field(default=None, name="baseOSExtensionsContainerImage")
+    extensions: list[str] | None = None
+    fips: bool | None = None
+    kernel_arguments: list[str] | None = None
+    kernel_type: str | None = None
+    os_image_url: str | None = msgspec.field(default=None, name="osImageURL")
+
+
+class Document(_Object):
+    """A MachineConfig object. ``status`` is an observation of the cluster and is ignored."""
+
+    api_version: str | None = None
+    kind: str | None = None
+    metadata: dict[str, Any] | None = None
+    spec: Spec | None = None
+    status: Any = None

@@ -1,0 +1,97 @@
+"""Convert plain data to the types of ``schema`` and report every value of a wrong type and every unknown key.
+
+msgspec stops at the first error. This conversion leaves out the wrong values and continues, so that the readers find
+the problems of all other values in the same pass. It accepts exactly what the typed JSON decoder accepts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Set
+from functools import cache
+from types import NoneType
+from typing import Any, Final, TypeVar, get_args, get_origin
+
+import msgspec
+
+from nodeagent.core.config.problems import Location, kind_of, shown, similar
+
+__all__ = ["field_names", "shaped"]
+
+_Struct = TypeVar("_Struct", bound=msgspec.Struct)
+
+_NAMES: Final[Mapping[type, str]] = {str: "a string", int: "an integer", bool: "true or false", list: "a list"}
+_OCTAL = re.compile(r"(?:0o)?[0-7]{3,5}")
+
+
+def field_names(kind: type[msgspec.Struct]) -> Set[str]:
+    """The keys that ``kind`` has in a document."""
+    return _fields(kind).keys()
+
+
+@cache
+def _fields(kind: type[msgspec.Struct]) -> Mapping[str, msgspec.structs.FieldInfo]:
+    return {field.encode_name: field for field in msgspec.structs.fields(kind)}
+
+
+def shaped(value: object, kind: type[_Struct], where: Location) -> _Struct:
+    """Return ``value`` as a ``kind``. A field with a wrong value counts as absent."""
+    if not isinstance(value, dict):
+        if value is not None:
+            where.bad("", f"must be an object, is {kind_of(value)}")
+        return kind()
+    fields = _fields(kind)
+    known = {key: item for key, item in value.items() if key in fields}
+    if kind.__struct_config__.forbid_unknown_fields:
+        for key in value.keys() - known.keys():
+            where.bad("", f"unknown key {shown(key)}{similar(key, fields.keys() - known.keys())}")
+    return kind(**{fields[key].name: _field(item, fields[key].type, where.child(key)) for key, item in known.items()})
+
+
+def _field(value: object, wanted: Any, where: Location) -> object:
+    """``wanted`` is the annotation of the field."""
+    if value is None or wanted is Any:
+        return value
+    kinds = [kind for kind in get_args(wanted) if kind is not NoneType]
+    for kind in kinds:
+        if issubclass(get_origin(kind) or kind, msgspec.Struct):
+            return shaped(value, kind, where)
+        if type(value) is not (get_origin(kind) or kind):
+            continue
+        return _items(value, get_args(kind)[0], where) if isinstance(value, list) else value
+    first = get_origin(kinds[0]) or kinds[0]
+    where.bad("", f"must be {_NAMES.get(first, 'an object')}, is {kind_of(value)}{_octal(value, where)}")
+    return None
+
+
+def _items(values: list[object], kind: Any, where: Location) -> list[object]:
+    """Keep the index of each item: an item of a wrong type becomes an empty one."""
+    items: list[object] = []
+    for index, value in enumerate(values):
+        at = where.item(index, _name_of(value))
+        if kind is Any:
+            items.append(value)
+        elif kind is str:
+            items.append(value if isinstance(value, str) else "")
+            if not isinstance(value, str):
+                at.bad("", f"must be a string, is {kind_of(value)}")
+        elif issubclass(get_origin(kind) or kind, dict):
+            items.append(value if isinstance(value, dict) else {})
+            if not isinstance(value, dict | None):
+                at.bad("", f"must be an object, is {kind_of(value)}")
+        else:
+            items.append(shaped(value, kind, at))
+    return items
+
+
+def _name_of(value: object) -> str:
+    name = (value.get("path") or value.get("name")) if isinstance(value, dict) else None
+    return name if isinstance(name, str) else ""
+
+
+def _octal(value: object, where: Location) -> str:
+    """The remedy for a mode that is quoted."""
+    if not (where.path.endswith(".mode") and isinstance(value, str) and _OCTAL.fullmatch(value)):
+        return ""
+    number = int(value.removeprefix("0o"), 8)
+    return f": write 0{number:o} without quotes ({number} in JSON)"
