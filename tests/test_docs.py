@@ -13,6 +13,7 @@ import yaml
 
 from nodeagent.cli.main import build_parser
 from nodeagent.errors import InvalidInput
+from nodeagent.settings.schema import KEYS
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -127,3 +128,14 @@ def test_prose_is_wrapped(page: Path) -> None:
     text = re.sub(r"<!-- begin .*?<!-- end", "", page.read_text(), flags=re.DOTALL)
     long = [line for line in text.splitlines() if len(line) > 100 and not line.startswith(("|", " ", "!["))]
     assert not long
+
+
+# The changelog and the pages about research also name settings of the past.
+CURRENT = [page for page in PAGES if page.name != "CHANGELOG.md" and page.parent.name != "research"]
+
+
+@pytest.mark.parametrize("page", CURRENT, ids=lambda page: str(page.relative_to(ROOT)))
+def test_settings_that_are_named_exist(page: Path) -> None:
+    sections = "|".join({key.partition(".")[0] for key in KEYS if "." in key})
+    named = set(re.findall(rf"`((?:{sections})\.[a-z_]+)(?=[:`])", page.read_text()))
+    assert named - set(KEYS) <= {"etcd.service"}

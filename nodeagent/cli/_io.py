@@ -117,6 +117,7 @@ def print_error(error: AgentError, *, as_json: bool) -> None:
 
 
 def _error_to_dict(error: AgentError) -> dict[str, Any]:
+    from nodeagent.core.hints import documentation
     from nodeagent.core.report.redact import redact
 
     return {
@@ -125,6 +126,7 @@ def _error_to_dict(error: AgentError) -> dict[str, Any]:
         "message": redact(error.message),
         "errors": [{"path": p.path, "message": redact(p.message)} for p in error.problems],
         **({"hint": error.hint} if error.hint else {}),
+        **({"documentation": address} if (address := documentation(error.reason)) else {}),
     }
 
 

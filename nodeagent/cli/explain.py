@@ -1,4 +1,4 @@
-"""`nodeagent explain`: show the policy entry for a path or unit, why it applies, and its actions. Needs no daemon."""
+"""`nodeagent explain`: show the policy entry for a path or unit, or what to do about a reason. Needs no daemon."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from nodeagent.cli._io import printable
 from nodeagent.cli._render import STRONG, paint
 from nodeagent.cli.plan import POLICY, actions_text
 from nodeagent.core.config.paths import UNIT_DIR
+from nodeagent.core.hints import HINTS, documentation, hint
 from nodeagent.core.plan.policy import SSHKEY, Entry
 from nodeagent.core.plan.policy_explain import Explanation, explain
 from nodeagent.errors import InvalidInput
@@ -31,7 +32,9 @@ WORDS: Final = (SSHKEY, "password", *FIELDS)
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "target", metavar="PATH|UNIT", help=f"an absolute path, a unit name, or one of {', '.join(WORDS)}"
+        "target",
+        metavar="PATH|UNIT|REASON",
+        help=f"an absolute path, a unit name, a reason of a status or an error, or one of {', '.join(WORDS)}",
     )
     parser.add_argument(
         "--policy", metavar="P", help="a node disruption policy (- for stdin); replaces built-in entries"
@@ -40,6 +43,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.target in HINTS:
+        _explain_reason(args.target, as_json=args.json)
+        return 0
     domain, key = _target(args.target)
     found = explain(_io.load_policy(args.policy), domain, key)
     if args.json:
@@ -47,6 +53,16 @@ def run(args: argparse.Namespace) -> int:
     else:
         _show(found)
     return 0
+
+
+def _explain_reason(reason: str, *, as_json: bool) -> None:
+    found = {"hint": hint(reason), "documentation": documentation(reason)}
+    if as_json:
+        _io.emit({"schema": SCHEMA, "domain": "reason", "key": reason, **found})
+    else:
+        print(paint(reason, STRONG))
+        print(f"  what to do  {found['hint']}")
+        print(f"  see         {found['documentation']}")
 
 
 def _target(text: str) -> tuple[str, str]:
@@ -61,8 +77,9 @@ def _target(text: str) -> tuple[str, str]:
     if text in WORDS:
         return text, text
     if problem := unit_name_problem(text):
-        hint = f"a path starts with /, a unit ends in .service and the like, other words are: {', '.join(WORDS)}"
-        raise InvalidInput(f"{text!r} is neither a path nor a unit: {problem}", reason="Usage", hint=hint)
+        advice = f"a path starts with /, a unit ends in .service and the like, other words are: {', '.join(WORDS)}"
+        message = f"{text!r} is no path, no unit and no known reason: {problem}"
+        raise InvalidInput(message, reason="Usage", hint=advice)
     return "unit", text
 
 

@@ -33,7 +33,7 @@ class Command(NamedTuple):
 
 COMMANDS: Final = (
     Command("plan", "show the actions of an update from one config to another"),
-    Command("explain", "show the policy entry for a path or unit"),
+    Command("explain", "show the policy entry for a path or unit, or the remedy for a reason"),
     Command("apply", "make a MachineConfig the desired config"),
     Command("rollback", "return to the previous config, including the OS"),
     Command("status", "show the state of this host, what it waits for, and what to do"),

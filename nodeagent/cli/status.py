@@ -26,7 +26,7 @@ from nodeagent.cli._render import (
     on_terminal,
     paint,
 )
-from nodeagent.core.hints import hint
+from nodeagent.core.hints import documentation, hint
 from nodeagent.errors import Unreachable
 
 __all__ = ["add_arguments", "run", "view"]
@@ -96,6 +96,8 @@ def _rows(status: dict[str, Any], now: datetime, *, as_bar: bool) -> Iterator[tu
         yield "message", printable(status["message"])
     if reason:
         yield "what now", paint(hint(reason), STRONG)
+    if address := documentation(reason):
+        yield "see", address
     for problem in status.get("problems", ()):
         yield "problem", paint(printable(f"{problem['reason']}: {problem['message']}"), WARN)
         yield "what now", paint(hint(problem["reason"]), STRONG)

@@ -10,7 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-__all__ = ["HINTS", "hint"]
+__all__ = ["DOCUMENTATION", "HINTS", "documentation", "hint"]
+
+DOCUMENTATION = "https://github.com/nodeagent/nodeagent/tree/main/docs"
+"""Address of the published documentation, as in pyproject.toml."""
 
 HINTS: Mapping[str, str] = MappingProxyType(
     {
@@ -268,3 +271,8 @@ HINTS: Mapping[str, str] = MappingProxyType(
 def hint(reason: str) -> str:
     """Return what to do about ``reason``; "" only for an empty reason."""
     return HINTS.get(reason, "journalctl -u nodeagent shows the details") if reason else ""
+
+
+def documentation(reason: str) -> str:
+    """Return the address of the section about ``reason``; "" for an unknown reason."""
+    return f"{DOCUMENTATION}/reference/reasons.md#{reason.lower()}" if reason in HINTS else ""

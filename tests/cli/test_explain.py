@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from nodeagent.cli.main import main
+from nodeagent.core.hints import documentation, hint
 from tests.cli.conftest import write
 
 POLICY = {
@@ -114,3 +115,15 @@ def test_what_no_update_can_change(target: str, why: str, capsys: pytest.Capture
     assert "Reboot" not in printed
     assert main(["explain", target, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["actions"] == []
+
+
+def test_a_reason(capsys: pytest.CaptureFixture[str]) -> None:
+    found = explained(capsys, "LeaseHeld")
+    assert found == {
+        "domain": "reason",
+        "key": "LeaseHeld",
+        "hint": hint("LeaseHeld"),
+        "documentation": documentation("LeaseHeld"),
+    }
+    assert main(["explain", "LeaseHeld"]) == 0
+    assert documentation("LeaseHeld") in capsys.readouterr().out

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ast
 import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
 import nodeagent
-from nodeagent.core.hints import HINTS, hint
+from nodeagent.core.hints import DOCUMENTATION, HINTS, documentation, hint
 from nodeagent.host.fs import os_errors
 from nodeagent.host.rpmostree import failures
 
@@ -77,3 +78,13 @@ def test_reasons_that_the_docs_speak_of_are_there() -> None:
     words = set(re.findall(r"`([A-Z][a-z]+(?:[A-Z][a-z]+)+)`", text))
     assert words - set(HINTS) == set()
     assert {"StagedLost", "FinalizeFailed", "NoRollback", "BootcHost"} <= words
+
+
+def test_each_reason_has_a_section_in_the_docs() -> None:
+    root = PACKAGE.parent
+    project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
+    assert project["urls"]["Documentation"] == DOCUMENTATION
+    headings = re.findall(r"^### (\w+)$", (root / "docs/reference/reasons.md").read_text(), re.MULTILINE)
+    found = {f"{DOCUMENTATION}/reference/reasons.md#{heading.lower()}" for heading in headings}
+    assert {documentation(reason) for reason in HINTS} == found
+    assert documentation("SomethingNew") == documentation("") == ""

@@ -9,6 +9,7 @@ from typing import Any
 from nodeagent.core.boot import kernel_boot, soft_reboots
 from nodeagent.core.coordination.drain import Remaining, is_blocked, remedy
 from nodeagent.core.coordination.maintenance import MAINTENANCE, Maintenance, MaintenanceState, is_maintenance
+from nodeagent.core.hints import documentation
 from nodeagent.core.plan.deployment import Deployment
 from nodeagent.core.update.events import Event, EventKind, StepProgress
 from nodeagent.core.update.fence_view import FenceView, fence_to_dict
@@ -245,6 +246,7 @@ def status_to_dict(status: Status, *, daemon: str) -> dict[str, Any]:
         "phase": str(status.phase),
         "reason": status.reason,
         "message": status.message,
+        "documentation": documentation(status.reason),
         "since": status.since,
         "current": status.current,
         "desired": status.desired,

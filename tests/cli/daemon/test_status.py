@@ -84,6 +84,7 @@ def test_degraded_says_what_now_and_exits_with_1(cli: Cli, daemon: FakeDaemon) -
         "since     03:00:00, 12 min ago\n"
         "message   crio.service did\\x1b[2J not stay up\n"
         "what now  journalctl -u of the unit shows why it does not stay up; correct the config and apply it\n"
+        "see       https://github.com/nodeagent/nodeagent/tree/main/docs/reference/reasons.md#unitunhealthy\n"
         "current   worker-1\n"
     )
 

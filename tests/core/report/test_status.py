@@ -9,7 +9,7 @@ from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.ports import Holder
 
 CONTRACT = {
-    "maintenance", "problems", "soft_reboots",
+    "documentation", "maintenance", "problems", "soft_reboots",
     "schema", "phase", "reason", "message", "since", "current", "desired", "boot_id", "update_id", "step",
     "deployments", "lease", "drain", "fence", "daemon", "current_digest", "desired_digest", "target",
 }  # fmt: skip
