@@ -14,7 +14,7 @@ from nodeagent.agent.update.preflight import Desired
 from nodeagent.agent.update.run import Ports
 from nodeagent.agent.update.unreadable import load_or_half_way
 from nodeagent.agent.update.verification import mismatches, os_mismatches
-from nodeagent.core.config.file_tree import FileNode
+from nodeagent.core.config.file_tree import RegularFile
 from nodeagent.core.report.status import status_to_dict
 from nodeagent.core.update.apply_request import ApplyRequest
 from nodeagent.core.update.phase import Phase
@@ -68,7 +68,7 @@ class Api:
         if self._report.status.phase in (Phase.IDLE, Phase.DEGRADED):
             await self._loop.check(desired)
         async with self._loop.recorded(ApplyRequest(desired.source.digest), desired):
-            await self._ports.files.install(self._desired_path, FileNode(desired.source.text, 0o600))
+            await self._ports.files.install(self._desired_path, RegularFile(desired.source.text, 0o600))
         return desired.source.digest
 
     async def rollback(self) -> str:
@@ -91,7 +91,7 @@ class Api:
         await self._loop.check(previous)
         request = ApplyRequest(previous.source.digest, present, await self._meaning(present))
         async with self._loop.recorded(request, previous):
-            await self._ports.files.install(self._desired_path, FileNode(previous.source.text, 0o600))
+            await self._ports.files.install(self._desired_path, RegularFile(previous.source.text, 0o600))
         return previous.config.name
 
     async def _meaning(self, digest: str) -> str:

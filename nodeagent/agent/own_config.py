@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from nodeagent.core.config.file_tree import FileNode, expand
+from nodeagent.core.config.file_tree import RegularFile, expand
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.plan.policy_parse import parse_policy
 from nodeagent.domains.nodeagent import SETTINGS
@@ -90,7 +90,7 @@ def _fragments(config: MachineConfig) -> dict[str, bytes]:
         path[len(within) :]: node.content
         for path, node in expand(config).items()
         if path.startswith(within)
-        and isinstance(node, FileNode)
+        and isinstance(node, RegularFile)
         and "/" not in path[len(within) :]
         and path.endswith(".yaml")
         and not path[len(within) :].startswith(".")

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from typing import Final, TypeVar
 
-from nodeagent.core.config.file_tree import FileNode, expand
+from nodeagent.core.config.file_tree import RegularFile, expand
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.plan.change import Action
 from nodeagent.core.plan.diff import differing
@@ -123,7 +123,7 @@ def changed_contents(old: MachineConfig, new: MachineConfig, within: tuple[str, 
     changed: dict[str, bytes] = {}
     for path, node in expand(MachineConfig("", files, units)).items():
         was = had.get(path)
-        if isinstance(node, FileNode) and (not isinstance(was, FileNode) or was.content != node.content):
+        if isinstance(node, RegularFile) and (not isinstance(was, RegularFile) or was.content != node.content):
             changed[path] = node.content
     return changed
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 from xml.parsers import expat
 
-from nodeagent.core.config.file_tree import FileNode, LinkNode, expand
+from nodeagent.core.config.file_tree import RegularFile, SymbolicLink, expand
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.config.paths import UNIT_DIR
 from nodeagent.core.config.units import OWN_UNIT
@@ -69,7 +69,7 @@ def problems_of(old: MachineConfig, new: MachineConfig) -> Iterator[Problem]:
             yield from (Problem(path, message) for message in check(node))
 
 
-def _check_of(path: str) -> Callable[[FileNode | LinkNode], Iterator[str]] | None:
+def _check_of(path: str) -> Callable[[RegularFile | SymbolicLink], Iterator[str]] | None:
     directory, _, name = path.rpartition("/")
     if directory == UNIT_DIR and name == OWN_UNIT:
         return _own_unit
@@ -82,26 +82,26 @@ def _check_of(path: str) -> Callable[[FileNode | LinkNode], Iterator[str]] | Non
     return _bus_policy if path.startswith(_BUS_DIRS) else None
 
 
-def _enablement(_node: FileNode | LinkNode) -> Iterator[str]:
+def _enablement(_node: RegularFile | SymbolicLink) -> Iterator[str]:
     yield f"would replace the link that enables {OWN_UNIT}"
 
 
-def _essential(node: FileNode | LinkNode) -> Iterator[str]:
-    if isinstance(node, LinkNode) or not node.content.strip():
+def _essential(node: RegularFile | SymbolicLink) -> Iterator[str]:
+    if isinstance(node, SymbolicLink) or not node.content.strip():
         yield "would mask a unit that nodeagent does not run without"
 
 
-def _own_unit(node: FileNode | LinkNode) -> Iterator[str]:
+def _own_unit(node: RegularFile | SymbolicLink) -> Iterator[str]:
     yield from _essential(node)
-    if isinstance(node, FileNode) and node.content.strip():
+    if isinstance(node, RegularFile) and node.content.strip():
         yield from _own_dropin(node)
         if not any(key == "ExecStart" and value for _, key, value in _lines(node)):
             yield f"must have ExecStart=/usr/bin/{_COMMAND}"
 
 
-def _own_dropin(node: FileNode | LinkNode) -> Iterator[str]:
+def _own_dropin(node: RegularFile | SymbolicLink) -> Iterator[str]:
     """Whether the unit would still start the daemon, on every host and as root."""
-    if isinstance(node, LinkNode):
+    if isinstance(node, SymbolicLink):
         return
     commands = None
     for section, key, value in _lines(node):
@@ -124,13 +124,13 @@ def _is_daemon(command: str) -> bool:
     return f"{program.rpartition('/')[2]} {words.strip()}" == _COMMAND
 
 
-def _lines(node: FileNode) -> Iterator[tuple[str, str, str]]:
+def _lines(node: RegularFile) -> Iterator[tuple[str, str, str]]:
     return assignments(node.content.decode(errors="replace"))
 
 
-def _bus_policy(node: FileNode | LinkNode) -> Iterator[str]:
+def _bus_policy(node: RegularFile | SymbolicLink) -> Iterator[str]:
     """Whether the bus reads it, and lets nodeagent have its name."""
-    if isinstance(node, LinkNode):
+    if isinstance(node, SymbolicLink):
         yield "would take away the policy of the bus"
         return
     found: list[str] = []

@@ -9,7 +9,7 @@ import hashlib
 import os
 from pathlib import Path
 
-from nodeagent.core.config.file_tree import FileNode
+from nodeagent.core.config.file_tree import RegularFile
 from nodeagent.core.config.machineconfig import ConfigSource
 from nodeagent.core.config.text import plain_json
 from nodeagent.core.update.ports import Snapshot
@@ -38,7 +38,7 @@ def current_config(root: str = "/") -> ConfigSource | None:
     node = DiskFiles(root, limit=CONFIG_LIMIT).capture(CURRENT_CONFIG)
     if node is None:
         return None
-    if not isinstance(node, FileNode):
+    if not isinstance(node, RegularFile):
         raise _refusal("it is a symbolic link")
     try:
         config = plain_json.loads(node.content)

@@ -11,7 +11,7 @@ from nodeagent.agent.api import Api
 from nodeagent.agent.maintenance import Keeper
 from nodeagent.agent.report.report import Report
 from nodeagent.agent.update.preflight import Desired
-from nodeagent.core.config.file_tree import FileNode
+from nodeagent.core.config.file_tree import RegularFile
 from nodeagent.core.config.meaning import meaning
 from nodeagent.core.coordination.maintenance import Maintenance
 from nodeagent.core.report.status import Status
@@ -78,7 +78,7 @@ async def test_rollback_writes_the_config_before_and_avoids_the_present_one() ->
     new = host.world.current
     asked = api(host)
     assert await asked.rollback() == "old"
-    assert host.world.disk[DESIRED] == FileNode(b"", 0o600)
+    assert host.world.disk[DESIRED] == RegularFile(b"", 0o600)
     assert host.world.request == ApplyRequest(old, new, meaning(NEW))
 
 

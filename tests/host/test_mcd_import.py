@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeagent.core.config.file_tree import FileNode
+from nodeagent.core.config.file_tree import RegularFile
 from nodeagent.core.update.ports import Snapshot
 from nodeagent.errors import InvalidInput, Terminal
 from nodeagent.host import mcd_import
@@ -107,7 +107,7 @@ def test_originals(home: Path, tmp_path: Path) -> None:
         "path:/usr/local/bin/tool.sh",
     ]
     shipped = found.pop("path:/etc/chrony.conf").node
-    assert isinstance(shipped, FileNode)
+    assert isinstance(shipped, RegularFile)
     assert (shipped.content, shipped.mode) == (b"shipped\n", 0o640)
     assert set(found.values()) == {Snapshot(key) for key in found}
     assert tree(tmp_path) == before

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from nodeagent.agent.coordination import Coordination
 from nodeagent.agent.update.run import Ports
-from nodeagent.core.config.file_tree import Node
+from nodeagent.core.config.file_tree import FileTreeEntry
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.update.ports import Confirm, Holder
 from nodeagent.errors import Refused, Unreachable
@@ -250,7 +250,7 @@ class CheckedFiles(FakeFiles):
         super().__init__(world)
         self.around = around
 
-    async def install(self, path: str, node: Node) -> Sequence[str]:
+    async def install(self, path: str, node: FileTreeEntry) -> Sequence[str]:
         holds(self.world, self.around)
         return await super().install(path, node)
 

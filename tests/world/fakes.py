@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from nodeagent.core.boot import identity
-from nodeagent.core.config.file_tree import Node
+from nodeagent.core.config.file_tree import FileTreeEntry
 from nodeagent.core.config.image import ContainerImage, OstreeCommit
 from nodeagent.core.config.machineconfig import ConfigSource
 from nodeagent.core.plan.deployment import Deployment, OsTarget, StageProgress, booted, staged, unmet
@@ -38,7 +38,7 @@ class FakeUnit:
     file: str = "enabled"
     restarts: int = 0
     invocation: int = 1
-    read: dict[str, Node] = field(default_factory=dict)  # the files as this run of it saw them
+    read: dict[str, FileTreeEntry] = field(default_factory=dict)  # the files as this run of it saw them
     fail_restarts: int = 0  # how many more restarts fail
     hang: bool = False
     dies_after: float | None = None  # seconds after a restart
@@ -97,7 +97,7 @@ class LocalService:
 class Etc:
     """What belongs to one deployment and no other: its /etc, with the password file and the links of units in it."""
 
-    files: dict[str, Node] = field(default_factory=dict)
+    files: dict[str, FileTreeEntry] = field(default_factory=dict)
     passwords: dict[str, str] = field(default_factory=dict)
     enabled: dict[str, str] = field(default_factory=dict)
 
@@ -108,7 +108,7 @@ def of_deployment(path: str) -> bool:
 
 @dataclass
 class World:
-    disk: dict[str, Node] = field(default_factory=dict)
+    disk: dict[str, FileTreeEntry] = field(default_factory=dict)
     dirs: set[str] = field(default_factory=lambda: {"/", "/etc"})
     contested: dict[str, str] = field(default_factory=dict)  # directory to who else than root can write there
     path_faults: dict[str, AgentError] = field(default_factory=dict)  # what every access to a path ends with
@@ -135,7 +135,7 @@ class World:
 
     deployments: list[Deployment] = field(default_factory=list)  # boot order; empty: not an image-based host
     etcs: dict[str, Etc] = field(default_factory=dict)  # of the deployments that are not booted, by id
-    shipped: dict[str, dict[str, Node]] = field(default_factory=dict)  # image digest to its own /etc
+    shipped: dict[str, dict[str, FileTreeEntry]] = field(default_factory=dict)  # image digest to its own /etc
     serial: int = 0
     stage_seconds: float = 0.0
     stage_errors: list[AgentError] = field(default_factory=list)  # one for each of the next stagings
@@ -145,7 +145,7 @@ class World:
     finalization_fails: str = ""
     finalize_failure: str = ""
     boot_menu: dict[int, str] = field(default_factory=dict)  # a person chooses this deployment at that boot
-    tampers: dict[str, Node] = field(default_factory=dict)  # what somebody writes to the disk at each boot
+    tampers: dict[str, FileTreeEntry] = field(default_factory=dict)  # what somebody writes to the disk at each boot
     forget_staged: int = 0  # so many finalizations do not happen, and nobody knows why
     power_fails: int = 0  # so many reboots that we ask for end with a power cut instead
     wrong_kernel_arguments: bool = False
@@ -281,7 +281,7 @@ class FakeFiles:
     def __init__(self, world: World) -> None:
         self.world = world
 
-    async def capture(self, path: str) -> Node | None:
+    async def capture(self, path: str) -> FileTreeEntry | None:
         self.world.tick()
         self._fault(path)
         return self.world.disk.get(path)
@@ -296,7 +296,7 @@ class FakeFiles:
                     out.append(directory)
         return out
 
-    async def install(self, path: str, node: Node) -> Sequence[str]:
+    async def install(self, path: str, node: FileTreeEntry) -> Sequence[str]:
         self.world.tick()
         self._fault(path)
         if self.world.full:
@@ -329,7 +329,7 @@ class FakeFiles:
     async def sweep(self, paths: Sequence[str]) -> Swept:
         return Swept()
 
-    async def differs(self, path: str, node: Node | None) -> str:
+    async def differs(self, path: str, node: FileTreeEntry | None) -> str:
         self._fault(path)
         return "" if self.world.disk.get(path) == node else "differs"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from nodeagent.core.config.file_tree import FileNode, Node, expand
+from nodeagent.core.config.file_tree import FileTreeEntry, RegularFile, expand
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.plan.deployment import Deployment, booted
 from tests.world.fakes import FakeUnit, World
@@ -40,8 +40,8 @@ def os_host(**units: FakeUnit) -> Host:
     base = {"app.service": FakeUnit(), "web.service": FakeUnit(), "trust.service": FakeUnit(type="oneshot")}
     named = {f"{name}.service": unit for name, unit in units.items()}
     world = World(units=base | named, deployments=[FIRST])
-    world.shipped[A_DIGEST] = {"/etc/os": FileNode(b"a"), "/etc/chrony": FileNode(b"a")}
-    world.shipped[B_DIGEST] = {"/etc/os": FileNode(b"b"), "/etc/chrony": FileNode(b"b")}
+    world.shipped[A_DIGEST] = {"/etc/os": RegularFile(b"a"), "/etc/chrony": RegularFile(b"a")}
+    world.shipped[B_DIGEST] = {"/etc/os": RegularFile(b"b"), "/etc/chrony": RegularFile(b"b")}
     for path, node in world.shipped[A_DIGEST].items():
         world.disk |= {path: node, f"/usr{path}": node}
     return Host(world)
@@ -58,7 +58,7 @@ async def at_old(first: MachineConfig = OLD) -> Host:
     return host
 
 
-def managed(world: World, *configs: MachineConfig) -> dict[str, Node]:
+def managed(world: World, *configs: MachineConfig) -> dict[str, FileTreeEntry]:
     """What is on the disk of the paths that these configs know."""
     paths = {path for config in configs for path in expand(config)}
     return {path: node for path, node in world.disk.items() if path in paths}

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from nodeagent.agent.update.actions import NOT_RUNNING
 from nodeagent.agent.update.progress import Progress
 from nodeagent.agent.update.run import Limits, Ports
-from nodeagent.core.config.file_tree import Node, expand
+from nodeagent.core.config.file_tree import FileTreeEntry, expand
 from nodeagent.core.config.machineconfig import CORE_USER, MachineConfig, UnitEntry
 from nodeagent.core.plan.deployment import Deployment
 from nodeagent.core.plan.effective import Candidate, effective
@@ -68,7 +68,7 @@ async def mismatches(ports: Ports, config: MachineConfig) -> dict[str, str]:
     return wrong
 
 
-async def _difference(ports: Ports, path: str, node: Node) -> str:
+async def _difference(ports: Ports, path: str, node: FileTreeEntry) -> str:
     try:
         return await ports.files.differs(path, node)
     except AgentError as error:

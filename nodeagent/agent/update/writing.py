@@ -12,7 +12,7 @@ from typing import assert_never
 from nodeagent.agent.update.admission import check_still_held
 from nodeagent.agent.update.contested import left_alone
 from nodeagent.agent.update.run import Ports, Update, narrate
-from nodeagent.core.config.file_tree import FileNode, expand
+from nodeagent.core.config.file_tree import RegularFile, expand
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.plan.steps import (
     DisableUnit,
@@ -97,7 +97,7 @@ async def _remember(ports: Ports, update: Update) -> Sequence[Snapshot]:
 
 
 def _size(snapshot: Snapshot) -> int:
-    return len(snapshot.node.content) if isinstance(snapshot.node, FileNode) else 0
+    return len(snapshot.node.content) if isinstance(snapshot.node, RegularFile) else 0
 
 
 async def _shipped(ports: Ports, snapshot: Snapshot) -> bool:

@@ -1,7 +1,7 @@
-"""What a MachineConfig means for the file system: one node for each path we manage.
+"""Expand a MachineConfig to the managed paths of the file system, with one entry for each.
 
-Files, unit files, drop-ins, masks and ssh keys all become paths here, so that writing, verifying and reverting is
-one mechanism instead of four.
+Files, unit files, drop-ins, masks and SSH keys all become paths here, so that one mechanism writes, verifies and
+reverts them.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from dataclasses import dataclass, field
 from nodeagent.core.config.machineconfig import CORE_USER, MachineConfig, UserEntry
 from nodeagent.core.config.paths import dropin_path, ssh_keys_path, unit_path
 
-__all__ = ["DEV_NULL", "FileNode", "LinkNode", "Node", "expand"]
+__all__ = ["DEV_NULL", "FileTreeEntry", "RegularFile", "SymbolicLink", "expand"]
 
 DEV_NULL = "/dev/null"
 
 
 @dataclass(frozen=True, slots=True)
-class FileNode:
-    """A regular file. ``label`` is a SELinux context to restore; None asks the policy of the host.
+class RegularFile:
+    """A file. ``label`` is the SELinux context to restore; None: as the policy of the host says.
 
-    ``dir_mode`` and ``dir_owner`` apply to parents that we have to create.
+    ``dir_mode`` and ``dir_owner`` apply to parent directories that are created.
     """
 
     content: bytes = field(repr=False)
@@ -34,36 +34,36 @@ class FileNode:
 
 
 @dataclass(frozen=True, slots=True)
-class LinkNode:
+class SymbolicLink:
     target: str
     user: int | str = 0
     group: int | str = 0
     label: str | None = None
 
 
-Node = FileNode | LinkNode
+FileTreeEntry = RegularFile | SymbolicLink
 
 
-def _keys_node(user: UserEntry) -> FileNode:
+def _keys_file(user: UserEntry) -> RegularFile:
     content = "".join(f"{key.rstrip()}\n" for key in user.ssh_keys).encode()
-    return FileNode(content, 0o600, user.name, user.name, dir_mode=0o700, dir_owner=user.name)
+    return RegularFile(content, 0o600, user.name, user.name, dir_mode=0o700, dir_owner=user.name)
 
 
-def _nodes(config: MachineConfig) -> Iterator[tuple[str, Node]]:
+def _entries(config: MachineConfig) -> Iterator[tuple[str, FileTreeEntry]]:
     for file in config.files.values():
-        yield file.path, FileNode(file.content, file.mode, file.user, file.group)
+        yield file.path, RegularFile(file.content, file.mode, file.user, file.group)
     for unit in config.units.values():
         if unit.mask:
-            yield unit_path(unit.name), LinkNode(DEV_NULL)
+            yield unit_path(unit.name), SymbolicLink(DEV_NULL)
         elif unit.contents is not None:
-            yield unit_path(unit.name), FileNode(unit.contents.encode())
+            yield unit_path(unit.name), RegularFile(unit.contents.encode())
         for name, text in unit.dropins.items():
-            yield dropin_path(unit.name, name), FileNode(text.encode())
+            yield dropin_path(unit.name, name), RegularFile(text.encode())
     core = config.users.get(CORE_USER)
     if core is not None and core.ssh_keys:
-        yield ssh_keys_path(CORE_USER), _keys_node(core)
+        yield ssh_keys_path(CORE_USER), _keys_file(core)
 
 
-def expand(config: MachineConfig) -> dict[str, Node]:
-    """All managed paths of ``config``, in path order. Two entries for one path were refused by the parser."""
-    return dict(sorted(_nodes(config)))
+def expand(config: MachineConfig) -> dict[str, FileTreeEntry]:
+    """Return all managed paths of ``config`` in order. The reader has rejected two entries for one path."""
+    return dict(sorted(_entries(config)))

@@ -12,7 +12,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
-from nodeagent.core.config.file_tree import Node
+from nodeagent.core.config.file_tree import FileTreeEntry
 from nodeagent.core.config.machineconfig import ConfigSource, MachineConfig
 from nodeagent.core.plan.deployment import Deployment, OsTarget, StageProgress
 from nodeagent.core.update.apply_request import ApplyRequest
@@ -70,7 +70,7 @@ class Swept:
 class Files(Protocol):
     """Paths of this host. Never follows a symlink below the root into another place."""
 
-    async def capture(self, path: str) -> Node | None:
+    async def capture(self, path: str) -> FileTreeEntry | None:
         """What is there now, with numeric owners; None if nothing is. Anything but a file or link is ``Terminal``."""
         ...
 
@@ -78,7 +78,7 @@ class Files(Protocol):
         """The directories that installing ``paths`` would have to create, outermost first."""
         ...
 
-    async def install(self, path: str, node: Node) -> Sequence[str]:
+    async def install(self, path: str, node: FileTreeEntry) -> Sequence[str]:
         """Puts ``node`` there atomically and durably. Returns the directories it had to create, outermost first."""
         ...
 
@@ -101,7 +101,7 @@ class Files(Protocol):
         """Removes what a killed process left half-written beside ``paths``. Never raises an ``AgentError``."""
         ...
 
-    async def differs(self, path: str, node: Node | None) -> str:
+    async def differs(self, path: str, node: FileTreeEntry | None) -> str:
         """ "" if the path is exactly that, else what is wrong, in words and without content."""
         ...
 
@@ -399,7 +399,7 @@ class Snapshot:
     ``node`` is for paths (None: nothing was there), ``text`` for the others."""
 
     key: str
-    node: Node | None = None
+    node: FileTreeEntry | None = None
     text: str = ""
 
 

@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import ParamSpec, TypeVar
 
-from nodeagent.core.config.file_tree import FileNode, LinkNode, Node
+from nodeagent.core.config.file_tree import FileTreeEntry, RegularFile, SymbolicLink
 from nodeagent.core.update.ports import Swept
 from nodeagent.core.update.survey import Survey
 from nodeagent.errors import AgentError, Problem, Retryable, Terminal
@@ -51,7 +51,7 @@ class DiskFiles:
         self._owners = owners or Owners(root)
         self._limit = limit
 
-    def capture(self, path: str) -> Node | None:
+    def capture(self, path: str) -> FileTreeEntry | None:
         """Return the current node of a path, None if there is none."""
         with translated("read", path):
             try:
@@ -61,7 +61,7 @@ class DiskFiles:
             except NotADirectoryError:
                 return None  # a path below a file does not exist
 
-    def install(self, path: str, node: Node) -> list[str]:
+    def install(self, path: str, node: FileTreeEntry) -> list[str]:
         """Write a node. Returns the new directories as resolved paths (``/var/home/core/.ssh``), outermost first."""
         uid, gid = self._owners.uid(node.user), self._owners.gid(node.group)
         with translated("write", path), self._making(path, node) as (parent, made):
@@ -72,9 +72,9 @@ class DiskFiles:
                 self._labels.write(fd, path, mode, wanted=node.label, replaced=replaced)
 
             match node:
-                case FileNode(content, mode):
+                case RegularFile(content, mode):
                     put_file(parent.fd, parent.name, content, mode=mode, uid=uid, gid=gid, label=label)
-                case LinkNode(target):
+                case SymbolicLink(target):
                     put_link(parent.fd, parent.name, target, uid=uid, gid=gid, label=label)
             return made
 
@@ -86,7 +86,7 @@ class DiskFiles:
                 os.fsync(parent.fd)
             _remove_empty(parent.walk, frozenset(made_dirs))
 
-    def differs(self, path: str, node: Node | None) -> str:
+    def differs(self, path: str, node: FileTreeEntry | None) -> str:
         """Describe how a path differs from a node, "" if it does not.
 
         Compares mode, owner, type, content or target, and the label if the node names one.
@@ -158,10 +158,10 @@ class DiskFiles:
         return Swept(removed, left)
 
     @contextmanager
-    def _making(self, path: str, node: Node) -> Iterator[tuple[Parent, list[str]]]:
+    def _making(self, path: str, node: FileTreeEntry) -> Iterator[tuple[Parent, list[str]]]:
         """Yield the parent and the directories that were made for it. On failure these are removed."""
         made: list[str] = []
-        mode, owner = (node.dir_mode, node.dir_owner) if isinstance(node, FileNode) else (0o755, 0)
+        mode, owner = (node.dir_mode, node.dir_owner) if isinstance(node, RegularFile) else (0o755, 0)
 
         def make(walk: Walk, name: str) -> None:
             place = walk.resolved(name)
@@ -182,10 +182,10 @@ class DiskFiles:
                     os.rmdir(above.name, dir_fd=above.fd)
             raise
 
-    def _read(self, parent: Parent, info: os.stat_result) -> Node:
+    def _read(self, parent: Parent, info: os.stat_result) -> FileTreeEntry:
         if stat.S_ISLNK(info.st_mode):
             target = os.readlink(parent.name, dir_fd=parent.fd)
-            return LinkNode(target, info.st_uid, info.st_gid, self._label_at(parent))
+            return SymbolicLink(target, info.st_uid, info.st_gid, self._label_at(parent))
         for _ in range(_READ_TRIES):
             fd = _open_file(parent)
             try:
@@ -194,7 +194,7 @@ class DiskFiles:
                 if content is not None:
                     # If the directory is removed with its last file, a revert restores mode and owner.
                     above = os.fstat(parent.fd)
-                    return FileNode(
+                    return RegularFile(
                         content,
                         stat.S_IMODE(info.st_mode),
                         info.st_uid,
@@ -221,16 +221,16 @@ class DiskFiles:
         same = (after.st_size, after.st_mtime_ns) == (info.st_size, info.st_mtime_ns)
         return content if same and len(content) == info.st_size else None
 
-    def _differences(self, parent: Parent, info: os.stat_result, node: Node) -> Iterator[str]:
+    def _differences(self, parent: Parent, info: os.stat_result, node: FileTreeEntry) -> Iterator[str]:
         is_link = stat.S_ISLNK(info.st_mode)
-        if is_link != isinstance(node, LinkNode):
+        if is_link != isinstance(node, SymbolicLink):
             yield "is a symbolic link, not a file" if is_link else "is a file, not a symbolic link"
             return
         match node:
-            case LinkNode(target):
+            case SymbolicLink(target):
                 if os.readlink(parent.name, dir_fd=parent.fd) != target:
                     yield "points elsewhere"
-            case FileNode(content, mode):
+            case RegularFile(content, mode):
                 if stat.S_IMODE(info.st_mode) != mode:
                     yield f"mode is {stat.S_IMODE(info.st_mode):04o}, not {mode:04o}"
                 if info.st_size != len(content) or self._read_content(parent) != content:
@@ -241,7 +241,7 @@ class DiskFiles:
             if label != node.label:
                 yield f"SELinux label is {label}, not {node.label}"
 
-    def _owner_differences(self, info: os.stat_result, node: Node) -> Iterator[str]:
+    def _owner_differences(self, info: os.stat_result, node: FileTreeEntry) -> Iterator[str]:
         try:
             owner = (self._owners.uid(node.user), self._owners.gid(node.group))
         except Terminal as error:
@@ -257,9 +257,9 @@ class DiskFiles:
         finally:
             os.close(fd)
 
-    def _label_of(self, parent: Parent, info: os.stat_result, node: Node) -> str | None:
+    def _label_of(self, parent: Parent, info: os.stat_result, node: FileTreeEntry) -> str | None:
         """Return the label of the replaced entry if it has the same type; links have other labels than files."""
-        return self._label_at(parent) if stat.S_ISLNK(info.st_mode) == isinstance(node, LinkNode) else None
+        return self._label_at(parent) if stat.S_ISLNK(info.st_mode) == isinstance(node, SymbolicLink) else None
 
     def _label_at(self, parent: Parent) -> str | None:
         if not self._labels.enabled:
@@ -342,16 +342,16 @@ class HostFiles:
         self._disk = disk or DiskFiles(root)
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="files")
 
-    async def capture(self, path: str) -> Node | None:
+    async def capture(self, path: str) -> FileTreeEntry | None:
         return await self._call(self._disk.capture, path)
 
-    async def install(self, path: str, node: Node) -> Sequence[str]:
+    async def install(self, path: str, node: FileTreeEntry) -> Sequence[str]:
         return await self._call(self._disk.install, path, node)
 
     async def remove(self, path: str, made_dirs: Sequence[str]) -> None:
         await self._call(self._disk.remove, path, made_dirs)
 
-    async def differs(self, path: str, node: Node | None) -> str:
+    async def differs(self, path: str, node: FileTreeEntry | None) -> str:
         return await self._call(self._disk.differs, path, node)
 
     async def missing_dirs(self, paths: Sequence[str]) -> Sequence[str]:

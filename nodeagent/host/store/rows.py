@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import Any, TypeVar
 
-from nodeagent.core.config.file_tree import FileNode, LinkNode
+from nodeagent.core.config.file_tree import RegularFile, SymbolicLink
 from nodeagent.core.config.text import plain_json
 from nodeagent.core.coordination.maintenance import Maintenance, is_maintenance
 from nodeagent.core.coordination.maintenance import from_dict as maintenance_from_dict
@@ -85,13 +85,13 @@ def snapshot_to_row(snapshot: Snapshot) -> tuple[str, str, str, bytes]:
     meta: dict[str, Any]
     content = b""
     match snapshot.node:
-        case FileNode():
+        case RegularFile():
             node = snapshot.node
             content = node.content
-            meta = {name: getattr(node, name) for name in FileNode.__dataclass_fields__ if name != "content"}
+            meta = {name: getattr(node, name) for name in RegularFile.__dataclass_fields__ if name != "content"}
             meta["type"] = "file"
-        case LinkNode():
-            meta = {name: getattr(snapshot.node, name) for name in LinkNode.__dataclass_fields__}
+        case SymbolicLink():
+            meta = {name: getattr(snapshot.node, name) for name in SymbolicLink.__dataclass_fields__}
             meta["type"] = "link"
         case None:
             meta = {"type": "none", "text": snapshot.text}
@@ -105,9 +105,9 @@ def snapshot_from_row(key: str, meta: str, expected: str, content: bytes) -> Sna
     data = _object(meta)
     match data.pop("type"):
         case "file":
-            return Snapshot(key, node=FileNode(content=content, **data))
+            return Snapshot(key, node=RegularFile(content=content, **data))
         case "link":
-            return Snapshot(key, node=LinkNode(**data))
+            return Snapshot(key, node=SymbolicLink(**data))
         case "none":
             return Snapshot(key, text=data["text"])
         case other:

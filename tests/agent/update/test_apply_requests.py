@@ -8,7 +8,7 @@ import pytest
 
 from nodeagent.agent.api import Api
 from nodeagent.agent.update.preflight import Desired
-from nodeagent.core.config.file_tree import FileNode
+from nodeagent.core.config.file_tree import RegularFile
 from nodeagent.core.config.machineconfig import ConfigSource, MachineConfig
 from nodeagent.core.update.phase import Phase
 from nodeagent.errors import Terminal
@@ -27,7 +27,7 @@ class FileHost(Host):
 
     def want(self, config: MachineConfig, rendering: str = "") -> None:
         super().want(config, rendering)
-        self.world.disk[DESIRED] = FileNode(self.wanted.encode(), 0o600)
+        self.world.disk[DESIRED] = RegularFile(self.wanted.encode(), 0o600)
 
     async def _load(self, digest: str) -> Desired:
         config = self.configs[digest]
@@ -35,7 +35,7 @@ class FileHost(Host):
 
     async def _desired(self) -> Desired | None:
         node = self.world.disk.get(DESIRED)
-        assert isinstance(node, FileNode)
+        assert isinstance(node, RegularFile)
         return await self._load(node.content.decode())
 
 
@@ -67,7 +67,7 @@ async def test_a_rollback_that_is_killed_is_done_whole_or_not_at_all() -> None:
         host = await at_new()
         new = host.world.current
         killed = await killed_at(host, fuse, Api.rollback)
-        written = host.world.disk[DESIRED] != FileNode(new.encode(), 0o600)
+        written = host.world.disk[DESIRED] != RegularFile(new.encode(), 0o600)
         ends.add(written)
         await host.settle()
         assert (host.phase, host.configs[host.world.current].name) == (Phase.IDLE, "old" if written else "new")
@@ -132,6 +132,6 @@ async def test_a_request_for_another_config_is_over() -> None:
     host.want(NEW)
     await host.settle()
     assert host.world.request is None
-    host.world.disk[DESIRED] = FileNode(failed.encode(), 0o600)
+    host.world.disk[DESIRED] = RegularFile(failed.encode(), 0o600)
     await host.settle()
     assert (host.phase, host.record.reason) == (Phase.DEGRADED, "ConfigRejected")

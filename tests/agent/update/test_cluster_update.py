@@ -10,7 +10,7 @@ from itertools import pairwise
 
 import pytest
 
-from nodeagent.core.config.file_tree import FileNode
+from nodeagent.core.config.file_tree import RegularFile
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.coordination.windows import Schedule, parse_windows
 from nodeagent.core.update.events import EventKind
@@ -44,7 +44,7 @@ def waited_for(host: ClusterHost) -> list[str]:
 
 
 def written(host: ClusterHost) -> bool:
-    return host.world.disk.get("/etc/app/x") == FileNode(b"2") or "/etc/moved" in host.world.disk
+    return host.world.disk.get("/etc/app/x") == RegularFile(b"2") or "/etc/moved" in host.world.disk
 
 
 async def until(so: Callable[[], bool], seconds: float = 20_000) -> None:
@@ -521,7 +521,7 @@ class Picky(FakeUnit):
 
     @property
     def bad_until_boot(self) -> int:
-        return 99 if self.host.world.disk.get("/etc/app/x") == FileNode(b"2") else 0
+        return 99 if self.host.world.disk.get("/etc/app/x") == RegularFile(b"2") else 0
 
     @bad_until_boot.setter
     def bad_until_boot(self, value: int) -> None: ...

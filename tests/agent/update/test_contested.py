@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nodeagent.agent.update import writing
-from nodeagent.core.config.file_tree import FileNode
+from nodeagent.core.config.file_tree import RegularFile
 from nodeagent.core.config.machineconfig import FileEntry, MachineConfig
 from nodeagent.core.update.events import EventKind
 from nodeagent.core.update.phase import Phase
@@ -70,7 +70,7 @@ async def test_a_path_that_its_owner_blocks_blocks_nothing_else(fault: AgentErro
     it.want(wanted)
     await it.settle()
     assert (it.phase, name_of(it)) == (Phase.IDLE, wanted.name)
-    assert it.world.disk["/etc/app/x"] == FileNode(b"2")
+    assert it.world.disk["/etc/app/x"] == RegularFile(b"2")
     assert it.world.history[-1].outcome == "done"
     assert any("uid 1000" in message for message in warnings(it))
     assert it.world.boot == 1
@@ -89,15 +89,15 @@ async def test_the_same_fault_where_only_root_writes_is_a_verdict(fault: AgentEr
 
 async def test_drift_at_such_a_path_is_no_reason_to_refuse() -> None:
     it = await started()
-    it.world.disk[KEY] = FileNode(b"of its owner")
+    it.world.disk[KEY] = RegularFile(b"of its owner")
     it.want(B)
     await it.settle()
     assert (it.phase, name_of(it)) == (Phase.IDLE, "b")
-    assert it.world.disk[KEY] == FileNode(b"of its owner"), "the config did not change it, so it is left alone"
+    assert it.world.disk[KEY] == RegularFile(b"of its owner"), "the config did not change it, so it is left alone"
     assert warnings(it)
     it.want(C)
     await it.settle()
-    assert it.world.disk[KEY] == FileNode(b"2")
+    assert it.world.disk[KEY] == RegularFile(b"2")
 
 
 async def test_drift_of_a_file_that_belongs_to_a_user_is_none_either() -> None:
@@ -105,7 +105,7 @@ async def test_drift_of_a_file_that_belongs_to_a_user_is_none_either() -> None:
     it = Host(World(units={"app.service": FakeUnit()}))
     it.want(MachineConfig("a", files={mine.path: mine}))
     await it.settle()
-    it.world.disk[mine.path] = FileNode(b"edited", user="app")
+    it.world.disk[mine.path] = RegularFile(b"edited", user="app")
     it.want(MachineConfig("b", files={mine.path: mine, "/etc/quiet/q": FileEntry("/etc/quiet/q", b"1")}))
     await it.settle()
     assert (it.phase, name_of(it)) == (Phase.IDLE, "b")
@@ -113,8 +113,8 @@ async def test_drift_of_a_file_that_belongs_to_a_user_is_none_either() -> None:
 
 async def test_drift_where_only_root_writes_is_refused_beside_it() -> None:
     it = await started()
-    it.world.disk[KEY] = FileNode(b"of its owner")
-    it.world.disk["/etc/quiet/q"] = FileNode(b"changed")
+    it.world.disk[KEY] = RegularFile(b"of its owner")
+    it.world.disk["/etc/quiet/q"] = RegularFile(b"changed")
     it.want(B)
     await it.settle()
     assert (it.phase, it.record.reason) == (Phase.DEGRADED, "Drifted")
@@ -127,7 +127,7 @@ async def test_a_revert_goes_past_such_a_path() -> None:
     class Picky(FakeUnit):
         @property
         def bad_until_boot(self) -> int:
-            return 99 if it.world.disk.get("/etc/app/x") == FileNode(b"2") else 0
+            return 99 if it.world.disk.get("/etc/app/x") == RegularFile(b"2") else 0
 
         @bad_until_boot.setter
         def bad_until_boot(self, value: int) -> None: ...
@@ -137,8 +137,8 @@ async def test_a_revert_goes_past_such_a_path() -> None:
     it.want(C)
     await it.settle()
     assert it.world.history[-1].outcome == "reverted"
-    assert it.world.disk["/etc/app/x"] == FileNode(b"1")
-    assert it.world.disk[KEY] == FileNode(b"2")
+    assert it.world.disk["/etc/app/x"] == RegularFile(b"1")
+    assert it.world.disk[KEY] == RegularFile(b"2")
     assert any("NotAFile" in message or "directory" in message for message in warnings(it))
 
 
@@ -154,7 +154,7 @@ async def test_killed_at_any_call_it_ends_the_same(power: bool) -> None:
         blew = await kill_at(it, fuse, power=power)
         await it.settle()
         assert (it.phase, name_of(it)) == (Phase.IDLE, "c")
-        assert it.world.disk["/etc/app/x"] == FileNode(b"2")
+        assert it.world.disk["/etc/app/x"] == RegularFile(b"2")
     assert fuse > 10
 
 
@@ -165,7 +165,7 @@ async def test_what_is_in_the_way_is_found_before_anything_is_taken() -> None:
     await it.settle()
     assert (it.phase, it.record.reason) == (Phase.DEGRADED, "PathBlocked")
     assert "/etc/app/x: is a directory" in it.record.message
-    assert it.world.disk["/etc/app/x"] == FileNode(b"1")
+    assert it.world.disk["/etc/app/x"] == RegularFile(b"1")
     assert not any(event.phase is Phase.LEASING for event in it.world.events if event.desired == "b")
 
 
@@ -175,15 +175,15 @@ async def test_more_than_a_revert_can_keep_is_refused() -> None:
     it.want(B)
     await it.settle()
     assert (it.phase, it.record.reason) == (Phase.DEGRADED, "RevertTooLarge")
-    assert it.world.disk["/etc/app/x"] == FileNode(b"1")
+    assert it.world.disk["/etc/app/x"] == RegularFile(b"1")
 
 
 async def test_a_file_that_grew_since_is_not_kept_either(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writing, "MAX_KEPT", 100)
     it = await started(contested=False)
-    it.world.disk["/etc/quiet/big"] = FileNode(b"x" * 101)
+    it.world.disk["/etc/quiet/big"] = RegularFile(b"x" * 101)
     it.want(config("b", CONTENTS | {"/etc/app/x": "2", "/etc/quiet/big": "small"}))
     await it.settle()
     assert it.phase is Phase.DEGRADED
-    assert it.world.disk["/etc/quiet/big"] == FileNode(b"x" * 101)
-    assert it.world.disk["/etc/app/x"] == FileNode(b"1")
+    assert it.world.disk["/etc/quiet/big"] == RegularFile(b"x" * 101)
+    assert it.world.disk["/etc/app/x"] == RegularFile(b"1")

@@ -15,7 +15,7 @@ from nodeagent.agent.loop import AGAIN, Loop
 from nodeagent.agent.update.after_boot import AT_ONCE, MAX_AGAIN, MAX_MISSES, PAUSE
 from nodeagent.agent.update.executor import Outcome
 from nodeagent.agent.update.run import Update
-from nodeagent.core.config.file_tree import FileNode, expand
+from nodeagent.core.config.file_tree import RegularFile, expand
 from nodeagent.core.config.machineconfig import UnitEntry
 from nodeagent.core.plan.deployment import staged
 from nodeagent.core.update.events import EventKind
@@ -74,7 +74,7 @@ async def test_staged_before_the_lease_and_rebooted_once() -> None:
     assert host.actions() == ["reboot"]
     assert booted_digest(host.world) == B_DIGEST
     assert managed(host.world, OLD, NEW) == expand(NEW)
-    assert host.world.disk["/etc/os"] == FileNode(b"b"), "what the OS ships came with it"
+    assert host.world.disk["/etc/os"] == RegularFile(b"b"), "what the OS ships came with it"
     entry = host.world.history[-1]
     assert (entry.outcome, entry.disruption, entry.reboots) == ("done", "reboot", 1)
 
@@ -156,7 +156,7 @@ async def test_what_the_merge_of_etc_takes_back_is_written_again() -> None:
     host.want(new)
     await host.settle()
     assert host.phase is Phase.IDLE, host.record
-    assert host.world.disk["/etc/chrony"] == FileNode(b"a")
+    assert host.world.disk["/etc/chrony"] == RegularFile(b"a")
     assert host.actions() == ["reboot", "reboot"]
     assert (host.world.history[-1].outcome, host.world.history[-1].reboots) == ("done", 2)
     assert len(host.world.credentials) == 1, "staged once: the second reboot is for the files only"
@@ -181,7 +181,7 @@ async def test_a_service_that_fails_for_what_the_merge_took_back_is_no_reason_to
     class Picky(FakeUnit):
         @property
         def bad_until_boot(self) -> int:
-            return 99 if host.world.disk.get("/etc/chrony") != FileNode(b"a") else 0
+            return 99 if host.world.disk.get("/etc/chrony") != RegularFile(b"a") else 0
 
         @bad_until_boot.setter
         def bad_until_boot(self, value: int) -> None: ...
@@ -194,7 +194,7 @@ async def test_a_service_that_fails_for_what_the_merge_took_back_is_no_reason_to
 
 async def test_what_is_never_as_configured_is_written_again_only_once() -> None:
     host = await at_old()
-    host.world.tampers["/etc/app/y"] = FileNode(b"mine")
+    host.world.tampers["/etc/app/y"] = RegularFile(b"mine")
     host.want(NEW)
     await host.settle()
     assert (host.record.reason, host.record.revert_reason) == ("Reverted", "VerifyFailed")
@@ -574,7 +574,7 @@ async def test_an_unfinalized_deployment_is_told_and_not_tried_again() -> None:
     assert "No space left on device" in host.record.message
     assert host.actions() == ["reboot", "reboot"]
     assert managed(host.world, OLD, NEW) == expand(OLD)
-    assert host.world.units["app.service"].read["/etc/app/x"] == FileNode(b"1")
+    assert host.world.units["app.service"].read["/etc/app/x"] == RegularFile(b"1")
     await host.settle()
     assert host.actions() == ["reboot", "reboot"]
 
@@ -771,7 +771,7 @@ async def test_a_bad_deployment_is_rolled_back_and_the_old_etc_restored() -> Non
     assert booted_digest(host.world) == A_DIGEST
     assert managed(host.world, OLD, BAD) == expand(OLD)
     assert host.actions() == ["reboot", "reboot", "reboot"]
-    assert host.world.units["app.service"].read["/etc/app/x"] == FileNode(b"1")
+    assert host.world.units["app.service"].read["/etc/app/x"] == RegularFile(b"1")
     assert host.world.units["app.service"].active == "active"
     assert host.world.holder is None
     assert (host.world.history[-1].outcome, host.world.history[-1].reboots) == ("reverted", 3)
@@ -788,7 +788,7 @@ async def test_a_merge_to_be_mended_does_not_hide_a_bad_deployment() -> None:
     await host.settle()
     assert (host.record.reason, host.record.revert_reason) == ("Reverted", "UnitUnhealthy")
     assert booted_digest(host.world) == A_DIGEST
-    assert host.world.disk["/etc/chrony"] == FileNode(b"a")
+    assert host.world.disk["/etc/chrony"] == RegularFile(b"a")
 
 
 async def test_degraded_as_set_stays_where_it_is() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from nodeagent.agent.update.executor import Executor
 from nodeagent.agent.update.run import Next, Update
-from nodeagent.core.config.file_tree import FileNode
+from nodeagent.core.config.file_tree import RegularFile
 from nodeagent.core.config.machineconfig import UnitEntry
 from nodeagent.core.report.status import Status, fold, status_to_dict
 from nodeagent.core.update.apply_request import ApplyRequest
@@ -94,7 +94,7 @@ async def degraded() -> Host:
 
 async def refused() -> Host:
     host = await started()
-    host.world.disk["/etc/quiet/q"] = FileNode(b"by hand")
+    host.world.disk["/etc/quiet/q"] = RegularFile(b"by hand")
     host.want(B)
     return host
 
@@ -330,7 +330,7 @@ async def half_way() -> Host:
     host.limits = replace(host.limits, revert=False)
     host.want(B)
     await host.settle()
-    assert (host.phase, host.world.disk["/etc/app/x"]) == (Phase.DEGRADED, FileNode(b"2"))
+    assert (host.phase, host.world.disk["/etc/app/x"]) == (Phase.DEGRADED, RegularFile(b"2"))
     host.world.units["app.service"].bad_until_boot = 0
     return host
 
@@ -358,7 +358,7 @@ async def test_an_update_that_was_not_wanted_leaves_no_half_way_host_behind(then
     assert (host.phase, host.record.reason) == (Phase.IDLE, "")
     assert not half_way_record(host.record)
     name = "a" if then is A else "d"
-    assert host.world.disk["/etc/app/x"] == FileNode(b"1" if then is A else b"4")
+    assert host.world.disk["/etc/app/x"] == RegularFile(b"1" if then is A else b"4")
     assert outcomes(host)[-2:] == [("c", "withdrawn" if then is A else "superseded", 4), (name, "done", 0)]
 
 
@@ -441,7 +441,7 @@ async def test_a_request_during_an_update_to_the_same_config_ends_with_it() -> N
 
 async def test_a_refused_request_is_answered_each_time() -> None:
     host = await started()
-    host.world.disk["/etc/quiet/q"] = FileNode(b"by hand")
+    host.world.disk["/etc/quiet/q"] = RegularFile(b"by hand")
     loop = host.build()
     host.world.events.clear()
     for _ in range(2):

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from nodeagent.core.config.file_tree import FileNode
+from nodeagent.core.config.file_tree import RegularFile
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.update.events import EventKind
 from nodeagent.core.update.phase import Phase
@@ -34,7 +34,7 @@ class Picky(FakeUnit):
     @property
     def bad_until_boot(self) -> int:
         node = self.world.disk.get("/etc/app/x")
-        return 99 if isinstance(node, FileNode) and node.content.startswith(b"bad") else 0
+        return 99 if isinstance(node, RegularFile) and node.content.startswith(b"bad") else 0
 
     @bad_until_boot.setter
     def bad_until_boot(self, value: int) -> None: ...
@@ -149,7 +149,7 @@ async def test_ever_new_bad_configs_do_not_reboot_a_host_without_bound() -> None
     assert (last.outcome, last.reboots, last.reason) == ("reverted", 0, "RebootBudgetSpent")
     assert "restart app.service" in last.message
     assert f"not rebooted: there were {REBOOTS} fallback reboots in 24 h" in last.message
-    assert host.world.disk["/etc/app/x"] == FileNode(b"1")
+    assert host.world.disk["/etc/app/x"] == RegularFile(b"1")
     assert host.world.units["app.service"].active == "active"
     await asyncio.sleep(WINDOW)
     await host.ask()

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from nodeagent.core.config.file_tree import FileNode
+from nodeagent.core.config.file_tree import RegularFile
 from nodeagent.core.config.machineconfig import MachineConfig, UnitEntry
 from nodeagent.core.plan.policy import DAEMON_RELOAD, NONE, Entry, Policy, restart
 from nodeagent.core.update.events import EventKind
@@ -63,7 +63,7 @@ async def test_a_unit_that_did_not_run_before_need_not_run_after(unit: FakeUnit)
     host = await updated(unit)
     assert (host.phase, host.actions()) == (Phase.IDLE, ["restart app.service"])
     assert host.world.history[-1].outcome == "done"
-    assert host.world.disk["/etc/app/x"] == FileNode(b"2")
+    assert host.world.disk["/etc/app/x"] == RegularFile(b"2")
     if unit.fail_restarts or unit.hang:
         assert "app.service did not run before the update" in host.world.history[-1].message
 

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from nodeagent.core.config.file_tree import FileNode, expand
+from nodeagent.core.config.file_tree import RegularFile, expand
 from nodeagent.core.config.machineconfig import UnitEntry
 from nodeagent.core.update.events import EventKind
 from nodeagent.core.update.phase import Phase
@@ -45,9 +45,9 @@ async def test_a_change_is_written_acted_on_and_promoted() -> None:
     it = await started()
     it.want(B)
     await it.settle()
-    assert it.world.disk["/etc/app/x"] == FileNode(b"2")
+    assert it.world.disk["/etc/app/x"] == RegularFile(b"2")
     assert it.actions() == ["restart app.service"]
-    assert it.world.units["app.service"].read["/etc/app/x"] == FileNode(b"2")
+    assert it.world.units["app.service"].read["/etc/app/x"] == RegularFile(b"2")
     assert it.configs[it.world.current].name == "b"
     assert it.world.holder is None
     entry = it.world.history[-1]
@@ -56,8 +56,8 @@ async def test_a_change_is_written_acted_on_and_promoted() -> None:
 
 async def test_what_the_host_has_already_is_no_change() -> None:
     it = host()
-    it.world.disk["/etc/secret-of-mine"] = FileNode(b"1")
-    it.world.disk["/etc/unlisted"] = FileNode(b"1")
+    it.world.disk["/etc/secret-of-mine"] = RegularFile(b"1")
+    it.world.disk["/etc/unlisted"] = RegularFile(b"1")
     it.want(config("a", {"/etc/unlisted": "1"}))
     await it.settle()
     assert (it.phase, it.actions(), it.world.boot) == (Phase.IDLE, [], 1)
@@ -76,7 +76,7 @@ async def test_unlisted_reboots_once_and_is_verified_after_it() -> None:
 
 async def test_removal_brings_back_what_was_there() -> None:
     it = host()
-    original = FileNode(b"from the OS", 0o600)
+    original = RegularFile(b"from the OS", 0o600)
     it.world.dirs.add("/etc/app")
     it.world.disk["/etc/app/x"] = original
     it.want(A)
@@ -113,7 +113,7 @@ async def test_still_bad_after_the_reboot_is_reverted_and_never_rebooted_again()
     it.world.units["app.service"].bad_until_boot = 99
     it.want(B)
     await it.settle()
-    assert it.world.disk["/etc/app/x"] == FileNode(b"1")
+    assert it.world.disk["/etc/app/x"] == RegularFile(b"1")
     assert it.actions().count("reboot") == 1
     # the unit is as bad with the old config, so the way back fails as well: a person is needed
     assert it.phase is Phase.DEGRADED
@@ -128,7 +128,7 @@ async def test_reverted_when_only_the_new_config_is_bad() -> None:
 
         @property
         def bad_until_boot(self) -> int:
-            return 99 if it.world.disk.get("/etc/app/x") == FileNode(b"2") else 0
+            return 99 if it.world.disk.get("/etc/app/x") == RegularFile(b"2") else 0
 
         @bad_until_boot.setter
         def bad_until_boot(self, value: int) -> None: ...
@@ -138,7 +138,7 @@ async def test_reverted_when_only_the_new_config_is_bad() -> None:
     await it.settle()
     assert it.actions() == ["restart app.service", "reboot", "restart app.service"]
     assert (it.phase, it.record.reason) == (Phase.DEGRADED, "Reverted")
-    assert it.world.disk["/etc/app/x"] == FileNode(b"1")
+    assert it.world.disk["/etc/app/x"] == RegularFile(b"1")
     assert it.world.units["app.service"].active == "active"
     assert it.world.history[-1].outcome == "reverted"
     assert it.world.holder is None
@@ -156,12 +156,12 @@ async def test_degraded_as_set_keeps_the_lease_and_the_next_config_repairs() -> 
     it.want(B)
     await it.settle()
     assert (it.phase, it.actions()) == (Phase.DEGRADED, ["restart app.service", "reboot"])
-    assert it.world.disk["/etc/app/x"] == FileNode(b"2")
+    assert it.world.disk["/etc/app/x"] == RegularFile(b"2")
     assert it.world.holder is not None
     it.world.units["app.service"].bad_until_boot = 0
     it.want(A)
     await it.settle()
-    assert (it.phase, it.world.disk["/etc/app/x"]) == (Phase.IDLE, FileNode(b"1"))
+    assert (it.phase, it.world.disk["/etc/app/x"]) == (Phase.IDLE, RegularFile(b"1"))
     assert it.actions()[-1] == "restart app.service"
     assert it.world.holder is None
 
@@ -173,37 +173,37 @@ def _fields(limits: object) -> dict[str, object]:
 async def test_what_the_os_ships_comes_back_even_if_it_was_never_ours_to_change() -> None:
     """An ostree host: the entry matched at the first start, so there was nothing to remember."""
     it = host()
-    it.world.disk["/etc/quiet/q"] = it.world.disk["/usr/etc/quiet/q"] = FileNode(b"1")
+    it.world.disk["/etc/quiet/q"] = it.world.disk["/usr/etc/quiet/q"] = RegularFile(b"1")
     it.want(config("a", {"/etc/quiet/q": "1"}))
     await it.settle()
     it.want(config("none"))
     await it.settle()
-    assert it.world.disk["/etc/quiet/q"] == FileNode(b"1")
+    assert it.world.disk["/etc/quiet/q"] == RegularFile(b"1")
 
 
 async def test_another_os_has_another_default() -> None:
     """What was there before the config was the OS's own, so it comes back as the OS has it by then."""
     it = host()
     shipped = "/usr/etc/quiet/q"
-    it.world.disk["/etc/quiet/q"] = it.world.disk[shipped] = FileNode(b"default of a")
+    it.world.disk["/etc/quiet/q"] = it.world.disk[shipped] = RegularFile(b"default of a")
     it.want(config("a", {"/etc/quiet/q": "1", "/etc/quiet/new": "1"}))
     await it.settle()
-    assert it.world.disk["/etc/quiet/q"] == FileNode(b"1")
-    it.world.disk |= {shipped: FileNode(b"default of b"), "/usr/etc/quiet/new": FileNode(b"new in b")}
+    assert it.world.disk["/etc/quiet/q"] == RegularFile(b"1")
+    it.world.disk |= {shipped: RegularFile(b"default of b"), "/usr/etc/quiet/new": RegularFile(b"new in b")}
     it.want(config("none"))
     await it.settle()
-    assert it.world.disk["/etc/quiet/q"] == FileNode(b"default of b")
-    assert it.world.disk["/etc/quiet/new"] == FileNode(b"new in b")
+    assert it.world.disk["/etc/quiet/q"] == RegularFile(b"default of b")
+    assert it.world.disk["/etc/quiet/new"] == RegularFile(b"new in b")
 
 
 async def test_what_a_person_wrote_over_a_default_comes_back() -> None:
     it = host()
-    it.world.disk |= {"/etc/quiet/q": FileNode(b"by hand"), "/usr/etc/quiet/q": FileNode(b"default")}
+    it.world.disk |= {"/etc/quiet/q": RegularFile(b"by hand"), "/usr/etc/quiet/q": RegularFile(b"default")}
     it.want(config("a", {"/etc/quiet/q": "1"}))
     await it.settle()
     it.want(config("none"))
     await it.settle()
-    assert it.world.disk["/etc/quiet/q"] == FileNode(b"by hand")
+    assert it.world.disk["/etc/quiet/q"] == RegularFile(b"by hand")
 
 
 async def test_no_space_leaves_the_old_state_whole() -> None:
@@ -244,7 +244,7 @@ async def test_a_newer_config_takes_over_before_anything_is_written() -> None:
     await asyncio.sleep(20)
     it.world.holder = None
     await task
-    assert it.world.disk["/etc/app/x"] == FileNode(b"3")
+    assert it.world.disk["/etc/app/x"] == RegularFile(b"3")
     assert it.actions() == ["restart app.service"]
     assert [(entry.to_name, entry.outcome) for entry in it.world.history] == [
         ("a", "done"),
@@ -304,7 +304,7 @@ async def test_a_reboot_that_never_comes_ends_in_degraded() -> None:
 
 async def test_drift_is_refused_and_nothing_is_touched() -> None:
     it = await started()
-    it.world.disk["/etc/quiet/q"] = FileNode(b"by hand")
+    it.world.disk["/etc/quiet/q"] = RegularFile(b"by hand")
     it.want(B)
     await it.settle()
     assert (it.phase, it.record.reason, it.actions()) == (Phase.DEGRADED, "Drifted", [])
@@ -313,7 +313,7 @@ async def test_drift_is_refused_and_nothing_is_touched() -> None:
     told = [event for event in told if event[0] is not EventKind.DESIRED]
     ends = (EventKind.UPDATE_FINISHED, "b", Phase.DEGRADED)
     assert told == [(EventKind.REFUSED, "b", Phase.DEGRADED), ends], "once, and it says what was refused"
-    it.world.disk["/etc/quiet/q"] = FileNode(b"1")
+    it.world.disk["/etc/quiet/q"] = RegularFile(b"1")
     await it.settle()
     assert it.phase is Phase.IDLE
 
@@ -321,10 +321,10 @@ async def test_drift_is_refused_and_nothing_is_touched() -> None:
 async def test_drift_is_repaired_as_set() -> None:
     it = await started()
     it.repair_drift = True
-    it.world.disk["/etc/quiet/q"] = FileNode(b"by hand")
+    it.world.disk["/etc/quiet/q"] = RegularFile(b"by hand")
     it.want(B)
     await it.settle()
-    assert (it.phase, it.world.disk["/etc/quiet/q"]) == (Phase.IDLE, FileNode(b"1"))
+    assert (it.phase, it.world.disk["/etc/quiet/q"]) == (Phase.IDLE, RegularFile(b"1"))
 
 
 async def test_units_the_host_lacks_are_skipped_but_not_those_of_the_admin() -> None:
@@ -439,13 +439,13 @@ async def lose_the_bus(faults: int) -> Host:
 async def test_a_bus_that_drops_for_a_moment_reverts_nothing() -> None:
     it = await lose_the_bus(2)
     assert (it.phase, it.actions()) == (Phase.IDLE, ["restart app.service"])
-    assert it.world.disk["/etc/app/x"] == FileNode(b"2")
+    assert it.world.disk["/etc/app/x"] == RegularFile(b"2")
 
 
 async def test_a_bus_that_stays_away_is_waited_for() -> None:
     it = await lose_the_bus(20)
     assert (it.phase, it.actions()) == (Phase.IDLE, ["restart app.service"])
-    assert it.world.disk["/etc/app/x"] == FileNode(b"2")
+    assert it.world.disk["/etc/app/x"] == RegularFile(b"2")
 
 
 async def test_a_store_that_takes_no_refusal_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeagent.core.config.file_tree import FileNode, LinkNode, Node
+from nodeagent.core.config.file_tree import FileTreeEntry, RegularFile, SymbolicLink
 from nodeagent.core.update.ports import Swept
 from nodeagent.errors import AgentError, InvalidInput, Terminal
 from nodeagent.host.fs import atomic
@@ -25,12 +25,12 @@ from tests.support.disk import needs_root, temps, tree
 ME, MY_GROUP = os.geteuid(), os.getegid()
 
 
-def file(content: bytes = b"new\n", mode: int = 0o644, **more: object) -> FileNode:
-    return FileNode(content, mode, **{"user": ME, "group": MY_GROUP, "dir_owner": ME, **more})  # type: ignore[arg-type]
+def file(content: bytes = b"new\n", mode: int = 0o644, **more: object) -> RegularFile:
+    return RegularFile(content, mode, **{"user": ME, "group": MY_GROUP, "dir_owner": ME, **more})  # type: ignore[arg-type]
 
 
-def link(target: str) -> LinkNode:
-    return LinkNode(target, ME, MY_GROUP)
+def link(target: str) -> SymbolicLink:
+    return SymbolicLink(target, ME, MY_GROUP)
 
 
 @pytest.fixture
@@ -96,7 +96,7 @@ class TestInstall:
     @needs_root
     def test_gives_files_and_parents_to_the_user(self, disk: DiskFiles, tmp_path: Path) -> None:
         path = "/home/core/.ssh/authorized_keys.d/ignition"
-        disk.install(path, FileNode(b"k", 0o600, "core", "core", dir_mode=0o700, dir_owner="core"))
+        disk.install(path, RegularFile(b"k", 0o600, "core", "core", dir_mode=0o700, dir_owner="core"))
         for name in (path, "/home/core/.ssh/authorized_keys.d", "/home/core/.ssh", "/home/core"):
             info = Path(f"{tmp_path}{name}").stat()
             assert (info.st_uid, info.st_gid) == (1000, 1001), name
@@ -106,7 +106,7 @@ class TestInstall:
     @needs_root
     def test_gives_a_link_itself_to_the_user(self, disk: DiskFiles, tmp_path: Path) -> None:
         (tmp_path / "precious").write_text("")
-        disk.install("/etc/x", LinkNode("../precious", "core", "wheel"))
+        disk.install("/etc/x", SymbolicLink("../precious", "core", "wheel"))
         info = (tmp_path / "etc/x").lstat()
         assert (info.st_uid, info.st_gid) == (1000, 10)
         assert (tmp_path / "precious").stat().st_uid == 0
@@ -115,7 +115,9 @@ class TestInstall:
         ("node", "reason"),
         [(file(user="nobody-here"), "UnknownUser"), (file(group="no-such-group"), "UnknownGroup")],
     )
-    def test_refuses_an_unknown_owner_by_name(self, disk: DiskFiles, tmp_path: Path, node: Node, reason: str) -> None:
+    def test_refuses_an_unknown_owner_by_name(
+        self, disk: DiskFiles, tmp_path: Path, node: FileTreeEntry, reason: str
+    ) -> None:
         before = tree(tmp_path)
         with pytest.raises(Terminal, match=str(node.user if reason == "UnknownUser" else node.group)) as caught:
             disk.install("/etc/a/x", node)
@@ -270,7 +272,9 @@ class TestDiffers:
             (file(), file(user="nobody-here"), "this host has no user 'nobody-here'"),
         ],
     )
-    def test_in_words(self, disk: DiskFiles, there: Node | None, wanted: Node | None, words: str) -> None:
+    def test_in_words(
+        self, disk: DiskFiles, there: FileTreeEntry | None, wanted: FileTreeEntry | None, words: str
+    ) -> None:
         if there is not None:
             disk.install("/etc/x", there)
         assert disk.differs("/etc/x", wanted) == words

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeagent.core.config.file_tree import FileNode, LinkNode
+from nodeagent.core.config.file_tree import RegularFile, SymbolicLink
 from nodeagent.errors import AgentError, Retryable, Terminal
 from nodeagent.host.fs import atomic
 from nodeagent.host.fs.files import DiskFiles
@@ -18,7 +18,10 @@ from nodeagent.host.fs.selinux import Labels
 from tests.support.disk import MS_BIND, MS_RDONLY, MS_REMOUNT, in_mount_namespace, mount, needs_root, tree
 
 ME, MY_GROUP = os.geteuid(), os.getegid()
-OLD, NEW = FileNode(b"old\n", 0o640, ME, MY_GROUP, dir_owner=ME), FileNode(b"new\n", 0o600, ME, MY_GROUP, dir_owner=ME)
+OLD, NEW = (
+    RegularFile(b"old\n", 0o640, ME, MY_GROUP, dir_owner=ME),
+    RegularFile(b"new\n", 0o600, ME, MY_GROUP, dir_owner=ME),
+)
 
 _GET_FLAGS, _SET_FLAGS, _IMMUTABLE = 0x80086601, 0x40086602, 0x10  # linux/fs.h, on 64 bits
 
@@ -40,7 +43,7 @@ def test_no_space(tmp_path: Path) -> None:
         mount("none", tmp_path, "tmpfs", options="size=64k,mode=755")
         disk(tmp_path).install("/etc/x", OLD)
         before = tree(tmp_path)
-        large = FileNode(b"x" * (1 << 20), 0o600)
+        large = RegularFile(b"x" * (1 << 20), 0o600)
         for path in ("/etc/x", "/etc/new", "/etc/a/b/new"):
             error = refused("NoSpace", lambda path=path: disk(tmp_path).install(path, large))
             assert isinstance(error, Terminal)
@@ -60,7 +63,7 @@ def test_no_inodes(tmp_path: Path) -> None:
         before = tree(tmp_path)
         for path in ("/etc/x", "/etc/a/b/c/x"):
             refused("NoSpace", lambda path=path: disk(tmp_path).install(path, NEW))
-        refused("NoSpace", lambda: disk(tmp_path).install("/etc/l", LinkNode("x" * 2000)))
+        refused("NoSpace", lambda: disk(tmp_path).install("/etc/l", SymbolicLink("x" * 2000)))
         assert tree(tmp_path) == before
 
     in_mount_namespace(work)
@@ -168,5 +171,5 @@ def test_a_write_that_takes_only_part(tmp_path: Path, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(atomic, "os", ShortOs())
     content = bytes(range(256)) * 3
-    disk(tmp_path).install("/x", FileNode(content, 0o600, ME, MY_GROUP))
+    disk(tmp_path).install("/x", RegularFile(content, 0o600, ME, MY_GROUP))
     assert (tmp_path / "x").read_bytes() == content

@@ -11,7 +11,7 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nodeagent.core.config.file_tree import FileNode, LinkNode, Node
+from nodeagent.core.config.file_tree import FileTreeEntry, RegularFile, SymbolicLink
 from nodeagent.host.fs.files import DiskFiles
 from nodeagent.host.fs.selinux import Labels
 from tests.support.disk import needs_root, temps, tree
@@ -19,10 +19,10 @@ from tests.support.disk import needs_root, temps, tree
 pytestmark = needs_root
 
 users = groups = st.sampled_from([0, 1, 1000, 65533])
-files = st.builds(FileNode, st.binary(max_size=200), st.integers(0, 0o7777), users, groups)
+files = st.builds(RegularFile, st.binary(max_size=200), st.integers(0, 0o7777), users, groups)
 targets = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=40)
-links = st.builds(LinkNode, targets, users, groups)
-nodes: st.SearchStrategy[Node] = files | links
+links = st.builds(SymbolicLink, targets, users, groups)
+nodes: st.SearchStrategy[FileTreeEntry] = files | links
 PATHS = ["/x", "/etc/a", "/etc/b", "/etc/d/a", "/etc/d/b", "/etc/d/e/f/a", "/var/lib/a", "/var/b", "/new/deep/er/a"]
 trees = st.dictionaries(st.sampled_from(PATHS), nodes)
 
@@ -34,13 +34,13 @@ def a_disk() -> Iterator[tuple[DiskFiles, Path]]:
         yield DiskFiles(root, labels=Labels(enabled=False)), Path(root)
 
 
-def bare(node: Node | None) -> Node | None:
+def bare(node: FileTreeEntry | None) -> FileTreeEntry | None:
     """Without the facts about the directory above, which belong to another path."""
-    return replace(node, dir_mode=0o755, dir_owner=0) if isinstance(node, FileNode) else node
+    return replace(node, dir_mode=0o755, dir_owner=0) if isinstance(node, RegularFile) else node
 
 
 @given(nodes, nodes)
-def test_capture_after_install_is_the_node_and_the_other_way_round(first: Node, second: Node) -> None:
+def test_capture_after_install_is_the_node_and_the_other_way_round(first: FileTreeEntry, second: FileTreeEntry) -> None:
     with a_disk() as (disk, root):
         disk.install("/a/x", first)
         kept, before = disk.capture("/a/x"), tree(root)
@@ -53,7 +53,7 @@ def test_capture_after_install_is_the_node_and_the_other_way_round(first: Node, 
         assert tree(root) == before
 
 
-def apply(disk: DiskFiles, old: Mapping[str, Node], new: Mapping[str, Node], made: set[str]) -> None:
+def apply(disk: DiskFiles, old: Mapping[str, FileTreeEntry], new: Mapping[str, FileTreeEntry], made: set[str]) -> None:
     for path in sorted({*old, *new}):
         if path in new:
             made.update(disk.missing_dirs([path]))
@@ -65,7 +65,7 @@ def apply(disk: DiskFiles, old: Mapping[str, Node], new: Mapping[str, Node], mad
 @settings(max_examples=150)
 @given(theirs=trees, first=trees, second=trees)
 def test_from_one_tree_to_another_and_back(
-    theirs: dict[str, Node], first: dict[str, Node], second: dict[str, Node]
+    theirs: dict[str, FileTreeEntry], first: dict[str, FileTreeEntry], second: dict[str, FileTreeEntry]
 ) -> None:
     with a_disk() as (disk, root):
         theirs = {path: node for path, node in theirs.items() if path not in first}

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeagent.core.config.file_tree import FileNode, LinkNode, Node
+from nodeagent.core.config.file_tree import FileTreeEntry, RegularFile, SymbolicLink
 from nodeagent.core.update.ports import Swept
 from nodeagent.errors import AgentError, Retryable, Terminal
 from nodeagent.host.fs import atomic, paths
@@ -20,7 +20,7 @@ from nodeagent.host.fs.selinux import Labels
 from tests.support.disk import exchange, needs_root, temps, tree
 
 CORE = 1000
-NODE = FileNode(b"key\n", 0o600, os.geteuid(), os.getegid(), dir_mode=0o700, dir_owner=os.geteuid())
+NODE = RegularFile(b"key\n", 0o600, os.geteuid(), os.getegid(), dir_mode=0o700, dir_owner=os.geteuid())
 KEYS = "/home/core/.ssh/authorized_keys.d/ignition"
 
 
@@ -179,7 +179,7 @@ def test_a_component_swapped_in_a_race(tmp_path: Path, component: str) -> None:
         place = host / "var/home/core" / component
         there, stop = disk(host), threading.Event()
         made = ["/var/home/core/.ssh/authorized_keys.d"] if component == ".ssh" else []
-        node = FileNode(b"key\n", 0o600, CORE, CORE, dir_mode=0o700, dir_owner=CORE)
+        node = RegularFile(b"key\n", 0o600, CORE, CORE, dir_mode=0o700, dir_owner=CORE)
         attack = threading.Thread(target=_swap_forever, args=(place, "/etc", stop))
         attack.start()
         outcomes: set[str] = set()
@@ -221,7 +221,7 @@ def test_our_temporary_file_swapped_in_a_race(tmp_path: Path) -> None:
     attack = threading.Thread(target=swap)
     attack.start()
     outcomes: set[str] = set()
-    node = FileNode(b"x" * 4096, 0o666, CORE, CORE)
+    node = RegularFile(b"x" * 4096, 0o666, CORE, CORE)
     try:
         for count in range(300):
             try:
@@ -298,7 +298,7 @@ def test_a_new_directory_swapped_before_it_is_given_away(
                 (home / "roots").rename(home / name)
 
         monkeypatch.setattr(atomic, "os", Meddler("mkdir", swap))
-        node = FileNode(b"key\n", 0o600, CORE, CORE, dir_mode=0o755, dir_owner=CORE)
+        node = RegularFile(b"key\n", 0o600, CORE, CORE, dir_mode=0o755, dir_owner=CORE)
         with pytest.raises(AgentError) as caught:
             disk(host).install("/home/core/new/x", node)
         assert caught.value.reason in ("PathChanged", "NotADirectory", "LinkRefused")
@@ -309,9 +309,9 @@ def test_a_new_directory_swapped_before_it_is_given_away(
 
 
 @needs_root
-@pytest.mark.parametrize("node", [NODE, LinkNode("x", CORE, CORE)])
+@pytest.mark.parametrize("node", [NODE, SymbolicLink("x", CORE, CORE)])
 def test_our_temporary_file_swapped_before_it_is_finished(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, node: Node
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, node: FileTreeEntry
 ) -> None:
     with a_host(tmp_path) as host:
         aim = host / "etc/ignition"
@@ -321,7 +321,7 @@ def test_our_temporary_file_swapped_before_it_is_finished(
             (host / "var/home/core" / name).unlink()
             os.link(aim, host / "var/home/core" / name)
 
-        monkeypatch.setattr(atomic, "os", Meddler("symlink" if isinstance(node, LinkNode) else "open", swap))
+        monkeypatch.setattr(atomic, "os", Meddler("symlink" if isinstance(node, SymbolicLink) else "open", swap))
         with pytest.raises(Retryable) as caught:
             disk(host).install("/home/core/x", node)
         assert caught.value.reason == "PathChanged"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeagent.core.config.file_tree import FileNode
+from nodeagent.core.config.file_tree import RegularFile
 from nodeagent.core.update.survey import Survey
 from nodeagent.errors import AgentError
 from nodeagent.host.fs.files import DiskFiles
@@ -92,6 +92,6 @@ def test_the_owner_of_a_directory_cannot_hide_it(root: Path) -> None:
     for path in ("/home/core/link/x", "/home/core/file/x"):
         assert files.contested(path).startswith("/home/core ")
         with pytest.raises((AgentError, OSError)):
-            files.install(path, FileNode(b""))
+            files.install(path, RegularFile(b""))
         assert not look(root, [path]).obstacles, "its owner must not veto an update with it"
         assert "/etc/made" in files.missing_dirs([path, "/etc/made/x"])

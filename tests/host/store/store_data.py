@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
-from nodeagent.core.config.file_tree import FileNode, LinkNode
+from nodeagent.core.config.file_tree import RegularFile, SymbolicLink
 from nodeagent.core.config.machineconfig import ConfigSource
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.ports import HistoryEntry, Snapshot
@@ -34,8 +34,8 @@ def entry(number: int) -> HistoryEntry:
 def snapshots(number: int) -> list[Snapshot]:
     size = (number * 997) % 20_000
     return [
-        Snapshot(f"path:/etc/{number}", FileNode(bytes([number % 256]) * size, 0o640, 1, 2, "a:b:c:s0", 0o700, 3)),
-        Snapshot("path:/etc/link", LinkNode("/dev/null", 5, 6, None)),
+        Snapshot(f"path:/etc/{number}", RegularFile(bytes([number % 256]) * size, 0o640, 1, 2, "a:b:c:s0", 0o700, 3)),
+        Snapshot("path:/etc/link", SymbolicLink("/dev/null", 5, 6, None)),
         Snapshot("path:/etc/none"),
         Snapshot("unit:x.service", text="enabled"),
         Snapshot("password:core", text=f"$6${number}"),

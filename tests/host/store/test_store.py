@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeagent.core.config.file_tree import FileNode
+from nodeagent.core.config.file_tree import RegularFile
 from nodeagent.core.coordination.maintenance import Maintenance
 from nodeagent.core.update.apply_request import ApplyRequest
 from nodeagent.core.update.phase import Phase
@@ -181,14 +181,16 @@ class TestContents:
         assert numbers == list(range(HISTORY_LIMIT + 19, 19, -1))
 
     async def test_the_file_shrinks_after_a_large_revert(self, store: SqliteStore, path: Path) -> None:
-        await store.remember("u1", [Snapshot("path:/large", FileNode(b"x" * (20 << 20)))])
+        await store.remember("u1", [Snapshot("path:/large", RegularFile(b"x" * (20 << 20)))])
         assert path.stat().st_size > 20 << 20
         await store.close_update(Record(), entry(1))
         assert path.stat().st_size < 1 << 20
 
     async def test_secrets_that_were_dropped_are_overwritten(self, store: SqliteStore, path: Path) -> None:
         secret = b"a pull secret that nobody may find"
-        await store.remember("u1", [Snapshot("path:/s", FileNode(secret)), Snapshot("password:core", text="$6$hash")])
+        await store.remember(
+            "u1", [Snapshot("path:/s", RegularFile(secret)), Snapshot("password:core", text="$6$hash")]
+        )
         assert secret in path.read_bytes()
         await store.close_update(Record(), entry(1))
         await store.close()
@@ -438,7 +440,7 @@ class TestDisk:
                 database.save(record(1))
                 for number in range(3):
                     with pytest.raises(Terminal) as caught:
-                        database.remember("u1", [Snapshot(f"path:/{number}", FileNode(os.urandom(1 << 20)))])
+                        database.remember("u1", [Snapshot(f"path:/{number}", RegularFile(os.urandom(1 << 20)))])
                     assert caught.value.reason == "NoSpace"
                     assert database.load() == record(1)
                     assert database.remembered("u1") == []
