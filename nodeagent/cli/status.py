@@ -133,7 +133,7 @@ def _fence(fence: dict[str, Any]) -> str:
     cap = (
         "writes are not capped" if fence["write_bps"] is None else f"writes at most {fence['write_bps'] / 1e6:.0f} MB/s"
     )
-    p99 = "" if fence["victim_p99_ms"] is None else f", victims' p99 {fence['victim_p99_ms']} ms"
+    p99 = "" if fence["victim_p99_ms"] is None else f", etcd p99 {fence['victim_p99_ms']} ms"
     if "exceedances" not in fence:
         return cap + p99
     slow = f", {fence['exceedances']} slow" if fence["exceedances"] else ""

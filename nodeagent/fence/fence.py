@@ -1,25 +1,26 @@
-"""The I/O fence around whatever one unit writes, for as long as a block lasts.
+"""The I/O fence around the writes of one unit, for the duration of a block.
 
     async with Bus() as bus:
-        victim = await find_etcd()                      # or Victim(directory=Path("/var/lib/etcd"))
-        async with fenced("rpm-ostreed.service", victim, bus=bus, undo=FileUndo(Path("/run/x"))) as fence:
-            ...                                         # stage; fence.view says how it stands
+        protected = await find_etcd()                   # or Protected(directory=Path("/var/lib/etcd"))
+        restore_log = FileRestoreLog(Path("/run/x"))
+        async with fenced("rpm-ostreed.service", protected, bus=bus, restore_log=restore_log) as fence:
+            ...                                         # stage; fence.view is the current state
 
-It finds the disk (of ``paths``: the first that is on one), puts back what a killed run left in ``undo``, measures the
-idle disk for ``terms.baseline`` seconds, sets what is static, and lets ``fence.policy.controller`` decide once a second
-until the block ends. Then, also after an error or a cancellation, everything is as it was found, read back, and what
-could not be put back is in ``fence.left``.
+``fenced`` finds the disk of ``paths`` (the first one that is on a disk), restores what a killed run left in
+``restore_log``, measures the idle disk for ``options.baseline`` seconds, and sets the limits. The controller then
+decides once a second until the block ends. At the end, also after an error or a cancellation, everything is restored
+and read back; ``fence.left`` lists what could not be restored.
 
-The fence never fails the block: what keeps it from working is in ``fence.view.missing`` (or, with ``active`` false,
-in its ``reason`` and ``message``), and the block runs without. ``tell`` is called with a new view at each turn, from
-the event loop. Nothing here needs the daemon; root, and systemd on ``bus``, are what it takes.
+The fence never fails the block. If it cannot work, ``fence.view`` is not active and has the reason; ``missing`` lists
+facilities that this host lacks. ``emit`` is called with the view at each decision, from the event loop. The fence needs
+root and systemd on ``bus``, but not the daemon.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -27,293 +28,161 @@ from pathlib import Path
 
 from nodeagent.core.update.fence_view import FenceView
 from nodeagent.errors import AgentError, Terminal
-from nodeagent.fence.actuators.actuators import HERE, Hands, Reach, recover
-from nodeagent.fence.actuators.writeback import drained
+from nodeagent.fence import teardown
+from nodeagent.fence.actuators.actuators import Actuators
+from nodeagent.fence.actuators.recovery import recover
+from nodeagent.fence.actuators.system_paths import DEFAULT, SystemPaths
+from nodeagent.fence.actuators.writeback import flush_periodically
 from nodeagent.fence.blockdev.find import SYSROOT, find_disks, mounted_at
 from nodeagent.fence.blockdev.hotplug import Hotplug, hotplug
+from nodeagent.fence.control_loop import ControlLoop, DiskWatch, FindDisks, failed_view
 from nodeagent.fence.policy.bounds import FENCE_BOUNDS, Bounds, Idle, careful, opening
-from nodeagent.fence.policy.controller import begin, step
 from nodeagent.fence.policy.disks import Disks
 from nodeagent.fence.policy.shape import ladder
-from nodeagent.fence.policy.signals import weigh
-from nodeagent.fence.restore_log import Undo
-from nodeagent.fence.sensors.protected import Victim
-from nodeagent.fence.sensors.sensors import Hearing, hearing
+from nodeagent.fence.restore_log import RestoreLog
+from nodeagent.fence.sensors.protected import Protected
+from nodeagent.fence.sensors.sensors import Sensors, open_sensors
 from nodeagent.host.dbus.client import Bus
 
-__all__ = ["Fence", "Terms", "fenced"]
+__all__ = ["Fence", "FenceOptions", "fenced"]
 
-TURN = 1.0
-"""Seconds between two decisions; sooner if the victim's cgroup calls."""
-LINGER = 10.0
-"""Seconds that what the unit wrote may take to reach the disk, before everything is put back. It waits behind the cap;
-let go all at once, with nobody's priority heeded any more, it held up etcd for most of a second."""
-AFTERWARDS = 35.0
-"""Seconds for which queues keep their shape after that. What a staging changed in the file system's own data is written
-later: by XFS each half a minute (fs/xfs/xfs_log.c, xfs_log_worker), by others when it is half a minute old
-(mm/page-writeback.c, dirty_expire_interval, looked at each five seconds). It is written all at once, and let into a
-deep queue it held up etcd for most of a second."""
-LEAVE = 30.0
-"""Seconds that putting everything back may take. Reading limits back takes a few, a stuck disk for ever."""
-UNWRITTEN = 1 << 20
-"""Bytes of the unit in memory that are none worth waiting for."""
-LOOK = 0.25
-"""Seconds between two looks at these."""
 _MOUNTS = Path("/proc/self/mountinfo")
+# The scheduler is switched only on the file system where the measurements show a benefit (docs/research/fence.md).
+_SWITCHED = "xfs"
 
-Find = Callable[[Sequence[str]], Coroutine[None, None, Disks]]
+Emit = Callable[[FenceView], None]
+Find = Callable[[Sequence[str]], FindDisks]
 Listen = Callable[[], AbstractAsyncContextManager[asyncio.Queue[Hotplug]]]
-Tell = Callable[[FenceView], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
-    """What an admin may choose. ``baseline``: seconds; ``idle``: if it was measured before, then it is not
-    again; ``object_fsync``: rpm-ostreed syncs each object that it writes (``object_fsync``)."""
+class FenceOptions:
+    """``baseline``: seconds for which the idle disk is measured; ``idle``: an earlier measurement, used instead.
+
+    ``object_fsync``: rpm-ostreed syncs each object that it writes. ``switch_scheduler``: on XFS, a disk without a
+    scheduler gets one, so that I/O priorities have an effect; only the benchmark turns this off.
+    """
 
     bounds: Bounds = FENCE_BOUNDS
     baseline: float = 10.0
     idle: Idle | None = None
-    may_switch: bool = False
     object_fsync: bool = False
+    switch_scheduler: bool = True
 
 
 class Fence:
-    """``view`` is how it stands, or stood last; ``left`` what could not be put back, known when the block has ended;
-    ``idle`` what was measured."""
+    """``view`` is the current or last state; ``left`` lists what could not be restored, known after the block.
 
-    def __init__(self, tell: Tell) -> None:
+    ``idle`` is the measurement of the idle disk.
+    """
+
+    def __init__(self, emit: Emit) -> None:
         self.view = FenceView(active=False)
         self.left: list[str] = []
         self.idle: Idle | None = None
-        self._tell = tell
+        self._emit = emit
 
-    def say(self, view: FenceView) -> None:
+    def show(self, view: FenceView) -> None:
         self.view = view
-        self._tell(view)
+        self._emit(view)
 
 
 @asynccontextmanager
 async def fenced(
     unit: str,
-    victim: Victim,
+    protected: Protected,
     *,
     bus: Bus,
-    undo: Undo,
-    terms: Terms = Terms(),
-    tell: Tell = lambda _view: None,
+    restore_log: RestoreLog,
+    options: FenceOptions = FenceOptions(),
+    emit: Emit = lambda _view: None,
     paths: Sequence[str] = SYSROOT,
     find: Find = find_disks,
     listen: Listen = hotplug,
-    reach: Reach = HERE,
+    system: SystemPaths = DEFAULT,
 ) -> AsyncIterator[Fence]:
-    fence = Fence(tell)
+    fence = Fence(emit)
     async with AsyncExitStack() as stack:
         try:
-            _was, failed = await recover(bus, undo, reach)
+            _was, failed = await recover(bus, restore_log, system)
             if failed:
                 raise Terminal("; ".join(failed), reason="FenceNotRecovered")
-            events = await _events(stack, listen)  # before we look, so that nothing is missed in between
-            disks = await _disks(victim, paths, find)
-            hands = Hands(bus, undo, unit, disks, victim.pids, reach)
-            stack.push_async_callback(_put_back, fence, hands)
-            if not await hands.begin(object_fsync=terms.object_fsync):
-                raise Terminal("; ".join(hands.missing), reason="NothingToLimit")
-            heard = await stack.enter_async_context(hearing(victim, reach.cgroups, reach.proc))
-            hands.probe = heard.thread
-            if terms.idle is None:
-                fence.idle = await heard.idle(terms.baseline)
-            else:
-                fence.idle = terms.idle
-                heard.expect(terms.idle)
-            slow = None if fence.idle is None else fence.idle.p99
-            if not await hands.shape(partial(ladder, idle_p99=slow, may_switch=terms.may_switch)):
-                raise Terminal("; ".join(hands.missing), reason="NothingToLimit")
-            filesystem, kernel = await asyncio.to_thread(_ground, paths)
-            bounds = opening(careful(terms.bounds, filesystem, kernel), fence.idle)
-            turns = _Turns(fence, hands, heard, bounds, _Moves(events, disks, lambda: _disks(victim, paths, find)))
-            await turns.begin()
-            stack.push_async_callback(_stopped, asyncio.create_task(turns.run()))
+            # Subscribed before the disk is looked up, so that no change in between is missed.
+            events = await _subscribe(stack, listen)
+            disks = await _find_shared(protected, paths, find)
+            actuators = Actuators(bus, restore_log, unit, disks, protected.pids, system)
+            stack.push_async_callback(_restore, fence, actuators)
+            if not await actuators.begin(object_fsync=options.object_fsync):
+                raise Terminal("; ".join(actuators.missing), reason="NothingToLimit")
+            sensors = await stack.enter_async_context(open_sensors(protected, system.cgroups, system.proc))
+            actuators.probe_thread = sensors.thread
+            fence.idle = await _measure_idle(sensors, options)
+            filesystem, kernel = await asyncio.to_thread(_filesystem, paths)
+            switch = options.switch_scheduler and filesystem == _SWITCHED
+            idle_p99 = None if fence.idle is None else fence.idle.p99
+            if not await actuators.shape(partial(ladder, idle_p99=idle_p99, may_switch=switch)):
+                raise Terminal("; ".join(actuators.missing), reason="NothingToLimit")
+            bounds = opening(careful(options.bounds, filesystem, kernel), fence.idle)
+            watch = DiskWatch(events, disks, lambda: _find_shared(protected, paths, find))
+            loop = ControlLoop(fence, actuators, sensors, bounds, watch)
+            await loop.begin()
+            stack.push_async_callback(teardown.stop, asyncio.create_task(loop.run()))
             if bounds.drain is not None:
-                task = asyncio.create_task(drained(hands, paths, bounds.drain))
-                stack.push_async_callback(_stopped, task)
-            stack.push_async_exit(partial(_linger, fence, hands, turns))  # while turns are taken
+                task = asyncio.create_task(flush_periodically(actuators, paths, bounds.drain))
+                stack.push_async_callback(teardown.stop, task)
+            # Runs first at the end, while the controller still decides.
+            stack.push_async_exit(partial(_finish, fence, actuators, loop))
         except AgentError as error:
-            await stack.aclose()  # what is up by now would be loosened by nobody
-            fence.say(replace(fence.view, active=False, reason=error.reason, message=error.message))
-        except Exception as error:  # noqa: BLE001 - as in _Turns.run
+            # Without the controller no limit would ever be loosened.
             await stack.aclose()
-            fence.say(_failed(fence.view, error))
+            fence.show(replace(fence.view, active=False, reason=error.reason, message=error.message))
+        except Exception as error:  # noqa: BLE001 - an update continues without a fence, whatever its error is
+            await stack.aclose()
+            fence.show(failed_view(fence.view, error))
         yield fence
 
 
-class _Moves:
-    """Whether the file system lies on other disks by now: a path of a multipath was lost, a mirror was replaced."""
-
-    def __init__(
-        self, events: asyncio.Queue[Hotplug] | None, disks: Disks, find: Callable[[], Coroutine[None, None, Disks]]
-    ) -> None:
-        self._events = events
-        self._disks = disks
-        self._find = find
-
-    async def look(self) -> Disks | None:
-        """The new ones; None if they are the same, or cannot be told just now: the next event may."""
-        if self._events is None or self._events.empty():
-            return None
-        while not self._events.empty():
-            self._events.get_nowait()
-        try:
-            found = await self._find()
-        except AgentError:
-            return None
-        if found == self._disks:
-            return None
-        self._disks = found
-        return found
-
-
-class _Turns:
-    def __init__(self, fence: Fence, hands: Hands, heard: Hearing, bounds: Bounds, moves: _Moves) -> None:
-        self._fence = fence
-        self._hands = hands
-        self._heard = heard
-        self._bounds = bounds
-        self._moves = moves
-        self._shapes = hands.shapes
-        self._state = begin(_now(), self._shapes, bounds)
-        self._throttled = 0.0
-        self._at = _now()
-        self.note = ""
-        """What is said instead of why the limits are what they are, once the unit has nothing left to write."""
-
-    async def begin(self) -> None:
-        await self._hands.writing()
-        await self._hold("")
-
-    async def run(self) -> None:
-        """Until it is cancelled. An error of ours opens everything: nobody would loosen it again."""
-        try:
-            while True:
-                await self._turn()
-        except Exception as error:  # noqa: BLE001 - the update goes on without a fence, whatever it is
-            self._fence.left = await self._hands.restore()
-            self._fence.say(_failed(self._fence.view, error))
-
-    async def _turn(self) -> None:
-        await self._heard.listen(TURN)
-        if (disks := await self._moves.look()) is not None:
-            await self._hands.move(disks)
-        writing = await self._hands.writing()
-        readings = self._heard.readings()
-        now = _now()  # not before them: what is from the future counts for nothing
-        reading = weigh(readings, now, self._bounds.stale)
-        if self._hands.shapes != self._shapes:
-            self._shapes = self._hands.shapes
-            self._state = replace(begin(now, self._shapes, self._bounds), started=self._state.started)
-        self._state = step(self._state, now, reading, self._shapes, self._bounds, writing=writing)
-        await self._hold("" if reading is None else str(reading.source))
-
-    async def _hold(self, source: str) -> None:
-        decision, now = self._state.decision, _now()
-        if _capped(self._fence.view) and not self.note:
-            self._throttled += now - self._at
-        self._at = now
-        await self._hands.hold(decision.limits)
-        capped = decision.limits.write_bps is not None or decision.limits.write_iops is not None
-        capped = capped and self._hands.limiting
-        self._fence.say(
-            FenceView(
-                active=True,
-                reason=str(decision.why),
-                message=self.note or decision.because,
-                write_bps=decision.limits.rate if capped else None,
-                write_iops=decision.limits.write_iops if capped else None,
-                p99=self._heard.p99(),
-                exceedances=round(self._heard.exceedances),
-                throttled=self._throttled,
-                seconds=now - self._state.started,
-                source=source or self._fence.view.source,
-                missing=(*self._hands.missing, *self._heard.missing),
-            )
-        )
-
-
-def _failed(view: FenceView, error: Exception) -> FenceView:
-    return replace(view, active=False, reason="FenceFailed", message=f"{type(error).__name__}: {error}")
-
-
-def _capped(view: FenceView) -> bool:
-    return view.active and view.write_bps is not None
-
-
-async def _events(stack: AsyncExitStack, listen: Listen) -> asyncio.Queue[Hotplug] | None:
+async def _subscribe(stack: AsyncExitStack, listen: Listen) -> asyncio.Queue[Hotplug] | None:
     try:
         return await stack.enter_async_context(listen())
-    except AgentError:  # no netlink, or no udev, which finding the disk says better
+    except AgentError:
+        # There is no netlink, or no udev; the search for the disk reports the latter.
         return None
 
 
-async def _disks(victim: Victim, paths: Sequence[str], find: Find) -> Disks:
-    """``Terminal`` (``OtherDisk``) if the victim has one of its own."""
+async def _find_shared(protected: Protected, paths: Sequence[str], find: Find) -> Disks:
+    """Return the disks of ``paths``. ``Terminal`` (``OtherDisk``) if the protected workload has another disk."""
     disks = await find(paths)
-    if victim.directory is not None:
-        theirs = await find((str(victim.directory),))
+    if protected.directory is not None:
+        theirs = await find((str(protected.directory),))
         if not disks.meets(theirs):
             names = " and ".join(disk.path for disk in theirs.disks)
-            raise Terminal(f"{victim.directory} is on {names}, where the update does not write", reason="OtherDisk")
+            raise Terminal(f"{protected.directory} is on {names}, where the update does not write", reason="OtherDisk")
     return disks
 
 
-def _ground(paths: Sequence[str]) -> tuple[str, str]:
-    """Type of the file system that is written to, and the kernel's release."""
+async def _measure_idle(sensors: Sensors, options: FenceOptions) -> Idle | None:
+    if options.idle is None:
+        return await sensors.measure_idle(options.baseline)
+    sensors.expect(options.idle)
+    return options.idle
+
+
+def _filesystem(paths: Sequence[str]) -> tuple[str, str]:
+    """Return the type of the file system that is written to, and the release of the kernel."""
     mounts = _MOUNTS.read_text()
     kinds = (mounted_at(os.path.realpath(path), mounts)[0] for path in paths if Path(path).exists())
     return next(kinds, ""), os.uname().release
 
 
-async def _put_back(fence: Fence, hands: Hands) -> None:
-    """To its end, also when we are cancelled meanwhile, but not for ever."""
-    task = asyncio.create_task(hands.restore())
-    until = _now() + LEAVE
-    cancelled = False
-    while not task.done() and (left := until - _now()) > 0:
-        try:
-            await asyncio.wait({task}, timeout=left)
-        except asyncio.CancelledError:
-            cancelled = True
-    if task.done() and (error := task.exception()) is None:
-        fence.left = task.result()
-    elif task.done():
-        fence.left = [f"{type(error).__name__}: {error}"]
-    else:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-        fence.left = [f"not everything was put back within {LEAVE:.0f} s"]
-    if cancelled:
-        raise asyncio.CancelledError
+async def _restore(fence: Fence, actuators: Actuators) -> None:
+    await teardown.restore(actuators, fence.left)
 
 
-async def _linger(fence: Fence, hands: Hands, turns: _Turns, kind: type[BaseException] | None, *_error: object) -> bool:
-    """At the end of the block, unless we are cancelled: until what the unit wrote is on the disk, or for ``LINGER``
-    seconds, and then for ``AFTERWARDS`` where queues have a shape."""
-    if kind is not None and not issubclass(kind, Exception):
-        return False
-    until = _now() + LINGER
-    while _capped(fence.view) and _now() < until:
-        if await hands.unwritten() <= UNWRITTEN:
-            break
-        await asyncio.sleep(LOOK)
-    if hands.shaping:
-        turns.note = "done; stays until the file system has written what it keeps of that"
-        await asyncio.sleep(AFTERWARDS)
+async def _finish(
+    fence: Fence, actuators: Actuators, loop: ControlLoop, kind: type[BaseException] | None, *_error: object
+) -> bool:
+    """Wait for the last writes, unless the block was cancelled."""
+    if kind is None or issubclass(kind, Exception):
+        await teardown.wait_for_writes(actuators, lambda: fence.view.capped, loop)
     return False
-
-
-async def _stopped(task: asyncio.Task[None]) -> None:
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()

@@ -1,7 +1,7 @@
-"""What was found before the fence changed it, kept until it is put back: also when the agent is killed in between.
+"""The original values of everything that the fence changes, kept until they are restored, also across a kill.
 
-Kept in /run: what the fence changes (the queue of a disk, run-time properties of a unit) is forgotten at a reboot, and
-so are the notes on it, which another boot must not follow. It is also no write to the disk that the fence protects.
+The log is in /run. The fence changes only what a reboot resets (the queue of a disk, run-time properties of a unit), so
+entries of an earlier boot must not be followed. Besides, this does not write to the disk that the fence protects.
 """
 
 from __future__ import annotations
@@ -15,27 +15,28 @@ from typing import Protocol
 from nodeagent.host.fs.atomic import is_temp, put_file
 from nodeagent.host.fs.os_errors import translated
 
-__all__ = ["FileUndo", "Undo"]
+__all__ = ["FileRestoreLog", "RestoreLog"]
 
+# The next version restores what this one left, so the name is a contract.
 _SUFFIX = ".undo"
 
 
-class Undo(Protocol):
-    """Small notes by key (letters, digits, ``-:.@_``). All of them outlive the process, none the boot."""
+class RestoreLog(Protocol):
+    """Small texts by key (letters, digits, ``-:.@_``). They survive the process, but not the boot."""
 
     async def load(self) -> Mapping[str, str]: ...
 
     async def save(self, key: str, note: str) -> None:
-        """In the place of an older one. When this returns, a kill cannot lose it."""
+        """Replace the entry. When this returns, a kill cannot lose it."""
         ...
 
     async def clear(self, key: str) -> None:
-        """Nothing happens if there is none."""
+        """No effect if there is no such entry."""
         ...
 
 
-class FileUndo:
-    """One file for each key in a directory below /run, which is made. All errors are those of ``faults``."""
+class FileRestoreLog:
+    """One file for each key, in a directory below /run that is created. Errors are those of ``os_errors``."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -50,14 +51,14 @@ class FileUndo:
         await asyncio.to_thread(self._clear, key)
 
     def _load(self) -> dict[str, str]:
-        with translated("read the notes in", str(self._directory)):
+        with translated("read the restore log in", str(self._directory)):
             if not self._directory.exists():
                 return {}
             files = [path for path in self._directory.iterdir() if path.suffix == _SUFFIX and not is_temp(path.name)]
             return {path.name.removesuffix(_SUFFIX): path.read_text() for path in sorted(files)}
 
     def _save(self, key: str, note: str) -> None:
-        with translated("write a note to", str(self._directory)):
+        with translated("write the restore log in", str(self._directory)):
             self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             fd = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             try:
@@ -68,9 +69,9 @@ class FileUndo:
                 os.close(fd)
 
     def _clear(self, key: str) -> None:
-        with translated("remove a note from", str(self._directory)):
+        with translated("remove an entry of the restore log in", str(self._directory)):
             (self._directory / (key + _SUFFIX)).unlink(missing_ok=True)
 
 
 def _no_label(_fd: int, _mode: int) -> None:
-    """What the directory gives it: nobody but us reads it."""
+    """Keep the label of the directory: only the agent reads these files."""

@@ -17,27 +17,29 @@ import pytest
 from nodeagent.core.etcd.histogram import WAL_FSYNC
 from nodeagent.core.update.fence_view import FenceView
 from nodeagent.errors import Retryable, Terminal
+from nodeagent.fence import control_loop, teardown
 from nodeagent.fence import fence as module
 from nodeagent.fence.actuators import writeback
-from nodeagent.fence.actuators.actuators import Reach, recover
 from nodeagent.fence.actuators.block_queue import Queue
 from nodeagent.fence.actuators.priorities import IDLE, REALTIME
+from nodeagent.fence.actuators.recovery import recover
+from nodeagent.fence.actuators.system_paths import SystemPaths
 from nodeagent.fence.blockdev.find import SYSROOT
 from nodeagent.fence.blockdev.hotplug import Hotplug
-from nodeagent.fence.fence import Fence, Terms, fenced
+from nodeagent.fence.fence import Fence, FenceOptions, fenced
 from nodeagent.fence.policy.bounds import Bounds, Idle
 from nodeagent.fence.policy.disks import BlockNode, DeviceNumber, Disks
-from nodeagent.fence.restore_log import FileUndo
+from nodeagent.fence.restore_log import FileRestoreLog
 from nodeagent.fence.sensors import sensors
-from nodeagent.fence.sensors.protected import Victim
+from nodeagent.fence.sensors.protected import Protected
 from nodeagent.host.dbus.client import Bus
 from tests.fence.fake_limits import CGROUP, DISK, OTHER, UNIT, Manager
 from tests.support.fixtures import PrivateBus
 
 QUEUE = {"max_sectors_kb": "1280", "scheduler": "none [mq-deadline]", "nr_requests": "256", "logical_block_size": "512"}
 QUICK = Bounds(interval=0.01, settle=0.02, patience=0.05, wary=0.05, bold=0.05, stale=2.0)
-GROUND = module._ground  # before it is replaced below
-TERMS = Terms(bounds=QUICK, idle=Idle(0.002048, 0.012), may_switch=True)  # which lets it begin with 16 MB/s
+FILESYSTEM = module._filesystem  # before it is replaced below
+TERMS = FenceOptions(bounds=QUICK, idle=Idle(0.002048, 0.012))  # which lets it begin with 16 MB/s
 UPDATER, VICTIM = 501, 502
 PRIORITIES = {UPDATER: 0, VICTIM: 2 << 13 | 4}
 
@@ -62,7 +64,7 @@ class Host:
     def __init__(self, directory: Path, bus: Bus, manager: Manager) -> None:
         self.bus = bus
         self.manager = manager
-        self.undo = FileUndo(directory / "undo")
+        self.restore_log = FileRestoreLog(directory / "restore_log")
         self.threads = Threads()
         self.queue = directory / "block/254:0/queue"
         self.cgroups = directory / "cgroup"
@@ -75,7 +77,7 @@ class Host:
             (directory / f"proc/{pid}/task/{pid}").mkdir(parents=True)
             (directory / f"proc/{pid}/stat").write_text(f"{pid} (a) b) S " + " ".join(["0"] * 18) + f" {pid}00 0")
         (self.cgroups / CGROUP.lstrip("/") / "cgroup.procs").write_text(f"{UPDATER}\n")
-        self.reach = Reach(self.cgroups, directory / "block", self.threads, directory / "proc")
+        self.system = SystemPaths(self.cgroups, directory / "block", self.threads, directory / "proc")
         self.disks = Disks((DISK,), (DISK,), ())
         self.theirs = self.disks
         self.events: asyncio.Queue[Hotplug] = asyncio.Queue()
@@ -83,7 +85,7 @@ class Host:
         self.fast = 0.0
         self.views: list[FenceView] = []
         # Without our probe: how long an fsync takes on this machine is not for these tests to depend on.
-        self.victim = Victim(None, self.scrape, lambda: [VICTIM])
+        self.victim = Protected(None, self.scrape, lambda: [VICTIM])
 
     async def find(self, paths: Sequence[str]) -> Disks:
         return self.theirs if str(self.data) in paths else self.disks
@@ -98,17 +100,17 @@ class Host:
         lines = (("0.008", self.fast), ("0.128", self.fast), ("+Inf", self.fast + self.slow))
         return "".join(f'{WAL_FSYNC}_bucket{{le="{le}"}} {count}\n' for le, count in lines)
 
-    def fenced(self, terms: Terms = TERMS) -> AbstractAsyncContextManager[Fence]:
+    def fenced(self, options: FenceOptions = TERMS) -> AbstractAsyncContextManager[Fence]:
         return fenced(
             UNIT,
             self.victim,
             bus=self.bus,
-            undo=self.undo,
-            terms=terms,
-            tell=self.views.append,
+            restore_log=self.restore_log,
+            options=options,
+            emit=self.views.append,
             find=self.find,
             listen=self.listen,
-            reach=self.reach,
+            system=self.system,
         )
 
     def touched(self) -> dict[str, object]:
@@ -121,7 +123,7 @@ class Host:
         found |= {} if self.manager.io_max == "" else {"io.max": self.manager.io_max}
         found |= {"frozen": True} if self.manager.frozen else {}
         found |= {"priorities": self.threads.values} if self.threads.values != PRIORITIES else {}
-        notes = list((self.cgroups.parent / "undo").glob("*"))
+        notes = list((self.cgroups.parent / "restore_log").glob("*"))
         return found | ({"notes": notes} if notes else {})
 
     async def until(self, fence: Fence, so: Callable[[FenceView], bool]) -> FenceView:
@@ -136,10 +138,10 @@ class Host:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "TURN", 0.02)
-    monkeypatch.setattr(module, "AFTERWARDS", 0.0)
-    monkeypatch.setattr(module, "_ground", lambda _paths: ("ext4", "5.14.0"))
-    monkeypatch.setattr(sensors, "EVERY", 0.02)
+    monkeypatch.setattr(control_loop, "INTERVAL", 0.02)
+    monkeypatch.setattr(teardown, "METADATA_DELAY", 0.0)
+    monkeypatch.setattr(module, "_filesystem", lambda _paths: ("xfs", "5.14.0"))
+    monkeypatch.setattr(sensors, "SCRAPE_INTERVAL", 0.02)
 
 
 @pytest.fixture
@@ -189,14 +191,14 @@ async def test_what_was_written_reaches_the_disk_before_the_limits_go(host: Host
 async def test_queues_keep_their_shape_until_the_file_system_has_written_what_is_its_own(
     host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "AFTERWARDS", 3600.0)
+    monkeypatch.setattr(teardown, "METADATA_DELAY", 3600.0)
 
     async def stage() -> None:
         async with host.fenced():
             pass
 
     task = asyncio.create_task(stage())
-    await host.until_so(lambda: bool(host.views) and host.views[-1].message.startswith("done; stays"))
+    await host.until_so(lambda: bool(host.views) and host.views[-1].message.startswith("done; the limits stay"))
     assert host.views[-1].active
     assert (host.queue / "max_sectors_kb").read_text() == "32"
     task.cancel()  # the agent is stopped
@@ -207,9 +209,9 @@ async def test_queues_keep_their_shape_until_the_file_system_has_written_what_is
 
 @pytest.mark.parametrize("why", ["fast", "given up"])
 async def test_and_where_they_have_none_nobody_waits(host: Host, monkeypatch: pytest.MonkeyPatch, why: str) -> None:
-    monkeypatch.setattr(module, "AFTERWARDS", 3600.0)
+    monkeypatch.setattr(teardown, "METADATA_DELAY", 3600.0)
     bounds, idle = (QUICK, Idle(1e-4, 1e-3)) if why == "fast" else (replace(QUICK, deadline=0.1), TERMS.idle)
-    async with asyncio.timeout(20), host.fenced(Terms(bounds=bounds, idle=idle)) as fence:
+    async with asyncio.timeout(20), host.fenced(FenceOptions(bounds=bounds, idle=idle)) as fence:
         # Before the unit is limited there are no caps either.
         await host.until(fence, lambda view: _open(view) and (why == "fast" or view.reason == "deadline"))
     assert host.touched() == {}
@@ -222,7 +224,7 @@ def _open(view: FenceView) -> bool:
 @pytest.mark.parametrize("how", ["too slow", "cancelled", "nobody knows"])
 async def test_but_is_not_waited_for_for_ever(host: Host, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
     if how == "too slow":
-        monkeypatch.setattr(module, "LINGER", 0.2)
+        monkeypatch.setattr(teardown, "FLUSH_TIMEOUT", 0.2)
     text = "file_dirty some\n" if how == "nobody knows" else f"file_dirty {6 << 20}\n"
     (host.cgroups / CGROUP.lstrip("/") / "memory.stat").write_text(text)
 
@@ -238,7 +240,7 @@ async def test_but_is_not_waited_for_for_ever(host: Host, monkeypatch: pytest.Mo
     await asyncio.wait({task}, timeout=20)
     assert task.cancelled() == (how == "cancelled")
     assert host.touched() == {}
-    assert asyncio.get_running_loop().time() - begun < module.LINGER or how == "too slow"
+    assert asyncio.get_running_loop().time() - begun < teardown.FLUSH_TIMEOUT or how == "too slow"
 
 
 @pytest.mark.parametrize(
@@ -255,10 +257,10 @@ async def test_what_is_dirty_goes_to_the_disk_where_others_wait_for_it(
         synced.append(paths)
         memory.write_text("file_dirty 0\n")
 
-    monkeypatch.setattr(module, "_ground", lambda _paths: (filesystem, "6.12.0"))
-    monkeypatch.setattr(writeback, "EVERY", 0.02)
+    monkeypatch.setattr(module, "_filesystem", lambda _paths: (filesystem, "6.12.0"))
+    monkeypatch.setattr(writeback, "POLL", 0.02)
     monkeypatch.setattr(writeback, "_sync", sync)
-    monkeypatch.setattr(module, "LINGER", 0.0)
+    monkeypatch.setattr(teardown, "FLUSH_TIMEOUT", 0.0)
     async with host.fenced() as fence:
         await host.until(fence, lambda view: view.reason == "calm")
         await host.until_so(lambda: bool(synced) or not syncs)
@@ -297,9 +299,9 @@ async def test_a_victim_that_suffers_closes_it(host: Host) -> None:
 
 
 def test_the_ground_is_of_the_first_path_that_is_there(tmp_path: Path) -> None:
-    kind, kernel = GROUND((str(tmp_path / "sysroot"), "/proc", "/"))
+    kind, kernel = FILESYSTEM((str(tmp_path / "sysroot"), "/proc", "/"))
     assert (kind, kernel) == ("proc", os.uname().release)
-    assert GROUND((str(tmp_path / "none"),))[0] == ""
+    assert FILESYSTEM((str(tmp_path / "none"),))[0] == ""
 
 
 async def test_an_updater_that_starts_later_does_not_wait_for_its_priority(host: Host) -> None:
@@ -322,7 +324,7 @@ async def test_our_probe_waits_as_the_victim_does(host: Host) -> None:
         assert threading.current_thread().native_id != probe
         assert Path(f"/proc/self/task/{probe}").exists()
         assert host.threads.values[probe] == REALTIME
-        notes = "".join(path.read_text() for path in (host.cgroups.parent / "undo").glob("*"))
+        notes = "".join(path.read_text() for path in (host.cgroups.parent / "restore_log").glob("*"))
         assert str(probe) not in notes, "it goes with us: nothing is to be put back"
     assert host.threads.values == {**PRIORITIES, probe: REALTIME}
 
@@ -381,16 +383,16 @@ async def test_what_a_kill_leaves_is_put_back_by_whoever_comes(host: Host, monke
         return None
 
     with monkeypatch.context() as patch:
-        patch.setattr(module, "_put_back", killed)
+        patch.setattr(module, "_restore", killed)
         async with host.fenced():
             pass
     assert host.touched().keys() == {"io.max", "max_sectors_kb", "nr_requests", "priorities", "notes"}
     host.threads.values[777] = REALTIME  # a thread that etcd started meanwhile
-    (host.reach.proc / f"{VICTIM}/task/777").mkdir()
-    assert await recover(host.bus, host.undo, host.reach) == (True, [])
+    (host.system.proc / f"{VICTIM}/task/777").mkdir()
+    assert await recover(host.bus, host.restore_log, host.system) == (True, [])
     assert host.threads.values.pop(777) == PRIORITIES[VICTIM]
     assert host.touched() == {}
-    assert await recover(host.bus, host.undo, host.reach) == (False, [])
+    assert await recover(host.bus, host.restore_log, host.system) == (False, [])
 
 
 async def test_a_number_that_is_somebody_else_now_is_left_alone(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -398,12 +400,12 @@ async def test_a_number_that_is_somebody_else_now_is_left_alone(host: Host, monk
         return None
 
     with monkeypatch.context() as patch:
-        patch.setattr(module, "_put_back", killed)
+        patch.setattr(module, "_restore", killed)
         async with host.fenced():
             pass
-    stat = host.reach.proc / str(UPDATER) / "stat"
+    stat = host.system.proc / str(UPDATER) / "stat"
     stat.write_text(stat.read_text().replace("50100", "99900"))
-    assert await recover(host.bus, host.undo, host.reach) == (True, [])
+    assert await recover(host.bus, host.restore_log, host.system) == (True, [])
     assert host.threads.values == {UPDATER: IDLE, VICTIM: PRIORITIES[VICTIM]}
 
 
@@ -413,6 +415,22 @@ async def test_without_priorities_the_rest_is_done(host: Host) -> None:
         assert fence.view.active
         assert any("I/O priority" in what for what in fence.view.missing)
         assert "wiops=489" in host.manager.io_max
+    assert host.touched() == {}
+
+
+@pytest.mark.parametrize(
+    ("filesystem", "options"), [("ext4", TERMS), ("btrfs", TERMS), ("xfs", replace(TERMS, switch_scheduler=False))]
+)
+async def test_the_scheduler_is_switched_on_xfs_only(
+    host: Host, monkeypatch: pytest.MonkeyPatch, filesystem: str, options: FenceOptions
+) -> None:
+    monkeypatch.setattr(module, "_filesystem", lambda _paths: (filesystem, "6.12.0"))
+    before = (host.queue / "scheduler").read_text()
+    async with host.fenced(options) as fence:
+        await host.until(fence, lambda view: view.reason == "calm")
+        assert (host.queue / "max_sectors_kb").read_text() == "32"
+        assert (host.queue / "scheduler").read_text() == before
+        assert host.threads.values == PRIORITIES
     assert host.touched() == {}
 
 
@@ -466,7 +484,7 @@ async def test_no_disk_at_all(host: Host) -> None:
 
 async def test_a_fault_of_ours_opens_everything(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     async with host.fenced() as fence:
-        monkeypatch.setattr(module, "weigh", lambda *_: 1 / 0)
+        monkeypatch.setattr(control_loop, "weigh", lambda *_: 1 / 0)
         view = await host.until(fence, lambda view: not view.active)
         assert (view.reason, view.message) == ("FenceFailed", "ZeroDivisionError: division by zero")
         assert host.touched() == {}
@@ -476,15 +494,15 @@ async def test_a_fault_of_ours_while_it_is_put_up_leaves_nothing_up(
     host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody would loosen what is held by then."""
-    monkeypatch.setattr(module._Turns, "begin", _hold_and_fail)
+    monkeypatch.setattr(control_loop.ControlLoop, "begin", _hold_and_fail)
     async with host.fenced() as fence:
         assert (fence.view.active, fence.view.reason) == (False, "FenceFailed")
         assert host.touched() == {}
     assert fence.left == []
 
 
-async def _hold_and_fail(self: module._Turns) -> None:
-    await self._hands.hold(self._state.decision.limits)
+async def _hold_and_fail(self: control_loop.ControlLoop) -> None:
+    await self._actuators.hold(self._state.decision.limits)
     raise ZeroDivisionError
 
 
@@ -501,7 +519,7 @@ async def test_one_fault_does_not_keep_the_rest_from_being_put_back(
 
 
 async def test_the_idle_disk_is_measured_first(host: Host) -> None:
-    host.victim = Victim(host.data)
+    host.victim = Protected(host.data)
     async with host.fenced(replace(TERMS, idle=None, baseline=0.0)) as fence:
         assert fence.idle is None
         assert fence.view.active
@@ -520,7 +538,7 @@ async def test_where_nothing_can_be_moved_nothing_is_measured(host: Host) -> Non
 
 
 async def test_it_follows_to_another_disk(host: Host) -> None:
-    other = host.reach.disks / f"{OTHER.number}/queue"
+    other = host.system.disks / f"{OTHER.number}/queue"
     other.mkdir(parents=True)
     for name, text in QUEUE.items():
         (other / name).write_text(text)
@@ -539,7 +557,7 @@ async def test_it_follows_to_another_disk(host: Host) -> None:
 
 async def test_several_disks_that_are_not_alike(host: Host) -> None:
     other = BlockNode(DeviceNumber(8, 16), "/dev/sdb")
-    queue = host.reach.disks / "8:16/queue"
+    queue = host.system.disks / "8:16/queue"
     queue.mkdir(parents=True)
     for name, text in (QUEUE | {"max_sectors_kb": "64"}).items():
         (queue / name).write_text(text)

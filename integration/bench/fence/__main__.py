@@ -1,12 +1,12 @@
 """How much staging an update of the OS costs etcd on the same disk: unfenced, as others do it, and with our fence.
 
-    python -m integration.bench.fence [--filesystem xfs|ext4] [--rounds N] [--variants A,B,M,C,C-all]
+    python -m integration.bench.fence [--filesystem xfs|ext4] [--rounds N] [--variants A,B,M,C,C-plain]
     make bench-fence
 
 One boot of a machine whose disk is slowed to what a small cloud disk can do. Prints one JSON object: each phase, each
 variant over all rounds, what makes the run inconclusive, and which aims were reached. With --out there is a picture
 beside it. ``--fast`` leaves the disk as fast as it is, where the fence must stay out of the way; ``--innocent`` has a
-third program on the disk. ``variants.py`` has the cases beyond A, B, M, C and C-all.
+third program on the disk. ``variants.py`` has the cases beyond A, B, M, C and C-plain.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from integration.bench.fence.rounds import Phase
 from integration.bench.fence.stats import Entry
 from integration.bench.fence.table import table
 from integration.bench.fence.testbed import PUTS, RATE, Disk, Testbed
-from integration.bench.fence.variants import ALLOWED, FENCED, HEADLINE, VARIANTS
+from integration.bench.fence.variants import FENCED, HEADLINE, PLAIN, VARIANTS
 from integration.hosts.errors import HostRingError, Unavailable
 
 SCHEMA = "nodeagent/bench-fence/v2"
@@ -98,7 +98,7 @@ def measure(args: argparse.Namespace) -> tuple[dict[str, Any], list[Entry]]:
         "doubts": doubts,
         "aims": {
             fence.name: report.aims(args.filesystem, by_variant, fence.name)
-            for fence in (FENCED, ALLOWED)
+            for fence in (FENCED, PLAIN)
             if fence.name in by_variant and not doubts and not args.fast
         },
         "variants": by_variant,

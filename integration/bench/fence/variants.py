@@ -2,7 +2,7 @@
 
 ``IDLE`` (A) stages nothing. ``UNFENCED`` (B) is ostree as it comes, ``OTHERS`` (M) what machine-config-daemon's image
 of the OS ships for control planes: Nice 10, best-effort 6, each object synced by itself. ``FENCED`` (C) is ours as it
-comes, ``ALLOWED`` (C-all) with all that an admin can allow. The rest takes one part out, or holds one alone.
+comes, ``PLAIN`` (C-plain) without its change of the scheduler. The rest takes one part out, or holds one alone.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-__all__ = ["ALLOWED", "FENCED", "HEADLINE", "IDLE", "OTHERS", "UNFENCED", "VARIANTS", "QueueShape", "Variant"]
+__all__ = ["FENCED", "HEADLINE", "IDLE", "OTHERS", "PLAIN", "UNFENCED", "VARIANTS", "QueueShape", "Variant"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Variant:
     cpu_quota: int | None = None  # percent of one processor
     io_cost: int | None = None  # io.weight of the update, where the victims have 1000
     fence: Mapping[str, Any] | None = None
-    """What is other than the defaults of ``nodeagent.fence.fence.Terms``; ``bounds`` by name."""
+    """What is other than the defaults of ``nodeagent.fence.fence.FenceOptions``; ``bounds`` by name."""
 
 
 IDLE = Variant("A", "idle", stages=False)
@@ -48,10 +48,11 @@ UNFENCED = Variant("B", "unfenced")
 OTHERS = Variant(
     "M", "Nice 10, best-effort 6, per-object-fsync", nice=10, io_class="best-effort", io_priority=6, object_fsync=True
 )
-_ALL = {"may_switch": True}
 FENCED = Variant("C", "the fence, as it comes", nice=10, object_fsync=True, fence={})
-ALLOWED = replace(FENCED, name="C-all", title="the fence, all of the disk's allowed", fence=_ALL)
-HEADLINE = (IDLE, UNFENCED, OTHERS, FENCED, ALLOWED)
+PLAIN = replace(
+    FENCED, name="C-plain", title="the fence, without a change of the scheduler", fence={"switch_scheduler": False}
+)
+HEADLINE = (IDLE, UNFENCED, OTHERS, FENCED, PLAIN)
 
 _TIGHT = QueueShape(32, 1, "mq-deadline", no_wbt=True)
 _SHAPED = Variant(
@@ -126,14 +127,13 @@ VARIANTS = {
             object_fsync=True,
             # Strained or calm: the rate is at its floor, and a calm of that length does not come.
             fence={
-                **_ALL,
                 "bounds": {"floor": 8e6, "first": 8e6, "floor_iops": 240, "patience": 1e6},
             },
         ),
         replace(FENCED, name="C-steady", title="the fence, which does not rise", fence={"bounds": {"wary": 1e6}}),
-        replace(ALLOWED, name="C-early", title="the fence, idle class from the first instruction on", io_class="idle"),
-        replace(ALLOWED, name="C-cpu", title="the fence, half of a processor", cpu_quota=50),
-        Variant("C-batched", "the fence, without per-object-fsync", nice=10, fence=_ALL),
+        replace(FENCED, name="C-early", title="the fence, idle class from the first instruction on", io_class="idle"),
+        replace(FENCED, name="C-cpu", title="the fence, half of a processor", cpu_quota=50),
+        Variant("C-batched", "the fence, without per-object-fsync", nice=10, fence={}),
         replace(
             FENCED,
             name="C-found",

@@ -10,7 +10,7 @@ from integration.hosts.container.container_host import Host
 from integration.hosts.container.test_real_bus import address
 from nodeagent.fence.actuators.cgroup import UnitIo, recover
 from nodeagent.fence.policy.disks import BlockNode, DeviceNumber
-from nodeagent.fence.restore_log import FileUndo
+from nodeagent.fence.restore_log import FileRestoreLog
 from nodeagent.host.dbus.client import Bus
 
 DISK = BlockNode(DeviceNumber(254, 0), "/dev/vda")
@@ -30,14 +30,14 @@ async def test_limits_of_a_unit(host: Host, tmp_path: Path) -> None:
     # The controllers that the kernel has are another matter; the unit runs later.
     (tmp_path / "cgroup.controllers").write_text("io\n")
     before = shown(host)
-    undo = FileUndo(tmp_path / "undo")
+    restore_log = FileRestoreLog(tmp_path / "restore_log")
 
     async def check(unit: UnitIo, **expected: Any) -> None:
         for name, value in expected.items():
             assert await unit._get(name) == value
 
     async with Bus(address(host)) as bus:
-        unit = UnitIo(bus, undo, UNIT, tmp_path)
+        unit = UnitIo(bus, restore_log, UNIT, tmp_path)
         await unit.begin()
         await unit.hold([DISK], None, 120)
         await check(unit, IOWriteIOPSMax=[["/dev/vda", 120]])
@@ -45,9 +45,9 @@ async def test_limits_of_a_unit(host: Host, tmp_path: Path) -> None:
         await unit.hold([DISK], 8_000_000, None)
         await check(unit, IOWriteIOPSMax=[])
         assert dict(await unit._get("IOWriteBandwidthMax")) == {"/dev/vdb": 5_000_000, "/dev/vda": 8_000_000}
-        assert await recover(bus, undo, tmp_path) == [UNIT]
+        assert await recover(bus, restore_log, tmp_path) == [UNIT]
     assert shown(host) == before
-    assert await undo.load() == {}
+    assert await restore_log.load() == {}
 
 
 async def test_a_frozen_unit_is_thawed(host: Host, tmp_path: Path) -> None:
@@ -55,14 +55,14 @@ async def test_a_frozen_unit_is_thawed(host: Host, tmp_path: Path) -> None:
     host.run(["systemctl", "daemon-reload"])
     host.run(["systemctl", "start", UNIT])
     (tmp_path / "cgroup.controllers").write_text("io\n")
-    undo = FileUndo(tmp_path / "undo")
+    restore_log = FileRestoreLog(tmp_path / "restore_log")
 
     def state() -> str:
         return host.run(["systemctl", "show", UNIT, "--property=FreezerState", "--value"]).stdout.strip()
 
     async with Bus(address(host)) as bus:
-        await UnitIo(bus, undo, UNIT, tmp_path).begin()
+        await UnitIo(bus, restore_log, UNIT, tmp_path).begin()
         host.run(["systemctl", "freeze", UNIT])
         assert state() == "frozen"
-        await recover(bus, undo, tmp_path)
+        await recover(bus, restore_log, tmp_path)
         assert state() == "running"

@@ -20,11 +20,11 @@ from pathlib import Path
 sys.path.extend(glob.glob("/usr/lib/nodeagent/lib/python3*/site-packages"))
 from nodeagent.host.dbus.client import Bus
 from nodeagent.fence.actuators.object_fsync import ObjectFsync
-from nodeagent.fence.restore_log import FileUndo
+from nodeagent.fence.restore_log import FileRestoreLog
 
 async def main(what):
     async with Bus() as bus:
-        await getattr(ObjectFsync(bus, FileUndo(Path("/run/nodeagent/fence"))), what)()
+        await getattr(ObjectFsync(bus, FileRestoreLog(Path("/run/nodeagent/fence"))), what)()
 
 asyncio.run(main(sys.argv[1]))
 """
@@ -52,7 +52,7 @@ def test_an_update_without_a_fence(node_at_a: OstreeHost, publish: Publish) -> N
     updates.wait_updated(node, "b", B)
     said = [line for line in updates.said(node).splitlines() if line.startswith("fence: ")]
     assert len(said) == 1, said
-    assert said[0].startswith("fence: not up, "), said
+    assert said[0].startswith("fence: not active, "), said
     assert agent.status(node)["fence"] is None
     assert json.loads(node.run(["nodeagent", "status", "--json"]).stdout)["fence"] is None
     assert not node.exists("/run/nodeagent/fence")

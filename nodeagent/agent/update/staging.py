@@ -20,7 +20,7 @@ from nodeagent.agent.update.run import Limits, Ports, Update, narrate
 from nodeagent.core.backoff import delays
 from nodeagent.core.plan.deployment import Deployment, OsTarget, StageProgress
 from nodeagent.core.update.events import EventKind, StepProgress
-from nodeagent.core.update.fence_view import FenceTold
+from nodeagent.core.update.fence_view import FenceEvent
 from nodeagent.domains.pull_secret import credentials_of
 from nodeagent.errors import Retryable, ServiceUnavailable, Unreachable
 
@@ -140,7 +140,7 @@ async def _try(ports: Ports, update: Update, os: Os, target: OsTarget) -> Deploy
 
 
 def _fenced(ports: Ports, update: Update) -> contextlib.AbstractAsyncContextManager[None]:
-    def tell(told: FenceTold) -> None:
+    def tell(told: FenceEvent) -> None:
         kind = EventKind.WARNING if told.bad else EventKind.FENCE
         narrate(ports, update, kind, told.message, reason=told.reason, fence=told.view, often=told.often)
 

@@ -1,4 +1,4 @@
-"""What people are told of the fence: how it stands now, and what it did over a whole update."""
+"""The state of the I/O fence for operators, and a summary of one update."""
 
 from __future__ import annotations
 
@@ -7,42 +7,48 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["FenceTold", "FenceView", "fence_to_dict", "p50_of", "p99_of", "summary"]
+__all__ = ["FenceEvent", "FenceView", "fence_to_dict", "p50_of", "p99_of", "summary"]
 
 _MS = 1000
 _LEAST = 50
-"""Samples below which a p99 is not given; up to a hundred it is the largest of them."""
+"""Samples below which there is no p99; up to a hundred samples it is the largest of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class FenceView:
-    """``active`` false: nothing is limited, and ``message`` says why. Times are seconds."""
+    """If ``active`` is false, nothing is limited, and ``message`` has the cause. Times are seconds."""
 
     active: bool
     reason: str = ""
-    """A word of ``controller.Why``; without a fence the reason of the error that keeps us from it."""
+    """A word of ``controller.Why``, or the reason of the error that prevents the fence."""
     message: str = ""
     write_bps: int | None = None
-    """None: no cap. Where writes are counted, what that many of them make."""
+    """The cap; None: no cap. If writes are counted, the bytes that they amount to."""
     write_iops: int | None = None
     p99: float | None = None
-    """Of the victim's fsyncs lately; None: nobody knows, or too few."""
+    """p99 of the recent fsyncs of etcd; None: unknown, or too few."""
     exceedances: int = 0
-    """Fsyncs of the victim over 100 ms (128 ms, where etcd's histogram says it), since it began."""
+    """Fsyncs of etcd over 100 ms (128 ms according to etcd's histogram), since the beginning."""
     throttled: float = 0.0
-    """Under a cap, since it began."""
+    """Time under a cap, since the beginning."""
     seconds: float = 0.0
-    """Since it began."""
+    """Time since the beginning."""
     source: str = ""
-    """Who spoke for the victim last, a word of ``signals.Source``; "" for nobody."""
+    """The last source of the latency, a word of ``signals.Source``; "" for none."""
     missing: tuple[str, ...] = ()
-    """What it has to do without, in words."""
+    """Messages about facilities that the fence lacks."""
+
+    @property
+    def capped(self) -> bool:
+        return self.active and self.write_bps is not None
 
 
 @dataclass(frozen=True, slots=True)
-class FenceTold:
-    """What is said of it. ``view`` None: it is gone. No ``message``: only numbers changed. ``often``: not worth a line
-    in the journal, except for who looks into it; ``bad``: somebody has to look."""
+class FenceEvent:
+    """A change of the fence. ``view`` None: it has ended. Without a ``message`` only numbers changed.
+
+    ``often``: logged at level debug. ``bad``: an operator has to act.
+    """
 
     view: FenceView | None
     message: str = ""
@@ -52,32 +58,32 @@ class FenceTold:
 
 
 def p99_of(latencies: Sequence[float]) -> float | None:
-    """Seconds, by nearest rank: one of them, not a guess between two. None if there are too few."""
-    return _of(latencies, 0.99)
+    """Return the p99 in seconds by nearest rank, so it is one of the samples. None if there are too few."""
+    return _quantile(latencies, 0.99)
 
 
 def p50_of(latencies: Sequence[float]) -> float | None:
     """As ``p99_of``."""
-    return _of(latencies, 0.5)
+    return _quantile(latencies, 0.5)
 
 
-def _of(latencies: Sequence[float], part: float) -> float | None:
+def _quantile(latencies: Sequence[float], part: float) -> float | None:
     if len(latencies) < _LEAST:
         return None
     return sorted(latencies)[math.ceil(part * len(latencies)) - 1]
 
 
 def summary(view: FenceView) -> str:
-    """Of a fence that has ended."""
-    p99 = "" if view.p99 is None else f", p99 of its fsyncs at the end {view.p99 * _MS:.1f} ms"
+    """Describe a fence that has ended."""
+    p99 = "" if view.p99 is None else f", p99 at the end {view.p99 * _MS:.1f} ms"
     return (
-        f"up for {view.seconds:.0f} s, writes capped for {view.throttled:.0f} s of them, "
-        f"{view.exceedances} slow fsyncs of the victim{p99}"
+        f"active for {view.seconds:.0f} s, writes capped for {view.throttled:.0f} s, "
+        f"{view.exceedances} fsyncs of etcd over 100 ms{p99}"
     )
 
 
 def fence_to_dict(view: FenceView) -> Mapping[str, Any]:
-    """As in ``status --json``."""
+    """Return the object ``fence`` of ``status --json``."""
     return {
         "active": view.active,
         "write_bps": view.write_bps,

@@ -17,7 +17,7 @@ from nodeagent.core.config.machineconfig import ConfigSource, MachineConfig
 from nodeagent.core.plan.deployment import Deployment, OsTarget, StageProgress
 from nodeagent.core.update.apply_request import ApplyRequest
 from nodeagent.core.update.events import Event
-from nodeagent.core.update.fence_view import FenceTold
+from nodeagent.core.update.fence_view import FenceEvent
 from nodeagent.core.update.record import Record
 from nodeagent.core.update.survey import Survey
 from nodeagent.errors import Problem
@@ -287,7 +287,7 @@ class Deployments(Protocol):
 class Fence(Protocol):
     """Keeps what is staged from hurting others on the same disk."""
 
-    def around(self, tell: Callable[[FenceTold], None]) -> AbstractAsyncContextManager[None]:
+    def around(self, tell: Callable[[FenceEvent], None]) -> AbstractAsyncContextManager[None]:
         """Up inside, gone afterwards, whatever ends it. Raises nothing of its own: without a fence the block runs
         all the same."""
         ...

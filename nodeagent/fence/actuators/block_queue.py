@@ -30,7 +30,7 @@ from nodeagent.core.config.text import plain_json
 from nodeagent.errors import AgentError, Retryable, Terminal
 from nodeagent.fence.policy.disks import BlockNode, DeviceNumber
 from nodeagent.fence.policy.shape import QueueFacts, Shape
-from nodeagent.fence.restore_log import Undo
+from nodeagent.fence.restore_log import RestoreLog
 from nodeagent.host.fs.os_errors import translated
 
 __all__ = ["Attributes", "Queue", "SysfsQueue", "recover"]
@@ -100,12 +100,12 @@ class _Found:
 class Queue:
     """Of one disk. Errors are those of ``faults``: ``Terminal`` (``ReadOnly``) where /sys may not be written."""
 
-    def __init__(self, disk: BlockNode, undo: Undo, attributes: Attributes | None = None) -> None:
+    def __init__(self, disk: BlockNode, restore_log: RestoreLog, attributes: Attributes | None = None) -> None:
         self._path = disk.path
         self._nvme = disk.path.startswith("/dev/nvme")
         self._paths = disk.nvme_multipath
         self._key = f"{_KEY}{disk.number}"
-        self._undo = undo
+        self._restore_log = restore_log
         self._queue = attributes or SysfsQueue(str(disk.number))
         self._applied: Shape | None = None
 
@@ -127,7 +127,7 @@ class Queue:
         await _whole(self._put_back())
 
     async def _apply(self, shape: Shape) -> None:
-        note = (await self._undo.load()).get(self._key)
+        note = (await self._restore_log.load()).get(self._key)
         found = await asyncio.to_thread(self._found) if note is None else _Found(**plain_json.loads(note))
         if note is None:
             await self._note(found)
@@ -135,7 +135,7 @@ class Queue:
             await self._write({_SIZE: str(shape.max_sectors_kb)})
         except AgentError:
             if note is None:  # /sys is read-only: nothing was changed, and nothing could be put back
-                await self._undo.clear(self._key)
+                await self._restore_log.clear(self._key)
             raise
         if shape.scheduler or found.scheduler == _NONE:
             found = await self._apply_depth(found, str(shape.depth), shape.scheduler)
@@ -154,10 +154,10 @@ class Queue:
         return found
 
     async def _note(self, found: _Found) -> None:
-        await self._undo.save(self._key, json.dumps(asdict(found)))
+        await self._restore_log.save(self._key, json.dumps(asdict(found)))
 
     async def _put_back(self) -> None:
-        note = (await self._undo.load()).get(self._key)
+        note = (await self._restore_log.load()).get(self._key)
         if note is None:
             return
         try:
@@ -165,7 +165,7 @@ class Queue:
                 raise Retryable(f"{self._path}: its queue is not as it was found", reason="QueueNotRestored")
         except (TypeError, ValueError) as error:
             raise Terminal(f"{self._path}: the note on its queue cannot be read", reason="QueueNotRestored") from error
-        await self._undo.clear(self._key)
+        await self._restore_log.clear(self._key)
 
     def _facts(self, multipath: bool) -> QueueFacts:
         with translated("read the queue of", self._path):
@@ -246,15 +246,15 @@ class Queue:
         return now == replace(found, bare_depth=None, wbt=wbt)
 
 
-async def recover(undo: Undo, root: Path = _SYSFS) -> list[str]:
+async def recover(restore_log: RestoreLog, root: Path = _SYSFS) -> list[str]:
     """First thing at start: puts back every queue that a killed agent left. Answers with their numbers."""
     left = []
-    for key in await undo.load():
+    for key in await restore_log.load():
         if key.startswith(_KEY):
             text = key.removeprefix(_KEY)
             major, _, minor = text.partition(":")
             disk = BlockNode(DeviceNumber(int(major), int(minor)), f"disk {text}")
-            await Queue(disk, undo, SysfsQueue(text, root)).restore()
+            await Queue(disk, restore_log, SysfsQueue(text, root)).restore()
             left.append(text)
     return left
 

@@ -7,8 +7,8 @@ Facts this stands on (systemd's ``org.freedesktop.systemd1(5)``, ``src/core/dbus
   no limit. So what was found is put back as "nothing, then that".
 - systemd writes to the cgroup after it has answered. So what the kernel holds (``io.max``) is read until it agrees.
 
-What is found before the first change is noted first (``undo``), and put back by ``end``, or by ``recover`` after a
-kill.
+The original values are written to the restore log before the first change, and restored by ``end``, or by ``recover``
+after a kill.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any
 from nodeagent.core.config.text import plain_json
 from nodeagent.errors import Retryable, Terminal
 from nodeagent.fence.policy.disks import BlockNode
-from nodeagent.fence.restore_log import Undo
+from nodeagent.fence.restore_log import RestoreLog
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.dbus.codec import variant
 from nodeagent.host.dbus.errors import BusFault
@@ -59,9 +59,9 @@ IoMax = Mapping[str, Mapping[str, int]]
 class UnitIo:
     """Of one service or slice. ``begin`` first; all methods raise ``AgentError`` only."""
 
-    def __init__(self, bus: Bus, undo: Undo, unit: str, cgroups: Path = _CGROUPS) -> None:
+    def __init__(self, bus: Bus, restore_log: RestoreLog, unit: str, cgroups: Path = _CGROUPS) -> None:
         self._bus = bus
-        self._undo = undo
+        self._restore_log = restore_log
         self._unit = unit
         self._key = f"{_KEY}{unit}"
         self._cgroups = cgroups
@@ -72,10 +72,10 @@ class UnitIo:
         if not await asyncio.to_thread(_has_io, self._cgroups):
             message = f"{self._cgroups}: no cgroup v2 with an io controller, so nothing is limited"
             raise Terminal(message, reason="NoIoControl")
-        if self._key in await self._undo.load():
+        if self._key in await self._restore_log.load():
             return
         found = {name: await self._get(name) for name in _LISTS}
-        await self._undo.save(self._key, json.dumps(found))
+        await self._restore_log.save(self._key, json.dumps(found))
 
     async def hold(self, disks: Sequence[BlockNode], write_bps: int | None, write_iops: int | None) -> None:
         """From now on, on each of ``disks``; None: no limit. Read back where the unit runs: ``Retryable``
@@ -93,10 +93,10 @@ class UnitIo:
 
     async def end(self) -> None:
         """As it was found; nothing happens without a ``begin``. The note stays if that failed."""
-        note = (await self._undo.load()).get(self._key)
+        note = (await self._restore_log.load()).get(self._key)
         if note is not None:
             await self._unlimit(note)
-            await self._undo.clear(self._key)
+            await self._restore_log.clear(self._key)
 
     async def _unlimit(self, note: str) -> None:
         found = self._read_note(note)
@@ -174,11 +174,11 @@ class UnitIo:
         return await self._bus.call(_NAME, _PATH, _MANAGER, member, signature, body)
 
 
-async def recover(bus: Bus, undo: Undo, cgroups: Path = _CGROUPS) -> list[str]:
+async def recover(bus: Bus, restore_log: RestoreLog, cgroups: Path = _CGROUPS) -> list[str]:
     """First thing at start: puts back the limits of every unit that a killed agent left. Answers with their names."""
-    units = [key.removeprefix(_KEY) for key in await undo.load() if key.startswith(_KEY)]
+    units = [key.removeprefix(_KEY) for key in await restore_log.load() if key.startswith(_KEY)]
     for unit in units:
-        limits = UnitIo(bus, undo, unit, cgroups)
+        limits = UnitIo(bus, restore_log, unit, cgroups)
         try:
             await limits.thaw()
         finally:

@@ -14,13 +14,13 @@ from pathlib import Path
 
 from nodeagent.errors import Retryable
 from nodeagent.fence.policy.repo_config import with_object_fsync
-from nodeagent.fence.restore_log import Undo
+from nodeagent.fence.restore_log import RestoreLog
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.dbus.errors import BusFault
 from nodeagent.host.fs.os_errors import translated
 from nodeagent.host.systemd import Systemd
 
-__all__ = ["ObjectFsync", "left"]
+__all__ = ["ObjectFsync", "units_left"]
 
 _KEY = "objects-"
 _CONFIG = Path("/sysroot/ostree/repo/config")
@@ -42,7 +42,7 @@ class ObjectFsync:
     def __init__(
         self,
         bus: Bus,
-        undo: Undo,
+        restore_log: RestoreLog,
         unit: str = _DAEMON,
         *,
         config: Path = _CONFIG,
@@ -51,7 +51,7 @@ class ObjectFsync:
     ) -> None:
         self._bus = bus
         self._systemd = Systemd(bus)
-        self._undo = undo
+        self._restore_log = restore_log
         self._unit = unit
         self._key = f"{_KEY}{unit}"
         self._config = config
@@ -68,7 +68,7 @@ class ObjectFsync:
         if running and await self._busy():
             message = f"{self._unit} works for somebody else; its writes are not synced one by one"
             raise Retryable(message, reason="UpdaterBusy")
-        await self._undo.save(self._key, "")
+        await self._restore_log.save(self._key, "")
         await asyncio.to_thread(self._write, text)
         await self._systemd.daemon_reload(_RELOAD)
         if running:
@@ -76,11 +76,11 @@ class ObjectFsync:
 
     async def end(self) -> None:
         """As it was for the daemon's next start; nothing happens without a ``begin``."""
-        if self._key not in await self._undo.load():
+        if self._key not in await self._restore_log.load():
             return
         await asyncio.to_thread(self._remove)
         await self._systemd.daemon_reload(_RELOAD)
-        await self._undo.clear(self._key)
+        await self._restore_log.clear(self._key)
 
     async def _busy(self) -> bool:
         if self._unit != _DAEMON:
@@ -110,6 +110,6 @@ class ObjectFsync:
             self._copy.unlink(missing_ok=True)
 
 
-async def left(undo: Undo) -> Sequence[str]:
+async def units_left(restore_log: RestoreLog) -> Sequence[str]:
     """The units for which a killed agent left it."""
-    return [key.removeprefix(_KEY) for key in await undo.load() if key.startswith(_KEY)]
+    return [key.removeprefix(_KEY) for key in await restore_log.load() if key.startswith(_KEY)]

@@ -22,7 +22,7 @@ from typing import Any, Protocol
 
 from nodeagent.core.config.text import plain_json
 from nodeagent.errors import Terminal
-from nodeagent.fence.restore_log import Undo
+from nodeagent.fence.restore_log import RestoreLog
 from nodeagent.host.fs.os_errors import fault
 
 __all__ = ["IDLE", "REALTIME", "IoPriority", "Priorities", "SystemIoPriority"]
@@ -61,8 +61,8 @@ class SystemIoPriority:
 class Priorities:
     """``hold`` as often as anybody likes, ``restore`` at the end; by whoever comes after a kill, too."""
 
-    def __init__(self, undo: Undo, kernel: IoPriority | None = None, proc: Path = Path("/proc")) -> None:
-        self._undo = undo
+    def __init__(self, restore_log: RestoreLog, kernel: IoPriority | None = None, proc: Path = Path("/proc")) -> None:
+        self._restore_log = restore_log
         self._kernel = kernel or SystemIoPriority()
         self._proc = proc
         self._note: dict[str, Any] | None = None
@@ -74,11 +74,11 @@ class Priorities:
             self._note = await self._load()
         found, todo = await asyncio.to_thread(self._look, wanted, self._note)
         if found != self._note:
-            await self._undo.save(KEY, json.dumps(found))
+            await self._restore_log.save(KEY, json.dumps(found))
             self._note = found
         await asyncio.to_thread(self._set, todo)
 
-    async def own(self, thread: int) -> None:
+    async def raise_own(self, thread: int) -> None:
         """Our own probe waits as the victim does. Not noted: the thread goes with us."""
         await asyncio.to_thread(self._set, {thread: REALTIME})
 
@@ -87,10 +87,10 @@ class Priorities:
         note, self._note = await self._load(), None
         if note:
             await asyncio.to_thread(self._put_back, note)
-            await self._undo.clear(KEY)
+            await self._restore_log.clear(KEY)
 
     async def _load(self) -> dict[str, Any]:
-        text = (await self._undo.load()).get(KEY)
+        text = (await self._restore_log.load()).get(KEY)
         try:
             return {str(int(pid)): dict(entry) for pid, entry in plain_json.loads(text or "{}").items()}
         except (ValueError, TypeError, AttributeError) as error:

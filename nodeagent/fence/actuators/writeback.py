@@ -1,11 +1,10 @@
-"""Has what the updater wrote and did not sync go to the disk a little at a time (``syncfs``).
+"""Write the dirty data of the updater to the disk a little at a time (``syncfs``), on ext4.
 
-For ext4 (``fence.policy.bounds.careful``), where each piece of a file that waits behind a cap keeps room in the journal
-reserved until it is written (fs/ext4/inode.c, ext4_do_writepages). Once half of what a transaction may take is
-reserved, whoever writes anything waits. The kernel begins after thirty seconds with what is old, and then with all of
-it; so does a program that syncs everything at its end. Sent on all the time, it is never many pieces at once. Nothing
-of the disk is changed for that, and nobody is made to wait, but what others have in memory for that file system is
-written sooner, too.
+There each piece of a file that waits behind a cap keeps room in the journal reserved until it is written
+(fs/ext4/inode.c, ext4_do_writepages). Once half of what a transaction may take is reserved, every writer waits. The
+kernel starts after thirty seconds with old data, and then writes all of it, as does a program that syncs everything at
+its end. Frequent small flushes avoid that. They change nothing of the disk and delay no program, but they also write
+the data of other programs on that file system sooner.
 """
 
 from __future__ import annotations
@@ -16,25 +15,27 @@ import os
 from collections.abc import Sequence
 from functools import cache
 
-from nodeagent.fence.actuators.actuators import Hands
+from nodeagent.fence.actuators.actuators import Actuators
 
-__all__ = ["EVERY", "drained"]
+__all__ = ["POLL", "flush_periodically"]
 
-EVERY = 0.25
-"""Seconds between two looks."""
+POLL = 0.25
+"""Seconds between two samples of the dirty bytes."""
 
 
-async def drained(hands: Hands, paths: Sequence[str], most: int) -> None:
-    """Until it is cancelled: the file system of the first path that is there, whenever the unit has more than ``most``
-    bytes in memory."""
+async def flush_periodically(actuators: Actuators, paths: Sequence[str], limit: int) -> None:
+    """Flush the file system of the first existing path whenever the unit has more than ``limit`` dirty bytes.
+
+    Runs until cancelled.
+    """
     while True:
-        await asyncio.sleep(EVERY)
-        if await hands.unwritten() > most:
+        await asyncio.sleep(POLL)
+        if await actuators.unwritten() > limit:
             await asyncio.to_thread(_sync, paths)
 
 
 def _sync(paths: Sequence[str]) -> None:
-    """What fails is the updater's to hear of: its own syncs tell it."""
+    """Ignore errors of the file system: the syncs of the updater report them."""
     for path in paths:
         try:
             directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

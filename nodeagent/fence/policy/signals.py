@@ -14,11 +14,22 @@ from enum import IntEnum, StrEnum
 
 from nodeagent.core.etcd.histogram import Increase, above
 
-__all__ = ["STALL", "Reading", "Source", "Strain", "of_etcd", "of_pressure", "of_probe", "target", "weigh"]
+__all__ = [
+    "ETCD_STALL",
+    "STALL",
+    "Reading",
+    "Source",
+    "Strain",
+    "of_etcd",
+    "of_pressure",
+    "of_probe",
+    "target",
+    "weigh",
+]
 
 STALL = 0.1
 """Seconds. An entry that takes longer is one that etcd warns about, and what we count as harm."""
-_ETCD_STALL = 0.128  # the bound of etcd's buckets above it
+ETCD_STALL = 0.128  # the bound of etcd's buckets above it
 
 _FACTOR, _LEAST, _MOST = 3.0, 0.008, 0.064
 _SHARE = 0.01  # of the fsyncs may be over the target ...
@@ -61,7 +72,7 @@ def of_etcd(at: float, over: Increase, aim: float) -> Reading | None:
     """None without a single fsync: it may be idle, or stuck in one."""
     if not over.samples:
         return None
-    bounds = aim, _ETCD_STALL
+    bounds = aim, ETCD_STALL
     return _reading(Source.ETCD, at, over.samples, bounds, [above(bound, over).least for bound in bounds])
 
 

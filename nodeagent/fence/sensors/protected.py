@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from nodeagent.host.etcd.detect import Found
     from nodeagent.host.etcd.options import Options
 
-__all__ = ["Metrics", "Victim", "cgroup_of", "etcd_metrics", "find_etcd"]
+__all__ = ["Metrics", "Protected", "cgroup_of", "etcd_metrics", "find_etcd"]
 
 TIMEOUT: Final = 3.0
 """Seconds for one page of metrics. It is not read from the disk: who does not answer for longer is in trouble."""
@@ -35,7 +35,7 @@ def _nobody() -> Sequence[int]:
 
 
 @dataclass(frozen=True, slots=True)
-class Victim:
+class Protected:
     """Each way to hear it may be missing. ``directory``: any on its file system, for our probe. ``scrape``: the text of
     its metrics, in etcd's names; raises ``AgentError``. ``pids``: its processes now, for pressure and priorities; it
     may block. ``missing``: what could not be found, in words."""
@@ -56,7 +56,7 @@ class Metrics:
     key: str = ""
 
 
-async def find_etcd(root: Path = Path("/")) -> Victim | None:
+async def find_etcd(root: Path = Path("/")) -> Protected | None:
     """None if no member is on this host."""
     from nodeagent.host.etcd.detect import detect
 
@@ -70,7 +70,7 @@ async def find_etcd(root: Path = Path("/")) -> Victim | None:
         scrape = await etcd_metrics(Metrics(), found.options)
     except (Retryable, Terminal) as error:
         missing += (f"etcd's metrics: {error.message}",)
-    return Victim(directory, scrape, lambda: _members(root), missing)
+    return Protected(directory, scrape, lambda: _members(root), missing)
 
 
 def _members(root: Path) -> Sequence[int]:

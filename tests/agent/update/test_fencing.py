@@ -13,13 +13,13 @@ import pytest
 
 from nodeagent.core.report.status import Status, fold, status_to_dict
 from nodeagent.core.update.events import Event, EventKind
-from nodeagent.core.update.fence_view import FenceTold, FenceView
+from nodeagent.core.update.fence_view import FenceEvent, FenceView
 from nodeagent.errors import Retryable
-from nodeagent.fence.fence import Fence, Terms
+from nodeagent.fence.fence import Fence, FenceOptions
 from nodeagent.fence.host_fence import HostFence
 from nodeagent.fence.policy.bounds import Idle
-from nodeagent.fence.restore_log import FileUndo
-from nodeagent.fence.sensors.protected import Victim
+from nodeagent.fence.restore_log import FileRestoreLog
+from nodeagent.fence.sensors.protected import Protected
 from nodeagent.host.clock import SystemClock
 from nodeagent.host.dbus.client import Bus
 from nodeagent.settings.fence import FenceSettings
@@ -37,14 +37,14 @@ class Around:
         self.times = 0
 
     @asynccontextmanager
-    async def around(self, tell: Callable[[FenceTold], None]) -> AsyncIterator[None]:
+    async def around(self, tell: Callable[[FenceEvent], None]) -> AsyncIterator[None]:
         self.up, self.times = True, self.times + 1
-        tell(FenceTold(UP, "up"))
+        tell(FenceEvent(UP, "up"))
         try:
             yield
         finally:
             self.up = False
-            tell(FenceTold(None, "gone"))
+            tell(FenceEvent(None, "gone"))
 
 
 @pytest.mark.looptime
@@ -71,28 +71,28 @@ IDLE = Idle(0.005, 0.02)
 
 
 class Fenced:
-    """In the place of the real one, which has tests of its own (``tests/host/fence``)."""
+    """In the place of the real one, which has tests of its own (``tests/fence``)."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.views = [UP, replace(UP, seconds=1.0), OPEN]
         self.left: list[str] = []
-        self.terms: list[Terms] = []
-        self.victims: list[Victim] = []
-        self.found: Victim | None = Victim(Path("/var/lib/etcd"))
+        self.options: list[FenceOptions] = []
+        self.victims: list[Protected] = []
+        self.found: Protected | None = Protected(Path("/var/lib/etcd"))
         monkeypatch.setattr("nodeagent.fence.fence.fenced", self.fenced)
         monkeypatch.setattr("nodeagent.fence.sensors.protected.find_etcd", self.find)
 
-    async def find(self) -> Victim | None:
+    async def find(self) -> Protected | None:
         return self.found
 
     @asynccontextmanager
-    async def fenced(self, _unit: str, victim: Victim, **given: Any) -> AsyncIterator[Fence]:
-        self.terms.append(given["terms"])
+    async def fenced(self, _unit: str, victim: Protected, **given: Any) -> AsyncIterator[Fence]:
+        self.options.append(given["options"])
         self.victims.append(victim)
-        fence = Fence(given["tell"])
-        fence.idle = given["terms"].idle or IDLE
+        fence = Fence(given["emit"])
+        fence.idle = given["options"].idle or IDLE
         for view in self.views:
-            fence.say(view)
+            fence.show(view)
         yield fence
         fence.left = self.left
 
@@ -106,8 +106,8 @@ def host_fence(tmp_path: Path, **settings: Any) -> HostFence:
     return HostFence(Bus("unix:path=/nowhere"), FenceSettings(**settings), SystemClock(), tmp_path, tmp_path / "notes")
 
 
-async def stage(fence: HostFence) -> list[FenceTold]:
-    told: list[FenceTold] = []
+async def stage(fence: HostFence) -> list[FenceEvent]:
+    told: list[FenceEvent] = []
     async with fence.around(told.append):
         pass
     return told
@@ -116,11 +116,11 @@ async def stage(fence: HostFence) -> list[FenceTold]:
 async def test_what_is_told(fenced: Fenced, tmp_path: Path) -> None:
     told = await stage(host_fence(tmp_path))
     assert [(each.message, each.often) for each in told if each.message] == [
-        ("up, at most 16.0 MB/s are written in 489 pieces", False),
+        ("active, writes are capped at 16.0 MB/s in 489 requests", False),
         ("probe: 0 of 20 fsyncs over 8 ms; writes are not capped", True),
-        ("gone, up for 0 s, writes capped for 0 s of them, 0 slow fsyncs of the victim", False),
+        ("ended, active for 0 s, writes capped for 0 s, 0 fsyncs of etcd over 100 ms", False),
     ]
-    assert told[1] == FenceTold(fenced.views[1]), "numbers alone are no line"
+    assert told[1] == FenceEvent(fenced.views[1]), "numbers alone are no line"
     assert told[-1].view is None
 
 
@@ -128,7 +128,7 @@ async def test_what_is_missing_is_told_once(fenced: Fenced, tmp_path: Path) -> N
     fence = host_fence(tmp_path)
     fenced.views = [replace(UP, missing=("PSI is off",)), replace(OPEN, missing=("PSI is off",))]
     said = [each.message for _ in range(2) for each in await stage(fence)]
-    assert said.count("does without something: PSI is off") == 1
+    assert said.count("degraded: PSI is off") == 1
 
 
 async def test_a_fence_that_is_not_up(fenced: Fenced, tmp_path: Path) -> None:
@@ -136,9 +136,9 @@ async def test_a_fence_that_is_not_up(fenced: Fenced, tmp_path: Path) -> None:
     fence = host_fence(tmp_path)
     told = await stage(fence)
     assert [(each.message, each.reason, each.bad) for each in told if each.message] == [
-        ("not up, /: on no disk", "NoDisk", False)
+        ("not active, /: on no disk", "NoDisk", False)
     ]
-    assert told[-1] == FenceTold(None)
+    assert told[-1] == FenceEvent(None)
     assert not [each for each in await stage(fence) if each.message]
 
 
@@ -161,7 +161,7 @@ async def test_a_fence_that_is_not_installed_any_more_fails_nothing(replaced: No
 async def test_one_that_cannot_be_recovered_is_told(
     replaced: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    await FileUndo(tmp_path / "notes").save("unit-rpm-ostreed.service", "{}")
+    await FileRestoreLog(tmp_path / "notes").save("unit-rpm-ostreed.service", "{}")
     await host_fence(tmp_path).recover()
     assert "FenceNotRecovered" in capsys.readouterr().err
 
@@ -175,16 +175,16 @@ async def test_what_is_left_is_bad(fenced: Fenced, tmp_path: Path) -> None:
 async def test_without_etcd_nobody_needs_it(fenced: Fenced, tmp_path: Path) -> None:
     fenced.found = None
     fence = host_fence(tmp_path)
-    assert [each.message for each in await stage(fence)] == ["not needed: no member of etcd is on this host"]
+    assert [each.message for each in await stage(fence)] == ["not needed: this host has no member of etcd"]
     assert await stage(fence) == []
-    assert fenced.terms == []
+    assert fenced.options == []
 
 
 async def test_always_and_never(fenced: Fenced, tmp_path: Path) -> None:
     fenced.found = None
     await stage(host_fence(tmp_path, enabled="always"))
-    assert fenced.victims == [Victim(tmp_path)]
-    fenced.found = Victim(Path("/var/lib/etcd"))
+    assert fenced.victims == [Protected(tmp_path)]
+    fenced.found = Protected(Path("/var/lib/etcd"))
     assert await stage(host_fence(tmp_path, enabled="never")) == []
 
 
@@ -192,11 +192,11 @@ async def test_the_idle_disk_is_not_measured_twice_within_a_quarter_of_an_hour(f
     fence = host_fence(tmp_path)
     await stage(fence)
     await stage(fence)
-    assert [terms.idle for terms in fenced.terms] == [None, IDLE]
+    assert [options.idle for options in fenced.options] == [None, IDLE]
 
 
 async def test_a_body_that_fails_is_told_the_end_too(fenced: Fenced, tmp_path: Path) -> None:
-    told: list[FenceTold] = []
+    told: list[FenceEvent] = []
     with pytest.raises(Retryable):
         async with host_fence(tmp_path).around(told.append):
             raise Retryable("no registry")
@@ -207,9 +207,9 @@ async def test_recovering_without_a_bus_says_so(tmp_path: Path, capsys: pytest.C
     fence = host_fence(tmp_path)
     await fence.recover()
     assert capsys.readouterr().err == ""
-    await FileUndo(tmp_path / "notes").save("unit-rpm-ostreed.service", "{}")
+    await FileRestoreLog(tmp_path / "notes").save("unit-rpm-ostreed.service", "{}")
     await fence.recover()
-    assert "is still up" in capsys.readouterr().err
+    assert "are still set" in capsys.readouterr().err
 
 
 def test_the_status_has_it_while_it_is_there() -> None:

@@ -104,7 +104,7 @@ def test_everything_that_the_contract_allows(cli: Cli, daemon: FakeDaemon) -> No
         "waits for   db/pg-0: would break its budget",
         "deployment  42.1 abababababab (booted)",
         "deployment  42.2 cdcdcdcdcdcd (staged, locked)",
-        "fence       writes at most 16 MB/s, victims' p99 3.1 ms",
+        "fence       writes at most 16 MB/s, etcd p99 3.1 ms",
     ]
 
 
@@ -155,8 +155,8 @@ def test_a_drain_at_night(cli: Cli, daemon: FakeDaemon) -> None:
 @pytest.mark.parametrize(
     ("fence", "line"),
     [
-        ({}, "writes at most 16 MB/s, victims' p99 3.1 ms, capped for 40 s (calm: 0 of 98 fsyncs over 24 ms)"),
-        ({"write_bps": None, "exceedances": 2}, "writes are not capped, victims' p99 3.1 ms, 2 slow, capped for 40 s"),
+        ({}, "writes at most 16 MB/s, etcd p99 3.1 ms, capped for 40 s (calm: 0 of 98 fsyncs over 24 ms)"),
+        ({"write_bps": None, "exceedances": 2}, "writes are not capped, etcd p99 3.1 ms, 2 slow, capped for 40 s"),
         ({"victim_p99_ms": None}, "writes at most 16 MB/s, capped for 40 s"),
         ({"active": False, "message": "/: on no disk"}, "not up: /: on no disk"),
     ],

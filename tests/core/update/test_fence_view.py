@@ -42,5 +42,5 @@ def test_a_view_in_words() -> None:
     view = FenceView(active=True, p99=0.0031, exceedances=2, throttled=40.4, seconds=61)
     assert fence_to_dict(view)["victim_p99_ms"] == 3.1
     assert summary(view) == (
-        "up for 61 s, writes capped for 40 s of them, 2 slow fsyncs of the victim, p99 of its fsyncs at the end 3.1 ms"
+        "active for 61 s, writes capped for 40 s, 2 fsyncs of etcd over 100 ms, p99 at the end 3.1 ms"
     )

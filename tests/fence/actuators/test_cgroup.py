@@ -11,7 +11,7 @@ import pytest
 from nodeagent.errors import AgentError
 from nodeagent.fence.actuators import cgroup
 from nodeagent.fence.actuators.cgroup import UnitIo, parse_io_max, recover
-from nodeagent.fence.restore_log import FileUndo
+from nodeagent.fence.restore_log import FileRestoreLog
 from nodeagent.host.dbus.client import Bus
 from tests.fence.fake_limits import CGROUP, DISK, INFINITY, KEYS, OTHER, UNIT, Manager
 from tests.support.fixtures import PrivateBus
@@ -34,12 +34,14 @@ async def manager(private_bus: PrivateBus, cgroups: Path) -> AsyncIterator[Manag
 
 
 @pytest.fixture
-def undo(tmp_path: Path) -> FileUndo:
-    return FileUndo(tmp_path / "undo")
+def restore_log(tmp_path: Path) -> FileRestoreLog:
+    return FileRestoreLog(tmp_path / "restore_log")
 
 
-async def test_limits_are_held_and_taken_back(bus: Bus, manager: Manager, undo: FileUndo, cgroups: Path) -> None:
-    unit = UnitIo(bus, undo, UNIT, cgroups)
+async def test_limits_are_held_and_taken_back(
+    bus: Bus, manager: Manager, restore_log: FileRestoreLog, cgroups: Path
+) -> None:
+    unit = UnitIo(bus, restore_log, UNIT, cgroups)
     await unit.begin()
     await unit.hold([DISK], None, 120)
     assert manager.io_max == "254:0 rbps=max wbps=max riops=max wiops=120\n"
@@ -48,7 +50,7 @@ async def test_limits_are_held_and_taken_back(bus: Bus, manager: Manager, undo: 
     await unit.end()
     assert manager.io_max == ""
     assert manager.lists == {name: {} for name in KEYS}
-    assert await undo.load() == {}
+    assert await restore_log.load() == {}
     assert {(unit, runtime) for unit, runtime, _ in manager.sent} == {(UNIT, True)}
     assert manager.signatures == {(name, "a(st)") for name in KEYS}
     assert manager.sent[0][2] == [
@@ -58,8 +60,8 @@ async def test_limits_are_held_and_taken_back(bus: Bus, manager: Manager, undo: 
     assert manager.sent[-1][2] == [("IOWriteBandwidthMax", [])], "what is as it was found is not written again"
 
 
-async def test_several_disks(bus: Bus, manager: Manager, undo: FileUndo, cgroups: Path) -> None:
-    unit = UnitIo(bus, undo, UNIT, cgroups)
+async def test_several_disks(bus: Bus, manager: Manager, restore_log: FileRestoreLog, cgroups: Path) -> None:
+    unit = UnitIo(bus, restore_log, UNIT, cgroups)
     await unit.begin()
     await unit.hold([DISK, OTHER], 8_000_000, None)
     assert parse_io_max(manager.io_max) == {"254:0": {"wbps": 8_000_000}, "8:16": {"wbps": 8_000_000}}
@@ -67,35 +69,39 @@ async def test_several_disks(bus: Bus, manager: Manager, undo: FileUndo, cgroups
     assert manager.io_max == ""
 
 
-async def test_what_an_admin_set_comes_back(bus: Bus, manager: Manager, undo: FileUndo, cgroups: Path) -> None:
+async def test_what_an_admin_set_comes_back(
+    bus: Bus, manager: Manager, restore_log: FileRestoreLog, cgroups: Path
+) -> None:
     manager.lists["IOWriteBandwidthMax"] = {"/dev/sdb": 5_000_000}
-    unit = UnitIo(bus, undo, UNIT, cgroups)
+    unit = UnitIo(bus, restore_log, UNIT, cgroups)
     await unit.begin()
     await unit.hold([DISK], 8_000_000, None)
     await unit.end()
     assert manager.lists == {"IOWriteBandwidthMax": {"/dev/sdb": 5_000_000}, "IOWriteIOPSMax": {}}
 
 
-async def test_after_a_kill(bus: Bus, manager: Manager, undo: FileUndo, cgroups: Path) -> None:
-    killed = UnitIo(bus, undo, UNIT, cgroups)
+async def test_after_a_kill(bus: Bus, manager: Manager, restore_log: FileRestoreLog, cgroups: Path) -> None:
+    killed = UnitIo(bus, restore_log, UNIT, cgroups)
     await killed.begin()
     await killed.hold([DISK], None, 120)
-    again = UnitIo(bus, undo, UNIT, cgroups)
+    again = UnitIo(bus, restore_log, UNIT, cgroups)
     await again.begin()  # the note of the first one is the one that counts
-    assert await recover(bus, undo, cgroups) == [UNIT]
+    assert await recover(bus, restore_log, cgroups) == [UNIT]
     assert manager.io_max == ""
-    assert await recover(bus, undo, cgroups) == []
+    assert await recover(bus, restore_log, cgroups) == []
 
 
-async def test_killed_before_anything_was_changed(bus: Bus, manager: Manager, undo: FileUndo, cgroups: Path) -> None:
-    await UnitIo(bus, undo, UNIT, cgroups).begin()
-    await recover(bus, undo, cgroups)
+async def test_killed_before_anything_was_changed(
+    bus: Bus, manager: Manager, restore_log: FileRestoreLog, cgroups: Path
+) -> None:
+    await UnitIo(bus, restore_log, UNIT, cgroups).begin()
+    await recover(bus, restore_log, cgroups)
     assert manager.sent == []
 
 
-async def test_a_unit_that_does_not_run(bus: Bus, manager: Manager, undo: FileUndo, cgroups: Path) -> None:
+async def test_a_unit_that_does_not_run(bus: Bus, manager: Manager, restore_log: FileRestoreLog, cgroups: Path) -> None:
     manager.running = False
-    unit = UnitIo(bus, undo, UNIT, cgroups)
+    unit = UnitIo(bus, restore_log, UNIT, cgroups)
     await unit.begin()
     await unit.hold([DISK], None, 120)
     assert manager.lists["IOWriteIOPSMax"] == {"/dev/vda": 120}, "for its next start"
@@ -104,11 +110,11 @@ async def test_a_unit_that_does_not_run(bus: Bus, manager: Manager, undo: FileUn
 
 
 async def test_a_limit_that_the_kernel_does_not_hold(
-    bus: Bus, manager: Manager, undo: FileUndo, cgroups: Path, monkeypatch: pytest.MonkeyPatch
+    bus: Bus, manager: Manager, restore_log: FileRestoreLog, cgroups: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cgroup, "_AGREES_WITHIN", 0.1)
     manager.stubborn = True
-    unit = UnitIo(bus, undo, UNIT, cgroups)
+    unit = UnitIo(bus, restore_log, UNIT, cgroups)
     await unit.begin()
     with pytest.raises(AgentError, match="the kernel has nothing") as caught:
         await unit.hold([DISK], None, 120)
@@ -117,24 +123,28 @@ async def test_a_limit_that_the_kernel_does_not_hold(
     with pytest.raises(AgentError, match="wbps=1") as caught:
         await unit.end()
     assert caught.value.reason == "LimitsNotReset"
-    assert await undo.load(), "the next start tries again"
+    assert await restore_log.load(), "the next start tries again"
 
 
 @pytest.mark.parametrize("controllers", [None, "cpu memory pids\n"])
-async def test_without_io_control(bus: Bus, undo: FileUndo, cgroups: Path, controllers: str | None) -> None:
+async def test_without_io_control(
+    bus: Bus, restore_log: FileRestoreLog, cgroups: Path, controllers: str | None
+) -> None:
     file = cgroups / "cgroup.controllers"
     file.unlink() if controllers is None else file.write_text(controllers)
     with pytest.raises(AgentError) as caught:
-        await UnitIo(bus, undo, UNIT, cgroups).begin()
+        await UnitIo(bus, restore_log, UNIT, cgroups).begin()
     assert caught.value.reason == "NoIoControl"
-    assert await undo.load() == {}
+    assert await restore_log.load() == {}
 
 
 @pytest.mark.parametrize("note", ["{", "[]", "{}", json.dumps({"IOWriteBandwidthMax": 7})])
-async def test_a_note_that_cannot_be_read(bus: Bus, manager: Manager, undo: FileUndo, cgroups: Path, note: str) -> None:
-    await undo.save(f"unit-{UNIT}", note)
+async def test_a_note_that_cannot_be_read(
+    bus: Bus, manager: Manager, restore_log: FileRestoreLog, cgroups: Path, note: str
+) -> None:
+    await restore_log.save(f"unit-{UNIT}", note)
     with pytest.raises(AgentError) as caught:
-        await UnitIo(bus, undo, UNIT, cgroups).end()
+        await UnitIo(bus, restore_log, UNIT, cgroups).end()
     assert caught.value.reason == "LimitsNotReset"
 
 
@@ -145,30 +155,30 @@ def test_io_max() -> None:
 
 
 async def test_a_unit_that_0_1_left_frozen_is_thawed(
-    bus: Bus, manager: Manager, undo: FileUndo, cgroups: Path, monkeypatch: pytest.MonkeyPatch
+    bus: Bus, manager: Manager, restore_log: FileRestoreLog, cgroups: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A job of the unit, such as its start, is waited for."""
-    await UnitIo(bus, undo, UNIT, cgroups).begin()
+    await UnitIo(bus, restore_log, UNIT, cgroups).begin()
     manager.frozen, manager.jobs = True, 3
-    assert await recover(bus, undo, cgroups) == [UNIT]
+    assert await recover(bus, restore_log, cgroups) == [UNIT]
     assert not manager.frozen
 
-    unit = UnitIo(bus, undo, UNIT, cgroups)
+    unit = UnitIo(bus, restore_log, UNIT, cgroups)
     await unit.begin()
     await unit.hold([DISK], None, 120)
     monkeypatch.setattr(cgroup, "_JOB_WITHIN", 0.1)
     manager.jobs = 1_000_000
     with pytest.raises(AgentError, match="pending job"):
-        await recover(bus, undo, cgroups)
+        await recover(bus, restore_log, cgroups)
     assert manager.lists["IOWriteIOPSMax"] == {}, "its limits are removed anyway"
 
 
 async def test_properties_that_0_1_changed_are_restored(
-    bus: Bus, manager: Manager, undo: FileUndo, cgroups: Path
+    bus: Bus, manager: Manager, restore_log: FileRestoreLog, cgroups: Path
 ) -> None:
     note = {"IOWriteBandwidthMax": [], "IOWriteIOPSMax": [], "MemoryHigh": 1 << 30, "CPUWeight": INFINITY}
-    await undo.save(f"unit-{UNIT}", json.dumps(note))
+    await restore_log.save(f"unit-{UNIT}", json.dumps(note))
     manager.scalars = {"MemoryHigh": 256 << 20, "CPUWeight": 20}
-    assert await recover(bus, undo, cgroups) == [UNIT]
+    assert await recover(bus, restore_log, cgroups) == [UNIT]
     assert manager.scalars == {"MemoryHigh": 1 << 30, "CPUWeight": INFINITY}
-    assert await undo.load() == {}
+    assert await restore_log.load() == {}

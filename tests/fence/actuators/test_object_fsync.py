@@ -9,8 +9,8 @@ import pytest
 from dbus_next import Variant
 
 from nodeagent.errors import AgentError, Retryable
-from nodeagent.fence.actuators.object_fsync import ObjectFsync, left
-from nodeagent.fence.restore_log import FileUndo
+from nodeagent.fence.actuators.object_fsync import ObjectFsync, units_left
+from nodeagent.fence.restore_log import FileRestoreLog
 from nodeagent.host.dbus.client import Bus
 from tests.host.fake_systemd import FakeSystemd
 from tests.support.fake_peer import FakePeer
@@ -28,7 +28,7 @@ class Host:
         self.config.write_text(REPO)
         self.copy = directory / "run/copy"
         self.units = directory / "units"
-        self.undo = FileUndo(directory / "undo")
+        self.restore_log = FileRestoreLog(directory / "restore_log")
         self.jobs: list[str] = []
         self.reloads = 0
         systemd.files[UNIT] = "static"
@@ -40,7 +40,7 @@ class Host:
         await self.systemd.finish(job, unit, "done")
 
     def fsync(self) -> ObjectFsync:
-        return ObjectFsync(self.bus, self.undo, UNIT, config=self.config, units=self.units, copy=self.copy)
+        return ObjectFsync(self.bus, self.restore_log, UNIT, config=self.config, units=self.units, copy=self.copy)
 
     @property
     def drop_in(self) -> Path:
@@ -67,10 +67,10 @@ async def test_a_daemon_that_does_not_run_needs_no_restart(host: Host) -> None:
     assert "per-object-fsync=true" in host.copy.read_text()
     assert host.config.read_text() == REPO
     assert host.jobs == []
-    assert await left(host.undo) == [UNIT]
+    assert await units_left(host.restore_log) == [UNIT]
     await host.fsync().end()
     assert not host.drop_in.exists()
-    assert await host.undo.load() == {}
+    assert await host.restore_log.load() == {}
 
 
 async def test_a_daemon_that_idles_is_started_again(host: Host, private_bus: PrivateBus) -> None:
@@ -86,7 +86,7 @@ async def test_a_daemon_that_works_is_left_alone(host: Host, private_bus: Privat
         with pytest.raises(Retryable) as caught:
             await host.fsync().begin()
     assert caught.value.reason == "UpdaterBusy"
-    assert (host.jobs, host.drop_in.exists(), await host.undo.load()) == ([], False, {})
+    assert (host.jobs, host.drop_in.exists(), await host.restore_log.load()) == ([], False, {})
 
 
 async def test_one_that_does_not_answer_is_left_alone(host: Host) -> None:
@@ -100,11 +100,11 @@ async def test_what_is_so_already_is_no_work(host: Host, text: str) -> None:
     host.config.write_text(text)
     await host.fsync().begin()
     await host.fsync().end()
-    assert (host.jobs, host.copy.exists(), await host.undo.load()) == ([], False, {})
+    assert (host.jobs, host.copy.exists(), await host.restore_log.load()) == ([], False, {})
 
 
 async def test_without_a_repository(host: Host) -> None:
     host.config.unlink()
     with pytest.raises(AgentError):
         await host.fsync().begin()
-    assert await host.undo.load() == {}
+    assert await host.restore_log.load() == {}

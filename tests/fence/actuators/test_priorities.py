@@ -12,7 +12,7 @@ import pytest
 
 from nodeagent.errors import AgentError
 from nodeagent.fence.actuators.priorities import IDLE, KEY, Priorities, SystemIoPriority
-from nodeagent.fence.restore_log import FileUndo
+from nodeagent.fence.restore_log import FileRestoreLog
 
 THREADS = "import threading\nfor _ in range(3): threading.Thread(target=input).start()"
 
@@ -33,33 +33,33 @@ def priorities(pid: int) -> set[int]:
 
 
 async def test_all_threads_and_back(process: int, tmp_path: Path) -> None:
-    undo = FileUndo(tmp_path / "undo")
+    restore_log = FileRestoreLog(tmp_path / "restore_log")
     before = priorities(process)
-    held = Priorities(undo)
+    held = Priorities(restore_log)
     await held.hold([process], [])
     await held.hold([process], [])
     assert priorities(process) == {IDLE}
     assert psutil.Process(process).ionice().ioclass == psutil.IOPRIO_CLASS_IDLE
-    await Priorities(undo).restore()
+    await Priorities(restore_log).restore()
     assert priorities(process) == before
-    assert await undo.load() == {}
+    assert await restore_log.load() == {}
 
 
 async def test_a_process_that_has_ended(process: int, tmp_path: Path) -> None:
-    undo = FileUndo(tmp_path / "undo")
-    held = Priorities(undo)
+    restore_log = FileRestoreLog(tmp_path / "restore_log")
+    held = Priorities(restore_log)
     await held.hold([process], [])
     psutil.Process(process).kill()
     psutil.Process(process).wait()
     await held.hold([process], [])
     await held.restore()
-    assert await undo.load() == {}
+    assert await restore_log.load() == {}
 
 
 @pytest.mark.parametrize("note", ["{", "[]", '{"x": {}}', '{"1": 2}'])
 async def test_a_note_that_cannot_be_read(tmp_path: Path, note: str) -> None:
-    undo = FileUndo(tmp_path / "undo")
-    await undo.save(KEY, note)
+    restore_log = FileRestoreLog(tmp_path / "restore_log")
+    await restore_log.save(KEY, note)
     with pytest.raises(AgentError, match="cannot be read"):
-        await Priorities(undo).restore()
-    assert KEY in await undo.load()
+        await Priorities(restore_log).restore()
+    assert KEY in await restore_log.load()

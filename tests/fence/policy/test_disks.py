@@ -1,4 +1,4 @@
-"""From a block device down to its disk: what the table of real stacks (tests/fence/blockdev) does not reach."""
+"""From a block device down to its disk: what the table of real stacks (tests/fence/blockdev) does not system."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """Runs in the guest, with the package's interpreter: runs a command with a fence around what a unit writes.
 
-    fenced.py UNIT LOG TERMS COMMAND...
+    fenced.py UNIT LOG OPTIONS COMMAND...
 
-TERMS is JSON: fields of Terms, and in ``bounds`` those of Bounds. The victim is etcd and, for priorities, the open-loop
+OPTIONS is JSON: fields of FenceOptions, and in ``bounds`` those of Bounds. The protected workload is etcd and, for
+priorities, the open-loop
 probe. LOG gets a line of JSON for each change of the limits, with the time (monotonic clock), and at the end what could
 not be put back.
 """
@@ -18,14 +19,14 @@ from pathlib import Path
 from typing import Any
 
 from nodeagent.core.update.fence_view import FenceView, fence_to_dict
-from nodeagent.fence.fence import Terms, fenced
+from nodeagent.fence.fence import FenceOptions, fenced
 from nodeagent.fence.policy.bounds import Bounds
-from nodeagent.fence.restore_log import FileUndo
-from nodeagent.fence.sensors.protected import Metrics, Victim, etcd_metrics
+from nodeagent.fence.restore_log import FileRestoreLog
+from nodeagent.fence.sensors.protected import Metrics, Protected, etcd_metrics
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.etcd.options import Options
 
-UNDO = Path("/run/bench/undo")
+UNDO = Path("/run/bench/restore_log")
 VICTIMS = Path("/sys/fs/cgroup/victims.slice")
 METRICS = Metrics(url="http://127.0.0.1:2379/metrics")
 
@@ -37,19 +38,19 @@ def victims() -> list[int]:
 
 
 async def main(unit: str, log: str, chosen: dict[str, Any], command: Sequence[str]) -> int:
-    terms = Terms(**{**chosen, "bounds": Bounds(**chosen.get("bounds", {}))})
+    options = FenceOptions(**{**chosen, "bounds": Bounds(**chosen.get("bounds", {}))})
     lines: list[dict[str, Any]] = []
 
-    def tell(view: FenceView) -> None:
+    def emit(view: FenceView) -> None:
         line = dict(fence_to_dict(view))
         changing = {key: line.get(key) for key in ("active", "reason", "message", "write_bps", "write_iops")}
         if not lines or any(lines[-1].get(key) != value for key, value in changing.items()):
             lines.append({"at": time.monotonic(), **line})
 
     async with Bus() as bus:
-        victim = Victim(Path("/var/bench/etcd"), await etcd_metrics(METRICS, Options()), victims)
-        undo = FileUndo(UNDO)
-        async with fenced(unit, victim, bus=bus, undo=undo, terms=terms, tell=tell) as fence:
+        victim = Protected(Path("/var/bench/etcd"), await etcd_metrics(METRICS, Options()), victims)
+        restore_log = FileRestoreLog(UNDO)
+        async with fenced(unit, victim, bus=bus, restore_log=restore_log, options=options, emit=emit) as fence:
             begun, worked = time.monotonic(), time.process_time()
             started = await asyncio.create_subprocess_exec(*command)
             status = await started.wait()
