@@ -267,6 +267,8 @@ class Loop:
             record = await close_interrupted(self.ports, record, await takeover_by(self.ports, desired))
         unfinished = half_way(record)
         if desired is None:
+            if not unfinished:  # where an update stopped half-way, an operator decides what becomes of it
+                await idle.discard_unwanted(self.ports, record)
             self._report_desired(None)
             return None
         other = "" if desired.source.digest == current else desired.meaning  # what failed was not this text, then

@@ -21,7 +21,7 @@ from nodeagent.core.plan.deployment import staged
 from nodeagent.core.update.events import EventKind
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.ports import Holder, Inhibitor
-from nodeagent.core.update.record import Record, record_to_dict
+from nodeagent.core.update.record import Record, half_way, record_to_dict
 from nodeagent.errors import Refused, Retryable, Terminal, Unreconcilable
 from tests.world.fakes import FakeDeployments, FakeLease, FakeStore, FakeUnit, Killed
 from tests.world.harness import Host, config
@@ -431,6 +431,51 @@ async def test_what_cannot_be_discarded_now_is_discarded_later(monkeypatch: pyte
     await host.settle()
     assert staged(host.world.deployments) is None
     assert host.record.os_target is None
+
+
+@pytest.mark.parametrize("fault", [False, True], ids=["", "not at once"])
+async def test_what_we_staged_is_discarded_when_no_config_is_desired_any_more(
+    fault: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = await at_old()
+    discard = FakeDeployments.discard
+    failures = [Retryable("rpm-ostreed left", reason="TransactionLost")] * fault
+
+    async def fail(self: FakeDeployments) -> None:
+        if failures:
+            raise failures.pop()
+        await discard(self)
+
+    async def refuse(_self: FakeLease, _holder: str, _operation: str, _reason: str) -> None:
+        raise Refused("an operator freed the lease", reason="LeaseLost")
+
+    monkeypatch.setattr(FakeDeployments, "discard", fail)
+    with monkeypatch.context() as patch:
+        patch.setattr(FakeLease, "acquire", refuse)
+        host.want(NEW)
+        await host.settle()
+    assert (host.phase, host.record.reason) == (Phase.DEGRADED, "LeaseLost")
+    assert staged(host.world.deployments) is not None
+    host.wanted = ""
+    for _ in range(1 + fault):
+        await host.settle()
+    assert staged(host.world.deployments) is None
+    assert (host.record.os_target, host.record.staged) == (None, "")
+
+
+async def test_a_half_way_host_keeps_what_is_staged_when_no_config_is_desired() -> None:
+    """An operator decides what becomes of it."""
+    host = await at_old()
+    host.limits = replace(host.limits, revert=False)
+    host.world.reboot_ignored = True
+    host.want(MORE)
+    await host.settle()
+    assert half_way(host.record)
+    target = host.record.os_target
+    assert target is not None
+    host.wanted = ""
+    await host.settle()
+    assert (half_way(host.record), host.record.os_target) == (True, target)
 
 
 async def killed_while_staging() -> Host:
