@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from integration.cluster.sim_node import SimNode
 from nodeagent.agent.loop import Loop
-from nodeagent.agent.maintenance import Keeper
+from nodeagent.agent.maintenance import MaintenanceManager
 from nodeagent.agent.report.kubernetes import Teller
 from nodeagent.agent.report.report import Report
 from nodeagent.agent.update.preflight import Preflight
@@ -26,7 +26,7 @@ class ManagedNode(SimNode):
 
     note: dict[str, Any] | None = None
     report = Report(Status())
-    keeper: Keeper
+    keeper: MaintenanceManager
     life: asyncio.Task[None] | None = None
 
     async def maintenance(self) -> Maintenance | None:
@@ -52,7 +52,7 @@ class ManagedNode(SimNode):
             chance=lambda: 0.5,
             renew=self._renew,
         )
-        self.keeper = Keeper(ports, self, report, limits=lambda: self.limits, freed=loop.look_again)
+        self.keeper = MaintenanceManager(ports, self, report, limits=lambda: self.limits, on_release=loop.look_again)
         teller = Teller(side.conditions, side.events, self.clock, random.random)
 
         def remember(event: Event, _: Status) -> None:

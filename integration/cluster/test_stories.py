@@ -20,9 +20,8 @@ from integration.cluster.medik8s import AlreadyHeld, Manager
 from integration.cluster.other_holders import client_of, foreign
 from integration.cluster.test_drain import Scene, hurry
 from nodeagent.agent import maintenance as keeping
-from nodeagent.agent.maintenance import Asked
 from nodeagent.agent.report import kubernetes
-from nodeagent.core.coordination.maintenance import left
+from nodeagent.core.coordination.maintenance import MaintenanceRequest, seconds_until
 from nodeagent.core.report import node_events
 from nodeagent.core.update.phase import Phase
 from nodeagent.errors import AgentError, Retryable, Unreachable
@@ -38,7 +37,7 @@ DRAINS = config("after", {"/etc/app/x": "1", "/etc/unlisted": "2"})  # no policy
 YEAR: Final = 365 * 86400
 NHC: Final = "NodeHealthCheck-nhc-worker"
 NMO: Final = "node-maintenance"
-DISKS: Final = Asked("the disks are swapped", "jane")
+DISKS: Final = MaintenanceRequest("the disks are swapped", "jane")
 WHO: Final = "jane (by root): the disks are swapped"
 
 __all__ = ["hurry"]  # a fixture, for every test
@@ -52,7 +51,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kubernetes, "LONGEST_PAUSE", 1.0)
     monkeypatch.setattr(node_events, "BLOCKED_FOR", 0.5)
     monkeypatch.setattr(events, "WRITE_EVERY", 1.0)
-    monkeypatch.setattr(keeping, "LOOK", 1.0)
+    monkeypatch.setattr(keeping, "POLL", 1.0)
 
 
 class Story(Scene):
@@ -188,7 +187,7 @@ async def test_a_machine_that_was_asked_to_stay_off(story: Story, seconds: int) 
     """Drained, off, and not fenced: by medik8s' reading of the lease it is held until the time that was asked for, or
     until it is released; back up before that it is still a person's, and nothing goes on."""
     story.pod("web")
-    asked = Asked("new memory", "jane", seconds, drain=True, power_off=True)
+    asked = MaintenanceRequest("new memory", "jane", seconds, drain=True, power_off=True)
     await story.agent.keeper.start("root", asked)
     await story.agent.goes_down()
     assert story.names() == []
@@ -220,9 +219,9 @@ async def test_a_machine_that_was_asked_to_stay_off(story: Story, seconds: int) 
 
 
 async def test_off_for_a_time_and_back_up_after_it(story: Story) -> None:
-    note = await story.agent.keeper.start("root", Asked("new memory", seconds=8, power_off=True))
+    note = await story.agent.keeper.start("root", MaintenanceRequest("new memory", seconds=8, power_off=True))
     await story.agent.goes_down()
-    await story.agent.until(lambda: (left(note.until, story.agent.clock.now()) or 0) < 0, "its time is over")
+    await story.agent.until(lambda: (seconds_until(note.until, story.agent.clock.now()) or 0) < 0, "its time is over")
     story.agent.begin()
     await story.state(None)
     assert not story.lease()
@@ -235,7 +234,7 @@ async def test_another_operator_has_the_node(story: Story) -> None:
     story.nmo.request(story.node, 3600)
     assert NMO in await refused(story.agent.keeper.start("root", DISKS), "LeaseHeld")
     assert story.lease()["holderIdentity"] == NMO
-    asked = Asked("the disks are swapped", "jane", wait=True)
+    asked = MaintenanceRequest("the disks are swapped", "jane", wait=True)
     await story.agent.keeper.start("root", asked)
     await story.condition("MaintenancePlanned")
     assert story.agent.conditions()["MaintenancePlanned"] == WHO
@@ -294,7 +293,7 @@ async def test_no_reboot_and_no_power_off_of_a_node_that_somebody_drains(story: 
     story.agent.want(DRAINS)
     await story.waits("new racks")
     story.agent.want(BEFORE)
-    await story.agent.keeper.start("root", Asked("new memory", "jane", power_off=True))
+    await story.agent.keeper.start("root", MaintenanceRequest("new memory", "jane", power_off=True))
     await story.agent.until(lambda: "new racks" in story.agent.status()["maintenance"]["message"], "it says who")
     taint = {"key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule"}
     admin.patch(story.path, {"spec": {"taints": [taint]}})
@@ -316,7 +315,7 @@ async def test_an_update_and_a_maintenance_know_of_each_other(story: Story) -> N
     story.agent.want(DRAINS)
     await story.agent.until(lambda: story.agent.phase is Phase.DRAINING, "the update drains")
     assert "update to after" in await refused(story.agent.keeper.start("root", DISKS), "LeaseHeld")
-    await story.agent.keeper.start("root", Asked("the disks are swapped", "jane", wait=True))
+    await story.agent.keeper.start("root", MaintenanceRequest("the disks are swapped", "jane", wait=True))
     told = story.agent.status()["maintenance"]
     assert told["state"] == "planned"
     assert "update to after" in told["message"]
@@ -338,7 +337,7 @@ async def test_who_asked_for_the_drain_and_why_and_what_is_left_and_why(story: S
     story.pod("web")
     story.pod("db", finalizers=[finalizer])
     story.budget("web-budget", "web", allowed=0)
-    await story.agent.keeper.start("root", Asked("the disks are swapped", "jane", drain=True))
+    await story.agent.keeper.start("root", MaintenanceRequest("the disks are swapped", "jane", drain=True))
     try:
 
         def left() -> dict[str, dict[str, Any]]:
@@ -375,7 +374,7 @@ async def test_who_asked_for_the_drain_and_why_and_what_is_left_and_why(story: S
 
 async def test_a_lease_that_was_deleted_ends_the_maintenance(story: Story) -> None:
     """`kubectl delete lease` is how an admin of the cluster ends what nobody on the node ends."""
-    await story.agent.keeper.start("root", Asked("the disks are swapped", "jane", drain=True))
+    await story.agent.keeper.start("root", MaintenanceRequest("the disks are swapped", "jane", drain=True))
     await story.state("under way")
     assert story.agent.cordoned
     story.cluster.admin.delete(f"{LEASE_PATH}/node-{story.node}")
@@ -388,7 +387,7 @@ async def test_a_lease_that_was_deleted_ends_the_maintenance(story: Story) -> No
 
 
 async def test_the_cordon_stays_for_who_took_the_node_over(story: Story) -> None:
-    await story.agent.keeper.start("root", Asked("the disks are swapped", "jane", drain=True))
+    await story.agent.keeper.start("root", MaintenanceRequest("the disks are swapped", "jane", drain=True))
     await story.state("under way")
     foreign(story.cluster, story.node, holder=NMO)
     await story.state("ending")

@@ -8,13 +8,14 @@ from dataclasses import asdict
 from typing import Any
 
 from nodeagent.agent.loop import Loop
-from nodeagent.agent.maintenance import Asked, Keeper
+from nodeagent.agent.maintenance import MaintenanceManager
 from nodeagent.agent.report.report import Report
 from nodeagent.agent.update.preflight import Desired
 from nodeagent.agent.update.run import Ports
 from nodeagent.agent.update.unreadable import load_or_half_way
 from nodeagent.agent.update.verification import mismatches, os_mismatches
 from nodeagent.core.config.file_tree import RegularFile
+from nodeagent.core.coordination.maintenance import MaintenanceRequest
 from nodeagent.core.report.status import status_to_dict
 from nodeagent.core.update.apply_request import ApplyRequest
 from nodeagent.core.update.phase import Phase
@@ -35,7 +36,7 @@ class Api:
         ports: Ports,
         loop: Loop,
         report: Report,
-        keeper: Keeper,
+        maintenance: MaintenanceManager,
         *,
         desired_path: str,
         parse: Callable[[bytes], Awaitable[Desired]],
@@ -47,7 +48,7 @@ class Api:
         self._ports = ports
         self._loop = loop
         self._report = report
-        self._keeper = keeper
+        self._maintenance = maintenance
         self._desired_path = desired_path
         self._parse = parse
         self._load = load
@@ -127,13 +128,13 @@ class Api:
         """What the guard of etcd finds now, with the rights of the daemon."""
         return json.dumps(await self._etcd())
 
-    async def start_maintenance(self, caller: str, asked: Asked) -> str:
+    async def start_maintenance(self, caller: str, request: MaintenanceRequest) -> str:
         """Nothing disrupts this node until it is stopped, or over. Returns the status."""
-        await self._keeper.start(caller, asked)
+        await self._maintenance.start(caller, request)
         return self.status()
 
     async def stop_maintenance(self, caller: str) -> None:
-        await self._keeper.stop(caller)
+        await self._maintenance.stop(caller)
 
     async def reload(self) -> None:
         """Settings, policy and desired config are read again."""

@@ -16,7 +16,7 @@ from nodeagent.agent.compose import Adapters, open_adapters
 from nodeagent.agent.holding import Held
 from nodeagent.agent.last_good_settings import Found, keep, read_settings
 from nodeagent.agent.loop import Loop
-from nodeagent.agent.maintenance import Keeper
+from nodeagent.agent.maintenance import MaintenanceManager
 from nodeagent.agent.own_config import OwnConfig
 from nodeagent.agent.policies import HostPolicy
 from nodeagent.agent.report.dbus import serve
@@ -78,18 +78,18 @@ class Daemon:
             renew=self._renew,
         )
         self.stop = asyncio.Event()
-        self.keeper = Keeper(
+        self.maintenance = MaintenanceManager(
             self.ports,
             self.store,
             self.report,
             limits=lambda: self.loop.executor.limits,
-            freed=self.loop.look_again,
+            on_release=self.loop.look_again,
         )
         self.api = Api(
             self.ports,
             self.loop,
             self.report,
-            self.keeper,
+            self.maintenance,
             desired_path=self.desired_path,
             parse=parse_desired,
             load=self._load,
@@ -234,7 +234,7 @@ async def _build(found: Found, bus: Bus, stack: AsyncExitStack, read: Callable[[
     await first_status(daemon.ports, report, clustered=adapters.cluster is not None)
     await daemon.sweep()
     try:
-        await daemon.keeper.load()
+        await daemon.maintenance.load()
     except AgentError as error:  # the operator still holds the lease
         report.problem("maintenance", error)
     await daemon.policy.look()
@@ -260,7 +260,7 @@ async def _live(daemon: Daemon, bus: Bus, notifier: Notifier, stop: asyncio.Even
             soft_reboots = SoftRebootWatch(daemon.ports.os, report)
             watches.append(config_file.watch(PREPARED, soft_reboots.changed))
             beside.append(("the watch for soft reboots", soft_reboots.run))
-        lives = [daemon.loop.run(), daemon.keeper.run(), watchdog(notifier)]
+        lives = [daemon.loop.run(), daemon.maintenance.run(), watchdog(notifier)]
         if cluster is not None:
             teller = Teller(cluster.conditions, cluster.events, SystemClock(), random.random)
             report.add(teller.sink)

@@ -13,10 +13,10 @@ from contextlib import AsyncExitStack, suppress
 from typing import Any, Final, NoReturn
 
 from nodeagent import log
-from nodeagent.agent.maintenance import Asked
 from nodeagent.agent.report.dbus import serve
 from nodeagent.agent.report.journal import to_journal, to_notify
 from nodeagent.agent.report.report import Report
+from nodeagent.core.coordination.maintenance import MaintenanceRequest
 from nodeagent.core.report.status import Status, status_to_dict
 from nodeagent.core.update.events import Event, EventKind
 from nodeagent.core.update.phase import Phase
@@ -98,7 +98,7 @@ class Held:
     async def history(self, limit: int) -> str:  # noqa: ARG002 - the interface's
         self._refuse()
 
-    async def start_maintenance(self, caller: str, asked: Asked) -> str:  # noqa: ARG002 - the interface's
+    async def start_maintenance(self, caller: str, request: MaintenanceRequest) -> str:  # noqa: ARG002 - the interface's
         self._refuse()
 
     async def stop_maintenance(self, caller: str) -> None:  # noqa: ARG002 - the interface's

@@ -1,9 +1,8 @@
-"""Maintenance: who asks for it gets the lease for as long as was asked for, with the node drained or the host powered
-off if that was asked for too, and gives it back.
+"""Maintenance: an operator holds the lease of this host, with the node drained or the host powered off on request.
 
-One task does everything (``run``), from a note in the store that is there before its effect: a kill, a restart and a
-reboot find it and go on, and whoever asks or takes it back only changes the note. It works with whichever lease
-the daemon has. A lease that was taken away ends the maintenance; what we cordoned is uncordoned when the node is free.
+One task (``MaintenanceManager.run``) carries it out: acquire, drain, power off or hold, release. Each change is in the
+store before its effect, so that a restart and a reboot continue from it; a request only changes what is stored. If the
+lease is taken away, the maintenance ends, and our cordon is removed when the node is free.
 """
 
 from __future__ import annotations
@@ -12,45 +11,46 @@ import asyncio
 import uuid
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final, Protocol
 
-from nodeagent.agent.coordination import Operation, ignore_missing_node
+from nodeagent.agent.coordination import Operation
 from nodeagent.agent.report.report import Report
-from nodeagent.agent.update.lease_watch import while_held
-from nodeagent.agent.update.reboot import wait_for_blockers
+from nodeagent.agent.tasks import finished_before, running
+from nodeagent.agent.update.admission import uncordon_and_release
+from nodeagent.agent.update.draining import MIN_DRAIN
+from nodeagent.agent.update.reboot import Shutdown, go_down
 from nodeagent.agent.update.run import Limits, Ports
 from nodeagent.core.coordination.maintenance import (
     POWER_OFF_TRIES,
     Maintenance,
+    MaintenanceRequest,
     MaintenanceState,
+    add_seconds,
+    held_message,
     is_maintenance,
-    later,
-    left,
     of_lease,
+    seconds_until,
 )
 from nodeagent.core.update.events import Event, EventKind
-from nodeagent.errors import AgentError, InvalidInput, Refused, Retryable, ServiceUnavailable
+from nodeagent.errors import AgentError, Refused, Retryable, ServiceUnavailable
 
-__all__ = ["Asked", "Keeper", "Notes"]
+__all__ = ["MaintenanceManager", "MaintenanceStore"]
 
-LOOK: Final = 60.0
-"""Seconds between two looks whether the lease is still ours. Nothing relies on it: each step looks itself."""
+POLL: Final = 60.0
+"""Seconds between two checks of the lease while nothing is to be done. Each step checks it as well."""
 
 ANSWER: Final = 60.0
-"""Seconds in which who asked gets an answer, whatever the lease does meanwhile."""
+"""Seconds after which a request is answered, even if the lease does not answer."""
 
-LEAST: Final = 15.0
-"""Seconds for which is drained at least, also when the deadline passed while the agent was away."""
+_TAKEN_AWAY: Final = frozenset({"LeaseLost", "LeaseGivenBack", "LeaseHeld"})
+"""Reasons with which the lease was taken away. One that expired while the API server was down is acquired again."""
 
-LONGEST: Final = 366 * 86400.0
-WORDS: Final = 500  # characters of a reason: it stands in every status, and in an annotation
-
-_OVER: Final = ("LeaseLost", "LeaseGivenBack", "LeaseHeld")
-"""What a lease says that is not ours any more. One that ran out while the API server was away is asked for again."""
+_GIVEN_UP: Final = frozenset({"DrainTimedOut", "DrainRefused", "DrainCanceled", "PowerOffBlocked", "PowerOffFailed"})
+"""Reasons that an operator has to act on: the maintenance continues without that step, and a request retries it."""
 
 
-class Notes(Protocol):
+class MaintenanceStore(Protocol):
     """Durable when the call returns."""
 
     async def maintenance(self) -> Maintenance | None: ...
@@ -58,348 +58,283 @@ class Notes(Protocol):
     async def keep_maintenance(self, wanted: Maintenance | None) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """``seconds`` is 0 for "until a person stops it". ``wait``: where the lease is somebody else's, it is taken when
-    it is free, before any update."""
-
-    reason: str
-    requester: str = ""
-    seconds: float = 0.0
-    drain: bool = False
-    power_off: bool = False
-    wait: bool = False
-
-    def check(self) -> None:
-        if not self.reason.strip():
-            raise InvalidInput("say why", reason="NoReason")
-        if not 0 <= self.seconds <= LONGEST:
-            raise InvalidInput(f"a maintenance lasts {LONGEST / 86400:.0f} days at most", reason="BadDuration")
-        for text in (self.reason, self.requester):
-            if len(text) > WORDS or not text.isprintable():
-                raise InvalidInput(f"one line of {WORDS} characters at most", reason="BadText")
-
-
-class Keeper:
-    """``limits`` gives the present ones, and ``freed`` is told when the lease is free again."""
+class MaintenanceManager:
+    """``limits`` returns the present ones. ``on_release`` is called when the lease is free again."""
 
     def __init__(
         self,
         ports: Ports,
-        notes: Notes,
+        store: MaintenanceStore,
         report: Report,
         *,
         limits: Callable[[], Limits],
-        freed: Callable[[], None],
+        on_release: Callable[[], None],
     ) -> None:
         self._ports = ports
-        self._notes = notes
         self._coordination = ports.coordination
+        self._store = store
         self._report = report
         self._limits = limits
-        self._freed = freed
-        self._note: Maintenance | None = None
-        self._adopted = ""  # operation that this process has the lease for
-        self._impatient = ""  # operation that is dropped where it cannot begin at once
-        self._fault: AgentError | None = None  # of the last look
-        self._waits = ""
-        self._away: float | None = None  # steady time since when a service of this host does not answer
+        self._on_release = on_release
+        self._current: Maintenance | None = None
+        self._acquired = ""  # operation for which this process acquired the lease
+        self._immediate = ""  # operation that ends if it cannot begin at once
+        self._error: AgentError | None = None  # of the last step
+        self._waits = ""  # the last error, as the status shows it
+        self._unavailable_since: float | None = None  # steady time since when a service of this host does not answer
         self._wake = asyncio.Event()
-        self._news = asyncio.Event()
-        self._changing = asyncio.Lock()  # from reading the note until its successor is in the store
+        self._changed = asyncio.Event()
+        self._changing = asyncio.Lock()  # from reading the current maintenance until its successor is in the store
 
-    # What people ask for.
+    # Requests.
 
-    async def start(self, caller: str, asked: Asked) -> Maintenance:
-        """Returns when it has begun; with ``wait``, when it is noted. Raises ``Refused`` (``LeaseHeld``, ``NoCluster``,
-        ``MaintenanceEnding``), ``InvalidInput``, and what the lease raises; then nothing is left of it."""
-        asked.check()
-        if asked.drain and self._ports.node is None:
-            raise Refused("there is no cluster that this host could be drained in", reason="NoCluster")
-        name = asked.requester.strip() or caller
+    async def start(self, caller: str, request: MaintenanceRequest) -> Maintenance:
+        """Return when the maintenance has begun; with ``wait``, when it is stored.
+
+        Raises ``Refused`` (``LeaseHeld``, ``NoCluster``, ``MaintenanceEnding``), ``InvalidInput``, and what the lease
+        raises; then nothing is left of the request.
+        """
+        request.check()
+        if request.drain and self._ports.node is None:
+            raise Refused("this host is in no cluster, so there is nothing to drain", reason="NoCluster")
+        name = request.requester.strip() or caller
         name = name if name == caller else f"{name} (by {caller})"
         async with self._changing:
-            there = self._note
-            note = self._wanted(there, name, asked)
-            await self._put(note, f"asked for by {note.words}")
-            if there is not None:
-                self._adopted = ""  # its end is another one
+            before = self._current
+            wanted = self._wanted(before, name, request)
+            await self._put(wanted, f"requested by {wanted.words}")
+            if before is not None:
+                self._acquired = ""  # the lease has to last for another time
             else:
-                self._impatient = "" if asked.wait else note.operation
-                self._fault = None
+                self._immediate = "" if request.wait else wanted.operation
+                self._error = None
         self._wake.set()
-        await self._until(lambda: self._note is None or bool(self._note.began) or self._patient())
-        return self._answer() or note
-
-    def _wanted(self, there: Maintenance | None, name: str, asked: Asked) -> Maintenance:
-        now = self._ports.clock.now()
-        until = later(now, asked.seconds) if asked.seconds else ""
-        what: dict[str, Any] = {"until": until, "drain": asked.drain, "power_off": asked.power_off}
-        if there is None:
-            return Maintenance(uuid.uuid4().hex[:8], name, asked.reason.strip(), now, **what)
-        if there.ended:
-            raise Refused(f"the one before is still being ended: {self._waits}", reason="MaintenanceEnding")
-        if there.requester != name:
-            raise Refused(_held(there), reason="LeaseHeld")
-        return there.again(**what)
-
-    def _answer(self) -> Maintenance | None:
-        if (self._note is None or self._note.ended) and self._fault is not None:
-            raise self._fault
-        return self._note
-
-    def _patient(self) -> bool:
-        """It was seen that it has to wait, and that is what was asked for."""
-        return bool(self._waits) and not self._impatient
+        await self._wait_for(lambda: self._current is None or bool(self._current.began) or self._queued())
+        if (self._current is None or self._current.ended) and self._error is not None:
+            raise self._error
+        return self._current or wanted
 
     async def stop(self, caller: str) -> None:
-        """Returns when the lease is given back. Raises ``Refused`` (``NoMaintenance``), and ``Retryable``
-        (``MaintenanceEnding``) if that goes on by itself."""
-        if self._note is None:
-            raise Refused("no maintenance is under way", reason="NoMaintenance")
-        self._fault = None
-        await self._end(f"stopped by {caller}")
+        """Return when the lease is released.
+
+        Raises ``Refused`` (``NoMaintenance``), and ``Retryable`` (``MaintenanceEnding``) if the release continues in
+        the background.
+        """
+        if self._current is None:
+            raise Refused("no maintenance is in progress", reason="NoMaintenance")
+        self._error = None
+        if not self._current.ended:
+            await self._change("", ended=f"stopped by {caller}")
         self._wake.set()
-        await self._until(lambda: self._note is None or self._fault is not None)
-        self._ended()
+        await self._wait_for(lambda: self._current is None or self._error is not None)
+        self._check_released()
 
-    def _ended(self) -> None:
-        if self._note is not None:
-            why = self._fault.message if self._fault is not None else "it takes long"
-            raise Retryable(f"it is being stopped, and that goes on by itself: {why}", reason="MaintenanceEnding")
+    def _check_released(self) -> None:
+        if self._current is not None:
+            why = self._error.message if self._error is not None else f"no answer within {ANSWER:g} s"
+            raise Retryable(f"the maintenance is ending; the agent retries: {why}", reason="MaintenanceEnding")
 
-    async def _until(self, so: Callable[[], bool]) -> None:
+    def _wanted(self, before: Maintenance | None, name: str, request: MaintenanceRequest) -> Maintenance:
+        now = self._ports.clock.now()
+        until = add_seconds(now, request.seconds) if request.seconds else ""
+        if before is None:
+            about = (uuid.uuid4().hex[:8], name, request.reason.strip(), now)
+            return Maintenance(*about, until=until, drain=request.drain, power_off=request.power_off)
+        if before.ended:
+            raise Refused(f"the previous maintenance is still ending: {self._waits}", reason="MaintenanceEnding")
+        if before.requester != name:
+            raise Refused(held_message(before), reason="LeaseHeld")
+        return before.again(until=until, drain=request.drain, power_off=request.power_off)
+
+    def _queued(self) -> bool:
+        return bool(self._waits) and not self._immediate
+
+    async def _wait_for(self, condition: Callable[[], bool]) -> None:
         with suppress(TimeoutError):
             async with asyncio.timeout(ANSWER):
-                while not so():
-                    await self._news.wait()
+                while not condition():
+                    await self._changed.wait()
 
-    # The one task.
+    # The task.
 
     async def load(self) -> None:
-        """Before anything else of ours may take the lease."""
-        note = await self._notes.maintenance()
-        if note is None and self._coordination.backend == "local":
+        """Load the stored maintenance, before an update can take the lease."""
+        found = await self._store.maintenance()
+        if found is None and self._coordination.backend == "local":
             holder = await self._coordination.holder()
             if holder is not None and is_maintenance(holder.operation):
-                note = of_lease(holder.operation, holder.name, holder.reason, holder.since)
-        if note is not None:
-            self._use(note)
+                found = of_lease(holder.operation, holder.name, holder.reason, holder.since)
+        if found is not None:
+            self._use(found, "")
 
     async def run(self) -> None:
-        """For ever."""
         while True:
             self._wake.clear()
-            delay = await self._look()
+            delay = await self._advance()
             with suppress(TimeoutError):
                 async with asyncio.timeout(delay):
                     await self._wake.wait()
 
-    async def _look(self) -> float | None:
-        """Seconds after which to look again; None: when somebody asks."""
+    async def _advance(self) -> float | None:
+        """Do what can be done now. Return the seconds until the next attempt; None: at the next request."""
+        clock = self._ports.clock
         try:
-            while (note := self._note) is not None and await self._step(note):
+            while (current := self._current) is not None and await self._step(current):
                 self._waits = ""
-            self._away = None
+            self._unavailable_since = None
         except AgentError as error:
-            self._fault = error
-            since = self._ports.clock.monotonic() if self._away is None else self._away
-            self._away = since if isinstance(error, ServiceUnavailable) else None
+            self._error = error
+            since = clock.monotonic() if self._unavailable_since is None else self._unavailable_since
+            self._unavailable_since = since if isinstance(error, ServiceUnavailable) else None
             again = False
-            with suppress(AgentError):  # a store that takes nothing: the fault stays, and the next look tries again
-                again = await self._met(error)
-            self._tell_who_waits()
-            return None if self._note is None else 0.0 if again else self._limits().lease_retry
-        if (note := self._note) is None:
+            with suppress(AgentError):  # the store takes nothing: the error stays, and the next attempt retries
+                again = await self._failed(error)
+            self._notify()
+            return None if self._current is None else 0.0 if again else self._limits().lease_retry
+        if (current := self._current) is None:
             return None
-        rest = left(note.until, self._ports.clock.now())
-        return LOOK if rest is None else max(0.0, min(LOOK, rest))
+        remaining = seconds_until(current.until, clock.now())
+        return POLL if remaining is None else max(0.0, min(POLL, remaining))
 
-    def _tell_who_waits(self) -> None:
-        news, self._news = self._news, asyncio.Event()
-        news.set()
-
-    async def _step(self, note: Maintenance) -> bool:
-        """The one thing to do next. False if there is nothing, or if somebody asked for something else meanwhile."""
-        rest = left(note.until, self._ports.clock.now())
-        if note.ended:
-            return await self._give_back(note)
-        if rest is not None and rest <= 0:
-            await self._replace(note, ended="its time is over")
+    async def _step(self, current: Maintenance) -> bool:
+        """Do the next step. Return False if there is none, or a request interrupted it."""
+        remaining = seconds_until(current.until, self._ports.clock.now())
+        if current.ended:
+            return await self._release(current)
+        if remaining is not None and remaining <= 0:
+            await self._change("", only=current, ended="its time is over")
             return True
-        if not note.began:
-            await self._begin(note, rest)
+        if not current.began or self._acquired != current.operation:
+            await self._acquire(current, remaining)
             return True
-        if self._adopted != note.operation:
-            await self._hold(note, rest)
-            return True
-        await self._coordination.check_lease(note.operation)
-        match note.state(self._ports.power.boot_id()):
+        await self._coordination.check_lease(current.operation)
+        match current.state(self._ports.power.boot_id()):
             case MaintenanceState.DRAINING:
-                return await self._unless_asked(self._drain(note))
+                return await self._unless_requested(self._drain(current))
             case MaintenanceState.POWERING_OFF:
-                return await self._unless_asked(self._go_off(note))
+                return await self._unless_requested(self._power_off(current))
             case _:
                 return False
 
-    async def _begin(self, note: Maintenance, rest: float | None) -> None:
-        await self._hold(note, rest)
-        self._impatient = ""
-        await self._change(f"begun: {note.words}", began=self._ports.clock.now())
+    async def _acquire(self, current: Maintenance, remaining: float | None) -> None:
+        await self._coordination.acquire(_operation(current))
+        await self._coordination.extend_lease(current.operation, remaining)
+        self._acquired = current.operation
+        if not current.began:
+            self._immediate = ""
+            await self._change(f"begun: {current.words}", began=self._ports.clock.now())
 
-    async def _hold(self, note: Maintenance, rest: float | None) -> None:
-        await self._coordination.acquire(_operation(note))
-        await self._coordination.extend_lease(note.operation, rest)
-        self._adopted = note.operation
-
-    async def _drain(self, note: Maintenance) -> None:
-        node = self._ports.node
+    async def _drain(self, current: Maintenance) -> None:
+        node, now = self._ports.node, self._ports.clock.now()
         assert node is not None
-        await self._nobody_else(note)
-        now = self._ports.clock.now()
-        by = note.drain_by or later(now, self._limits().drain_timeout)
-        if not note.drain_by:
+        await self._coordination.check_others(stops_node=current.power_off)
+        by = current.drain_by or add_seconds(now, self._limits().drain_timeout)
+        if not current.drain_by:
             await self._change("", drain_by=by)
-        await node.drain(note.operation, max(left(by, now) or 0.0, LEAST))
+        await node.drain(current.operation, max(seconds_until(by, now) or 0.0, MIN_DRAIN))
         await self._change("the node is drained", drained=self._ports.clock.now())
 
-    async def _go_off(self, note: Maintenance) -> None:
-        """Marker before effect: the boot that is asked to end is noted, so whatever boots next is the way back up."""
-        if note.tries >= POWER_OFF_TRIES:
-            raise Refused(f"asked for a power-off {note.tries} times, none came", reason="PowerOffFailed")
-        limits, coordination, committed = self._limits(), self._coordination, asyncio.Event()
-        power = self._ports.power
-        # Without logind nothing reports inhibitors; systemd takes the host down without it.
-        direct = self._away is not None and self._ports.clock.monotonic() - self._away >= limits.service_wait
+    async def _power_off(self, current: Maintenance) -> None:
+        """Power the host off. The boot that is to end is stored first, so that the next boot is the way back up."""
+        if current.tries >= POWER_OFF_TRIES:
+            raise Refused(f"requested a power-off {current.tries} times without effect", reason="PowerOffFailed")
+        ports, limits, coordination = self._ports, self._limits(), self._coordination
+        away = self._unavailable_since
+        # Without logind no program reports inhibitors; systemd powers the host off without it.
+        direct = away is not None and ports.clock.monotonic() - away >= limits.service_wait
+
+        async def permit() -> None:
+            await coordination.check_others(stops_node=True)
+            await coordination.move_etcd_leader()
+            await coordination.extend_lease(current.operation, seconds_until(current.until, ports.clock.now()))
+            await self._change("powering off", off_boot=ports.power.boot_id())
 
         async def confirm() -> None:
-            await coordination.check_lease(note.operation)
-            await self._nobody_else(note)
-            committed.set()
+            await coordination.check_lease(current.operation)
+            await coordination.check_others(stops_node=True)
 
-        async with while_held(coordination, note.operation, committed):
-            force = direct or await wait_for_blockers(
-                self._ports, limits, "power-off", "PowerOffBlocked", self._blocked
-            )
-            await self._nobody_else(note)
-            await coordination.move_etcd_leader()
-            await coordination.extend_lease(note.operation, left(note.until, self._ports.clock.now()))
-            await self._change("powering off", off_boot=power.boot_id())
-            await power.power_off(
-                f"nodeagent: {note.words}", warn=limits.warn_users, force=force, confirm=confirm, direct=direct
-            )
-        # Only a power-off that was accepted counts: a logind that does not answer is no host that cannot go off.
-        await self._change("powering off", tries=note.tries + 1)
-        # logind said yes; the host goes down under us. If it does not, we ask again, a few times.
+        def blocked(_kind: EventKind, message: str) -> None:
+            self._waits = message
+            self._emit(message)
+
+        power_off = Shutdown("power-off", current.operation, "PowerOffBlocked", ports.power.power_off, permit, confirm)
+        await go_down(ports, limits, power_off, current.words, report=blocked, direct=direct)
+        # Only an accepted power-off counts: a logind that does not answer does not prove that the host cannot go off.
+        await self._change("powering off", tries=current.tries + 1)
         await asyncio.sleep(limits.reboot_grace)
 
-    async def _nobody_else(self, note: Maintenance) -> None:
-        """Raises ``Refused`` while somebody who takes no lease works on this node, or what runs here is missed."""
-        await self._coordination.check_others(stops_node=note.power_off)
-
-    def _blocked(self, _kind: EventKind, words: str) -> None:
-        self._waits = words
-        self._tell(words)
-
-    async def _give_back(self, note: Maintenance) -> bool:
-        """In reverse. Not while another one has the node by now: its cordon may be ours."""
-        if note.drain and self._ports.node is not None:
-            await self._coordination.check_free(note.operation)
-            await ignore_missing_node(self._ports.node.uncordon(note.operation))
-        await self._coordination.release(_operation(note))
-        why = note.ended
-        await self._notes.keep_maintenance(None)
-        self._note, self._adopted, self._waits = None, "", ""
+    async def _release(self, current: Maintenance) -> bool:
+        # Another holder may use our cordon, so it stays until the lease is free.
+        cordons = (current.operation,) if current.drain else ()
+        await uncordon_and_release(self._ports, _operation(current), cordons)
+        await self._store.keep_maintenance(None)
+        self._current, self._acquired, self._waits = None, "", ""
         self._coordination.reserve("", "")
-        self._tell(f"over: {why}")
-        self._freed()
+        self._emit(f"over: {current.ended}")
+        self._on_release()
         return False
 
-    async def _met(self, error: AgentError) -> bool:
-        """What a fault means for the note. True if there is something else to do at once."""
-        note = self._note
-        if note is None:
+    async def _failed(self, error: AgentError) -> bool:
+        """Decide what an error means for the maintenance. Return True if there is another step to do at once."""
+        current, message = self._current, f"{error.reason}: {error.message}"
+        if current is None:
             return False
-        words = f"{error.reason}: {error.message}"
-        if not note.ended and self._impatient == note.operation:
-            await self._replace(note, ended=words)
-            self._impatient = ""
-            return True  # also where nothing was taken: a write without an answer may have been done
-        if not note.ended and note.began and error.reason in _OVER:
-            await self._replace(note, words, ended=words)
-            return True
-        if self._adopted == note.operation and not note.ended and error.reason in _GIVEN_UP:
-            await self._replace(note, words, problem=words)
-            return True
-        if words != self._waits:
-            self._waits = words
-            self._tell(words)
-        return False
-
-    async def _unless_asked(self, work: Coroutine[Any, Any, None]) -> bool:
-        """True if it was done. Given up when somebody asks for something: the note may be another one."""
-        task = asyncio.create_task(work)
-        asked = asyncio.create_task(self._wake.wait())
-        try:
-            await asyncio.wait({task, asked}, return_when=asyncio.FIRST_COMPLETED)
-            if task.done():
-                task.result()
+        if not current.ended:
+            if self._immediate == current.operation:
+                # Also if nothing was acquired: a write without an answer may have been done.
+                await self._change("", only=current, ended=message)
+                self._immediate = ""
                 return True
-            return False
-        finally:
-            for each in (task, asked):
-                each.cancel()
-            await asyncio.gather(task, asked, return_exceptions=True)
+            if current.began and error.reason in _TAKEN_AWAY:
+                await self._change(message, only=current, ended=message)
+                return True
+            if self._acquired == current.operation and error.reason in _GIVEN_UP:
+                await self._change(message, only=current, problem=message)
+                return True
+        if message != self._waits:
+            self._waits = message
+            self._emit(message)
+        return False
 
-    # The note.
+    async def _unless_requested(self, work: Coroutine[Any, Any, None]) -> bool:
+        """Return True if ``work`` was done. A request cancels it, because it may have changed the maintenance."""
+        async with running(work) as task:
+            if not await finished_before(task, self._wake):
+                return False
+            task.result()
+            return True
 
-    async def _change(self, words: str, **fields: Any) -> None:
-        """Of the note as it is now: a request may have replaced the one that the caller began with."""
+    # The stored maintenance.
+
+    async def _change(self, message: str, *, only: Maintenance | None = None, **fields: Any) -> None:
+        """Change the current maintenance; with ``only``, unless a request has replaced that one."""
         async with self._changing:
-            if self._note is not None:
-                await self._put(replace(self._note, **fields), words)
+            current = self._current
+            if current is not None and (only is None or current is only):
+                await self._put(replace(current, **fields), message)
 
-    async def _replace(self, note: Maintenance, words: str = "", **fields: Any) -> None:
-        """Nothing if a request has replaced ``note`` since it was read."""
-        async with self._changing:
-            if self._note is note:
-                await self._put(replace(note, **fields), words)
+    async def _put(self, wanted: Maintenance, message: str) -> None:
+        """Store and use ``wanted``. The caller holds ``_changing``."""
+        # First the store: a maintenance that it does not take must not block updates.
+        await self._store.keep_maintenance(wanted)
+        self._use(wanted, message)
 
-    async def _end(self, why: str) -> None:
-        async with self._changing:
-            if self._note is not None and not self._note.ended:
-                await self._put(replace(self._note, ended=why))
+    def _use(self, wanted: Maintenance, message: str) -> None:
+        self._current = wanted
+        self._coordination.reserve(wanted.operation, held_message(wanted))
+        self._emit(message)
 
-    async def _put(self, note: Maintenance, words: str = "") -> None:
-        """The store first: a note that it does not take must leave no trace in memory, where it would block updates.
-        The caller holds ``_changing``."""
-        await self._notes.keep_maintenance(note)
-        self._use(note, words)
+    def _emit(self, message: str) -> None:
+        fields: dict[str, object] = {"maintenance": self._current, "waits": self._waits}
+        if (current := self._current) is not None:
+            fields |= {"requester": current.requester, "why": current.reason, "until": current.until}
+        self._report.emit(Event(EventKind.MAINTENANCE, self._report.status.phase, message, fields=fields))
+        self._notify()
 
-    def _use(self, note: Maintenance, words: str = "") -> None:
-        self._note = note
-        self._coordination.reserve(note.operation, _held(note))
-        self._tell(words)
-
-    def _tell(self, words: str) -> None:
-        status = self._report.status
-        fields: dict[str, object] = {"maintenance": self._note, "waits": self._waits}
-        if self._note is not None:
-            fields |= {"requester": self._note.requester, "why": self._note.reason, "until": self._note.until}
-        self._report.emit(Event(EventKind.MAINTENANCE, status.phase, words, fields=fields))
-        self._tell_who_waits()
+    def _notify(self) -> None:
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
 
 
-_GIVEN_UP: Final = frozenset({"DrainTimedOut", "DrainRefused", "DrainCanceled", "PowerOffBlocked", "PowerOffFailed"})
-"""What a person decides about: the maintenance goes on without it, and asking again tries it again."""
-
-
-def _operation(note: Maintenance) -> Operation:
-    return Operation(note.operation, note.requester, note.reason, queued=False)
-
-
-def _held(note: Maintenance) -> str:
-    since = note.began or note.since
-    until = f" until {note.until}" if note.until else ""
-    state = "holds the lease on this host" if note.began else "has asked for the lease on this host"
-    return f"{note.requester} {state} since {since}{until} for maintenance ({note.reason})"
+def _operation(current: Maintenance) -> Operation:
+    return Operation(current.operation, current.requester, current.reason, queued=False)

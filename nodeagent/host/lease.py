@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from nodeagent.core.coordination.maintenance import later
+from nodeagent.core.coordination.maintenance import add_seconds
 from nodeagent.core.update.ports import Clock, Holder
 from nodeagent.errors import Refused
 from nodeagent.host.store.store import SqliteStore
@@ -43,7 +43,7 @@ class LocalLease:
         await self.check(operation)
         has = await self._store.lease()
         if has is not None:
-            expires = later(self._clock.now(), seconds) if seconds is not None else ""
+            expires = add_seconds(self._clock.now(), seconds) if seconds is not None else ""
             await self._store.write_lease(replace(has, expires=expires))
 
     async def before_reboot(self, operation: str, cover: float) -> None:  # noqa: ARG002 - it lasts anyway

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from nodeagent.agent.api import Api
-from nodeagent.agent.maintenance import Keeper
+from nodeagent.agent.maintenance import MaintenanceManager
 from nodeagent.agent.report.report import Report
 from nodeagent.agent.update.preflight import Desired
 from nodeagent.core.config.file_tree import RegularFile
@@ -47,12 +47,14 @@ def api(host: Host, phase: Phase = Phase.IDLE, *, path: str = DESIRED) -> Api:
         return await host._load(text.decode())
 
     report = Report(Status(phase=phase))
-    keeper = Keeper(loop.ports, NoNotes(), report, limits=lambda: host.limits, freed=loop.look_again)
+    maintenance = MaintenanceManager(
+        loop.ports, NoNotes(), report, limits=lambda: host.limits, on_release=loop.look_again
+    )
     return Api(
         loop.ports,
         loop,
         report,
-        keeper,
+        maintenance,
         desired_path=path,
         parse=parse,
         load=host._load,

@@ -71,7 +71,7 @@ def test_a_reboot_waits_for_as_long_as_set_and_no_longer(make_node: HostMaker) -
     with host.rebooting():
         start_update(host)
     wait_done(host, "rebooted")
-    assert any("in spite of backup" in entry["MESSAGE"] for entry in host.journal(agent.UNIT))
+    assert any("overriding for the reboot: backup" in entry["MESSAGE"] for entry in host.journal(agent.UNIT))
 
 
 def test_a_reboot_that_stays_blocked_degrades_where_it_may_not_override(make_node: HostMaker) -> None:

@@ -10,8 +10,8 @@ from dataclasses import asdict
 from typing import Any, Protocol
 
 from nodeagent import __version__
-from nodeagent.agent.maintenance import Asked
 from nodeagent.agent.report.report import Report
+from nodeagent.core.coordination.maintenance import MaintenanceRequest
 from nodeagent.core.report.status import Status
 from nodeagent.core.update.events import Event, EventKind
 from nodeagent.errors import InvalidInput
@@ -50,7 +50,7 @@ class Served(Protocol):
 
     async def etcd_status(self) -> str: ...
 
-    async def start_maintenance(self, caller: str, asked: Asked) -> str: ...
+    async def start_maintenance(self, caller: str, request: MaintenanceRequest) -> str: ...
 
     async def stop_maintenance(self, caller: str) -> None: ...
 
@@ -83,18 +83,18 @@ class _Manager:
         return (await self._api.etcd_status(),)
 
     async def start_maintenance(self, message: Message) -> Sequence[Any]:
-        await self._start(message, Asked(message.body[0]))
+        await self._start(message, MaintenanceRequest(message.body[0]))
         return ()
 
     async def start_maintenance_with_options(self, message: Message) -> Sequence[Any]:
         reason, options = message.body
-        return (await self._start(message, _asked(reason, options)),)
+        return (await self._start(message, _request(reason, options)),)
 
-    async def _start(self, message: Message, asked: Asked) -> str:
+    async def _start(self, message: Message, request: MaintenanceRequest) -> str:
         await authorize(self._bus, message, f"{ACTIONS}.maintenance")
-        if asked.power_off:
+        if request.power_off:
             await authorize(self._bus, message, f"{ACTIONS}.power-off")
-        return await self._api.start_maintenance(await caller_name(self._bus, message), asked)
+        return await self._api.start_maintenance(await caller_name(self._bus, message), request)
 
     async def stop_maintenance(self, message: Message) -> Sequence[Any]:
         await authorize(self._bus, message, f"{ACTIONS}.maintenance")
@@ -137,13 +137,13 @@ class _Manager:
 _OPTIONS: Mapping[str, type] = {"requester": str, "seconds": int, "drain": bool, "power_off": bool, "wait": bool}
 
 
-def _asked(reason: str, options: Mapping[str, Any]) -> Asked:
+def _request(reason: str, options: Mapping[str, Any]) -> MaintenanceRequest:
     """Unlike elsewhere, an option that we do not know is refused: who asks for something before the host goes off
     must not be told yes by an agent that will not do it."""
     for name, value in options.items():
         if type(value) is not _OPTIONS.get(name):
             raise InvalidInput(f"the option {name} is unknown, or of the wrong type", reason="BadOption")
-    return Asked(reason, **options)
+    return MaintenanceRequest(reason, **options)
 
 
 @asynccontextmanager

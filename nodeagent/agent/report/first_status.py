@@ -8,7 +8,7 @@ from typing import TypeVar
 from nodeagent.agent.report.report import Report
 from nodeagent.agent.update.run import Ports
 from nodeagent.core.coordination.drain import Remaining
-from nodeagent.core.coordination.maintenance import later
+from nodeagent.core.coordination.maintenance import add_seconds
 from nodeagent.core.report.display import displayable
 from nodeagent.core.report.status import Status
 from nodeagent.core.update.events import Event, EventKind
@@ -78,7 +78,7 @@ def drain_teller(report: Report, settings: Callable[[], DrainSettings]) -> Calla
         if status.maintenance is not None and status.phase is not Phase.DRAINING:
             by, then = status.maintenance.drain_by, "the maintenance goes on without the drain"
         else:
-            by, then = later(status.since, present.timeout), _THEN[present.on_deadline]
+            by, then = add_seconds(status.since, present.timeout), _THEN[present.on_deadline]
         often = status.remaining is not None and len(status.remaining) == len(remaining)
         fields = {"remaining": remaining, "often": often, "left": len(remaining), "by": by, "then": then}
         report.emit(Event(EventKind.DRAIN, status.phase, update_id=status.update_id, fields=fields))

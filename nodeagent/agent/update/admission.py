@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterator
 from typing import Final
 
 from nodeagent.agent.coordination import EXPIRED, LOST, Operation, ignore_missing_node
@@ -35,6 +35,7 @@ __all__ = [
     "release_all",
     "release_staging_slot",
     "retry_on_outage",
+    "uncordon_and_release",
 ]
 
 NEED: Final = 120.0
@@ -186,12 +187,21 @@ async def release_all(ports: Ports, update: Update) -> None:
         return
     with retry_on_refusal():
         if not record.repairs_nothing:
-            if ports.node is not None and record.cordon:
-                await coordination.check_free(record.operation, "; the node stays cordoned until then")
-                for cordon in dict.fromkeys((record.cordon, record.operation)):
-                    await ignore_missing_node(ports.node.uncordon(cordon))
-            await coordination.release(operation_of(update))
+            cordons = (record.cordon, record.operation) if record.cordon else ()
+            await uncordon_and_release(ports, operation_of(update), cordons)
         await coordination.release_staging_slot(record.operation)
+
+
+async def uncordon_and_release(ports: Ports, operation: Operation, cordons: Collection[str]) -> None:
+    """Undo the cordons that these operations made, and release everything. Raises ``Refused`` and what the ports raise.
+
+    While another operation holds the lease, the node stays cordoned: the cordon may serve that operation as well.
+    """
+    if ports.node is not None and cordons:
+        await ports.coordination.check_free(operation.id, "; the node stays cordoned until then")
+        for cordon in dict.fromkeys(cordons):
+            await ignore_missing_node(ports.node.uncordon(cordon))
+    await ports.coordination.release(operation)
 
 
 async def _tolerate_outage(ports: Ports, update: Update, check: Awaitable[object]) -> None:

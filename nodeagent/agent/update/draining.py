@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from typing import Final
 
+from nodeagent.agent.tasks import finished_before, running
 from nodeagent.agent.update.admission import reboots
 from nodeagent.agent.update.run import Limits, Ports, Update, narrate
 from nodeagent.core.update.events import EventKind
 from nodeagent.core.update.reboot_budget import USED_UP
 from nodeagent.errors import Refused
 
-__all__ = ["Superseded", "drain", "unless_newer"]
+__all__ = ["MIN_DRAIN", "Superseded", "drain", "unless_newer"]
 
-LEAST: Final = 15.0
-"""Seconds for which is drained at least, also when the deadline passed while the agent was away, and between two looks
-whether the guard lets us give up."""
+MIN_DRAIN: Final = 15.0
+"""Seconds that a drain lasts at least, also if the deadline passed while the agent was down. Also the interval at which
+etcd is checked again after the deadline."""
 
 
 class Superseded(Exception):
@@ -38,7 +39,7 @@ async def drain(ports: Ports, limits: Limits, update: Update) -> str:
     while True:
         left = record.drain_until - ports.clock.monotonic()
         try:
-            await node.drain(record.operation, max(left, LEAST))
+            await node.drain(record.operation, max(left, MIN_DRAIN))
         except Refused as error:
             if error.reason != "DrainTimedOut" or not (limits.drain_or_reboot and limits.may_reboot):
                 raise
@@ -58,21 +59,9 @@ async def drain(ports: Ports, limits: Limits, update: Update) -> str:
 
 
 async def unless_newer(work: Awaitable[str], look: asyncio.Event, newer: Callable[[], Awaitable[bool]]) -> str:
-    """Raises ``Superseded``, and ``work`` is cancelled by then."""
-    task = asyncio.ensure_future(work)
-    try:
-        while True:
-            wake = asyncio.create_task(look.wait())
-            watched: set[asyncio.Future[Any]] = {task, wake}
-            try:
-                await asyncio.wait(watched, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                wake.cancel()
-                await asyncio.gather(wake, return_exceptions=True)
-            if task.done():
-                return task.result()
+    """Return the result of ``work``. Raises ``Superseded`` if a newer config is desired; ``work`` is cancelled then."""
+    async with running(work) as task:
+        while not await finished_before(task, look):
             if await newer():
                 raise Superseded
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        return task.result()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from nodeagent.agent.update.run import Ports, Update, narrate
-from nodeagent.core.coordination.maintenance import later
+from nodeagent.core.coordination.maintenance import add_seconds
 from nodeagent.core.update.events import EventKind
 
 __all__ = ["Progress", "progress_of", "time_of"]
@@ -16,7 +16,7 @@ Progress = Callable[[str, float], None]
 
 def time_of(ports: Ports, deadline: float) -> str:
     """RFC 3339, in whole seconds, of a time on the steady clock."""
-    return later(ports.clock.now(), deadline - ports.clock.monotonic()).partition(".")[0] + "Z"
+    return add_seconds(ports.clock.now(), deadline - ports.clock.monotonic()).partition(".")[0] + "Z"
 
 
 def progress_of(ports: Ports, update: Update) -> Progress:

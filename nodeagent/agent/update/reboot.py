@@ -1,10 +1,10 @@
-"""Rebooting the host, last and alone: other people's block inhibitors first, then what is staged is unlocked, then
-logind, then we wait to die. A power-off respects the same inhibitors."""
+"""Take the host down: wait for block inhibitors, warn the users, check the lease again, and call logind."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Final
 
 from nodeagent.agent.update.admission import recheck_before_reboot
@@ -16,22 +16,69 @@ from nodeagent.core.plan.deployment import unmet
 from nodeagent.core.update.events import EventKind
 from nodeagent.errors import Refused
 
-__all__ = ["reboot", "wait_for_blockers"]
+__all__ = ["Shutdown", "go_down", "reboot"]
 
 STILL_VALID: Final = 1.0
-"""Seconds for which a permission to reboot needs no second check: users who are warned have longer."""
+"""Seconds for which a check before a reboot counts. Users who are warned have longer, so it is repeated then."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shutdown:
+    """A reboot or a power-off of ``operation``.
+
+    ``blocked``: reason of the refusal if an inhibitor blocks it. ``request``: the call of logind. ``permit`` runs
+    before users are warned, ``confirm`` right before logind is called. After ``confirm``, a lost lease stops nothing;
+    ``finish`` runs then.
+    """
+
+    name: str
+    operation: str
+    blocked: str
+    request: Callable[..., Awaitable[None]]
+    permit: Callable[[], Awaitable[None]]
+    confirm: Callable[[], Awaitable[None]]
+    finish: Callable[[], Awaitable[None]] | None = None
+
+
+async def go_down(
+    ports: Ports,
+    limits: Limits,
+    shutdown: Shutdown,
+    why: str,
+    *,
+    report: Callable[[EventKind, str], None],
+    direct: bool,
+) -> None:
+    """Return when logind accepted the shutdown; with ``direct``, when systemd did, because logind does not answer.
+
+    Raises ``Refused``: ``shutdown.blocked`` if an inhibitor blocks it for longer than the settings allow, ``LeaseLost``
+    as soon as the lease is lost; and what ``permit`` and ``confirm`` raise.
+    """
+    committed = asyncio.Event()
+
+    async def confirm() -> None:
+        await shutdown.confirm()
+        committed.set()
+        if shutdown.finish is not None:
+            await shutdown.finish()
+
+    async with while_held(ports.coordination, shutdown.operation, committed):
+        # Without logind no program reports inhibitors.
+        force = direct or await _wait_for_inhibitors(ports, limits, shutdown, report)
+        await shutdown.permit()
+        warn = limits.warn_users
+        await shutdown.request(f"nodeagent: {why}", warn=warn, force=force, confirm=confirm, direct=direct)
 
 
 async def reboot(ports: Ports, limits: Limits, update: Update, *, direct: bool = False) -> None:
-    """Returns when logind accepted the reboot; with ``direct``, when systemd did, for a logind that does not answer: it
-    cannot report anybody's inhibitors then. Raises ``Refused`` with reason ``RebootBlocked`` if somebody blocks
-    it for longer than the settings allow, and they do not let us override it; with ``StagedLost`` if what we staged
-    is not there any more; with ``LockedSoftReboot`` if a soft reboot into a locked deployment is prepared
-    and cannot be cleared; with ``LeaseLost`` as soon as the lease is lost; and as ``recheck_before_reboot``."""
-    committed = asyncio.Event()
+    """Reboot the host, as ``go_down``.
+
+    Raises also ``StagedLost`` if the staged deployment is gone, and ``LockedSoftReboot`` if a soft reboot into a locked
+    deployment is prepared and cannot be cleared.
+    """
     allowed = float("-inf")
 
-    def tell(kind: EventKind, message: str) -> None:
+    def report(kind: EventKind, message: str) -> None:
         narrate(ports, update, kind, message, reason="RebootBlocked")
 
     async def permit() -> None:
@@ -41,31 +88,25 @@ async def reboot(ports: Ports, limits: Limits, update: Update, *, direct: bool =
             allowed = ports.clock.monotonic()
 
     async def confirm() -> None:
-        """Right before logind is called: users may have had an hour since the first check."""
         await permit()
         if ports.os is not None and (deployment := await ports.os.unmerged_soft_reboot()):
             why = f"{deployment} is locked and prepared for a soft reboot, which is cleared before the reboot"
             narrate(ports, update, EventKind.WARNING, why, reason="LockedSoftReboot")
             await ports.os.reset_soft_reboot()
-        committed.set()
+
+    async def finish() -> None:
+        """Unlock the staged deployment as late as possible, so that no other reboot finalizes unverified files."""
         target, record, os = update.target, update.record, ports.os
         if os is not None and target is not None and not record.reverting and unmet(target, await os.booted()):
-            # As late as possible: another program that reboots this host before us must not finalize a deployment
-            # whose files nobody has verified.
             await _unlock(os, record.staged)
 
-    async with while_held(ports.coordination, update.record.operation, committed):
-        force = direct or await wait_for_blockers(ports, limits, "reboot", "RebootBlocked", tell)
-        await permit()  # users are not warned of a reboot that may not happen
-        why = update.record.fallback or f"applying {update.record.to_name}"
-        await ports.power.reboot(
-            f"nodeagent: {why}", warn=limits.warn_users, force=force, confirm=confirm, direct=direct
-        )
+    operation, why = update.record.operation, update.record.fallback or f"applying {update.record.to_name}"
+    shutdown = Shutdown("reboot", operation, "RebootBlocked", ports.power.reboot, permit, confirm, finish)
+    await go_down(ports, limits, shutdown, why, report=report, direct=direct)
 
 
 async def _unlock(os: Os, deployment: str) -> None:
-    """Does nothing where the deployment boots next without it: a soft reboot finalizes as any shutdown does, and boots
-    nothing else."""
+    """Unlock a deployment, unless it boots next without that: a soft reboot finalizes it as any shutdown does."""
     try:
         await os.unlock(deployment)
     except Refused as error:
@@ -74,24 +115,24 @@ async def _unlock(os: Os, deployment: str) -> None:
             raise
 
 
-async def wait_for_blockers(
-    ports: Ports, limits: Limits, what: str, reason: str, tell: Callable[[EventKind, str], None]
+async def _wait_for_inhibitors(
+    ports: Ports, limits: Limits, shutdown: Shutdown, report: Callable[[EventKind, str], None]
 ) -> bool:
-    """True if blockers are there and shall be overridden. Raises ``Refused`` with ``reason`` if they shall not."""
+    """Return True if inhibitors are left that the settings override. Raises ``Refused`` if they do not."""
     started = ports.clock.monotonic()
-    told = ""
+    reported = ""
     while blockers := await ports.power.blockers():
         who = "; ".join(f"{b.who} ({b.process}): {b.why}" for b in blockers)
         waited = ports.clock.monotonic() - started
         if waited >= limits.inhibitor_wait:
             if not limits.inhibitor_override:
-                raise Refused(f"the {what} is blocked by {who}", reason=reason)
-            tell(EventKind.WARNING, f"going on with the {what} in spite of {who}")
+                raise Refused(f"the {shutdown.name} is blocked by {who}", reason=shutdown.blocked)
+            report(EventKind.WARNING, f"overriding for the {shutdown.name}: {who}")
             return True
-        if who != told:
+        if who != reported:
             until = time_of(ports, started + limits.inhibitor_wait)
-            then = "is carried out in spite of it" if limits.inhibitor_override else "is given up"
-            tell(EventKind.WAITING, f"until {until} the {what} waits for {who}; then it {then}")
-            told = who
+            then = "it is overridden" if limits.inhibitor_override else f"the {shutdown.name} is given up"
+            report(EventKind.WAITING, f"the {shutdown.name} waits until {until} for {who}; then {then}")
+            reported = who
         await asyncio.sleep(min(limits.inhibitor_retry, max(0.05, limits.inhibitor_wait - waited)))
     return False

@@ -1,7 +1,7 @@
-"""Maintenance as data: a person has this node, nothing of ours disrupts it, and what was asked for beside that.
+"""Maintenance as data: what an operator requested for this host, and how far it is.
 
-It is kept in the store, apart from the lease: the lease says who may disrupt the node now, this says what a person
-wants, also while the lease is somebody else's, the cluster does not answer, or the host is off.
+It is in the store, apart from the lease. The lease says who may disrupt the node now; this says what the operator
+wants, also while another holder has the lease, the API server is down, or the host is off.
 """
 
 from __future__ import annotations
@@ -13,57 +13,64 @@ from enum import StrEnum
 from typing import Any
 
 from nodeagent.core.boot import kernel_boot
+from nodeagent.errors import InvalidInput
 
 __all__ = [
     "MAINTENANCE",
     "POWER_OFF_TRIES",
     "Maintenance",
+    "MaintenanceRequest",
     "MaintenanceState",
+    "add_seconds",
     "from_dict",
+    "held_message",
     "is_maintenance",
-    "later",
-    "left",
     "of_lease",
+    "seconds_until",
     "to_dict",
 ]
 
 MAINTENANCE = "maintenance"
-"""Kind of the operation of a lease that a person holds. The operation itself has an id behind it: one that was taken
-away in the cluster is over, and the next one is another."""
+"""Kind of the operation of a lease that an operator holds. An id follows it: an operation whose lease was taken away is
+over, and the next maintenance is another operation."""
 
 POWER_OFF_TRIES = 3
-"""How often a power-off that did not come is asked for again before we say that this host does not go off."""
+"""How often a power-off is requested before it has failed."""
 
-OLDEST_ID = ""  # of a maintenance that was begun before it had ids
+OLDEST_ID = ""  # of a maintenance that began before maintenances had ids
+
+
+LONGEST = 366 * 86400.0  # seconds
+MAX_TEXT = 500  # characters of a reason, which is in every status and in an annotation
 
 
 class MaintenanceState(StrEnum):
-    PLANNED = "planned"  # waits for the lease
+    PLANNED = "planned"  # it waits for the lease
     UNDER_WAY = "under way"
     DRAINING = "draining"
     POWERING_OFF = "powering off"
-    ENDING = "ending"  # what is left to do is giving back
+    ENDING = "ending"  # only the release is left
 
 
 @dataclass(frozen=True, slots=True)
 class Maintenance:
-    """Times are RFC 3339 in UTC. ``until`` is "" where only a person ends it. ``requester`` is who wants it, and who
-    asked for it on this host if that is somebody else."""
+    """Times are RFC 3339 in UTC. ``until`` is "" without an end. ``requester`` also names the user who made the
+    request on this host, if that is another one."""
 
     id: str
     requester: str
     reason: str
-    since: str  # asked for
+    since: str  # time of the request
     until: str = ""
-    began: str = ""  # the lease is ours since; "" while it is planned
+    began: str = ""  # time at which the lease was acquired; "" while it is planned
     drain: bool = False
-    drained: str = ""  # when
-    drain_by: str = ""  # when the drain is given up
+    drained: str = ""  # time
+    drain_by: str = ""  # deadline of the drain
     power_off: bool = False
-    off_boot: str = ""  # the boot that was asked to end; another one is the way back up
-    tries: int = 0  # of the power-off
-    problem: str = ""  # why the drain or the power-off was given up, as REASON: words
-    ended: str = ""  # why it is over although something of it is still to be given back
+    off_boot: str = ""  # the boot that the power-off ends; a later one is the way back up
+    tries: int = 0  # requests of the power-off
+    problem: str = ""  # why the drain or the power-off was given up, as "REASON: message"
+    ended: str = ""  # why it is over, while its release is not complete
 
     @property
     def operation(self) -> str:
@@ -74,10 +81,9 @@ class Maintenance:
         return f"{self.requester}: {self.reason}"
 
     def goes_off(self, boot_id: str) -> bool:
-        """Whether the power-off is still to come. A host that came back is not sent off again; one whose userspace
-        alone was started again was never off."""
-        asked = kernel_boot(self.off_boot)
-        return self.power_off and not self.problem and asked in ("", kernel_boot(boot_id))
+        """Return whether the power-off is still to come. A soft reboot is not the way back up: the host was not off."""
+        requested = kernel_boot(self.off_boot)
+        return self.power_off and not self.problem and requested in ("", kernel_boot(boot_id))
 
     def drains(self) -> bool:
         return self.drain and not self.drained and not self.problem
@@ -92,8 +98,10 @@ class Maintenance:
         return MaintenanceState.POWERING_OFF if self.goes_off(boot_id) else MaintenanceState.UNDER_WAY
 
     def again(self, *, until: str, drain: bool, power_off: bool) -> Maintenance:
-        """The same person asks once more: the end is the new one, what was not asked for before is added, and what was
-        given up is tried again. Reason and beginning stay."""
+        """Return the maintenance after another request of the same operator.
+
+        It ends at the new time, adds what was not requested before, and retries what was given up.
+        """
         return replace(
             self,
             until=until,
@@ -106,22 +114,53 @@ class Maintenance:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class MaintenanceRequest:
+    """``seconds`` is 0 for a maintenance without an end. ``wait``: if another holder has the lease, the maintenance
+    begins when it is free, before any update."""
+
+    reason: str
+    requester: str = ""
+    seconds: float = 0.0
+    drain: bool = False
+    power_off: bool = False
+    wait: bool = False
+
+    def check(self) -> None:
+        """Raise ``InvalidInput`` (``NoReason``, ``BadDuration``, ``BadText``)."""
+        if not self.reason.strip():
+            raise InvalidInput("a reason is required", reason="NoReason")
+        if not 0 <= self.seconds <= LONGEST:
+            raise InvalidInput(f"a maintenance lasts {LONGEST / 86400:.0f} days at most", reason="BadDuration")
+        for text in (self.reason, self.requester):
+            if len(text) > MAX_TEXT or not text.isprintable():
+                raise InvalidInput(f"one line of {MAX_TEXT} characters at most", reason="BadText")
+
+
+def held_message(current: Maintenance) -> str:
+    """Return the message with which other operations are refused."""
+    since = current.began or current.since
+    until = f" until {current.until}" if current.until else ""
+    state = "holds the lease on this host" if current.began else "has requested the lease on this host"
+    return f"{current.requester} {state} since {since}{until} for maintenance ({current.reason})"
+
+
 def is_maintenance(operation: str) -> bool:
     return operation.partition(".")[0] == MAINTENANCE
 
 
 def of_lease(operation: str, name: str, reason: str, since: str) -> Maintenance:
-    """What a lease says that was taken for a maintenance before there was a note of it."""
+    """Return the maintenance of a lease that an older agent acquired without storing it."""
     return Maintenance(operation.partition(".")[2] or OLDEST_ID, name, reason, since, began=since)
 
 
-def later(now: str, seconds: float) -> str:
+def add_seconds(now: str, seconds: float) -> str:
     when = datetime.fromisoformat(now) + timedelta(seconds=seconds)
     return when.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def left(until: str, now: str) -> float | None:
-    """Seconds, below 0 when it is over; None where nothing ends it by itself."""
+def seconds_until(until: str, now: str) -> float | None:
+    """Return the seconds from ``now``, negative after ``until``; None without an end."""
     return (datetime.fromisoformat(until) - datetime.fromisoformat(now)).total_seconds() if until else None
 
 
@@ -130,7 +169,10 @@ def to_dict(maintenance: Maintenance) -> dict[str, Any]:
 
 
 def from_dict(data: Mapping[str, Any]) -> Maintenance:
-    """Raises ``TypeError`` or ``ValueError`` on anything else. Unknown keys come from a newer agent."""
+    """Return the maintenance of ``to_dict``. Unknown keys are of a newer agent.
+
+    Raises ``TypeError`` and ``ValueError``.
+    """
     known = {key: value for key, value in data.items() if key in Maintenance.__dataclass_fields__}
     made = Maintenance(**known)
     example = Maintenance("", "", "", "")

@@ -564,7 +564,7 @@ async def test_verifying_after_a_boot_says_it_too() -> None:
     assert message.startswith("the boot is complete; units are watched until ")
 
 
-@pytest.mark.parametrize(("override", "then"), [(True, "is carried out in spite of it"), (False, "is given up")])
+@pytest.mark.parametrize(("override", "then"), [(True, "it is overridden"), (False, "the reboot is given up")])
 async def test_a_blocked_reboot_says_until_when_and_what_then(override: bool, then: str) -> None:
     host = await started()
     host.limits = replace(host.limits, inhibitor_override=override)
@@ -572,5 +572,5 @@ async def test_a_blocked_reboot_says_until_when_and_what_then(override: bool, th
     host.want(config("b", {"/etc/app/x": "1", "/etc/quiet/q": "1", "/etc/unlisted": "1"}))
     await host.settle()
     (message,) = [e.message for e in host.world.events if e.kind is EventKind.WAITING]
-    assert message.startswith("until 2026-01-01T00:02:")
-    assert message.endswith(f"Z the reboot waits for apt (apt (7)): installing; then it {then}")
+    assert message.startswith("the reboot waits until 2026-01-01T00:02:")
+    assert message.endswith(f"Z for apt (apt (7)): installing; then {then}")

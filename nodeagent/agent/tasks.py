@@ -1,0 +1,30 @@
+"""Work that another event may interrupt."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+__all__ = ["finished_before", "running"]
+
+T = TypeVar("T")
+
+
+@asynccontextmanager
+async def running(work: Awaitable[T]) -> AsyncIterator[asyncio.Future[T]]:
+    """Run ``work`` beside the block, and cancel it at the end of the block."""
+    task = asyncio.ensure_future(work)
+    try:
+        yield task
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def finished_before(task: asyncio.Future[Any], event: asyncio.Event) -> bool:
+    """Wait for ``task`` or ``event``, and return whether the task is done. It goes on if it is not."""
+    async with running(event.wait()) as waiting:
+        await asyncio.wait({task, waiting}, return_when=asyncio.FIRST_COMPLETED)
+    return task.done()
