@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib
 import inspect
 import io
 import re
@@ -30,6 +31,8 @@ from nodeagent.log.messages import MESSAGES
 from nodeagent.settings.schema import KEYS, Settings, flatten
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "docs"))
+figures = importlib.import_module("figures")
 EXAMPLES = ROOT / "docs/examples"
 CATALOG = ROOT / "systemd/usr/lib/systemd/catalog/nodeagent.catalog"
 
@@ -299,6 +302,12 @@ PARTS: Mapping[str, Mapping[str, Callable[[], str]]] = {
 }
 
 
+FIGURES: Mapping[str, Callable[[], str]] = {
+    "docs/development/architecture.svg": figures.architecture,
+    "docs/explanation/timeline.svg": figures.timeline,
+}
+
+
 def render(text: str, name: str, content: str) -> str:
     begin, end = f"<!-- begin generated: {name} -->", f"<!-- end generated: {name} -->"
     pattern = re.compile(re.escape(begin) + r".*?" + re.escape(end), re.DOTALL)
@@ -318,6 +327,12 @@ def main(arguments: list[str]) -> int:
             stale.append(file)
             if "--check" not in arguments:
                 path.write_text(after)
+    for file, draw in FIGURES.items():
+        path = ROOT / file
+        if not path.exists() or path.read_text() != draw():
+            stale.append(file)
+            if "--check" not in arguments:
+                path.write_text(draw())
     sys.stdout.write(f"docs: {'stale: ' + ', '.join(stale) if stale else 'up to date'}\n")
     return 1 if stale and "--check" in arguments else 0
 
