@@ -28,7 +28,7 @@ from nodeagent.host.clock import SystemClock
 from nodeagent.kube.cluster import Cluster as Side
 from nodeagent.settings.cluster import ClusterSettings, SlotSettings
 from nodeagent.settings.schema import Settings
-from tests.world.fakes import (
+from tests.world import (
     FakeDeployments,
     FakeFiles,
     FakeHealth,
@@ -40,7 +40,7 @@ from tests.world.fakes import (
     FakeUsers,
     World,
 )
-from tests.world.harness import LIMITS, Host
+from tests.world.run import LIMITS, Host
 
 QUICK: Final = replace(LIMITS, settle=0.1, verify_timeout=30, lease_retry=0.2, reboot_grace=30, drain_timeout=120)
 

@@ -28,7 +28,7 @@ from nodeagent.core.coordination.lease import HostIdentity
 from nodeagent.core.report.status import Status
 from nodeagent.errors import Refused
 from nodeagent.kube.handshake import Handshake
-from tests.world.harness import config
+from tests.world.run import config
 
 NODES: Final = 200
 RIVALS: Final = 2  # agents that believe to be the one of the node: a cloned host, or an old process that still runs

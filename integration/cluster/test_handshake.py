@@ -36,8 +36,8 @@ from nodeagent.kube import handshake, mco_drain, poll
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.handshake import Handshake
 from nodeagent.kube.mco_drain import ControllerDrain
-from tests.world.fakes import FakeReporter, FakeUnit, World
-from tests.world.harness import LIMITS, POLICY, Host
+from tests.world import FakeReporter, FakeUnit, World
+from tests.world.run import LIMITS, POLICY, Host
 
 OURS: Final = handshake.CONFIGS[1]
 CRDS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"

@@ -27,9 +27,9 @@ from nodeagent.core.update.phase import Phase
 from nodeagent.errors import AgentError, Retryable, Unreachable
 from nodeagent.kube import events
 from nodeagent.kube.gates import MACHINES, MAINTENANCES
-from tests.world.fakes import World
-from tests.world.harness import config
-from tests.world.oshost import NEW, OLD, os_host
+from tests.world import World
+from tests.world.os_host import NEW, OLD, os_host
+from tests.world.run import config
 
 BEFORE = config("before", {"/etc/app/x": "1"})
 RESTARTS = config("after", {"/etc/app/x": "2"})

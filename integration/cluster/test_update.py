@@ -24,9 +24,9 @@ from nodeagent.agent.update import admission, draining
 from nodeagent.core.update.events import EventKind
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.ports import Inhibitor
-from tests.world.fakes import FakeUnit
-from tests.world.harness import config
-from tests.world.oshost import NEW, OLD, os_host
+from tests.world import FakeUnit
+from tests.world.os_host import NEW, OLD, os_host
+from tests.world.run import config
 
 __all__ = ["hurry"]  # a fixture, for every test
 

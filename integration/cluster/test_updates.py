@@ -29,9 +29,9 @@ from nodeagent.core.update.ports import Inhibitor
 from nodeagent.host.clock import SystemClock
 from nodeagent.host.etcd.quorum import QuorumCheck
 from nodeagent.kube.gates import MACHINES
-from tests.world.fakes import World
-from tests.world.harness import config
-from tests.world.oshost import FIRST, NEW, OLD, os_host
+from tests.world import World
+from tests.world.os_host import FIRST, NEW, OLD, os_host
+from tests.world.run import config
 
 FENCER: Final = "NodeHealthCheck-nhc-worker"
 BEFORE = config("before", {"/etc/app/x": "1"})

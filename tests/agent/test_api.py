@@ -18,8 +18,9 @@ from nodeagent.core.report.status import Status
 from nodeagent.core.update.apply_request import ApplyRequest
 from nodeagent.core.update.phase import Phase
 from nodeagent.errors import Refused
-from tests.world.harness import Host, config
-from tests.world.oshost import A_DIGEST, KARGS, NEW, at_old, booted_digest, on
+from tests.world import Fault, lost_answer
+from tests.world.os_host import A_DIGEST, KARGS, NEW, at_old, booted_digest, on
+from tests.world.run import Host, config
 
 pytestmark = pytest.mark.looptime
 
@@ -89,12 +90,12 @@ async def test_rollback_of_what_ended_half_way_goes_to_the_current_config() -> N
     host.want(KARGS)
     await host.settle()
     host.limits = replace(host.limits, revert=False)
-    host.world.wrong_kernel_arguments = True
+    host.world.faults.append(Fault("kernel arguments", times=None))
     host.want(on("b", "failed", kernel_arguments=("debug",)))
     await host.settle()
     assert (host.phase, host.record.reason) == (Phase.DEGRADED, "DeploymentWrong")
     failed = host.record.to_digest
-    host.world.wrong_kernel_arguments = False
+    host.world.repair("kernel arguments")
     assert await api(host, Phase.DEGRADED).rollback() == "kargs"
     assert host.world.request is not None
     assert host.world.request.avoid == failed
@@ -126,7 +127,7 @@ async def test_rollback_to_what_would_be_refused_changes_nothing() -> None:
     host = await at_old()
     host.want(NEW)
     await host.settle()
-    host.world.guard_error = Refused("zincati", reason="OtherDriver")
+    host.world.faults.append(Fault("guard", Refused("zincati", reason="OtherDriver"), times=None))
     with pytest.raises(Refused, match="zincati"):
         await api(host).rollback()
     assert DESIRED not in host.world.disk
@@ -146,7 +147,7 @@ async def test_verify_tells_drift_of_the_os_too() -> None:
 async def test_a_config_without_an_os_is_verified_without_asking_for_one() -> None:
     host = await at_old(config("plain", {"/etc/quiet/q": "1"}))
     asked = api(host)
-    host.world.os_errors = 100
+    host.world.faults.append(Fault("list deployments", lost_answer(), times=100))
     assert json.loads(await asked.verify())["ok"]
 
 

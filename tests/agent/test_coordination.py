@@ -33,8 +33,8 @@ from nodeagent.settings.cluster import ClusterSettings, DrainSettings, SlotSetti
 from nodeagent.settings.schema import Settings
 from nodeagent.settings.windows import window_schedule
 from tests.host.test_fleetlock import FleetServer, serving
-from tests.world.fakes import FakeClock, FakeLease, FakeUnit, World
-from tests.world.harness import LIMITS, Host, config
+from tests.world import FakeClock, FakeLease, FakeUnit, World
+from tests.world.run import LIMITS, Host, config
 
 MACHINE_ID = "0123456789abcdef0123456789abcdef"
 

@@ -19,7 +19,7 @@ from nodeagent.core.report.status import Status, status_to_dict
 from nodeagent.core.update.events import Event, EventKind
 from nodeagent.core.update.ports import Holder, Inhibitor
 from nodeagent.errors import AgentError, InvalidInput, Refused, ServiceUnavailable, Terminal, Unreachable
-from tests.world.fakes import (
+from tests.world import (
     FakeClock,
     FakeFiles,
     FakeHealth,
@@ -29,6 +29,7 @@ from tests.world.fakes import (
     FakeStore,
     FakeUnits,
     FakeUsers,
+    Fault,
     Killed,
     LocalService,
     Outage,
@@ -564,7 +565,7 @@ async def test_no_power_off_while_somebody_else_drains_the_node_or_etcd_needs_it
 
 
 async def test_a_host_that_does_not_go_off(scene: Scene) -> None:
-    scene.world.reboot_ignored = True
+    scene.world.faults.append(Fault("ignored reboot", times=None))
     async with scene.life() as keeper:
         await keeper.start("root", MaintenanceRequest("new memory", power_off=True))
         await asyncio.sleep(1000)

@@ -18,8 +18,8 @@ from nodeagent.core.report.status import Status
 from nodeagent.core.update.phase import Phase
 from nodeagent.errors import InvalidInput, Problem
 from nodeagent.settings.schema import Settings
-from tests.world.fakes import FakeUnit, World
-from tests.world.harness import POLICY, Host, config
+from tests.world import FakeUnit, World
+from tests.world.run import POLICY, Host, config
 
 CONFIG_D = "/etc/nodeagent/config.d"
 

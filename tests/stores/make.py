@@ -24,7 +24,7 @@ from nodeagent.core.coordination.maintenance import Maintenance, is_maintenance
 from nodeagent.core.update.record import record_from_dict
 from nodeagent.host.store.opening import open_database
 from tests.stores.scenarios import SCENARIOS, Scenario, ending, point, until
-from tests.world.fakes import World
+from tests.world import World
 
 
 def write(world: World, texts: dict[str, str], path: Path) -> None:

@@ -19,9 +19,8 @@ from nodeagent.core.plan.deployment import booted
 from nodeagent.core.update.ports import HistoryEntry, Holder
 from nodeagent.core.update.record import Record
 from nodeagent.errors import Refused, Terminal
-from tests.world import clusterhost, oshost
-from tests.world.fakes import FakeLease, FakeStore, FakeUnit, Killed, World
-from tests.world.harness import Host, config
+from tests.world import FakeLease, FakeStore, FakeUnit, Fault, Killed, World, cluster_host, os_host
+from tests.world.run import Host, config
 
 __all__ = ["SCENARIOS", "Ending", "Scenario", "ending", "point", "until"]
 
@@ -208,73 +207,75 @@ async def _degraded() -> Host:
 
 
 async def _os() -> Host:
-    host = await oshost.at_old()
-    host.want(oshost.NEW)
+    host = await os_host.at_old()
+    host.want(os_host.NEW)
     return host
 
 
 async def _os_staged_again() -> Host:
     host = await _os()
-    host.world.forget_staged = 1
+    host.world.faults.append(Fault("finalize", times=1))
     return host
 
 
 async def _os_power_cut() -> Host:
     host = await _os()
-    host.world.power_fails = 1
+    host.world.faults.append(Fault("power cut", times=1))
     return host
 
 
 async def _os_merge() -> Host:
-    host = await oshost.at_old(oshost.on("a", "old", {"/etc/chrony": "a"}))
-    host.want(oshost.on("b", "new", {"/etc/chrony": "a"}))
+    host = await os_host.at_old(os_host.on("a", "old", {"/etc/chrony": "a"}))
+    host.want(os_host.on("b", "new", {"/etc/chrony": "a"}))
     return host
 
 
 async def _os_revert() -> Host:
-    host = await oshost.at_old(oshost.on("a", "old", oshost.FILES, units=[APP]))
-    oshost.bad_on(host.world, oshost.B_DIGEST)
-    host.want(oshost.on("b", "bad", oshost.NEW_FILES, units=[APP]))
+    host = await os_host.at_old(os_host.on("a", "old", os_host.FILES, units=[APP]))
+    os_host.bad_on(host.world, os_host.B_DIGEST)
+    host.want(os_host.on("b", "bad", os_host.NEW_FILES, units=[APP]))
     return host
 
 
 async def _os_not_staged() -> Host:
     host = await _os()
-    host.world.stage_errors = [Terminal("no such image", reason="ImageNotFound")]
+    host.world.faults.append(Fault("stage", Terminal("no such image", reason="ImageNotFound")))
     return host
 
 
 async def _os_refused() -> Host:
     host = await _os()
-    host.world.guard_error = Refused("another driver updates this host", reason="OtherDriver")
+    host.world.faults.append(
+        Fault("guard", Refused("another driver updates this host", reason="OtherDriver"), times=None)
+    )
     return host
 
 
 async def _drain() -> Host:
-    host = await clusterhost.at_old()
-    host.want(clusterhost.REBOOT)
+    host = await cluster_host.at_old()
+    host.want(cluster_host.REBOOT)
     return host
 
 
 async def _late_drain() -> Host:
-    host = await clusterhost.at_old()
+    host = await cluster_host.at_old()
     host.around.stuck = True
-    host.want(clusterhost.DRAIN)
+    host.want(cluster_host.DRAIN)
     return host
 
 
 async def _late_drain_aborted() -> Host:
-    host = await clusterhost.at_old()
+    host = await cluster_host.at_old()
     host.around.stuck = True
     host.limits = replace(host.limits, drain_or_reboot=False)
-    host.want(clusterhost.DRAIN)
+    host.want(cluster_host.DRAIN)
     return host
 
 
 async def _drain_of_a_fallback() -> Host:
-    host = await clusterhost.at_old()
+    host = await cluster_host.at_old()
     host.world.units["app.service"] = FakeUnit(bad_until_boot=2)
-    host.want(clusterhost.RESTART)
+    host.want(cluster_host.RESTART)
     return host
 
 
@@ -291,10 +292,10 @@ def _later(host: Host, seconds: float, happens: Callable[[], None]) -> Host:
 
 
 async def _superseded() -> Host:
-    host = await clusterhost.at_old()
+    host = await cluster_host.at_old()
     host.around.stuck = True
-    host.want(clusterhost.DRAIN)
-    return _later(host, 10.0, lambda: host.want(clusterhost.RESTART))
+    host.want(cluster_host.DRAIN)
+    return _later(host, 10.0, lambda: host.want(cluster_host.RESTART))
 
 
 async def _interrupted() -> Host:
@@ -307,7 +308,7 @@ async def _interrupted() -> Host:
 async def _withdrawn() -> Host:
     """The agent was killed, and by then nobody wanted the update."""
     host = await _interrupted()
-    host.want(clusterhost.OLD)
+    host.want(cluster_host.OLD)
     return host
 
 

@@ -19,8 +19,8 @@ import pytest
 from nodeagent.core.update.record import record_to_dict
 from nodeagent.host.store.opening import open_database
 from tests.stores.scenarios import SCENARIOS, ending, point, until
-from tests.world.clusterhost import ClusterHost
-from tests.world.harness import Host
+from tests.world.cluster_host import ClusterHost
+from tests.world.run import Host
 
 pytestmark = pytest.mark.looptime
 

@@ -20,7 +20,7 @@ from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.ports import HistoryEntry
 from nodeagent.errors import Terminal
 from nodeagent.host.clock import SystemClock
-from tests.world.fakes import FakeStore, World
+from tests.world import FakeStore, World
 
 STARTED = Event(EventKind.STARTED, Phase.IDLE, "1.2.3")
 WAITING = Event(EventKind.WAITING, Phase.LEASING, "jane has it")

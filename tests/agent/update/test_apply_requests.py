@@ -13,8 +13,8 @@ from nodeagent.core.config.machineconfig import ConfigSource, MachineConfig
 from nodeagent.core.update.phase import Phase
 from nodeagent.errors import Terminal
 from tests.agent.test_api import DESIRED, api
-from tests.world.fakes import FakeFiles, FakeUnit, Killed, World
-from tests.world.harness import Host, config
+from tests.world import FakeFiles, FakeUnit, Killed, World, full_disk
+from tests.world.run import Host, config
 
 pytestmark = pytest.mark.looptime
 
@@ -87,10 +87,10 @@ async def test_a_request_to_apply_what_failed_outlives_every_kill() -> None:
     applied = list[bool]()
     for fuse in range(1, 200):
         host = await at_new()
-        host.world.full = True
+        host.world.faults.append(full_disk())
         host.want(config("failed", {"/etc/app/x": "3"}))
         await host.settle()
-        host.world.full = False
+        host.world.repair("install")
         assert host.record.reason == "Reverted"
         killed = await killed_at(host, fuse, lambda daemon, text=host.wanted: daemon.apply(text))  # type: ignore[misc]
         await host.settle()
@@ -123,10 +123,10 @@ async def test_a_desired_config_that_cannot_be_written_leaves_no_request(monkeyp
 async def test_a_request_for_another_config_is_over() -> None:
     """Otherwise a tool that writes that one a month later would pass for an operator."""
     host = await at_new()
-    host.world.full = True
+    host.world.faults.append(full_disk())
     host.want(config("failed", {"/etc/app/x": "3"}))
     await host.settle()
-    host.world.full = False
+    host.world.repair("install")
     failed = host.wanted
     host.world.request = host.request()
     host.want(NEW)

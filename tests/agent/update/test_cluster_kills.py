@@ -1,6 +1,6 @@
 """Updates in a cluster, killed at every single call, also those to the cluster; with the agent alone or the whole host.
 
-The host in memory looks at each write, restart and reboot whether it may (``clusterhost``), in every life.
+The host in memory looks at each write, restart and reboot whether it may (``cluster_host``), in every life.
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ from hypothesis import strategies as st
 from nodeagent.core.config.file_tree import expand
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.update.phase import Phase
-from tests.world import clusterhost, oshost
-from tests.world.clusterhost import DRAIN, OLD, REBOOT, RESTART, ClusterHost, all_given_back
-from tests.world.fakes import FakeUnit, Killed
+from tests.world import FakeUnit, Killed, cluster_host, os_host
+from tests.world.cluster_host import DRAIN, OLD, REBOOT, RESTART, ClusterHost, all_given_back
 
 pytestmark = pytest.mark.looptime
 
@@ -28,22 +27,22 @@ Make = Callable[[], Awaitable[ClusterHost]]
 
 async def failing() -> ClusterHost:
     """The restart fails in this boot."""
-    host = await clusterhost.at_old()
+    host = await cluster_host.at_old()
     host.world.units["app.service"] = FakeUnit(bad_until_boot=2)
     return host
 
 
 async def stuck() -> ClusterHost:
-    host = await clusterhost.at_old()
+    host = await cluster_host.at_old()
     host.limits = replace(host.limits, drain_timeout=60)
     host.around.stuck = True
     return host
 
 
 async def with_os() -> ClusterHost:
-    world = oshost.os_host().world
+    world = os_host.os_host().world
     host = ClusterHost(world)
-    host.want(oshost.OLD)
+    host.want(os_host.OLD)
     await host.settle()
     host.world.done.clear()
     host.world.calls = 0
@@ -51,12 +50,12 @@ async def with_os() -> ClusterHost:
 
 
 STORIES: dict[str, tuple[Make, MachineConfig, int]] = {
-    "restart": (clusterhost.at_old, RESTART, 0),
-    "drain and restart": (clusterhost.at_old, DRAIN, 0),
-    "drain and reboot": (clusterhost.at_old, REBOOT, 1),
+    "restart": (cluster_host.at_old, RESTART, 0),
+    "drain and restart": (cluster_host.at_old, DRAIN, 0),
+    "drain and reboot": (cluster_host.at_old, REBOOT, 1),
     "fallback": (failing, RESTART, 1),
     "deadline of the drain": (stuck, DRAIN, 1),
-    "image": (with_os, oshost.NEW, 1),
+    "image": (with_os, os_host.NEW, 1),
 }
 
 
@@ -129,7 +128,7 @@ async def test_killed_at_every_point_of_what_is_given_up() -> None:
 @given(kills=st.lists(st.tuples(st.integers(1, 80), st.booleans()), max_size=5))
 def test_killed_again_and_again(kills: list[tuple[int, bool]]) -> None:
     async def story() -> None:
-        host = await clusterhost.at_old()
+        host = await cluster_host.at_old()
         host.want(REBOOT)
         for fuse, power in kills:
             host.world.calls = 0

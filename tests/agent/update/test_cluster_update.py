@@ -17,8 +17,8 @@ from nodeagent.core.update.events import EventKind
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.ports import Holder
 from nodeagent.errors import Refused
-from tests.world import oshost
-from tests.world.clusterhost import (
+from tests.world import FakeUnit, os_host
+from tests.world.cluster_host import (
     DRAIN,
     OLD,
     PODS,
@@ -30,7 +30,6 @@ from tests.world.clusterhost import (
     at_old,
     fresh,
 )
-from tests.world.fakes import FakeUnit
 
 pytestmark = pytest.mark.looptime
 
@@ -107,12 +106,12 @@ async def test_waits_takes_nothing_and_asks_no_more_often_than_set(reason: str) 
 
 
 async def test_a_staging_slot_is_held_for_the_staging_only() -> None:
-    host = ClusterHost(oshost.os_host().world)
-    host.want(oshost.OLD)
+    host = ClusterHost(os_host.os_host().world)
+    host.want(os_host.OLD)
     await host.settle()
     host.world.stage_seconds = 600
     hold(host, NMO)
-    host.want(oshost.NEW)
+    host.want(os_host.NEW)
     task = asyncio.create_task(host.settle())
     await asyncio.sleep(600)
     assert (host.phase, waited_for(host), host.around.staging_slot) == (Phase.STAGING, ["LeaseHeld"], "")
@@ -608,14 +607,14 @@ async def test_a_node_that_ends_cordoned_says_what_has_to_be_done_with_it() -> N
 
 @pytest.mark.parametrize("away", [False, True], ids=["", "the API server is away"])
 async def test_a_staging_that_is_late_gives_its_slot_back(away: bool) -> None:
-    image = oshost.os_host().world
+    image = os_host.os_host().world
     host = fresh()
     host.world.deployments, host.world.shipped = image.deployments, image.shipped
     host.world.disk |= image.disk
-    host.want(oshost.OLD)
+    host.want(os_host.OLD)
     await host.settle()
     host.world.stage_seconds = 4 * 3600
-    host.want(oshost.NEW)
+    host.want(os_host.NEW)
     host.world.rebooting = asyncio.Event()
     turn = asyncio.create_task(host.build().turn())
     await asyncio.sleep(3 * 3600 - 60)

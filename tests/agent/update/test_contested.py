@@ -12,8 +12,8 @@ from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.survey import MAX_KEPT, Survey
 from nodeagent.errors import AgentError, Retryable, Terminal
 from tests.agent.update.test_kills import kill_at
-from tests.world.fakes import FakeUnit, World
-from tests.world.harness import Host, config
+from tests.world import FakeUnit, Fault, World
+from tests.world.run import Host, config
 
 pytestmark = pytest.mark.looptime
 
@@ -43,17 +43,6 @@ async def started(*, contested: bool = True) -> Host:
     return it
 
 
-class WhileReverting(dict[str, AgentError]):
-    """The owner puts a directory there after the new content was written, so only the revert meets it."""
-
-    def __init__(self, world: World) -> None:
-        super().__init__({KEY: FAULTS[0]})
-        self._world = world
-
-    def __contains__(self, path: object) -> bool:
-        return self._world.record["phase"] == Phase.REVERTING and super().__contains__(path)
-
-
 def name_of(it: Host) -> str:
     return it.configs[it.world.current].name
 
@@ -66,7 +55,7 @@ def warnings(it: Host) -> list[str]:
 @pytest.mark.parametrize("wanted", [B, C, WITHOUT], ids=lambda wanted: wanted.name)
 async def test_a_path_that_its_owner_blocks_blocks_nothing_else(fault: AgentError, wanted: MachineConfig) -> None:
     it = await started()
-    it.world.path_faults[KEY] = fault
+    it.world.faults.append(Fault(f"path {KEY}", fault, times=None))
     it.want(wanted)
     await it.settle()
     assert (it.phase, name_of(it)) == (Phase.IDLE, wanted.name)
@@ -79,7 +68,7 @@ async def test_a_path_that_its_owner_blocks_blocks_nothing_else(fault: AgentErro
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.reason)
 async def test_the_same_fault_where_only_root_writes_is_a_verdict(fault: AgentError) -> None:
     it = await started(contested=False)
-    it.world.path_faults[KEY] = fault
+    it.world.faults.append(Fault(f"path {KEY}", fault, times=None))
     it.want(C)
     await it.settle()
     assert name_of(it) == "a"
@@ -133,7 +122,9 @@ async def test_a_revert_goes_past_such_a_path() -> None:
         def bad_until_boot(self, value: int) -> None: ...
 
     it.world.units["app.service"] = Picky()
-    it.world.path_faults = WhileReverting(it.world)
+    # The owner puts a directory there after the new content was written, so that only the revert meets it.
+    reverting = lambda: it.world.record["phase"] == Phase.REVERTING  # noqa: E731
+    it.world.faults.append(Fault(f"path {KEY}", FAULTS[0], times=None, when=reverting))
     it.want(C)
     await it.settle()
     assert it.world.history[-1].outcome == "reverted"
@@ -147,7 +138,7 @@ async def test_killed_at_any_call_it_ends_the_same(power: bool) -> None:
     fuse, blew = 0, True
     while blew:
         it = await started()
-        it.world.path_faults[KEY] = FAULTS[0]
+        it.world.faults.append(Fault(f"path {KEY}", FAULTS[0], times=None))
         it.world.calls = 0
         it.want(C)
         fuse += 1

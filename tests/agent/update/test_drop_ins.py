@@ -10,8 +10,8 @@ from nodeagent.core.config.file_tree import expand
 from nodeagent.core.config.machineconfig import FileEntry, MachineConfig, UnitEntry
 from nodeagent.core.update.events import EventKind
 from nodeagent.core.update.phase import Phase
-from tests.world.fakes import FakeUnit, World
-from tests.world.harness import Host, config
+from tests.world import FakeUnit, World
+from tests.world.run import Host, config
 
 pytestmark = pytest.mark.looptime
 

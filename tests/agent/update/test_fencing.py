@@ -23,7 +23,8 @@ from nodeagent.fence.sensors.protected import Protected
 from nodeagent.host.clock import SystemClock
 from nodeagent.host.dbus.client import Bus
 from nodeagent.settings.fence import FenceSettings
-from tests.world.oshost import NEW, at_old
+from tests.world import Fault
+from tests.world.os_host import NEW, at_old
 
 UP = FenceView(True, "started", "an update is about to be staged", 16_000_000, 489)
 OPEN = replace(UP, reason="calm", message="probe: 0 of 20 fsyncs over 8 ms", write_bps=None, write_iops=None)
@@ -51,7 +52,7 @@ class Around:
 async def test_it_is_up_while_the_os_is_staged_and_between_two_tries_it_is_not() -> None:
     host = await at_old()
     host.fence = around = Around()
-    host.world.stage_errors = [Retryable("no registry", reason="RegistryUnreachable")]
+    host.world.faults.append(Fault("stage", Retryable("no registry", reason="RegistryUnreachable")))
     seen: dict[str, set[bool]] = {"staging": set(), "else": set()}
     host.want(NEW)
     task = asyncio.create_task(host.settle())

@@ -20,10 +20,9 @@ from nodeagent.core.update.record import Record
 from nodeagent.core.update.record import half_way as is_half_way
 from nodeagent.errors import AgentError, Refused, Terminal, Unreachable
 from tests.agent.update.test_transitions import FAILURES, plain
-from tests.world import clusterhost, oshost
-from tests.world.clusterhost import ClusterHost
-from tests.world.fakes import FakeUnit
-from tests.world.harness import Host, config
+from tests.world import FakeUnit, cluster_host, os_host
+from tests.world.cluster_host import ClusterHost
+from tests.world.run import Host, config
 
 pytestmark = pytest.mark.looptime
 
@@ -189,10 +188,10 @@ async def test_the_configs_that_are_known_as_half_way_are_bounded() -> None:
 
 async def drained_half_way() -> ClusterHost:
     """A node of a cluster, drained and half-way."""
-    host = await clusterhost.at_old()
+    host = await cluster_host.at_old()
     host.limits = replace(host.limits, revert=False, may_reboot=False)
     host.world.units["app.service"] = FakeUnit(bad_until_boot=99)
-    host.want(clusterhost.DRAIN)
+    host.want(cluster_host.DRAIN)
     await host.settle()
     assert is_half_way(host.record)
     host.world.units["app.service"] = FakeUnit()
@@ -207,12 +206,12 @@ def holds(host: ClusterHost) -> tuple[object, ...]:
 
 
 async def put_off(host: ClusterHost) -> None:
-    host.want(clusterhost.RESTART)
+    host.want(cluster_host.RESTART)
     await failing_once(host, Phase.LEASING)
 
 
 async def put_off_while_drained(host: ClusterHost) -> None:
-    host.around.pods, host.around.stuck, host.around.late = list(clusterhost.PODS), True, False
+    host.around.pods, host.around.stuck, host.around.late = list(cluster_host.PODS), True, False
     host.limits = replace(host.limits, drain_or_reboot=False)
     host.want(config("moved", {"/etc/app/x": "1", "/etc/web/x": "1", "/etc/moved": "9"}))
     loop = host.build()
@@ -223,10 +222,10 @@ async def put_off_while_drained(host: ClusterHost) -> None:
 
 async def superseded(host: ClusterHost) -> None:
     host.around.gate = Refused("another program works on it", reason="MachineBusy")
-    host.want(clusterhost.RESTART)
+    host.want(cluster_host.RESTART)
     task = asyncio.create_task(host.settle())
     await asyncio.sleep(30)
-    host.want(clusterhost.OLD)
+    host.want(cluster_host.OLD)
     await asyncio.sleep(60)
     assert (host.phase, host.record.to_name) == (Phase.LEASING, "old")
     await killed(task)
@@ -243,8 +242,8 @@ async def refused_late(host: ClusterHost) -> None:
             raise Refused("another program works on it", reason="MachineBusy")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(clusterhost.FakeGates, "check", check)
-        host.want(clusterhost.RESTART)
+        patch.setattr(cluster_host.FakeGates, "check", check)
+        host.want(cluster_host.RESTART)
         task = asyncio.create_task(host.settle())
         await asyncio.sleep(60)
         assert looks[0] > 3
@@ -253,7 +252,7 @@ async def refused_late(host: ClusterHost) -> None:
 
 async def interrupted_twice(host: ClusterHost) -> None:
     host.around.gate = Refused("another program works on it", reason="MachineBusy")
-    host.want(clusterhost.RESTART)
+    host.want(cluster_host.RESTART)
     for _ in range(2):
         task = asyncio.create_task(host.settle())
         await asyncio.sleep(30)
@@ -264,7 +263,7 @@ async def interrupted_twice(host: ClusterHost) -> None:
 
 async def withdrawn(host: ClusterHost) -> None:
     host.around.gate = Refused("another program works on it", reason="MachineBusy")
-    host.want(clusterhost.RESTART)
+    host.want(cluster_host.RESTART)
     task = asyncio.create_task(host.settle())
     await asyncio.sleep(30)
     host.wanted = ""
@@ -276,14 +275,14 @@ async def withdrawn(host: ClusterHost) -> None:
 
 
 async def reverted(host: ClusterHost) -> None:
-    host.want(clusterhost.RESTART)
+    host.want(cluster_host.RESTART)
     await failing_once(host, Phase.WRITING)
     assert host.record.reason == "Reverted"
 
 
 async def half_way_again(host: ClusterHost) -> None:
     host.limits = replace(host.limits, revert=False)
-    host.want(clusterhost.RESTART)
+    host.want(cluster_host.RESTART)
     await failing_once(host, Phase.WRITING)
     assert host.record.reason == "NoSpace"
 
@@ -321,11 +320,11 @@ async def test_a_half_way_node_keeps_cordon_lease_and_slot_until_it_is_repaired(
     assert host.record.unfinished or is_half_way(host.record)
     assert holds(host) == held
     host.loop = None
-    host.want(clusterhost.REBOOT)
+    host.want(cluster_host.REBOOT)
     host.limits = replace(host.limits, may_reboot=True)
     await host.settle()
     assert (host.phase, host.record.reason, host.record.held) == (Phase.IDLE, "", "")
-    clusterhost.all_given_back(host)
+    cluster_host.all_given_back(host)
 
 
 @pytest.mark.parametrize("again", [False, True], ids=["", "and put off"])
@@ -334,15 +333,15 @@ async def test_a_repair_of_a_node_whose_lease_was_freed_takes_it_again(again: bo
     host.around.lost.add(host.record.update_id)
     host.world.holder = None
     if again:
-        host.want(clusterhost.REBOOT)
+        host.want(cluster_host.REBOOT)
         await failing_once(host, Phase.LEASING)
         await put_off_while_drained(host)
         assert host.world.holder is not None
         assert host.world.holder.operation == host.record.operation
-    host.want(clusterhost.RESTART)
+    host.want(cluster_host.RESTART)
     await host.settle()
     assert (host.phase, host.record.reason) == (Phase.IDLE, "")
-    clusterhost.all_given_back(host)
+    cluster_host.all_given_back(host)
 
 
 async def test_a_half_way_node_keeps_all_while_the_deployments_cannot_be_read() -> None:
@@ -351,16 +350,16 @@ async def test_a_half_way_node_keeps_all_while_the_deployments_cannot_be_read() 
     held = holds(host)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(idle, "leftover", unreachable)
-        host.want(clusterhost.RESTART)
+        host.want(cluster_host.RESTART)
         await host.build().turn()
     assert (holds(host), is_half_way(host.record)) == (held, True)
 
 
 HOSTS: list[tuple[Callable[[], Awaitable[Host]], list[Any], Any]] = [
     (plain, [config("new", {"/etc/app/x": "2"})], LAST),
-    (clusterhost.at_old, [clusterhost.DRAIN, clusterhost.REBOOT, clusterhost.RESTART], LAST),
+    (cluster_host.at_old, [cluster_host.DRAIN, cluster_host.REBOOT, cluster_host.RESTART], LAST),
     (plain, [config("reboot", {"/etc/unlisted": "1", "/etc/app/x": "2"})], LAST),
-    (oshost.at_old, [oshost.NEW, oshost.KARGS], oshost.on("a", "last", {"/etc/app/x": "9"})),
+    (os_host.at_old, [os_host.NEW, os_host.KARGS], os_host.on("a", "last", {"/etc/app/x": "9"})),
 ]
 
 

@@ -16,8 +16,8 @@ from nodeagent.core.config.file_tree import expand
 from nodeagent.core.config.machineconfig import MachineConfig, UnitEntry
 from nodeagent.core.update.phase import Phase
 from tests.support.keys import ed25519, sha512
-from tests.world.fakes import FakeUnit, Killed, World
-from tests.world.harness import Host, config
+from tests.world import FakeUnit, Killed, World
+from tests.world.run import Host, config
 
 pytestmark = pytest.mark.looptime
 

@@ -7,8 +7,8 @@ import time
 import pytest
 
 from nodeagent.core.update.phase import Phase
-from tests.world.fakes import World
-from tests.world.harness import Host, config
+from tests.world import World
+from tests.world.run import Host, config
 
 FEW, MANY = 8_000, 32_000
 

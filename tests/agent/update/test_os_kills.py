@@ -22,10 +22,9 @@ from nodeagent.core.plan.deployment import staged
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.resume import MAX_REBOOT_TRIES
 from tests.support.keys import sha512
-from tests.world import oshost
-from tests.world.fakes import Killed
-from tests.world.harness import Host
-from tests.world.oshost import A_DIGEST, B_DIGEST, FILES, KARGS, NEW, OLD, bad_on, booted_digest, managed, on
+from tests.world import Fault, Killed, os_host
+from tests.world.os_host import A_DIGEST, B_DIGEST, FILES, KARGS, NEW, OLD, bad_on, booted_digest, managed, on
+from tests.world.run import Host
 
 pytestmark = pytest.mark.looptime
 
@@ -38,7 +37,7 @@ CASES = {"image and files": NEW, "kernel arguments only": KARGS, "all at once": 
 
 async def at_old(first: MachineConfig = OLD) -> Host:
     """With less patience than in earnest: each second that a loop of the tests skips costs some cycles of it."""
-    host = await oshost.at_old(first)
+    host = await os_host.at_old(first)
     host.limits = replace(host.limits, verify_timeout=4, settle=2)
     return host
 
@@ -47,7 +46,8 @@ async def kill_at(host: Host, fuse: int, *, power: bool, before: Phase | None = 
     """At that call, or when the record is about to say ``before``."""
     host.world.calls = 0
     host.world.fuse = fuse
-    host.world.killed_before = str(before) if before else ""
+    if before is not None:
+        host.world.faults.append(Fault(f"save {before}", Killed(), times=None))
     try:
         for _ in range(6):  # lives: a reboot that the agent asked for is not the end of the story
             if await host._live():
@@ -56,7 +56,8 @@ async def kill_at(host: Host, fuse: int, *, power: bool, before: Phase | None = 
         if power:
             host.world.power_cut()
     host.world.fuse = -1
-    host.world.killed_before = ""
+    if before is not None:
+        host.world.repair(f"save {before}")
 
 
 def assert_at(host: Host, wanted: MachineConfig, *others: MachineConfig) -> None:
@@ -108,7 +109,7 @@ async def test_killed_at_every_point_while_it_is_staged_again(power: bool) -> No
 
     async def prepared() -> Host:
         host = await at_old()
-        host.world.forget_staged = 1
+        host.world.faults.append(Fault("finalize", times=1))
         host.want(BUSY)
         return host
 
@@ -136,7 +137,7 @@ def bad_and_grub_asks(host: Host) -> None:
 
 
 def unfinalized(host: Host) -> None:
-    host.world.finalization_fails = "no space left in /boot"
+    host.world.faults.append(Fault("finalize", OSError("no space left in /boot")))
 
 
 PLAIN = on("a", "plain", FILES, units=[UNIT])
@@ -214,7 +215,7 @@ async def test_a_cut_before_the_unlock_is_no_miss() -> None:
     await kill_at(host, 10_000, power=False, before=Phase.REBOOTING)
     assert host.record.phase is Phase.ACTING
     host.world.power_cut()
-    host.world.forget_staged = MAX_MISSES
+    host.world.faults.append(Fault("finalize", times=MAX_MISSES))
     await host.settle()
     assert (host.phase, host.record.reason) == (Phase.IDLE, "")
     assert_at(host, BUSY, OLD)

@@ -23,9 +23,8 @@ from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.ports import Holder, Inhibitor
 from nodeagent.core.update.record import Record, half_way, record_to_dict
 from nodeagent.errors import Refused, Retryable, Terminal, Unreconcilable
-from tests.world.fakes import FakeDeployments, FakeLease, FakeStore, FakeUnit, Killed
-from tests.world.harness import Host, config
-from tests.world.oshost import (
+from tests.world import FakeDeployments, FakeLease, FakeStore, FakeUnit, Fault, Killed, full_disk, lost_answer
+from tests.world.os_host import (
     A_DIGEST,
     B_DIGEST,
     C_DIGEST,
@@ -41,6 +40,7 @@ from tests.world.oshost import (
     on,
     os_host,
 )
+from tests.world.run import Host, config
 
 pytestmark = pytest.mark.looptime
 
@@ -215,12 +215,12 @@ async def test_what_is_never_as_configured_is_written_again_only_once() -> None:
 )
 async def test_a_guard_says_no_before_anything_is_touched(error: Refused) -> None:
     host = await at_old()
-    host.world.guard_error = error
+    host.world.faults.append(Fault("guard", error, times=None))
     host.want(NEW)
     await host.settle()
     assert (host.phase, host.record.reason) == (Phase.DEGRADED, error.reason)
     assert host.world.credentials == []
-    host.world.guard_error = None
+    host.world.repair("guard")
     await host.settle()
     assert host.phase is Phase.IDLE
 
@@ -507,7 +507,7 @@ async def test_what_a_killed_agent_staged_is_ours_to_replace(then: object) -> No
 
 async def test_a_network_that_comes_back_costs_a_pause() -> None:
     host = await at_old()
-    host.world.stage_errors = [Retryable("no route", reason="RegistryUnreachable") for _ in range(3)]
+    host.world.faults.append(Fault("stage", Retryable("no route", reason="RegistryUnreachable"), times=3))
     host.want(NEW)
     began = asyncio.get_running_loop().time()
     await host.settle()
@@ -528,7 +528,7 @@ async def test_a_network_that_comes_back_costs_a_pause() -> None:
 async def test_what_cannot_be_staged_is_tried_again_later(errors: list[Terminal]) -> None:
     host = await at_old()
     reason = errors[0].reason
-    host.world.stage_errors = list(errors)
+    host.world.faults += [Fault("stage", error) for error in errors]
     host.want(NEW)
     loop = host.build()
     host.world.rebooting = asyncio.Event()
@@ -556,7 +556,7 @@ async def test_what_is_put_off_waits_unless_there_is_news(
     meanwhile: Callable[[Host, Loop], None], at_once: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     host = await at_old()
-    host.world.stage_errors = [Terminal("manifest unknown", reason="ImageNotFound")]
+    host.world.faults.append(Fault("stage", Terminal("manifest unknown", reason="ImageNotFound")))
     host.want(NEW)
     loop = host.build()
     run, turn, ended = loop.executor.run, loop.turn, list[float]()
@@ -586,12 +586,12 @@ class Stop(BaseException):
 
 async def test_what_is_put_off_does_not_bring_back_what_failed() -> None:
     host = await at_old()
-    host.world.full = True
+    host.world.faults.append(full_disk())
     host.want(MORE)
     await host.settle()
     assert host.record.reason == "Reverted"
-    host.world.full = False
-    host.world.stage_errors = [Terminal("manifest unknown", reason="ImageNotFound")]
+    host.world.repair("install")
+    host.world.faults.append(Fault("stage", Terminal("manifest unknown", reason="ImageNotFound")))
     host.want(on("c", "newest"))
     assert await host.build().turn() is not None
     assert host.record.reason == "ImageNotFound"
@@ -612,7 +612,7 @@ async def test_a_staging_without_end_is_given_up() -> None:
 
 async def test_an_unfinalized_deployment_is_told_and_not_tried_again() -> None:
     host = await at_old()
-    host.world.finalization_fails = "error: No space left on device"
+    host.world.faults.append(Fault("finalize", OSError("error: No space left on device")))
     host.want(NEW)
     await host.settle()
     assert (host.phase, host.record.reason, host.record.revert_reason) == (Phase.DEGRADED, "Reverted", "FinalizeFailed")
@@ -651,7 +651,7 @@ async def test_a_lease_that_is_lost_while_users_are_warned_leaves_the_staged_dep
 
 async def test_lost_for_no_reason_is_staged_again_but_not_for_ever() -> None:
     host = await at_old()
-    host.world.forget_staged = 99
+    host.world.faults.append(Fault("finalize", times=99))
     host.want(NEW)
     await host.settle()
     assert (host.phase, host.record.revert_reason) == (Phase.DEGRADED, "StagedLost")
@@ -663,7 +663,7 @@ async def test_lost_for_no_reason_is_staged_again_but_not_for_ever() -> None:
 @pytest.mark.parametrize("cuts", [3, MAX_AGAIN])
 async def test_power_that_fails_at_each_reboot_and_then_stays(cuts: int) -> None:
     host = await at_old()
-    host.world.power_fails = cuts
+    host.world.faults.append(Fault("power cut", times=cuts))
     host.want(NEW)
     began = asyncio.get_running_loop().time()
     await host.settle()
@@ -677,7 +677,7 @@ async def test_power_that_fails_at_each_reboot_and_then_stays(cuts: int) -> None
 
 async def test_a_host_that_goes_down_under_each_try_is_no_loop() -> None:
     host = await at_old()
-    host.world.power_fails = 99
+    host.world.faults.append(Fault("power cut", times=99))
     host.want(NEW)
     with pytest.MonkeyPatch.context() as patch:
         # The way back has to boot as well.
@@ -694,7 +694,7 @@ def power_stays_for_the_way_back(host: Host) -> Callable[[FakeStore, Record], Aw
 
     async def saving(self: FakeStore, record: Record) -> None:
         if record.reverting:
-            host.world.power_fails = 0
+            host.world.repair("power cut")
         await save(self, record)
 
     return saving
@@ -702,7 +702,7 @@ def power_stays_for_the_way_back(host: Host) -> Callable[[FakeStore, Record], Aw
 
 async def test_a_cut_while_we_wait_for_the_power_to_stay_counts_for_nothing() -> None:
     host = await at_old()
-    host.world.power_fails = AT_ONCE + 1
+    host.world.faults.append(Fault("power cut", times=AT_ONCE + 1))
     host.want(NEW)
     stagings = AT_ONCE + 1
     while len(host.world.credentials) < stagings or host.phase is not Phase.STAGING:
@@ -744,7 +744,7 @@ async def test_reboots_by_somebody_who_does_not_wait_for_ours() -> None:
 
 async def test_lost_once_is_staged_again_with_the_lease() -> None:
     host = await at_old()
-    host.world.forget_staged = 1
+    host.world.faults.append(Fault("finalize", times=1))
     host.want(NEW)
     await host.settle()
     assert (host.phase, booted_digest(host.world)) == (Phase.IDLE, B_DIGEST)
@@ -763,7 +763,7 @@ async def test_nothing_is_staged_again_without_the_lease(monkeypatch: pytest.Mon
         await check(self, operation)
 
     monkeypatch.setattr(FakeLease, "check", lost)
-    host.world.forget_staged = 1
+    host.world.faults.append(Fault("finalize", times=1))
     host.want(NEW)
     await host.settle()
     assert len(host.world.credentials) == 1
@@ -780,7 +780,7 @@ async def test_removed_by_hand_before_the_reboot() -> None:
         await save(self, record)  # type: ignore[arg-type]
         if host.phase is Phase.ACTING and len(removed) < 1:
             removed.append("rpm-ostree cleanup -p")
-            host.world._drop_staged()
+            host.world.drop_staged()
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(FakeStore, "save", cleanup)
@@ -796,7 +796,7 @@ MORE = on("b", "more", {**FILES, "/etc/app/y": "2"})
 
 async def test_a_failure_before_the_reboot_leaves_nothing_staged() -> None:
     host = await at_old()
-    host.world.full = True
+    host.world.faults.append(full_disk())
     host.want(MORE)
     await host.settle()
     assert (host.phase, host.record.revert_reason, host.actions()) == (Phase.DEGRADED, "NoSpace", [])
@@ -976,7 +976,7 @@ async def test_the_new_deployment_boots_again_after_the_files_were_restored() ->
 
 async def test_not_what_was_asked_for_is_rolled_back() -> None:
     host = await at_old()
-    host.world.wrong_kernel_arguments = True
+    host.world.faults.append(Fault("kernel arguments", times=None))
     host.want(on("b", "new", FILES, kernel_arguments=("nosmt",)))
     await host.settle()
     assert (host.record.reason, host.record.revert_reason) == ("Reverted", "DeploymentWrong")
@@ -996,7 +996,7 @@ async def test_another_image_that_came_along_is_noticed(monkeypatch: pytest.Monk
 
 async def test_rpm_ostreed_may_be_slow_after_the_boot() -> None:
     host = await at_old()
-    host.world.os_errors_after_boot = 8
+    host.world.faults.append(Fault("list deployments", lost_answer(), times=8, when=lambda: host.world.boot > 1))
     host.want(NEW)
     await host.settle()
     assert (host.phase, host.actions()) == (Phase.IDLE, ["reboot"])
@@ -1007,7 +1007,7 @@ async def test_files_alone_do_not_wait_for_rpm_ostreed_to_verify() -> None:
     host.want(on("a", "files", {"/etc/app/x": "2"}))
     task = asyncio.create_task(host.settle())
     await until(host, Phase.VERIFYING)
-    host.world.os_errors = 10_000
+    host.world.faults.append(Fault("list deployments", lost_answer(), times=10_000))
     await task
     assert (host.phase, host.actions()) == (Phase.IDLE, ["restart app.service"])
 
@@ -1036,7 +1036,7 @@ async def test_files_do_not_wait_for_rpm_ostreed(error: Exception, monkeypatch: 
 async def test_a_first_start_waits_for_rpm_ostreed() -> None:
     """Only the host can say what it has. Later that is known, and an update of files does not ask again."""
     host = os_host()
-    host.world.os_errors = 1000
+    host.world.faults.append(Fault("list deployments", lost_answer(), times=1000))
     host.want(on("b", "first"))
     loop = host.build()
     began = asyncio.get_running_loop().time()
@@ -1044,7 +1044,7 @@ async def test_a_first_start_waits_for_rpm_ostreed() -> None:
         await asyncio.sleep(await loop.turn() or 0)
     assert asyncio.get_running_loop().time() - began >= host.limits.service_wait
     assert (host.phase, host.record.reason) == (Phase.DEGRADED, "BusTimeout")
-    host.world.os_errors = 0
+    host.world.repair("list deployments")
     await host.settle()
     assert (host.phase, booted_digest(host.world)) == (Phase.IDLE, B_DIGEST)
 
@@ -1052,7 +1052,7 @@ async def test_a_first_start_waits_for_rpm_ostreed() -> None:
 async def test_what_passes_is_not_told_as_a_refusal() -> None:
     """A bus that goes, as at each power cut and each start of systemd anew, is no reason to call anybody."""
     host = os_host()
-    host.world.os_errors = AGAIN
+    host.world.faults.append(Fault("list deployments", lost_answer(), times=AGAIN))
     host.want(on("b", "first"))
     loop = host.build()
     assert [await loop.turn() for _ in range(AGAIN)] == [2.2, 4.4]
@@ -1072,7 +1072,7 @@ async def test_what_a_person_asked_for_outlasts_what_passes() -> None:
     await loop.turn()
     assert host.record.reason == "RolledBack"
     host.requested(loop)
-    host.world.os_errors = 1
+    host.world.faults.append(Fault("list deployments", lost_answer(), times=1))
     assert await loop.turn() is not None
     await host.turn_and_settle(loop)
     assert (host.phase, booted_digest(host.world)) == (Phase.IDLE, B_DIGEST)
@@ -1085,7 +1085,7 @@ async def test_what_a_person_asked_for_is_that_config_and_no_other() -> None:
     host.want(MORE)
     loop = host.build()
     host.requested(loop)
-    host.world.os_errors = 1
+    host.world.faults.append(Fault("list deployments", lost_answer(), times=1))
     assert await loop.turn() is not None
     host.want(NEW)  # something writes it there again
     await loop.turn()
@@ -1123,12 +1123,12 @@ async def test_rolled_back_by_hand_is_drift() -> None:
 
 async def test_a_refusal_while_reverted_outlives_the_daemon() -> None:
     host = await at_old()
-    host.world.full = True
+    host.world.faults.append(full_disk())
     host.want(MORE)
     await host.settle()
-    host.world.full = False
+    host.world.repair("install")
     rejected = host.record.rejected
-    host.world.guard_error = Refused("zincati", reason="OtherDriver")
+    host.world.faults.append(Fault("guard", Refused("zincati", reason="OtherDriver"), times=None))
     host.want(on("c", "newest"))
     await host.settle()
     assert (host.phase, host.record.reason, host.record.rejected) == (Phase.DEGRADED, "OtherDriver", rejected)

@@ -19,10 +19,9 @@ from nodeagent.core.update.resume import MAX_REBOOT_TRIES
 from nodeagent.errors import AgentError
 from nodeagent.host.dbus.errors import BUS_SERVICE, BusRetryable, BusUnreachable, connection_lost
 from tests.agent.update.test_kills import BUSY, REBOOTING, at_old
-from tests.world import oshost
-from tests.world.fakes import FakeUnit, FakeUnits, Killed, Outage, World
-from tests.world.harness import Host, config
-from tests.world.oshost import B_DIGEST, bad_on, on
+from tests.world import FakeUnit, FakeUnits, Killed, Outage, World, os_host
+from tests.world.os_host import B_DIGEST, bad_on, on
+from tests.world.run import Host, config
 
 pytestmark = pytest.mark.looptime
 
@@ -164,8 +163,8 @@ STORIES = {
     "fallback and revert": Story(
         at_old, config("bad", {"/etc/app/x": "2", "/etc/web/x": "1"}), app_is_bad_with_two, ("restart app.service",)
     ),
-    "OS": Story(oshost.at_old, OS_AND_FILES),
-    "OS, taken back": Story(oshost.at_old, OS_AND_FILES, lambda world: bad_on(world, B_DIGEST)),
+    "OS": Story(os_host.at_old, OS_AND_FILES),
+    "OS, taken back": Story(os_host.at_old, OS_AND_FILES, lambda world: bad_on(world, B_DIGEST)),
 }
 
 
@@ -286,7 +285,7 @@ async def test_the_status_names_the_service_and_since_when_until_it_answers() ->
 
 
 async def test_the_status_names_an_rpm_ostreed_that_does_not_answer_after_the_boot() -> None:
-    host = await oshost.at_old()
+    host = await os_host.at_old()
     report = followed(host)
     host.world.outage = outage = During(host.world, Phase.VERIFYING, hung, "rpm-ostreed")
     host.want(OS_AND_FILES)
@@ -311,7 +310,7 @@ async def test_a_service_that_is_restarted_is_a_warning_only() -> None:
 
 
 async def test_a_config_waits_for_a_host_that_cannot_be_examined() -> None:
-    host = await oshost.at_old()
+    host = await os_host.at_old()
     report = followed(host)
     host.world.outage = outage = Unanswered(unreachable, "systemd", "rpm-ostreed")
     host.want(OS_AND_FILES)

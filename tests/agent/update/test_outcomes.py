@@ -24,9 +24,9 @@ from nodeagent.core.update.record import half_way as half_way_record
 from nodeagent.core.update.record import interrupted
 from nodeagent.errors import InvalidInput, Retryable, Terminal
 from tests.agent.update.test_update import A, B, started
-from tests.world.fakes import FakeUnit, FakeUnits, Killed
-from tests.world.harness import Host, config
-from tests.world.oshost import NEW, at_old
+from tests.world import FakeUnit, FakeUnits, Fault, Killed, full_disk
+from tests.world.os_host import NEW, at_old
+from tests.world.run import Host, config
 
 pytestmark = pytest.mark.looptime
 
@@ -81,13 +81,13 @@ async def after_fallback() -> Host:
 async def reverted() -> Host:
     host = await started()
     host.want(config("b", {"/etc/app/x": "2", "/etc/quiet/q": "1", "/etc/ssh/full": "1"}))
-    host.world.full = True
+    host.world.faults.append(full_disk())
     return host
 
 
 async def degraded() -> Host:
     host = await started()
-    host.world.reboot_ignored = True
+    host.world.faults.append(Fault("ignored reboot", times=None))
     host.want(config("b", {"/etc/app/x": "1", "/etc/quiet/q": "1", "/etc/unlisted": "1"}))
     return host
 
@@ -101,7 +101,7 @@ async def refused() -> Host:
 
 async def postponed() -> Host:
     host = await at_old()
-    host.world.stage_errors = [Retryable("the registry does not answer", reason="PullFailed")] * 5
+    host.world.faults.append(Fault("stage", Retryable("the registry does not answer", reason="PullFailed"), times=5))
     host.want(NEW)
     return host
 

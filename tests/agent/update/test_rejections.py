@@ -13,9 +13,8 @@ from nodeagent.core.update.events import EventKind
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.reboot_budget import REBOOTS, WINDOW, Budget
 from nodeagent.core.update.record import record_to_dict
-from tests.world import clusterhost
-from tests.world.fakes import FakeUnit, World
-from tests.world.harness import Host, config
+from tests.world import FakeUnit, World, cluster_host
+from tests.world.run import Host, config
 
 pytestmark = pytest.mark.looptime
 
@@ -176,10 +175,10 @@ async def test_a_planned_reboot_needs_no_budget() -> None:
 
 @pytest.mark.parametrize("spent", [0, REBOOTS])
 async def test_a_drain_that_is_late_reboots_within_the_budget_only(spent: int) -> None:
-    host = await clusterhost.at_old()
+    host = await cluster_host.at_old()
     host.around.stuck = True
     host.world.record = record_to_dict(replace(host.record, budget=Budget(spent=(0.0,) * spent)))
-    host.want(clusterhost.DRAIN)
+    host.want(cluster_host.DRAIN)
     host.world.rebooting = asyncio.Event()
     task = asyncio.create_task(host.build().turn())
     while host.phase in (Phase.IDLE, Phase.LEASING, Phase.DRAINING, Phase.RELEASING):
@@ -190,7 +189,7 @@ async def test_a_drain_that_is_late_reboots_within_the_budget_only(spent: int) -
         assert (host.phase, host.record.reason) == (Phase.DEGRADED, "DrainTimedOut")
         assert "fallback reboots in 24 h" in host.record.message
         assert (host.actions(), "/etc/moved" in host.world.disk) == ([], False)
-        clusterhost.all_given_back(host)
+        cluster_host.all_given_back(host)
         assert not host.record.budget.left
     else:
         assert host.actions() == ["reboot"]

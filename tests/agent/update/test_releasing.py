@@ -21,10 +21,9 @@ from nodeagent.core.update.record import half_way
 from nodeagent.errors import Refused, Terminal
 from tests.agent.test_api import api
 from tests.agent.update.test_outcomes import ends, outcomes
-from tests.world import clusterhost
-from tests.world.clusterhost import ClusterHost
-from tests.world.fakes import FakeUnit
-from tests.world.harness import Host, config
+from tests.world import FakeUnit, Fault, Killed, cluster_host
+from tests.world.cluster_host import ClusterHost
+from tests.world.run import Host, config
 
 pytestmark = pytest.mark.looptime
 
@@ -56,22 +55,22 @@ def breaks(host: Host, fault: Exception | Phase) -> Callable[[], None]:
 
 
 async def done(host: ClusterHost) -> None:
-    host.want(clusterhost.DRAIN)
+    host.want(cluster_host.DRAIN)
     await host.settle()
 
 
 async def reverted(host: ClusterHost) -> None:
     host.limits = replace(host.limits, may_reboot=False)
     host.world.units["app.service"] = FakeUnit(fail_restarts=1)
-    host.want(clusterhost.DRAIN)
+    host.want(cluster_host.DRAIN)
     await host.settle()
 
 
 async def canceled(host: ClusterHost) -> None:
     """An operator uncordons the node twice."""
     host.around.why_lost = "DrainCanceled"
-    host.around.pods, host.around.stuck = list(clusterhost.PODS), True
-    host.want(clusterhost.DRAIN)
+    host.around.pods, host.around.stuck = list(cluster_host.PODS), True
+    host.want(cluster_host.DRAIN)
     task = asyncio.create_task(host.settle())
     while host.phase is not Phase.DRAINING:
         await asyncio.sleep(0.1)
@@ -83,7 +82,7 @@ async def canceled(host: ClusterHost) -> None:
 
 async def superseded(host: ClusterHost) -> None:
     host.around.gate = Refused("another controller works on it", reason="MachineBusy")
-    host.want(clusterhost.DRAIN)
+    host.want(cluster_host.DRAIN)
     task = asyncio.create_task(host.settle())
     await asyncio.sleep(20)
     assert host.phase is Phase.LEASING
@@ -94,7 +93,7 @@ async def superseded(host: ClusterHost) -> None:
 
 async def interrupted(host: ClusterHost) -> None:
     host.around.gate = Refused("another controller works on it", reason="MachineBusy")
-    host.want(clusterhost.DRAIN)
+    host.want(cluster_host.DRAIN)
     task = asyncio.create_task(host.settle())
     await asyncio.sleep(20)
     assert host.phase is Phase.LEASING
@@ -123,7 +122,7 @@ each_end = pytest.mark.parametrize("end", ENDS, ids=[end[0].__name__ for end in 
 
 async def failed(end: End, fault: Exception | Phase) -> tuple[ClusterHost, Callable[[], None], str]:
     """Also returns the id of the update."""
-    host = await clusterhost.at_old()
+    host = await cluster_host.at_old()
     host.world.history.clear()
     repair = breaks(host, fault)
     await end(host)
@@ -151,7 +150,7 @@ async def test_an_update_that_cannot_give_back_has_one_end(
     assert len([event for event in host.world.events if event.kind is EventKind.UPDATE_DONE]) == (how is done)
     repair()
     await host.settle()
-    clusterhost.all_given_back(host)
+    cluster_host.all_given_back(host)
     reasons = {reverted: "Reverted", canceled: "DrainCanceled"}
     assert host.record.reason == reasons.get(how, "")
     assert host.phase is (Phase.DEGRADED if how in reasons else Phase.IDLE)
@@ -168,14 +167,14 @@ async def test_a_newer_config_begins_after_everything_is_given_back(end: tuple[E
     host.want(NEWEST)
     await host.settle()
     assert (host.phase, host.configs[host.world.current].name) == (Phase.IDLE, "newest")
-    clusterhost.all_given_back(host)
+    cluster_host.all_given_back(host)
 
 
 async def test_giving_back_is_retried_without_a_restart() -> None:
-    host = await clusterhost.at_old()
+    host = await cluster_host.at_old()
     repair = breaks(host, KeyError("x"))
     loop = host.build()
-    host.want(clusterhost.DRAIN)
+    host.want(cluster_host.DRAIN)
     assert (delay := await loop.turn()) is not None
     assert 0 < delay < 60
     delays = [await loop.turn() or 0.0 for _ in range(9)]
@@ -186,17 +185,17 @@ async def test_giving_back_is_retried_without_a_restart() -> None:
     loop.executor._work[Phase.RELEASING] = loop.executor._releasing
     assert await loop.turn() == 0.0
     assert (host.phase, host.record.unreleased) == (Phase.IDLE, False)
-    clusterhost.all_given_back(host)
+    cluster_host.all_given_back(host)
 
 
 async def test_a_kill_while_it_gives_back_adds_no_end() -> None:
     host, repair, update_id = await failed(done, FAULTS[0])
     repair()
-    host.world.killed_before = Phase.IDLE
+    host.world.faults.append(Fault(f"save {Phase.IDLE}", Killed(), times=None))
     with pytest.raises(AssertionError, match="no rest"):
         await host.settle(2)
     assert (host.phase, host.record.unreleased) == (Phase.RELEASING, True)
-    host.world.killed_before = None
+    host.world.repair()
     await host.settle()
     assert [entry.outcome for entry in host.world.history] == ["done"]
     assert [str(entry.outcome) for entry, _ in ends(host)] == ["done"]
@@ -209,8 +208,8 @@ async def test_a_rollback_after_a_good_end_goes_to_the_config_before() -> None:
     new, old = host.world.current, host.world.previous
     repair()
     assert await api(host, Phase.DEGRADED).rollback() == "old"
-    assert host.world.request == ApplyRequest(old, new, meaning(clusterhost.DRAIN))
-    host.want(clusterhost.OLD)
+    assert host.world.request == ApplyRequest(old, new, meaning(cluster_host.DRAIN))
+    host.want(cluster_host.OLD)
     await host.settle()
     assert (host.phase, host.configs[host.world.current].name) == (Phase.IDLE, "old")
 
@@ -230,10 +229,10 @@ async def test_the_current_config_can_be_applied_again_after_a_good_end() -> Non
 
 async def test_a_repair_that_was_given_up_leaves_the_node_half_way(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is avoided by a rollback then is the config that was left half-way, not the repair that wrote nothing."""
-    host = await clusterhost.at_old()
+    host = await cluster_host.at_old()
     host.limits = replace(host.limits, revert=False, may_reboot=False)
     host.world.units["app.service"] = FakeUnit(bad_until_boot=99)
-    host.want(clusterhost.RESTART)
+    host.want(cluster_host.RESTART)
     await host.settle()
     half, failed_at = host.record.to_digest, host.record.reason
     assert half_way(host.record), failed_at
@@ -241,7 +240,7 @@ async def test_a_repair_that_was_given_up_leaves_the_node_half_way(monkeypatch: 
     breaks(host, FAULTS[0])
     await superseded(host)
     assert (host.record.unreleased, half_way(host.record)) == (True, True)
-    monkeypatch.setattr(clusterhost, "holds", lambda *_: None)  # the desired file is no part of an update
+    monkeypatch.setattr(cluster_host, "holds", lambda *_: None)  # the desired file is no part of an update
     await api(host, Phase.DEGRADED).rollback()
     assert host.world.request is not None
     assert host.world.request.avoid == half
@@ -272,14 +271,14 @@ async def requested(host: Host, wanted: MachineConfig) -> None:
 
 
 async def test_a_config_that_is_requested_again_while_it_is_given_up_is_not_superseded() -> None:
-    host = await clusterhost.at_old()
+    host = await cluster_host.at_old()
     host.around.gate = Refused("another controller works on it", reason="MachineBusy")
     task = await serving(host)
-    await requested(host, clusterhost.DRAIN)
+    await requested(host, cluster_host.DRAIN)
     await asyncio.sleep(30)
     update_id = host.record.update_id
     host.around.go_away()
-    for wanted in (clusterhost.RESTART, clusterhost.DRAIN):
+    for wanted in (cluster_host.RESTART, cluster_host.DRAIN):
         await requested(host, wanted)
         await asyncio.sleep(100)
         assert (host.phase, host.record.given_up) == (Phase.RELEASING, "Superseded")
@@ -289,4 +288,4 @@ async def test_a_config_that_is_requested_again_while_it_is_given_up_is_not_supe
     task.cancel()
     assert outcomes(host) == [("restart", "superseded", 4), ("drain", "done", 0)]
     assert [(entry.outcome, entry.update_id) for entry in host.world.history[1:]] == [("done", update_id)]
-    clusterhost.all_given_back(host)
+    cluster_host.all_given_back(host)

@@ -18,10 +18,11 @@ from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.plan.deployment import staged, target_between
 from nodeagent.core.report.status import Status, line
 from nodeagent.core.update.phase import Phase
+from nodeagent.errors import Refused
 from tests.agent.update import test_kills, test_os_kills
-from tests.world.fakes import FakeDeployments, Killed
-from tests.world.harness import Host
-from tests.world.oshost import KARGS, NEW
+from tests.world import FakeDeployments, Fault, Killed
+from tests.world.os_host import KARGS, NEW
+from tests.world.run import Host
 
 pytestmark = pytest.mark.looptime
 
@@ -40,13 +41,13 @@ async def disturb(host: Host, fuse: int) -> None:
 
 async def go_to_reboot(host: Host) -> None:
     """Until logind was asked, and goes down for nobody. Then the agent is killed."""
-    host.world.reboot_ignored = True
+    host.world.faults.append(Fault("ignored reboot", times=None))
     life = asyncio.create_task(host._live())
     while host.loop is None or not host.loop.executor.asked_to_reboot:
         await asyncio.sleep(0.1)
     life.cancel()
     await asyncio.gather(life, return_exceptions=True)
-    host.world.reboot_ignored = False
+    host.world.repair("ignored reboot")
 
 
 @pytest.mark.parametrize(
@@ -154,7 +155,9 @@ async def test_it_is_cleared_before_a_reboot_of_ours() -> None:
 
 async def test_without_that_there_is_no_reboot() -> None:
     host = await test_os_kills.at_old()
-    host.world.next_root = host.world.next_root_stays = True
+    host.world.next_root = True
+    locked = Refused("it cannot be cleared", reason="LockedSoftReboot")
+    host.world.faults.append(Fault("reset soft reboot", locked, times=None))
     host.want(NEW)
     await host.settle()
     assert (host.phase, host.record.reason) == (Phase.DEGRADED, "LockedSoftReboot")

@@ -28,10 +28,9 @@ from nodeagent.core.update.events import EventKind
 from nodeagent.core.update.phase import BY_PROGRESS, DEADLINE, NEXT, Phase
 from nodeagent.core.update.record import Record, record_to_dict
 from nodeagent.errors import AgentError, Refused, Retryable, ServiceUnavailable, Terminal, Unreachable
-from tests.world import clusterhost, oshost
-from tests.world.clusterhost import ClusterHost
-from tests.world.fakes import FakeFiles, FakePower, FakeUnit, World
-from tests.world.harness import Host, config
+from tests.world import FakeFiles, FakePower, FakeUnit, World, cluster_host, os_host
+from tests.world.cluster_host import ClusterHost
+from tests.world.run import Host, config
 
 pytestmark = pytest.mark.looptime
 
@@ -86,14 +85,14 @@ async def plain() -> Host:
 
 async def hosts() -> list[tuple[Host, Update]]:
     """One for each kind of plan: a restart; a drain and a restart in a cluster; a reboot; another OS."""
-    cluster = await at_first(ClusterHost(World(units=deepcopy(UNITS))), clusterhost.OLD)
+    cluster = await at_first(ClusterHost(World(units=deepcopy(UNITS))), cluster_host.OLD)
     return [
         (host, await begun(host, new))
         for host, new in (
             (await plain(), PLAIN),
-            (cluster, clusterhost.DRAIN),
+            (cluster, cluster_host.DRAIN),
             (await plain(), config("reboot", {"/etc/unlisted": "1"})),
-            (await oshost.at_old(), oshost.NEW),
+            (await os_host.at_old(), os_host.NEW),
         )
     ]
 

@@ -12,8 +12,8 @@ from nodeagent.core.plan.policy import DAEMON_RELOAD, NONE, Entry, Policy, resta
 from nodeagent.core.update.events import EventKind
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.record import Record, record_from_dict, record_to_dict
-from tests.world.fakes import FakeUnit, World
-from tests.world.harness import Host, config
+from tests.world import FakeUnit, World
+from tests.world.run import Host, config
 
 pytestmark = pytest.mark.looptime
 

@@ -12,10 +12,10 @@ from nodeagent.core.update.events import EventKind
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.ports import Holder, Inhibitor
 from nodeagent.core.update.record import Record
-from nodeagent.errors import Terminal
+from nodeagent.errors import ServiceUnavailable, Terminal
 from tests.support.keys import ed25519, sha512
-from tests.world.fakes import FakeStore, FakeUnit, FakeUsers, World
-from tests.world.harness import Host, config
+from tests.world import FakeStore, FakeUnit, FakeUsers, Fault, World, full_disk
+from tests.world.run import Host, config
 
 pytestmark = pytest.mark.looptime
 
@@ -209,7 +209,7 @@ async def test_what_a_person_wrote_over_a_default_comes_back() -> None:
 async def test_no_space_leaves_the_old_state_whole() -> None:
     it = await started()
     before = dict(it.world.disk)
-    it.world.full = True
+    it.world.faults.append(full_disk())
     it.want(B)
     await it.settle()
     assert it.world.disk == before
@@ -296,7 +296,7 @@ async def test_blockers_are_waited_for_and_then_overridden() -> None:
 
 async def test_a_reboot_that_never_comes_ends_in_degraded() -> None:
     it = await started()
-    it.world.reboot_ignored = True
+    it.world.faults.append(Fault("ignored reboot", times=None))
     it.want(config("c", {"/etc/app/x": "1", "/etc/quiet/q": "1", "/etc/unlisted": "1"}))
     await it.settle()
     assert (it.phase, it.record.reason) == (Phase.DEGRADED, "RebootFailed")
@@ -411,7 +411,7 @@ async def test_a_service_that_was_well_must_be_well_afterwards() -> None:
     task = asyncio.create_task(it.settle())
     while it.phase is not Phase.VERIFYING:
         await asyncio.sleep(0.1)
-    it.world.unwell = "healthz answers 500"
+    it.world.units["web.service"].health = "healthz answers 500"
     await task
     assert "reboot" in it.actions()
     assert "healthz answers 500" in it.world.history[-1].message
@@ -419,7 +419,7 @@ async def test_a_service_that_was_well_must_be_well_afterwards() -> None:
 
 async def test_what_was_unwell_before_is_not_held_against_the_new_config() -> None:
     it = await started()
-    it.world.unwell = "healthz answers 500"
+    it.world.units["web.service"].health = "healthz answers 500"
     it.want(WEB)
     await it.settle()
     assert (it.phase, it.actions()) == (Phase.IDLE, ["reload web.service"])
@@ -431,7 +431,8 @@ async def lose_the_bus(faults: int) -> Host:
     task = asyncio.create_task(it.settle())
     while it.phase is not Phase.VERIFYING:
         await asyncio.sleep(0.1)
-    it.world.bus_faults = faults
+    lost = ServiceUnavailable("connection to the bus was lost", reason="BusConnectionLost")
+    it.world.faults.append(Fault("unit state", lost, times=faults))
     await task
     return it
 

@@ -7,8 +7,8 @@ from typing import Any
 from nodeagent.core.config.file_tree import FileTreeEntry, RegularFile, expand
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.plan.deployment import Deployment, booted
-from tests.world.fakes import FakeUnit, World
-from tests.world.harness import Host, config
+from tests.world import FakeUnit, World
+from tests.world.run import Host, config
 
 A_DIGEST, B_DIGEST, C_DIGEST = (f"sha256:{letter * 64}" for letter in "abc")
 IMAGE = {name: f"quay.example/os@{digest}" for name, digest in zip("abc", (A_DIGEST, B_DIGEST, C_DIGEST), strict=True)}

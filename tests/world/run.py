@@ -24,7 +24,7 @@ from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.ports import Fence
 from nodeagent.core.update.record import Record, record_from_dict
 from nodeagent.domains import default_policy
-from tests.world.fakes import (
+from tests.world import (
     FakeClock,
     FakeDeployments,
     FakeFiles,

@@ -13,8 +13,8 @@ from nodeagent.core.config.file_tree import FileTreeEntry
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.update.ports import Confirm, Holder
 from nodeagent.errors import Refused, Unreachable
-from tests.world.fakes import FakeClock, FakeFiles, FakeLease, FakePower, FakeUnit, FakeUnits, World
-from tests.world.harness import Host, config
+from tests.world import FakeClock, FakeFiles, FakeLease, FakePower, FakeUnit, FakeUnits, World
+from tests.world.run import Host, config
 
 DURATION = 600.0
 PODS = ("db/postgres-0", "web/front-1")

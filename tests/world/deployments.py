@@ -1,0 +1,158 @@
+"""The deployments of the host in memory, and its rpm-ostreed and boot loader."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from nodeagent.core.config.file_tree import FileTreeEntry
+from nodeagent.core.config.image import ContainerImage, OstreeCommit
+from nodeagent.core.plan.deployment import Deployment, OsTarget, StageProgress, booted, staged, unmet
+from nodeagent.errors import Refused, ServiceUnavailable, Terminal
+
+if TYPE_CHECKING:
+    from tests.world.world import World
+
+
+@dataclass
+class Etc:
+    """What belongs to one deployment and no other: its /etc, with the password file and the links of units in it."""
+
+    files: dict[str, FileTreeEntry] = field(default_factory=dict)
+    passwords: dict[str, str] = field(default_factory=dict)
+    enabled: dict[str, str] = field(default_factory=dict)
+
+
+def of_deployment(path: str) -> bool:
+    return path.startswith(("/etc/", "/usr/"))
+
+
+@dataclass
+class Deployments:
+    deployments: list[Deployment] = field(default_factory=list)  # boot order; empty: not an image-based host
+    etcs: dict[str, Etc] = field(default_factory=dict)  # of the deployments that are not booted, by id
+    shipped: dict[str, dict[str, FileTreeEntry]] = field(default_factory=dict)  # image digest to its own /etc
+    serial: int = 0
+    grub_asks: bool = False  # GRUB has superusers, and old entries a list of users
+    boot_menu: dict[int, str] = field(default_factory=dict)  # a person chooses this deployment at that boot
+    next_root: bool = False  # somebody prepared a soft reboot
+    finalize_failure: str = ""
+    stage_seconds: float = 0.0
+    staged_with_lease: list[str] = field(default_factory=list)  # who held the lease while something was staged
+    credentials: list[bytes | None] = field(default_factory=list)
+
+
+def lost_answer() -> ServiceUnavailable:
+    """The error of a request to an rpm-ostreed that does not answer."""
+    return ServiceUnavailable("rpm-ostreed does not answer", reason="BusTimeout")
+
+
+class FakeDeployments:
+    """rpm-ostree and the boot loader, as far as a client of ours can tell."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+
+    async def list(self) -> Sequence[Deployment]:
+        self.world.meet("list deployments")
+        return list(self.world.deployments)
+
+    async def guard(self, target: OsTarget) -> None:
+        self.world.meet("guard")
+
+    async def stage(
+        self, target: OsTarget, *, credentials: bytes | None, replace: str, tell: Callable[[StageProgress], None]
+    ) -> Deployment:
+        world = self.world
+        world.tick()
+        world.credentials.append(credentials)
+        if (there := staged(world.deployments)) is not None:
+            if not unmet(target, there) and there.locked:
+                return there
+            if there.id != replace:
+                raise Refused(f"{there.id} is staged, and not by us", reason="StagedByOther")
+        world.meet("stage")
+        for part in range(20):
+            if world.holder is not None:
+                world.staged_with_lease.append(world.holder.name)
+            tell(StageProgress("Importing layers", part, 20))
+            await asyncio.sleep(world.stage_seconds / 20)
+        new = self._make(target)
+        world.drop_staged()
+        world.deployments.insert(0, new)
+        world.tick()
+        return new
+
+    def _make(self, target: OsTarget) -> Deployment:
+        world = self.world
+        base = booted(world.deployments)
+        assert base is not None
+        world.serial += 1
+        digest, checksum = base.digest, base.checksum
+        match target.image:
+            case ContainerImage():
+                digest = checksum = target.image.digest
+            case OstreeCommit():
+                checksum = target.image.checksum
+            case None:
+                pass
+        kept = [k for k in base.kernel_arguments if k not in target.without_kernel_arguments]
+        wrong = world.fault("kernel arguments")
+        added = [] if wrong else [k for k in target.kernel_arguments if k not in kept]
+        return Deployment(
+            f"os-{checksum[-4:]}.{world.serial}",
+            checksum,
+            "os",
+            digest=digest,
+            packages=(base.packages - target.without_packages) | target.packages,
+            removed=(base.removed - target.without_removed) | target.removed,
+            kernel_arguments=(*kept, *added),
+            staged=True,
+            locked=True,
+        )
+
+    async def unlock(self, deployment: str) -> None:
+        self.world.tick()
+        there = staged(self.world.deployments)
+        if there is None or there.id != deployment:
+            raise Refused(f"{deployment} is not staged any more", reason="StagedLost")
+        self.world.deployments[0] = replace(there, locked=False)
+        self.world.tick()
+
+    async def discard(self) -> None:
+        self.world.tick()
+        at = next(i for i, d in enumerate(self.world.deployments) if d.booted)
+        del self.world.deployments[:at]
+        self.world.tick()
+
+    async def rollback(self) -> str:
+        self.world.tick()
+        order = self.world.deployments
+        if order[0].staged:
+            raise Refused(f"cannot roll back while {order[0].id} is staged", reason="StagedByOther")
+        if order[0].booted:
+            if len(order) < 2:
+                raise Terminal("there is no other deployment", reason="NoRollback")
+            order[0], order[1] = order[1], order[0]
+            if self.world.grub_asks:  # for a password, before it boots an old entry: so it gets a new one
+                self.world.serial += 1
+                made = replace(order[0], id=f"{order[0].id.partition('.')[0]}.{self.world.serial}")
+                self.world.etcs[made.id] = self.world.etcs.pop(order[0].id)
+                order[0] = made
+        self.world.tick()
+        return order[0].id
+
+    async def unmerged_soft_reboot(self) -> str:
+        found = staged(self.world.deployments)
+        return found.id if self.world.next_root and found is not None and found.locked else ""
+
+    async def reset_soft_reboot(self) -> None:
+        self.world.tick()
+        self.world.meet("reset soft reboot")
+        self.world.next_root = False
+        self.world.tick()
+
+    async def finalize_failure(self) -> str:
+        return self.world.finalize_failure

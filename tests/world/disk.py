@@ -1,0 +1,105 @@
+"""The files and users of the host in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from nodeagent.core.config.file_tree import FileTreeEntry
+from nodeagent.core.update.ports import Swept
+from nodeagent.core.update.survey import Survey
+from nodeagent.errors import Terminal
+from tests.world.faults import Fault
+
+if TYPE_CHECKING:
+    from tests.world.world import World
+
+
+@dataclass
+class Disk:
+    """Every boot has these files; those of /etc belong to the booted deployment."""
+
+    disk: dict[str, FileTreeEntry] = field(default_factory=dict)
+    dirs: set[str] = field(default_factory=lambda: {"/", "/etc"})
+    contested: dict[str, str] = field(default_factory=dict)  # directory to who else than root can write there
+    survey: Survey = field(default_factory=Survey)
+    passwords: dict[str, str] = field(default_factory=lambda: {"core": "!"})
+
+
+def full_disk() -> Fault:
+    """Return the fault of every write while the disk is full."""
+    return Fault("install", Terminal("no space left", reason="NoSpace"), times=None)
+
+
+class FakeFiles:
+    def __init__(self, world: World) -> None:
+        self.world = world
+
+    async def capture(self, path: str) -> FileTreeEntry | None:
+        self.world.tick()
+        self._fault(path)
+        return self.world.disk.get(path)
+
+    async def missing_dirs(self, paths: Sequence[str]) -> Sequence[str]:
+        out: list[str] = []
+        for path in paths:
+            parts = path.split("/")[1:-1]
+            for depth in range(1, len(parts) + 1):
+                directory = "/" + "/".join(parts[:depth])
+                if directory not in self.world.dirs and directory not in out:
+                    out.append(directory)
+        return out
+
+    async def install(self, path: str, node: FileTreeEntry) -> Sequence[str]:
+        self.world.tick()
+        self._fault(path)
+        self.world.meet("install")
+        made = await self.missing_dirs([path])
+        self.world.dirs.update(made)
+        self.world.disk[path] = node
+        self.world.tick()
+        return made
+
+    async def remove(self, path: str, made_dirs: Sequence[str]) -> None:
+        self.world.tick()
+        self._fault(path)
+        self.world.disk.pop(path, None)
+        for directory in sorted(made_dirs, key=len, reverse=True):
+            if path.startswith(f"{directory}/") and not any(p.startswith(f"{directory}/") for p in self.world.disk):
+                self.world.dirs.discard(directory)
+        self.world.tick()
+
+    def _fault(self, path: str) -> None:
+        self.world.meet(f"path {path}")
+
+    async def survey(self, writes: Sequence[str], removes: Sequence[str]) -> Survey:
+        return self.world.survey
+
+    async def contested(self, path: str) -> str:
+        return next((who for place, who in self.world.contested.items() if path.startswith(f"{place}/")), "")
+
+    async def sweep(self, paths: Sequence[str]) -> Swept:
+        return Swept()
+
+    async def differs(self, path: str, node: FileTreeEntry | None) -> str:
+        self._fault(path)
+        return "" if self.world.disk.get(path) == node else "differs"
+
+
+class FakeUsers:
+    def __init__(self, world: World) -> None:
+        self.world = world
+
+    async def password_hash(self, user: str) -> str | None:
+        return self.world.passwords.get(user)
+
+    async def set_password_hash(self, user: str, value: str) -> None:
+        self.world.tick()
+        self.world.passwords[user] = value
+        self.world.tick()
+
+    async def lock(self, user: str) -> None:
+        self.world.tick()
+        self.world.passwords[user] = "!" + self.world.passwords[user].lstrip("!")
+        self.world.tick()

@@ -1,0 +1,84 @@
+"""Boots and reboots of the host in memory, and its systemd-logind."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from nodeagent.core.boot import identity
+from nodeagent.core.update.ports import Confirm, Inhibitor
+from tests.world.faults import Killed
+
+if TYPE_CHECKING:
+    from tests.world.world import World
+
+
+@dataclass
+class Power:
+    boot: int = 1
+    soft: int = 0  # reboots of the userspace alone, in this boot
+    blockers: list[Inhibitor] = field(default_factory=list)
+    logged_in: bool = False  # users who are warned of a shutdown
+    warned: int = 0
+    done: list[str] = field(default_factory=list)  # unit actions and reboots that really happened, with the boot
+    rebooting: asyncio.Event | None = None
+
+
+class FakePower:
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self._boot = identity(f"boot-{world.boot}", world.soft)  # a process sees one boot
+
+    def boot_id(self) -> str:
+        return self._boot
+
+    async def blockers(self) -> Sequence[Inhibitor]:
+        return list(self.world.blockers)
+
+    @asynccontextmanager
+    async def inhibit(self, why: str) -> AsyncIterator[None]:
+        yield
+
+    async def reboot(
+        self, why: str, *, warn: float, force: bool, confirm: Confirm | None = None, direct: bool = False
+    ) -> None:
+        self.world.tick()
+        if direct:
+            self.world.done.append(f"{self.world.boot}:reboot.target")
+        if self.world.blockers and not force:
+            raise AssertionError("rebooted over an inhibitor")
+        await self._warn(warn, confirm)
+        if self.world.fault("ignored reboot"):
+            return
+        if self.world.fault("power cut"):
+            self.world.power_cut()
+            raise Killed
+        self.world.done.append(f"{self.world.boot}:reboot")
+        self.world.shut_down()
+        assert self.world.rebooting is not None
+        self.world.rebooting.set()
+
+    async def _warn(self, warn: float, confirm: Confirm | None) -> None:
+        if self.world.logged_in:
+            self.world.warned += 1
+            await asyncio.sleep(warn)
+        if confirm is not None:
+            await confirm()
+
+    async def power_off(
+        self, why: str, *, warn: float, force: bool, confirm: Confirm | None = None, direct: bool = False
+    ) -> None:
+        self.world.tick()
+        if self.world.blockers and not force:
+            raise AssertionError("powered off over an inhibitor")
+        await self._warn(warn, confirm)
+        if self.world.fault("ignored reboot"):
+            return
+        self.world.done.append(f"{self.world.boot}:power-off")
+        self.world.shut_down()
+        assert self.world.rebooting is not None
+        self.world.rebooting.set()
+        await asyncio.Event().wait()  # the host goes down under us

@@ -1,0 +1,169 @@
+"""The units of the host in memory, and its systemd."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from nodeagent.core.config.file_tree import FileTreeEntry
+from nodeagent.core.update.ports import UnitState
+from nodeagent.errors import AgentError
+
+if TYPE_CHECKING:
+    from tests.world.world import World
+
+
+@dataclass
+class FakeUnit:
+    load: str = "loaded"
+    active: str = "active"
+    type: str = "simple"
+    file: str = "enabled"
+    restarts: int = 0
+    invocation: int = 1
+    read: dict[str, FileTreeEntry] = field(default_factory=dict)  # the files as this run of it saw them
+    fail_restarts: int = 0  # how many more restarts fail
+    hang: bool = False
+    dies_after: float | None = None  # seconds after a restart
+    bad_until_boot: int = 0  # fails in every boot before this one
+    died_at: float | None = None
+    condition: str = ""  # a start condition that is not met
+    triggered_by: tuple[str, ...] = ()
+    exits: bool = False  # with status 0, as soon as it was started
+    result: str = "success"
+    # The result of the health check of its service.
+    health: str = ""
+    brought: bool = False  # its file came with a config, and nothing is left of it without that
+
+
+@dataclass
+class Units:
+    units: dict[str, FakeUnit] = field(default_factory=dict)
+    bus_losses: int = 0
+    booting_until: float = 0.0  # on the clock of the loop: units are started until then
+
+
+class JobFailed(AgentError):
+    default_reason = "JobFailed"
+
+
+class FakeUnits:
+    def __init__(self, world: World) -> None:
+        self.world = world
+
+    def _unit(self, name: str) -> FakeUnit:
+        if name not in self.world.units:
+            if f"/etc/systemd/system/{name}" in self.world.disk:
+                self.world.units[name] = FakeUnit(active="inactive", file="disabled", brought=True)
+            else:
+                return FakeUnit(load="not-found", active="inactive", file="")
+        unit = self.world.units[name]
+        if unit.brought:
+            there = f"/etc/systemd/system/{name}" in self.world.disk
+            unit.load = "loaded" if there else "not-found"
+            unit.file = (unit.file or "disabled") if there else ""
+        return unit
+
+    async def state(self, unit: str) -> UnitState:
+        self.world.meet("unit state")
+        u = self._unit(unit)
+        now = asyncio.get_running_loop().time()
+        if u.died_at is not None and now >= u.died_at:
+            u.active, u.died_at = "failed", None
+        return UnitState(
+            unit,
+            u.load,
+            u.active,
+            "running" if u.active == "active" else "dead",
+            u.type,
+            u.result,
+            str(u.invocation),
+            u.restarts,
+            u.file,
+            condition=u.condition if u.active == "inactive" else "",
+            triggered_by=u.triggered_by,
+        )
+
+    def outages(self) -> int:
+        return self.world.bus_losses
+
+    async def boot_finished(self) -> bool:
+        return asyncio.get_running_loop().time() >= self.world.booting_until
+
+    async def daemon_reload(self, deadline: float) -> None:
+        self.world.tick()
+        self.world.done.append(f"{self.world.boot}:daemon-reload")
+        self.world.tick()
+
+    async def reload(self, unit: str, deadline: float) -> None:
+        self.world.tick()
+        u = self._unit(unit)
+        u.read = dict(self.world.disk)
+        self.world.done.append(f"{self.world.boot}:reload {unit}")
+        self.world.tick()
+
+    async def restart(self, unit: str, deadline: float, *, since: str | None = None) -> str:
+        self.world.tick()
+        u = self._unit(unit)
+        if u.load == "not-found":
+            raise JobFailed(f"{unit} not found", reason="UnitNotFound")
+        if since is not None and u.active == "active" and str(u.invocation) != since:
+            return ""  # it took place, and its answer was lost
+        self.world.done.append(f"{self.world.boot}:restart {unit}")
+        if u.hang:
+            await asyncio.sleep(deadline)
+            raise JobFailed(f"{unit} is late", reason="JobTimeout")
+        if u.fail_restarts or self.world.boot < u.bad_until_boot:
+            u.fail_restarts = max(0, u.fail_restarts - 1)
+            u.active = "failed"
+            raise JobFailed(f"{unit}: job failed")
+        if u.condition:
+            u.active = "inactive"
+            self.world.tick()
+            return u.condition
+        u.active, u.read, u.invocation, u.restarts = "active", dict(self.world.disk), u.invocation + 1, 0
+        if u.exits:
+            u.active = "inactive"
+        if u.dies_after is not None:
+            u.died_at = asyncio.get_running_loop().time() + u.dies_after
+        self.world.tick()
+        return ""
+
+    async def stop(self, unit: str, deadline: float) -> None:
+        self.world.tick()
+        self._unit(unit).active = "inactive"
+        self.world.done.append(f"{self.world.boot}:stop {unit}")
+        self.world.tick()
+
+    async def files(self) -> set[str]:
+        brought = {path.rpartition("/")[2] for path in self.world.disk if path.startswith("/etc/systemd/system/")}
+        return brought | {name for name, unit in self.world.units.items() if unit.load != "not-found"}
+
+    async def enable(self, unit: str) -> None:
+        self.world.tick()
+        u = self._unit(unit)
+        u.file = "enabled"
+        self.world.tick()
+
+    async def disable(self, unit: str) -> None:
+        self.world.tick()
+        u = self._unit(unit)
+        if u.file == "enabled":
+            u.file = "disabled"
+        self.world.tick()
+
+    async def preset(self, unit: str) -> None:
+        await self.enable(unit)
+
+
+class FakeHealth:
+    """Checks the health of web.service only."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+
+    async def check(self, unit: str) -> str | None:
+        if unit != "web.service":
+            return None
+        return self.world.units[unit].health if unit in self.world.units else ""

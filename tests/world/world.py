@@ -1,0 +1,132 @@
+"""A host in memory. Its durable state survives a kill; the ports on it are made again, as a new process would.
+
+Each part of the state is in the module of its subject, together with the fake port on it. Boots concern all of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field, replace
+
+from nodeagent.core.config.file_tree import FileTreeEntry
+from nodeagent.core.plan.deployment import Deployment, booted, staged
+from nodeagent.core.update.events import Event
+from tests.world.deployments import Deployments, Etc, of_deployment
+from tests.world.disk import Disk
+from tests.world.faults import Faults
+from tests.world.outages import Outage
+from tests.world.power import Power
+from tests.world.store import Stored
+from tests.world.units import Units
+
+
+@dataclass
+class World(Disk, Units, Deployments, Stored, Power, Faults):
+    outage: Outage | None = None  # of the services of this host
+    events: list[Event] = field(default_factory=list)
+    tampers: dict[str, FileTreeEntry] = field(default_factory=dict)  # what somebody writes to the disk at each boot
+
+    def soft_reboot(self) -> None:
+        """By somebody else. /run stays, so a locked deployment stays staged; an unlocked one is finalized, and what
+        runs is the same one as before."""
+        found = staged(self.deployments)
+        if found is not None and not found.locked:
+            self._merge(found)
+            rest = [d for d in self.deployments if d.booted]
+            self.deployments = [replace(found, staged=False, locked=None), *rest]
+        self.soft += 1
+        self._start_units()
+
+    def shut_down(self) -> None:
+        """An orderly one: what is staged and unlocked is finalized, then the host boots."""
+        found = staged(self.deployments)
+        self.finalize_failure = ""
+        if found is None or found.locked:
+            pass
+        elif (fault := self.fault("finalize")) is not None:
+            self.finalize_failure = "" if fault.error is None else str(fault.error)
+        else:
+            self._merge(found)
+            self.drop_staged()
+            rest = [d for d in self.deployments if d.booted]
+            self.deployments = [replace(found, staged=False, locked=None), *rest]
+        failure = self.finalize_failure
+        self.power_cut()
+        self.finalize_failure = failure
+
+    def _merge(self, new: Deployment) -> None:
+        """What is not as the old image ships it goes along; a file equal to the old default counts as unchanged."""
+        old = booted(self.deployments)
+        assert old is not None
+        was, ships = self.shipped.get(old.digest, {}), self.shipped.get(new.digest, {})
+        here = {path: node for path, node in self.disk.items() if path.startswith("/etc/")}
+        merged = {path: node for path, node in here.items() if was.get(path) != node}
+        merged |= {
+            path: node for path, node in ships.items() if path not in merged and (path in here or path not in was)
+        }
+        usr = {f"/usr{path}": node for path, node in ships.items()}
+        links = {name: unit.file for name, unit in self.units.items()}
+        self.etcs[new.id] = Etc(merged | usr, dict(self.passwords), links)
+
+    def drop_staged(self) -> None:
+        self.deployments = [d for d in self.deployments if not d.staged]
+
+    def _boot_into(self, chosen: Deployment) -> None:
+        old = booted(self.deployments)
+        assert old is not None
+        if chosen.id != old.id:
+            mine = {path: node for path, node in self.disk.items() if of_deployment(path)}
+            links = {name: unit.file for name, unit in self.units.items()}
+            self.etcs[old.id] = Etc(mine, dict(self.passwords), links)
+            etc = self.etcs.pop(chosen.id)
+            for path in mine:
+                del self.disk[path]
+            self.disk.update(etc.files)
+            self.passwords = dict(etc.passwords)
+            for name, unit in self.units.items():
+                unit.file = etc.enabled.get(name, "disabled")
+        self.deployments = [replace(d, booted=d.id == chosen.id) for d in self.deployments]
+
+    def power_cut(self) -> None:
+        """A new boot: every service starts with what is on the disk. What was staged was in memory."""
+        self.boot += 1
+        self.soft = 0
+        self.finalize_failure = ""
+        if self.deployments:
+            self.drop_staged()
+            menu = self.boot_menu.get(self.boot, "")
+            self._boot_into(next((d for d in self.deployments if d.id == menu), self.deployments[0]))
+        self.disk.update(self.tampers)
+        self._start_units()
+
+    def _start_units(self) -> None:
+        for unit in self.units.values():
+            if unit.load == "loaded" and unit.file == "enabled":
+                unit.read = dict(self.disk)
+                unit.invocation += 1
+                unit.restarts = 0
+                unit.died_at = None
+                unit.active = "failed" if self.boot < unit.bad_until_boot else "active"
+                if unit.condition:
+                    unit.active = "inactive"
+            elif unit.file != "enabled":
+                unit.active = "inactive"
+
+
+class FakeClock:
+    def __init__(self, world: World) -> None:
+        self.world = world
+
+    def monotonic(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    def now(self) -> str:
+        return f"2026-01-01T00:00:{self.world.boot:02d}.000Z"
+
+
+class FakeReporter:
+    def __init__(self, world: World) -> None:
+        self.world = world
+
+    def emit(self, event: Event) -> None:
+        self.world.events.append(replace(event))
