@@ -19,7 +19,7 @@ from nodeagent.core.plan.deployment import booted
 from nodeagent.core.update.ports import HistoryEntry, Holder
 from nodeagent.core.update.record import Record
 from nodeagent.errors import Refused, Terminal
-from tests.world import FakeLease, FakeStore, FakeUnit, Fault, Killed, World, cluster_host, os_host
+from tests.world import FakeStore, FakeUnit, Fault, Killed, World, cluster_host, os_host
 from tests.world.run import Host, config
 
 __all__ = ["SCENARIOS", "Ending", "Scenario", "ending", "point", "until"]
@@ -315,16 +315,9 @@ async def _withdrawn() -> Host:
 async def _unreleased() -> Host:
     """The lease of an update that is done cannot be given back before the agent is started again."""
     host = await _plain()
-    ports, broken = host.ports, [True]
-
-    class Lease(FakeLease):
-        async def release(self, operation: str) -> None:
-            if broken[0] and self.world.holder is not None:
-                raise Terminal("the store is full", reason="NoSpace")
-            await super().release(operation)
-
-    host.ports = lambda: replace(ports(), lease=Lease(host.world))  # type: ignore[method-assign]
-    return _later(host, 600.0, lambda: broken.__setitem__(0, False))
+    full = Terminal("the store is full", reason="NoSpace")
+    host.world.faults.append(Fault("release lease", full, times=None, when=lambda: host.world.holder is not None))
+    return _later(host, 600.0, lambda: host.world.repair("release lease"))
 
 
 async def _maintenance() -> Host:

@@ -164,6 +164,7 @@ class FakeLease:
 
     async def release(self, operation: str) -> None:
         self.world.tick()
+        self.world.meet("release lease")
         if self.world.holder is not None and self.world.holder.operation == operation:
             self.world.holder = None
         self.world.tick()
