@@ -137,7 +137,7 @@ MISTAKES: dict[str, tuple[Spec | str | bytes, str, list[str]]] = {
     "password in the clear": (
         document(config={"passwd": {"users": [{"name": "core", "passwordHash": "hunter2Sekret"}]}}),
         "InvalidContent",
-        [f"{CORE}.passwordHash", "is no password hash", "mkpasswd"],
+        [f"{CORE}.passwordHash", "is not a password hash", "mkpasswd"],
     ),
     "kernel argument with a line break": (
         document(kernelArguments=["nosmt\naudit=1"]), "InvalidInput", ["spec.kernelArguments[0]", "line break"],

@@ -1,8 +1,8 @@
-"""What ``osImageURL`` may name: a container image pinned by digest, or a commit in an ostree remote.
+"""Parse ``osImageURL``: a container image pinned by digest, or a commit in an ostree remote.
 
-A tag or a branch alone is not enough: what they mean changes, so nobody could verify after the boot that the host runs
-what was asked for. The forms of container refspecs are those of ostree-ext (``ostree-unverified-registry:`` and so on);
-a reference without one is as in a machine-config-operator config.
+A tag or a branch alone is rejected: its content changes, so the booted deployment could not be verified against it. The
+forms of container refspecs are those of ostree-ext (``ostree-unverified-registry:`` and so on); a reference without one
+is read as in a config of the machine-config-operator.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class ContainerImage:
 
     @property
     def refspec(self) -> str:
-        """As rpm-ostree takes it."""
+        """The refspec that rpm-ostree accepts."""
         return f"{self.scheme}{self.name}@{self.digest}"
 
 
@@ -59,7 +59,7 @@ OsImage = ContainerImage | OstreeCommit
 
 
 def content_id(image: OsImage) -> str:
-    """Digest or checksum: what the image is, wherever it comes from."""
+    """Return the digest or checksum, which identifies the content independently of its source."""
     match image:
         case ContainerImage():
             return image.digest
@@ -68,7 +68,10 @@ def content_id(image: OsImage) -> str:
 
 
 def parse_image(text: str) -> OsImage:
-    """Raises ``InvalidInput``: with reason ``ImageNotPinned`` where only the digest is missing."""
+    """Parse an ``osImageURL``.
+
+    Raises ``InvalidInput``, with reason ``ImageNotPinned`` if only the digest is missing.
+    """
     if text.startswith("ostree://"):
         return _commit(text)
     scheme, rest = _split_scheme(text)
@@ -95,7 +98,7 @@ def _split_scheme(text: str) -> tuple[str, str]:
                 return f"{scheme}{remote}:{docker}", rest
     if "://" in text or text.startswith("ostree-"):
         raise InvalidInput(
-            f"osImageURL: {text!r} has a form that we do not know",
+            f"osImageURL: {text!r} has an unknown form",
             reason="ImageInvalid",
             hint="REFERENCE@sha256:..., ostree-image-signed:docker://REFERENCE@sha256:... or ostree://REMOTE/BRANCH@...",
         )
@@ -121,14 +124,14 @@ def _commit(text: str) -> OstreeCommit:
 
 def _not_pinned(text: str, form: str) -> InvalidInput:
     return InvalidInput(
-        f"osImageURL: {text!r} does not say which content it means",
+        f"osImageURL: {text!r} names no fixed content",
         reason="ImageNotPinned",
-        hint=f"append {form}: what a tag or a branch points at changes, and nothing could be verified",
+        hint=f"append {form}: the content of a tag or a branch changes and cannot be verified",
     )
 
 
 def image_to_text(image: OsImage) -> str:
-    """The other way round: ``parse_image`` of it gives the same image."""
+    """Return the text for which ``parse_image`` returns ``image``."""
     match image:
         case ContainerImage():
             return image.refspec

@@ -1,8 +1,8 @@
-"""Kernel arguments as the kernel and rpm-ostree see them: a list of tokens.
+"""Split and merge kernel arguments as the kernel and rpm-ostree do: as lists of tokens.
 
-An entry of ``spec.kernelArguments`` may hold several. Whitespace separates, double quotes protect whitespace and stay
-part of the token, nothing escapes. Order is kept and is part of the meaning: of a repeated key (``console=``) the
-kernel takes the last.
+An entry of ``spec.kernelArguments`` may contain several tokens. Whitespace separates them, double quotes protect
+whitespace and stay part of the token, and there is no escape character. The order is significant: of a repeated key
+(``console=``), the kernel uses the last value.
 """
 
 from __future__ import annotations
@@ -16,20 +16,22 @@ from nodeagent.core.config.paths import has_control
 
 __all__ = ["MAX_LENGTH", "entry_problem", "merged", "split"]
 
-MAX_LENGTH: Final = 4096  # the most that the kernel of any architecture reads; it cuts off the rest and says nothing
+# The most that the kernel of any architecture reads. It silently cuts off the rest.
+MAX_LENGTH: Final = 4096
 
 _TOKEN = re.compile(r'(?:[^\s"]|"[^"]*")+')
 
 
 def entry_problem(entry: str) -> str | None:
-    """What keeps ``entry`` from being a list of tokens; None if nothing does."""
+    """Return why ``entry`` is not a list of tokens; None if it is one."""
     if not entry.strip():
         return "must not be empty"
     if len(entry) > MAX_LENGTH:
         return f"must not be longer than {MAX_LENGTH} characters"
     if entry.count('"') % 2:
-        return "has a double quote without its partner"
-    if "\n" in entry.rstrip("\n"):  # at the end it comes from a block of YAML, and means nothing
+        return "has an unpaired double quote"
+    # A line break at the end comes from a YAML block and has no meaning.
+    if "\n" in entry.rstrip("\n"):
         return "must not hold a line break: each argument is an entry of its own"
     if has_control(entry.rstrip("\n").replace("\t", " ")):
         return "must not hold control characters"
@@ -37,42 +39,42 @@ def entry_problem(entry: str) -> str | None:
 
 
 def split(entry: str) -> list[str]:
-    """The tokens of one entry that ``entry_problem`` found nothing wrong with."""
+    """Return the tokens of an entry for which ``entry_problem`` returned None."""
     return _TOKEN.findall(entry)
 
 
 def merged(existing: Sequence[str], wanted: Sequence[str], without: Sequence[str]) -> tuple[str, ...]:
-    """The tokens of a host that shall have ``wanted``, in that order as far as keys repeat, and not ``without``.
+    """Return the tokens of a host with ``existing`` that must have ``wanted`` and must not have ``without``.
 
-    What the host has and nobody speaks of stays where it is. What is lacking is appended; a key whose values are there
-    in another order than wanted is written anew at the end. Merging again changes nothing. ``ostree=`` is left out: it
-    names the deployment, and libostree writes it.
+    Other tokens of the host keep their place. Missing tokens are appended. If the host has the values of a key in
+    another order than ``wanted``, all of them move to the end. The function is idempotent. ``ostree=`` is left out,
+    because libostree writes it.
     """
     gone = set(without) - set(wanted)
     kept = [token for token in existing if token not in gone and _key(token) != "ostree"]
     for key in dict.fromkeys(map(_key, wanted)):
-        ours = [token for token in wanted if _key(token) == key]
-        if not _appendable(ours, [token for token in kept if token in ours]):
-            kept = [token for token in kept if token not in ours]
+        values = [token for token in wanted if _key(token) == key]
+        if not _appendable(values, [token for token in kept if token in values]):
+            kept = [token for token in kept if token not in values]
     have = Counter(kept)
-    lacking = []
+    missing = []
     for token in wanted:
         have[token] -= 1
         if have[token] < 0:
-            lacking.append(token)
-    return (*kept, *lacking)
+            missing.append(token)
+    return (*kept, *missing)
 
 
-def _appendable(ours: Sequence[str], there: Sequence[str]) -> bool:
-    """Whether appending those of ``ours`` that are not ``there`` leaves them all in order."""
+def _appendable(values: Sequence[str], present: Sequence[str]) -> bool:
+    """Return whether appending those of ``values`` that are not ``present`` keeps the order of all of them."""
     matched = 0
     rest = []
-    for token in there:
-        if matched < len(ours) and token == ours[matched]:
+    for token in present:
+        if matched < len(values) and token == values[matched]:
             matched += 1
         else:
             rest.append(token)
-    return not set(rest) & set(ours[matched:])
+    return not set(rest) & set(values[matched:])
 
 
 def _key(token: str) -> str:

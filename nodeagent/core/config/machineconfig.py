@@ -1,8 +1,7 @@
-"""A MachineConfig as plain, comparable data: what a host should be, after parsing and validation.
+"""The desired state of a host as comparable data, after parsing and validation.
 
-Names follow the Ignition and MachineConfig schemas. Everything that does not change the meaning (order of entries,
-nil against empty, encoding of the bytes, ``""`` against ``default``) is already normalised away here, so that ``==``
-means "nothing to do".
+Names follow the Ignition and MachineConfig schemas. Differences without a meaning (order of entries, null or empty,
+encoding of the contents, ``""`` or ``default``) are normalised, so that two equal configs need no change.
 """
 
 from __future__ import annotations
@@ -25,14 +24,16 @@ __all__ = [
 ]
 
 CORE_USER: Final = "core"
-MAX_MODE: Final = 0o777  # setuid, setgid and sticky are refused as the machine-config-daemon does
-MAX_ID: Final = 2**32 - 2  # the one above means "unchanged" to chown(2)
+# The machine-config-daemon rejects setuid, setgid and sticky as well.
+MAX_MODE: Final = 0o777
+# The next ID means "unchanged" to chown(2).
+MAX_ID: Final = 2**32 - 2
 
 
 class FileEntry(msgspec.Struct, frozen=True, gc=False):
     """A regular file. ``content`` is decoded (base64, percent, gzip); ``mode`` is 0 to 0o777.
 
-    A struct, because a config has thousands of them and a frozen dataclass takes five times as long to build.
+    A struct, because a config has thousands of files, and creating a frozen dataclass takes five times as long.
     """
 
     path: str
@@ -43,14 +44,14 @@ class FileEntry(msgspec.Struct, frozen=True, gc=False):
     overwrite: bool = True
 
     def __repr__(self) -> str:
-        # The content may be a pull secret: never in a log by accident.
+        # The content can be a pull secret, which must not get into a log.
         owner = f"{self.user}:{self.group}"
         return f"FileEntry({self.path!r}, {len(self.content)} bytes, {self.mode:#o}, {owner}, {self.overwrite})"
 
 
 @dataclass(frozen=True, slots=True)
 class UnitEntry:
-    """A systemd unit. ``contents`` None: the unit comes from the OS. ``enabled`` None: the preset decides."""
+    """A systemd unit. ``contents`` None: the unit belongs to the OS. ``enabled`` None: the preset applies."""
 
     name: str
     contents: str | None = field(default=None, repr=False)
@@ -68,8 +69,11 @@ class UserEntry:
 
 @dataclass(frozen=True, slots=True)
 class MachineConfig:
-    """``unapplied`` holds the sections that we do not apply (``storage.luks[data]``, ...), each with a digest of its
-    canonical form, so that a change in them is refused instead of ignored."""
+    """A whole config.
+
+    ``unapplied`` are the sections that are not applied (``storage.luks[data]``, ...), each with a digest of its
+    canonical form, so that a change of them is rejected instead of ignored.
+    """
 
     name: str
     files: Mapping[str, FileEntry] = field(default_factory=dict)
@@ -86,8 +90,10 @@ class MachineConfig:
 
 @dataclass(frozen=True, slots=True)
 class ConfigSource:
-    """The text a MachineConfig was parsed from, as kept in the store: parsing it again is the only way back, so a
-    newer agent reads what an older one stored. ``digest`` is the SHA-256 of ``text`` in hex."""
+    """The text of a MachineConfig, as kept in the store. ``digest`` is the SHA-256 of ``text`` in hex.
+
+    The store keeps no parsed form, so that a newer version reads what an older one stored.
+    """
 
     name: str
     digest: str

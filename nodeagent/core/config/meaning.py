@@ -1,7 +1,7 @@
-"""What a config means for a host, as a digest: the same for every text that asks for the same.
+"""Compute the digest of what a config requires of a host.
 
-The name, annotations, labels and time stamps, the order of keys and entries, the encoding of contents, and YAML against
-JSON do not count. Two configs with one meaning fail for the same cause.
+The digest does not depend on the name, annotations, labels and time stamps, the order of keys and entries, the encoding
+of contents, or the choice of YAML or JSON. Two configs with the same digest fail for the same cause.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from nodeagent.core.config.machineconfig import FileEntry, MachineConfig, UnitEn
 
 __all__ = ["meaning"]
 
+# The name is not part of the digest; the other fields are written in a canonical form.
 APART = frozenset({"name", "files", "units", "users"})
-"""Fields of a config that are not in the digest as they are."""
 
 
 def meaning(config: MachineConfig) -> str:
-    """SHA-256 in hex. Milliseconds for a large config: not for the event loop."""
+    """Return a SHA-256 in hex. Takes milliseconds for a large config: do not call it in the event loop."""
     form = {
         "files": [_file(config.files[path]) for path in sorted(config.files)],
         "units": [_unit(config.units[name]) for name in sorted(config.units)],
@@ -31,7 +31,7 @@ def meaning(config: MachineConfig) -> str:
 
 
 def _file(entry: FileEntry) -> list[object]:
-    # Nothing on a host depends on ``overwrite``.
+    # ``overwrite`` has no effect on a host.
     return [entry.path, hashlib.sha256(entry.content).hexdigest(), entry.mode, _id(entry.user), _id(entry.group)]
 
 

@@ -1,4 +1,4 @@
-"""Which packages an extension or a kernel type means. The names are those of the machine-config-operator on RHCOS."""
+"""The packages of extensions and kernel types. The names are those of the machine-config-operator on RHCOS."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from nodeagent.core.config.machineconfig import MachineConfig
 
 __all__ = ["EXTENSIONS", "KERNELS", "NOT_IN_EACH_IMAGE", "packages_of", "replaced_of"]
 
+# FCOS has no list of extensions. There, and for each name that is not listed, an extension is the package of that name.
 EXTENSIONS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "two-node-ha": ("pacemaker", "pcs", "fence-agents-all"),
@@ -20,8 +21,6 @@ EXTENSIONS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "sysstat": ("sysstat",),
     }
 )
-"""An extension that is not listed is a package of its own name: FCOS has no list, and a host says itself what it
-cannot find."""
 
 _PARTS = ("core", "modules", "modules-core", "modules-extra")
 
@@ -33,19 +32,19 @@ KERNELS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     }
 )
 
+# The package with the kernel of the image. While it is installed, no other kernel boots.
 IMAGE_KERNEL = "kernel-core"
-"""The package of the image that the kernel itself is in: while it is there, no other kernel boots."""
 
+# RHEL before 9.2 has no kernel-modules-core, Fedora CoreOS has no kernel-modules-extra.
 NOT_IN_EACH_IMAGE = frozenset({"kernel", *(f"kernel-{part}" for part in _PARTS)}) - {IMAGE_KERNEL}
-"""What belongs to it where it is: RHEL before 9.2 has no kernel-modules-core, Fedora CoreOS no kernel-modules-extra."""
 
 
 def packages_of(config: MachineConfig) -> frozenset[str]:
-    """Everything to be layered on the image."""
+    """Return the packages to layer on the image."""
     extensions = [package for name in config.extensions for package in EXTENSIONS.get(name, (name,))]
     return frozenset((*extensions, *KERNELS.get(config.kernel_type, ())))
 
 
 def replaced_of(config: MachineConfig) -> frozenset[str]:
-    """Packages of the image that have to make room for another kernel, as far as they are there."""
+    """Return the packages of the image that another kernel replaces, as far as they are installed."""
     return frozenset() if config.kernel_type == "default" else NOT_IN_EACH_IMAGE | {IMAGE_KERNEL}

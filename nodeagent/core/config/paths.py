@@ -1,7 +1,7 @@
-"""Which paths a config may name, and which of them we refuse to touch.
+"""Validate the paths in a config, and name the paths of units and SSH keys.
 
-Refused are places where a file cannot last or cannot be written on an immutable host, and places where a change would
-take the ground from under the agent that makes it. Everything is decided on the text of the path: nothing is resolved.
+A path is rejected if its file would not be persistent or writable on an immutable host, or if it belongs to the state
+of nodeagent itself. The decision uses only the text of the path; no symbolic link is resolved.
 """
 
 from __future__ import annotations
@@ -22,19 +22,23 @@ __all__ = [
 ]
 
 UNIT_DIR: Final = "/etc/systemd/system"
-MAX_PATH_BYTES: Final = 4095  # PATH_MAX without its NUL
-MAX_NAME_BYTES: Final = 255  # NAME_MAX
-MAX_LEVELS: Final = 64  # the file system knows no limit; looking at all parents of all paths needs one
-_SUFFIX_BYTES: Final = 16  # that an atomic write adds to a name for its temporary file
+# PATH_MAX without its NUL.
+MAX_PATH_BYTES: Final = 4095
+# NAME_MAX.
+MAX_NAME_BYTES: Final = 255
+# File systems have no limit. Checks of all parents of all paths need one.
+MAX_LEVELS: Final = 64
+# Added to a name by an atomic write for its temporary file.
+_SUFFIX_BYTES: Final = 16
 _UNPRINTABLE: Final = frozenset({"Cc", "Cs", "Zl", "Zp"})
 
 _READ_ONLY: Final = "is on the read-only part of an immutable host"
-_KERNEL: Final = "belongs to the kernel and is no file to write"
+_KERNEL: Final = "belongs to the kernel and is not a regular file"
 _OURS: Final = "is nodeagent's own and cannot be configured this way"
 _STATE: Final = "is the record of what was applied and cannot be configured this way"
 _FORCE: Final = "would switch off validation and force a reboot"
 
-# A directory stands for itself and everything below it; the longest match decides.
+# A directory applies to itself and everything below it; the longest match counts.
 _TREES: Final[dict[str, str | None]] = {
     "/proc": _KERNEL,
     "/sys": _KERNEL,
@@ -42,7 +46,8 @@ _TREES: Final[dict[str, str | None]] = {
     "/run": "is emptied at every boot, so that the file would be missing after one",
     "/var/run": "is emptied at every boot, so that the file would be missing after one",
     "/usr": _READ_ONLY,
-    "/usr/local": None,  # a link to /var/usrlocal on such hosts, and in use for scripts
+    # On immutable hosts this is a link to /var/usrlocal, and in use for scripts.
+    "/usr/local": None,
     "/bin": _READ_ONLY,
     "/sbin": _READ_ONLY,
     "/lib": _READ_ONLY,
@@ -61,12 +66,12 @@ _TREES: Final[dict[str, str | None]] = {
 
 
 def has_control(text: str) -> bool:
-    """Whether ``text`` has a character that breaks a line, a terminal or a C string."""
+    """Return whether ``text`` has a character that breaks a line, a terminal or a C string."""
     return not text.isprintable() and any(unicodedata.category(char) in _UNPRINTABLE for char in text)
 
 
 def path_problem(path: str) -> str | None:
-    """What makes ``path`` unfit as the absolute, clean path of a file; None if nothing does."""
+    """Return why ``path`` is not an absolute, normalised path of a file; None if it is one."""
     if not path.startswith("/"):
         return "must be an absolute path" if path else "must not be empty"
     if has_control(path):
@@ -89,7 +94,7 @@ def path_problem(path: str) -> str | None:
 
 
 def managed_path_problem(path: str) -> str | None:
-    """The same for a path that nodeagent would write."""
+    """Return why nodeagent must not write to ``path``; None if it may."""
     problem = path_problem(path)
     if problem is not None:
         return problem
@@ -115,5 +120,5 @@ def dropin_path(unit: str, dropin: str) -> str:
 
 
 def ssh_keys_path(user: str) -> str:
-    """The file that sshd of RHCOS and FCOS reads beside ``authorized_keys``; Ignition and the MCD use the same."""
+    """The file that sshd of RHCOS and FCOS reads besides ``authorized_keys``; Ignition and the MCD use it too."""
     return f"/home/{user}/.ssh/authorized_keys.d/ignition"

@@ -1,4 +1,4 @@
-"""Names that systemd accepts for unit files and drop-ins (systemd.unit(5); ``unit_name_is_valid`` in its source)."""
+"""Check names of unit files and drop-ins as systemd does: systemd.unit(5), ``unit_name_is_valid`` in its source."""
 
 from __future__ import annotations
 
@@ -22,25 +22,26 @@ UNIT_TYPES: Final = (
     "slice",
     "scope",
 )
-_MAX_UNIT_NAME: Final = 255 - len(".d")  # so that the directory of its drop-ins has a valid name as well
+# The directory of the drop-ins needs a valid name as well.
+_MAX_UNIT_NAME: Final = 255 - len(".d")
 _NAME = re.compile(rf"[0-9A-Za-z:_.\\-][0-9A-Za-z:_.\\@-]*\.(?:{'|'.join(UNIT_TYPES)})")
 
 
 def is_template(name: str) -> bool:
-    """Whether ``name`` is like ``getty@.service``."""
+    """Return whether ``name`` is a template, such as ``getty@.service``."""
     prefix, at, rest = name.partition("@")
     return bool(prefix and at) and rest.startswith(".")
 
 
 def template_of(name: str) -> str:
-    """The template of ``getty@tty1.service``; "" if the name is no instance."""
+    """Return the template of an instance, such as ``getty@.service``; empty if ``name`` is not an instance."""
     prefix, at, rest = name.partition("@")
     kind = rest.rpartition(".")[2]
     return f"{prefix}@.{kind}" if prefix and at and not rest.startswith(".") else ""
 
 
 def unit_name_problem(name: str) -> str | None:
-    """What keeps systemd from loading a unit of this name; None if nothing does."""
+    """Return why systemd does not load a unit of this name; None if it does."""
     if not name:
         return "must not be empty"
     if len(name) > _MAX_UNIT_NAME:
@@ -53,7 +54,7 @@ def unit_name_problem(name: str) -> str | None:
 
 
 def dropin_name_problem(name: str) -> str | None:
-    """What keeps systemd from reading a drop-in of this name; None if nothing does."""
+    """Return why systemd does not read a drop-in of this name; None if it does."""
     if not name:
         return "must not be empty"
     if "/" in name or has_control(name):
@@ -61,7 +62,7 @@ def dropin_name_problem(name: str) -> str | None:
     if name.startswith("."):
         return "must not begin with a dot: systemd skips hidden files"
     if not name.endswith(".conf"):
-        return "must end in .conf: systemd skips all else"
+        return "must end in .conf: systemd skips all other files"
     if len(name.encode()) > MAX_NAME_BYTES:
         return f"must not be longer than {MAX_NAME_BYTES} bytes"
     return None

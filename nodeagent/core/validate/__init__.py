@@ -1,2 +1,4 @@
-"""Checks of file contents before anything is written. Each module has ``check(content)``, which yields what is wrong
-in words that hold no secret: the file's text may be one."""
+"""Checks of file contents before anything is written.
+
+``check(content)`` of a module yields the problems. They contain no text of the file, which can be a secret.
+"""

@@ -1,4 +1,4 @@
-"""The SSH keys and the password hash of core: what would lock the admin out is found before it is written."""
+"""Check the SSH keys and the password hash of core, so that a config does not lock the admin out."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from nodeagent.errors import Problem
 __all__ = ["check"]
 
 PATH: Final = f"spec.config.passwd.users[{CORE_USER}]"
-NOTHING: Final = UserEntry(CORE_USER)
+_EMPTY: Final = UserEntry(CORE_USER)
 
 
 def check(old: MachineConfig, new: MachineConfig) -> Iterator[Problem]:
-    """Problems of keys and of the hash that ``old`` does not have: what is in force already is left alone."""
-    was, now = old.users.get(CORE_USER, NOTHING), new.users.get(CORE_USER, NOTHING)
+    """Yield the problems of keys and of a hash that are not in ``old``."""
+    was, now = old.users.get(CORE_USER, _EMPTY), new.users.get(CORE_USER, _EMPTY)
     for key in now.ssh_keys:
         if key not in was.ssh_keys and (problem := ssh_key.check(key)):
             yield Problem(f"{PATH}.sshAuthorizedKeys", problem)

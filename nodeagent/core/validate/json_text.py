@@ -1,4 +1,4 @@
-"""Strict JSON for files whose readers are strict: no YAML, no repeated keys, bounded size and depth."""
+"""Decode JSON for files whose programs are strict: no YAML, no repeated keys, bounded size and depth."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["load"]
 
 
 def load(content: bytes) -> tuple[object, tuple[str, ...]]:
-    """The data, and what is wrong with the text. With any problem the data is None."""
+    """Return the data and the problems of the text. If there are problems, the data is None."""
     if not document.is_json(content):
         return None, ("is not a JSON object",)
     try:

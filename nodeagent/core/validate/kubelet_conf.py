@@ -1,8 +1,8 @@
-"""The configuration file of the kubelet: YAML or JSON with a KubeletConfiguration in it.
+"""Check the configuration file of the kubelet: YAML or JSON with a KubeletConfiguration.
 
-The kubelet does not start with a file that it cannot read, and the node does not come back after the reboot that the
-changed file takes. Only the form is checked: which keys there are is known to the kubelet of the host. Anchors and
-other YAML that the kubelet accepts pass.
+The kubelet does not start with a file that it cannot read, and then the node does not return from the reboot that
+follows the change. Only the form is checked, because only the kubelet of the host knows the keys. Anchors and other
+YAML that the kubelet accepts are accepted.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ __all__ = ["check"]
 
 KIND: Final = "KubeletConfiguration"
 GROUP: Final = "kubelet.config.k8s.io/"
-MAX_BYTES: Final = 1024 * 1024  # some hundred times what a kubelet needs
+# About a hundred times what a kubelet needs.
+MAX_BYTES: Final = 1024 * 1024
 
 
 def check(content: bytes) -> Iterator[str]:
@@ -33,16 +34,16 @@ def check(content: bytes) -> Iterator[str]:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         where = "" if mark is None else f"line {mark.line + 1} column {mark.column + 1}: "
-        yield f"is not YAML: {where}{_without_words(error.problem or '')}"
+        yield f"is not YAML: {where}{_without_quotes(error.problem or '')}"
     except yaml.YAMLError:
         yield "is not YAML: it has a character that YAML does not allow"
     else:
-        yield from _wrong(top)
+        yield from _top_problems(top)
 
 
-def _wrong(top: dict[str, str] | None) -> Iterator[str]:
+def _top_problems(top: dict[str, str] | None) -> Iterator[str]:
     if top is None:
-        yield "is no YAML mapping of settings"
+        yield "is not a YAML mapping of settings"
         return
     if "kind" in top and top["kind"] != KIND:
         yield f"kind must be {KIND}, is {shown(top['kind'])}"
@@ -51,7 +52,7 @@ def _wrong(top: dict[str, str] | None) -> Iterator[str]:
 
 
 def _top(content: bytes) -> dict[str, str] | None:
-    """The scalars at the top of the first document; None if it is no mapping. Parses to the end of the text."""
+    """Return the top-level scalars of the first document; None if it is not a mapping. Parse the whole text."""
     import yaml
 
     found: dict[str, str] = {}
@@ -74,6 +75,6 @@ def _top(content: bytes) -> dict[str, str] | None:
     return found if top is yaml.MappingStartEvent else None
 
 
-def _without_words(problem: str) -> str:
-    """The finding without what the parser quotes of the file."""
+def _without_quotes(problem: str) -> str:
+    """Return the problem without the text of the file that the parser quotes."""
     return problem.partition("'")[0].strip() if problem.count("'") > 1 else problem

@@ -1,8 +1,7 @@
-"""Certificates that a trust store will be built from.
+"""Check the certificates of a trust store.
 
-Only the frame is checked: PEM armour, base64, and that what is inside is one DER value with the three parts of an
-X.509 certificate. That is what goes wrong with pasted and templated bundles; whether a certificate is any good, expired
-or self-signed is not for a file check to say.
+Only the frame is checked: PEM armour, base64, and one DER value with the three parts of an X.509 certificate. These are
+the typical mistakes of pasted and templated bundles. Validity, expiry and signatures are not checked.
 """
 
 from __future__ import annotations
@@ -21,13 +20,14 @@ DASHES: Final = b"-----"
 P11_KIT: Final = b"[p11-kit-object-v1]"
 
 SEQUENCE, BIT_STRING = 0x30, 0x03
-CERTIFICATE_PARTS: Final = (SEQUENCE, SEQUENCE, BIT_STRING)  # to be signed, algorithm, signature: RFC 5280, 4.1
+# RFC 5280, 4.1: the signed part, the algorithm, the signature.
+CERTIFICATE_PARTS: Final = (SEQUENCE, SEQUENCE, BIT_STRING)
 
 
 def check(content: bytes) -> Iterator[str]:
-    """For anchors of the system trust store: PEM bundles, one DER certificate, or the format of p11-kit.
+    """Check an anchor of the system trust store: a PEM bundle, a DER certificate, or the format of p11-kit.
 
-    An empty file is fine: it trusts nobody, as a template does that has nothing to add.
+    An empty file is accepted: it is the result of a template without certificates.
     """
     if not content.strip() or content.lstrip().startswith(P11_KIT):
         return
@@ -49,7 +49,7 @@ def _bundle(content: bytes) -> Iterator[str]:
             if begun is not None:
                 body.append(line)
             elif line.startswith(DASHES):
-                yield f"line {number}: a PEM marker that cannot be read"
+                yield f"line {number}: malformed PEM marker"
             continue
         verb, label = marker.groups()
         if verb == b"BEGIN":
@@ -61,7 +61,7 @@ def _bundle(content: bytes) -> Iterator[str]:
             yield f"line {number}: END without BEGIN"
             continue
         if label != begun[0]:
-            yield f"line {number}: END of another kind than the BEGIN in line {begun[1]}"
+            yield f"line {number}: END does not match the BEGIN in line {begun[1]}"
         elif problem := _block_problem(label.decode(), body):
             yield f"line {begun[1]}: {problem}"
         count += 1
@@ -69,19 +69,19 @@ def _bundle(content: bytes) -> Iterator[str]:
     if begun is not None:
         yield f"line {begun[1]}: BEGIN without END"
     elif not count:
-        yield "holds no certificate"
+        yield "has no certificate"
 
 
 def _block_problem(label: str, body: list[bytes]) -> str:
     if label.endswith("PRIVATE KEY"):
-        return "a private key does not belong into a file that everybody can read"
+        return "has a private key, and the file is readable by all users"
     if label not in LABELS:
         return ""
     try:
         der = base64.b64decode(b"".join(body), validate=True)
     except (binascii.Error, ValueError):
         return "the certificate is not base64"
-    # A trusted certificate has OpenSSL's own attributes behind the certificate.
+    # In a trusted certificate, OpenSSL's own attributes follow the certificate.
     return _certificate_problem(der, more=label.startswith("TRUSTED"))
 
 
@@ -93,17 +93,17 @@ def _certificate_problem(der: bytes, *, more: bool = False) -> str:
     if end > len(der):
         return "the certificate is cut off"
     if end < len(der) and not more:
-        return "there is something behind the certificate"
+        return "data follows the certificate"
     for tag in CERTIFICATE_PARTS:
         part = _value(der, start)
         if part is None or der[start] != tag or part[1] > end:
-            return "it has not the parts of a certificate"
+            return "the parts of a certificate are missing"
         start = part[1]
-    return "" if start == end else "it has not the parts of a certificate"
+    return "" if start == end else "the parts of a certificate are missing"
 
 
 def _value(der: bytes, at: int) -> tuple[int, int] | None:
-    """Where the value of the DER element at ``at`` starts and ends; None if there is no element."""
+    """Return the start and end of the value of the DER element at ``at``; None if there is no element."""
     if at + 2 > len(der):
         return None
     length = der[at + 1]

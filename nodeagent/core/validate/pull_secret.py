@@ -1,7 +1,7 @@
-"""Registry credentials as kubelet and CRI-O read them: ``{"auths": {"registry": {"auth": "base64(user:password)"}}}``.
+"""Check registry credentials: ``{"auths": {"registry": {"auth": "base64(user:password)"}}}``, for kubelet and CRI-O.
 
-A broken pull secret is noticed only when the next image is pulled, perhaps days later and on every node at once. The
-findings name the registry and never anything that is inside its entry.
+The effect of a broken pull secret appears at the next pull of an image, possibly days later and on all nodes at once.
+Problems name the registry and never the content of its entry.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ def check(content: bytes) -> Iterator[str]:
     helped = set(helpers) if isinstance(helpers, dict) else set()
     for registry, entry in auths.items():
         if problem := _entry_problem(entry, helped=registry in helped or bool(data.get("credsStore"))):
-            # Not "auths: ...": what follows that word is hidden wherever it is shown.
+            # Redaction hides the text that follows "auths:".
             yield f"registry {_name(registry)}: {problem}"
 
 
 def _name(registry: str) -> str:
-    """Some write user:password@ into the name of a registry; that part must not be shown."""
+    """Return the name without a user:password@, which some put into it."""
     return shown(registry.rpartition("@")[2])
 
 

@@ -1,7 +1,7 @@
-"""registries.conf as its readers (containers/image) accept it: containers-registries.conf(5).
+"""Check registries.conf with the rules of its reader, containers/image: containers-registries.conf(5).
 
-Unknown keys are no error, as for those readers: newer versions add some. The old format (version 1) alone is read by
-them and passes; mixed with the new one it is refused by them and here.
+Like that reader, this accepts unknown keys, which newer versions add, and the old format (version 1) on its own, and
+rejects a mixture of both formats.
 """
 
 from __future__ import annotations
@@ -20,18 +20,19 @@ VERSION_2: Final = ("registry", *LISTS, *TEXTS, "aliases")
 SHORT_NAME_MODES: Final = ("", "disabled", "enforcing", "permissive")
 PULL_FROM_MIRROR: Final = ("", "all", "digest-only", "tag-only")
 
-_KEYS: Final = re.compile(r"\('.*'[^)]*\)")  # as tomllib quotes those of the file
+# The form in which tomllib quotes keys of the file.
+_KEYS: Final = re.compile(r"\('.*'[^)]*\)")
 LABEL: Final = r"[a-zA-Z0-9](?:[a-zA-Z0-9-]*[a-zA-Z0-9])?"
 HOST: Final = re.compile(rf"(?:{LABEL}(?:\.{LABEL})*|\[[a-fA-F0-9:]+\])(?::[0-9]+)?")
 
 
 def check(content: bytes) -> Iterator[str]:
-    """For /etc/containers/registries.conf."""
+    """Check /etc/containers/registries.conf."""
     yield from _check(content, version_1=True)
 
 
 def check_dropin(content: bytes) -> Iterator[str]:
-    """For files in registries.conf.d: there only version 2 is read."""
+    """Check a file in registries.conf.d, where only version 2 is read."""
     yield from _check(content, version_1=False)
 
 
@@ -147,7 +148,7 @@ def _mirror(mirror: Mapping[str, Any], *, by_digest: bool) -> Iterator[str]:
 
 
 def _conflicts(registries: list[Mapping[str, Any]]) -> Iterator[str]:
-    """One location may be listed under several prefixes, but can only be insecure or blocked everywhere."""
+    """Yield locations with several prefixes that are insecure or blocked in some of them only."""
     first: dict[str, Mapping[str, Any]] = {}
     for index, table in enumerate(registries):
         location = (table.get("location") or table.get("prefix", "")).rstrip("/")

@@ -1,7 +1,7 @@
-"""policy.json, the image signature policy: containers-policy.json(5).
+"""Check policy.json, the image signature policy: containers-policy.json(5).
 
-Its readers reject the whole file for one unknown or repeated key, and then no image can be pulled at all; so this is
-as strict as they are. Key files named in it are not looked at: they may come with the same config.
+Its readers reject the whole file for one unknown or repeated key, and then no image can be pulled. So this check is as
+strict as they are. The key files that it names are not read, because they can come with the same config.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def _sigstore(item: Fields) -> None:
 
 
 def _one_of(item: Fields, keys: Iterable[str]) -> str:
-    """The one of ``keys`` that is set; anything but one is a problem."""
+    """Return the one of ``keys`` that is set; report a problem unless exactly one is."""
     found = [key for key in keys if _source(item, key)]
     if len(found) != 1:
         item.problems.add(item.path, f"exactly one of {', '.join(keys)} must be set")
@@ -116,7 +116,7 @@ def _one_of(item: Fields, keys: Iterable[str]) -> str:
 
 
 def _source(item: Fields, key: str) -> bool:
-    """Whether ``key`` is set; checks its form by its name: paths are text, data is base64, a plural is a list."""
+    """Return whether ``key`` is set. Check its form by its name: paths are text, data is base64, a plural is a list."""
     if item.raw(key) is None:
         return False
     if key.endswith("s"):

@@ -1,8 +1,7 @@
-"""Lines of an authorized_keys file as sshd reads them: sshd(8), "AUTHORIZED_KEYS FILE FORMAT".
+"""Check lines of an authorized_keys file: sshd(8), "AUTHORIZED_KEYS FILE FORMAT".
 
-sshd skips a line that it cannot read, so a key that was cut off while it was copied locks its owner out without a
-message. Findings name the type and the comment of a key, and quote nothing else: the text may be a private key that
-was pasted by mistake.
+sshd skips a malformed line, so that an incomplete copy of a key locks its owner out without a message. Problems name
+the type and the comment of a key and quote nothing else: the text can be a private key that was pasted by mistake.
 """
 
 from __future__ import annotations
@@ -16,8 +15,10 @@ from nodeagent.core.config.problems import shown
 
 __all__ = ["check", "is_key"]
 
-MAX_LINE: Final = 8192  # characters; sshd reads no more of a line
-RSA_BITS: Final = (1024, 16384)  # RequiredRSASize of sshd by default, and the most that OpenSSH reads
+# The most characters of a line that sshd reads.
+MAX_LINE: Final = 8192
+# The default RequiredRSASize of sshd, and the most that OpenSSH accepts.
+RSA_BITS: Final = (1024, 16384)
 
 # The fields of a key after the name of its type: s a string, m a number, 4 and 8 that many bytes; "s32" a string of 32
 # bytes. sshd(8) lists the types, PROTOCOL.certkeys and PROTOCOL.u2f of OpenSSH the fields.
@@ -48,12 +49,12 @@ _SWITCHES: Final = frozenset(
 
 
 def is_key(line: str) -> bool:
-    """Whether the line is meant to be a key, and is no comment."""
+    """Return whether the line contains a key, and is not a comment."""
     return bool(line) and not line.startswith("#")
 
 
 def check(line: str) -> str:
-    """What keeps sshd from using a line without blanks around it; "" if nothing does."""
+    """Return why sshd does not accept ``line``, which has no surrounding blanks; empty if it does."""
     if not is_key(line):
         return ""
     if len(line) > MAX_LINE:
@@ -65,7 +66,7 @@ def check(line: str) -> str:
         return _key_problem(first, rest.lstrip())
     options, rest = _split_options(line)
     if options is None:
-        return "has a double quote without its partner in the options"
+        return "has an unpaired double quote in the options"
     if problem := _options_problem(options):
         return problem
     kind, _, rest = rest.replace("\t", " ").partition(" ")
@@ -75,7 +76,7 @@ def check(line: str) -> str:
 
 
 def _is_type(word: str) -> bool:
-    """Whether a first word that we do not know is meant for a type rather than for options."""
+    """Return whether an unknown first word is a type rather than options."""
     return word.startswith(("ssh-", "ecdsa-", "sk-")) and "=" not in word and "," not in word
 
 
@@ -90,7 +91,7 @@ def _key_problem(kind: str, rest: str) -> str:
     try:
         data = base64.b64decode(blob, validate=True)
     except (binascii.Error, ValueError):
-        return f"{name} is not base64: it may have been cut off, or broken into lines"
+        return f"{name} is not base64: it may be incomplete, or contain line breaks"
     if problem := _data_problem(kind, fields, data):
         return f"{name} {problem}"
     return ""
@@ -101,12 +102,13 @@ def _unknown_type(kind: str) -> str:
         return "is a DSA key (ssh-dss), which OpenSSH does not accept since version 7.0"
     close = _close(kind, _TYPES)
     if close:
-        return f"{shown(kind)} is no type of key; did you mean {close[0]}?"
-    return "is no public key: a line begins with the type of the key, such as ssh-ed25519, or with options"
+        return f"{shown(kind)} is not a type of key; did you mean {close[0]}?"
+    return "is not a public key: a line begins with the type of the key, such as ssh-ed25519, or with options"
 
 
 def _close(word: str, known: Iterable[str]) -> list[str]:
-    from difflib import get_close_matches  # a good key need not wait for its import
+    # The import takes 3 ms, which a valid key need not pay.
+    from difflib import get_close_matches
 
     return get_close_matches(word[:100], sorted(known), 1, cutoff=0.8)
 
@@ -116,7 +118,7 @@ class _Short(Exception):
 
 
 def _data_problem(kind: str, fields: tuple[str, ...], data: bytes) -> str:
-    cut = "is cut off, or is no key"
+    cut = "is incomplete, or is not a key"
     try:
         inner, rest = _string(data)
         if inner != kind.encode():
@@ -150,7 +152,7 @@ def _bytes(data: bytes, count: int) -> tuple[bytes, bytes]:
 
 
 def _split_options(line: str) -> tuple[str | None, str]:
-    """The options of a line, which end at the first blank outside double quotes, and what follows them."""
+    """Split a line into its options, which end at the first blank outside double quotes, and the rest."""
     quoted = False
     index = 0
     while index < len(line) and (quoted or line[index] not in " \t"):
@@ -171,7 +173,7 @@ def _options_problem(options: str) -> str:
                 return f'the option {name} needs a value in double quotes: {name}="..."'
         elif name not in _SWITCHES:
             close = _close(name, [*_WITH_VALUE, *_SWITCHES])
-            return f"{shown(name)} is no option of a key; did you mean {close[0]}?" if close else _unknown_type("")
+            return f"{shown(name)} is not an option of a key; did you mean {close[0]}?" if close else _unknown_type("")
         elif equals:
             return f"the option {name} takes no value"
     return ""

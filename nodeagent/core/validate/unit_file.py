@@ -1,8 +1,8 @@
-"""The syntax of unit files and drop-ins: systemd.syntax(7).
+"""Check the syntax of unit files and drop-ins: systemd.syntax(7).
 
-Sections, assignments and continued lines, nothing about their meaning: that takes the systemd of the host, which
-``host.checkers`` asks where it can. systemd loads a unit in spite of most of these and ignores the line, which is
-exactly the surprise that an admin should not have to find in the journal.
+Sections, assignments and continued lines are checked. Their meaning is checked by the systemd of the host, where it is
+available (``host.checkers``). systemd ignores most malformed lines and loads the rest of the unit; an admin would find
+that in the journal only.
 """
 
 from __future__ import annotations
@@ -12,10 +12,12 @@ from typing import Final
 
 __all__ = ["assignments", "check"]
 
-MAX_LINE: Final = 1024 * 1024  # systemd's LONG_LINE_MAX, which is fatal to the whole file
+# LONG_LINE_MAX of systemd. A longer line invalidates the whole file.
+MAX_LINE: Final = 1024 * 1024
 COMMENTS: Final = ("#", ";")
 BLANKS: Final = " \t\n\r"
-NEWLINE: Final = b"\n"  # a name, because 3.11 has no backslash in an f-string
+# Python 3.11 allows no backslash in an f-string.
+NEWLINE: Final = b"\n"
 
 
 def check(content: bytes) -> Iterator[str]:
@@ -44,7 +46,7 @@ def check(content: bytes) -> Iterator[str]:
 
 
 def assignments(text: str) -> Iterator[tuple[str, str, str]]:
-    """Section, key and value of each assignment, in order. What is no assignment is left out."""
+    """Yield section, key and value of each assignment, in order. Other lines are left out."""
     section = ""
     for _, line in _logical_lines(text.removeprefix("\ufeff")):
         if line.startswith("[") and line.endswith("]"):
@@ -55,12 +57,13 @@ def assignments(text: str) -> Iterator[tuple[str, str, str]]:
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Lines without comments, with continued ones joined, and the number of the first of them."""
+    """Yield the lines without comments, with continued lines joined, and the number of the first one."""
     start, parts = 0, ""
     for number, raw in enumerate(text.split("\n"), 1):
         line = raw.strip(BLANKS)
         if line.startswith(COMMENTS):
-            continue  # also inside a continued line, which goes on behind the comment
+            # A continued line goes on after a comment.
+            continue
         if not parts:
             if not line:
                 continue
@@ -75,6 +78,6 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _continues(line: str) -> bool:
-    """A backslash at the very end; one that is escaped by another does not count."""
+    """Return whether the line ends with a backslash that is not escaped by another."""
     line = line.rstrip("\r")
     return (len(line) - len(line.rstrip("\\"))) % 2 == 1

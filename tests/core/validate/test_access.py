@@ -45,7 +45,7 @@ DATA = GOOD.split()[1]
 BAD_KEYS = {
     "the finding": ("ssh-ed25519 AAAAnotakey me", "not base64"),
     "garbage that is base64": ("ssh-ed25519 AAAAnotakeyy= me", "'me'"),
-    "cut off": (f"ssh-ed25519 {DATA[:40]} me", "cut off"),
+    "cut off": (f"ssh-ed25519 {DATA[:40]} me", "incomplete"),
     "of another type inside": (GOOD.replace("ssh-ed25519", "ssh-rsa", 1), "holds a key of type ssh-ed25519"),
     "too short": (line("ssh-ed25519", bytes(31)), "31 bytes instead of 32"),
     "more behind it": (line("ssh-ed25519", bytes(32), rest=b"x"), "after its end"),
@@ -53,14 +53,14 @@ BAD_KEYS = {
     "DSA": (line("ssh-dss", b"1", b"2", b"3", b"4"), "DSA"),
     "no data": ("ssh-ed25519", "nothing after its type"),
     "a type with a typing error": (GOOD.replace("ssh-ed25519", "ssh-ed2551", 1), "did you mean ssh-ed25519"),
-    "only data": (DATA, "no public key"),
+    "only data": (DATA, "not a public key"),
     "an unknown option": (f'comand="x" {GOOD}', "did you mean command"),
     "an option without its value": (f"command {GOOD}", 'command="..."'),
     "a value without quotes": (f"from=10.0.0.1 {GOOD}", "in double quotes"),
-    "an open quote": (f'command="x {GOOD}', "without its partner"),
+    "an open quote": (f'command="x {GOOD}', "unpaired double quote"),
     "options alone": ("restrict", "options and no key"),
     "a private key": ("-----BEGIN OPENSSH PRIVATE KEY-----", "is a private key"),
-    "a line of a private key": ("b3BlbnNzaC1rZXktdjEAAAAABG5vbmUAAAAEbm9uZQ", "no public key"),
+    "a line of a private key": ("b3BlbnNzaC1rZXktdjEAAAAABG5vbmUAAAAEbm9uZQ", "not a public key"),
     "too long": (f"{GOOD}{'x' * 9000}", "longer than sshd reads"),
 }
 

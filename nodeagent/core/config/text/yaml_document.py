@@ -1,8 +1,8 @@
-"""YAML text to plain data, built from parser events so that nothing clever ever exists in memory.
+"""Decode YAML to plain data from the events of the parser, in bounded memory.
 
-PyYAML's own constructors expand aliases, build dates, sums of base 60 and, from tags, objects. The tools that a
-MachineConfig passes before it reaches us (they turn YAML into JSON) do none of that, so neither do we: anchors,
-aliases, tags and merge keys are refused, and a plain scalar is null, a boolean, a number or a string.
+PyYAML's constructors expand aliases and build dates, numbers of base 60 and, from tags, objects. The tools of a cluster
+convert YAML to JSON and do none of that. So anchors, aliases, tags and merge keys are rejected here, and a plain scalar
+is null, a boolean, a number or a string.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from nodeagent.errors import InvalidInput
 
 __all__ = ["MAX_SLOW_BYTES", "load"]
 
-MAX_SLOW_BYTES: Final = 512 * 1024  # for the parser written in Python, which is ten times as slow
+# For the parser written in Python, which takes ten times as long as libyaml.
+MAX_SLOW_BYTES: Final = 512 * 1024
 _Loader: Any = getattr(yaml, "CSafeLoader", None)
 
 _NULLS: Final = frozenset({"", "~", "null", "Null", "NULL"})
@@ -32,7 +33,7 @@ _NUMBER_START: Final = frozenset("0123456789+-.")
 
 
 def load(text: bytes, what: str) -> object:
-    """The one document in ``text``, which ``document.check_text`` has passed."""
+    """Return the data of the document in ``text``, which ``document.check_text`` has accepted."""
     if _Loader is None and len(text) > MAX_SLOW_BYTES:
         raise InvalidInput(f"{what} is {len(text)} bytes of YAML; without libyaml at most {MAX_SLOW_BYTES} are read")
     builder = _Builder(what)
@@ -65,7 +66,7 @@ def _mark(mark: Any) -> str:
 
 
 class _Builder:
-    """A stack of open collections. Recursion would let the input choose how deep our stack goes."""
+    """A stack of open collections. With recursion, the input would choose the depth of the interpreter's stack."""
 
     def __init__(self, what: str) -> None:
         self.root: object = None
@@ -73,8 +74,10 @@ class _Builder:
         self.problems = Problems()
         self._what = what
         self._open: list[dict[str, object] | list[object]] = []
-        self._keys: list[str | None] = []  # for each open mapping the key that waits for its value
-        self._trail: list[str | int] = []  # of each open collection, but the outermost, its key or index
+        # For each open mapping, the key that has no value yet.
+        self._keys: list[str | None] = []
+        # For each open collection except the outermost, its key or index.
+        self._trail: list[str | int] = []
         self._nodes = 0
 
     def feed(self, event: Any) -> None:
@@ -114,7 +117,7 @@ class _Builder:
             self._refuse(event, "tags are not read")
 
     def _step(self) -> str | int:
-        """From the innermost collection to the next value in it."""
+        """Return the key or index of the next value of the innermost collection."""
         parent, key = self._open[-1], self._keys[-1]
         return len(parent) if isinstance(parent, list) else key or ""
 
@@ -156,7 +159,7 @@ class _Builder:
             parent.append(value)
             return
         key = self._keys[-1]
-        assert key is not None  # _begin and _scalar took care of the key
+        assert key is not None, "_begin and _scalar have checked the key"
         parent[key] = value
         self._keys[-1] = None
 
@@ -170,7 +173,7 @@ class _Unusable:
 
 
 def _resolve(text: str) -> object:
-    """The value of a plain scalar."""
+    """Return the value of a plain scalar."""
     if text in _NULLS:
         return None
     if text[0] in _NUMBER_START:
@@ -197,11 +200,12 @@ def _number(text: str) -> object:
 
 def _integer(text: str) -> object:
     digits = text.lstrip("+-").replace("_", "")
-    # 0644 is octal in YAML 1.1, which everybody writes for modes, and 0o644 in YAML 1.2.
+    # 0644, the usual form of a mode, is octal in YAML 1.1, and 0o644 in YAML 1.2.
     octal = len(digits) > 1 and digits[0] == "0" and digits[1].isdigit()
     try:
         value = int(digits, 8 if octal else 0)
-    except ValueError:  # nothing but underscores after the prefix
+    except ValueError:
+        # Only underscores follow the prefix.
         return text
     value = -value if text.startswith("-") else value
     return value if -MAX_INT - 1 <= value <= MAX_INT else _Unusable("the integer does not fit into 64 bits")
