@@ -26,6 +26,12 @@ class World(Disk, Units, Deployments, Stored, Power, Faults):
     events: list[Event] = field(default_factory=list)
     tampers: dict[str, FileTreeEntry] = field(default_factory=dict)  # what somebody writes to the disk at each boot
 
+    def __setattr__(self, name: str, value: object) -> None:
+        """Reject a name that is no field: a test that injects nothing must not pass."""
+        if name not in self.__dataclass_fields__:
+            raise AttributeError(name)
+        super().__setattr__(name, value)
+
     def soft_reboot(self) -> None:
         """By somebody else. /run stays, so a locked deployment stays staged; an unlocked one is finalized, and what
         runs is the same one as before."""

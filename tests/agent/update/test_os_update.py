@@ -467,7 +467,7 @@ async def test_a_half_way_host_keeps_what_is_staged_when_no_config_is_desired() 
     """An operator decides what becomes of it."""
     host = await at_old()
     host.limits = replace(host.limits, revert=False)
-    host.world.reboot_ignored = True
+    host.world.faults.append(Fault("ignored reboot", times=None))
     host.want(MORE)
     await host.settle()
     assert half_way(host.record)
