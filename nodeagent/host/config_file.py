@@ -1,4 +1,4 @@
-"""The desired config as a file of this host: read with bounds, and watched."""
+"""The desired config as a file of this host: bounded reads, and a watch."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from nodeagent.host.inotify import GONE, OVERFLOW, Watch
 __all__ = ["MAX_BYTES", "read", "watch"]
 
 MAX_BYTES = 32 * 1024 * 1024
-"""Twenty times the largest rendered MachineConfig that a cluster lets through."""
+"""Twenty times the largest rendered MachineConfig that an API server accepts."""
 
 SETTLE = 0.2
-"""Seconds after a change until it is told: editors write in several steps."""
+"""Seconds from a change to its report, because editors write in several steps."""
 
-NO_WATCH_POLL = 30.0  # seconds between looks where the directory cannot be watched
+NO_WATCH_POLL = 30.0  # seconds between polls if the directory cannot be watched
 
 
 async def read(path: str) -> bytes | None:
-    """None if there is no such file. Raises ``InvalidInput`` for one that others than root could have written."""
+    """Return the content, None without a file. Raises ``InvalidInput`` if users other than root can write it."""
     return await asyncio.to_thread(_read, path)
 
 
@@ -39,7 +39,7 @@ def _read(path: str) -> bytes | None:
         raise Terminal(f"{path}: {error.strerror}", reason="ConfigUnreadable") from error
     try:
         _refuse_unsafe(path, os.fstat(fd))
-        # Not before: a directory cannot be made a file object.
+        # After the check, because a directory cannot become a file object.
         with os.fdopen(fd, "rb", closefd=False) as file:
             return file.read(MAX_BYTES + 1)
     except OSError as error:
@@ -52,29 +52,29 @@ def _refuse_unsafe(path: str, found: os.stat_result) -> None:
     if not stat.S_ISREG(found.st_mode):
         raise InvalidInput(f"{path} is not a regular file", reason="UnsafeConfig")
     if found.st_uid not in (0, os.geteuid()) or found.st_mode & 0o022:
-        raise InvalidInput(f"{path} can be written by others than root", reason="UnsafeConfig")
+        raise InvalidInput(f"{path} is writable for users other than root", reason="UnsafeConfig")
     if found.st_size > MAX_BYTES:
         raise InvalidInput(f"{path} has {found.st_size} bytes, more than {MAX_BYTES}", reason="TooLarge")
 
 
 async def watch(path: str, changed: Callable[[], None]) -> None:
-    """Calls ``changed`` after every change of the file, also when it is created, replaced or removed. For ever."""
+    """Call ``changed`` after each change of the file, also its creation, replacement and removal. Never returns."""
     directory, name = Path(path).parent, Path(path).name
     while True:
         try:
             with Watch(str(directory)) as entries:
-                changed()  # it may have changed before we watched
-                while await _happened(entries, name):
+                changed()  # it may have changed before the watch began
+                while await _wait_for_change(entries, name):
                     await asyncio.sleep(SETTLE)
                     changed()
         except OSError:
-            # No such directory yet, or no inotify instances left: look now and then instead.
+            # The directory is missing, or no inotify instance is free: poll instead.
             changed()
         await asyncio.sleep(NO_WATCH_POLL)
 
 
-async def _happened(entries: Watch, name: str) -> bool:
-    """Waits for a change of the entry ``name``; False if the directory is gone."""
+async def _wait_for_change(entries: Watch, name: str) -> bool:
+    """Wait for a change of the entry ``name``. Returns False if the directory is gone."""
     while True:
         await _readable(entries)
         seen = list(entries.read())

@@ -1,7 +1,7 @@
-"""The event loop of the daemon: a name server that does not answer neither holds up its end nor fills the journal.
+"""The event loop of the daemon, for name servers that do not answer: they neither delay its end nor fill the journal.
 
-``getaddrinfo`` of the C library cannot be canceled, and may take half a minute without a server. asyncio runs it in the
-pool of threads that it waits for at the end; here each look-up has a thread of its own that is not waited for.
+``getaddrinfo`` of the C library cannot be cancelled and may take half a minute without a server. asyncio runs it in the
+thread pool that it waits for at the end. Here each lookup has its own thread, which is not waited for.
 """
 
 from __future__ import annotations
@@ -17,10 +17,12 @@ from nodeagent import log
 __all__ = ["DaemonLoop"]
 
 MAX_LOOKUPS: Final = 16
-"""At once; more wait. The unit may have 128 threads."""
+"""Concurrent lookups; others wait. The unit allows 128 tasks."""
 
 
 class DaemonLoop(asyncio.SelectorEventLoop):
+    """An event loop whose lookups of names do not delay its end."""
+
     def __init__(self) -> None:
         super().__init__()
         self._lookups = asyncio.Semaphore(MAX_LOOKUPS)
@@ -35,30 +37,32 @@ class DaemonLoop(asyncio.SelectorEventLoop):
 
     def _look_up(self, answer: asyncio.Future[Any], host: Any, port: Any, hints: dict[str, int]) -> None:
         found: Any = None
-        fault: Exception | None = None
+        failure: Exception | None = None
         try:
             found = socket.getaddrinfo(host, port, **hints)
-        except Exception as error:  # noqa: BLE001 - it is the caller's, in the loop
-            fault = error
+        except Exception as error:  # noqa: BLE001 - passed on to the caller
+            failure = error
         with suppress(RuntimeError):  # the loop was closed
-            self.call_soon_threadsafe(_settle, answer, found, fault)
+            self.call_soon_threadsafe(_settle, answer, found, failure)
 
 
-def _settle(answer: asyncio.Future[Any], found: Any, fault: Exception | None) -> None:
+def _settle(answer: asyncio.Future[Any], found: Any, failure: Exception | None) -> None:
     if answer.done():  # canceled
         return
-    if fault is not None:
-        answer.set_exception(fault)
+    if failure is not None:
+        answer.set_exception(failure)
     else:
         answer.set_result(found)
 
 
 def _handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """aiohttp goes on with a look-up that its caller gave up; asyncio reports the failure of each as an error (since
-    Python 3.14). The caller has reported its own."""
+    """Log the failure of an abandoned lookup at debug level.
+
+    aiohttp continues a lookup that its caller cancelled, and asyncio reports its failure as an error since Python 3.14.
+    """
     error = context.get("exception")
     message = str(context.get("message", ""))
     if isinstance(error, OSError) and message.endswith("in shielded future"):
-        log.get(__name__).debug(f"given up before it failed: {error}")
+        log.get(__name__).debug(f"abandoned lookup failed: {error}")
     else:
         loop.default_exception_handler(context)

@@ -1,4 +1,4 @@
-"""Health checks that domains declare: an HTTP answer on loopback, or a socket that accepts."""
+"""Health checks that domains declare: an HTTP answer on loopback, or a socket that accepts connections."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from nodeagent.core.plan.domain import Health, HttpHealth, SocketHealth
 __all__ = ["HostHealth"]
 
 DEADLINE = 3.0
-"""Seconds for one look. A healthz that needs longer is not well."""
+"""Seconds for one check. A slower healthz counts as unhealthy."""
 
 
 class HostHealth:
-    """Fulfils ``ports.HealthChecks``. ``declared`` gives the checks of a unit."""
+    """Implements ``ports.HealthChecks``. ``declared`` returns the checks of a unit."""
 
     def __init__(self, declared: Callable[[str], Sequence[Health]]) -> None:
         self._declared = declared
@@ -71,7 +71,7 @@ async def _socket(path: str) -> str:
 
 
 def _why(error: OSError) -> str:
-    # asyncio puts a sentence of its own into strerror
+    # asyncio replaces strerror by its own sentence.
     return os.strerror(error.errno) if error.errno else str(error)
 
 

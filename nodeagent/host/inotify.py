@@ -1,6 +1,6 @@
-"""inotify(7) of one directory. Of the C library, because Python has no binding of its own.
+"""inotify(7) of one directory, with the C library, because Python has no binding.
 
-The packages that have one look for the C library by running ldconfig, at every start of the agent.
+The packages that have one run ldconfig to find the C library at every start.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ __all__ = ["CHANGED", "GONE", "OVERFLOW", "Watch"]
 
 # linux/inotify.h
 CHANGED = 0x8 | 0x40 | 0x80 | 0x200
-"""Of an entry: IN_CLOSE_WRITE, IN_MOVED_FROM, IN_MOVED_TO, IN_DELETE."""
+"""A change of an entry: IN_CLOSE_WRITE, IN_MOVED_FROM, IN_MOVED_TO, IN_DELETE."""
 GONE = 0x8000
-"""IN_IGNORED: the directory was removed or unmounted, and nothing more will come."""
+"""IN_IGNORED: the directory was removed or unmounted; no more events follow."""
 OVERFLOW = 0x4000
-"""IN_Q_OVERFLOW: something happened that nobody can tell any more."""
+"""IN_Q_OVERFLOW: events were lost."""
 _ONLYDIR = 0x1000000
 
 _EVENT = struct.Struct("iIII")  # descriptor of the watch, mask, cookie, bytes of the name that follows
@@ -27,10 +27,10 @@ _BUFFER = 64 * 1024
 
 
 class Watch:
-    """Open from the start, closed as a context manager. ``fileno()`` is readable when ``read()`` has something."""
+    """A watch for changes of all entries. A context manager closes it. ``fileno()`` is readable if events wait."""
 
     def __init__(self, directory: str) -> None:
-        """Of every change of an entry. Raises ``OSError``: no such directory, no instances left."""
+        """Begin to watch. Raises ``OSError`` if the directory is missing or no inotify instance is free."""
         library = ctypes.CDLL(None, use_errno=True)
         self._fd = _checked(library.inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK), directory)
         try:
@@ -43,7 +43,7 @@ class Watch:
         return self._fd
 
     def read(self) -> Iterator[tuple[int, str]]:
-        """What happened since, as one of the masks above and the entry's name, "" for GONE and OVERFLOW."""
+        """Yield the events so far: one of the masks above and the name of the entry, "" for GONE and OVERFLOW."""
         try:
             data = os.read(self._fd, _BUFFER)
         except BlockingIOError:

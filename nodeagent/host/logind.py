@@ -1,15 +1,15 @@
 """logind over D-Bus: the ``Power`` port.
 
-Facts this stands on (systemd's ``src/login/logind-dbus.c`` and ``org.freedesktop.login1(5)``)
-- Up to systemd 256, block inhibitors do not stop root unless the caller asks for it (``ROOT_CHECK_INHIBITORS``). Since
-  257 they do, root must say ``SKIP_INHIBITORS`` to override, and what root may ignore by default is ``block-weak``.
-  Unknown flags are an invalid argument; the oldest (239) have no ``RebootWithFlags``. So we look at the inhibitors
-  ourselves too, and fall back step by step.
-- Powering off is the same with other words; ``PowerOffWithFlags`` is as old as ``RebootWithFlags``.
-- A bus that is restarted takes logind with it: logind goes on without a connection, and no call starts it again.
-- ``Reboot`` warns users at best in the second it happens. ``ScheduleShutdown`` warns them at once and closes the host
-  to new logins, but no inhibitor stops it when its time comes. So we schedule for a little later than we mean, wait,
-  and then ask for the real reboot, which takes the scheduled one with it.
+Facts (systemd's ``src/login/logind-dbus.c`` and ``org.freedesktop.login1(5)``)
+- Up to systemd 256, block inhibitors do not stop root unless the caller requests it (``ROOT_CHECK_INHIBITORS``). Since
+  257 they do, root overrides them with ``SKIP_INHIBITORS``, and by default root may ignore ``block-weak`` only. Unknown
+  flags are an invalid argument; the oldest version (239) has no ``RebootWithFlags``. Therefore the inhibitors are also
+  checked here, with a fallback for each version.
+- Powering off works the same way; ``PowerOffWithFlags`` is as old as ``RebootWithFlags``.
+- A restarted bus disconnects logind: logind continues without a connection, and no call starts it again.
+- ``Reboot`` warns users at best in the second of the reboot. ``ScheduleShutdown`` warns them at once and refuses new
+  logins, but no inhibitor stops it at its time. Therefore a shutdown is scheduled for a little later than intended, and
+  after the warning time the real reboot is requested, which cancels the scheduled one.
 """
 
 from __future__ import annotations
@@ -35,9 +35,13 @@ __all__ = ["Logind"]
 
 
 @dataclass(frozen=True, slots=True)
-class _Way:
-    """A way down: logind's method (``WithFlags`` after it where it has flags), its word for a scheduled one, systemd's
-    target, the word for people, and our reason where somebody blocks it."""
+class _Shutdown:
+    """A kind of shutdown.
+
+    ``method`` is that of logind, which also exists with the suffix ``WithFlags``. ``scheduled`` is the type of a
+    scheduled shutdown, ``target`` systemd's target, ``words`` are for messages, ``blocked`` is the reason if an
+    inhibitor blocks it.
+    """
 
     method: str
     scheduled: str
@@ -46,8 +50,8 @@ class _Way:
     blocked: str
 
 
-_REBOOT = _Way("Reboot", "reboot", "reboot.target", "reboot", "RebootBlocked")
-_POWER_OFF = _Way("PowerOff", "poweroff", "poweroff.target", "power-off", "PowerOffBlocked")
+_REBOOT = _Shutdown("Reboot", "reboot", "reboot.target", "reboot", "RebootBlocked")
+_POWER_OFF = _Shutdown("PowerOff", "poweroff", "poweroff.target", "power-off", "PowerOffBlocked")
 
 _SYSTEMD = "org.freedesktop.systemd1"
 _UNIT = "systemd-logind.service"
@@ -59,23 +63,26 @@ _SESSION = "org.freedesktop.login1.Session"
 _ROOT_CHECK_INHIBITORS = 1 << 0
 _SKIP_INHIBITORS = 1 << 4
 
-# 257 says the first, later ones the second.
+# systemd 257 returns the first one, later versions the second one.
 _BLOCKED = ("org.freedesktop.DBus.Error.AccessDenied", "org.freedesktop.login1.BlockedByInhibitorLock")
 
-_SLACK = 60.0  # seconds by which the scheduled shutdown, which only warns, is later than the real one
+_SLACK = 60.0  # seconds between the real shutdown and the scheduled one, which only warns
 _NOT_ACTIVATED = "org.freedesktop.DBus.Error.TimedOut"
 _CALL_TIMEOUT = 30.0  # seconds; dbus-daemon reports after 25 that a service did not take its name
-_INHIBIT_TIMEOUT = 5.0  # seconds; a logind that lost its bus answers nobody, and we can do without
-_MAX_SESSIONS = 200  # enough to know that somebody is there
-_MAX_WHO = 100  # characters; any user with a session chooses them, and there may be many inhibitors in one message
+_INHIBIT_TIMEOUT = 5.0  # seconds; a logind without a connection never answers, and the inhibitor is optional
+_MAX_SESSIONS = 200  # sessions that are checked for a user
+_MAX_WHO = 100  # characters; users choose the texts, and a message may have many inhibitors
 _MAX_WHY = 300
 _WALL_MAX = 1000  # characters; logind takes 4096
 
 
 class Logind:
+    """logind.
+
+    ``boot`` is the identity of this boot (``host.boot``), by default the boot id of the kernel.
+    """
+
     def __init__(self, bus: Bus, boot: str = "") -> None:
-        """``boot`` is the identity of this boot (``host.boot``), which cannot change while we live; by default the
-        kernel's boot id."""
         self._bus = bus
         self._boot_id = boot or kernel_boot_id()
 
@@ -88,7 +95,7 @@ class Logind:
         try:
             (inhibitors,) = await self._call("ListInhibitors")
         except BusFault as error:
-            if _no_logind(error):  # then nobody can inhibit anything
+            if _no_logind(error):  # without logind there are no inhibitors
                 return ()
             raise
         return [
@@ -98,7 +105,7 @@ class Logind:
         ]
 
     def inhibit(self, why: str) -> AbstractAsyncContextManager[None]:
-        """Ends before ``reboot`` or ``power_off`` is called: it would block ours as well."""
+        """Block shutdowns inside the context. It ends before ``reboot`` or ``power_off``, which it would block too."""
         return self._inhibit(why)
 
     @asynccontextmanager
@@ -115,16 +122,14 @@ class Logind:
                 timeout=_INHIBIT_TIMEOUT,
             )
         except BusFault as error:
-            log.get(__name__).warning(
-                f"nothing keeps others from shutting down while we write: {error}", reason=error.reason
-            )
+            log.get(__name__).warning(f"a shutdown during the update cannot be blocked: {error}", reason=error.reason)
         try:
             yield
         finally:
             if fd >= 0:
                 os.close(fd)
 
-    # -- down -----------------------------------------------------------------------------------------------------
+    # -- shutdown -------------------------------------------------------------------------------------------------
 
     async def reboot(
         self, why: str, *, warn: float, force: bool, confirm: Confirm | None = None, direct: bool = False
@@ -136,15 +141,17 @@ class Logind:
     ) -> None:
         await self._down(_POWER_OFF, why, warn, force, confirm, direct)
 
-    async def _down(self, way: _Way, why: str, warn: float, force: bool, confirm: Confirm | None, direct: bool) -> None:
+    async def _down(
+        self, kind: _Shutdown, why: str, warn: float, force: bool, confirm: Confirm | None, direct: bool
+    ) -> None:
         if direct:
             if confirm is not None:
                 await confirm()
-            await self._start_target(way)
+            await self._start_target(kind)
             return
         if not force:
-            await self._refuse_if_blocked(way)
-        scheduled = warn > 0 and await self._anybody_there() and await self._warn(way, why, warn)
+            await self._refuse_if_blocked(kind)
+        scheduled = warn > 0 and await self._has_users() and await self._warn(kind, why, warn)
         try:
             if scheduled:
                 await asyncio.sleep(warn)
@@ -154,70 +161,70 @@ class Logind:
             if scheduled:
                 await self._unschedule()
             raise
-        await self._ask(way, force)
+        await self._request(kind, force)
 
-    async def _refuse_if_blocked(self, way: _Way) -> None:
+    async def _refuse_if_blocked(self, kind: _Shutdown) -> None:
         if blockers := await self.blockers():
             who = "; ".join(f"{b.who} ({b.process}): {b.why}" for b in blockers)
-            raise Refused(f"the {way.words} is blocked by {who}", reason=way.blocked)
+            raise Refused(f"the {kind.words} is blocked by {who}", reason=kind.blocked)
 
-    async def _warn(self, way: _Way, why: str, seconds: float) -> bool:
-        """True if users have been warned; then logind has a shutdown scheduled for later than ``seconds`` from now."""
+    async def _warn(self, kind: _Shutdown, why: str, seconds: float) -> bool:
+        """Warn users. Returns True if logind has scheduled a shutdown for later than ``seconds`` from now."""
         message = "".join(c for c in why if c.isprintable())[:_WALL_MAX]
         at = int((time.time_ns() / 1e9 + seconds + _SLACK) * 1e6)
         try:
             await self._call("SetWallMessage", "sb", (message, True))
-            await self._call("ScheduleShutdown", "st", (way.scheduled, at))
+            await self._call("ScheduleShutdown", "st", (kind.scheduled, at))
         except BusFault as error:
-            # A host that cannot warn goes down all the same. Since 257, a blocker that we override is such a case:
-            # nobody may schedule past it.
-            log.get(__name__).warning(f"users could not be warned of the {way.words}: {error}", reason=error.reason)
+            # The shutdown continues without a warning. Since 257 this happens if a blocker is overridden, because a
+            # shutdown cannot be scheduled against it.
+            log.get(__name__).warning(f"users could not be warned of the {kind.words}: {error}", reason=error.reason)
             return False
         return True
 
     async def _unschedule(self) -> None:
-        # If it fails, the host goes down within a minute; what we noted before says so, so that is no surprise.
+        # If it fails, the host goes down within a minute. The record of the update covers that case.
         with contextlib.suppress(AgentError):
             await self._call("CancelScheduledShutdown", timeout=2.0)
 
-    async def _ask(self, way: _Way, force: bool) -> None:
+    async def _request(self, kind: _Shutdown, force: bool) -> None:
         try:
-            await self._with_flags(way, _SKIP_INHIBITORS if force else _ROOT_CHECK_INHIBITORS)
+            await self._with_flags(kind, _SKIP_INHIBITORS if force else _ROOT_CHECK_INHIBITORS)
         except BusFault as error:
-            # Since 257 polkit is asked even about root: it wants a password, or does not answer either. The admin said
-            # in our settings what to do then, so we do not ask again.
+            # Since 257 polkit decides about root too: it may require a password, or not answer. With ``force`` the
+            # settings allow to proceed without it.
             no_answer = error.reason in ("AuthorizationRequired", "AccessDenied", "BusTimeout", "NoReply")
             if _no_logind(error) or (force and no_answer):
-                await self._start_target(way)
+                await self._start_target(kind)
             else:
-                await self._explain(way, error)
+                await self._raise_refusal(kind, error)
 
-    async def _start_target(self, way: _Way) -> None:
-        """What logind itself asks of systemd, an ordinary shutdown, without a look at inhibitors."""
-        await self._systemd("StartUnit", "ss", (way.target, "replace-irreversibly"))
+    async def _start_target(self, kind: _Shutdown) -> None:
+        """Start the target as logind does: an ordinary shutdown, without checking inhibitors."""
+        await self._systemd("StartUnit", "ss", (kind.target, "replace-irreversibly"))
 
-    async def _with_flags(self, way: _Way, flags: int) -> None:
+    async def _with_flags(self, kind: _Shutdown, flags: int) -> None:
         try:
-            await self._call(f"{way.method}WithFlags", "t", (flags,))
+            await self._call(f"{kind.method}WithFlags", "t", (flags,))
         except BusTerminal as error:
             if error.reason not in ("InvalidArgs", "UnknownMethod"):
                 raise
-            # A logind that knows no such flag lets root pass without one.
-            await self._call(way.method, "b", (False,))
+            # A logind without this flag lets root override inhibitors without it.
+            await self._call(kind.method, "b", (False,))
 
-    async def _explain(self, way: _Way, error: BusFault) -> None:
-        """Raises what a refused shutdown means; returns if the host is going down already."""
+    async def _raise_refusal(self, kind: _Shutdown, error: BusFault) -> None:
+        """Raise the error of a refused shutdown. Returns if the host is going down already."""
         if error.bus_error in _BLOCKED:
             await self._unschedule()
-            await self._refuse_if_blocked(way)  # says who
+            await self._refuse_if_blocked(kind)  # names the inhibitors
         if error.bus_error == "org.freedesktop.login1.OperationInProgress":
             if await self._bus.get(_NAME, _PATH, _MANAGER, "PreparingForShutdown"):
                 return
             raise BusRetryable(error.message, reason="OperationInProgress", service=service_name(_NAME)) from error
         raise error
 
-    async def _anybody_there(self) -> bool:
-        """Somebody is logged in; greeters and the managers of lingering users are nobody."""
+    async def _has_users(self) -> bool:
+        """Return whether a user is logged in. Greeters and managers of lingering users do not count."""
         try:
             (sessions,) = await self._call("ListSessions")
         except BusFault as error:
@@ -226,7 +233,7 @@ class Logind:
             raise
         classes = await asyncio.gather(
             *(self._bus.get(_NAME, session[4], _SESSION, "Class") for session in sessions[:_MAX_SESSIONS]),
-            return_exceptions=True,  # one that ended meanwhile
+            return_exceptions=True,  # a session that ended in the meantime
         )
         return any(isinstance(kind, str) and kind.startswith("user") for kind in classes)
 
@@ -238,16 +245,18 @@ class Logind:
         except BusRetryable as error:
             if error.bus_error == _NOT_ACTIVATED:
                 with contextlib.suppress(AgentError):
-                    await self._bring_back()
+                    await self._restart_logind()
             raise
 
-    async def _bring_back(self) -> None:
-        """A logind that runs without its name lost the bus and does not connect again. Sessions and inhibitors outlast
-        its restart."""
+    async def _restart_logind(self) -> None:
+        """Restart a logind that runs without its bus name. It lost the bus and does not reconnect.
+
+        Sessions and inhibitors survive the restart.
+        """
         (unit,) = await self._systemd("GetUnit", "s", (_UNIT,))
         if await self._bus.get(_SYSTEMD, unit, f"{_SYSTEMD}.Unit", "ActiveState") != "active":
             return
-        log.get(__name__).warning(f"{_UNIT} runs, but lost its connection to the bus: restarting it")
+        log.get(__name__).warning(f"{_UNIT} is active but lost its connection to the bus; restarting it")
         await self._systemd("RestartUnit", "ss", (_UNIT, "replace"))
 
     async def _systemd(self, member: str, signature: str, body: Sequence[Any]) -> list[Any]:
@@ -256,19 +265,21 @@ class Logind:
 
 
 def _process(pid: int) -> str:
-    import psutil  # 37 ms that only a host with a blocked reboot pays for
+    import psutil  # takes 37 ms, and only a blocked shutdown needs it
 
     try:
         return f"{psutil.Process(pid).name()}[{pid}]"
-    except psutil.Error:  # gone, or not ours to see
+    except psutil.Error:  # the process has ended or is not visible
         return f"pid {pid}"
 
 
-# What systemd answers with for a unit that it could not load or start: names of its own, and errno in two spellings.
+# Error names of systemd for a unit that it cannot load or start: its own, and an errno in two spellings.
 _OF_SYSTEMD = ("org.freedesktop.systemd1.", "System.Error.", "org.freedesktop.DBus.Error.File")
 
 
 def _no_logind(error: BusFault) -> bool:
-    """There is none, as in small containers, or systemd could not start it, for one because it is masked. A bus that
-    cannot be reached says nothing about that."""
+    """Return whether the host has no logind, as in small containers, or systemd cannot start it, as if it is masked.
+
+    An unreachable bus does not mean that.
+    """
     return error.reason == "ServiceUnknown" or error.bus_error.startswith(_OF_SYSTEMD)

@@ -1,6 +1,6 @@
-"""What a machine-config-daemon that ran here before us has left: its current config and the originals it kept.
+"""Import the state of a machine-config-daemon that ran on this host before: its current config and its backups.
 
-Everything is only read. That daemon may come back, and its files are the only other copy.
+The files are only read. That daemon may return, and its files are the only other copy.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ CONFIG_LIMIT = 32 << 20
 
 _ORIG = ".mcdorig"
 _NO_ORIG = ".mcdnoorig"
-_HINT = f"correct {CURRENT_CONFIG}, or move it away to begin without a current config"
+_HINT = f"correct {CURRENT_CONFIG}, or move it away to start without a current config"
 
 
 def current_config(root: str = "/") -> ConfigSource | None:
-    """The MachineConfig that is believed to be applied, None if there was no such daemon.
+    """Return the config that the daemon applied last, None if there was no such daemon.
 
-    Raises ``InvalidInput`` with reason ``AdoptionFailed`` if it is there and is not one: to go on without it would
-    mean to take every managed file for one of an admin.
+    Raises ``InvalidInput`` (``AdoptionFailed``) if the file is invalid. Without it, every managed file would count as a
+    file of an admin.
     """
     node = DiskFiles(root, limit=CONFIG_LIMIT).capture(CURRENT_CONFIG)
     if node is None:
@@ -44,18 +44,18 @@ def current_config(root: str = "/") -> ConfigSource | None:
         config = plain_json.loads(node.content)
         name = config["metadata"]["name"]
     except (ValueError, KeyError, TypeError) as error:
-        raise _refusal("it is no MachineConfig in JSON") from error
+        raise _refusal("it is not a MachineConfig in JSON") from error
     if config.get("kind", "MachineConfig") != "MachineConfig" or not isinstance(name, str) or not name:
-        raise _refusal("it is no MachineConfig")
+        raise _refusal("it is not a MachineConfig")
     return ConfigSource(name, hashlib.sha256(node.content).hexdigest(), node.content)
 
 
 def originals(root: str = "/") -> list[Snapshot]:
-    """What was at each managed path before, as far as that daemon kept it; by path.
+    """Return the original files of the managed paths that the daemon kept, sorted by path.
 
-    A stamp under ``noorig`` says that nothing was there, and wins. A backup under ``orig`` counts if the OS ships that
-    path (``/usr/etc/...`` on an ostree host): old versions of that daemon also kept backups of what they had written
-    themselves. Any other backup is taken as "nothing was there", which is what that daemon does with it.
+    A stamp under ``noorig`` means that the path did not exist, and takes precedence. A backup under ``orig`` counts if
+    the OS ships the path (``/usr/etc/...`` on an ostree host), because old versions of the daemon also backed up their
+    own files. For any other backup the path counts as missing, as in that daemon.
     """
     disk = DiskFiles(root)
     found: dict[str, Snapshot] = {}
@@ -68,7 +68,7 @@ def originals(root: str = "/") -> list[Snapshot]:
 
 
 def _below(root: str, folder: str, suffix: str) -> list[str]:
-    """The managed paths that have a file in that tree."""
+    """Return the managed paths that have a file in that tree."""
     start = Path(root) / folder.removeprefix("/")
     paths: list[str] = []
     with translated("read", folder):

@@ -1,6 +1,6 @@
-"""systemd's notification protocol (sd_notify(3)): ready, status, watchdog.
+"""The notification protocol of systemd (sd_notify(3)): ready, status, watchdog.
 
-A message is a datagram that is sent or dropped: telling how it goes must never be what stops the agent.
+A message is a datagram that is sent or dropped, so reporting never blocks the agent.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MAX_STATUS = 1000
 
 
 class Notifier:
-    """Says nothing where nobody listens. ``address`` is for tests; by default it is ``$NOTIFY_SOCKET``."""
+    """Sends notifications, if there is a socket. ``address`` is for tests; the default is ``$NOTIFY_SOCKET``."""
 
     def __init__(self, address: str | None = None) -> None:
         name = os.environ.get("NOTIFY_SOCKET", "") if address is None else address
@@ -38,7 +38,7 @@ class Notifier:
         self._send("WATCHDOG=1")
 
     def reloading(self) -> None:
-        """To be followed by ``ready``."""
+        """Report a reload; ``ready`` must follow."""
         self._send(f"RELOADING=1\nMONOTONIC_USEC={time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000}")
 
     def stopping(self) -> None:
@@ -52,12 +52,12 @@ class Notifier:
     def _send(self, message: str) -> None:
         if self._socket is None:
             return
-        with contextlib.suppress(OSError):  # no listener, or its queue is full
+        with contextlib.suppress(OSError):  # no receiver, or its queue is full
             self._socket.sendto(message.encode("utf-8", "replace"), self._address)
 
 
 def watchdog_interval() -> float | None:
-    """Seconds between two signs of life, half of what systemd allows; None if it does not ask for them."""
+    """Return the seconds between two watchdog messages, half of systemd's limit; None without a watchdog."""
     if os.environ.get("WATCHDOG_PID") not in (None, str(os.getpid())):
         return None
     try:

@@ -1,19 +1,19 @@
-"""systemd's manager over D-Bus: the ``Units`` port.
+"""The manager of systemd over D-Bus: the ``Units`` port.
 
-Facts this stands on (systemd's ``org.freedesktop.systemd1(5)`` and ``src/core``):
-- A method that queues a job answers with the job's path, and the job may be over before the answer reaches us. So we
-  subscribe to ``JobRemoved`` first. Signals are sent only to clients that called ``Subscribe``.
-- With mode ``replace``, systemd may merge our job into a queued one of the same unit; the answer then holds the path of
-  the job that lives on, so waiting for that path is right in both cases.
-- ``Reload`` (daemon-reload) answers when it is finished. A manager that re-executes meanwhile loses the answer, so the
-  ``Reloading`` signals count as well. They also tell a reload that takes too long from a manager that does not answer.
-- A unit gets a new invocation ID each time it is started, so that ID shows whether a restart took place although its
-  result was lost.
-- A unit that was started too often refuses every start until its interval is over or ``ResetFailedUnit`` forgets the
-  starts; that also resets ``NRestarts``. An admin's plan is no crash loop, so we let it be forgotten first.
+Facts (systemd's ``org.freedesktop.systemd1(5)`` and ``src/core``):
+- A method that queues a job returns the path of the job, and the job may end before that answer arrives. Therefore
+  ``JobRemoved`` is subscribed to first. Signals are sent only to clients that called ``Subscribe``.
+- With mode ``replace``, systemd may merge the job into a queued one of the same unit. The answer then has the path of
+  the remaining job, so waiting for that path is right in both cases.
+- ``Reload`` (daemon-reload) answers when it is finished. A manager that re-executes during it loses the answer, so the
+  ``Reloading`` signals are used too. They also distinguish a slow reload from a manager that does not answer.
+- A unit gets a new invocation ID with each start, so the ID shows whether a restart happened although its result was
+  lost.
+- A unit that was started too often refuses each start until its interval is over or ``ResetFailedUnit`` clears the
+  count, which also resets ``NRestarts``. A planned restart is no crash loop, so the count is cleared first.
 - A start whose ``Condition...=`` is not met ends as "done" and starts nothing; one whose ``Assert...=`` is not met ends
-  as "assert". A unit that is inactive and that nothing refers to is unloaded with all that is known of its last start,
-  so we hold a reference (``RefUnit``) until we have read why it does not run. A reference ends with the connection.
+  as "assert". An inactive unit without references is unloaded together with the result of its last start. Therefore a
+  reference (``RefUnit``) is held until the result has been read. A reference ends with the connection.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ _UNIT = "org.freedesktop.systemd1.Unit"
 _SERVICE = "org.freedesktop.systemd1.Service"
 _NO_JOB = "org.freedesktop.systemd1.NoSuchJob"
 
-_ATTEMPTS = 3  # how often one job is taken up again after the bus or systemd itself went away under it
-_LOOK = 10.0  # seconds after which we ask whether the job is still there, in case its signal got lost
-_GRACE = 1.0  # seconds for a signal that is on its way
-_RELOAD_GRACE = 15.0  # seconds for the answer of a daemon-reload that was seen to finish
+_ATTEMPTS = 3  # attempts for one job, if the bus or systemd restarts during it
+_POLL = 10.0  # seconds between checks whether the job still exists, in case its signal was lost
+_GRACE = 1.0  # seconds for a signal that was sent but not received yet
+_RELOAD_GRACE = 15.0  # seconds for the answer after the signal that a daemon-reload has finished
 
 _REASONS = {
     "org.freedesktop.systemd1.NoSuchUnit": "UnitNotFound",
@@ -63,8 +63,11 @@ _REASONS = {
 
 
 class UnitJobFailed(AgentError):
-    """``result`` is systemd's word for how the job ended, "" if there never was one. Its reason is ``Job`` and that
-    word (``JobFailed``, ``JobTimeout``, ``JobDependency``, ...), or says why systemd took no job."""
+    """A job failed, or systemd rejected it.
+
+    ``result`` is systemd's result of the job, "" if there was no job. The reason is ``Job`` and the result
+    (``JobFailed``, ``JobTimeout``, ``JobDependency``, ...), or why systemd rejected the job.
+    """
 
     default_reason = "JobFailed"
 
@@ -75,7 +78,7 @@ class UnitJobFailed(AgentError):
 
 
 class Systemd:
-    """All methods raise ``AgentError`` only; deadlines are seconds from the call."""
+    """The manager. All methods raise ``AgentError`` only; deadlines are seconds from the call."""
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
@@ -84,10 +87,10 @@ class Systemd:
 
     async def state(self, unit: str) -> UnitState:
         file = await self._file_state(unit)
-        if is_template(unit):  # has no state but on disk; its instances do
+        if is_template(unit):  # a template only has a file; its instances have a state
             return UnitState(unit, "loaded" if file else "not-found", "inactive", "dead", "", "", "", 0, file)
-        (path,) = await self._ask("LoadUnit", unit, "s", (unit,))
-        # Ten small questions at once. GetAll would make systemd read the unit's cgroup for 300 properties.
+        (path,) = await self._manager_call("LoadUnit", unit, "s", (unit,))
+        # Ten small calls. GetAll would make systemd read the cgroup of the unit for 300 properties.
         wanted = ("LoadState", "ActiveState", "SubState", "InvocationID", "TriggeredBy")
         load, active, sub, invocation, triggered_by = await asyncio.gather(
             *(self._bus.get(_NAME, path, _UNIT, p) for p in wanted)
@@ -106,7 +109,7 @@ class Systemd:
         )  # fmt: skip
 
     async def _unmet(self, path: str) -> str:
-        """The condition that kept a unit from being started; "" if it was not tried, or all were met."""
+        """Return the condition that prevented the last start, "" if all were met or no start was requested."""
         tested, met, conditions = await asyncio.gather(
             *(
                 self._bus.get(_NAME, path, _UNIT, p)
@@ -128,7 +131,7 @@ class Systemd:
 
     async def _file_state(self, unit: str) -> str:
         try:
-            return str((await self._ask("GetUnitFileState", unit, "s", (unit,)))[0])
+            return str((await self._manager_call("GetUnitFileState", unit, "s", (unit,)))[0])
         except UnitJobFailed as error:
             if error.reason == "UnitNotFound":
                 return ""
@@ -137,21 +140,21 @@ class Systemd:
     # -- unit files -----------------------------------------------------------------------------------------------
 
     async def enable(self, unit: str) -> None:
-        await self._ask("EnableUnitFiles", unit, "asbb", ([unit], False, True))
+        await self._manager_call("EnableUnitFiles", unit, "asbb", ([unit], False, True))
 
     async def disable(self, unit: str) -> None:
-        """A unit without a file is as disabled as can be."""
+        """Disable a unit. A unit without a file is disabled already."""
         try:
-            await self._ask("DisableUnitFiles", unit, "asb", ([unit], False))
+            await self._manager_call("DisableUnitFiles", unit, "asb", ([unit], False))
         except UnitJobFailed as error:
             if error.reason != "UnitNotFound":
                 raise
 
     async def preset(self, unit: str) -> None:
-        await self._ask("PresetUnitFiles", unit, "asbb", ([unit], False, True))
+        await self._manager_call("PresetUnitFiles", unit, "asbb", ([unit], False, True))
 
     async def mask(self, unit: str) -> None:
-        await self._ask("MaskUnitFiles", unit, "asbb", ([unit], False, True))
+        await self._manager_call("MaskUnitFiles", unit, "asbb", ([unit], False, True))
 
     # -- jobs -----------------------------------------------------------------------------------------------------
 
@@ -159,23 +162,23 @@ class Systemd:
         await self._run("ReloadUnit", unit, deadline)
 
     async def start(self, unit: str, deadline: float) -> None:
-        """Done at once if it is active."""
+        """Start a unit. Returns at once if it is active."""
         await self._run("StartUnit", unit, deadline)
 
     async def restart(self, unit: str, deadline: float, *, since: str | None = None) -> str:
         return await self._run("RestartUnit", unit, deadline, since=since)
 
     async def stop(self, unit: str, deadline: float) -> None:
-        """Done at once if it is inactive. Of a template, all instances."""
+        """Stop a unit, or all instances of a template. Returns at once if it is inactive."""
         names = [unit]
         if is_template(unit):
-            (found,) = await self._ask("ListUnitsByPatterns", unit, "asas", ([], [unit.replace("@.", "@*.")]))
+            (found,) = await self._manager_call("ListUnitsByPatterns", unit, "asas", ([], [unit.replace("@.", "@*.")]))
             names = [each[0] for each in found]
         for name in names:
             await self._run("StopUnit", name, deadline)
 
     async def files(self) -> frozenset[str]:
-        (found,) = await self._ask("ListUnitFiles", "unit files", "", ())
+        (found,) = await self._manager_call("ListUnitFiles", "unit files", "", ())
         return frozenset(path.rpartition("/")[2] for path, _ in found)
 
     async def daemon_reload(self, deadline: float) -> None:
@@ -195,13 +198,13 @@ class Systemd:
                 reloading.call(_NAME, _PATH, _MANAGER, "Reload", timeout=max(until - _now(), 0)), name="daemon-reload"
             )
             began = asyncio.Event()
-            seen = asyncio.create_task(_reload_seen(reloading, began), name="daemon-reload-seen")
+            seen = asyncio.create_task(_wait_for_reload(reloading, began), name="daemon-reload-signals")
             try:
                 await asyncio.wait({answer, seen}, return_when=asyncio.FIRST_COMPLETED)
                 if not answer.done():
                     await asyncio.wait({answer}, timeout=min(_RELOAD_GRACE, max(until - _now(), 0)))
                 if not answer.done() and seen.exception() is None:
-                    return  # the answer was lost, the work was not
+                    return  # the answer was lost, but the reload is done
                 try:
                     await answer
                 except BusRetryable as error:
@@ -213,7 +216,7 @@ class Systemd:
                         await seen
             except TimeoutError:
                 message = f"daemon-reload not finished after {deadline:g} s"
-                if began.is_set():  # the manager is there and works on it, so this is an answer
+                if began.is_set():  # the manager works on it, so it is not unavailable
                     raise Terminal(message, reason="ActionLate") from None
                 raise BusRetryable(message, reason="BusTimeout", service=_SERVICE_NAME) from None
             finally:
@@ -222,8 +225,11 @@ class Systemd:
                 await asyncio.gather(answer, seen, return_exceptions=True)
 
     async def _run(self, verb: str, unit: str, deadline: float, *, since: str | None = None) -> str:
-        """One job to its end; returns the start condition that was not met, if any. After a lost connection, or with
-        ``since``, the state of the unit and its pending job are read before another job is requested."""
+        """Run one job to its end. Returns the start condition that was not met, "" if there is none.
+
+        After a lost connection, or with ``since``, the state of the unit and its pending job are read before another
+        job is requested.
+        """
         until = _now() + deadline
         before = await self._invocation(unit) if since is None else since
         for attempt in range(_ATTEMPTS):
@@ -231,12 +237,14 @@ class Systemd:
             try:
                 async with self._subscribed("JobRemoved") as removed, self._referenced(unit, removed):
                     job = await self._pending_job(removed, unit) if repeated else ""
-                    if repeated and not job and verb == "RestartUnit" and await self._came_up_anew(unit, before):
+                    if repeated and not job and verb == "RestartUnit" and await self._was_restarted(unit, before):
                         return ""
                     if not job and verb in ("StartUnit", "RestartUnit"):
                         await self._forget_failures(unit, removed)
                     if not job:
-                        (job,) = await self._ask(verb, unit, "ss", (unit, "replace"), removed, max(until - _now(), 0))
+                        (job,) = await self._manager_call(
+                            verb, unit, "ss", (unit, "replace"), removed, max(until - _now(), 0)
+                        )
                     await self._wait(removed, unit, job, until, deadline)
                     return "" if verb in ("ReloadUnit", "StopUnit") else (await self.state(unit)).condition
             except BusRetryable as error:
@@ -246,29 +254,29 @@ class Systemd:
 
     @asynccontextmanager
     async def _referenced(self, unit: str, removed: Signals) -> AsyncIterator[None]:
-        """systemd keeps in mind inside what it knows of ``unit``."""
+        """Hold a reference, so that systemd keeps the state of ``unit`` loaded inside the context."""
         try:
-            await self._ask("RefUnit", unit, "s", (unit,), removed)
+            await self._manager_call("RefUnit", unit, "s", (unit,), removed)
         except UnitJobFailed:
-            yield  # the job will show what is wrong with the unit
+            yield  # the job will report the fault of the unit
             return
         try:
             yield
         finally:
             with suppress(AgentError):  # a reference ends with its connection at the latest
-                await self._ask("UnrefUnit", unit, "s", (unit,), removed, 2 * _GRACE)
+                await self._manager_call("UnrefUnit", unit, "s", (unit,), removed, 2 * _GRACE)
 
     async def _forget_failures(self, unit: str, removed: Signals) -> None:
         try:
-            await self._ask("ResetFailedUnit", unit, "s", (unit,), removed)
+            await self._manager_call("ResetFailedUnit", unit, "s", (unit,), removed)
         except UnitJobFailed:
-            return  # the job will say what is wrong with the unit
+            return  # the job will report the fault of the unit
 
     async def _wait(self, removed: Signals, unit: str, job: str, until: float, deadline: float) -> None:
         number = int(job.rpartition("/")[2])
         result = None
         while result is None:
-            result = await _result(removed, job, min(_LOOK, until - _now()))
+            result = await _result(removed, job, min(_POLL, until - _now()))
             if result is None and _now() >= until:
                 if (result := await self._cancel(removed, job, number)) != "done":
                     message = f"{unit}: the job was not finished after {deadline:g} s and was canceled"
@@ -276,17 +284,17 @@ class Systemd:
             elif result is None and not await self._exists(removed, number):
                 result = await _result(removed, job, _GRACE)
                 if result is None:
-                    raise BusRetryable(f"{unit}: the job ended without a word", reason=LOST, service=_SERVICE_NAME)
+                    raise BusRetryable(f"{unit}: the job ended without a result", reason=LOST, service=_SERVICE_NAME)
         if result != "done":
             raise UnitJobFailed(unit, result, f"{unit}: the job ended as {result!r}{_HINTS.get(result, '')}")
 
     async def _cancel(self, removed: Signals, job: str, number: int) -> str | None:
-        """Nothing may hang around after its deadline. A job that ends just now, ends as it ends."""
+        """Cancel a job after its deadline. Returns its result if it ended in the meantime."""
         try:
             await removed.call(_NAME, _PATH, _MANAGER, "CancelJob", "u", (number,), timeout=2 * _GRACE)
         except BusFault as error:
             if error.bus_error != _NO_JOB:
-                return None  # we are late already; the caller says so
+                return None  # the caller reports the deadline
         return await _result(removed, job, _GRACE)
 
     async def _exists(self, removed: Signals, number: int) -> bool:
@@ -299,33 +307,33 @@ class Systemd:
         return True
 
     async def _pending_job(self, removed: Signals, unit: str) -> str:
-        (path,) = await self._ask("LoadUnit", unit, "s", (unit,), removed)
+        (path,) = await self._manager_call("LoadUnit", unit, "s", (unit,), removed)
         number, job = await self._bus.get(_NAME, path, _UNIT, "Job")
         return str(job) if number else ""
 
     async def _invocation(self, unit: str) -> str:
-        (path,) = await self._ask("LoadUnit", unit, "s", (unit,))
+        (path,) = await self._manager_call("LoadUnit", unit, "s", (unit,))
         return bytes(await self._bus.get(_NAME, path, _UNIT, "InvocationID")).hex()
 
-    async def _came_up_anew(self, unit: str, before: str) -> bool:
+    async def _was_restarted(self, unit: str, before: str) -> bool:
         state = await self.state(unit)
         finished = state.type == "oneshot" and state.active == "inactive" and state.result == "success"
         return (state.active == "active" or finished) and state.invocation_id not in ("", before)
 
-    # -- talking to the manager -----------------------------------------------------------------------------------
+    # -- calls to the manager ------------------------------------------------------------------------------------
 
     @asynccontextmanager
     async def _subscribed(self, member: str) -> AsyncIterator[Signals]:
         async with self._bus.signals(Match(_MANAGER, member, sender=_NAME, path=_PATH)) as signals:
             try:
-                # Each time: a manager that was started anew has forgotten its subscribers, and nobody tells.
+                # Subscribe each time: a restarted manager has lost its subscribers without notice.
                 await signals.call(_NAME, _PATH, _MANAGER, "Subscribe")
             except BusFault as error:
                 if error.bus_error != "org.freedesktop.systemd1.AlreadySubscribed":
                     raise
             yield signals
 
-    async def _ask(
+    async def _manager_call(
         self,
         member: str,
         unit: str,
@@ -343,16 +351,16 @@ class Systemd:
 
 
 _HINTS = {
-    "dependency": ": a unit it needs did not start",
-    "timeout": ": its own start or stop limit ran out",
+    "dependency": ": a required unit did not start",
+    "timeout": ": the start or stop timeout of the unit expired",
     "assert": ": an Assert setting of the unit is not met",
-    "canceled": ": another job took its place",
-    "invalid": ": the unit is not active, or cannot do that",
+    "canceled": ": another job replaced it",
+    "invalid": ": the unit is not active, or does not support the action",
 }
 
 
 async def _result(removed: Signals, job: str, timeout: float) -> str | None:
-    """How ``job`` ended; None if it did not within ``timeout`` seconds."""
+    """Return the result of ``job``, None if it did not end within ``timeout`` seconds."""
     try:
         async with asyncio.timeout(max(timeout, 0)):
             return str((await removed.first(lambda body: body[1] == job))[3])
@@ -360,8 +368,8 @@ async def _result(removed: Signals, job: str, timeout: float) -> str | None:
         return None
 
 
-async def _reload_seen(reloading: Signals, began: asyncio.Event) -> None:
-    """A whole daemon-reload passed by. One that was already under way when we came is not ours."""
+async def _wait_for_reload(reloading: Signals, began: asyncio.Event) -> None:
+    """Wait for a whole daemon-reload. One that was under way before does not count."""
     await reloading.first(lambda body: body[0] is True)
     began.set()
     await reloading.first(lambda body: body[0] is False)

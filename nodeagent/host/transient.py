@@ -1,7 +1,7 @@
-"""A command outside of our sandbox: a transient unit, which systemd makes, runs and forgets.
+"""Run a command outside of the sandbox of the agent, as a transient unit of systemd.
 
-For the few programs that need what our own unit gives away on purpose, such as a writable /sysroot. The unit is a
-oneshot, so its job ends with the command; it is kept after a failure for as long as it takes to read how it failed.
+It is for the few programs that need rights which nodeagent.service drops, such as a writable /sysroot. The unit is a
+oneshot, so its job ends with the command. After a failure it is kept until its exit status has been read.
 """
 
 from __future__ import annotations
@@ -22,13 +22,15 @@ _NAME = "org.freedesktop.systemd1"
 _PATH = "/org/freedesktop/systemd1"
 _MANAGER = "org.freedesktop.systemd1.Manager"
 _SERVICE = "org.freedesktop.systemd1.Service"
-_GRACE = 10.0  # seconds after its own limit in which systemd ends the unit
+_GRACE = 10.0  # seconds that systemd needs to end the unit after its timeout
 _MICROSECONDS = 1_000_000
 
 
 async def run_unit(bus: Bus, command: Sequence[str], description: str, deadline: float) -> None:
-    """Returns when ``command`` (absolute path and arguments) ended well. ``Terminal`` (``CommandFailed``) with its exit
-    status otherwise; ``deadline`` in seconds, after which systemd ends it."""
+    """Run ``command`` (absolute path and arguments). systemd ends it after ``deadline`` seconds.
+
+    Raises ``Terminal`` (``CommandFailed``) with the exit status if it fails.
+    """
     name = f"nodeagent-run-{secrets.token_hex(4)}.service"
     properties = [
         ["Description", variant("s", description)],
@@ -68,8 +70,8 @@ async def _failure(removed: Signals, name: str, command: Sequence[str], result: 
         status = f", exit status {code}"
         await removed.call(_NAME, _PATH, _MANAGER, "ResetFailedUnit", "s", (name,))
     except ServiceUnavailable:
-        raise  # then systemd did not report the end either
+        raise  # systemd is unavailable, so the result is unknown
     except BusFault:
-        pass  # it is forgotten already; the result has to do
+        pass  # the unit is unloaded already; the result must suffice
     message = f"{' '.join(command)}: {result}{status}; see journalctl -u {name}"
     return Terminal(message, reason="CommandFailed")

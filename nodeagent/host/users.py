@@ -1,8 +1,8 @@
 """Password hashes of local users: read from the shadow file, written by ``chpasswd`` of shadow-utils.
 
-``chpasswd`` takes the lock that all account tools take, keeps the file's other fields and labels, and reads the hash
-from its standard input, so it is in no process list. Every host we run on has shadow-utils; without it we say so
-instead of editing the file ourselves.
+``chpasswd`` takes the lock of all account tools, keeps the other fields and the label of the file, and reads the hash
+from its standard input, so that it appears in no process list. All supported hosts have shadow-utils; without it the
+update fails instead of editing the file.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from nodeagent.host.fs.owners import Owners, colon_fields
 
 __all__ = ["HostUsers", "locked"]
 
-_NO_PASSWORD = "*"  # noqa: S105 - what no hash can equal
+_NO_PASSWORD = "*"  # noqa: S105 - matches no password
 _ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C"}
 
 
 def locked(value: str) -> str:
-    """The hash, kept but made useless; ``passwd -u`` brings it back.
+    """Return the hash in its locked form, which ``passwd -u`` reverses.
 
-    An empty one becomes ``!*``: the same command then leaves ``*``, and not an account without a password.
+    An empty hash becomes ``!*``, so that the same command leaves ``*`` and not an account without a password.
     """
     if value.startswith(("!", "*")):
         return value
@@ -32,8 +32,10 @@ def locked(value: str) -> str:
 
 
 class HostUsers:
-    """Fulfils ``ports.Users``. ``root`` is the directory that etc is in. ``deadline`` in seconds, for chpasswd, which
-    waits for the lock up to 15 s."""
+    """Implements ``ports.Users``.
+
+    ``root`` is the directory of etc. ``deadline`` is in seconds, for chpasswd, which waits up to 15 s for the lock.
+    """
 
     def __init__(self, root: str = "/", *, deadline: float = 30.0) -> None:
         self._root = root
@@ -44,7 +46,7 @@ class HostUsers:
         return await asyncio.to_thread(self._read, user)
 
     async def set_password_hash(self, user: str, value: str) -> None:
-        """An empty ``value`` would let anybody in; it is refused with ``InvalidInput``."""
+        """Set the hash. Raises ``InvalidInput`` for an empty one, which would allow logins without a password."""
         if not value or any(char in value for char in ":\n\r\0"):
             raise InvalidInput(f"the password hash of {user} is empty or has an illegal character", reason="BadHash")
         if await self.password_hash(user) is None:
@@ -55,7 +57,7 @@ class HostUsers:
             raise Terminal(f"chpasswd did not change the password of {user}", reason="PasswordNotSet")
 
     async def lock(self, user: str) -> None:
-        """Nothing to do for a user that this host does not have."""
+        """Lock the password of a user. Does nothing if the user is missing."""
         value = await self.password_hash(user)
         if value is not None and locked(value) != value:
             await self.set_password_hash(user, locked(value))
@@ -64,11 +66,11 @@ class HostUsers:
         for fields in colon_fields(Path(self._root) / "etc" / "shadow"):
             if fields[0] == user and len(fields) > 1:
                 return fields[1]
-        # An account of the OS that was never given a password has no line there, and cannot be logged into with one.
+        # An account of the OS without a password may have no line, and allows no login with a password.
         return _NO_PASSWORD if self._owners.user(user) is not None else None
 
     def _sync(self) -> None:
-        """chpasswd syncs the new file, but not the directory that it renames it in."""
+        """Sync the directory. chpasswd syncs the new file only, before it renames it."""
         folder = str(Path(self._root) / "etc")
         with translated("sync", folder):
             fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -104,5 +106,5 @@ class HostUsers:
                 process.kill()
                 await process.wait()
         if process.returncode != 0:
-            said = noise.decode(errors="replace").replace(value, "...").strip()
-            raise Terminal(f"chpasswd failed for {user} (exit {process.returncode}): {said}", reason="PasswordNotSet")
+            output = noise.decode(errors="replace").replace(value, "...").strip()
+            raise Terminal(f"chpasswd failed for {user} (exit {process.returncode}): {output}", reason="PasswordNotSet")

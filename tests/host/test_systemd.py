@@ -171,7 +171,7 @@ async def test_a_late_job_that_is_done_while_we_cancel_it_is_done(systemd: Syste
 async def test_a_signal_that_never_came(
     systemd: Systemd, manager: FakeSystemd, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_LOOK", 0.1)
+    monkeypatch.setattr(module, "_POLL", 0.1)
     monkeypatch.setattr(module, "_GRACE", 0.05)
     ends = iter([False, True])
 
