@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from nodeagent import log
 from nodeagent.agent.coordination import Coordination
 from nodeagent.agent.from_settings import limits
-from nodeagent.agent.last_good_settings import Found, choose
+from nodeagent.agent.last_good_settings import FoundSettings, choose
 from nodeagent.agent.report.first_status import drain_teller
 from nodeagent.agent.report.journal import to_journal
 from nodeagent.agent.report.report import Report
@@ -137,7 +137,7 @@ class Adapters:
         return ClusterConfigSource(handshake)
 
 
-async def open_adapters(found: Found, bus: Bus, stack: AsyncExitStack) -> Adapters:
+async def open_adapters(found: FoundSettings, bus: Bus, stack: AsyncExitStack) -> Adapters:
     """Open the store and build the adapters; ``stack`` closes them. Raises ``AgentError`` if the agent cannot start."""
     report = Report(Status())
     report.add(to_journal)

@@ -14,7 +14,7 @@ from nodeagent.agent import tidying
 from nodeagent.agent.api import Api
 from nodeagent.agent.compose import Adapters, open_adapters
 from nodeagent.agent.holding import Held
-from nodeagent.agent.last_good_settings import Found, keep, read_settings
+from nodeagent.agent.last_good_settings import FoundSettings, keep, read_settings
 from nodeagent.agent.loop import Loop
 from nodeagent.agent.maintenance import MaintenanceManager
 from nodeagent.agent.own_config import OwnConfig
@@ -59,7 +59,7 @@ async def parse_desired(text: bytes) -> Desired:
 class Daemon:
     """The loop, and what runs beside it, for as long as the process lives. ``read`` reads the settings again."""
 
-    def __init__(self, adapters: Adapters, read: Callable[[], Found]) -> None:
+    def __init__(self, adapters: Adapters, read: Callable[[], FoundSettings]) -> None:
         self.adapters = adapters
         self.ports, self.report, self.store = adapters.ports, adapters.report, adapters.store
         self._read = read
@@ -193,14 +193,14 @@ async def run(
     notifier: Notifier,
     *,
     error: InvalidInput | None = None,
-    read: Callable[[], Found] = read_settings,
+    read: Callable[[], FoundSettings] = read_settings,
 ) -> None:
     """Until SIGTERM. With ``error``, ``settings`` are what could be read of invalid ones; ``read`` reads them again.
 
     What keeps it from working is shown to everybody and tried again. Raises ``AgentError`` only where not even that is
     possible: another daemon is running, or there is no bus.
     """
-    found = Found(settings, error)
+    found = FoundSettings(settings, error)
     async with stop_signals() as stop, Bus() as bus:
         held = Held(bus, notifier, partial(watchdog, notifier))
         try:
@@ -226,7 +226,7 @@ async def run(
 _NOT_ALONE = frozenset({"StoreBusy"})
 
 
-async def _build(found: Found, bus: Bus, stack: AsyncExitStack, read: Callable[[], Found]) -> Daemon:
+async def _build(found: FoundSettings, bus: Bus, stack: AsyncExitStack, read: Callable[[], FoundSettings]) -> Daemon:
     """Raises ``AgentError`` if the agent cannot start; ``stack`` closes what was opened."""
     adapters = await open_adapters(found, bus, stack)
     report = adapters.report

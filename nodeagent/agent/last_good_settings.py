@@ -21,39 +21,39 @@ from nodeagent.settings.check import check_consistency, valid_values
 from nodeagent.settings.load import DIRECTORIES, load, salvage
 from nodeagent.settings.schema import Settings, flatten
 
-__all__ = ["Found", "Notes", "choose", "keep", "read_settings"]
+__all__ = ["FoundSettings", "NoteStore", "choose", "keep", "read_settings"]
 
 NOTE: Final = "settings"
 _log = log.get(__name__)
 
 
-class Notes(Protocol):
+class NoteStore(Protocol):
     async def note(self, key: str) -> str: ...
 
     async def keep_note(self, key: str, text: str) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundSettings:
     """With an ``error``, ``settings`` are what could be read of invalid ones: enough to find the store."""
 
     settings: Settings
     error: InvalidInput | None = None
 
 
-def read_settings(directories: Sequence[str | Path] = DIRECTORIES) -> Found:
+def read_settings(directories: Sequence[str | Path] = DIRECTORIES) -> FoundSettings:
     """Read and check the settings on the disk. Blocks. Logs a warning for each key that is no longer a setting."""
     try:
         loaded = load(directories)
         check_consistency(loaded.settings)
     except InvalidInput as error:
-        return Found(salvage(directories), error)
+        return FoundSettings(salvage(directories), error)
     for problem in loaded.warnings:
         _log.warning(f"{problem.path}: {problem.message}")
-    return Found(loaded.settings)
+    return FoundSettings(loaded.settings)
 
 
-async def choose(found: Found, notes: Notes, report: Report) -> Settings:
+async def choose(found: FoundSettings, notes: NoteStore, report: Report) -> Settings:
     """Raises ``found.error`` where no valid settings were ever kept."""
     if found.error is None:
         return found.settings
@@ -64,7 +64,7 @@ async def choose(found: Found, notes: Notes, report: Report) -> Settings:
     return kept
 
 
-async def keep(settings: Settings, notes: Notes, report: Report) -> None:
+async def keep(settings: Settings, notes: NoteStore, report: Report) -> None:
     """Whenever a start or a reload was good. A store that takes nothing just now is a problem, not a failure."""
     text = json.dumps(flatten(settings), sort_keys=True)
     try:
@@ -74,7 +74,7 @@ async def keep(settings: Settings, notes: Notes, report: Report) -> None:
         report.problem("store", error)
 
 
-async def _kept(notes: Notes) -> Settings | None:
+async def _kept(notes: NoteStore) -> Settings | None:
     text = await notes.note(NOTE)
     if not text:
         return None

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from nodeagent.agent.last_good_settings import Notes
+from nodeagent.agent.last_good_settings import NoteStore
 from nodeagent.agent.report.report import Report
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.plan.policy import Policy, merge
@@ -28,7 +28,7 @@ NOTE: Final = "policy"
 class HostPolicy:
     """``settings`` gives the present ones."""
 
-    def __init__(self, notes: Notes, report: Report, settings: Callable[[], Settings]) -> None:
+    def __init__(self, notes: NoteStore, report: Report, settings: Callable[[], Settings]) -> None:
         self._notes = notes
         self._report = report
         self._settings = settings

@@ -18,7 +18,7 @@ from nodeagent.fence.policy.signals import weigh
 from nodeagent.fence.sensors.sensors import Sensors
 
 if TYPE_CHECKING:
-    from nodeagent.fence.fence import Fence
+    from nodeagent.fence.fence import ActiveFence
 
 __all__ = ["INTERVAL", "ControlLoop", "DiskWatch", "FindDisks", "failed_view"]
 
@@ -55,7 +55,9 @@ class DiskWatch:
 class ControlLoop:
     """``begin`` sets the first limits, ``run`` adjusts them."""
 
-    def __init__(self, fence: Fence, actuators: Actuators, sensors: Sensors, bounds: Bounds, watch: DiskWatch) -> None:
+    def __init__(
+        self, fence: ActiveFence, actuators: Actuators, sensors: Sensors, bounds: Bounds, watch: DiskWatch
+    ) -> None:
         self._fence = fence
         self._actuators = actuators
         self._sensors = sensors

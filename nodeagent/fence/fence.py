@@ -44,7 +44,7 @@ from nodeagent.fence.sensors.protected import Protected
 from nodeagent.fence.sensors.sensors import Sensors, open_sensors
 from nodeagent.host.dbus.client import Bus
 
-__all__ = ["Fence", "FenceOptions", "fenced"]
+__all__ = ["ActiveFence", "FenceOptions", "fenced"]
 
 _MOUNTS = Path("/proc/self/mountinfo")
 # The scheduler is switched only on the file system where the measurements show a benefit (docs/research/fence.md).
@@ -70,7 +70,7 @@ class FenceOptions:
     switch_scheduler: bool = True
 
 
-class Fence:
+class ActiveFence:
     """``view`` is the current or last state; ``left`` lists what could not be restored, known after the block.
 
     ``idle`` is the measurement of the idle disk.
@@ -100,8 +100,8 @@ async def fenced(
     find: Find = find_disks,
     listen: Listen = hotplug,
     system: SystemPaths = DEFAULT,
-) -> AsyncIterator[Fence]:
-    fence = Fence(emit)
+) -> AsyncIterator[ActiveFence]:
+    fence = ActiveFence(emit)
     async with AsyncExitStack() as stack:
         try:
             _was, failed = await recover(bus, restore_log, system)
@@ -175,12 +175,12 @@ def _filesystem(paths: Sequence[str]) -> tuple[str, str]:
     return next(kinds, ""), os.uname().release
 
 
-async def _restore(fence: Fence, actuators: Actuators) -> None:
+async def _restore(fence: ActiveFence, actuators: Actuators) -> None:
     await teardown.restore(actuators, fence.left)
 
 
 async def _finish(
-    fence: Fence, actuators: Actuators, loop: ControlLoop, kind: type[BaseException] | None, *_error: object
+    fence: ActiveFence, actuators: Actuators, loop: ControlLoop, kind: type[BaseException] | None, *_error: object
 ) -> bool:
     """Wait for the last writes, unless the block was cancelled."""
     if kind is None or issubclass(kind, Exception):

@@ -24,7 +24,7 @@ from nodeagent.settings.fence import FenceSettings
 
 if TYPE_CHECKING:
     # These imports take a sixth of the daemon's start, and most processes never stage anything.
-    from nodeagent.fence.fence import Fence
+    from nodeagent.fence.fence import ActiveFence
     from nodeagent.fence.sensors.protected import Protected
 
 __all__ = ["HostFence"]
@@ -131,7 +131,7 @@ class _Reporter:
     """Turns views into events: the start, a change of the reason, missing facilities, the end."""
 
     def __init__(self, emit: Emit, reported: set[str]) -> None:
-        self.fence: Fence | None = None
+        self.fence: ActiveFence | None = None
         self._emit = emit
         self._reported = reported
         self._last: FenceView | None = None

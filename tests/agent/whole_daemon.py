@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from nodeagent.agent import daemon
-from nodeagent.agent.last_good_settings import Found, read_settings
+from nodeagent.agent.last_good_settings import FoundSettings, read_settings
 from nodeagent.cli._client import Client
 from nodeagent.core.config.machineconfig import ConfigSource
 from nodeagent.host.dbus.client import Bus
@@ -71,7 +71,7 @@ class WholeDaemon:
     def store(self) -> SqliteStore:
         return SqliteStore(self.database)
 
-    def read(self) -> Found:
+    def read(self) -> FoundSettings:
         return read_settings([str(self.fragments)])
 
     @asynccontextmanager

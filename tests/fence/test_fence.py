@@ -26,7 +26,7 @@ from nodeagent.fence.actuators.recovery import recover
 from nodeagent.fence.actuators.system_paths import SystemPaths
 from nodeagent.fence.blockdev.find import SYSROOT
 from nodeagent.fence.blockdev.hotplug import Hotplug
-from nodeagent.fence.fence import Fence, FenceOptions, fenced
+from nodeagent.fence.fence import ActiveFence, FenceOptions, fenced
 from nodeagent.fence.policy.bounds import Bounds, Idle
 from nodeagent.fence.policy.disks import BlockNode, DeviceNumber, Disks
 from nodeagent.fence.restore_log import FileRestoreLog
@@ -100,7 +100,7 @@ class Host:
         lines = (("0.008", self.fast), ("0.128", self.fast), ("+Inf", self.fast + self.slow))
         return "".join(f'{WAL_FSYNC}_bucket{{le="{le}"}} {count}\n' for le, count in lines)
 
-    def fenced(self, options: FenceOptions = TERMS) -> AbstractAsyncContextManager[Fence]:
+    def fenced(self, options: FenceOptions = TERMS) -> AbstractAsyncContextManager[ActiveFence]:
         return fenced(
             UNIT,
             self.victim,
@@ -126,7 +126,7 @@ class Host:
         notes = list((self.cgroups.parent / "restore_log").glob("*"))
         return found | ({"notes": notes} if notes else {})
 
-    async def until(self, fence: Fence, so: Callable[[FenceView], bool]) -> FenceView:
+    async def until(self, fence: ActiveFence, so: Callable[[FenceView], bool]) -> FenceView:
         await self.until_so(lambda: so(fence.view))
         return fence.view
 

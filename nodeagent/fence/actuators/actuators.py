@@ -21,7 +21,7 @@ from nodeagent.fence.actuators.priorities import Priorities
 from nodeagent.fence.actuators.recovery import run_all
 from nodeagent.fence.actuators.system_paths import SystemPaths
 from nodeagent.fence.actuators.unit_stats import dirty_bytes, processes, written_bytes
-from nodeagent.fence.policy.controller import Limits
+from nodeagent.fence.policy.controller import IoLimits
 from nodeagent.fence.policy.disks import Disks
 from nodeagent.fence.policy.shape import QueueFacts, Shape, Untouched
 from nodeagent.fence.restore_log import RestoreLog
@@ -104,7 +104,7 @@ class Actuators:
         if self._choose is not None:
             await self.shape(self._choose)
 
-    async def hold(self, limits: Limits) -> None:
+    async def hold(self, limits: IoLimits) -> None:
         """Set the limits. Called at each decision, also if they did not change, because new tasks start.
 
         If the queues reject a shape, ``shapes`` is empty afterwards.

@@ -1,4 +1,4 @@
-"""Limits of one unit's I/O, through systemd, for as long as an update is staged.
+"""IoLimits of one unit's I/O, through systemd, for as long as an update is staged.
 
 Facts this stands on (systemd's ``org.freedesktop.systemd1(5)``, ``src/core/dbus-cgroup.c``, its issue 27302):
 - Properties set with runtime=true are a drop-in below /run: they hold for a unit that is not running yet, or starts

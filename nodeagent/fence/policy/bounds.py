@@ -1,4 +1,4 @@
-"""Between what the fence moves. The defaults are for a disk that nobody measured."""
+"""The bounds of the controller. The defaults are for a disk that was not measured."""
 
 from __future__ import annotations
 
@@ -8,57 +8,61 @@ from dataclasses import dataclass, replace
 __all__ = ["FAST", "FENCE_BOUNDS", "Bounds", "Idle", "careful", "floor_at", "opening"]
 
 FAST = 0.002
-"""Seconds, p99 of an fsync on the idle disk, below which the disk needs no help."""
+"""Seconds, p99 of an fsync on the idle disk, below which the disk needs no limits."""
 
-_AT_ONCE = 32 << 10  # bytes that may be written in the time of an idle fsync
-_REQUESTS = 2  # of that size, at least, that the disk does in that time
-_MARGIN = 1.1  # over what a deadline needs: the bytes that are left are an estimate
-_LATE = 0.5  # part of the time after which the floor rises, when nobody knows how much is left
+# Bytes that may be written in the time of an idle fsync, and requests of that size that the disk does in that time.
+_AT_ONCE = 32 << 10
+_REQUESTS = 2
+# Margin over the rate that the deadline requires, because the number of bytes that are left is an estimate.
+_MARGIN = 1.1
+# Part of the time after which the floor rises, if the number of bytes that are left is unknown.
+_LATE = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
+    """Rates are bytes per second, times are seconds."""
+
     floor: float = 4e6
-    """Bytes a second that the updater may always write. Far below, its half-written transactions hold up everybody who
-    waits for the journal: the cap causes the stall that it should prevent. Take twice that for a kernel before 6.12,
-    where metadata does not overtake throttled data."""
+    """The lowest cap. Far below it, the half-written transactions of the updater block every program that waits for the
+    journal: the cap causes the stall that it should prevent. ``careful`` doubles it before kernel 6.12."""
     floor_iops: int = 200
-    """Writes a second, where the queue is shaped. Whoever is heeded first waits for one piece at most there, so it is
-    more than ``floor`` in pieces of 32 KiB: below it an update takes longer and hurts no less. Less on ext4, where an
-    fsync waits more often (``careful``)."""
+    """The lowest cap in writes per second, for a queue with a shape. With priorities, an fsync waits for one request at
+    most there, so it is more than ``floor`` in requests of 32 KiB: below it an update takes longer and hurts no less.
+    Less on ext4, where an fsync waits more often (``careful``)."""
     first: float = 16e6
-    """What it may write at first."""
+    """The first cap."""
     most: float = math.inf
-    """What it may write at most, whatever the victim says: what a slow disk can do (``opening``). More brings nothing,
-    and lets the next burst of metadata in front of everybody. Not less than ``blind``: the disk may have been measured
-    in a bad moment, and what is too little here stays so for the whole update."""
+    """The highest cap on a slow disk (``opening``). More brings nothing, and lets the next burst of metadata overtake
+    the other writers. Not less than ``blind``: the disk may have been measured at a bad time, and a cap that is too low
+    here would last for the whole update."""
     disk: float | None = None
-    """What the disk can do, by what is known before an update; None: nothing is. The cap comes near it slowly."""
+    """The rate that the disk is expected to reach; None: unknown. The cap rises slowly near it."""
     blind: float = 16e6
-    """What it may write at most while nobody knows how the victim fares."""
+    """The highest cap without a signal of the protected workload."""
     ceiling: float = 256e6
-    """Above it there is no cap."""
+    """Above this rate there is no cap."""
     deadline: float = 1800.0
-    """Seconds after which everything is open: the update always ends."""
+    """Time after which nothing is limited, so that an update always ends. No staging should need more."""
     stale: float = 5.0
-    """Seconds after which a signal counts for nothing."""
+    """Age after which a signal is ignored."""
     interval: float = 1.0
-    """Seconds between two changes. The kernel begins a new slice of 100 ms at each."""
+    """Time between two changes. The kernel starts a new slice of 100 ms at each."""
     settle: float = 2.0
-    """Seconds that a lower cap gets to show what it does, before it is lowered again."""
+    """Time for a lower cap to take effect before it is lowered again."""
     patience: float = 3.0
-    """Seconds of calm before the cap is raised; twice as long after each strain, up to ``patience_most``."""
+    """Calm before the cap is raised; doubled after each strain, up to ``patience_most``."""
     patience_most: float = 48.0
     wary: float = 24.0
-    """Seconds of calm before the cap is raised near ``disk``, as long as the victim was never strained."""
+    """Calm before the cap is raised near ``disk``, as long as there was no strain."""
     bold: float = 120.0
-    """Seconds of calm before it is raised beyond ``disk``, which may have been measured in a bad moment."""
+    """Calm before the cap is raised beyond ``disk``, which may have been measured at a bad time."""
     drain: int | None = None
-    """Bytes of the updater that may wait in memory before they are sent to the disk; None: as the kernel sees fit."""
+    """Dirty bytes of the updater above which they are written to the disk; None: left to the kernel."""
     relax: float = 60.0
-    """Seconds of calm without a cap before the queue gets a gentler shape."""
+    """Calm without a cap before the queue gets a gentler shape."""
     relaxations: int = 3
-    """How often that may happen: changing a queue stops it for a moment."""
+    """How often the shape may become gentler: a change of a queue stops it for a moment."""
 
 
 FENCE_BOUNDS = Bounds()
@@ -66,21 +70,24 @@ FENCE_BOUNDS = Bounds()
 
 @dataclass(frozen=True, slots=True)
 class Idle:
-    """What an fsync takes while nothing is staged; seconds."""
+    """The latency of an fsync while nothing is staged, in seconds."""
 
     p50: float
     p99: float
 
 
-_CAREFUL = 8e6  # bytes a second, the floor where throttled data can hold up a journal
-_DRAIN = 128 << 10  # bytes; a few dozen small files, each of which takes room in a journal until it is written
-_JOURNAL_IOPS = 150  # what a slice of the kernel's (0.1 s) lets through is waited for three times in an fsync there
-_METADATA_OVERTAKES = (6, 12)  # the first kernel that lets it (29390bb5661d, "blk-throttle: support prioritized ...")
+# Bytes per second, the floor where throttled data can block a journal.
+_CAREFUL = 8e6
+# Dirty bytes of a few dozen small files, each of which takes room in a journal until it is written.
+_DRAIN = 128 << 10
+# An fsync on ext4 waits three times for the writes that the kernel lets through in a slice of 0.1 s.
+_JOURNAL_IOPS = 150
+# The first kernel whose metadata overtakes throttled data (29390bb5661d, "blk-throttle: support prioritized ...").
+_METADATA_OVERTAKES = (6, 12)
 
 
 def careful(bounds: Bounds, filesystem: str, kernel: str) -> Bounds:
-    """With a floor for this file system and this kernel release, such as "xfs" and "6.12.0-55.el10.x86_64", and little
-    that waits in memory where others wait for it."""
+    """Return the bounds for a file system and a kernel release, such as "xfs" and "6.12.0-55.el10.x86_64"."""
     numbers = tuple(int(part) if part.isdigit() else 0 for part in kernel.replace("-", ".").split(".")[:2])
     floor = bounds.floor if numbers >= _METADATA_OVERTAKES else max(bounds.floor, _CAREFUL)
     bounds = replace(bounds, floor=floor)
@@ -88,11 +95,11 @@ def careful(bounds: Bounds, filesystem: str, kernel: str) -> Bounds:
 
 
 def opening(bounds: Bounds, idle: Idle | None) -> Bounds:
-    """What it may write at first. ``idle`` None: nobody measured.
+    """Return the bounds with the first cap for the measured disk; unchanged if it was not measured.
 
-    An fsync is at least two requests one after the other, so a usual one says how many the disk can do in a second, of
-    which the updater gets half; the slowest of a hundred speaks of whatever else the host did. A fast disk is open
-    from the start: what is shut there needlessly would take half a minute to open.
+    An fsync is at least two requests one after the other, so the median gives the number of requests that the disk can
+    do in a second, of which the updater gets half. The slowest of a hundred reflects other load of the host. A fast
+    disk has no cap from the start, because an unneeded cap would take half a minute to go.
     """
     if idle is None:
         return bounds
@@ -104,8 +111,10 @@ def opening(bounds: Bounds, idle: Idle | None) -> Bounds:
 
 
 def floor_at(bounds: Bounds, elapsed: float, left: float | None) -> float:
-    """Bytes a second that are due ``elapsed`` seconds after the start, with ``left`` bytes to be written (None:
-    nobody knows). Between ``floor`` and ``ceiling``; it never falls as time goes by unless ``left`` does."""
+    """Return the rate that is required ``elapsed`` seconds after the start, with ``left`` bytes to write.
+
+    None: their number is unknown. The result is between ``floor`` and ``ceiling``, and falls only if ``left`` does.
+    """
     remaining = bounds.deadline - elapsed
     if remaining <= 0:
         return bounds.ceiling

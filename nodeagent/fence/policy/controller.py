@@ -1,17 +1,19 @@
-"""Decides the limits of the updater, a second at a time.
+"""Decides the limits of the updater, once a second.
 
-The cap rises by a quarter when the victim was calm for a while, and is halved when it is strained (additive steps would
-take minutes on a fast disk and too much of a slow one). Two things keep it from swinging. A rate at which the victim
-was strained is remembered, and before it ever was, the rate that the disk can do by what is known of it: up to six
-tenths of it the way is quick, around it slow, and slower each time; beyond what the disk can do it takes minutes. And a
-cap is halved from what the updater really writes, not from a number that did not bind.
+The cap rises by a quarter after a period of calm, and is halved at a strain. (Additive steps would take minutes on a
+fast disk, and be too large for a slow one.) Two rules keep the cap from oscillating:
 
-Where the queue is shaped the cap counts writes, else bytes; never both, which kernels before 6.16 get wrong. Counting
-writes makes sense only when they are cut to a known size: a cap on bytes lets a large object through in one piece, in
-which everybody else waits.
+- The rate at which the protected workload was strained is remembered; before there was one, the rate that the disk is
+  expected to reach. Up to six tenths of it the cap rises quickly, around it slowly, and more slowly each time. Beyond
+  the rate that the disk is expected to reach, a step takes minutes.
+- The cap is halved from the real write rate of the updater, not from a cap that was not reached.
 
-What always holds, whatever the signals say: no cap below the floor; one change in ``interval`` seconds; nothing is
-loosened without a fresh signal, except for the deadline, after which nothing is limited at all.
+If the queue has a shape, the cap counts writes, otherwise bytes, and never both, because kernels before 6.16 handle the
+combination wrongly. Counting writes makes sense only if they are cut to a known size: a cap on bytes lets a large
+object through in one piece, and every other writer waits for it.
+
+These rules hold for all signals: no cap is below the floor; there is one change per ``interval``; nothing is loosened
+without a fresh signal, except after the deadline, when nothing is limited any more.
 """
 
 from __future__ import annotations
@@ -24,34 +26,36 @@ from nodeagent.fence.policy.bounds import FENCE_BOUNDS, Bounds, floor_at
 from nodeagent.fence.policy.shape import Shape
 from nodeagent.fence.policy.signals import Reading, Strain
 
-__all__ = ["Decision", "Limits", "State", "Why", "begin", "step"]
+__all__ = ["ControllerState", "IoLimits", "LimitDecision", "Why", "begin", "step"]
 
 _UP, _DOWN = 1.25, 0.5
-_NEAR, _BEYOND = 0.6, 1.5  # of the rate at which the victim was strained: where it is approached, where it is forgotten
-_WORTH = 0.1  # changes of the cap smaller than this part of it are not made
+# Parts of the rate of the last strain: the cap rises slowly from the first on, and forgets that rate at the second.
+_NEAR, _BEYOND = 0.6, 1.5
+# Smaller changes of the cap are not made.
+_LEAST_CHANGE = 0.1
 _KIB = 1024
 
 
 class Why(StrEnum):
-    """Why limits are what they are: what ``status``, journal and history show."""
+    """The cause of the current limits, shown by ``status``, the journal and the history."""
 
     STARTED = "started"
     CALM = "calm"
     STRAINED = "strained"
     STALLED = "stalled"
     BLIND = "blind"
-    """Nobody knows how the victim fares."""
+    """There is no signal of the protected workload."""
     PROGRESS = "progress"
-    """The update would be late."""
+    """Otherwise the update would miss the deadline."""
     DEADLINE = "deadline"
 
 
 _BAD = frozenset({Why.STRAINED, Why.STALLED, Why.BLIND})
-"""What is said also where nothing more can be done about it."""
+"""Causes that are shown even if the limits cannot be changed any further."""
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class IoLimits:
     """None: no limit. At most one of the caps is set."""
 
     write_bps: int | None = None
@@ -60,55 +64,71 @@ class Limits:
 
     @property
     def rate(self) -> int | None:
-        """Bytes a second that either cap makes."""
+        """Bytes per second that the cap amounts to."""
         if self.write_iops is None or self.shape is None:
             return self.write_bps
         return self.write_iops * self.shape.max_sectors_kb * _KIB
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
-    limits: Limits
+class LimitDecision:
+    """``because`` is the message for operators."""
+
+    limits: IoLimits
     why: Why
     because: str
-    """For people."""
     changed: bool
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class ControllerState:
+    """Times are those of the loop, in seconds."""
+
     started: float
     changed: float
-    decision: Decision
+    decision: LimitDecision
     rate: float | None
-    """Bytes a second; None: no cap."""
+    """The cap in bytes per second; None: no cap."""
     rung: int
-    """Of the ladder of shapes; 0 is none."""
+    """The current shape, counted from 1; 0: none."""
     patience: float
-    heard: float
-    """When the last reading was taken that we acted on."""
+    handled: float
+    """The time of the last reading that was handled."""
     calm_since: float
-    blind: bool = False
-    """Nobody knows how the victim fares, now."""
     strained: bool = False
-    """So said the last reading."""
+    """The last reading was a strain."""
     strained_at: float | None = None
-    """The rate at which it began to be, or will by what is known of the disk."""
+    """The rate of the last strain, or the expected rate of the disk."""
     relaxed: int = 0
 
 
-def begin(now: float, ladder: Sequence[Shape], bounds: Bounds = FENCE_BOUNDS) -> State:
-    """Shut first, and opened when that turns out to be needless: the first seconds of an update hurt as others do. Not
-    on a disk that is known to be fast (``opening``)."""
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """The inputs of one decision. ``writing``: the recent write rate; ``left``: bytes to write; None: unknown."""
+
+    now: float
+    ladder: Sequence[Shape]
+    bounds: Bounds
+    writing: float | None
+    left: float | None
+
+
+def begin(now: float, ladder: Sequence[Shape], bounds: Bounds = FENCE_BOUNDS) -> ControllerState:
+    """Start with tight limits, because the first seconds of an update hurt like all others.
+
+    A disk that is known to be fast has no cap from the start (``opening``).
+    """
     rate = max(bounds.first, bounds.floor) if bounds.first < bounds.ceiling else None
-    limits = _limits(rate, len(ladder), ladder, bounds)
-    decision = Decision(limits, Why.STARTED, "an update is about to be staged", changed=True)
+    turn = _Turn(now, ladder, bounds, None, None)
+    decision = LimitDecision(
+        _limits(turn, rate, len(ladder)), Why.STARTED, "an update is about to be staged", changed=True
+    )
     patience = bounds.patience if bounds.disk is None else bounds.wary
-    return State(now, now, decision, rate, len(ladder), patience, now, now, strained_at=bounds.disk)
+    return ControllerState(now, now, decision, rate, len(ladder), patience, now, now, strained_at=bounds.disk)
 
 
 def step(
-    state: State,
+    state: ControllerState,
     now: float,
     reading: Reading | None,
     ladder: Sequence[Shape],
@@ -116,34 +136,34 @@ def step(
     *,
     writing: float | None = None,
     left: float | None = None,
-) -> State:
-    """What to hold from now on is in ``decision``. Called as often as anybody likes.
+) -> ControllerState:
+    """Decide the next limits; they are in ``decision``. May be called at any interval.
 
-    ``reading``: the latest, from ``weigh``; ``writing``: bytes a second that the updater wrote lately, ``left``: bytes
-    that it has still to write; None where nobody knows.
+    ``reading``: the latest, from ``weigh``; ``writing``: the recent write rate of the updater in bytes per second;
+    ``left``: the bytes that it has still to write; None if unknown.
     """
+    turn = _Turn(now, ladder, bounds, writing, left)
     if now - state.changed < bounds.interval:
-        return _held(state)
+        return _unchanged(state)
     if now - state.started >= bounds.deadline:
         because = f"not finished after {bounds.deadline:.0f} s: nothing is limited any more"
-        return _decided(replace(state, rate=None, rung=0), now, Why.DEADLINE, because, ladder, bounds)
+        return _decided(replace(state, rate=None, rung=0), turn, Why.DEADLINE, because)
     if reading is None or now - reading.at > bounds.stale:
-        if now - state.heard > bounds.stale:
-            return _blind(state, now, ladder, bounds, left)
-        return _in_time(state, now, ladder, bounds, left)
-    if reading.at <= state.heard:  # we acted on it already
-        return _in_time(state, now, ladder, bounds, left)
-    state = replace(state, heard=reading.at, blind=False)
+        return _blind(state, turn) if now - state.handled > bounds.stale else _in_time(state, turn)
+    if reading.at <= state.handled:
+        return _in_time(state, turn)
+    state = replace(state, handled=reading.at)
     if reading.strain is Strain.CALM:
-        return _calm(state, now, reading.why, ladder, bounds, left)
-    return _strained(state, now, reading, ladder, bounds, writing, left)
+        return _calm(state, turn, reading.why)
+    return _strained(state, turn, reading)
 
 
-def _calm(state: State, now: float, because: str, ladder: Sequence[Shape], bounds: Bounds, left: float | None) -> State:
+def _calm(state: ControllerState, turn: _Turn, because: str) -> ControllerState:
+    bounds = turn.bounds
     rate, rung, relaxed, patience, known = state.rate, state.rung, state.relaxed, state.patience, state.strained_at
-    for_now = now - max(state.calm_since, state.changed)
+    calm_for = turn.now - max(state.calm_since, state.changed)
     if rate is None:
-        forget = for_now >= bounds.relax
+        forget = calm_for >= bounds.relax
         if forget and rung > 1 and relaxed < bounds.relaxations:
             rung, relaxed = rung - 1, relaxed + 1
     else:
@@ -151,110 +171,97 @@ def _calm(state: State, now: float, because: str, ladder: Sequence[Shape], bound
         wait = patience if near else bounds.patience
         if bounds.disk is not None and rate * _UP > bounds.disk:
             wait = max(wait, bounds.bold)
-        if for_now >= wait:
+        if calm_for >= wait:
             more = min(rate * _UP, max(bounds.most, rate))
             rate = more if more < bounds.ceiling else None
         forget = known is not None and rate is not None and rate > known * _BEYOND
     if forget:
         known, patience = None, bounds.patience
-    state = replace(state, rate=rate, rung=rung, relaxed=relaxed, patience=patience, strained_at=known)
-    return _in_time(replace(state, strained=False), now, ladder, bounds, left, Why.CALM, because)
+    state = replace(state, rate=rate, rung=rung, relaxed=relaxed, patience=patience, strained_at=known, strained=False)
+    return _in_time(state, turn, Why.CALM, because)
 
 
-def _strained(
-    state: State,
-    now: float,
-    reading: Reading,
-    ladder: Sequence[Shape],
-    bounds: Bounds,
-    writing: float | None,
-    left: float | None,
-) -> State:
+def _strained(state: ControllerState, turn: _Turn, reading: Reading) -> ControllerState:
+    bounds = turn.bounds
     stalled = reading.strain is Strain.STALLED
     again = state.strained
-    state = replace(state, calm_since=now, strained=True)
-    if again and not stalled and now - state.changed < bounds.settle:
-        return _in_time(state, now, ladder, bounds, left)
-    was = _real(state.rate, writing, bounds)
+    state = replace(state, calm_since=turn.now, strained=True)
+    if again and not stalled and turn.now - state.changed < bounds.settle:
+        return _in_time(state, turn)
+    rate = _real_rate(state.rate, turn)
     if not again:
         patience = min(2 * state.patience, bounds.patience_most)
-        # At the floor nothing is learned: it is not our writing that hurts there, or nothing can be done about it.
-        known = was if was > bounds.floor else state.strained_at
+        # A strain at the floor has another cause than the updater, or cannot be helped, so it sets no rate.
+        known = rate if rate > bounds.floor else state.strained_at
         state = replace(state, patience=patience, strained_at=known)
-    rate = bounds.floor if stalled else max(bounds.floor, was * _DOWN)
-    rung = len(ladder) if stalled else min(state.rung + 1, len(ladder))
-    why = Why.STALLED if stalled else Why.STRAINED
+    state = replace(
+        state,
+        rate=bounds.floor if stalled else max(bounds.floor, rate * _DOWN),
+        rung=len(turn.ladder) if stalled else min(state.rung + 1, len(turn.ladder)),
+    )
     because = f"{reading.source}: {reading.why}"
-    return _in_time(replace(state, rate=rate, rung=rung), now, ladder, bounds, left, why, because)
+    return _in_time(state, turn, Why.STALLED if stalled else Why.STRAINED, because)
 
 
-def _real(rate: float | None, writing: float | None, bounds: Bounds) -> float:
-    """What the victim was strained by: what the updater wrote, where the cap did not bind. That is measured over a
-    moment that may have been a pause, so half of the cap is the least that is believed."""
+def _real_rate(rate: float | None, turn: _Turn) -> float:
+    """Return the rate that caused a strain: the measured one if the cap was not reached.
+
+    The measurement covers a moment that may have been a pause, so the result is at least half of the cap.
+    """
     if rate is None:
-        return 2 * bounds.first if writing is None else max(writing, bounds.floor)
-    return rate if writing is None else min(rate, max(writing, rate / 2))
+        return 2 * turn.bounds.first if turn.writing is None else max(turn.writing, turn.bounds.floor)
+    return rate if turn.writing is None else min(rate, max(turn.writing, rate / 2))
 
 
-def _blind(state: State, now: float, ladder: Sequence[Shape], bounds: Bounds, left: float | None) -> State:
-    blind = max(bounds.blind, bounds.floor)
+def _blind(state: ControllerState, turn: _Turn) -> ControllerState:
+    blind = max(turn.bounds.blind, turn.bounds.floor)
     rate = blind if state.rate is None else min(state.rate, blind)
-    state = replace(state, blind=True, strained=False, rate=rate, rung=len(ladder), calm_since=now)
-    because = f"no sign of the victim for {bounds.stale:.0f} s"
-    return _in_time(state, now, ladder, bounds, left, Why.BLIND, because)
+    state = replace(state, strained=False, rate=rate, rung=len(turn.ladder), calm_since=turn.now)
+    return _in_time(state, turn, Why.BLIND, f"no latency of etcd for {turn.bounds.stale:.0f} s")
 
 
-def _in_time(
-    state: State,
-    now: float,
-    ladder: Sequence[Shape],
-    bounds: Bounds,
-    left: float | None,
-    why: Why | None = None,
-    because: str = "",
-) -> State:
-    """With the rate that the deadline asks for, if that is more. ``why`` None: nothing else happened. The rate that is
-    due is overtaken by a step, or it would be changed each second."""
-    due = floor_at(bounds, now - state.started, left)
+def _in_time(state: ControllerState, turn: _Turn, why: Why | None = None, because: str = "") -> ControllerState:
+    """Raise the rate to what the deadline requires. ``why`` None: there is no other change.
+
+    The rate is raised by a whole step, because the required rate grows each second.
+    """
+    bounds = turn.bounds
+    due = floor_at(bounds, turn.now - state.started, turn.left)
     if state.rate is not None and state.rate < due:
         rate = due * _UP if due > bounds.floor else due
         late = replace(state, rate=rate if rate < bounds.ceiling else None)
-        because = f"{due / 1e6:.1f} MB/s are needed to be done in time"
-        return _decided(late, now, Why.PROGRESS, because, ladder, bounds)
-    if why is None:
-        return _held(state)
-    return _decided(state, now, why, because, ladder, bounds)
+        return _decided(late, turn, Why.PROGRESS, f"{due / 1e6:.1f} MB/s are needed to be done in time")
+    return _unchanged(state) if why is None else _decided(state, turn, why, because)
 
 
-def _decided(state: State, now: float, why: Why, because: str, ladder: Sequence[Shape], bounds: Bounds) -> State:
-    limits = _limits(state.rate, state.rung, ladder, bounds)
-    if not _differs(limits, state.decision.limits):
-        if why not in _BAD:
-            return _held(state)  # it says still why limits are what they are
-        limits = state.decision.limits
-        return replace(state, decision=Decision(limits, why, because, changed=False))
-    return replace(state, changed=now, decision=Decision(limits, why, because, changed=True))
+def _decided(state: ControllerState, turn: _Turn, why: Why, because: str) -> ControllerState:
+    limits = _limits(turn, state.rate, state.rung)
+    if _differs(limits, state.decision.limits):
+        return replace(state, changed=turn.now, decision=LimitDecision(limits, why, because, changed=True))
+    if why in _BAD:
+        return replace(state, decision=LimitDecision(state.decision.limits, why, because, changed=False))
+    # The previous cause is still the one of the current limits.
+    return _unchanged(state)
 
 
-def _held(state: State) -> State:
+def _unchanged(state: ControllerState) -> ControllerState:
     return replace(state, decision=replace(state.decision, changed=False))
 
 
-def _differs(new: Limits, old: Limits) -> bool:
-    caps = ((new.write_bps, old.write_bps), (new.write_iops, old.write_iops))
-    for cap, before in caps:
+def _differs(new: IoLimits, old: IoLimits) -> bool:
+    for cap, before in ((new.write_bps, old.write_bps), (new.write_iops, old.write_iops)):
         if (cap is None) != (before is None):
             return True
-        if cap is not None and before is not None and abs(cap - before) > _WORTH * before:
+        if cap is not None and before is not None and abs(cap - before) > _LEAST_CHANGE * before:
             return True
     return new.shape != old.shape
 
 
-def _limits(rate: float | None, rung: int, ladder: Sequence[Shape], bounds: Bounds) -> Limits:
-    shape = ladder[rung - 1] if rung else None
+def _limits(turn: _Turn, rate: float | None, rung: int) -> IoLimits:
+    shape = turn.ladder[rung - 1] if rung else None
     if rate is None:
-        return Limits(shape=shape)
+        return IoLimits(shape=shape)
     if shape is None:
-        return Limits(write_bps=round(rate))
-    iops = max(bounds.floor_iops, -(-round(rate) // (shape.max_sectors_kb * _KIB)))
-    return Limits(write_iops=iops, shape=shape)
+        return IoLimits(write_bps=round(rate))
+    iops = max(turn.bounds.floor_iops, -(-round(rate) // (shape.max_sectors_kb * _KIB)))
+    return IoLimits(write_iops=iops, shape=shape)

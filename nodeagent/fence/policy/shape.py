@@ -1,9 +1,9 @@
-"""What may be done to the queue of a disk while the OS is staged.
+"""The shapes that the queue of a disk may get while the OS is staged.
 
-Small requests and a short queue keep the waiting in the kernel, where priorities are heeded, and out of the disk, where
-first come is first served. Everybody on the disk pays for that with throughput, so a disk that is fast enough to need
-none of it is left alone. A scheduler is changed between ``none`` and ``mq-deadline`` only, and only where the admin
-allows it; never to bfq, which locked up kernels in the field.
+Small requests and a short queue keep the waiting in the kernel, where priorities have an effect, and out of the disk,
+which serves requests in the order of arrival. All users of the disk pay for that with throughput, so a fast disk keeps
+its queue. The scheduler is changed between ``none`` and ``mq-deadline`` only, and never to bfq, which locked up kernels
+in the field.
 """
 
 from __future__ import annotations
@@ -14,14 +14,15 @@ from nodeagent.fence.policy.bounds import FAST
 
 __all__ = ["QueueFacts", "Shape", "Untouched", "ladder"]
 
-_PIECES = (128, 32)  # KiB, the gentle rung and the tight one
+# The gentle shape and the tight one; requests in KiB.
+_PIECES = (128, 32)
 _DEPTHS = (16, 1)
 _DEADLINE, _NONE = "mq-deadline", "none"
 
 
 @dataclass(frozen=True, slots=True)
 class QueueFacts:
-    """``/sys/block/DISK/queue`` as it was found; sizes in KiB."""
+    """The original values of ``/sys/block/DISK/queue``; sizes in KiB."""
 
     max_sectors_kb: int
     scheduler: str
@@ -34,11 +35,13 @@ class QueueFacts:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """``depth``: requests that are on the disk at once; where a scheduler stays, all that are under way, on the disk
-    or in it. ``scheduler`` "": as it is. With ``priorities`` the updater's I/O goes into the idle class and the
-    victim's into the real-time class; without a scheduler that looks at them they mean nothing. ``wbt`` False: the
-    kernel's writeback throttling is off, because it lets the writes of everybody's fsync through one after the other,
-    whatever their priority, and the fewer the shorter the queue is."""
+    """``depth``: requests on the disk at once; if a scheduler stays, all requests in progress, on the disk or in the
+    scheduler. ``scheduler`` "": unchanged.
+
+    ``priorities``: the I/O of the updater is in the idle class and that of the protected workload in the real-time
+    class, which has an effect only with a scheduler that uses them. ``wbt`` False: the writeback throttling of the
+    kernel is off, because it lets the writes of all fsyncs through one after the other, whatever their priority, and
+    fewer of them in a shorter queue."""
 
     max_sectors_kb: int
     depth: int
@@ -53,24 +56,25 @@ class Untouched:
 
 
 def ladder(facts: QueueFacts, idle_p99: float | None, *, may_switch: bool) -> tuple[Shape, ...] | Untouched:
-    """The shapes that this queue may be given, the gentle one first. None of them is wider than what was found.
+    """Return the shapes that this queue may get, the gentle one first. None of them is wider than the original.
 
-    ``idle_p99``: seconds of an fsync on that disk before anything was staged, None if nobody measured;
-    ``may_switch``: the admin allows another scheduler.
+    ``idle_p99``: latency of an fsync on the idle disk in seconds, None if it was not measured; ``may_switch``: whether
+    the scheduler may be changed.
     """
     if facts.multipath:
         return Untouched("it has several paths, each with a queue of its own")
     if idle_p99 is None and facts.nvme:
-        return Untouched("an NVMe disk, and nothing says that it is slow")
+        return Untouched("an NVMe disk that was not measured")
     if idle_p99 is not None and idle_p99 < FAST:
         return Untouched(f"it is fast: 99 % of the fsyncs take less than {idle_p99 * 1000:.1f} ms")
     if facts.scheduler not in (_NONE, _DEADLINE):
-        return Untouched(f"its scheduler is {facts.scheduler}, for which nobody measured this")
-    # Below a scheduler nr_requests counts each request until the disk has done it. Cut short, nothing is left to be
-    # sorted by priority, and it is a short queue like that of a disk without one; as it is, all that XFS writes of its
-    # own goes into the disk at once. The disk's own depth can be set without a scheduler only, so that takes leave.
+        return Untouched(f"its scheduler is {facts.scheduler}, which was not measured")
+    # Below a scheduler nr_requests counts each request until the disk has done it. If it is cut short, there is nothing
+    # left to sort by priority, and the queue is like a short one without a scheduler; if not, all metadata of XFS goes
+    # to the disk at once. The depth of the disk can be set only without a scheduler.
     switch = may_switch and _DEADLINE in facts.schedulers and _NONE in facts.schedulers
-    least = max(4, facts.logical_block_size // 1024)  # a page; the kernel takes no less
+    # The kernel accepts no less than a page.
+    least = max(4, facts.logical_block_size // 1024)
     return tuple(
         Shape(
             max_sectors_kb=min(max(piece, least), facts.max_sectors_kb),

@@ -1,9 +1,8 @@
-"""How the victim fares, from whichever of three sources speaks: its own histogram of fsyncs, a probe of ours on the
-same file system, the pressure of its cgroup.
+"""The strain of the protected workload, from its own histogram of fsyncs, a probe, or the pressure of its cgroup.
 
-The first two measure what hurts, so the worse of them counts: a histogram has no fsync that is still under way, and a
-probe does not know what etcd does. Pressure also counts reads and says nothing of single stalls; it is heard when
-neither speaks. Pressure of the whole host, or of the updater, is no source: the fence itself raises it.
+The first two measure the latency that matters, so the worse of them counts: a histogram lacks the fsync in progress,
+and a probe does not include the load of etcd. Pressure also counts reads and hides single stalls; it counts only if the
+others have no data. The pressure of the whole host or of the updater is not used, because the fence itself raises it.
 """
 
 from __future__ import annotations
@@ -28,13 +27,16 @@ __all__ = [
 ]
 
 STALL = 0.1
-"""Seconds. An entry that takes longer is one that etcd warns about, and what we count as harm."""
-ETCD_STALL = 0.128  # the bound of etcd's buckets above it
+"""Seconds above which etcd warns about an entry; the time above it counts as harm."""
+ETCD_STALL = 0.128
+"""The next bound of the buckets of etcd's histogram above ``STALL``."""
 
 _FACTOR, _LEAST, _MOST = 3.0, 0.008, 0.064
-_SHARE = 0.01  # of the fsyncs may be over the target ...
-_SINGLE = 2  # ... and one of them by chance
-_PRESSURE_STRAIN, _PRESSURE_STALL = 0.2, 0.6  # of the time in which some task waited
+# A strain is this part of the fsyncs over the target, and at least this number, because a single one may be chance.
+_SHARE = 0.01
+_SINGLE = 2
+# Parts of the time in which some task waited.
+_PRESSURE_STRAIN, _PRESSURE_STALL = 0.2, 0.6
 
 
 class Source(StrEnum):
@@ -53,23 +55,23 @@ class Strain(IntEnum):
 class Reading:
     source: Source
     at: float
-    """When the window ended that it speaks of."""
+    """The end of the window."""
     strain: Strain
     why: str
-    """For people, such as "3 of 98 fsyncs over 24 ms"."""
+    """The message for operators, such as "3 of 98 fsyncs over 24 ms"."""
 
 
 def target(idle_p99: float | None) -> float:
-    """Seconds that an fsync may take while we write: three times what it took before, between 8 and 64 ms.
+    """Return the latency of an fsync, in seconds, that is still calm: three times that of the idle disk, 8 to 64 ms.
 
-    An absolute bound will not do: on a slow disk it is exceeded without any update, and the fence would stay shut.
-    Above 64 ms the disk is in trouble of its own. None: not known, so the strictest.
+    A fixed bound would not work: a slow disk exceeds it without any update, and the cap would never rise. Above 64 ms
+    the disk has a problem of its own. None: unknown, which gives the strictest target.
     """
     return _LEAST if idle_p99 is None else min(max(_FACTOR * idle_p99, _LEAST), _MOST)
 
 
 def of_etcd(at: float, over: Increase, aim: float) -> Reading | None:
-    """None without a single fsync: it may be idle, or stuck in one."""
+    """Judge the fsyncs between two scrapes; None if there were none: etcd may be idle, or waiting for one."""
     if not over.samples:
         return None
     bounds = aim, ETCD_STALL
@@ -77,7 +79,7 @@ def of_etcd(at: float, over: Increase, aim: float) -> Reading | None:
 
 
 def of_probe(at: float, latencies: Sequence[float], waiting: float, aim: float) -> Reading | None:
-    """``waiting``: for how long the one that is under way has been waited for, 0 if none is."""
+    """Judge the samples of the probe. ``waiting``: age of the append in progress, 0 if there is none."""
     taken = [*latencies, waiting] if waiting > aim else list(latencies)
     if not taken:
         return None
@@ -87,13 +89,13 @@ def of_probe(at: float, latencies: Sequence[float], waiting: float, aim: float) 
 
 
 def of_pressure(at: float, share: float) -> Reading:
-    """``share`` (0 to 1) of the window in which some task of the victim waited for I/O."""
+    """Judge the pressure. ``share``: part of the window (0 to 1) in which some task waited for I/O."""
     strain = Strain.STALLED if share > _PRESSURE_STALL else Strain(int(share > _PRESSURE_STRAIN))
     return Reading(Source.PRESSURE, at, strain, f"waited for I/O {share:.0%} of the time")
 
 
 def weigh(readings: Iterable[Reading], now: float, stale: float) -> Reading | None:
-    """The one to act on. Those older than ``stale`` seconds, or from the future, count for nothing."""
+    """Return the reading to act on. Readings older than ``stale`` seconds, or from the future, are ignored."""
     fresh = [reading for reading in readings if 0 <= now - reading.at <= stale]
     measured = [reading for reading in fresh if reading.source is not Source.PRESSURE]
     return max(measured or fresh, key=lambda reading: (reading.strain, reading.at), default=None)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from nodeagent.host.etcd.detect import Found
     from nodeagent.host.etcd.options import Options
 
-__all__ = ["Metrics", "Protected", "cgroup_of", "etcd_metrics", "find_etcd"]
+__all__ = ["MetricsSource", "Protected", "cgroup_of", "etcd_metrics", "find_etcd"]
 
 TIMEOUT: Final = 3.0
 """Seconds for one page of metrics. It is not read from the disk: who does not answer for longer is in trouble."""
@@ -47,7 +47,7 @@ class Protected:
 
 
 @dataclass(frozen=True, slots=True)
-class Metrics:
+class MetricsSource:
     """Set by a person instead of what is found on the host; "" leaves it to that. Paths are PEM files."""
 
     url: str = ""
@@ -67,7 +67,7 @@ async def find_etcd(root: Path = Path("/")) -> Protected | None:
     missing: tuple[str, ...] = () if directory else ("the directory of etcd's data is not known",)
     scrape: Scrape | None = None
     try:
-        scrape = await etcd_metrics(Metrics(), found.options)
+        scrape = await etcd_metrics(MetricsSource(), found.options)
     except (Retryable, Terminal) as error:
         missing += (f"etcd's metrics: {error.message}",)
     return Protected(directory, scrape, lambda: _members(root), missing)
@@ -81,7 +81,7 @@ def _members(root: Path) -> Sequence[int]:
     return [process.pid for process in processes(root) if process.is_of_the_system]
 
 
-async def etcd_metrics(metrics: Metrics, options: Options) -> Scrape:
+async def etcd_metrics(metrics: MetricsSource, options: Options) -> Scrape:
     """The first address that answers, for as long as it does. ``Retryable`` (``NoMetrics``) if none does now,
     ``Terminal`` (``EtcdCredentials``) if the certificates cannot be read."""
     from nodeagent.host.etcd.options import metrics_urls

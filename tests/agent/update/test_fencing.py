@@ -15,7 +15,7 @@ from nodeagent.core.report.status import Status, fold, status_to_dict
 from nodeagent.core.update.events import Event, EventKind
 from nodeagent.core.update.fence_view import FenceEvent, FenceView
 from nodeagent.errors import Retryable
-from nodeagent.fence.fence import Fence, FenceOptions
+from nodeagent.fence.fence import ActiveFence, FenceOptions
 from nodeagent.fence.host_fence import HostFence
 from nodeagent.fence.policy.bounds import Idle
 from nodeagent.fence.restore_log import FileRestoreLog
@@ -87,10 +87,10 @@ class Fenced:
         return self.found
 
     @asynccontextmanager
-    async def fenced(self, _unit: str, victim: Protected, **given: Any) -> AsyncIterator[Fence]:
+    async def fenced(self, _unit: str, victim: Protected, **given: Any) -> AsyncIterator[ActiveFence]:
         self.options.append(given["options"])
         self.victims.append(victim)
-        fence = Fence(given["emit"])
+        fence = ActiveFence(given["emit"])
         fence.idle = given["options"].idle or IDLE
         for view in self.views:
             fence.show(view)

@@ -1,4 +1,4 @@
-"""Limits of a unit: against a manager with systemd's habits, and a cgroup that it writes to a moment later."""
+"""IoLimits of a unit: against a manager with systemd's habits, and a cgroup that it writes to a moment later."""
 
 from __future__ import annotations
 

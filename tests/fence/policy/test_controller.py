@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from nodeagent.fence.policy.bounds import Bounds, Idle, careful, floor_at, opening
-from nodeagent.fence.policy.controller import Limits, State, Why, begin, step
+from nodeagent.fence.policy.controller import ControllerState, IoLimits, Why, begin, step
 from nodeagent.fence.policy.shape import Shape
 from nodeagent.fence.policy.signals import Reading, Source, Strain
 
@@ -28,10 +28,10 @@ def reading(at: float, strain: Strain) -> Reading:
 @dataclass(frozen=True)
 class Moment:
     now: float
-    state: State
+    state: ControllerState
 
     @property
-    def limits(self) -> Limits:
+    def limits(self) -> IoLimits:
         return self.state.decision.limits
 
     @property
@@ -45,7 +45,7 @@ class Moment:
 
 def run(
     seconds: int,
-    strain: Callable[[float | None, Limits, int], Strain | None],
+    strain: Callable[[float | None, IoLimits, int], Strain | None],
     *,
     bounds: Bounds = HOUR,
     ladder: Sequence[Shape] = LADDER,
@@ -66,11 +66,11 @@ def run(
     return moments
 
 
-def of(strain: Strain | None) -> Callable[[float | None, Limits, int], Strain | None]:
+def of(strain: Strain | None) -> Callable[[float | None, IoLimits, int], Strain | None]:
     return lambda _rate, _limits, _tick: strain
 
 
-def above(capacity: float) -> Callable[[float | None, Limits, int], Strain]:
+def above(capacity: float) -> Callable[[float | None, IoLimits, int], Strain]:
     """A victim that feels everything above a rate, and nothing below."""
     return lambda rate, _limits, _tick: Strain.STRAINED if rate is None or rate > capacity else Strain.CALM
 
@@ -106,7 +106,7 @@ def test_always(felt: list[Strain | None], ladder: Sequence[Shape], bounds: Boun
     for before, after in pairwise(moments):
         assert after.state.decision.changed or after.limits == before.limits
         if after.now >= bounds.deadline + bounds.interval:
-            assert after.limits == Limits(), "it must end"
+            assert after.limits == IoLimits(), "it must end"
 
 
 @settings(max_examples=40)
@@ -114,7 +114,7 @@ def test_always(felt: list[Strain | None], ladder: Sequence[Shape], bounds: Boun
 def test_it_recovers(felt: list[Strain | None], ladder: Sequence[Shape]) -> None:
     """From whatever happened, with a victim that is calm from then on."""
 
-    def then_calm(_rate: float | None, _limits: Limits, tick: int) -> Strain | None:
+    def then_calm(_rate: float | None, _limits: IoLimits, tick: int) -> Strain | None:
         return felt[tick - 1] if tick <= len(felt) else Strain.CALM
 
     moments = run(len(felt) + 400, then_calm, ladder=ladder)
@@ -171,7 +171,7 @@ def test_without_a_signal_nothing_is_loosened(felt: list[Strain | None], last: f
         if rate is not None and before is not None:
             assert rate <= before
         before = rate
-    assert state.blind
+    assert state.decision.why is Why.BLIND
     assert rate is not None
     assert rate <= HOUR.blind * 1.02
     assert state.decision.limits.shape == LADDER[-1]
@@ -182,9 +182,9 @@ def test_without_a_signal_nothing_is_loosened(felt: list[Strain | None], last: f
 
 def test_it_starts_shut() -> None:
     first = begin(0.0, LADDER, HOUR).decision
-    assert first.limits == Limits(write_iops=489, shape=LADDER[1])
+    assert first.limits == IoLimits(write_iops=489, shape=LADDER[1])
     assert first.why is Why.STARTED
-    assert begin(0.0, (), HOUR).decision.limits == Limits(write_bps=16_000_000)
+    assert begin(0.0, (), HOUR).decision.limits == IoLimits(write_bps=16_000_000)
 
 
 @pytest.mark.parametrize(
@@ -237,15 +237,15 @@ def test_a_slow_disk_is_never_asked_for_more_than_it_can_do() -> None:
 def test_a_fast_disk_is_open_until_somebody_is_strained() -> None:
     bounds = opening(HOUR, Idle(0.0005, 0.001))
     state = begin(0.0, (), bounds)
-    assert state.decision.limits == Limits()
-    assert step(state, 1.0, reading(1.0, Strain.CALM), (), bounds).decision.limits == Limits()
+    assert state.decision.limits == IoLimits()
+    assert step(state, 1.0, reading(1.0, Strain.CALM), (), bounds).decision.limits == IoLimits()
     strained = step(state, 1.0, reading(1.0, Strain.STRAINED), (), bounds, writing=80e6)
-    assert strained.decision.limits == Limits(write_bps=40_000_000)
+    assert strained.decision.limits == IoLimits(write_bps=40_000_000)
 
 
 def test_a_strain_halves_the_cap() -> None:
     state = step(begin(0.0, (), HOUR), 1.0, reading(1.0, Strain.STRAINED), (), HOUR)
-    assert state.decision.limits == Limits(write_bps=8_000_000)
+    assert state.decision.limits == IoLimits(write_bps=8_000_000)
     assert state.decision.why is Why.STRAINED
     assert state.decision.because == "probe: some fsyncs"
 
@@ -284,9 +284,9 @@ def test_it_halves_what_is_written_not_what_would_be_allowed() -> None:
 
 def test_a_stall_shuts_everything() -> None:
     calm = run(200, of(Strain.CALM))[-1]
-    assert calm.limits == Limits(shape=LADDER[0])
+    assert calm.limits == IoLimits(shape=LADDER[0])
     state = step(calm.state, 201.0, reading(201.0, Strain.STALLED), LADDER, HOUR)
-    assert state.decision.limits == Limits(write_iops=123, shape=LADDER[1])
+    assert state.decision.limits == IoLimits(write_iops=123, shape=LADDER[1])
     assert state.decision.why is Why.STALLED
 
 
@@ -308,7 +308,7 @@ def test_what_is_due_is_allowed() -> None:
 
 def test_after_the_deadline_everything_is_open() -> None:
     moments = run(32, of(Strain.STALLED), bounds=Bounds(deadline=30))
-    assert moments[-1].limits == Limits()
+    assert moments[-1].limits == IoLimits()
     assert moments[-1].state.decision.why is Why.DEADLINE
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from nodeagent.fence.policy.bounds import Bounds
-from nodeagent.fence.policy.controller import Limits, Why, begin, step
+from nodeagent.fence.policy.controller import IoLimits, Why, begin, step
 from nodeagent.fence.policy.shape import QueueFacts, Shape, ladder
 from nodeagent.fence.policy.signals import Reading, of_probe, target
 
@@ -36,7 +36,7 @@ AIM = target(IDLE.p99 / 1000)
 LOW = Bounds(floor_iops=100)
 
 
-def row(limits: Limits) -> Row:
+def row(limits: IoLimits) -> Row:
     if limits.shape is None:
         return UNFENCED
     if limits.shape.max_sectors_kb > 32 or not limits.shape.priorities:
@@ -44,7 +44,7 @@ def row(limits: Limits) -> Row:
     return SHAPED if limits.write_iops is None or limits.write_iops > 130 else SHAPED_120
 
 
-def felt(now: float, limits: Limits) -> Reading:
+def felt(now: float, limits: IoLimits) -> Reading:
     """Fifty appends in a second of that row; the longest of its many seconds comes once in twenty."""
     found = row(limits)
     latencies = [IDLE.p99 / 1000] * 48 + [found.p99 / 1000] * 2
@@ -55,7 +55,7 @@ def felt(now: float, limits: Limits) -> Reading:
     return reading
 
 
-def staged(shapes: tuple[Shape, ...], bounds: Bounds) -> tuple[list[Limits], list[Why], float]:
+def staged(shapes: tuple[Shape, ...], bounds: Bounds) -> tuple[list[IoLimits], list[Why], float]:
     """Every second's limits, the reasons of the changes, and how long it took."""
     state, now, left = begin(0.0, shapes, bounds), 0.0, BYTES
     held, reasons = [state.decision.limits], [state.decision.why]

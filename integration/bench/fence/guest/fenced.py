@@ -22,13 +22,13 @@ from nodeagent.core.update.fence_view import FenceView, fence_to_dict
 from nodeagent.fence.fence import FenceOptions, fenced
 from nodeagent.fence.policy.bounds import Bounds
 from nodeagent.fence.restore_log import FileRestoreLog
-from nodeagent.fence.sensors.protected import Metrics, Protected, etcd_metrics
+from nodeagent.fence.sensors.protected import MetricsSource, Protected, etcd_metrics
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.etcd.options import Options
 
 UNDO = Path("/run/bench/restore_log")
 VICTIMS = Path("/sys/fs/cgroup/victims.slice")
-METRICS = Metrics(url="http://127.0.0.1:2379/metrics")
+METRICS = MetricsSource(url="http://127.0.0.1:2379/metrics")
 
 
 def victims() -> list[int]:
