@@ -62,7 +62,7 @@ def guard_of(member: EtcdMember, *, single: bool = False) -> QuorumCheck:
 
 
 def look(member: EtcdMember, *, single: bool = False) -> Report:
-    return asyncio.run(guard_of(member, single=single).look())
+    return asyncio.run(guard_of(member, single=single).survey())
 
 
 def reasons(report: Report) -> list[str]:
@@ -180,10 +180,10 @@ def test_certificates_that_etcd_does_not_know(etcd: EtcdCluster, tmp_path: Path)
 
     certificate, key = Authority(tmp_path).client("mallory", "mallory")
     access = Access((etcd.members[0].client,), str(etcd.authority.certificate), str(certificate), str(key))
-    report = asyncio.run(QuorumCheck(SystemClock(), access=access, root=tmp_path, timeout=2.0).look())
+    report = asyncio.run(QuorumCheck(SystemClock(), access=access, root=tmp_path, timeout=2.0).survey())
     assert reasons(report) == ["EtcdUnreachable"]
     missing = Access(access.endpoints, str(tmp_path / "none.crt"))
-    report = asyncio.run(QuorumCheck(SystemClock(), access=missing, root=tmp_path).look())
+    report = asyncio.run(QuorumCheck(SystemClock(), access=missing, root=tmp_path).survey())
     assert reasons(report) == ["EtcdCredentials"]
 
 

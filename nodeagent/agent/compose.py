@@ -169,7 +169,7 @@ def connect(
 ) -> Cluster | None:
     if not settings.cluster.configured:
         return None
-    from nodeagent.host.token import StoredToken
+    from nodeagent.host.lease import StoredToken
     from nodeagent.kube.cluster import Cluster
 
     return Cluster(

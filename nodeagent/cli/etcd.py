@@ -65,7 +65,7 @@ async def _survey(args: argparse.Namespace) -> dict[str, Any]:
     from nodeagent.host.etcd.quorum import Access, QuorumCheck
 
     access = Access(args.endpoint, args.ca, args.cert, args.key)
-    return answer(await QuorumCheck(SystemClock(), access=access, single=args.single).look(), "command")
+    return answer(await QuorumCheck(SystemClock(), access=access, single=args.single).survey(), "command")
 
 
 def _describe(found: dict[str, Any]) -> None:

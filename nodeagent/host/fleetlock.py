@@ -1,8 +1,8 @@
-"""Slots of a fleet without Kubernetes: a client of FleetLock servers, which Zincati's are.
+"""Slots of a fleet without Kubernetes: a client of FleetLock servers, the protocol of Zincati.
 
-A fault on the way, or of the server, is met with a few tries; a no is not: the caller waits, for as long as it likes.
-A request without an answer may have taken the slot all the same. That is harmless: taking it again gives the same slot,
-and ``unlock`` at every start (as the protocol has it) gives back what nobody needs any more.
+Faults of the network and of the server are retried a few times. A refusal is not: the caller decides how long to wait.
+A request without an answer may have taken the slot anyway. That is harmless: the next request returns the same slot,
+and ``unlock`` at every start, which the protocol requires, releases a slot that is not needed any more.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ ATTEMPTS: Final = 4
 FIRST_PAUSE: Final = 1.0
 MAX_PAUSE: Final = 10.0
 NOT_NOW: Final = frozenset({409, 423, 429})
-"""Beside every 5xx that speaks the protocol: airlock says 500 where all slots are taken, poseidon 423."""
+"""Refusals, beside every 5xx that follows the protocol: without a free slot airlock answers 500, poseidon 423."""
 
 LOCKED: Final = 423
 INTERNAL_ERROR: Final = "internal_error"
-"""The kind of answer by which poseidon reports a fault of the server; airlock's 500 for "no slot" has another kind."""
+"""The kind of answer for a fault of a poseidon server. The 500 of airlock without a free slot has another kind."""
 
 
 class FleetLock:
@@ -72,12 +72,15 @@ class FleetLock:
         await self.unlock()
 
     async def lock(self) -> None:
-        """The host has a slot when it returns. Raises ``Refused`` (``SlotHeld``) for not now, and as ``unlock``."""
+        """Take a slot, or keep the present one. Raises ``Refused`` (``SlotHeld``), and the errors of ``unlock``."""
         await self._call(Call.LOCK)
 
     async def unlock(self) -> None:
-        """The host has no slot when it returns, whether it had one or not. Raises ``Unreachable``
-        (``FleetLockUnreachable``) and ``Terminal`` (``FleetLockRejected``: the address or the group is wrong)."""
+        """Release the slot of this host, if it has one.
+
+        Raises ``Unreachable`` (``FleetLockUnreachable``) and ``Terminal`` (``FleetLockRejected``: the address or the
+        group is wrong).
+        """
         await self._call(Call.UNLOCK)
 
     async def _call(self, call: Call) -> None:
@@ -110,7 +113,7 @@ class FleetLock:
         status, words = answer.status, said(body)
         if 200 <= status < 300:
             return
-        # To a host without a slot, poseidon answers that another one holds it; airlock answers with success.
+        # For a host without a slot, poseidon answers that another host holds it, and airlock answers with success.
         if call is Call.UNLOCK and status == LOCKED and words:
             return
         refused = status in NOT_NOW or (status >= 500 and words and body.get("kind") != INTERNAL_ERROR)

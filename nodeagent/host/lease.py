@@ -1,24 +1,30 @@
-"""The local lease: who may disrupt this host, where there is no cluster to ask.
+"""The parts of a lease that the store keeps: the local lease of a host without a cluster, and the token of a node.
 
-It is a row in the store, so a kill and a reboot keep it, which is the point: an update goes on after its reboot, and a
-maintenance window is not ended by one. For the same reason nobody takes it when it has expired; whoever took it gives
-it back. ``extend`` says until when that will be.
+The local lease is a row of the store, so it outlives kills and reboots: an update goes on after its reboot, and a
+maintenance is not ended by one. For the same reason it does not expire: only its holder releases it. ``extend`` records
+the expected end.
 """
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from typing import Final
 
+from nodeagent.core.config.text import plain_json
+from nodeagent.core.coordination.lease import LeaseToken
 from nodeagent.core.coordination.maintenance import add_seconds
 from nodeagent.core.update.ports import Clock, Holder
-from nodeagent.errors import Refused
+from nodeagent.errors import Refused, Terminal
 from nodeagent.host.store.store import SqliteStore
 
-__all__ = ["LocalLease"]
+__all__ = ["LocalLease", "StoredToken"]
+
+TOKEN_NOTE: Final = "lease-token"  # noqa: S105 - the name of a note in the store
 
 
 class LocalLease:
-    """Fulfils ``ports.Lease``. The operation is the token: it is what ``check`` and ``release`` recognise."""
+    """Implements ``ports.Lease``. ``check`` and ``release`` recognise the holder by its operation."""
 
     backend = "local"
 
@@ -27,7 +33,7 @@ class LocalLease:
         self._clock = clock
 
     async def acquire(self, holder: str, operation: str, reason: str) -> None:
-        """Taking what one has already keeps the first ``since`` and reason."""
+        """Take the lease. A holder that acquires it again keeps the first ``since`` and reason."""
         has = await self._store.take_lease(Holder(holder, operation, reason, self._clock.now()))
         if (has.name, has.operation) != (holder, operation):
             raise Refused(_describe(has), reason="LeaseHeld")
@@ -35,7 +41,7 @@ class LocalLease:
     async def check(self, operation: str, *, need: float = 0.0, offline: bool = False) -> None:  # noqa: ARG002
         has = await self._store.lease()
         if has is None:
-            raise Refused("the lease on this host was released by somebody else", reason="LeaseLost")
+            raise Refused("the lease on this host was released by another client", reason="LeaseLost")
         if has.operation != operation:
             raise Refused(_describe(has), reason="LeaseLost")
 
@@ -59,3 +65,25 @@ class LocalLease:
 def _describe(has: Holder) -> str:
     why = f" ({has.reason})" if has.reason else ""
     return f"{has.name} holds the lease on this host since {has.since} for {has.operation}{why}"
+
+
+class StoredToken:
+    """The token of the lease of a node, kept in the store through restarts. Implements ``kube.lease.TokenStore``."""
+
+    def __init__(self, store: SqliteStore) -> None:
+        self._store = store
+
+    async def load(self) -> LeaseToken | None:
+        """Raises ``Terminal`` (``StoreCorrupt``)."""
+        text = await self._store.note(TOKEN_NOTE)
+        if not text:
+            return None
+        try:
+            return LeaseToken.from_dict(plain_json.loads(text))
+        except (ValueError, TypeError, KeyError) as error:
+            raise Terminal(
+                f"the token of the lease in the store is unreadable: {error}", reason="StoreCorrupt"
+            ) from None
+
+    async def save(self, token: LeaseToken | None) -> None:
+        await self._store.keep_note(TOKEN_NOTE, "" if token is None else json.dumps(token.to_dict(), sort_keys=True))

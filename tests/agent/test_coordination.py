@@ -24,8 +24,8 @@ from nodeagent.errors import InvalidInput, Terminal
 from nodeagent.host.clock import SystemClock
 from nodeagent.host.etcd.lazy import LazyQuorumCheck
 from nodeagent.host.fleetlock import FleetLock
+from nodeagent.host.lease import TOKEN_NOTE, StoredToken
 from nodeagent.host.store.store import SqliteStore
-from nodeagent.host.token import KEY, StoredToken
 from nodeagent.kube.cluster import Cluster
 from nodeagent.kube.mco_drain import EitherDrain
 from nodeagent.settings.check import check_consistency
@@ -173,7 +173,7 @@ async def test_the_token_of_a_lease_outlives_the_process(tmp_path: Path) -> None
         assert await kept.load() == token
         await kept.save(None)
         assert await kept.load() is None
-        await store.keep_note(KEY, '{"uid": 1}')
+        await store.keep_note(TOKEN_NOTE, '{"uid": 1}')
         with pytest.raises(Terminal) as caught:
             await kept.load()
         assert caught.value.reason == "StoreCorrupt"

@@ -1,9 +1,9 @@
-"""May this host be disrupted without etcd losing its quorum? A survey of the cluster in, a verdict out.
+"""Judge by a survey of etcd whether this host may be disrupted without a loss of the quorum.
 
-A member that goes must not matter: allowed only if the voters that are left, and healthy as seen now, still are a
-quorum of all voters. A learner or a member that never started means that somebody changes the membership, and an alarm
-that a person is needed: refused, whatever the numbers say. The member that goes must not lead; who shall lead is named.
-The rule is that of cluster-etcd-operator (IsQuorumFaultTolerant), counted without this member.
+It may if the other voters that are healthy now are a quorum of all voters. A learner, or a member that never started,
+means that an operator or a controller changes the membership, and an alarm needs an operator: both are refused. The
+member on this host must not lead; the verdict names its successor. The rule is that of cluster-etcd-operator
+(IsQuorumFaultTolerant), counted without this member.
 
 Ids are the decimal strings of etcd's JSON gateway, "" for none. Nothing here is a secret.
 """
@@ -25,15 +25,12 @@ __all__ = [
     "read_alarms",
     "read_members",
     "read_state",
-    "role_hint",
     "troubles",
 ]
 
 MAX_LAG = 1000
 """Entries of the log that a healthy member may be behind. etcd itself stops taking writes at 5000 between commit and
 apply (v3_server.go, maxGapBetweenApplyAndCommitIndex)."""
-ROLE = "node-role.kubernetes.io/"
-ROLES = ("control-plane", "master", "etcd")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +47,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What a member says of itself; ``fault`` is why it said nothing, or what it complains of."""
+    """The status of a member. ``fault`` is the error of the request, or those that the member reports."""
 
     fault: str = ""
     leader: str = ""
@@ -66,8 +63,8 @@ class Alarm:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """``us`` is the id of the member on this host; a member without a state was not asked, and counts as silent.
-    ``unknown`` is what could not be found out, in words."""
+    """``us`` is the id of the member on this host. A member without a state has not answered. ``unknown`` is a message
+    about an incomplete survey."""
 
     us: str
     members: Sequence[Member]
@@ -89,8 +86,8 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """``refusals`` with the one first that a person should look at first. ``leader_to`` is the member that has to lead
-    before this one goes, "" if this one does not lead."""
+    """``refusals``: the most urgent first. ``leader_to`` is the member that must lead before this one stops, "" if this
+    one does not lead."""
 
     refusals: Sequence[Refusal] = ()
     leader_to: str = ""
@@ -101,8 +98,10 @@ class Verdict:
 
 
 def judge(survey: Survey, *, single: bool = False) -> Verdict:
-    """``single``: a cluster that has this one member and no other may lose it for a while. Two members are never
-    enough: without either of them there is no quorum."""
+    """Return the verdict. ``single`` allows the disruption of a single-member cluster.
+
+    Two members are never enough: without either of them there is no quorum.
+    """
     refusals = [
         *_alarms(survey),
         *_changes(survey),
@@ -117,7 +116,7 @@ def judge(survey: Survey, *, single: bool = False) -> Verdict:
 
 
 def troubles(survey: Survey) -> Mapping[str, str]:
-    """By id what is wrong with each member; "" for a healthy one."""
+    """Return what is wrong with each member, by id; "" for a healthy one."""
     last = max((state.index for state in survey.states.values()), default=0)
     return {member.id: _trouble(member, survey.states.get(member.id), last) for member in survey.members}
 
@@ -126,7 +125,7 @@ def _trouble(member: Member, state: State | None, last: int) -> str:
     if member.name == "":
         return "has not started yet"
     if state is None:
-        return "was not asked"
+        return "has no known state"
     if state.fault:
         return state.fault
     if not state.leader:
@@ -165,8 +164,8 @@ def _quorum(survey: Survey, *, single: bool) -> Iterable[Refusal]:
     healthy = [member for member in others if not wrong[member.id]]
     if len(healthy) < quorum:
         bad = "; ".join(f"{member.title}: {wrong[member.id]}" for member in others if wrong[member.id])
-        said = f"without this member {len(healthy)} healthy voters are left, and {quorum} are needed"
-        yield Refusal("EtcdQuorumAtRisk", f"{said} ({bad})" if bad else said)
+        numbers = f"without this member {len(healthy)} healthy voters are left, and {quorum} are needed"
+        yield Refusal("EtcdQuorumAtRisk", f"{numbers} ({bad})" if bad else numbers)
 
 
 def _leadership(survey: Survey) -> Iterable[Refusal]:
@@ -178,7 +177,7 @@ def _leadership(survey: Survey) -> Iterable[Refusal]:
 
 
 def _successor(survey: Survey) -> str:
-    """The voter that has most of the log; "" if we do not lead, or if there is nobody else."""
+    """Return the voter that has most of the log; "" if this member does not lead, or if there is no other."""
     ours = survey.states.get(survey.us)
     if ours is None or ours.leader != survey.us:
         return ""
@@ -188,7 +187,7 @@ def _successor(survey: Survey) -> str:
 
 
 def read_members(data: Mapping[str, Any]) -> Sequence[Member]:
-    """The answer of ``/v3/cluster/member/list``. Raises ``ValueError`` for one that names nobody."""
+    """Read the answer of ``/v3/cluster/member/list``. Raises ``ValueError`` for one without members."""
     found = tuple(
         Member(
             id=str(int(each["ID"])),
@@ -205,13 +204,13 @@ def read_members(data: Mapping[str, Any]) -> Sequence[Member]:
 
 
 def read_state(data: Mapping[str, Any]) -> tuple[str, State]:
-    """The answer of ``/v3/maintenance/status``: who says it, and what. Raises ``ValueError``."""
+    """Read the answer of ``/v3/maintenance/status``: the member and its state. Raises ``ValueError``."""
     header = data.get("header")
     if not isinstance(header, Mapping) or not header.get("member_id"):
         raise ValueError("no header")
     leader = _number(data.get("leader"))
     errors = [str(error) for error in data.get("errors") or ()]
-    # What etcd says here of an alarm or a missing leader is known better from elsewhere.
+    # Alarms and a missing leader are known from other requests, with more detail.
     errors = [error for error in errors if "alarm:" not in error and "no leader" not in error]
     return str(int(header["member_id"])), State(
         fault="; ".join(errors),
@@ -222,7 +221,7 @@ def read_state(data: Mapping[str, Any]) -> tuple[str, State]:
 
 
 def read_alarms(data: Mapping[str, Any]) -> Sequence[Alarm]:
-    """The answer of ``/v3/maintenance/alarm``."""
+    """Read the answer of ``/v3/maintenance/alarm``."""
     return tuple(
         Alarm(str(each.get("memberID") or ""), str(each.get("alarm")))
         for each in data.get("alarms") or ()
@@ -231,11 +230,5 @@ def read_alarms(data: Mapping[str, Any]) -> Sequence[Alarm]:
 
 
 def _number(value: object) -> int:
-    """64 bits are strings in JSON; a zero is left out."""
+    """Return a 64-bit number, which is a string in JSON. A zero is left out."""
     return int(value) if isinstance(value, int | str) else 0
-
-
-def role_hint(labels: Mapping[str, str]) -> bool:
-    """Do the labels of the Node speak of a control plane, whose etcd may be here? Anybody can invent a label, and an
-    etcd can stand elsewhere: a hint for people, never a reason to allow or refuse."""
-    return any(ROLE + role in labels for role in ROLES)

@@ -1,5 +1,5 @@
-"""The member of etcd on this host: is there one, how is its cluster, and may it be disrupted.
+"""Find the member of etcd on this host, survey its cluster, and check whether a disruption is safe.
 
-In this room and not among the adapters to a cluster: the guard has to answer while the API server does not, and on
-hosts that have etcd and no Kubernetes.
+This is no adapter to Kubernetes: it must work while the API server does not answer, and on hosts that have etcd and no
+Kubernetes.
 """

@@ -1,4 +1,4 @@
-"""What the guard of etcd found as one JSON object: for the command, and for the daemon's D-Bus interface."""
+"""The survey of etcd as one JSON object, for the command and for the D-Bus interface of the daemon."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SCHEMA: Final = "nodeagent/etcd/v1"
 
 
 def answer(report: Report, source: str) -> dict[str, Any]:
-    """``source`` is whose look it was: "daemon", whose verdict counts, or "command"."""
+    """Return ``nodeagent/etcd/v1``. ``source`` is "daemon", whose verdict counts, or "command"."""
     verdict, survey = report.verdict, report.survey
     return {
         "schema": SCHEMA,

@@ -1,7 +1,7 @@
-"""Questions to members of etcd, over the JSON gateway of their client URLs (grpc-gateway, POST with JSON).
+"""A client of etcd members, over the JSON gateway of their client URLs (grpc-gateway, POST with JSON).
 
-Every one has a deadline, and nothing is repeated: who decides about a disruption asks anew. The client certificate is
-that of the member on this host: etcd's gateway is a client of etcd with its server certificate, so it always serves.
+Each request has a deadline, and none is repeated: the caller surveys again before each decision. The client certificate
+is that of the member on this host. etcd accepts it, because its own gateway uses it as a client.
 """
 
 from __future__ import annotations
@@ -19,41 +19,41 @@ __all__ = ["EtcdClient", "EtcdFault"]
 
 T = TypeVar("T")
 TIMEOUT: Final = 5.0
-HEALTH: Final = "/health?exclude=NOSPACE&exclude=CORRUPT"  # alarms are asked for by themselves
+HEALTH: Final = "/health?exclude=NOSPACE&exclude=CORRUPT"  # alarms have a request of their own
 
 
 class EtcdFault(Unreachable):
-    """No answer, or none that means yes. The message has the address and the words of etcd."""
+    """No answer, or an error. The message has the address and the message of etcd."""
 
     default_reason = "EtcdUnreachable"
 
 
 class EtcdClient:
-    """``timeout`` is that of one request, in seconds. ``tls`` is None where etcd speaks plain http."""
+    """``timeout`` is for one request, in seconds. ``tls`` is None for plain http."""
 
     def __init__(self, tls: ssl.SSLContext | None, *, timeout: float = TIMEOUT) -> None:
         self._tls = tls
         self._timeout = timeout
 
     async def members(self, url: str) -> Sequence[Member]:
-        """As a quorum knows them; without one as that member does."""
+        """Return the members as the quorum knows them; without a quorum, as that member does."""
         try:
-            answer = await self._ask(url, "/v3/cluster/member/list", {"linearizable": True})
+            answer = await self._call(url, "/v3/cluster/member/list", {"linearizable": True})
         except EtcdFault:
-            answer = await self._ask(url, "/v3/cluster/member/list", {})
+            answer = await self._call(url, "/v3/cluster/member/list", {})
         return _read(url, read_members, answer)
 
     async def alarms(self, url: str) -> Sequence[Alarm]:
-        return _read(url, read_alarms, await self._ask(url, "/v3/maintenance/alarm", {"action": "GET"}))
+        return _read(url, read_alarms, await self._call(url, "/v3/maintenance/alarm", {"action": "GET"}))
 
     async def state(self, url: str) -> tuple[str, State]:
-        """Who answers there, by id, and how it is: its own word, and that it can read through a quorum."""
-        said, health = await asyncio.gather(
-            self._ask(url, "/v3/maintenance/status", {}), self._send("GET", url, HEALTH, None), return_exceptions=True
+        """Return the id of the member that answers, and its state: by its status, and by a read through the quorum."""
+        status, health = await asyncio.gather(
+            self._call(url, "/v3/maintenance/status", {}), self._send("GET", url, HEALTH, None), return_exceptions=True
         )
-        if isinstance(said, BaseException):
-            raise said
-        member, state = _read(url, read_state, said)
+        if isinstance(status, BaseException):
+            raise status
+        member, state = _read(url, read_state, status)
         if isinstance(health, EtcdFault):
             return member, State(health.message, state.leader, state.applied, state.index)
         if isinstance(health, BaseException):
@@ -65,15 +65,15 @@ class EtcdClient:
         return member, state
 
     async def move_leader(self, url: str, to: str) -> None:
-        """``url`` must be the leader's. Done when it returns, as far as the old leader knows."""
-        await self._ask(url, "/v3/maintenance/transfer-leadership", {"targetID": to})
+        """Move the leadership. ``url`` must be that of the leader, which has agreed when this returns."""
+        await self._call(url, "/v3/maintenance/transfer-leadership", {"targetID": to})
 
-    async def _ask(self, url: str, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+    async def _call(self, url: str, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
         answer = await self._send("POST", url, path, body)
         found = answer.json()
         if answer.status != 200:
-            said = found.get("message") or found.get("error") or "is the JSON gateway there?"
-            raise EtcdFault(f"{url}{path}: status {answer.status}, {said}")
+            why = found.get("message") or found.get("error") or "the address may have no JSON gateway"
+            raise EtcdFault(f"{url}{path}: status {answer.status}, {why}")
         if not found:
             raise EtcdFault(f"{url}{path}: the answer is no JSON object")
         return found

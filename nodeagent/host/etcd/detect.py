@@ -1,10 +1,10 @@
-"""Is there a member of etcd on this host, and how is it reached?
+"""Detect a member of etcd on this host, and its options.
 
-Signs, any of which is enough: the manifest of a static pod, a process (``processes``), an enabled unit, a data
-directory. Where there is more than one sign, a process that can be inspected knows best how it was started. The daemon
-can rarely inspect one: it has no CAP_SYS_PTRACE, so environment and file system of most processes are closed to it.
-Then the manifest knows better, and the command line, which everybody may read, is better than nothing. A member that is
-down is known by the other signs. Labels of the Node are no sign (``core.etcd.quorum.role_hint``).
+One sign is enough: the manifest of a static pod, a process (``processes``), an enabled unit, or a data directory. A
+member that does not run is found by the other signs. The best source of the options is a process that can be inspected.
+The daemon can rarely inspect one: without CAP_SYS_PTRACE it cannot read the environment and the file system of most
+processes. The manifest is second, and the command line, which every user can read, is last. Labels of the Node are no
+sign.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ EMBEDDED: Final = ("var/lib/rancher/k3s/server/db/etcd", "var/lib/rancher/rke2/s
 """Each with a file ``config`` for etcd beside ``member``."""
 DATA: Final = ("var/lib/etcd", *EMBEDDED)
 ENVIRONMENT: Final = ("etc/default/etcd", "etc/etcd/etcd.conf")
-"""What the units of Debian and Fedora read as EnvironmentFile=. The environment of a process may be closed to us."""
+"""The EnvironmentFile= of the units of Debian and Fedora. The environment of a process may not be readable."""
 
 UNIT: Final = "etcd.service"
 ENABLED: Final = ("etc/systemd/system/*.wants", "etc/systemd/system/*.requires")
@@ -33,14 +33,14 @@ ENABLED: Final = ("etc/systemd/system/*.wants", "etc/systemd/system/*.requires")
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """``signs`` in words. ``options`` as the best of them has it."""
+    """``signs`` are for messages. ``options`` come from the best of them."""
 
     signs: tuple[str, ...]
     options: Options
 
 
 def detect(root: Path = Path("/")) -> Found | None:
-    """None if there is no member. Blocks: it reads files."""
+    """Return None if there is no member. Blocks: it reads files."""
     running = [(f"process {process.pid}", *_flags(root, process)) for process in processes(root)]
     others = [*_pods(root), *_data(root), *_units(root)]
     if not running and not others:
@@ -53,8 +53,10 @@ def detect(root: Path = Path("/")) -> Found | None:
 
 
 def _flags(root: Path, process: Process) -> tuple[Mapping[str, str], bool]:
-    """The flags, and whether the process could be inspected. If it could, its paths are as it sees them, whatever
-    container it is in; else they are taken for paths of the host."""
+    """Return the flags, and whether the process could be inspected.
+
+    The paths of an inspected process are those of its container. Those of another are assumed to be paths of the host.
+    """
     directory = root / f"proc/{process.pid}"
     flags = from_argv(process.argv)
     try:
@@ -105,7 +107,7 @@ def _at(root: Path, flags: Mapping[str, str]) -> dict[str, str]:
 
 
 def _document(path: Path) -> Mapping[str, Any]:
-    """{} for what cannot be read: the kubelet would not run it either."""
+    """Return {} for an unreadable document: the kubelet would not run it."""
     from yaml import YAMLError, safe_load
 
     try:

@@ -42,7 +42,7 @@ class LazyQuorumCheck:
         check = await self._check()
         from nodeagent.host.etcd.answer import answer
 
-        return answer(await check.look(), "daemon")
+        return answer(await check.survey(), "daemon")
 
     async def _check(self) -> QuorumCheck:
         if self._loaded is None:

@@ -1,7 +1,7 @@
-"""The options of an etcd, from wherever they stand: its command line, its environment, a static pod, a config file.
+"""Read the options of etcd from its command line, its environment, a static pod or a config file.
 
-All are brought to the names of its flags. What is kept are addresses, names and paths; of an environment, which may
-hold secrets, only etcd's own variables are looked at.
+All get the names of its flags. Only addresses, names and paths are kept. An environment may have secrets, so only
+etcd's own variables are read.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ KEPT = frozenset(
     }
 )
 PATHS = ("data-dir", "cert-file", "key-file", "trusted-ca-file")
-ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - listens nowhere, reads where others listen
+ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - the address of a server, to be replaced
 LOCAL = ("127.0.0.1", "::1", "localhost")
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """``flags`` by name without dashes. Paths are those of this host."""
+    """``flags`` are by name, without dashes. Paths are those of this host."""
 
     flags: Mapping[str, str] = field(default_factory=dict)
 
@@ -54,7 +54,7 @@ class Options:
 
 
 def from_argv(argv: Sequence[str]) -> dict[str, str]:
-    """Takes ``--name=value``, ``--name value`` and one dash as Go does."""
+    """Accept ``--name=value``, ``--name value`` and one dash, as Go does."""
     found: dict[str, str] = {}
     for word, following in zip(argv, [*argv[1:], ""], strict=True):
         if not word.startswith("-"):
@@ -72,15 +72,17 @@ def from_environment(variables: Iterable[tuple[str, str]]) -> dict[str, str]:
 
 
 def from_config(document: Mapping[str, Any]) -> dict[str, str]:
-    """The file of ``--config-file``."""
+    """Read the document of ``--config-file``."""
     security = document.get("client-transport-security")
     every = {**document, **(security if isinstance(security, Mapping) else {})}
     return {name: value for name, value in every.items() if name in KEPT and isinstance(value, str)}
 
 
 def from_pod(pod: Mapping[str, Any]) -> dict[str, str] | None:
-    """None if no container of the pod is an etcd. A command may be a shell script, as OpenShift's is: then its words
-    count, and what only the shell would know is left out."""
+    """Return None if no container of the pod is an etcd.
+
+    A command may be a shell script, as that of OpenShift is. Its words are read, without values that need the shell.
+    """
     spec = pod.get("spec") or {}
     for container in spec.get("containers") or ():
         words = [str(word) for key in ("command", "args") for word in container.get(key) or ()]
@@ -107,7 +109,7 @@ def _split(words: Iterable[str]) -> Iterable[str]:
 
 
 def _on_host(path: str, mounts: Mapping[str, str | None]) -> str:
-    """The longest mount counts; a path that is on no mount is the image's own, and stays as it is."""
+    """Map a path through the longest mount. A path on no mount belongs to the image, and is returned as it is."""
     for mount in sorted(mounts, key=len, reverse=True):
         host = mounts[mount]
         if host and PurePosixPath(path).is_relative_to(mount):
@@ -117,8 +119,11 @@ def _on_host(path: str, mounts: Mapping[str, str | None]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Endpoints:
-    """Base URLs of the JSON gateway: ``ours`` of this host's member, loopback first; ``others`` of hosts that may have
-    members. ``port`` is set where the gateway is not at the addresses that members advertise, but on that port."""
+    """Base URLs of the JSON gateway.
+
+    ``ours`` are of the member on this host, loopback first; ``others`` of hosts that may have members. ``port`` is set
+    if the gateway is on that port instead of that of the advertised addresses.
+    """
 
     ours: Sequence[str]
     others: Sequence[str] = ()
@@ -126,7 +131,7 @@ class Endpoints:
 
 
 def endpoints(options: Options) -> Endpoints:
-    """With --listen-client-http-urls the gateway is there, and no longer at the ordinary URLs."""
+    """Return the addresses of the gateway. With --listen-client-http-urls it is at those only."""
     http = _urls(options.get("listen-client-http-urls"))
     ours = http or _urls(options.get("listen-client-urls")) + _urls(options.get("advertise-client-urls"))
     if not ours:
@@ -144,13 +149,13 @@ def endpoints(options: Options) -> Endpoints:
 
 
 def metrics_urls(options: Options) -> Sequence[str]:
-    """Pages of metrics, best first: etcd serves them where it was told to, and beside its API."""
+    """Return URLs of the metrics, the best first: etcd serves them at --listen-metrics-urls, and beside its API."""
     own = sorted(_urls(options.get("listen-metrics-urls")), key=lambda url: urlsplit(url).hostname not in LOCAL)
     return tuple(dict.fromkeys(f"{url}/metrics" for url in (*own, *endpoints(options).ours)))
 
 
 def _urls(value: str) -> list[str]:
-    """Without sockets of other kinds (unix, unixs). Raises nothing: what is no URL is no address of ours."""
+    """Return the http and https URLs of a list. Unix sockets and invalid URLs are left out."""
     found = []
     for url in value.split(","):
         try:

@@ -1,10 +1,10 @@
-"""The processes that may be this host's member of etcd, found with what every user may read in proc.
+"""Find the processes that may be the member of etcd on this host, by files of proc that every user can read.
 
-Contract: needs no capability. What cannot be found out about a process named etcd counts against it: it is taken for
-the member (the guard fails closed). Only the names have to be readable: where proc hides the processes of others
-(hidepid=), none is found, and the other signs have to do. Two kinds are certainly not the member:
-- A process with a network of its own is a workload, which is what disruption budgets are for.
-- A process of another user than root in a login session (``user.slice``) is started by that user. If it counted, any
+No capability is needed. A process named etcd is assumed to be the member if anything else about it cannot be read: the
+check fails closed. Only the names must be readable. Where proc hides the processes of other users (hidepid=), none is
+found, and ``detect`` relies on the other signs. Two kinds of processes are not the member:
+- A process with a network namespace of its own is a workload. Disruption budgets protect those.
+- A process of another user than root in a login session (``user.slice``) was started by that user. If it counted, any
   user could block all updates of the host by its name.
 """
 
@@ -20,14 +20,14 @@ __all__ = ["Process", "processes", "strings"]
 
 NAME: Final = "etcd"
 SYSTEM_USERS: Final = 1000
-"""Users below are of the system; DYNAMIC_USERS, too (systemd, "Users, Groups, UIDs and GIDs on systemd systems")."""
+"""System users are below it, and in DYNAMIC_USERS (systemd, "Users, Groups, UIDs and GIDs on systemd systems")."""
 
 DYNAMIC_USERS: Final = range(61184, 65520)
 
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """``uid`` is None where it is not known."""
+    """``uid`` is None if it is unknown."""
 
     pid: int
     argv: Sequence[str] = ()
@@ -35,25 +35,26 @@ class Process:
 
     @property
     def is_of_the_system(self) -> bool:
-        """Root's, or of a user of the system: what may get priority over others."""
+        """Whether root or a system user runs it. Only such a process may get a priority over others."""
         return self.uid is not None and (self.uid < SYSTEM_USERS or self.uid in DYNAMIC_USERS)
 
 
 def processes(root: Path = Path("/")) -> list[Process]:
-    """The oldest number first. Blocks: it reads files."""
+    """Return the processes, the lowest number first. Blocks: it reads files."""
     ours = _network(root / "proc/1")
     found = []
     for directory in root.glob("proc/[0-9]*"):
-        # It ended, is no process, or is hidden from us with all others (proc mounted with hidepid=).
+        # The process ended, the entry is no process, or proc hides it (hidepid=).
         with suppress(OSError, ValueError):
             argv = _argv(directory)
             name = (directory / "comm").read_text(errors="replace").strip()
             if NAME not in (name, PurePosixPath(argv[0]).name if argv else ""):
                 continue
             status = _status(directory)
-            if status.get("State", "").startswith("Z"):  # it ended, and has no files and no network any more
+            # A zombie has no files and no network any more.
+            if status.get("State", "").startswith("Z"):
                 continue
-            # The real user. Not the owner of the directory, which is root for each process that is not dumpable.
+            # The owner of the directory is root for each process that is not dumpable, so it is not the user.
             uid = status.get("Uid", "").split()
             process = Process(int(directory.name), argv, int(uid[0]) if uid else None)
             network = _network(directory)
@@ -64,7 +65,7 @@ def processes(root: Path = Path("/")) -> list[Process]:
 
 
 def strings(path: Path) -> list[str]:
-    """What proc has as strings that end with NUL."""
+    """Return the strings of a file of proc, which end with NUL."""
     return [part.decode(errors="replace") for part in path.read_bytes().split(b"\0") if part]
 
 
@@ -76,8 +77,11 @@ def _argv(directory: Path) -> Sequence[str]:
 
 
 def _network(directory: Path) -> int:
-    """Of the network namespace, as a number; 0 if it cannot be read. ``ns/net`` is only for who may trace the process;
-    the files of ``net`` are for everybody, and each namespace has its own of them (fs/proc/proc_net.c)."""
+    """Return a number that identifies the network namespace; 0 if it cannot be read.
+
+    ``ns/net`` is readable only with permission to trace the process. The files of ``net`` are readable for every user,
+    and each namespace has its own (fs/proc/proc_net.c).
+    """
     try:
         return (directory / "net/dev").stat().st_ino
     except OSError:

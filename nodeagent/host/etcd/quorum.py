@@ -1,7 +1,7 @@
 """Whether this host may be disrupted without loss of etcd's quorum, and the move of the leader to another member.
 
-``look`` runs before a lease is taken and again before each step that stops the member, because another node can fail in
-between; ``move_leader`` right before the last of them. A survey that fails is a refusal. The API server is not needed.
+``survey`` runs before a lease is taken and again before each step that stops the member, because another node can fail
+in between; ``move_leader`` runs right before the last of them. A failed survey is a refusal. No API server is needed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MOVE_PAUSE: Final = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What a person sets instead of what is found on the host; "" and () leave it to that. Paths are PEM files."""
+    """Addresses and certificates of a caller. "" and () mean those that are detected. Paths are PEM files."""
 
     endpoints: Sequence[str] = ()
     ca: str = ""
@@ -41,8 +41,8 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """``signs`` is empty where no member is on this host: then everything is allowed, and nobody was asked. ``survey``
-    is None if the members could not be asked; the verdict says why."""
+    """``signs`` is empty if no member is on this host: then a disruption is allowed without a survey. ``survey`` is
+    also None if no member answers; the verdict has the reason."""
 
     signs: Sequence[str] = ()
     verdict: Verdict = field(default_factory=Verdict)
@@ -67,33 +67,33 @@ class QuorumCheck:
         self._timeout = timeout
         self._root = root
 
-    async def look(self) -> Report:
-        """Raises nothing that the host or etcd can cause."""
+    async def survey(self) -> Report:
+        """Survey the members. No fault of the host or of etcd raises an error."""
         found = await asyncio.to_thread(detect, self._root)
         if found is None and not self._access.endpoints:
             return Report()
-        signs = found.signs if found is not None else ("address set by hand",)
+        signs = found.signs if found is not None else ("configured address",)
         options = found.options if found is not None else Options()
         where = self._endpoints(options)
         try:
             client = await asyncio.to_thread(self._client, options, where)
-            # The name that was found may be another member's than the address that was set.
+            # The detected name may belong to another member than the configured address.
             survey = await _survey(client, where, "" if self._access.endpoints else options.get("name"))
         except EtcdFault as fault:
             return Report(signs, Verdict((Refusal(reason=fault.reason, message=fault.message),)))
         return Report(signs, judge(survey, single=self._single), survey)
 
     async def check(self) -> Report:
-        """Raises ``Refused`` with the reason of the first refusal and the words of all."""
-        report = await self.look()
+        """Survey, and raise ``Refused`` with the reason of the first refusal and the messages of all."""
+        report = await self.survey()
         if not report.verdict.allowed:
-            said = "; ".join(refusal.message for refusal in report.verdict.refusals)
-            raise Refused(f"etcd: {said}", reason=report.verdict.refusals[0].reason)
+            why = "; ".join(refusal.message for refusal in report.verdict.refusals)
+            raise Refused(f"etcd: {why}", reason=report.verdict.refusals[0].reason)
         return report
 
     async def move_leader(self) -> Report:
-        """``check``, and the member on this host does not lead when it returns. Raises ``Refused``, also if the lead
-        did not move in time (``EtcdLeaderStays``)."""
+        """Check, and move the leadership to another member. Raises ``Refused``, also if it did not move in time
+        (``EtcdLeaderStays``)."""
         deadline = self._clock.monotonic() + MOVE_TIMEOUT
         while True:
             report = await self.check()
@@ -102,13 +102,14 @@ class QuorumCheck:
                 return report
             if self._clock.monotonic() > deadline:
                 raise Refused(
-                    f"etcd: the lead did not move to {survey.title(to)} in {MOVE_TIMEOUT:g} s", reason="EtcdLeaderStays"
+                    f"etcd: the leadership did not move to {survey.title(to)} in {MOVE_TIMEOUT:g} s",
+                    reason="EtcdLeaderStays",
                 )
             await self._move(to)
             await asyncio.sleep(MOVE_PAUSE)
 
     async def _move(self, to: str) -> None:
-        """A failure is left to the next look: the lead may have moved all the same, or the chosen one has failed."""
+        """Request the move. After an error the next survey decides, because the leadership may have moved anyway."""
         found = await asyncio.to_thread(detect, self._root)
         options = found.options if found is not None else Options()
         where = self._endpoints(options)
@@ -119,7 +120,7 @@ class QuorumCheck:
                 return
 
     def _endpoints(self, options: Options) -> Endpoints:
-        """By hand the first is this host's."""
+        """Return the addresses. The first one of a caller is that of this host."""
         if self._access.endpoints:
             first, *others = (url.rstrip("/") for url in self._access.endpoints)
             return Endpoints((first,), others)
@@ -143,7 +144,7 @@ class QuorumCheck:
 
 
 async def _survey(client: EtcdClient, where: Endpoints, name: str) -> Survey:
-    asked, members = await _first(client, (*where.ours, *where.others))
+    answered, members = await _first(client, (*where.ours, *where.others))
     us, our_url, our_state = await _ourselves(client, where.ours, members, name)
     states = dict(
         await asyncio.gather(
@@ -156,8 +157,9 @@ async def _survey(client: EtcdClient, where: Endpoints, name: str) -> Survey:
     )
     survey = Survey(us=us, members=members, states=states)
     try:
-        return replace(survey, alarms=await client.alarms(our_url or asked))
-    except EtcdFault as fault:  # without a quorum nobody can tell; the rest of the survey says why
+        return replace(survey, alarms=await client.alarms(our_url or answered))
+    except EtcdFault as fault:
+        # Without a quorum no member knows the alarms; the rest of the survey has the reason.
         return replace(survey, unknown=f"the alarms are not known: {fault.message}")
 
 
@@ -174,7 +176,10 @@ async def _first(client: EtcdClient, urls: Sequence[str]) -> tuple[str, Sequence
 async def _ourselves(
     client: EtcdClient, ours: Sequence[str], members: Sequence[Member], name: str
 ) -> tuple[str, str, State | None]:
-    """Our id, the address that answered, and the state; by name, without the latter two, if no address answers."""
+    """Return the id of the member on this host, the address that answered, and the state.
+
+    If no address answers, the member is found by name, and the address is "".
+    """
     silent = ""
     for url in ours:
         try:
@@ -195,19 +200,19 @@ async def _state_of(client: EtcdClient, member: Member, port: int | None, known:
     state = State(fault="has no address for clients")
     for url in _gateways(member, port):
         try:
-            answered, said = await client.state(url)
+            answered, found = await client.state(url)
         except EtcdFault as fault:
             state = State(fault=f"does not answer ({fault.message})")
             continue
         if answered == member.id:
-            return member.id, said
-        # A loopback or a load balancer is advertised: healthy is who answers, and that is somebody else.
+            return member.id, found
+        # The advertised address is a loopback or a load balancer, so that another member has answered.
         state = State(fault=f"another member answers at {url}")
     return member.id, state
 
 
 def _gateways(member: Member, port: int | None) -> Sequence[str]:
-    """The addresses that it advertises; on ``port``, if that is set: all members of a cluster are set up alike."""
+    """Return the addresses that a member advertises, with ``port`` if it is set: members of a cluster are alike."""
     found = []
     for url in member.urls:
         parts = urlsplit(url)

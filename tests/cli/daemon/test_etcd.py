@@ -27,10 +27,10 @@ FOUND: dict[str, Any] = {
 
 @pytest.fixture
 def none_is_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def look(_guard: QuorumCheck) -> Report:
+    async def survey(_guard: QuorumCheck) -> Report:
         return Report()
 
-    monkeypatch.setattr(QuorumCheck, "look", look)
+    monkeypatch.setattr(QuorumCheck, "survey", survey)
 
 
 @pytest.mark.usefixtures("none_is_here")

@@ -19,7 +19,6 @@ from nodeagent.core.etcd.quorum import (
     read_alarms,
     read_members,
     read_state,
-    role_hint,
     troubles,
 )
 
@@ -130,9 +129,3 @@ def test_the_forms_of_the_gateway() -> None:
 def test_nobody_is_no_list(data: Mapping[str, Any]) -> None:
     with pytest.raises(ValueError, match="no members"):
         read_members(data)
-
-
-def test_labels_are_a_hint() -> None:
-    assert role_hint({"node-role.kubernetes.io/etcd": ""})
-    assert role_hint({"node-role.kubernetes.io/control-plane": "true"})
-    assert not role_hint({"node-role.kubernetes.io/worker": ""})

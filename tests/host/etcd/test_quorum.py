@@ -112,7 +112,7 @@ def test_nothing_is_here(tmp_path: Path) -> None:
     put(tmp_path, "usr/lib/systemd/system/etcd.service")  # installed, and not enabled
     (tmp_path / "var/lib/etcd").mkdir(parents=True)
     assert detect(tmp_path) is None
-    report = asyncio.run(QuorumCheck(SystemClock(), root=tmp_path).look())
+    report = asyncio.run(QuorumCheck(SystemClock(), root=tmp_path).survey())
     assert report == Report()
     assert report.verdict.allowed
 
@@ -258,7 +258,7 @@ def test_an_enabled_unit(tmp_path: Path) -> None:
 
 async def test_a_member_that_is_down_is_known_by_its_data(tmp_path: Path) -> None:
     (tmp_path / "var/lib/etcd/member").mkdir(parents=True)
-    report = await QuorumCheck(SystemClock(), root=tmp_path, timeout=0.5).look()
+    report = await QuorumCheck(SystemClock(), root=tmp_path, timeout=0.5).survey()
     assert report.signs == ("data directory /var/lib/etcd",)
     assert [refusal.reason for refusal in report.verdict.refusals] == ["EtcdUnreachable"]
 
