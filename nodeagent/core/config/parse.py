@@ -47,14 +47,25 @@ _EXTENSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9+._-]*")
 def parse(text: bytes, what: str = "the MachineConfig") -> MachineConfig:
     """Return the config in ``text``, which is JSON or YAML; ``what`` names it in errors."""
     text = check_text(text, what)
-    if is_json(text):
+    document = _decode(text) if is_json(text) else None
+    if document is not None:
+        # The second pass over so many files would only add time.
+        _check_count(document, what)
         try:
-            document = _DECODER.decode(text)
             inspect([document.metadata, document.status], what)
             return _config(document, Problems(), what)
-        except (msgspec.MsgspecError, RecursionError, InvalidInput):
+        except InvalidInput:
+            # Not all problems of the document are known yet.
             pass
     return parse_document(load(text, what, unique_keys=False), what)
+
+
+def _decode(text: bytes) -> schema.Document | None:
+    """Return None for every error: the second pass reports it with its place."""
+    try:
+        return _DECODER.decode(text)
+    except (msgspec.MsgspecError, RecursionError):
+        return None
 
 
 def parse_stored(text: bytes, what: str = "the stored MachineConfig") -> MachineConfig:
@@ -80,7 +91,10 @@ def parse_document(data: object, what: str = "the MachineConfig", *, lenient: bo
     if kind := _other_kind(data):
         raise InvalidInput(f"{what} {kind}", reason="NotMachineConfig")
     problems = Problems()
-    return _config(shaped(data, schema.Document, Location(problems)), problems, what, lenient=lenient)
+    document = shaped(data, schema.Document, Location(problems))
+    if not lenient:
+        _check_count(document, what)
+    return _config(document, problems, what, lenient=lenient)
 
 
 def _other_kind(data: dict[str, object]) -> str:
@@ -106,9 +120,6 @@ def _config(document: schema.Document, problems: Problems, what: str, *, lenient
             top.bad(key, f"must be {wanted}" if found is None else f"must be {wanted}, is {shown(found)}")
     spec = document.spec or schema.Spec()
     config = spec.config or schema.Config()
-    if not lenient and (paths := _count_paths(config)) > MAX_PATHS:
-        where.bad("config", f"has {paths} files, units and drop-ins; at most {MAX_PATHS} can be applied")
-        problems.check(what)
     unsupported = UnsupportedSections()
     ignition = read_ignition(config, unsupported, where.child("config"))
     result = MachineConfig(
@@ -129,10 +140,15 @@ def _config(document: schema.Document, problems: Problems, what: str, *, lenient
     return result
 
 
-def _count_paths(config: schema.Config) -> int:
-    files = config.storage and config.storage.files
-    units = (config.systemd and config.systemd.units) or []
-    return len(files or []) + sum(1 + len(unit.dropins or []) for unit in units)
+def _check_count(document: schema.Document, what: str) -> None:
+    config = (document.spec or schema.Spec()).config or schema.Config()
+    files = (config.storage or schema.Storage()).files or []
+    units = (config.systemd or schema.Systemd()).units or []
+    count = len(files) + sum(1 + len(unit.dropins or []) for unit in units)
+    if count > MAX_PATHS:
+        problems = Problems()
+        problems.add("spec.config", f"has {count} files, units and drop-ins; at most {MAX_PATHS} can be applied")
+        problems.check(what)
 
 
 def _name(metadata: schema.Metadata, where: Location) -> str:

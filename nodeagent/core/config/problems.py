@@ -7,7 +7,7 @@ line) and never contain content, hashes or URLs, which can hold secrets.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Final
 
 from nodeagent.errors import InvalidInput, Problem
@@ -65,8 +65,10 @@ def kind_of(value: object) -> str:
             return "an object"
 
 
-def similar(key: str, names: Iterable[str]) -> str:
+def similar(key: str, names: Collection[str]) -> str:
     """The end of a message about the unknown ``key``: the one of ``names`` that was probably meant, if any."""
+    if not names:
+        return ""
     # The import takes 3 ms, which a valid document need not pay.
     from difflib import get_close_matches
 

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar, get_args, get_origin
 
 import msgspec
 
-from nodeagent.core.config.problems import Location, kind_of, shown, similar
+from nodeagent.core.config.problems import MAX_SHOWN, Location, kind_of, shown, similar
 
 __all__ = ["field_names", "shaped"]
 
@@ -43,8 +43,11 @@ def shaped(value: object, kind: type[_Struct], where: Location) -> _Struct:
     fields = _fields(kind)
     known = {key: item for key, item in value.items() if key in fields}
     if kind.__struct_config__.forbid_unknown_fields:
-        for key in value.keys() - known.keys():
-            where.bad("", f"unknown key {shown(key)}{similar(key, fields.keys() - known.keys())}")
+        unknown = [key for key in value if key not in fields]
+        # The search takes too long for the keys of a hostile document, of which few are reported.
+        names = fields.keys() - known.keys() if len(unknown) <= MAX_SHOWN else ()
+        for key in unknown:
+            where.bad("", f"unknown key {shown(key)}{similar(key, names)}")
     return kind(**{fields[key].name: _field(item, fields[key].type, where.child(key)) for key, item in known.items()})
 
 
