@@ -199,7 +199,8 @@ def command(name: str, parser: argparse.ArgumentParser) -> str:
 
 def argument(action: argparse.Action) -> str:
     value = action.metavar or action.dest.upper()
-    value = " ".join(value) if isinstance(value, tuple) else value
+    # Python-Markdown shows the escape of a pipe in the code of a table.
+    value = " ".join(value) if isinstance(value, tuple) else value.replace("|", " or ")
     if action.nargs == 0 or not action.option_strings:
         value = "" if action.option_strings else value
     names = ", ".join(action.option_strings)
