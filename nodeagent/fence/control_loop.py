@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["INTERVAL", "ControlLoop", "DiskWatch", "FindDisks", "failed_view"]
 
 INTERVAL = 1.0
-"""Seconds between two decisions; less if the pressure trigger of the protected workload fires."""
+"""Seconds between two decisions."""
 
 FindDisks = Coroutine[None, None, Disks]
 
@@ -84,7 +84,7 @@ class ControlLoop:
             self._fence.show(failed_view(self._fence.view, error))
 
     async def _decide(self) -> None:
-        await self._sensors.wait(INTERVAL)
+        await asyncio.sleep(INTERVAL)
         if (disks := await self._watch.poll()) is not None:
             await self._actuators.move(disks)
         writing = await self._actuators.write_rate()

@@ -85,17 +85,6 @@ class Sensors:
     def p99(self) -> float | None:
         return p99_of([latency for _, latencies in self._taken for latency in latencies])
 
-    async def wait(self, seconds: float) -> None:
-        """Wait, but less if the pressure trigger of the protected workload fires."""
-        if self._pressure is None or not self._pressure.triggered:
-            await asyncio.sleep(seconds)
-            return
-        try:
-            await self._pressure.strained(seconds)
-        except AgentError as error:
-            self._miss(error.message)
-            self._pressure = None
-
     def readings(self) -> list[Reading]:
         now = _now()
         found = self._etcd
