@@ -10,24 +10,6 @@ from typing import Any
 
 import msgspec
 
-__all__ = [
-    "Config",
-    "Contents",
-    "CoreUser",
-    "Document",
-    "Dropin",
-    "File",
-    "IgnitionSection",
-    "Metadata",
-    "Owner",
-    "Passwd",
-    "Spec",
-    "Storage",
-    "Systemd",
-    "Unit",
-    "Verification",
-]
-
 Entries = list[dict[str, Any]]
 
 

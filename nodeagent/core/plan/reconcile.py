@@ -11,7 +11,7 @@ from typing import Final
 
 from nodeagent.core.config import unsupported
 from nodeagent.core.config.machineconfig import CORE_USER, MachineConfig, UserEntry
-from nodeagent.core.validate import password_hash, ssh_key
+from nodeagent.core.validate import access, ssh_key
 from nodeagent.errors import Problem
 
 __all__ = ["check_reconcilable", "remedy"]
@@ -53,7 +53,7 @@ def _way_out(path: str) -> str:
 def _has_access(user: UserEntry) -> bool:
     if any(ssh_key.is_key(key) for key in user.ssh_keys):
         return True
-    return user.password_hash is not None and not password_hash.is_locked(user.password_hash)
+    return user.password_hash is not None and not access.is_locked(user.password_hash)
 
 
 def _verb(old: MachineConfig, new: MachineConfig, section: str) -> str:
