@@ -36,24 +36,23 @@ class Memory:
 
 @dataclass
 class Agent:
-    """One agent of `node`. `restarted` is the next process on the same host, with another boot id after a reboot."""
+    """One agent of `node`. `restarted` is the next process on the same host."""
 
     client: KubeClient
     host: HostIdentity
     memory: Memory = field(default_factory=Memory)
-    boot_id: str = "boot-1"
     clock: Clock = field(default_factory=SystemClock)
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.lease = KubeLease(self.client, self.host, self.memory, self.clock, self.boot_id, **self.options)
+        self.lease = KubeLease(self.client, self.host, self.memory, self.clock, **self.options)
 
     @property
     def lost(self) -> bool:
         return bool(self.memory.data and self.memory.data["lost"])
 
-    def restarted(self, boot_id: str = "boot-1") -> Agent:
-        return Agent(self.client, self.host, self.memory, boot_id, self.clock, self.options)
+    def restarted(self) -> Agent:
+        return Agent(self.client, self.host, self.memory, self.clock, self.options)
 
 
 def client_of(cluster: Cluster, user: str = "nodeagent", *, admin: bool = True, timeout: float = 5.0) -> KubeClient:

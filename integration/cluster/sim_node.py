@@ -98,7 +98,6 @@ class SimNode(Host):
             self._settings,
             self.memory,
             SystemClock(),
-            boot_id=power.boot_id(),
             instance=f"host-of-{self.node}",
             controls_node=False,
             report=self._tell,
@@ -135,7 +134,7 @@ class SimNode(Host):
         assert side is not None
         return Coordination(
             side.lease,
-            SystemClock(),
+            self.clock,
             slot=side.slot,
             staging_slot=side.staging_slot,
             gates=side.gates,

@@ -44,7 +44,7 @@ def machine(cluster: Cluster, node: str) -> str:
 
 
 async def words(gates: Gates) -> list[str]:
-    return [f"{gate.reason}: {gate.message}" for gate in await gates.look()]
+    return [f"{gate.reason}: {gate.message}" for gate in await gates.read()]
 
 
 async def test_nobody(gates: Gates) -> None:
@@ -112,4 +112,4 @@ async def test_what_may_not_be_read_is_no_empty_answer(cluster: Cluster, node: s
     cluster.admin.create(f"{rbac}/clusterrolebindings", binding)
     async with client_at(cluster, cluster.kubeconfig("limited")) as client:
         with pytest.raises(Forbidden, match='cannot list resource "nodemaintenances"'):
-            await Gates(client, node, controls_node=False).look()
+            await Gates(client, node, controls_node=False).read()

@@ -81,7 +81,7 @@ class Adapters:
         self.store = store
         self.etcd = LazyQuorumCheck(clock, single=settings.etcd.single_member)
         remaining = drain_teller(report, lambda: self.settings.drain)
-        self.cluster = connect(settings, store, clock, boot_id=power.boot_id(), report=remaining)
+        self.cluster = connect(settings, store, clock, remaining)
         self._units = units
         self._fence = fence
         self.ports = Ports(
@@ -163,8 +163,6 @@ def connect(
     settings: Settings,
     store: SqliteStore,
     clock: Clock,
-    *,
-    boot_id: str,
     report: Callable[[Sequence[Remaining]], None],
 ) -> Cluster | None:
     if not settings.cluster.configured:
@@ -176,7 +174,6 @@ def connect(
         settings,
         StoredToken(store),
         clock,
-        boot_id=boot_id,
         instance=_instance(),
         controls_node=settings.cluster.source == "cluster",
         report=report,

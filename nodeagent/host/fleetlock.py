@@ -14,7 +14,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from nodeagent.core.backoff import delays, jittered
-from nodeagent.core.coordination.fleetlock import Call, body_of, is_group, said
+from nodeagent.core.coordination.fleetlock import Call, body_of, is_group, refusal_text
 from nodeagent.errors import InvalidInput, Refused, Terminal, Unreachable
 from nodeagent.host.http import Answer, HttpFault, request, tls_context
 
@@ -110,7 +110,7 @@ class FleetLock:
 
     def _judge(self, call: Call, answer: Answer) -> None:
         body = answer.json()
-        status, words = answer.status, said(body)
+        status, words = answer.status, refusal_text(body)
         if 200 <= status < 300:
             return
         # For a host without a slot, poseidon answers that another host holds it, and airlock answers with success.

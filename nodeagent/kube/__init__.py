@@ -1,1 +1,1 @@
-"""Adapters to a cluster. Loaded only where one is configured: what they import is larger than all of the rest."""
+"""Adapters to a cluster. Loaded only where one is configured, because the client library is larger than the agent."""

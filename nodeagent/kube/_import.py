@@ -1,8 +1,8 @@
-"""The parts of the official client that we use: configuration, credentials, transport.
+"""The parts of the official client that the agent uses: configuration, credentials, transport.
 
-Imported whole it costs a second of a small CPU and 40 MB of memory, most of it for pydantic models of every object that
-Kubernetes has: half of each this way, and the package leaves those files out. What is left out here must be left out
-there as well (packaging/bundle/dependencies.py), and a test imports exactly what is shipped.
+The whole package takes a second of a small CPU and 40 MB of memory, most of it for models of every Kubernetes object.
+A partial import takes half of each, and the package of the agent leaves the other files out. Both must agree
+(packaging/bundle/dependencies.py); a test imports exactly what is shipped.
 """
 
 from __future__ import annotations
@@ -40,12 +40,14 @@ class Library:
     load_kube_config: Callable[..., Coroutine[Any, Any, object]]
 
 
-_LOADING: Final = Lock()  # two at once would take away each other's stand-ins
+_LOADING: Final = Lock()  # concurrent imports would remove each other's stand-ins
 
 
 def load() -> Library:
-    """Blocks for half a second at the first time. Raises ``Terminal`` (``ClientMissing``) where it is not installed.
-    From any thread."""
+    """Import the library, in any thread. Blocks for half a second at the first call.
+
+    Raises ``Terminal`` (``ClientMissing``) if it is not installed.
+    """
     with _LOADING:
         return _loaded()
 
@@ -62,7 +64,7 @@ def _load() -> Library:
     with ExitStack() as stack:
         for package in WITHOUT_INIT:
             stack.enter_context(without_init(package))
-        # The loader of kubeconfigs names the client of the models for functions that we do not call.
+        # The loader of kubeconfigs imports the client of the models for functions that are not used here.
         stand_in = API_CLIENT not in sys.modules
         if stand_in:
             sys.modules[API_CLIENT] = ModuleType(API_CLIENT)
@@ -74,7 +76,7 @@ def _load() -> Library:
             from kubernetes.aio.config import ConfigException, load_kube_config
             from kubernetes.aio.config.incluster_config import InClusterConfigLoader
         finally:
-            if stand_in:  # whoever imports the library whole afterwards gets the real one
+            if stand_in:  # a later import of the whole library gets the real module
                 del sys.modules[API_CLIENT]
                 if CLIENT in sys.modules:
                     vars(sys.modules[CLIENT]).pop("ApiClient", None)

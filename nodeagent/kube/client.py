@@ -1,10 +1,10 @@
-"""Calls to the API server: JSON in, JSON out, every one with a deadline, and only what is safe is repeated.
+"""Requests to the API server: JSON in, JSON out, each with a deadline, and repeated only if that is safe.
 
-Objects stay plain dictionaries, so that fields we do not know survive; changes are JSON merge patches (RFC 7386),
-which carry ``metadata.resourceVersion`` where a lost update would matter. Reads are repeated a few times with jitter;
-writes only when the server said that it did not look at them (429), because a write without an answer may have been
-done: ``NoAnswer`` and ``ServerFault`` of a write mean "read it and see". Credentials that were rotated are read again
-without a restart. Every answer's ``Date`` feeds ``server_clock``.
+Objects stay plain dictionaries, so that unknown fields survive. Changes are JSON merge patches (RFC 7386) with
+``metadata.resourceVersion`` where a lost update would matter. Reads are repeated with jitter. Writes are repeated only
+after a 429, because a write without an answer may have been done: after ``NoAnswer`` and ``ServerFault`` the caller
+reads the object. Rotated credentials are read again without a restart. The ``Date`` header of each answer updates
+``server_clock``.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ Object = dict[str, Any]
 
 ATTEMPTS: Final = 3
 FIRST_PAUSE: Final = 0.5  # seconds; doubled for each further attempt
-MAX_PAUSE: Final = 10.0  # of a Retry-After as well: a longer one is for the caller, who knows what else there is to do
-CHECK_EVERY: Final = 10.0  # seconds between looks at the files of the credentials
-CHUNK: Final = 500  # objects in one answer of a list, as kubectl asks
+MAX_PAUSE: Final = 10.0  # a longer Retry-After is raised, because the caller may have other work
+CHECK_EVERY: Final = 10.0  # seconds between two checks of the files of the credentials
+CHUNK: Final = 500  # objects in one answer of a list, as kubectl requests them
 MAX_ANSWER: Final = 32 * 1024 * 1024  # bytes; 500 pods of the largest real specs are a third of that
 MAX_ITEMS: Final = 100_000  # objects of one list: twenty times the nodes that Kubernetes supports
 MERGE: Final = "application/merge-patch+json"
@@ -47,7 +47,7 @@ class KubeClient:
 
     def __init__(self, access: Access, clock: Clock, *, timeout: float = 10.0) -> None:
         self.server_clock = ServerClock()
-        self.requests = 0  # sent in this process: the steady state is measured with it
+        self.requests = 0  # sent by this process; the load of the steady state is measured with it
         self._access = access
         self._clock = clock
         self._timeout = timeout
@@ -90,7 +90,7 @@ class KubeClient:
                 return found
 
     async def create(self, path: str, body: Object, *, throttled: int = ATTEMPTS) -> Object:
-        """``throttled`` is how often a 429 is met before it is raised; 1 for evictions, where it has a meaning."""
+        """``throttled`` is the number of 429 answers until one is raised: 1 for evictions, where it has a meaning."""
         return await self._call("POST", path, {}, body, attempts=throttled)
 
     async def patch(self, path: str, body: Object) -> Object:
@@ -101,7 +101,7 @@ class KubeClient:
         return await self._call("PATCH", path, {}, body, kind=STRATEGIC)
 
     async def delete(self, path: str, *, uid: str, resource_version: str = "") -> None:
-        """Only that object: another one of the same name gives ``Conflict``."""
+        """Delete this object only. Another object of the same name raises ``Conflict``."""
         conditions = {"uid": uid, **({"resourceVersion": resource_version} if resource_version else {})}
         options = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": conditions}
         await self._call("DELETE", path, {}, options)
@@ -124,7 +124,7 @@ class KubeClient:
             try:
                 return await self._once(method, url, body, kind)
             except Unauthorized:
-                # A token may have been rotated since we last looked, so once is not yet a verdict.
+                # The token may have been rotated since the last check, so the first answer is not final.
                 if reread:
                     raise
                 reread = True
@@ -152,12 +152,12 @@ class KubeClient:
                 text = await _body(response, what)
         date = http_date(response.headers.get("Date", ""))
         if date is not None:
-            self.server_clock = self.server_clock.told(date, sent, received)
+            self.server_clock = self.server_clock.updated(date, sent, received)
         answer = _decoded(text)
         if response.status >= 300:
             raise from_answer(response.status, answer or {}, what, response.headers.get("Retry-After", ""))
         if answer is None:
-            raise ServerFault(f"{what}: the answer is no JSON object; is that address an API server's?")
+            raise ServerFault(f"{what}: the answer is no JSON object; check the address of the API server")
         if not _sound(answer):
             raise ServerFault(f"{what}: the answer is not an API object")
         return answer
@@ -168,10 +168,10 @@ class KubeClient:
             yield
         except TimeoutError:
             raise NoAnswer(f"{what}: no answer in {self._timeout:g} s") from None
-        except AgentError:  # the credentials could not be read
+        except AgentError:  # the credentials cannot be read
             raise
         except (load().ClientError, OSError) as error:
-            # A certificate that has expired, or an authority that signs no more, looks like this as well.
+            # An expired certificate looks like this as well.
             self._doubted = True
             raise NoAnswer(f"{what}: {str(error) or type(error).__name__}") from error
 
@@ -199,19 +199,19 @@ def _connect(access: Access) -> tuple[Any, Identity]:
 
 
 def _pause(fault: KubeFault, usual: float) -> float | None:
-    """Seconds before the next attempt; None if the server wants more than we wait here."""
+    """Return the seconds before the next attempt; None if the server demands more than ``MAX_PAUSE``."""
     if fault.retry_after is not None and fault.retry_after > MAX_PAUSE:
         return None
     return jittered(max(usual, fault.retry_after or 0.0), random.random())  # noqa: S311 - spreads load, no secret
 
 
 def _sound(item: object) -> bool:
-    """Whether the parts that every reader relies on have the types that the API gives them."""
+    """Return whether the parts that every reader relies on have the types of the API."""
     if not isinstance(item, dict):
         return False
     metadata = item.get("metadata") or {}
     parts = (metadata, item.get("spec") or {}, item.get("status") or {})
-    if item.get("kind") == "Status":  # there, status is a word
+    if item.get("kind") == "Status":  # its status is a string
         parts = (metadata, {}, {})
     if not all(isinstance(part, dict) for part in parts):
         return False
@@ -220,7 +220,7 @@ def _sound(item: object) -> bool:
 
 
 async def _body(response: Any, what: str) -> bytes:
-    """The whole body of an answer, read in parts: the library's own ``read`` takes as much as the server sends."""
+    """Read the body of an answer in parts: ``read`` of the library has no limit."""
     raw = response.response  # aiohttp's
     text = bytearray()
     async for part in raw.content.iter_any():
@@ -232,7 +232,7 @@ async def _body(response: Any, what: str) -> bytes:
 
 
 def _decoded(text: bytes) -> Object | None:
-    """None for what is no JSON object: a proxy on the way answers in HTML."""
+    """Return a JSON object, None for another text: a proxy answers in HTML."""
     try:
         answer = plain_json.loads(text)
     except ValueError:

@@ -38,7 +38,6 @@ class Cluster:
         tokens: TokenStore,
         clock: Clock,
         *,
-        boot_id: str,
         instance: str,
         controls_node: bool,
         report: Callable[[Sequence[Remaining]], None],
@@ -53,7 +52,7 @@ class Cluster:
         self._clock = clock
         self._host = HostIdentity(name, instance)
         self.client = KubeClient(access, clock)
-        self.lease = KubeLease(self.client, self._host, tokens, clock, boot_id, namespace=about.lease_namespace)
+        self.lease = KubeLease(self.client, self._host, tokens, clock, namespace=about.lease_namespace)
         self.conditions = NodeConditions(self.client, name, clock)
         self.events = NodeEvents(self.client, name)
         self.gates = Gates(self.client, name, controls_node=controls_node)

@@ -1,4 +1,4 @@
-"""Writes the node's conditions where they differ; their content is decided in ``core/report/conditions.py``."""
+"""Writes the conditions of the Node that differ; ``core/report/conditions.py`` decides what they contain."""
 
 from __future__ import annotations
 
@@ -18,12 +18,14 @@ class NodeConditions:
         self._path = f"/api/v1/nodes/{node}"
         self._node = node
         self._clock = clock
-        self._told: NodeState | None = None
+        self._written: NodeState | None = None
 
     async def tell(self, state: NodeState) -> None:
-        """Costs nothing if this process told the same before, one read if the node says so already. Raises ``Refused``
-        (``NodeUnknown``) and what the client raises; the next call makes up for it."""
-        if state == self._told:
+        """Write the conditions of ``state``, unless this process wrote them last.
+
+        Raises ``Refused`` (``NodeUnknown``) and what the client raises; the next call tries again.
+        """
+        if state == self._written:
             return
         try:
             node = await self._client.get(self._path)
@@ -32,10 +34,10 @@ class NodeConditions:
         try:
             now = seconds_time(self._client.server_clock.earliest(self._clock.monotonic()))
         except Uncertain:
-            raise Retryable("the API server does not tell its time (no Date header)", reason="KubeNoDate") from None
+            raise Retryable("the API server sends no time (no Date header)", reason="KubeNoDate") from None
         there = (node.get("status") or {}).get("conditions") or ()
         changed = differing(conditions(state), there, now)
         if changed:
-            # By type, so the kubelet's conditions are not touched, whatever it writes meanwhile.
+            # A patch by type leaves the conditions alone that the kubelet writes at the same time.
             await self._client.patch_lists(f"{self._path}/status", {"status": {"conditions": changed}})
-        self._told = state
+        self._written = state

@@ -1,8 +1,7 @@
-"""Where the API server is and who we are there: a kubeconfig, or the service account of the pod we run in.
+"""The address of the API server and the credentials: from a kubeconfig, or from the service account of the pod.
 
-Reading is the official library's; noticing that something was rotated is ours, because the library reads token files
-and certificates once. ``Access.load`` gives a connection and the files it was made from; ``changed`` says when those
-are not the same any more. Both block and belong into a thread.
+The official library reads token files and certificates once. ``Access.load`` returns a connection with the files that
+it was made from, and ``changed`` returns whether they were rotated. Both block, so they run in a thread.
 """
 
 from __future__ import annotations
@@ -21,14 +20,14 @@ __all__ = ["Access", "Identity"]
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 PLUGIN_TIMEOUT: Final = 30.0
-"""Seconds for a credential plugin. The library gives it none, and one that asks for a password would wait for ever."""
+"""Seconds for a credential plugin. The library has no limit, and a plugin that prompts for a password never ends."""
 
 Stamp = tuple[int, int, int]  # inode, size, nanoseconds: a rename over the file changes the first, a rewrite the others
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """One reading of the credentials. ``configuration`` is the library's and holds secrets: never shown."""
+    """Credentials as they were read. ``configuration`` is the library's and holds secrets, so it is never shown."""
 
     host: str
     configuration: Any = field(repr=False)
@@ -40,8 +39,8 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """``kubeconfig`` "" means the service account of this pod. ``private`` is a directory only we can read, where the
-    library puts keys that stand in the kubeconfig itself."""
+    """``kubeconfig`` "" means the service account of this pod. ``private`` is a directory that only the agent can read,
+    for keys that are part of the kubeconfig: the library writes them to files."""
 
     kubeconfig: str = ""
     context: str = ""
@@ -53,17 +52,16 @@ class Access:
         """Raises ``Terminal`` with reason ``KubeconfigInvalid``; never with a token or a key in the message."""
         library = load()
         configuration = library.Configuration()
-        # netrc files and proxies of the environment are for people at a shell; a kubeconfig says proxy-url if it
-        # means it.
+        # netrc files and proxies of the environment are for a shell; a kubeconfig has proxy-url for that.
         configuration.client_session_kwargs = {"trust_env": False}
-        # Since Python 3.13 an authority without key usages is refused, which is how some clusters' own are. This one is
-        # named by the kubeconfig, and kubectl does not ask for more.
+        # Since Python 3.13 an authority without key usages is refused, and some clusters have one. The kubeconfig names
+        # it, and kubectl accepts it.
         configuration.disable_strict_ssl_verification = True
-        configuration.retries = None  # which call may be repeated is decided where it is known what it does
+        configuration.retries = None  # the client decides which call is repeated
         try:
             files = self._kubeconfig(configuration) if self.kubeconfig else self._in_cluster(configuration)
         except (library.ConfigException, OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-            # What a parser quotes may be the secret it stumbled over.
+            # A parser may quote a secret in its message.
             words = str(error) if isinstance(error, library.ConfigException) else type(error).__name__
             if isinstance(error, OSError) and error.strerror:
                 words = error.strerror
@@ -71,8 +69,7 @@ class Access:
         for path in (configuration.ssl_ca_cert, configuration.cert_file, configuration.key_file):
             if path:
                 files.add(str(path))
-        # A file that changes between the reading and here is noticed when the server says no: then we read again as
-        # well.
+        # A file that changes between the reading and this line leads to a 401, after which it is read again.
         return Identity(configuration.host, configuration, {path: _stamp(path) for path in sorted(files)})
 
     def _kubeconfig(self, configuration: Any) -> set[str]:
@@ -99,7 +96,7 @@ class Access:
 
 
 def _user(kubeconfig: Path, context: str) -> Mapping[str, Any]:
-    """The user that the context names. The library reads it as well, and does not say which files it read."""
+    """Return the user of the context. The library reads it too, but does not return which files it read."""
     import yaml
 
     try:
@@ -113,7 +110,7 @@ def _user(kubeconfig: Path, context: str) -> Mapping[str, Any]:
 
 
 def _run_to_end(coroutine: Coroutine[Any, Any, object]) -> None:
-    """Runs a coroutine that has nothing to wait for, without a loop that its reading of files would block."""
+    """Run a coroutine that waits for nothing, without an event loop that its reading of files would block."""
     try:
         coroutine.send(None)
     except StopIteration:

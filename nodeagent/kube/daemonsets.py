@@ -1,4 +1,4 @@
-"""Which pods have lost their DaemonSet, so that a drain evicts them as ``kubectl drain --force`` does."""
+"""Finds pods whose DaemonSet was deleted, so that a drain evicts them as ``kubectl drain --force`` does."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from nodeagent.kube.errors import NotFound
 __all__ = ["DaemonSets"]
 
 MOST: Final = 500
-"""DaemonSets that are looked up in one drain: a node runs some dozens, and 110 pods by default. Of more, pods stay."""
+"""DaemonSets that are read in one drain; a node runs some dozens. The pods of further ones stay."""
 
 TOGETHER: Final = 10  # requests in flight
 
 
 class DaemonSets:
-    """Asks for each DaemonSet once: that is enough for one drain, for which an instance is made."""
+    """Reads each DaemonSet once. Use an instance for one drain."""
 
     def __init__(self, client: KubeClient) -> None:
         self._client = client
@@ -27,13 +27,13 @@ class DaemonSets:
         self._slots = asyncio.Semaphore(TOGETHER)
 
     async def orphans(self, pods: Sequence[Object]) -> frozenset[str]:
-        """The uids of pods whose DaemonSet does not exist any more. Raises what the client raises."""
+        """Return the uids of pods whose DaemonSet no longer exists. Raises what the client raises."""
         owners = {pod["metadata"]["uid"]: owner for pod in pods if (owner := daemon_set_of(pod)) is not None}
         unknown = sorted(set(owners.values()) - self._exists.keys())[: MOST - len(self._exists)]
-        await asyncio.gather(*(self._look(*owner) for owner in unknown))
+        await asyncio.gather(*(self._read(*owner) for owner in unknown))
         return frozenset(uid for uid, owner in owners.items() if not self._exists.get(owner, True))
 
-    async def _look(self, namespace: str, name: str) -> None:
+    async def _read(self, namespace: str, name: str) -> None:
         async with self._slots:
             try:
                 await self._client.get(f"/apis/apps/v1/namespaces/{namespace}/daemonsets/{name}")

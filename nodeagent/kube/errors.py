@@ -1,7 +1,7 @@
-"""The one place where HTTP statuses of an API server, and faults on the way to it, become our kinds of error.
+"""Maps HTTP statuses of an API server, and faults on the way to it, to the agent's kinds of error.
 
-``detail`` is the ``Status`` object that came with the answer, for callers that must tell causes apart: a 429 of a
-disruption budget from a 429 of an overloaded server. Messages repeat the server's words, which hold no secret of ours.
+``detail`` is the ``Status`` object of the answer, for callers that distinguish causes, such as a 429 of a disruption
+budget and a 429 of an overloaded server. Messages repeat the server's text, which contains no secret of the agent.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ __all__ = [
 
 
 class KubeFault(AgentError):
-    """What the kinds below share. ``status`` is 0 where no answer came."""
+    """Base of the kinds below. ``status`` is 0 without an answer."""
 
     status: int = 0
     detail: Mapping[str, Any] = {}
-    retry_after: float | None = None  # seconds, where the server said
+    retry_after: float | None = None  # seconds, if the server sent them
 
     @property
     def causes(self) -> Sequence[Mapping[str, Any]]:
@@ -41,13 +41,13 @@ class KubeFault(AgentError):
 
 
 class NoAnswer(KubeFault, Unreachable):
-    """No connection, or no answer in time. What was asked may have been done all the same."""
+    """No connection, or no answer in time. The request may have been carried out."""
 
     default_reason = "KubeUnreachable"
 
 
 class ServerFault(KubeFault, Retryable):
-    """A 5xx: etcd behind it does not answer, a webhook failed. What was asked may have been done all the same."""
+    """A 5xx: etcd does not answer, a webhook failed. The request may have been carried out."""
 
     default_reason = "KubeServerFault"
 
@@ -57,13 +57,13 @@ class Throttled(KubeFault, Retryable):
 
 
 class Unauthorized(KubeFault, Unreachable):
-    """Our token or certificate is not accepted, also not after it was read again."""
+    """The token or certificate is not accepted, not even after it was read again."""
 
     default_reason = "KubeUnauthorized"
 
 
 class Forbidden(KubeFault, Refused):
-    """The message names verb and resource that the role lacks, or the policy that said no."""
+    """The message names the missing permission, or the policy that refused the request."""
 
     default_reason = "KubeForbidden"
 
@@ -73,13 +73,13 @@ class NotFound(KubeFault, Terminal):
 
 
 class Gone(KubeFault, Retryable):
-    """The place in the list or the watch is too old: list again."""
+    """The position in the list or the watch is too old: list again."""
 
     default_reason = "KubeExpired"
 
 
 class Conflict(KubeFault, Retryable):
-    """The object changed, or is another one, since it was read: read it again and think again."""
+    """The object has changed, or is another one, since it was read: read it again."""
 
     default_reason = "KubeConflict"
 
@@ -89,7 +89,7 @@ class AlreadyExists(Conflict):
 
 
 class Rejected(KubeFault, Terminal):
-    """Any other 4xx: the request itself is wrong, and stays so."""
+    """Any other 4xx: the request is wrong, so it is not repeated."""
 
     default_reason = "KubeRejected"
 
@@ -106,12 +106,12 @@ _KINDS: Mapping[int, type[KubeFault]] = {
 
 
 def from_answer(status: int, detail: Mapping[str, Any], what: str, retry_after: str = "") -> KubeFault:
-    """``what`` was asked, as ``PATCH /path``; ``detail`` is the decoded body, {} if it was no object."""
+    """``what`` is the request, as ``PATCH /path``; ``detail`` is the decoded body, {} if it was no object."""
     kind = _KINDS.get(status, ServerFault if status >= 500 else Rejected)
     if kind is Conflict and detail.get("reason") == "AlreadyExists":
         kind = AlreadyExists
-    said = detail.get("message")
-    error = kind(f"{what}: {said if isinstance(said, str) and said else f'status {status}'}")
+    message = detail.get("message")
+    error = kind(f"{what}: {message if isinstance(message, str) and message else f'status {status}'}")
     error.status, error.detail = status, detail
     if retry_after.isascii() and retry_after.isdigit():
         error.retry_after = float(retry_after)

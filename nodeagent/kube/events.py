@@ -1,8 +1,7 @@
-"""Notices as Kubernetes Events (``events.k8s.io/v1``) of the Node.
+"""Kubernetes Events (``events.k8s.io/v1``) of the Node.
 
-The same notice again is one Event with a series, written at most every few minutes, however often it comes; a new Event
-when it has not come for longer. Events of a Node are in the namespace ``default``: it has none, and the API server
-wants that one then.
+A repeated event becomes a series of one Event, written every few minutes at most. After a longer pause it is a new
+Event. Events of a Node are in the namespace ``default``, as the API server demands for objects without a namespace.
 """
 
 from __future__ import annotations
@@ -27,15 +26,15 @@ WRITE_EVERY: Final = 300.0
 """Seconds between two writes of one series."""
 
 FORGET_AFTER: Final = 3000.0
-"""Seconds without the notice, after which it is a new Event: the API server keeps one for an hour."""
+"""Seconds without the event after which it is a new Event: the API server keeps one for an hour."""
 
 KNOWN: Final = 200  # series that are remembered; a drain has a few
 
 MOST: Final = 100
-"""New Events in an hour. An update has ten; who gets more than this from one node reads none of them any more."""
+"""New Events in an hour. An update has ten; more than this from one node would be noise."""
 
 HOUR: Final = 3600.0
-TOO_MANY: Final = Notice("NoticesDropped", "Report", "too many to tell them all: nodeagent status on the node", True)
+TOO_MANY: Final = Notice("NoticesDropped", "Report", "too many events: run nodeagent status on the node", True)
 
 
 @dataclass(slots=True)
@@ -49,7 +48,7 @@ class _Series:
 
 
 class NodeEvents:
-    """``instance`` tells who reports it: the node's name."""
+    """Writes events of one node; the name of the node is also the reporting instance."""
 
     def __init__(self, client: KubeClient, node: str) -> None:
         self._client = client
@@ -59,8 +58,10 @@ class NodeEvents:
         self._made: deque[float] = deque()  # when, on the steady clock
 
     async def write(self, notice: Notice, at: float) -> None:
-        """``at`` is when it was so, on the steady clock: what could not be told then is told later with its own time.
-        Raises ``Refused`` (``NodeUnknown``) and what the client raises; the same may be written again then."""
+        """Write an event. ``at`` is its time on the steady clock, which may be in the past after an outage.
+
+        Raises ``Refused`` (``NodeUnknown``) and what the client raises; the same event may be written again then.
+        """
         known = self._series.get(notice)
         if known is None or at - known.seen > FORGET_AFTER:
             await self._new(notice, at)
@@ -71,7 +72,7 @@ class NodeEvents:
         series = {"count": known.count + 1, "lastObservedTime": self._time(at)}
         try:
             await self._client.patch(f"{EVENTS}/{known.name}", {"series": series})
-        except NotFound:  # the API server has forgotten it
+        except NotFound:  # the API server has deleted it
             await self._new(notice, at)
             return
         known.count, known.seen, known.written = known.count + 1, at, at
@@ -84,7 +85,7 @@ class NodeEvents:
         if len(self._made) == MOST - 1:
             notice = TOO_MANY
         uid = await self._node_uid()
-        # The form of client-go: the object, and something that no other event of it has.
+        # The form of client-go: the object, and a unique suffix.
         name = f"{self._node}.{secrets.token_hex(8)}"
         body: dict[str, Any] = {
             "apiVersion": "events.k8s.io/v1",
@@ -119,9 +120,9 @@ class NodeEvents:
         try:
             return micro_time(self._client.server_clock.earliest(at))
         except Uncertain:
-            raise Retryable("the API server does not tell its time (no Date header)", reason="KubeNoDate") from None
+            raise Retryable("the API server sends no time (no Date header)", reason="KubeNoDate") from None
 
 
 def _cut(text: str) -> str:
-    """The API counts bytes: 1024."""
+    """Return at most 1000 bytes: the API allows 1024."""
     return text.encode()[:1000].decode(errors="ignore")

@@ -1,8 +1,7 @@
-"""Reads which other actors work on this node (``core/coordination/gates.py``), and protects its Machine from deletion.
+"""Other actors on this node (``core/coordination/gates.py``), and the protection of its Machine from deletion.
 
-Read when something is about to begin and before each step that cannot be undone, never in between: four requests at
-most. What may not be read fails closed: a role that lacks a verb is an error, not an empty answer. A kind that the
-cluster does not have has no objects.
+They are read before an operation begins and before each irreversible step, with four requests at most. A missing
+permission is an error, not an empty answer. A kind that the cluster does not have has no objects.
 """
 
 from __future__ import annotations
@@ -40,8 +39,8 @@ class Gates:
         self._node = node
         self._controls_node = controls_node
 
-    async def look(self) -> Sequence[Gate]:
-        """Empty if nobody else works on the node. Raises ``Refused`` (``NodeUnknown``) and what the client raises."""
+    async def read(self) -> Sequence[Gate]:
+        """Return the gates of this node. Raises ``Refused`` (``NodeUnknown``) and what the client raises."""
         node = await self._read_node()
         found = [*node_gates(node, controls_node=self._controls_node)]
         machine = await self._read_machine(node)
@@ -52,14 +51,16 @@ class Gates:
         return sorted(set(found))
 
     async def check(self) -> None:
-        """Raises ``Refused`` with the reason of the first gate and the words of all."""
-        found = await self.look()
+        """Raise ``Refused`` with the reason of the first gate and the messages of all."""
+        found = await self.read()
         if found:
             raise Refused("; ".join(gate.message for gate in found), reason=found[0].reason)
 
     async def hold_machine(self) -> None:
-        """The Machine of this node, if there is one, is not deleted before ``free_machine``. Doing it twice is
-        harmless. Raises ``Refused`` (``NodeLeaving``) if it is being deleted already."""
+        """Protect the Machine of this node, if it has one, from deletion until ``free_machine``.
+
+        Raises ``Refused`` (``NodeLeaving``) if it is being deleted already.
+        """
         await self._write_hooks(hooks_with, refuse=True)
 
     async def free_machine(self) -> None:
@@ -83,7 +84,7 @@ class Gates:
             except Conflict:
                 continue
             except NotFound:
-                pass  # it went meanwhile, and the node with it
+                pass  # the Machine was deleted, and the node with it
             return
         raise Retryable(f"the Machine of {self._node} changes faster than it can be read", reason="MachineContended")
 

@@ -1,12 +1,11 @@
 """The node lease on an API server: the right to disrupt this node, shared with medik8s' operators.
 
-Implements ``ports.Lease``; the decisions are in ``core/coordination/lease.py``. Beyond the port:
-``check`` can demand that enough time is left (and renews if there is not), ``keep`` renews in the background,
-``before_reboot`` makes the lease last through the boot. The holding is remembered in a ``TokenStore`` before anybody
-relies on it, so a restart or a reboot finds it again; nothing but ``release`` gives it back.
+Implements ``ports.Lease``; ``core/coordination/lease.py`` decides. In addition, ``keep`` renews the lease in the
+background. The holding is in a ``TokenStore`` before any step relies on it, so a restart or a reboot continues with it;
+only ``release`` ends it.
 
-A write without an answer is looked up: if the lease is ours by then, it was done. A holding that was deleted, taken or
-cleared by somebody is lost for its operation: acquiring it again under the same operation is refused.
+After a write without an answer the lease is read: if it has what was written, the write was done. A holding that was
+deleted, taken or cleared is lost for its operation: acquiring it again under this operation is refused.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ import asyncio
 import random
 from collections.abc import Awaitable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from typing import Final, Protocol
 
 from nodeagent.core.backoff import jittered
@@ -42,13 +40,13 @@ from nodeagent.kube.errors import AlreadyExists, Conflict, NoAnswer, NotFound, S
 
 __all__ = ["KubeLease", "TokenStore"]
 
-WRITES: Final = 3  # tries where the lease changes between our reading and our writing
-RENEWALS: Final = 4  # in the time that a lease lasts
+WRITES: Final = 3  # attempts while the lease changes between the read and the write
+RENEWALS: Final = 4  # within the duration of a lease
 UNTIL_RELEASED: Final = 10 * 365 * 86400.0
-"""Seconds. The field is an int32, and others add it to a time: ten years fit, and are longer than any node lives."""
+"""Seconds. The field is an int32 that clients add to a time: ten years fit, and outlast a node."""
 
 RECENT: Final = 2.0
-"""Seconds for which ``holder`` goes by what was just read: it is asked after every other call."""
+"""Seconds for which ``holder`` returns the last read: it is called after every other call."""
 
 
 class TokenStore(Protocol):
@@ -71,7 +69,6 @@ class KubeLease:
         host: HostIdentity,
         store: TokenStore,
         clock: Clock,
-        boot_id: str,
         *,
         namespace: str = "medik8s-leases",
         duration: float = 600.0,
@@ -83,16 +80,13 @@ class KubeLease:
         self._slack = slack
         self._store = store
         self._clock = clock
-        self._boot_id = boot_id
         self._leases = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
         self._name = f"node-{host.node}".lower()
         self._seen: Seen | None = None
         self._last: NodeLease | None = None
-        self._looked = float("-inf")  # on the steady clock, when we last saw what is in _last
-        self._valid_until = 0.0  # on the steady clock, of what this process wrote
+        self._looked = float("-inf")  # steady time of the read of _last
+        self._valid_until = 0.0  # steady time until which the lease lasts that this process wrote
         self._writing = asyncio.Lock()  # a renewal in the background must not meet a release
-
-    # --- the port
 
     async def acquire(self, holder: str, operation: str, reason: str) -> None:
         claim = Claim(holder, operation, reason, self._host.instance)
@@ -100,13 +94,16 @@ class KubeLease:
             for _ in range(WRITES):
                 try:
                     return await self._acquire(claim)
-                except (Conflict, NotFound):  # somebody else was faster, or changed something: look again
+                except (Conflict, NotFound):  # another client was faster, or changed it: read again
                     continue
         raise self._contended()
 
     async def check(self, operation: str, *, need: float = 0.0, offline: bool = False) -> None:
-        """``need`` is the longest that the next step takes, in seconds. With ``offline``, time that is left is enough
-        if the API server does not answer: for steps after which the node is better off than in the middle."""
+        """Check the holding, and renew the lease if it lasts less than ``need`` seconds.
+
+        With ``offline``, the time that is left is enough if the API server does not answer: for steps that are better
+        done than left half-way.
+        """
         async with self._writing:
             token = await self._holding(operation)
             try:
@@ -120,8 +117,10 @@ class KubeLease:
                     raise
 
     async def extend(self, operation: str, seconds: float | None) -> None:
-        """medik8s knows no lease without an end (one without a duration is free for everybody), so "until it is
-        released" is written as ``UNTIL_RELEASED``. ``keep`` does not shorten what was extended."""
+        """Make the lease last ``seconds`` from now. ``keep`` does not shorten it.
+
+        medik8s takes a lease without a duration as free, so None is written as ``UNTIL_RELEASED``.
+        """
         lasts = UNTIL_RELEASED if seconds is None else max(seconds + self._slack, self._duration)
         async with self._writing:
             token = await self._holding(operation)
@@ -141,7 +140,9 @@ class KubeLease:
                     break
             else:
                 raise self._contended()
-            if token is not None and not token.lost:  # what was lost stays remembered: it must not be taken again
+            if (
+                token is not None and not token.lost
+            ):  # a lost holding stays stored, because it must not be acquired again
                 await self._store.save(None)
             self._valid_until = 0.0
 
@@ -156,43 +157,32 @@ class KubeLease:
         endless = lease.duration is not None and lease.duration >= UNTIL_RELEASED
         expires = None if endless else lease.expires
         return Holder(
-            name=lease.said.get("requester") or lease.identity,
-            operation=lease.said.get("operation", ""),
-            reason=lease.said.get("reason", ""),
+            name=lease.holder_notes.get("requester") or lease.identity,
+            operation=lease.holder_notes.get("operation", ""),
+            reason=lease.holder_notes.get("reason", ""),
             since=lease.acquired,
             expires=micro_time(expires) if expires is not None else "",
         )
 
-    # --- beyond the port
-
     async def before_reboot(self, operation: str, cover: float) -> None:
-        """Makes the lease last for ``cover`` seconds from now, the longest time from here to a healthy node, and notes
-        that the next boot is ours. Raises what ``check`` raises."""
+        """Make the lease last ``cover`` seconds, until the node is ready again. Raises what ``check`` raises."""
         async with self._writing:
             token = await self._holding(operation)
             lease = await self._still_ours(token)
             await self._renew(token, lease, cover + self._slack)
-            await self._store.save(replace(token, rebooting=True))
-
-    async def found(self) -> LeaseToken | None:
-        """What a start finds: the holding that is remembered. Its ``boot_id`` differs after a reboot, which was planned
-        if ``rebooting`` is set. ``acquire`` with its operation goes on with it."""
-        return await self._store.load()
 
     async def keep(self) -> None:
-        """Renews what is held until cancelled. Faults are left to ``check``, which sees them when they matter."""
+        """Renew the lease without end while it is held. ``check`` meets the faults when they matter."""
         while True:
             await asyncio.sleep(jittered(self._duration / RENEWALS * 0.8, random.random()))  # noqa: S311
             async with self._writing:
                 token = await self._store.load()
                 if token is None or token.lost or self._left() > self._duration:
-                    continue  # the last: written to last through a reboot, which a renewal would shorten
+                    continue  # a renewal would shorten a lease that covers a reboot
                 try:
                     await self._renew(token, await self._still_ours(token), self._duration)
                 except AgentError:
                     continue
-
-    # --- how
 
     async def _acquire(self, claim: Claim) -> None:
         lease = await self._read()
@@ -207,7 +197,7 @@ class KubeLease:
             lease = await self._take(claim, lease)
         else:
             raise Refused(_describe(lease, standing), reason="LeaseHeld")
-        held = LeaseToken(mine.claim if mine else claim, lease.uid, lease.transitions, self._boot_id)
+        held = LeaseToken(mine.claim if mine else claim, lease.uid, lease.transitions)
         await self._store.save(held)
 
     async def _take(self, claim: Claim, lease: NodeLease | None) -> NodeLease:
@@ -232,7 +222,7 @@ class KubeLease:
             try:
                 await self._write(self._client.patch(path, body), None, body, duration)
             except (Conflict, NotFound):
-                # Whoever changed it may have annotated it only. Without a token the caller looks again.
+                # It may have been annotated only. Without a token the caller reads it again.
                 if token is None or attempt == WRITES:
                     raise
                 lease = await self._still_ours(token)
@@ -244,7 +234,7 @@ class KubeLease:
         try:
             lease = read_lease(await request)
         except (NoAnswer, ServerFault, AlreadyExists) as fault:
-            # It may have been done all the same, also by the first of two tries. The time that we wrote is our mark.
+            # The write may have been done, also by the first of two attempts. The written time identifies it.
             found = await self._read()
             ours = found is not None and found.renewed == body["spec"]["renewTime"]
             if found is None or not ours or (claim is not None and not found.is_of(claim)):
@@ -268,7 +258,7 @@ class KubeLease:
             return judge(lease, self._seen, claim, self._client.server_clock, self._clock.monotonic())
 
     def _now(self) -> float:
-        """What to write as the present: by the server's clock, and never ahead of it."""
+        """Return the time to write as the present: never ahead of the server's clock."""
         with _needs_time():
             return self._client.server_clock.earliest(self._clock.monotonic())
 
@@ -298,8 +288,11 @@ class KubeLease:
     def _is_held(self, token: LeaseToken | None, lease: NodeLease, operation: str) -> bool:
         if token is not None:
             return why_lost(token, lease) == ""
-        # A write that we gave up waiting for, and that was done after all: nobody else would give it back.
-        return (lease.said.get("operation"), lease.said.get("instance")) == (operation, self._host.instance)
+        # A write that timed out may have been done: no other client would release that lease.
+        return (lease.holder_notes.get("operation"), lease.holder_notes.get("instance")) == (
+            operation,
+            self._host.instance,
+        )
 
     async def _delete(self, lease: NodeLease) -> None:
         with suppress(NotFound):
@@ -315,14 +308,14 @@ def _needs_time() -> Iterator[None]:
     try:
         yield
     except Uncertain:
-        raise Retryable("the API server does not tell its time (no Date header)", reason="KubeNoDate") from None
+        raise Retryable("the API server sends no time (no Date header)", reason="KubeNoDate") from None
 
 
 def _describe(lease: NodeLease | None, standing: Standing) -> str:
     assert lease is not None
     expires = lease.expires
-    who = lease.identity or "nobody"
-    reason = f" ({lease.said['reason']})" if lease.said.get("reason") else ""
+    who = lease.identity or "an unknown holder"
+    reason = f" ({lease.holder_notes['reason']})" if lease.holder_notes.get("reason") else ""
     since = f", since {lease.acquired}" if lease.acquired else ""
     until = f", until {micro_time(expires)} at most" if expires is not None else ""
     state = "" if standing is Standing.HELD else f"; {standing}"

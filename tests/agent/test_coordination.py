@@ -49,7 +49,7 @@ def machine_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def connected(tmp_path: Path, settings: Settings) -> tuple[Cluster | None, Coordination]:
     store, clock = SqliteStore(tmp_path / "s/state.db"), SystemClock()
-    cluster = compose.connect(settings, store, clock, boot_id="b", report=lambda _: None)
+    cluster = compose.connect(settings, store, clock, lambda _: None)
     quorum = LazyQuorumCheck(clock, single=False)
     return cluster, compose.coordinate(settings, store, clock, cluster, quorum, Report(Status()))
 
@@ -163,7 +163,7 @@ async def test_a_fleet_of_two_with_one_slot() -> None:
 
 
 async def test_the_token_of_a_lease_outlives_the_process(tmp_path: Path) -> None:
-    token = LeaseToken(Claim("nodeagent", "u1", "update", "host-a"), "uid", 3, "boot-1", rebooting=True)
+    token = LeaseToken(Claim("nodeagent", "u1", "update", "host-a"), "uid", 3)
     async with SqliteStore(tmp_path / "s/state.db") as store:
         kept = StoredToken(store)
         assert await kept.load() is None

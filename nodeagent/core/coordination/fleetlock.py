@@ -1,8 +1,8 @@
-"""The FleetLock protocol as data: one request to take a slot of a group before a reboot, one to give it back.
+"""The FleetLock protocol as data: a request for a slot of a group before a reboot, and one to release it.
 
-Slots are recursive and known by the client's id, so asking again is harmless, and a host that comes back after a reboot
-gives back what it took before. The id is the one of Zincati, so that a server which maps hosts to nodes by it
-(poseidon/fleetlock drains them) knows this host as well, and a host that changes from Zincati keeps its slot.
+The client's id identifies a slot, and a repeated request is harmless: a host that comes back after a reboot releases
+the slot that it took before. The id is the one of Zincati, so that a server which maps hosts to nodes by it
+(poseidon/fleetlock drains them) knows this host, and a host that changes from Zincati keeps its slot.
 Source: the protocol's page in the documentation of Zincati, and its sources.
 """
 
@@ -16,7 +16,7 @@ from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
-__all__ = ["Call", "body_of", "client_id", "is_group", "said"]
+__all__ = ["Call", "body_of", "client_id", "is_group", "refusal_text"]
 
 APPLICATION = UUID("de35106b6ec24688b63afddaa156679b")
 GROUP = re.compile(r"[a-zA-Z0-9.-]+")
@@ -30,8 +30,10 @@ class Call(StrEnum):
 
 
 def client_id(machine_id: str) -> str:
-    """An id of this host for this purpose, from which the machine id cannot be told: ``systemd-id128 machine-id
-    --app-specific`` with Zincati's application id. Raises ``ValueError`` for what is no machine id."""
+    """Return an id of this host that does not reveal its machine id. Raises ``ValueError`` for an invalid machine id.
+
+    It is that of ``systemd-id128 machine-id --app-specific`` with Zincati's application id.
+    """
     digest = bytearray(hmac.digest(UUID(machine_id).bytes, APPLICATION.bytes, hashlib.sha256)[:16])
     digest[6] = digest[6] & 0x0F | 0x40  # sd_id128_get_machine_app_specific(3): a valid UUID of version 4
     digest[8] = digest[8] & 0x3F | 0x80
@@ -46,7 +48,7 @@ def body_of(client: str, group: str) -> Mapping[str, Any]:
     return {"client_params": {"id": client, "group": group}}
 
 
-def said(answer: Mapping[str, Any]) -> str:
-    """What a server answers with a no, in words; "" for an answer that is not the protocol's."""
+def refusal_text(answer: Mapping[str, Any]) -> str:
+    """Return the text of a refusal; "" for an answer that is not of the protocol."""
     kind, value = answer.get("kind"), answer.get("value")
     return ": ".join(text for text in (kind, value) if isinstance(text, str) and text) if isinstance(kind, str) else ""

@@ -1,7 +1,7 @@
-"""Who works on this node without holding its lease: facts on the Node, its Machine and NodeMaintenance objects.
+"""Other actors that work on this node without its lease: facts on the Node, its Machine and NodeMaintenance objects.
 
-The lease stops those who ask for it. The machine-config-operator, cluster-autoscaler, the machine controllers and an
-admin with kubectl do not ask, but leave these signs. While one is there nothing is disrupted that was not begun.
+The machine-config-operator, the cluster-autoscaler, machine controllers and an admin with kubectl take no lease, but
+leave these signs. While there is one, no new disruption begins.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ TAINTS = {
 }
 MACHINE_ANNOTATION = "machine.openshift.io/machine"  # of the Node: namespace/name
 HOOK = {"name": "NodeUpdate", "owner": "nodeagent"}
-"""Lifecycle hook on the Machine: its deletion waits before the drain for as long as this is there."""
+"""Lifecycle hook on the Machine: while it is set, a deletion waits before the drain."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Gate:
-    """``reason`` is stable; ``message`` says who does what, for the person who wants to know why nothing happens."""
+    """Another actor. ``reason`` is stable for scripts; ``message`` names the actor and its work."""
 
     reason: str
     message: str
@@ -53,8 +53,8 @@ def node_gates(node: Object, *, controls_node: bool) -> Sequence[Gate]:
         current, desired = notes.get(MCO + "currentConfig"), notes.get(MCO + "desiredConfig")
         state = notes.get(MCO + "state", "Done")
         if desired and (desired != current or state != "Done"):
-            said = f"the machine-config-daemon updates the node to {desired} (state {state})"
-            found.append(Gate("MachineConfigOperator", said))
+            message = f"the machine-config-daemon updates the node to {desired} (state {state})"
+            found.append(Gate("MachineConfigOperator", message))
     return found
 
 
@@ -76,20 +76,20 @@ def machine_gates(machine: Object) -> Sequence[Gate]:
 
 
 def machine_of(node: Object) -> tuple[str, str] | None:
-    """Namespace and name; None for a node that no machine controller made."""
+    """Return namespace and name of the Machine; None for a node without one."""
     value = ((node.get("metadata") or {}).get("annotations") or {}).get(MACHINE_ANNOTATION) or ""
     namespace, _, name = value.partition("/")
     return (namespace, name) if namespace and name else None
 
 
 def hooks_with(machine: Object) -> list[Object] | None:
-    """The Machine's preDrain hooks with ours; None if it is there."""
+    """Return the preDrain hooks with the agent's; None if it is set."""
     hooks = _hooks(machine)
     return None if HOOK["name"] in [hook.get("name") for hook in hooks] else [*hooks, HOOK]
 
 
 def hooks_without(machine: Object) -> list[Object] | None:
-    """The Machine's preDrain hooks without ours; None if it is not there."""
+    """Return the preDrain hooks without the agent's; None if it is not set."""
     hooks = _hooks(machine)
     left = [hook for hook in hooks if hook.get("name") != HOOK["name"]]
     return None if len(left) == len(hooks) else left

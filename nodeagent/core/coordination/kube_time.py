@@ -1,9 +1,8 @@
-"""Kubernetes' two forms of a time, and the API server's clock as its answers tell it.
+"""The two time formats of Kubernetes, and the clock of the API server.
 
-``MicroTime`` is parsed by the API server with exactly six digits; any other number of them is an error 400
-(apimachinery, micro_time.go). The server's clock is what the holders of a lease are judged by: ours may be wrong, so
-times that others compare are written in the server's time, counted on from its ``Date`` headers by a clock that
-nobody sets.
+The API server accepts a ``MicroTime`` with exactly six digits and answers any other with 400 (apimachinery,
+micro_time.go). Holders of a lease are judged by its clock. The clock of this host may be wrong, so times that others
+compare are written in the server's time: its ``Date`` header plus the steady clock of this host.
 """
 
 from __future__ import annotations
@@ -15,21 +14,21 @@ from math import isnan
 __all__ = ["ServerClock", "Uncertain", "http_date", "micro_time", "parse_time", "seconds_time"]
 
 MAX_AGE = 600.0
-"""Seconds after which an old bound is not trusted any more: quartz drifts, at worst 0.1 s in this time."""
+"""Seconds after which a bound expires: quartz drifts, at worst 0.1 s in this time."""
 
 
 FIRST = datetime.min.replace(tzinfo=UTC).timestamp()
 LAST = datetime.max.replace(microsecond=0, tzinfo=UTC).timestamp()
-"""The years 1 to 9999, which RFC 3339 can write. A Lease that others wrote may hold a time plus a duration beyond."""
+"""The years 1 to 9999 of RFC 3339. Time and duration of a Lease may add up to more."""
 
 
 def micro_time(epoch: float) -> str:
-    """A time outside the years 1 to 9999 becomes the nearest one inside."""
+    """Format a ``MicroTime``. A time outside the years 1 to 9999 becomes the nearest one inside."""
     return _utc(epoch).isoformat(timespec="microseconds") + "Z"
 
 
 def seconds_time(epoch: float) -> str:
-    """The form of ``Time``, which has no fractions; limited as ``micro_time``."""
+    """Format a ``Time``, which has no fractions; limited as ``micro_time``."""
     return _utc(epoch).isoformat(timespec="seconds") + "Z"
 
 
@@ -39,7 +38,7 @@ def _utc(epoch: float) -> datetime:
 
 
 def parse_time(text: str) -> float | None:
-    """Seconds since the epoch of any RFC 3339 time; None if it is not one, or without an offset. Never raises."""
+    """Return the seconds since the epoch of an RFC 3339 time; None for another text, and without an offset."""
     try:
         moment = datetime.fromisoformat(text)
         return moment.timestamp() if moment.tzinfo is not None else None
@@ -48,8 +47,7 @@ def parse_time(text: str) -> float | None:
 
 
 def http_date(header: str) -> float | None:
-    """Seconds since the epoch of a ``Date`` header as it is sent today (RFC 9110, 5.6.7); None if it is no such
-    date."""
+    """Return the seconds since the epoch of a ``Date`` header (RFC 9110, 5.6.7); None for another text."""
     try:
         return datetime.strptime(header, "%a, %d %b %Y %H:%M:%S GMT").replace(tzinfo=UTC).timestamp()
     except ValueError:
@@ -57,36 +55,35 @@ def http_date(header: str) -> float | None:
 
 
 class Uncertain(Exception):
-    """No answer of the server has told its time yet."""
+    """No answer of the server had a ``Date`` header yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServerClock:
-    """Bounds of (server's epoch - our steady clock), in seconds. A value: ``told`` gives the next one."""
+    """Bounds of the server's epoch minus the steady clock, in seconds. ``updated`` returns the next value."""
 
     low: float = 0.0
     high: float = 0.0
     at: float | None = None  # steady time of the last answer
 
-    def told(self, date: float, sent: float, received: float) -> ServerClock:
-        """``date`` is in whole seconds, cut, and was read between ``sent`` and ``received`` (steady clock)."""
+    def updated(self, date: float, sent: float, received: float) -> ServerClock:
+        """``date`` is cut to whole seconds and was read between ``sent`` and ``received`` on the steady clock."""
         low, high = date - received, date + 1.0 - sent
         if self.at is not None and received - self.at <= MAX_AGE:
             narrow = max(low, self.low), min(high, self.high)
             if narrow[0] <= narrow[1]:
                 return ServerClock(*narrow, received)
-            # No offset fits both: the clock was set, or another server behind the same address answers. The newer
-            # counts.
+            # No offset fits both: the clock was set, or another server behind the address answers. The new one counts.
         return ServerClock(low, high, received)
 
     def earliest(self, steady: float) -> float:
-        """The server's time at least: what we write must not be ahead of it. Raises ``Uncertain``."""
+        """Return the lower bound of the server's time, for times that are written. Raises ``Uncertain``."""
         if self.at is None:
             raise Uncertain
         return self.low + steady
 
     def latest(self, steady: float) -> float:
-        """The server's time at most. Raises ``Uncertain``."""
+        """Return the upper bound of the server's time. Raises ``Uncertain``."""
         if self.at is None:
             raise Uncertain
         return self.high + steady

@@ -1,14 +1,14 @@
-"""The node lease of medik8s as data: who holds it, whether we may take it, and what to write.
+"""The node lease of medik8s as data: its holder, whether it may be taken, and what to write.
 
-The object is a ``coordination.k8s.io/v1`` Lease ``node-<node>``, which others (node-maintenance-operator, node-
-healthcheck-operator) judge by their wall clock: held while ``renewTime <= now <= renewTime + duration``. We write
-times that they accept and are stricter when we read: a lease of somebody else is free for us only when it has expired
-by the server's time *and* has not changed for its whole duration on our own steady clock, so that neither clock alone
-can give two holders. A ``renewTime`` in the future is held, not free, and one without an end is held until a person
-removes it.
+The object is a ``coordination.k8s.io/v1`` Lease ``node-<node>``. Other clients (node-maintenance-operator,
+node-healthcheck-operator) judge it by their wall clock: it is held while ``renewTime <= now <= renewTime + duration``.
+The agent writes times that they accept, and reads more strictly: a lease of another holder is free only when it has
+expired by the server's time *and* has not changed for its whole duration on the steady clock of this host, so that
+neither clock alone can lead to two holders. A ``renewTime`` in the future is held, and so is a lease without an end,
+until an admin removes it.
 
-Deleting and making it again starts ``leaseTransitions`` anew, so (uid, transitions, identity) is what a holding is
-known by.
+A lease that is deleted and created again restarts ``leaseTransitions``, so (uid, transitions, identity) identify a
+holding.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ PREFIX = "nodeagent.org/"
 INT32 = 2**31 - 1  # the type of the integers in a Lease
 BEHIND = 60.0
 """Seconds by which ``renewTime`` is written in the past, and ``leaseDurationSeconds`` longer, so that the lease ends
-at the same moment. Operators of medik8s take a lease whose ``renewTime`` is later than their own clock's present:
-without this margin, one whose clock is slow by a fraction of a second could take a lease that was just renewed."""
+at the same moment. Operators of medik8s take a lease whose ``renewTime`` is ahead of their own clock: without this
+margin, an operator whose clock is slow by a fraction of a second could take a lease that was just renewed."""
 Object = dict[str, Any]
 
 
@@ -55,7 +55,7 @@ class HostIdentity:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Who wants the lease for what. ``instance`` tells two hosts apart that call themselves by the same node name."""
+    """A request for the lease. ``instance`` as in ``HostIdentity``."""
 
     holder: str
     operation: str
@@ -69,7 +69,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class NodeLease:
-    """The object as far as it matters. ``duration`` is in seconds, None if there is none."""
+    """The fields of a Lease that matter. ``duration`` is in seconds, None without one."""
 
     uid: str
     version: str
@@ -78,19 +78,19 @@ class NodeLease:
     acquired: str = ""
     renewed: str = ""
     transitions: int = 0
-    elected: bool = False  # coordinated leader election decides about it (KEP-4355): not ours to take
+    elected: bool = False  # by coordinated leader election (KEP-4355), so it must not be taken
     deleting: bool = False
-    notes: Mapping[str, str] = field(default_factory=dict)  # our annotations, without their prefix
+    notes: Mapping[str, str] = field(default_factory=dict)  # annotations of nodeagent, without their prefix
 
     @property
     def expires(self) -> float | None:
-        """Seconds since the epoch by the server's clock; None if it does not expire."""
+        """Return the seconds since the epoch by the server's clock; None without an end."""
         renewed = parse_time(self.renewed)
         return None if renewed is None or self.duration is None else renewed + self.duration
 
     @property
-    def said(self) -> Mapping[str, str]:
-        """``notes`` as far as they are the holder's: medik8s leaves those of the one before when it takes a lease."""
+    def holder_notes(self) -> Mapping[str, str]:
+        """Return the notes if they are the holder's: medik8s takes a lease without removing older ones."""
         whose = f"{self.notes.get('requester')}/{self.notes.get('operation')}"
         return self.notes if self.identity == whose else {}
 
@@ -99,7 +99,7 @@ class NodeLease:
 
 
 def read_lease(data: Mapping[str, Any]) -> NodeLease:
-    """Takes whatever an API server answers; a field that is missing, null or of another type counts as missing."""
+    """Read an answer of an API server. A field that is null or of another type counts as missing."""
     meta, spec = _mapping(data.get("metadata")), _mapping(data.get("spec"))
     duration, transitions = spec.get("leaseDurationSeconds"), spec.get("leaseTransitions")
     annotations = _mapping(meta.get("annotations"))
@@ -127,8 +127,7 @@ def _text(value: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """Since when, on our steady clock, the object has not changed. Any change, also of an annotation, starts it
-    anew."""
+    """Since when, on the steady clock, the object has not changed. A change of an annotation counts, too."""
 
     version: str
     since: float
@@ -142,9 +141,9 @@ class Seen:
 
 
 class Standing(StrEnum):
-    FREE = "free"  # nobody's: make it, or take it where it has no holder
+    FREE = "free"  # it does not exist, or has no holder
     OURS = "ours"
-    EXPIRED = "expired"  # somebody else's, and over by both clocks
+    EXPIRED = "expired"  # of another holder, and over by both clocks
     HELD = "held"
     FRESH = "expired, but it changed not long ago"
     AHEAD = "held, by a clock that is ahead of the API server's"
@@ -154,7 +153,7 @@ class Standing(StrEnum):
 
 
 def judge(lease: NodeLease | None, seen: Seen | None, claim: Claim, server: ServerClock, steady: float) -> Standing:
-    """Raises ``Uncertain`` if no answer has told the server's time."""
+    """Decide whether ``claim`` may take the lease. Raises ``Uncertain`` before the first answer of the server."""
     if lease is None:
         return Standing.FREE
     if lease.deleting:
@@ -189,7 +188,7 @@ def new_lease(claim: Claim, name: str, node: str, node_uid: str, duration: float
 
 
 def take_over(lease: NodeLease, claim: Claim, node: str, node_uid: str, duration: float, now: float) -> Object:
-    """A merge patch that fails if the lease changed meanwhile."""
+    """Return a merge patch that takes the lease, and fails if it has changed."""
     spec = {**_times(duration, now), "acquireTime": micro_time(now), "leaseTransitions": lease.transitions + 1}
     meta = {
         "resourceVersion": lease.version,
@@ -200,7 +199,7 @@ def take_over(lease: NodeLease, claim: Claim, node: str, node_uid: str, duration
 
 
 def renewal(lease: NodeLease, duration: float, now: float) -> Object:
-    """A merge patch that fails if the lease changed meanwhile. What was noted when it was taken stays."""
+    """Return a merge patch that renews the lease, and fails if it has changed. The annotations stay."""
     return {"metadata": {"resourceVersion": lease.version}, "spec": _times(duration, now)}
 
 
@@ -219,7 +218,7 @@ def _notes(claim: Claim) -> dict[str, str]:
 
 
 def _owner(node: str, uid: str) -> list[Object]:
-    """With it the lease goes when the Node goes."""
+    """Return the owner reference with which the lease is deleted together with the Node."""
     return [{"apiVersion": "v1", "kind": "Node", "name": node, "uid": uid}]
 
 
@@ -227,21 +226,22 @@ DELETED = "it was deleted"
 
 
 def reason_lost(token: LeaseToken, why: str) -> str:
-    """``why`` is from ``why_lost``. A holder of medik8s that gives back a lease which it no longer has deletes it,
-    whoever has it by then. So who deletes a lease that was taken over need not mean to cancel our operation."""
+    """Return the reason for ``why``, which is from ``why_lost``.
+
+    A holder of medik8s that releases a lease which it no longer has deletes it, whichever client holds it by then. So
+    the deletion of a lease that was taken over is not necessarily a request to cancel this operation.
+    """
     return "LeaseGivenBack" if why == DELETED and token.transitions else "LeaseLost"
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseToken:
-    """What we remember of a holding, also through a reboot. ``lost`` says how it ended if that was not our doing: this
-    operation does not get the lease again, because whoever took it away meant that."""
+    """A holding as the store keeps it, also through a reboot. ``lost`` says how it was taken away: its operation does
+    not get the lease again, because that was intended."""
 
     claim: Claim
     uid: str
     transitions: int
-    boot_id: str
-    rebooting: bool = False
     lost: str = ""
 
     def to_dict(self) -> dict[str, Any]:
@@ -249,15 +249,15 @@ class LeaseToken:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> LeaseToken:
-        """Raises ``TypeError`` or ``KeyError`` on anything else."""
-        return cls(**{**data, "claim": Claim(**data["claim"])})
+        """Read a stored token, also one of 0.1.0 with more keys. Raises ``TypeError`` or ``KeyError``."""
+        return cls(Claim(**data["claim"]), data["uid"], data["transitions"], data.get("lost", ""))
 
     def ended(self, why: str) -> LeaseToken:
         return replace(self, lost=why)
 
 
 def why_lost(token: LeaseToken, lease: NodeLease | None) -> str:
-    """ "" if ``lease`` still is the holding that ``token`` remembers, else what happened, in words."""
+    """Return how the holding of ``token`` ended; "" if ``lease`` still is that holding."""
     if token.lost:
         return token.lost
     if lease is None or lease.deleting:
@@ -265,5 +265,5 @@ def why_lost(token: LeaseToken, lease: NodeLease | None) -> str:
     if not lease.is_of(token.claim):
         return f"{lease.identity} took it" if lease.identity else "its holder was removed"
     if (lease.uid, lease.transitions) != (token.uid, token.transitions):
-        return "it was taken or made anew meanwhile"
+        return "it was taken or created again"
     return ""

@@ -320,11 +320,11 @@ def _held(data: Object | None, now: float | None) -> Gate | None:
         return None
     lease = read_lease(data)
     over = lease.expires is not None and now is not None and lease.expires < now
-    who = lease.said.get("requester") or lease.identity
-    updating = who == HOLDER and not is_maintenance(lease.said.get("operation", ""))
+    who = lease.holder_notes.get("requester") or lease.identity
+    updating = who == HOLDER and not is_maintenance(lease.holder_notes.get("operation", ""))
     if not lease.identity or over or updating:
         return None
-    why = f": {lease.said['reason']}" if lease.said.get("reason") else ""
+    why = f": {lease.holder_notes['reason']}" if lease.holder_notes.get("reason") else ""
     since = f" since {lease.acquired}" if lease.acquired else ""
     return Gate("LeaseHeld", clean(f"{who} holds the node lease{since}{why}"))
 

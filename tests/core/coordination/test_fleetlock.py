@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeagent.core.coordination.fleetlock import APPLICATION, body_of, client_id, is_group, said
+from nodeagent.core.coordination.fleetlock import APPLICATION, body_of, client_id, is_group, refusal_text
 
 
 def test_the_id_is_a_uuid_that_hides_the_machine_id() -> None:
@@ -41,7 +41,7 @@ def test_groups() -> None:
 
 
 def test_what_a_server_says() -> None:
-    assert said({"kind": "failed_lock", "value": "semaphore is full"}) == "failed_lock: semaphore is full"
-    assert said({"kind": "failed_lock"}) == "failed_lock"
-    assert said({"value": "x"}) == ""
+    assert refusal_text({"kind": "failed_lock", "value": "semaphore is full"}) == "failed_lock: semaphore is full"
+    assert refusal_text({"kind": "failed_lock"}) == "failed_lock"
+    assert refusal_text({"value": "x"}) == ""
     assert body_of("ab", "default") == {"client_params": {"id": "ab", "group": "default"}}

@@ -79,24 +79,24 @@ def test_the_bounds_hold_the_true_time(offset: float, answers: list[tuple[float,
         sent = steady + later
         steady = sent + took
         date = float(int((offset + sent + took * part) // 1))
-        clock = clock.told(date, sent, steady)
+        clock = clock.updated(date, sent, steady)
         assert clock.earliest(steady) <= offset + steady + 1e-3
         assert clock.latest(steady) >= offset + steady - 1e-3
 
 
 def test_answers_narrow_the_bounds() -> None:
-    clock = ServerClock().told(100.0, 10.0, 10.1)
+    clock = ServerClock().updated(100.0, 10.0, 10.1)
     assert clock.latest(0) - clock.earliest(0) == pytest.approx(1.1)
-    clock = clock.told(101.0, 10.3, 10.4)
+    clock = clock.updated(101.0, 10.3, 10.4)
     assert clock.latest(0) - clock.earliest(0) == pytest.approx(0.4)
 
 
 def test_a_server_whose_clock_was_set_is_believed_anew() -> None:
-    clock = ServerClock().told(100.0, 10.0, 10.1).told(5000.0, 11.0, 11.1)
+    clock = ServerClock().updated(100.0, 10.0, 10.1).updated(5000.0, 11.0, 11.1)
     assert clock.earliest(11.1) == pytest.approx(5000.0)
 
 
 def test_old_bounds_do_not_narrow_new_ones() -> None:
-    clock = ServerClock().told(100.0, 10.0, 10.0)
+    clock = ServerClock().updated(100.0, 10.0, 10.0)
     much_later = 10.0 + MAX_AGE + 1
-    assert clock.told(100.0 + MAX_AGE + 1.5, much_later, much_later).latest(0) == pytest.approx(92.5 - 1)
+    assert clock.updated(100.0 + MAX_AGE + 1.5, much_later, much_later).latest(0) == pytest.approx(92.5 - 1)

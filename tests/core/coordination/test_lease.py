@@ -37,9 +37,9 @@ LONG_AGO = Seen("u1/7", 0.0)
 
 def test_notes_that_another_holder_left_are_not_this_ones() -> None:
     notes = {"requester": "nodeagent", "operation": "op-1", "reason": "update", "instance": "host-a"}
-    assert replace(OURS, notes=notes).said == notes
-    assert replace(NMO, notes=notes).said == {}
-    assert NMO.said == {}
+    assert replace(OURS, notes=notes).holder_notes == notes
+    assert replace(NMO, notes=notes).holder_notes == {}
+    assert NMO.holder_notes == {}
 
 
 def old(lease: NodeLease, age: float) -> NodeLease:
@@ -144,7 +144,7 @@ def test_missing_and_null_are_the_same(data: dict[str, Any]) -> None:
     assert read_lease(data) == NodeLease("", "", "")
 
 
-TOKEN = LeaseToken(ME, "u1", 2, "boot-1")
+TOKEN = LeaseToken(ME, "u1", 2)
 HELD = replace(OURS, transitions=2)
 
 
@@ -157,8 +157,8 @@ HELD = replace(OURS, transitions=2)
         (replace(HELD, deleting=True), "it was deleted"),
         (NMO, "node-maintenance took it"),
         (replace(HELD, identity=""), "its holder was removed"),
-        (replace(HELD, transitions=3), "it was taken or made anew meanwhile"),
-        (replace(HELD, uid="u2"), "it was taken or made anew meanwhile"),
+        (replace(HELD, transitions=3), "it was taken or created again"),
+        (replace(HELD, uid="u2"), "it was taken or created again"),
         (replace(HELD, notes={"instance": "host-b"}), "nodeagent/op-1 took it"),
     ],
 )
@@ -179,15 +179,16 @@ def test_why_lost(lease: NodeLease | None, why: str) -> None:
 def test_a_lease_that_was_taken_over_may_be_deleted_by_its_former_holder(
     transitions: int, lease: NodeLease | None, reason: str
 ) -> None:
-    token = LeaseToken(ME, "u1", transitions, "boot")
+    token = LeaseToken(ME, "u1", transitions)
     why = why_lost(token, lease)
     assert reason_lost(token, why) == reason
     assert reason_lost(token.ended(why), why_lost(token.ended(why), None)) == reason, "also when it is asked again"
 
 
 def test_a_token_survives_its_store() -> None:
-    token = replace(TOKEN, rebooting=True, lost="x")
+    token = replace(TOKEN, lost="x")
     assert LeaseToken.from_dict(token.to_dict()) == token
+    assert LeaseToken.from_dict({**token.to_dict(), "boot_id": "b", "rebooting": True}) == token, "as 0.1.0 wrote it"
     with pytest.raises((TypeError, KeyError)):
         LeaseToken.from_dict({"uid": "u"})
 
