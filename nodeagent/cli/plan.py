@@ -12,7 +12,7 @@ from nodeagent.cli._render import BAD, DIM, GOOD, STRONG, WARN, paint, table
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.plan.change import Action, ActionType, Plan, PlannedChange
 from nodeagent.core.plan.policy import Policy
-from nodeagent.errors import InvalidInput, Problem, Unreconcilable
+from nodeagent.errors import InvalidInput, Problem
 
 __all__ = ["POLICY", "actions_text", "add_arguments", "plan_update", "run"]
 
@@ -71,21 +71,11 @@ def _load(old_path: str, new_path: str, policy_path: str | None) -> tuple[Machin
 
 def plan_update(old: MachineConfig, new: MachineConfig, policy: Policy, what: str) -> Plan:
     """Return the plan of an update, after the checks that need no host. ``what`` names the new config."""
-    from nodeagent import domains
     from nodeagent.core.plan.plan import make_plan
-    from nodeagent.core.plan.reconcile import check_reconcilable, remedy
+    from nodeagent.domains.checks import check_update
 
-    if problems := domains.validate(old, new):
-        raise InvalidInput(f"{what} would not work: {_first(problems)}", reason="InvalidContent", problems=problems)
-    if problems := check_reconcilable(old, new):
-        message = f"{what} cannot be applied to a running host: {_first(problems)}"
-        raise Unreconcilable(message, problems=problems, hint=remedy(problems))
+    check_update(old, new, what)
     return make_plan(old, new, policy)
-
-
-def _first(problems: tuple[Problem, ...]) -> str:
-    more = len(problems) - 1
-    return f"{problems[0].path}: {problems[0].message}" + (f" (and {more} more)" if more else "")
 
 
 def actions_text(actions: Iterable[Action]) -> str:

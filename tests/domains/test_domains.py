@@ -12,6 +12,8 @@ from nodeagent.core.config.machineconfig import FileEntry, UnitEntry
 from nodeagent.core.plan.change import Action, PolicySource
 from nodeagent.core.plan.domain import Checker, HttpHealth, SocketHealth, owns
 from nodeagent.domains import DOMAINS, changed_contents, checker_of, default_policy, domain_of, health_of, validate
+from nodeagent.domains.checks import check_update
+from nodeagent.errors import InvalidInput
 from tests.support.configs import config
 
 # The table of the field (machine-config-operator, apihelpers), written out once more on purpose.
@@ -67,7 +69,7 @@ def test_no_two_domains_claim_one_key() -> None:
 
 
 def test_every_module_is_listed() -> None:
-    modules = {path.stem for path in Path(domains.__file__).parent.glob("*.py")} - {"__init__"}
+    modules = {path.stem for path in Path(domains.__file__).parent.glob("*.py")} - {"__init__", "checks"}
     assert len(modules) == len(DOMAINS)
 
 
@@ -186,3 +188,13 @@ def test_what_stays_as_it_is_is_not_judged() -> None:
 
 def test_unknown_files_may_hold_anything() -> None:
     assert validate(config(), config(files={"/etc/x": b"\xff\0"})) == ()
+
+
+def test_plan_and_daemon_report_invalid_content_and_an_impossible_change_at_once() -> None:
+    secret = "/var/lib/kubelet/config.json"
+    old = config("old", files={secret: b"{}"})
+    new = config("new", files={secret: b"no JSON"}, fips=True)
+    with pytest.raises(InvalidInput) as caught:
+        check_update(old, new, "new")
+    assert caught.value.reason == "InvalidContent"
+    assert [problem.path for problem in caught.value.problems] == [secret, "spec.fips"]

@@ -23,12 +23,12 @@ from nodeagent.core.plan.effective_os import same_os
 from nodeagent.core.plan.plan import make_plan
 from nodeagent.core.plan.plan_json import plan_to_dict
 from nodeagent.core.plan.policy import Policy
-from nodeagent.core.plan.reconcile import check_reconcilable, remedy
 from nodeagent.core.plan.steps import RemovePath, WritePath, step_to_pair, write_steps
 from nodeagent.core.update.ports import Validator
 from nodeagent.core.update.record import Record
 from nodeagent.core.update.survey import MAX_KEPT
-from nodeagent.domains import validate, warnings
+from nodeagent.domains import warnings
+from nodeagent.domains.checks import check_update
 from nodeagent.errors import InvalidInput, Problem, Refused, Unreconcilable
 
 __all__ = ["Desired", "Preflight", "read_source"]
@@ -71,9 +71,7 @@ class Preflight:
         Raises ``InvalidInput``, ``Unreconcilable``, ``Refused``. Touches nothing.
         """
         old = await self._old(desired.config, [k.config for k in known], dirty=dirty, first=first)
-        if problems := check_reconcilable(old, desired.config):
-            message = f"{desired.config.name} cannot be applied to a running host"
-            raise Unreconcilable(message, problems=problems, hint=remedy(problems))
+        check_update(old, desired.config, desired.config.name)
         plan = make_plan(
             old,
             desired.config,
@@ -84,7 +82,7 @@ class Preflight:
         target = await self._target(old, desired.config, plan)
         self._check_reboot(plan)
         update = self._update(desired, known, old, plan, target, repairs=dirty)
-        problems = (*validate(old, desired.config), *await missing_units(self.ports, update, desired.config))
+        problems = tuple(await missing_units(self.ports, update, desired.config))
         if target is None:  # another OS may bring other units
             problems += await check_dropins(self.ports.units, old, desired.config)
         for validator in self.validators:
