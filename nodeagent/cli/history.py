@@ -67,11 +67,13 @@ def _show(updates: list[dict[str, Any]], totals: dict[str, int]) -> None:
         print("no update yet")
         return
     now = local_now()
-    table(
-        ["STARTED", "AGO", "TOOK", "TO", "OUTCOME", "PLANNED", "REBOOTS", "WHY"],
-        [_row(update, now) for update in updates],
-        right=(6,),
-    )
+    headers = ["STARTED", "AGO", "TOOK", "TO", "OUTCOME", "PLANNED", "REBOOTS", "WHY"]
+    rows = [_row(update, now) for update in updates]
+    if any(update.get("etcd_disk") for update in updates):
+        headers.insert(7, "ETCD FSYNC P99")
+        for row, update in zip(rows, updates, strict=True):
+            row.insert(7, _fsyncs(update.get("etcd_disk") or {}))
+    table(headers, rows, right=(6,))
     avoided = paint(f"{counted(totals['reboots_avoided'], 'reboot')} avoided", GOOD)
     print(f"\n{counted(totals['updates'], 'update')}, {counted(totals['reboots'], 'reboot')}, {avoided}")
 
@@ -89,3 +91,12 @@ def _row(update: dict[str, Any], now: datetime) -> list[str]:
         reboots,
         printable(why),
     ]
+
+
+def _fsyncs(etcd_disk: dict[str, Any]) -> str:
+    """Return the p99 of etcd's WAL fsync before, during and after the staging; "?" for too few samples."""
+    spans = etcd_disk.get("wal_fsync") or {}
+    if not spans:
+        return ""
+    values = (spans.get(span, {}).get("p99_ms") for span in ("before", "during", "after"))
+    return " / ".join("?" if value is None else f"{value:g}" for value in values) + " ms"

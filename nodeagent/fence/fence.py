@@ -26,6 +26,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from nodeagent.core.etcd.disk_latency import DiskLatency
 from nodeagent.core.update.fence_view import FenceView
 from nodeagent.errors import AgentError, Terminal
 from nodeagent.fence import teardown
@@ -73,13 +74,14 @@ class FenceOptions:
 class ActiveFence:
     """``view`` is the current or last state; ``left`` lists what could not be restored, known after the block.
 
-    ``idle`` is the measurement of the idle disk.
+    ``idle`` is the measurement of the idle disk, ``disk_latency`` that of etcd's disk.
     """
 
     def __init__(self, emit: Emit) -> None:
         self.view = FenceView(active=False)
         self.left: list[str] = []
         self.idle: Idle | None = None
+        self.disk_latency: DiskLatency | None = None
         self._emit = emit
 
     def show(self, view: FenceView) -> None:
@@ -116,6 +118,7 @@ async def fenced(
                 raise Terminal("; ".join(actuators.missing), reason="NothingToLimit")
             sensors = await stack.enter_async_context(open_sensors(protected, system.cgroups, system.proc))
             actuators.probe_thread = sensors.thread
+            fence.disk_latency = sensors.disk_latency
             fence.idle = await _measure_idle(sensors, options)
             filesystem, kernel = await asyncio.to_thread(_filesystem, paths)
             switch = options.switch_scheduler and filesystem == _SWITCHED
@@ -183,6 +186,8 @@ async def _finish(
     fence: ActiveFence, actuators: Actuators, loop: ControlLoop, kind: type[BaseException] | None, *_error: object
 ) -> bool:
     """Wait for the last writes, unless the block was cancelled."""
+    if fence.disk_latency is not None:
+        fence.disk_latency.end_of_staging()
     if kind is None or issubclass(kind, Exception):
         await teardown.wait_for_writes(actuators, lambda: fence.view.capped, loop)
     return False

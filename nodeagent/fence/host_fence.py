@@ -159,10 +159,9 @@ class _Reporter:
         if self.fence is not None and self.fence.left:
             message = f"the limits of the I/O fence could not be removed: {'; '.join(self.fence.left)}"
             self._emit(FenceEvent(None, message, _NOT_RECOVERED, bad=True))
-        if self._last is not None and self._last.active:
-            self._emit(FenceEvent(None, f"ended, {summary(self._last)}"))
-        else:
-            self._emit(FenceEvent(None))
+        message = f"ended, {summary(self._last)}" if self._last is not None and self._last.active else ""
+        latency = self.fence.disk_latency if self.fence else None
+        self._emit(FenceEvent(None, message, etcd_disk=latency.summary() if latency else None))
 
 
 def _cap(view: FenceView) -> str:

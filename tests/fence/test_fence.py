@@ -168,6 +168,9 @@ async def test_it_is_up_for_a_block_and_leaves_no_trace(host: Host) -> None:
     assert host.touched() == {}
     assert fence.left == []
     assert host.views[-1] == fence.view
+    assert fence.disk_latency is not None
+    spans = fence.disk_latency.summary()["wal_fsync"]
+    assert (spans["before"]["samples"], spans["during"]["slow"]) == (100, 0)
 
 
 async def test_what_was_written_reaches_the_disk_before_the_limits_go(host: Host) -> None:

@@ -47,7 +47,8 @@ class FenceView:
 class FenceEvent:
     """A change of the fence. ``view`` None: it has ended. Without a ``message`` only numbers changed.
 
-    ``often``: logged at level debug. ``bad``: an operator has to act.
+    ``often``: logged at level debug. ``bad``: an operator has to act. ``etcd_disk`` is known at the end, see
+    ``core.etcd.disk_latency``.
     """
 
     view: FenceView | None
@@ -55,6 +56,7 @@ class FenceEvent:
     reason: str = ""
     often: bool = False
     bad: bool = False
+    etcd_disk: Mapping[str, Any] | None = None
 
 
 def p99_of(latencies: Sequence[float]) -> float | None:

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
+from nodeagent.core.etcd.disk_latency import HISTOGRAMS, DiskLatency
 from nodeagent.core.etcd.histogram import WAL_FSYNC, Histogram, above, increase, parse
 from nodeagent.core.update.fence_view import p50_of, p99_of
 from nodeagent.errors import AgentError
@@ -41,6 +42,7 @@ class Sensors:
     def __init__(
         self, protected: Protected, probe: FsyncProbe | None, pressure: Pressure | None, missing: Sequence[str]
     ) -> None:
+        self.disk_latency = DiskLatency()
         self._scrape = protected.scrape
         self._probe = probe
         self._pressure = pressure
@@ -113,11 +115,12 @@ class Sensors:
         while True:
             try:
                 # Half a megabyte of text would block the loop.
-                histogram = (await asyncio.to_thread(parse, await scrape(), (WAL_FSYNC,))).get(WAL_FSYNC)
+                page = await asyncio.to_thread(parse, await scrape(), tuple(HISTOGRAMS.values()))
             except AgentError as error:
                 self._miss(error.message)
-                histogram = None
-            if histogram is not None:
+                page = {}
+            self.disk_latency.add(page)
+            if (histogram := page.get(WAL_FSYNC)) is not None:
                 self._add(before, histogram)
                 before = histogram
             await asyncio.sleep(SCRAPE_INTERVAL if self._probe is None else 2 * SCRAPE_INTERVAL)

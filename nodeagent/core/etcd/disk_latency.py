@@ -1,0 +1,74 @@
+"""Summarize the latency of etcd's disk before, during and after a staging, for the history of updates."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any, Final
+
+from nodeagent.core.etcd.histogram import (
+    BACKEND_COMMIT,
+    WAL_FSYNC,
+    Histogram,
+    Standing,
+    above,
+    increase,
+    quantile,
+)
+
+__all__ = ["HISTOGRAMS", "DiskLatency", "Span"]
+
+HISTOGRAMS: Final[Mapping[str, str]] = {"wal_fsync": WAL_FSYNC, "backend_commit": BACKEND_COMMIT}
+SLOW: Final = 0.128
+"""Seconds, the first bound of etcd's buckets above its own warning (100 ms), so that the count is exact."""
+
+
+class Span(StrEnum):
+    BEFORE = "before"
+    """From the start of etcd to the first page."""
+    DURING = "during"
+    AFTER = "after"
+    """While the last writes of the staging reach the disk."""
+
+
+class DiskLatency:
+    """Collects pages of etcd's metrics. The last page of a span is the first one of the next."""
+
+    def __init__(self) -> None:
+        self._span = Span.DURING
+        self._pages: dict[tuple[str, Span], list[Histogram]] = {}
+        self._last: dict[str, Histogram] = {}
+
+    def end_of_staging(self) -> None:
+        self._span = Span.AFTER
+
+    def add(self, page: Mapping[str, Histogram]) -> None:
+        for name, metric in HISTOGRAMS.items():
+            if (found := page.get(metric)) is None:
+                continue
+            if name not in self._last:
+                # The counters begin at zero when etcd starts.
+                zero = Histogram(found.bounds, tuple(0.0 for _ in found.counts))
+                self._pages[name, Span.BEFORE] = [zero, found]
+            else:
+                self._pages.setdefault((name, self._span), [self._last[name]]).append(found)
+            self._last[name] = found
+
+    def summary(self) -> dict[str, dict[str, Any]]:
+        """Return the optional key ``etcd_disk`` of ``history/v1``.
+
+        For each histogram and span the number of samples, those over 128 ms, and the p99 in milliseconds, null if there
+        are too few samples for one.
+        """
+        summary: dict[str, dict[str, Any]] = {}
+        for (name, span), pages in self._pages.items():
+            if (over := increase(pages)) is None:
+                continue
+            p99 = quantile(0.99, over)
+            known = p99.standing is not Standing.TOO_FEW
+            summary.setdefault(name, {})[span] = {
+                "samples": round(over.samples),
+                "slow": round(above(SLOW, over).least),
+                "p99_ms": round(p99.seconds * 1000, 1) if known else None,
+            }
+        return summary
