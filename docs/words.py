@@ -64,6 +64,8 @@ PLAIN = (
     "nodeagent/host/http.py",
     "nodeagent/host/lease.py",
     "nodeagent/settings/*.py",
+    "packaging/**/*.py",
+    "packaging/*.sh",
     "packaging/man/nodeagent.8",
     "systemd/usr/lib/**/*.*",
 )

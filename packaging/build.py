@@ -1,4 +1,4 @@
-"""Builds the self-contained package: `python packaging/build.py --out dist`.
+"""Build the self-contained package: `python packaging/build.py --out dist`.
 
 Writes nodeagent-VERSION-MACHINE.tar.gz (to unpack over /; install.sh does that and upgrades), nodeagent.raw (a
 systemd-sysext image) and SHA256SUMS.
@@ -44,7 +44,7 @@ def main(arguments: list[str]) -> int:
 
 
 def build(out: Path, *, force: bool = False) -> None:
-    """Write the package to `out`. Raises BuildError; `out` then holds what it held."""
+    """Write the package to `out`. Raises BuildError, and leaves `out` as it was."""
     begun = time.monotonic()
     locked = lock.load(SOURCE / "packaging" / "interpreter.toml")
     version: str = tomllib.loads((SOURCE / "pyproject.toml").read_text())["project"]["version"]
@@ -52,7 +52,7 @@ def build(out: Path, *, force: bool = False) -> None:
     stamp = out / ".inputs"
     inputs = _inputs(epoch)
     if not force and stamp.is_file() and stamp.read_text() == inputs and _intact(out):
-        tools.say(f"nothing changed; {out} is up to date")
+        tools.log(f"nothing changed; {out} is up to date")
         return
     python = interpreter.build(locked)
     packages = dependencies.build(SOURCE, locked, python)
@@ -63,7 +63,8 @@ def build(out: Path, *, force: bool = False) -> None:
         results.mkdir()
         tree.assemble(SOURCE, locked, python, packages, root)
         tar, raw = results / f"nodeagent-{version}-{locked.machine}.tar.gz", results / f"{images.NAME}.raw"
-        with ThreadPoolExecutor() as both:  # each waits for a compressor in a process of its own
+        # Each of the two waits for a compressor in a process of its own.
+        with ThreadPoolExecutor() as both:
             jobs = [
                 both.submit(images.write_tar, root, tar, epoch, python / "bin" / "python3"),
                 both.submit(images.write_sysext, root, raw, epoch, locked.machine, version),
@@ -77,15 +78,16 @@ def build(out: Path, *, force: bool = False) -> None:
             path.replace(out / path.name)
     stamp.write_text(inputs)
     for name in sums:
-        tools.say(f"{out / name} ({(out / name).stat().st_size / 1e6:.1f} MB)")
-    tools.say(f"done in {time.monotonic() - begun:.1f} s")
+        tools.log(f"{out / name} ({(out / name).stat().st_size / 1e6:.1f} MB)")
+    tools.log(f"done in {time.monotonic() - begun:.1f} s")
 
 
 @contextmanager
 def _scratch(out: Path) -> Iterator[Path]:
-    """A folder in `out` for this build alone. What builds that were killed left there is removed."""
+    """Create a folder in `out` for this build. Those of killed builds are removed."""
     with ExitStack() as stack:
-        with ExitStack() as begin:  # one build at a time looks for what is left and makes what it locks
+        # One build at a time removes old folders and creates and locks its own.
+        with ExitStack() as begin:
             _lock(begin, out)
             for left in out.glob(f"{SCRATCH}*"):
                 with ExitStack() as old, suppress(BlockingIOError):
@@ -97,14 +99,14 @@ def _scratch(out: Path) -> Iterator[Path]:
 
 
 def _lock(stack: ExitStack, folder: Path, flags: int = 0) -> None:
-    """Until `stack` is left, or the process ends in whatever way."""
+    """Lock a folder until `stack` is left, or the process ends in any way."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     stack.callback(os.close, descriptor)
     fcntl.flock(descriptor, fcntl.LOCK_EX | flags)
 
 
 def source_date_epoch() -> int:
-    """The time to give every file: as the environment says, else that of the last commit, else the start of 1980."""
+    """Return the time of every file: of the environment, else of the last commit, else the start of 1980."""
     if given := os.environ.get("SOURCE_DATE_EPOCH"):
         return int(given)
     try:
@@ -114,7 +116,7 @@ def source_date_epoch() -> int:
 
 
 def _inputs(epoch: int) -> str:
-    # All that is not locked: two versions of the program that makes the image make two images.
+    # The program that writes the image is not locked, and its versions write different images.
     parts: list[bytes | str] = [str(epoch), tools.run([tools.require("sqfstar"), "-version"], timeout=10)]
     for name in INPUTS:
         top = SOURCE / name

@@ -1,6 +1,6 @@
-"""Writes shell completion for bash, zsh and fish: `python packaging/completion.py ROOT`, below ROOT/usr/share.
+"""Write shell completion for bash, zsh and fish: `python packaging/completion.py ROOT`, below ROOT/usr/share.
 
-Made from the parser itself at build time, so it cannot be behind it and costs nothing at run time.
+It is generated from the parser when the package is built, so it is always complete and costs nothing at run time.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ def parser_with_files() -> argparse.ArgumentParser:
     parser = build_parser()
     stack = [parser]
     while stack:
-        for action in stack.pop()._actions:  # argparse has no public way to look at what was added
+        # argparse has no public access to the arguments.
+        for action in stack.pop()._actions:
             if isinstance(action, argparse._SubParsersAction):
                 stack += action.choices.values()
             elif action.metavar in FILES:
@@ -36,7 +37,7 @@ def parser_with_files() -> argparse.ArgumentParser:
 
 
 def write(root: Path) -> list[Path]:
-    """Returns what it wrote. The same parser gives the same bytes."""
+    """Return the written files. The same parser gives the same bytes."""
     written = []
     for shell, place in PLACES.items():
         path = root / place

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Installs nodeagent from its tar, or upgrades it: install.sh TAR [ROOT]
-# For hosts and image builds where /usr can be written and no package manager does this; elsewhere use the sysext image.
-# Removes what the installed version had and the new one has not. Does not start or restart anything.
+# For hosts and image builds where /usr can be written and no package manager does this; on other hosts use the sysext image.
+# Removes files of the installed version that the new one does not have. Does not start or restart anything.
 set -eu
 tar=$1
 root=${2:-/}

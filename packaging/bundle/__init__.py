@@ -1,6 +1,6 @@
-"""Builds the self-contained tree that hosts install, and the images made of it.
+"""Build the self-contained tree that hosts install, and its images.
 
-Fedora CoreOS and RHEL CoreOS carry no Python, so the tree brings its own. Everything in it comes from lock files
-(`packaging/interpreter.toml`, `uv.lock`) or from this repository, and the same inputs give the same bytes.
-Standard library only: this runs in whatever Python a build machine has. Reasons: docs/development/packaging.md.
+Fedora CoreOS and RHEL CoreOS have no Python, so the tree has its own. Everything in it comes from lock files
+(`packaging/interpreter.toml`, `uv.lock`) or from this repository, and the same inputs give the same bytes. The build
+runs in the development environment. Reasons: docs/development/packaging.md.
 """

@@ -1,4 +1,4 @@
-"""What a build may reuse: directories named by the hash of everything that went into them."""
+"""The parts that builds reuse: directories named by the hash of their inputs."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ UNUSED_DAYS = 14.0
 
 
 def root() -> Path:
-    """The user's cache of package parts. Safe to delete at any time."""
+    """Return the user's cache of package parts. It may be deleted at any time."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(base) / "nodeagent" / "package"
 
 
 def digest(parts: Iterable[bytes | str]) -> str:
-    """A short name for `parts`, in which moving a byte from one part to the next makes a difference."""
+    """Return a short name for `parts`. It changes if a byte moves from one part to the next."""
     total = hashlib.sha256()
     for part in parts:
         data = part.encode() if isinstance(part, str) else part
@@ -28,9 +28,9 @@ def digest(parts: Iterable[bytes | str]) -> str:
 
 
 def directory(kind: str, key: str, make: Callable[[Path], None]) -> Path:
-    """The cached directory of `kind` for `key`; `make` fills it if it is not there yet.
+    """Return the cached directory of `kind` for `key`. `make` fills a new one.
 
-    It appears by rename, whole or not at all, so builds at the same time do not disturb each other.
+    It appears by rename, whole or not at all, so that concurrent builds do not disturb each other.
     """
     target = root() / f"{kind}-{key}"
     if target.is_dir():
@@ -45,7 +45,8 @@ def directory(kind: str, key: str, make: Callable[[Path], None]) -> Path:
         try:
             fresh.rename(target)
         except OSError:
-            if not target.is_dir():  # otherwise another build was faster, with the same content
+            # Another build may have been faster, with the same content.
+            if not target.is_dir():
                 raise
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
@@ -53,7 +54,7 @@ def directory(kind: str, key: str, make: Callable[[Path], None]) -> Path:
 
 
 def _prune(now: float) -> None:
-    """Remove what no build has used for UNUSED_DAYS, and what builds that were broken off left behind."""
+    """Remove directories that no build has used for UNUSED_DAYS, and those of interrupted builds."""
     for path in root().iterdir():
         if path.is_dir() and path.stat().st_mtime < now - UNUSED_DAYS * 86400:
             shutil.rmtree(path, ignore_errors=True)

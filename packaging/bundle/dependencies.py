@@ -1,4 +1,4 @@
-"""The packages that nodeagent imports, from uv.lock, as wheels for exactly the bundled interpreter."""
+"""Fetch the packages of uv.lock as wheels for the bundled interpreter."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ SHIPPED_OF_KUBERNETES = (
     *("aio/utils/__init__.py", "aio/utils/retry.py", "aio/utils/_retry_base.py"),
 )
 
-# Needs libstdc++, which a bare host has not; the package does the same in Python where it is missing.
+# Needs libstdc++, which a bare host does not have. Without this file the package uses its Python code.
 NOT_FOR_BARE_HOSTS = ("frozenlist/_frozenlist.*.so",)
 
-# What wheels carry for people who build or check against them, and what pip wants for an uninstallation.
+# Files of wheels for builds and type checks, and those of pip for an uninstallation.
 UNUSED = ("*.pyi", "*.pyx", "*.pxd", "*.c", "*.h", "py.typed", "RECORD", "INSTALLER", "REQUESTED", "direct_url.json")
 UNUSED_FOLDERS = ("bin", "tests", "__pycache__")
 
 
 def build(source: Path, lock: InterpreterLock, interpreter: Path) -> Path:
-    """The cached site-packages for the lock file in `source`. It must not be changed."""
+    """Return the cached site-packages for the lock file in `source`. It must not be changed."""
     requirements = _export(source)
     own = Path(__file__).read_bytes()
     key = cache.digest([requirements, own, interpreter.name])
@@ -42,7 +42,7 @@ def build(source: Path, lock: InterpreterLock, interpreter: Path) -> Path:
 
 
 def on_host(lock: InterpreterLock) -> str:
-    """Where site-packages is on a host."""
+    """Return the path of site-packages on a host."""
     return f"{HOME}/lib/python{lock.short}/site-packages"
 
 
@@ -55,7 +55,7 @@ def _export(source: Path) -> str:
 
 
 def _make(requirements: str, lock: InterpreterLock, interpreter: Path, target: Path) -> None:
-    tools.say("fetching the packages of uv.lock")
+    tools.log("fetching the packages of uv.lock")
     fetch.wheels(requirements, target, python=lock.python, platform=lock.wheels)
     for path in sorted(target.rglob("*"), reverse=True):
         if path.is_dir() and path.name in UNUSED_FOLDERS:

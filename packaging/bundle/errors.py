@@ -1,7 +1,7 @@
-"""The one error that a person at the build machine sees; its text says what to do."""
+"""The error of a build. Its message has the remedy."""
 
 from __future__ import annotations
 
 
 class BuildError(Exception):
-    """The package cannot be built; nothing was written to the output directory."""
+    """The package cannot be built. Nothing was written to the output directory."""

@@ -1,6 +1,6 @@
-"""Downloads, through the registries' own clients and whatever mirror the machine has set for them.
+"""Download artifacts with the clients of the registries, through the mirrors that the machine configures for them.
 
-Nothing is used before its sha256 was found to be the locked one.
+Each artifact must have the locked sha256.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ DOWNLOAD_TIMEOUT = 600.0  # seconds for one artifact
 
 
 def maven(coordinates: str, sha256: str) -> Path:
-    """The archive of a Maven artifact given as group:artifact:version:packaging:classifier."""
+    """Return the archive of a Maven artifact, given as group:artifact:version:packaging:classifier."""
 
     def make(target: Path) -> None:
-        tools.say(f"fetching {coordinates}")
+        tools.log(f"fetching {coordinates}")
         program = tools.require("mvn")
         with tempfile.TemporaryDirectory() as scratch:
-            # A repository of its own: a broken or foreign file in the user's would otherwise be taken for the artifact.
+            # A broken file in the user's repository must not be used as the artifact, so this one is empty.
             run = [program, "-q", "-B", f"-Dmaven.repo.local={scratch}", "dependency:get", "-Dtransitive=false"]
             tools.run([*run, f"-Dartifact={coordinates}"], timeout=DOWNLOAD_TIMEOUT)
             group, name, version, packaging, classifier = coordinates.split(":")
@@ -36,10 +36,10 @@ def maven(coordinates: str, sha256: str) -> Path:
 
 
 def wheel(requirement: str, sha256: str, *, python: str, platform: str) -> Path:
-    """The unpacked content of one wheel, without what it depends on."""
+    """Return the unpacked content of one wheel, without its requirements."""
 
     def make(target: Path) -> None:
-        tools.say(f"fetching {requirement}")
+        tools.log(f"fetching {requirement}")
         wheels(f"{requirement} --hash=sha256:{sha256}\n", target, python=python, platform=platform)
 
     return cache.directory("wheel", sha256[:32], make)

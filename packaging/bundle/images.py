@@ -1,7 +1,7 @@
-"""The tree as files to ship: a tar, and a squashfs image that systemd-sysext merges into /usr.
+"""Write the tree as a tar, and as a squashfs image that systemd-sysext merges into /usr.
 
-Both depend on content alone: names are sorted, the owner is root, every time is the one given, and no attribute of the
-build machine's file system gets in.
+Both depend on the content only: names are sorted, the owner is root, all times are the given one, and attributes of the
+file system of the build machine are left out.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from pathlib import Path
 from bundle import tools
 
 COMPRESS_TIMEOUT = 300.0  # seconds
-NAME = "nodeagent"  # of the image: systemd looks for an extension-release file of the same name
+# The name of the image. systemd requires an extension-release file of the same name.
+NAME = "nodeagent"
 
 # systemd's own names for architectures where they differ from uname's.
 ARCHITECTURES = {"x86_64": "x86-64", "aarch64": "arm64"}
@@ -30,7 +31,7 @@ START = f"""\
 ExecStartPost=-/bin/sh -c 'systemctl --quiet is-enabled {NAME}.service && systemctl --no-block start {NAME}.service'
 """
 
-# Files of an image cannot be relabelled, and an enforcing host lets PID 1 execute nothing that has no label.
+# Files of an image cannot be relabelled, and on an enforcing host PID 1 executes no file without a label.
 LABELS = (
     (r"usr/(.*/)?bin(/.*)?", "bin_t"),
     (r"usr/lib/systemd/system(/.*)?", "systemd_unit_file_t"),
@@ -41,26 +42,26 @@ LABELS = (
 
 
 def write_tar(tree: Path, target: Path, epoch: int, python: Path) -> None:
-    """`tree` as a compressed tar to unpack over /. `epoch` is the time of every file, in seconds.
+    """Write `tree` as a compressed tar to unpack over /. `epoch` is the time of every file, in seconds.
 
-    Compressed by the bundled `python`, whose zlib is locked: that of the build machine would make bytes of its own.
+    The bundled `python` compresses it, because its zlib is locked: another zlib may write other bytes.
     """
     program = f"import gzip, sys; sys.stdout.buffer.write(gzip.compress(sys.stdin.buffer.read(), 6, mtime={epoch}))"
     target.write_bytes(tools.run([python, "-IS", "-c", program], timeout=COMPRESS_TIMEOUT, stdin=_tar(tree, epoch, {})))
 
 
 def write_sysext(tree: Path, target: Path, epoch: int, machine: str, version: str) -> None:
-    """`tree` as a system extension image for any distribution of this architecture."""
+    """Write `tree` as a system extension image for any distribution of this architecture."""
     extra = {
         f"usr/lib/extension-release.d/extension-release.{NAME}": extension_release(machine, version),
         START_AT_BOOT: START,
     }
-    # From a tar rather than a directory: owners and times need no root, and read order has no say.
+    # With a tar as input, owners and times need no root, and the order of a directory does not matter.
     command = [tools.require("sqfstar"), "-quiet", "-no-progress", "-comp", "zstd"]
     # The archive has no entry for the root, and of all options only -all-time reaches its time.
     command += ["-mkfs-time", str(epoch), "-all-time", str(epoch)]
     command += ["-root-mode", "0755", "-root-uid", "0", "-root-gid", "0"]
-    # Environment of its own: sqfstar refuses a SOURCE_DATE_EPOCH beside explicit times.
+    # sqfstar rejects a SOURCE_DATE_EPOCH together with explicit times.
     tools.run(
         [*command, str(target)],
         timeout=COMPRESS_TIMEOUT,
@@ -70,7 +71,7 @@ def write_sysext(tree: Path, target: Path, epoch: int, machine: str, version: st
 
 
 def extension_release(machine: str, version: str) -> str:
-    """Content of the extension-release file; keys as in os-release(5).
+    """Return the content of the extension-release file; keys as in os-release(5).
 
     ID=_any: the tree needs nothing but a kernel and a glibc, so no release of the host has to match.
     EXTENSION_RELOAD_MANAGER: the image carries units, which PID 1 sees only after a reload.
@@ -82,7 +83,7 @@ def extension_release(machine: str, version: str) -> str:
 
 
 def _tar(tree: Path, epoch: int, extra: dict[str, str], *, labels: bool = False) -> bytes:
-    """An uncompressed archive of `tree` and of the `extra` files, which are given by name and content."""
+    """Return an uncompressed archive of `tree` and of the `extra` files, which are given by name and content."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as archive:
         members = {str(path.relative_to(tree)): path for path in tree.rglob("*")}
@@ -108,5 +109,5 @@ def _tar(tree: Path, epoch: int, extra: dict[str, str], *, labels: bool = False)
 
 
 def _type(name: str) -> str:
-    """The SELinux type that the targeted policy of Fedora and RHEL gives to /`name`."""
+    """Return the SELinux type of /`name` in the targeted policy of Fedora and RHEL."""
     return next(label for pattern, label in LABELS if re.fullmatch(pattern, name))

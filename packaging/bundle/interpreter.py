@@ -1,6 +1,6 @@
-"""The interpreter as it is shipped: unpacked, trimmed, made relocatable and independent of the host's libraries.
+"""Unpack and trim the interpreter, and make it relocatable and independent of the libraries of the host.
 
-What comes out is the content of /usr/lib/nodeagent: bin/python3, lib/libpython*.so and lib/pythonX.Y.
+The result is the content of /usr/lib/nodeagent: bin/python3, lib/libpython*.so and lib/pythonX.Y.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from bundle.elf import Elf, replace_string
 from bundle.errors import BuildError
 from bundle.lock import InterpreterLock
 
-HOME = "/usr/lib/nodeagent"  # on the host
+# On the host.
+HOME = "/usr/lib/nodeagent"
 
 # Packages and modules of the standard library that a daemon without a terminal, a compiler or a user never imports.
 UNUSED = {
@@ -24,7 +25,7 @@ UNUSED = {
 }  # fmt: skip
 UNUSED_PATTERNS = ("config-*", "_sysconfig_vars_*", "__pycache__")
 
-# Compiled modules: those for tests; those that link libraries which not every host has and whose importers cope
+# Compiled modules: those for tests; those with libraries that not every host has, and that importers do without
 # (bz2, lzma, zstd, uuid, readline); East Asian codecs; and _hashlib, 6 MB of a second OpenSSL, without which hashlib
 # takes its built-in implementations and loads in a tenth of the time.
 UNUSED_COMPILED = (
@@ -32,8 +33,8 @@ UNUSED_COMPILED = (
     "_bz2*", "_lzma*", "_zstd*", "_uuid*", "_codecs_*", "_multibytecodec*", "_hashlib*",
 )  # fmt: skip
 
-# Where OpenSSL looks for authorities: files that Fedora, RHEL CoreOS and Debian have. The rest of its compiled-in
-# folder, its openssl.cnf above all, stays private: a host's is written for the host's OpenSSL.
+# The paths of authorities on Fedora, RHEL CoreOS and Debian. The rest of the compiled-in folder of OpenSSL stays
+# private: the openssl.cnf of a host is written for the OpenSSL of the host.
 AUTHORITIES = {"/ssl/cert.pem": "/etc/pki/tls/cert.pem", "/ssl/certs": "/etc/ssl/certs"}
 
 # The loader tries every folder of this with every variant of the processor: two folders less are 40 system calls less.
@@ -42,7 +43,7 @@ RUNPATH = {"bin": "$ORIGIN/../lib", "lib": "$ORIGIN", "lib-dynload": "$ORIGIN"} 
 
 
 def build(lock: InterpreterLock) -> Path:
-    """The cached directory with the interpreter of `lock`. It must not be changed."""
+    """Return the cached directory with the interpreter of `lock`. It must not be changed."""
     source = [Path(__file__).with_name(f"{name}.py").read_bytes() for name in ("interpreter", "elf", "bytecode")]
     return cache.directory("interpreter", cache.digest([lock.text, lock.machine, *source]), lambda to: _make(lock, to))
 
@@ -57,7 +58,7 @@ def _make(lock: InterpreterLock, target: Path) -> None:
             raise BuildError(f"{part.file} of {part.pypi} is no shared library")
         for unused in part.drop:
             elf.drop_needed(unused)
-        # Beside the modules that use it, which are linked to look for libraries in their own folder first.
+        # The modules that use it search their own folder first.
         (library / "lib-dynload" / part.soname).write_bytes(elf.data)
     for path in sorted(target.rglob("*")):
         if path.is_file():
@@ -97,7 +98,7 @@ def _used(path: PurePosixPath) -> bool:
 
 
 def _adapt(path: Path, lock: InterpreterLock) -> None:
-    """Take the folders of the machine where CPython was built out of one file, and bind it to the oldest glibc."""
+    """Replace the folders of the machine where CPython was built in one file, and bind it to the oldest glibc."""
     elf = Elf.read(path)
     if elf is None:
         text = path.read_bytes()

@@ -1,4 +1,4 @@
-"""`packaging/interpreter.toml`, typed: where the parts of the interpreter come from."""
+"""Read `packaging/interpreter.toml`, the sources of the interpreter and its libraries."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bundle.errors import BuildError
 class Cpython:
     """A relocatable CPython inside a Maven artifact, under the folder `root` of its archive.
 
-    `prefix` is the folder it was built for; `rebind` gives, by symbol, the version it is bound to and the one to use.
+    `prefix` is the folder that it was built for. `rebind` has, by symbol, its version and the one to use.
     """
 
     maven: str
@@ -27,9 +27,9 @@ class Cpython:
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """A shared library `file` inside a wheel, shipped under the name `soname` that CPython's modules ask for.
+    """A shared library `file` inside a wheel, shipped under the name `soname` that CPython's modules require.
 
-    `drop` names libraries that it is linked to and uses nothing of.
+    `drop` are libraries that it is linked to and does not use.
     """
 
     pypi: str
@@ -41,7 +41,7 @@ class Library:
 
 @dataclass(frozen=True, slots=True)
 class InterpreterLock:
-    """One architecture's part of the lock. `text` is the whole file, for keys of the cache."""
+    """The section of one architecture. `text` is the whole file, for keys of the cache."""
 
     text: str
     machine: str
@@ -53,12 +53,12 @@ class InterpreterLock:
 
     @property
     def short(self) -> str:
-        """Such as 3.14: names the executable and the folder of the standard library."""
+        """Return a version such as 3.14, as in the names of the executable and of the standard library."""
         return ".".join(self.python.split(".")[:2])
 
 
 def load(path: Path, machine: str = platform.machine()) -> InterpreterLock:
-    """The lock for `machine`, in the spelling of uname. Raises BuildError for one that it has no interpreter for."""
+    """Return the section for `machine`, named as by uname. Raises BuildError if there is none."""
     text = path.read_text()
     whole: dict[str, Any] = tomllib.loads(text)
     if machine not in whole:

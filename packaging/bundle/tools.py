@@ -1,4 +1,4 @@
-"""The programs that a build needs, and how they are run. As root, what is missing is installed, and that is said."""
+"""Run the programs that a build needs. As root, missing ones are installed, with a message."""
 
 from __future__ import annotations
 
@@ -11,19 +11,20 @@ from pathlib import Path
 
 from bundle.errors import BuildError
 
-INSTALL_TIMEOUT = 900.0  # seconds; Maven brings a Java with it
-# program -> package, the same in Debian and Fedora
+# Seconds. Maven needs a Java.
+INSTALL_TIMEOUT = 900.0
+# Program -> package, the same in Debian and Fedora.
 PACKAGES = {"mvn": "maven", "sqfstar": "squashfs-tools", "git": "git"}
 
 
-def say(message: str) -> None:
+def log(message: str) -> None:
     print(f"package: {message}", flush=True)
 
 
 def run(
     argv: Sequence[str | Path], *, timeout: float, stdin: bytes = b"", env: Mapping[str, str] | None = None
 ) -> bytes:
-    """Standard output of `argv`. `timeout` in seconds. Raises BuildError with the end of what it said."""
+    """Run `argv` and return its standard output. `timeout` in seconds. Raises BuildError with its messages."""
     try:
         done = subprocess.run(
             argv, input=stdin, capture_output=True, timeout=timeout, check=False, env=dict(env) if env else None
@@ -33,13 +34,13 @@ def run(
     except subprocess.TimeoutExpired as error:
         raise BuildError(f"{argv[0]} took longer than {timeout:g} s") from error
     if done.returncode != 0:
-        said = (done.stderr.strip() or done.stdout.strip()).decode(errors="replace")[-2000:]
-        raise BuildError(f"{' '.join(map(str, argv))}: exit status {done.returncode}\n{said}")
+        messages = (done.stderr.strip() or done.stdout.strip()).decode(errors="replace")[-2000:]
+        raise BuildError(f"{' '.join(map(str, argv))}: exit status {done.returncode}\n{messages}")
     return done.stdout
 
 
 def require(program: str) -> str:
-    """The path of `program`, installed first where that is possible. Raises BuildError saying what to install."""
+    """Return the path of `program`, and install it if possible. Raises BuildError with the package to install."""
     found = shutil.which(program)
     if found is None:
         _install(PACKAGES[program])
@@ -50,7 +51,7 @@ def require(program: str) -> str:
 
 
 def uv() -> str:
-    """The uv of the environment that runs this build, which is the locked one."""
+    """Return the path of the locked uv, which is that of the environment that runs this build."""
     beside = Path(sys.executable).with_name("uv")
     found = str(beside) if beside.exists() else shutil.which("uv")
     if found is None:
@@ -68,6 +69,6 @@ def _install(package: str) -> None:
         raise BuildError(f"the package {package} is missing and this machine has neither apt nor dnf")
     if os.geteuid() != 0:
         raise BuildError(f"missing: {package}. Install it (as root: {' '.join(commands[-1])}), then run this again")
-    say(f"installing {package}")
+    log(f"installing {package}")
     for command in commands:
         run(command, timeout=INSTALL_TIMEOUT, env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"})

@@ -1,6 +1,6 @@
-"""The installed tree, put together as it lands on a host: interpreter, packages, nodeagent, and the files of systemd/.
+"""Assemble the installed tree: interpreter, packages, nodeagent, and the files of systemd/.
 
-Everything private is under /usr/lib/nodeagent. Nothing goes to /etc or /var: those belong to the host.
+All private files are under /usr/lib/nodeagent. Nothing is installed to /etc or /var: those belong to the host.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from bundle.lock import InterpreterLock
 
 MANIFEST = f"{HOME}/manifest"
 
-# The kernel starts the interpreter itself: no shell, no search, nothing of the environment.
-# -I ignores PYTHON* variables, the user's packages and the working directory; -S saves the import of site, which
-# would only add what the third line adds; -B because /usr is not ours to write to at run time.
+# The kernel starts the interpreter: no shell, no search path, no environment.
+# -I ignores PYTHON* variables, the user's packages and the working directory. -S skips the import of site, which would
+# only add the path of the third line. -B writes no bytecode, because /usr is read-only on the hosts.
 LAUNCHER = """\
 #!{home}/bin/python3 -BIS
 import sys
@@ -36,7 +36,7 @@ LOADER = "ld-linux-"
 
 
 def assemble(source: Path, lock: InterpreterLock, interpreter: Path, packages: Path, target: Path) -> None:
-    """Fill the empty directory `target`. Raises BuildError if the result could not run on a host of the bound."""
+    """Fill the empty directory `target`. Raises BuildError if the result needs more than every host has."""
     home = target / HOME[1:]
     site = target / dependencies.on_host(lock)[1:]
     shutil.copytree(interpreter, home)
@@ -71,11 +71,11 @@ def check(target: Path, lock: InterpreterLock) -> None:
         wanted += [name for name in elf.needed() if name not in OF_THE_HOST | shipped and not name.startswith(LOADER)]
         wrong += [f"{path.relative_to(target)} needs {each}" for each in wanted]
     if wrong:
-        raise BuildError("not fit for every host:\n" + "\n".join(wrong))
+        raise BuildError("some files do not run on every host:\n" + "\n".join(wrong))
 
 
 def write_manifest(target: Path) -> None:
-    """List every file of the tree in it, so that an upgrade can remove what the next version lacks."""
+    """List every file of the tree, so that an upgrade can remove files that the next version does not have."""
     manifest = target / MANIFEST[1:]
     manifest.touch(mode=0o644)
     manifest.write_text("".join(f"{path.relative_to(target)}\n" for path in _files(target)))
@@ -86,13 +86,13 @@ def _files(target: Path) -> Iterator[Path]:
 
 
 def _set_modes(target: Path) -> None:
-    """Modes by what a file is, never by the umask or the file system of the build machine."""
+    """Set modes that do not depend on the umask or the file system of the build machine."""
     for path in (target, *target.rglob("*")):
         if not path.is_symlink():
             path.chmod(0o755 if path.is_dir() or path.parent.name == "bin" else 0o644)
 
 
 def _glibc(version: str) -> tuple[int, ...]:
-    """GLIBC_2.34 as (2, 34). Other families of versions, and GLIBC_ABI_* marks, sort below every release."""
+    """Return (2, 34) for GLIBC_2.34. Other families of versions, and GLIBC_ABI_* marks, sort below every release."""
     numbers = version.removeprefix("GLIBC_")
     return tuple(int(part) for part in numbers.split(".")) if numbers.replace(".", "").isdigit() else ()
