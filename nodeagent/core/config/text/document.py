@@ -32,12 +32,13 @@ def load(text: bytes, what: str, *, unique_keys: bool = True) -> object:
     text = check_text(text, what)
     if is_json(text):
         data = _decode_json(text, what, unique_keys=unique_keys)
-        inspect(data, what)
-        return data
-    # The import takes 14 ms, which a JSON document need not pay.
-    from nodeagent.core.config.text import yaml_document
+    else:
+        # The import takes 14 ms, which a JSON document need not pay.
+        from nodeagent.core.config.text import yaml_document
 
-    return yaml_document.load(text, what)
+        data = yaml_document.load(text, what)
+    inspect(data, what)
+    return data
 
 
 def check_text(text: bytes, what: str) -> bytes:
@@ -127,7 +128,7 @@ def _inspect(value: object, what: str, trail: list[str | int], problems: Problem
             problems.add(place(trail), "the integer does not fit into 64 bits")
     elif isinstance(value, float):
         if value - value != 0:
-            problems.add(place(trail), "the number is not finite")
+            problems.add(place(trail), "the number is not finite or too long")
     elif isinstance(value, dict | list):
         if len(trail) >= MAX_DEPTH:
             raise InvalidInput(f"{what} is nested deeper than {MAX_DEPTH} levels")

@@ -7,6 +7,7 @@ is null, a boolean, a number or a string.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from typing import Any, Final
@@ -14,13 +15,15 @@ from typing import Any, Final
 import yaml
 
 from nodeagent.core.config.problems import Problems, place, shown
-from nodeagent.core.config.text.limits import MAX_DEPTH, MAX_INT, MAX_NODES
+from nodeagent.core.config.text.limits import MAX_DEPTH, MAX_NODES
 from nodeagent.errors import InvalidInput
 
 __all__ = ["MAX_SLOW_BYTES", "load"]
 
 # For the parser written in Python, which takes ten times as long as libyaml.
 MAX_SLOW_BYTES: Final = 512 * 1024
+# No integer of 64 bits has more in any base.
+MAX_DIGITS: Final = 80
 _Loader: Any = getattr(yaml, "CSafeLoader", None)
 
 _NULLS: Final = frozenset({"", "~", "null", "Null", "NULL"})
@@ -144,11 +147,7 @@ class _Builder:
                 self.problems.add(place(self._trail), where)
             self._keys[-1] = event.value
             return
-        value = _resolve(event.value) if plain else event.value
-        if isinstance(value, _Unusable):
-            trail = [*self._trail, self._step()] if self._open else []
-            self.problems.add(place(trail), f"{_mark(event.start_mark)}{value}")
-        self._put(value)
+        self._put(_resolve(event.value) if plain else event.value)
 
     def _put(self, value: object) -> None:
         if not self._open:
@@ -162,14 +161,6 @@ class _Builder:
         assert key is not None, "_begin and _scalar have checked the key"
         parent[key] = value
         self._keys[-1] = None
-
-
-class _Unusable:
-    def __init__(self, why: str) -> None:
-        self._why = why
-
-    def __str__(self) -> str:
-        return self._why
 
 
 def _resolve(text: str) -> object:
@@ -186,20 +177,18 @@ def _resolve(text: str) -> object:
 
 
 def _number(text: str) -> object:
+    """The number may be outside of the bounds, which ``document.inspect`` checks."""
     if _INTEGER.fullmatch(text):
-        if len(text) > 80:
-            return _Unusable("the integer does not fit into 64 bits")
         return _integer(text)
     if _FRACTION.fullmatch(text):
-        value = float(text.replace("_", ""))
-        return value if value - value == 0 else _Unusable("the number is out of range")
-    if _NOT_FINITE.fullmatch(text):
-        return _Unusable("the number is not finite")
-    return text
+        return float(text.replace("_", ""))
+    return math.nan if _NOT_FINITE.fullmatch(text) else text
 
 
 def _integer(text: str) -> object:
     digits = text.lstrip("+-").replace("_", "")
+    if len(digits) > MAX_DIGITS:
+        return math.inf
     # 0644, the usual form of a mode, is octal in YAML 1.1, and 0o644 in YAML 1.2.
     octal = len(digits) > 1 and digits[0] == "0" and digits[1].isdigit()
     try:
@@ -207,5 +196,4 @@ def _integer(text: str) -> object:
     except ValueError:
         # Only underscores follow the prefix.
         return text
-    value = -value if text.startswith("-") else value
-    return value if -MAX_INT - 1 <= value <= MAX_INT else _Unusable("the integer does not fit into 64 bits")
+    return -value if text.startswith("-") else value

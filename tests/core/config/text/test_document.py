@@ -60,11 +60,11 @@ REFUSED = {
     "binary by tag": (b"a: !!binary aGk=\n", "tags are not read"),
     "deep YAML": (b"a: " + b"[" * DEEP, "deeper than"),
     "deep YAML by indentation": ("".join(f"{' ' * i}a:\n" for i in range(DEEP + 1)).encode(), "deeper than"),
-    "YAML infinity": (b"a: .inf\n", "a: line 1 column 4: the number is not finite"),
-    "YAML not a number": (b"a: [.NaN]\n", "a[0]: line 1 column 5: the number is not finite"),
-    "a YAML number out of range": (b"a: 1e999\n", "out of range"),
+    "YAML infinity": (b"a: .inf\n", "a: the number is not finite"),
+    "YAML not a number": (b"a: [.NaN]\n", "a[0]: the number is not finite"),
+    "a YAML number out of range": (b"a: 1e999\n", "not finite"),
     "a huge YAML integer": (b"a: 0xffffffffffffffff\n", "64 bits"),
-    "a YAML integer of very many digits": (b"a: 1" + b"0" * 500_000, "64 bits"),
+    "a YAML integer of very many digits": (b"a: 1" + b"0" * 500_000, "too long"),
 }
 
 
