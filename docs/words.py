@@ -40,6 +40,7 @@ PLAIN = (
     "docs/reference/*.md",
     "docs/usage/*.md",
     "nodeagent/cli/*.py",
+    "tests/cli/**/*.py",
     "integration/bench/plan.py",
     "nodeagent/core/config/**/*.py",
     "nodeagent/core/validate/*.py",

@@ -77,7 +77,7 @@ def test_json(
     assert (data["rule"] is None) == (actions is not None)
 
 
-def test_what_lost(policy: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_shadowed_entries(policy: str, capsys: pytest.CaptureFixture[str]) -> None:
     data = explained(capsys, "/etc/containers/policy.json", "--policy", policy)
     assert data["replaces"] is True
     assert data["shadowed"] == [{"entry": "/etc/containers", "policy": "user"}]
@@ -106,7 +106,7 @@ def test_not_a_target(target: str, capsys: pytest.CaptureFixture[str]) -> None:
     ("target", "why"),
     [("fips", "FIPS mode is set when the host is installed"), ("/usr/lib/foo", "read-only"), ("/proc/sys/x", "kernel")],
 )
-def test_what_no_update_can_change(target: str, why: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_field_that_no_update_can_change(target: str, why: str, capsys: pytest.CaptureFixture[str]) -> None:
     """As `nodeagent plan`, which refuses it."""
     assert main(["explain", target]) == 0
     printed = capsys.readouterr().out

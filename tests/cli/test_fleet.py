@@ -101,7 +101,7 @@ async def test_degraded(fleet: Fleet, capsys: pytest.CaptureFixture[str]) -> Non
     assert answer["pools"][0]["degraded"] == 1
 
 
-async def test_what_may_not_be_read_is_said(fleet: Fleet, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_forbidden_objects_are_reported(fleet: Fleet, capsys: pytest.CaptureFixture[str]) -> None:
     denied = Answer(403, {"message": "cannot list leases"})
     fleet.api.lists = nodes(node("w1")) | {LEASES: denied}
     assert await fleet.status() == 0
@@ -115,13 +115,13 @@ async def test_what_may_not_be_read_is_said(fleet: Fleet, capsys: pytest.Capture
     ]
 
 
-async def test_a_fleet_of_nobody_is_not_complete(fleet: Fleet, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_an_empty_fleet_is_not_complete(fleet: Fleet, capsys: pytest.CaptureFixture[str]) -> None:
     fleet.api.lists = nodes(node("x", "", "", ""))
     assert await fleet.status("--json") == 4
     assert json.loads(capsys.readouterr().err)["reason"] == "NoFleet"
 
 
-async def test_a_server_that_is_away(fleet: Fleet, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_unreachable_server(fleet: Fleet, capsys: pytest.CaptureFixture[str]) -> None:
     fleet.api.away = True
     assert await fleet.status() == 5
     printed = capsys.readouterr().err

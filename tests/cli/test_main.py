@@ -123,7 +123,7 @@ def _nodeagent(*words: str, stdout: int | None = subprocess.PIPE, code: str = ""
     )
 
 
-def test_a_reader_that_has_gone_is_no_error(configs: Path) -> None:
+def test_a_closed_pipe_is_no_error(configs: Path) -> None:
     read, write = os.pipe()
     os.close(read)
     done = _nodeagent("plan", "--from", str(configs / "a.json"), "--to", str(configs / "b.json"), stdout=write)
@@ -176,7 +176,7 @@ def test_nothing_heavy_is_imported(options: list[str], configs: Path) -> None:
         ),
     ],
 )
-def test_usage_errors_point_somewhere(words: list[str], said: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_usage_errors_have_a_hint(words: list[str], said: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(words) == 2
     printed = capsys.readouterr().err
     for words_of_hint in said:
@@ -184,7 +184,7 @@ def test_usage_errors_point_somewhere(words: list[str], said: list[str], capsys:
     assert "_count" not in printed
 
 
-def test_habits_of_other_programs(capsys: pytest.CaptureFixture[str]) -> None:
+def test_arguments_of_other_programs(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--version"]) == 0
     assert capsys.readouterr().out.startswith("nodeagent ")
     assert main(["help"]) == 0

@@ -197,7 +197,7 @@ def test_a_mistake_is_refused_with_its_place(case: str, tmp_path: Path, capsys: 
     ],
     ids=["pull secret removed", "CR LF"],
 )
-def test_what_is_seldom_meant_is_a_warning(
+def test_a_likely_mistake_is_a_warning(
     changed: Spec, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = given(tmp_path, changed)

@@ -1,4 +1,4 @@
-"""A daemon that says what the test wants, on a private bus, in a thread of its own: the commands run their own loop."""
+"""A daemon with answers of the test, on a private bus, in a thread of its own: the commands run their own loop."""
 
 from __future__ import annotations
 
@@ -98,20 +98,20 @@ class FakeDaemon:
         self._loop.close()
 
     def change(self, **fields: Any) -> None:
-        """Sets these fields of the status and tells everybody. From any thread."""
+        """Set these fields of the status and emit the change. From any thread."""
         self.status = {**self.status, **fields}
 
-        async def tell() -> None:
+        async def emit() -> None:
             if self._peer is not None:
                 changed = {"Status": Variant("s", json.dumps(self.status))}
                 await self._peer.emit(
                     PATH, "org.freedesktop.DBus.Properties", "PropertiesChanged", "sa{sv}as", (STATUS, changed, [])
                 )
 
-        asyncio.run_coroutine_threadsafe(tell(), self._loop)
+        asyncio.run_coroutine_threadsafe(emit(), self._loop)
 
     def finish(self, code: int, digest: str = "d" * 64, **entry: Any) -> None:
-        """Reports the end of an update, with these values of its entry. From any thread."""
+        """Report the end of an update, with these values of its entry. From any thread."""
         asyncio.run_coroutine_threadsafe(self.finished(code, digest, entry), self._loop)
 
     async def finished(self, code: int, digest: str, entry: dict[str, Any]) -> None:
@@ -120,7 +120,7 @@ class FakeDaemon:
             await self._peer.emit(PATH, "org.nodeagent.Agent1.Manager", "UpdateFinished", "ssi", body)
 
     def later(self, *steps: tuple[float, Callable[[], object]]) -> None:
-        """Runs each function so many seconds after the one before it."""
+        """Run each function so many seconds after the previous one."""
 
         def play() -> None:
             for seconds, step in steps:

@@ -58,7 +58,7 @@ def test_a_bad_config_is_refused_without_the_daemon(cli: Cli, daemon: FakeDaemon
     [
         (Terminal("no space", reason="NoSpace"), 1),
         (InvalidInput("no", problems=[Problem("spec", "is bad")]), 2),
-        (Unreconcilable("no", hint="install anew"), 3),
+        (Unreconcilable("no", hint="reinstall"), 3),
         (Refused("node-b has it", reason="LeaseHeld"), 4),
     ],
 )
@@ -117,7 +117,7 @@ def update(daemon: FakeDaemon, outcome: str = "done", **more: Any) -> None:
         ),
     ],
 )
-def test_wait_shows_the_way_and_the_end(
+def test_wait_shows_progress_and_end(
     cli: Cli, daemon: FakeDaemon, config: str, outcome: str, more: dict[str, Any], code: int, last: list[str]
 ) -> None:
     daemon.history = [entry("u1", "worker-2")]  # an older update to a config of the same name is not ours
@@ -156,7 +156,7 @@ def test_wait_with_nothing_to_do(cli: Cli, daemon: FakeDaemon, config: str) -> N
         (signal.SIGINT, 130, "stopped while the update goes on"),  # Ctrl-C
     ],
 )
-def test_who_stops_waiting_gets_an_answer(
+def test_a_signal_ends_the_wait_with_an_answer(
     daemon: FakeDaemon, config: str, number: signal.Signals, code: int, words: str
 ) -> None:
     daemon.answers["Apply"] = lambda *_: daemon.change(phase="Rebooting", desired="worker-2") or "d" * 64
@@ -181,7 +181,7 @@ def test_who_stops_waiting_gets_an_answer(
         process.communicate()
 
 
-def test_the_end_of_an_earlier_request_is_not_ours(cli: Cli, daemon: FakeDaemon, config: str) -> None:
+def test_the_end_of_an_earlier_request_is_ignored(cli: Cli, daemon: FakeDaemon, config: str) -> None:
     """The signal arrives right before the answer to our request, that of our update right after it."""
 
     async def go(*_: object) -> str:
@@ -214,7 +214,7 @@ def test_the_end_of_an_earlier_request_is_not_ours(cli: Cli, daemon: FakeDaemon,
         ),
     ],
 )
-def test_an_update_that_is_not_wanted_any_more_ends_the_waiting(
+def test_a_superseded_or_withdrawn_update_ends_the_wait(
     cli: Cli, daemon: FakeDaemon, config: str, outcome: str, message: str, successor: str, line: str
 ) -> None:
     last = entry("u2", "worker-2", outcome, reason=outcome.capitalize(), message=message, successor=successor)
@@ -305,7 +305,7 @@ NEWER = {"desired": "worker-3", "desired_digest": OTHER, "current_digest": "c" *
         ),
     ],
 )
-def test_when_it_is_over_if_the_signal_was_missed(
+def test_the_end_without_a_signal(
     status: dict[str, Any], history: list[dict[str, Any]], known: frozenset[str], expected: Ending | None
 ) -> None:
     assert ending_without_signal("worker-2", OURS, status, history, known) == expected

@@ -184,7 +184,7 @@ def test_maintenance_warns_of_an_update_and_waits_for_it(cli: Cli, daemon: FakeD
     assert answer.out.startswith("maintenance is under way")
 
 
-def test_a_plan_that_is_taken_back_meanwhile(cli: Cli, daemon: FakeDaemon) -> None:
+def test_a_planned_maintenance_that_is_stopped(cli: Cli, daemon: FakeDaemon) -> None:
     def plan(*_: object) -> None:
         daemon.change(maintenance={**NOTE, "state": "planned"})
         daemon.later((0.3, lambda: daemon.change(maintenance=None)))
@@ -203,7 +203,7 @@ def test_a_plan_that_is_taken_back_meanwhile(cli: Cli, daemon: FakeDaemon) -> No
         ("ending", "not everything is restored", False),
     ],
 )
-def test_what_a_maintenance_is_at(cli: Cli, daemon: FakeDaemon, state: str, words: str, active: bool) -> None:
+def test_states_of_a_maintenance(cli: Cli, daemon: FakeDaemon, state: str, words: str, active: bool) -> None:
     daemon.change(maintenance={**NOTE, "state": state, "until": "", "drained": "", "message": "KubeUnreachable: no"})
     out = cli("maintenance", "status").out
     assert words in out.splitlines()[0]
@@ -212,7 +212,7 @@ def test_what_a_maintenance_is_at(cli: Cli, daemon: FakeDaemon, state: str, word
 
 
 @pytest.mark.parametrize("duration", ["", "0s", "2", "h", "2 weeks", "-2h", "1.5h", "²h"])
-def test_durations_that_are_none(cli: Cli, daemon: FakeDaemon, duration: str) -> None:
+def test_invalid_durations(cli: Cli, daemon: FakeDaemon, duration: str) -> None:
     answer = cli("maintenance", "start", "--reason", "x", f"--for={duration}")
     if duration:
         assert (answer.code, "BadDuration" in answer.err, daemon.calls) == (2, True, [])
@@ -222,7 +222,7 @@ def test_durations_of_a_maintenance() -> None:
     assert [seconds_of(text) for text in ("90s", "30min", "2h", "3d")] == [90, 1800, 7200, 259200]
 
 
-def test_an_update_on_a_flagged_node_says_so(cli: Cli, daemon: FakeDaemon, tmp_path: Path) -> None:
+def test_apply_warns_of_a_maintenance(cli: Cli, daemon: FakeDaemon, tmp_path: Path) -> None:
     config = tmp_path / "worker-2.yaml"
     config.write_text(
         "apiVersion: machineconfiguration.openshift.io/v1\nkind: MachineConfig\n"
@@ -257,7 +257,7 @@ def test_version(cli: Cli, daemon: FakeDaemon) -> None:
     assert cli("version", "--json").json["daemon"] == ""
 
 
-def test_config_show_says_where_each_value_is_from(cli: Cli, no_settings: Path) -> None:
+def test_config_show_has_the_source_of_each_value(cli: Cli, no_settings: Path) -> None:
     (no_settings / "50-mine.yaml").write_text("\nactions: {timeout: 2.5}\nreboot: {allow: false}\n")
     lines = {line.split()[0]: line.split()[1:] for line in cli("config", "show").out.splitlines()}
     assert lines["actions.timeout"] == ["2.5", f"{no_settings}/50-mine.yaml:2"]
@@ -267,7 +267,7 @@ def test_config_show_says_where_each_value_is_from(cli: Cli, no_settings: Path) 
     assert shown["settings"]["actions.timeout"] == {"value": 2.5, "from": f"{no_settings}/50-mine.yaml:2"}
 
 
-def test_config_check_looks_at_settings_policy_and_desired_config(cli: Cli, no_settings: Path, tmp_path: Path) -> None:
+def test_config_check_reads_settings_policy_and_desired_config(cli: Cli, no_settings: Path, tmp_path: Path) -> None:
     answer = cli("config", "check")
     assert answer.code == 2
     assert f"  {tmp_path}/policy.yaml: does not exist\n" in answer.out
@@ -304,7 +304,7 @@ def test_config_check_checks_contents_too(cli: Cli, no_settings: Path, tmp_path:
     assert (answer.code, "is not base64" in answer.out) == (2, True)
 
 
-def test_config_check_looks_at_what_settings_say_together(cli: Cli, no_settings: Path) -> None:
+def test_config_check_checks_consistency(cli: Cli, no_settings: Path) -> None:
     for text, words in (
         ("slots: {pool: workers}\n", "slots.pool needs a cluster"),
         ("windows: {zone: Europe/Nowhere}\n", "'Europe/Nowhere' is not a time zone"),

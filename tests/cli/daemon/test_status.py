@@ -39,7 +39,7 @@ BUSY = {
 }
 
 
-def test_json_is_what_the_daemon_says(cli: Cli, daemon: FakeDaemon) -> None:
+def test_json_is_the_status_of_the_daemon(cli: Cli, daemon: FakeDaemon) -> None:
     daemon.status |= BUSY
     answer = cli("status", "--json")
     assert answer.code == 0
@@ -63,7 +63,7 @@ def test_in_an_update(cli: Cli, daemon: FakeDaemon) -> None:
     )
 
 
-def test_in_an_update_to_what_is_not_desired_any_more(cli: Cli, daemon: FakeDaemon) -> None:
+def test_an_update_to_a_config_that_is_no_longer_desired(cli: Cli, daemon: FakeDaemon) -> None:
     daemon.status |= {**BUSY, "desired": "worker-1", "target": "worker-2"}
     lines = cli("status").out.splitlines()
     assert [
@@ -75,7 +75,7 @@ def test_in_an_update_to_what_is_not_desired_any_more(cli: Cli, daemon: FakeDaem
     ]
 
 
-def test_degraded_says_what_now_and_exits_with_1(cli: Cli, daemon: FakeDaemon) -> None:
+def test_degraded_shows_the_remedy_and_exits_with_1(cli: Cli, daemon: FakeDaemon) -> None:
     daemon.status |= {"phase": "Degraded", "reason": "UnitUnhealthy", "message": "crio.service did\x1b[2J not stay up"}
     answer = cli("status")
     assert answer.code == 1
@@ -181,7 +181,7 @@ async def store(tmp_path: Path) -> Path:
     return path
 
 
-def test_without_a_daemon_the_store_is_asked(cli: Cli, bus_address: str, store: Path) -> None:
+def test_without_a_daemon_the_store_is_read(cli: Cli, bus_address: str, store: Path) -> None:
     before = store.read_bytes()
     status = cli("status", "--json")
     assert status.code == 0
@@ -199,7 +199,7 @@ def test_without_a_bus_either(cli: Cli, monkeypatch: pytest.MonkeyPatch, store: 
     assert cli("status", "--json").json["daemon"] == "stopped"
 
 
-def test_settings_that_are_wrong_do_not_hide_the_status(
+def test_invalid_settings_do_not_hide_the_status(
     cli: Cli, bus_address: str, no_settings: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (no_settings / "20-bad.yaml").write_text("nonsense: true")
@@ -217,7 +217,7 @@ def test_neither_daemon_nor_store(cli: Cli, bus_address: str, tmp_path: Path) ->
     ]
 
 
-def test_a_damaged_store_is_said(cli: Cli, bus_address: str, store: Path) -> None:
+def test_a_damaged_store_is_reported(cli: Cli, bus_address: str, store: Path) -> None:
     store.write_bytes(store.read_bytes()[:5000])
     answer = cli("status", "--json")
     assert (answer.code, answer.error["reason"]) == (1, "StoreCorrupt")
