@@ -35,9 +35,11 @@ LINK = re.compile(r"\]\([^)]*\)")
 PLAIN = (
     "README.md",
     "docs/index.md",
+    "docs/tutorial.md",
     "docs/development/*.md",
     "docs/explanation/*.md",
     "docs/reference/*.md",
+    "docs/research/*.md",
     "docs/usage/*.md",
     "nodeagent/cli/*.py",
     "tests/cli/**/*.py",

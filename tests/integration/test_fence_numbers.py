@@ -83,7 +83,9 @@ def test_quantiles_of_etcds_histogram(
 
 def test_no_variant_always_follows_the_same_one() -> None:
     orders = [[variant.name for variant in order(HEADLINE, number)] for number in range(6)]
-    assert all(each[0] == "A" and sorted(each) == ["A", "B", "C", "C-plain", "M"] for each in orders)
+    assert all(
+        each[0] == "idle" and sorted(each) == ["fence", "fence-plain", "idle", "mcd", "unfenced"] for each in orders
+    )
     assert len({tuple(each) for each in orders}) >= 4
 
 
@@ -115,7 +117,7 @@ def phase(
 
 
 def test_a_phase_in_the_report() -> None:
-    found = phase("B", 0, [*steady(10), *stall(10.0, 1.0)], 9.5)
+    found = phase("unfenced", 0, [*steady(10), *stall(10.0, 1.0)], 9.5)
     assert (found["harm_s"], found["worst_ms"], found["p50_ms"], found["staging_s"]) == (0.9, 1000.0, 5.0, 9.5)
     assert found["late_ms"] == {10: 1000.0}
     assert found["etcd"]["leader_changes_seen"] == 2
@@ -124,12 +126,12 @@ def test_a_phase_in_the_report() -> None:
 
 
 def test_others_on_the_disk_are_in_the_report() -> None:
-    made = Phase("B", 0, 0.0, 10.0, 9.0, 7, 3, (), ({}, {}), {"host_waited": 0.0, "host_stolen": 0.0})
+    made = Phase("unfenced", 0, 0.0, 10.0, 9.0, 7, 3, (), ({}, {}), {"host_waited": 0.0, "host_stolen": 0.0})
     reads = steady(10, 0.02)
     found = report.of_phase(made, steady(10), RATE, {"reads": reads, "writes": []})
     assert found["others"]["reads"] == {"p50_ms": 20.0, "p99_ms": 20.0, "worst_ms": 20.0}
     assert found["others"]["writes"] is None
-    assert report.of_variants([found])["B"]["others"] == {"reads": found["others"]["reads"]}
+    assert report.of_variants([found])["unfenced"]["others"] == {"reads": found["others"]["reads"]}
 
 
 def run(
@@ -140,10 +142,10 @@ def run(
         found
         for number in (0, 1)
         for found in (
-            phase("A", number, steady(10, idle[number]), None, waited),
-            phase("B", number, steady(10, bad), 10.0, waited),
-            phase("M", number, [*steady(10), *stall(10.0, 2.0)], 12.0, waited),
-            phase("C", number, steady(10, 0.008), 14.0, waited, stolen * number),
+            phase("idle", number, steady(10, idle[number]), None, waited),
+            phase("unfenced", number, steady(10, bad), 10.0, waited),
+            phase("mcd", number, [*steady(10), *stall(10.0, 2.0)], 12.0, waited),
+            phase("fence", number, steady(10, 0.008), 14.0, waited, stolen * number),
         )
     ]
 
@@ -152,17 +154,17 @@ def test_a_run_that_shows_what_it_should() -> None:
     phases = run()
     variants = report.of_variants(phases)
     assert report.doubts(phases, variants) == []
-    assert variants["C"]["p99_over_idle"] == 1.6
-    assert variants["C"]["staging_over_unfenced"] == 1.4
+    assert variants["fence"]["p99_over_idle"] == 1.6
+    assert variants["fence"]["staging_over_unfenced"] == 1.4
     assert all(aim["kept"] for aim in report.aims("xfs", variants).values())
     assert report.aims("ext4", variants)["harm_over_others"] == {"aim": 0.1, "reached": 0.0, "kept": True}
-    failed = report.aims("xfs", variants, fenced="M")
+    failed = report.aims("xfs", variants, fenced="mcd")
     assert {name for name, aim in failed.items() if not aim["kept"]} == {"harm", "worst_ms", "p99_over_idle"}
 
 
 def test_what_comes_after_a_staging_counts_for_the_aims() -> None:
     phases = run()
-    phases[-1] = phase("C", 1, steady(10, 0.008), 14.0, after=0.2)
+    phases[-1] = phase("fence", 1, steady(10, 0.008), 14.0, after=0.2)
     assert phases[-1]["after"] == {
         "seconds": 5.0,
         "harm_s": 5.0,
@@ -170,7 +172,7 @@ def test_what_comes_after_a_staging_counts_for_the_aims() -> None:
         "late_ms": dict.fromkeys(range(10, 15), 200.0),
     }
     variants = report.of_variants(phases)
-    assert (variants["C"]["worst_ms"], variants["C"]["after_worst_ms"]) == (8.0, 200.0)
+    assert (variants["fence"]["worst_ms"], variants["fence"]["after_worst_ms"]) == (8.0, 200.0)
     found = report.aims("xfs", variants)
     assert (found["harm"]["reached"], found["worst_ms"]["reached"]) == (5.0, 200.0)
     assert not found["harm"]["kept"]
@@ -182,9 +184,9 @@ def test_what_comes_after_a_staging_counts_for_the_aims() -> None:
     ("phases", "word"),
     [
         (run(bad=0.006), "contention"),
-        (run(stolen=0.2), "C: this machine is a guest itself, and was not given 20%"),
+        (run(stolen=0.2), "fence: this machine is a guest itself, and was not given 20%"),
         (run(idle=(0.005, 0.02)), "drifts"),
-        ([phase("C", 0, steady(5), 5.0)], "without A and B"),
+        ([phase("fence", 0, steady(5), 5.0)], "without idle and unfenced"),
     ],
 )
 def test_a_run_that_proves_nothing_says_so(phases: list[report.Json], word: str) -> None:
@@ -195,7 +197,7 @@ def test_a_run_that_proves_nothing_says_so(phases: list[report.Json], word: str)
 def test_each_variant_that_was_disturbed_is_a_doubt() -> None:
     phases = run(waited=0.5)
     doubts = report.doubts(phases, report.of_variants(phases))
-    assert [doubt[:2] for doubt in doubts] == ["A:", "B:", "M:", "C:"]
+    assert [doubt.partition(":")[0] for doubt in doubts] == ["idle", "unfenced", "mcd", "fence"]
     assert all("kept waiting 50%" in doubt for doubt in doubts)
 
 
@@ -215,32 +217,34 @@ def test_a_variant_is_measured_until_it_was_quiet(monkeypatch: pytest.MonkeyPatc
 
     def quiet(phase: Any) -> bool:
         heard.append(phase)
-        return phase not in {("B", 0), ("C", 1)} and phase[0] != "M"
+        return phase not in {("unfenced", 0), ("fence", 1)} and phase[0] != "mcd"
 
     rounds.run(testbed, cast("Source", None), HEADLINE, 2, 4, 0.0, quiet)
-    numbers = {name: [number for each, number in heard if each == name] for name in "ABMC"}
-    assert numbers == {"A": [0, 1], "B": [0, 1, 2], "C": [0, 1, 2], "M": [0, 1, 2, 3]}
+    numbers = {
+        name: [number for each, number in heard if each == name] for name in ("idle", "unfenced", "mcd", "fence")
+    }
+    assert numbers == {"idle": [0, 1], "unfenced": [0, 1, 2], "fence": [0, 1, 2], "mcd": [0, 1, 2, 3]}
     heard.clear()
     rounds.run(testbed, cast("Source", None), HEADLINE, 1, 0, 0.0, quiet)
     assert len(heard) == 5
 
 
 def test_what_cannot_be_said_is_not_an_aim_kept() -> None:
-    phases = [found for found in run() if found["variant"] in "AC"]
+    phases = [found for found in run() if found["variant"] in ("idle", "fence")]
     aims = report.aims("xfs", report.of_variants(phases))
     assert aims["staging_over_unfenced"]["kept"] is None
 
 
 def test_the_table_has_a_row_for_each_variant() -> None:
-    head, rule, *rows = table(report.of_variants(run()), {"B": "plain"}).splitlines()
+    head, rule, *rows = table(report.of_variants(run()), {"unfenced": "plain"}).splitlines()
     assert {line.count("|") for line in (head, rule, *rows)} == {head.count("|")}
-    assert rows[1] == "| B | plain | 50 | 50 | 50 | 50 | 50 | 1000/0/0 | 0, 0 | 5, 0+0 | 10 | 1 |"
-    assert [row.split()[1] for row in rows] == ["A", "B", "M", "C"]
+    assert rows[1] == "| unfenced | plain | 50 | 50 | 50 | 50 | 50 | 1000/0/0 | 0, 0 | 5, 0+0 | 10 | 1 |"
+    assert [row.split()[1] for row in rows] == ["idle", "unfenced", "mcd", "fence"]
 
 
 def test_the_table_of_others() -> None:
     reads = {"p50_ms": 1.4, "p99_ms": 20.0, "worst_ms": 300.0}
-    text = others({"A": {"others": {}}, "B": {"others": {"reads": reads}}})
+    text = others({"idle": {"others": {}}, "unfenced": {"others": {"reads": reads}}})
     assert text.splitlines()[-1] == "| a third program's read |  | 1/20/300 |"
 
 
@@ -255,21 +259,21 @@ def test_the_docs_get_the_result_between_their_markers() -> None:
         "disk": {"iops": 500, "bytes_per_second": 12_000_000},
         "load": {"bytes": 213e6, "files": 3000},
         "processors": 2,
-        "aims": {name: report.aims("xfs", variants, fenced=name) for name in ("C", "M")},
+        "aims": {name: report.aims("xfs", variants, fenced=name) for name in ("fence", "mcd")},
         "variants": variants,
         "disturbed": [phases[-1]],
         "phases": [
             {**each, "noise": {"host_waited": 0.1, "host_stolen": 0.02, "host_loadavg": 1.0}} for each in phases
         ],
     }
-    said = markdown(result, {"C": "ours"})
+    said = markdown(result, {"fence": "ours"})
     assert said.startswith("**Conclusive**.")
     assert "500 IOPS and 12 MB/s; 213 MB in 3000 files" in said
     assert "2 round(s)." in said
-    assert "no time for the guest then: C of round 2." in said
-    assert "| aim | at most | C | M |" in said
+    assert "no time for the guest then: fence of round 2." in said
+    assert "| aim | at most | fence | mcd |" in said
     assert "| worst_ms | 100 | 8.0: kept | " in said
-    assert "| C | ours |" in said
+    assert "| fence | ours |" in said
     page = "a\n<!-- begin measured: x -->\nold\n<!-- end measured: x -->\nb\n"
     assert replaced(page, "x", "new\n") == "a\n<!-- begin measured: x -->\n\nnew\n\n<!-- end measured: x -->\nb\n"
     with pytest.raises(ValueError, match="no markers for y"):
@@ -279,13 +283,13 @@ def test_the_docs_get_the_result_between_their_markers() -> None:
 def test_the_picture_is_well_formed_and_has_every_phase() -> None:
     entries = [entry for number in range(4) for entry in steady(5, 0.01, number * 5.0)]
     phases: list[dict[str, Any]] = [
-        phase(name, 0, between(entries, number * 5.0, number * 5.0 + 5), None if name == "A" else 4.0)
-        for number, name in enumerate("ABMC")
+        phase(name, 0, between(entries, number * 5.0, number * 5.0 + 5), None if name == "idle" else 4.0)
+        for number, name in enumerate(("idle", "unfenced", "mcd", "fence"))
     ]
-    root = ElementTree.fromstring(picture("A < B & C", phases, entries, {"B": "plain"}))
+    root = ElementTree.fromstring(picture("A < B & C", phases, entries, {"unfenced": "plain"}))
     texts = [element.text for element in root.iter("{http://www.w3.org/2000/svg}text")]
     assert "A < B & C" in texts
-    assert {"A", "B", "M", "C"} <= set(texts)
+    assert {"idle", "unfenced", "mcd", "fence"} <= set(texts)
     shaded = [r for r in root.iter("{http://www.w3.org/2000/svg}rect") if r.get("opacity")]
     assert len(shaded) == 4
     assert sum(float(rect.get("width", "0")) for rect in shaded) == pytest.approx(1000 - 2 * 62, abs=1)

@@ -126,8 +126,8 @@ def of_variants(phases: Sequence[Json]) -> dict[str, Json]:
             row["staging_s_of_rounds"] = [phase["staging_s"] for phase in mine]
             row["written_bytes"] = median([phase["written_bytes"] for phase in mine])
             row["writes"] = median([phase["writes"] for phase in mine])
-        row["p99_over_idle"] = _ratio(phases, mine, "A", "p99_ms")
-        row["staging_over_unfenced"] = _ratio(phases, mine, "B", "staging_s")
+        row["p99_over_idle"] = _ratio(phases, mine, "idle", "p99_ms")
+        row["staging_over_unfenced"] = _ratio(phases, mine, "unfenced", "staging_s")
         for key in ("wal_fsync_p99_ms", "backend_commit_p99_ms"):
             known = [phase["etcd"][key] for phase in mine if phase["etcd"][key] is not None]
             row[key] = median(known) if known else None
@@ -140,13 +140,13 @@ def of_variants(phases: Sequence[Json]) -> dict[str, Json]:
 def doubts(phases: Sequence[Json], variants: Mapping[str, Json]) -> list[str]:
     """Why nothing follows from this run; empty if something does."""
     found = []
-    if "A" not in variants or "B" not in variants:
-        return ["without A and B there is nothing to compare with"]
-    if (shown := variants["B"]["p99_over_idle"]) is None or shown < CONTENTION:
+    if "idle" not in variants or "unfenced" not in variants:
+        return ["without idle and unfenced there is nothing to compare with"]
+    if (shown := variants["unfenced"]["p99_over_idle"]) is None or shown < CONTENTION:
         found.append(
             f"contention was not shown: unfenced staging costs {shown} times the idle p99, below {CONTENTION:g}"
         )
-    idle = variants["A"]["p99_ms_of_rounds"]
+    idle = variants["idle"]["p99_ms_of_rounds"]
     if max(idle) > DRIFT * min(idle):
         found.append(f"the idle disk drifts: its p99 is between {min(idle):g} and {max(idle):g} ms")
     for name in variants:
@@ -159,7 +159,7 @@ def doubts(phases: Sequence[Json], variants: Mapping[str, Json]) -> list[str]:
     return found
 
 
-def aims(filesystem: str, variants: Mapping[str, Json], fenced: str = "C", others: str = "M") -> dict[str, Json]:
+def aims(filesystem: str, variants: Mapping[str, Json], fenced: str = "fence", others: str = "mcd") -> dict[str, Json]:
     """Each aim with what was asked and what was reached (None: it cannot be said). Harm and the worst entry are those
     of a staging and of what came after it."""
     mine = variants[fenced]

@@ -43,20 +43,20 @@ class Variant:
     """What is other than the defaults of ``nodeagent.fence.fence.FenceOptions``; ``bounds`` by name."""
 
 
-IDLE = Variant("A", "idle", stages=False)
-UNFENCED = Variant("B", "unfenced")
+IDLE = Variant("idle", "nothing is staged", stages=False)
+UNFENCED = Variant("unfenced", "ostree as it comes")
 OTHERS = Variant(
-    "M", "Nice 10, best-effort 6, per-object-fsync", nice=10, io_class="best-effort", io_priority=6, object_fsync=True
+    "mcd", "Nice 10, best-effort 6, per-object-fsync", nice=10, io_class="best-effort", io_priority=6, object_fsync=True
 )
-FENCED = Variant("C", "the fence, as it comes", nice=10, object_fsync=True, fence={})
+FENCED = Variant("fence", "the fence, as it comes", nice=10, object_fsync=True, fence={})
 PLAIN = replace(
-    FENCED, name="C-plain", title="the fence, without a change of the scheduler", fence={"switch_scheduler": False}
+    FENCED, name="fence-plain", title="the fence, without a change of the scheduler", fence={"switch_scheduler": False}
 )
 HEADLINE = (IDLE, UNFENCED, OTHERS, FENCED, PLAIN)
 
 _TIGHT = QueueShape(32, 1, "mq-deadline", no_wbt=True)
 _SHAPED = Variant(
-    "Q",
+    "shaped",
     "small requests, short queue, priorities",
     nice=10,
     io_class="idle",
@@ -71,57 +71,61 @@ VARIANTS = {
     for variant in (
         *HEADLINE,
         _SHAPED,
-        replace(_SHAPED, name="Q-batched", title="the shaped queue, without per-object-fsync", object_fsync=False),
+        replace(_SHAPED, name="shaped-batched", title="the shaped queue, without per-object-fsync", object_fsync=False),
         replace(
-            _SHAPED, name="Q-plain", title="the shaped queue, without priorities", io_class="", realtime_victims=False
+            _SHAPED,
+            name="shaped-plain",
+            title="the shaped queue, without priorities",
+            io_class="",
+            realtime_victims=False,
         ),
         replace(
             _SHAPED,
-            name="Q-16k",
+            name="shaped-16k",
             title="the shaped queue, requests of 16 KiB",
             queue=replace(_TIGHT, max_sectors_kb=16),
         ),
         replace(
             _SHAPED,
-            name="Q-64k",
+            name="shaped-64k",
             title="the shaped queue, requests of 64 KiB",
             queue=replace(_TIGHT, max_sectors_kb=64),
         ),
         replace(
-            _SHAPED, name="Q-none", title="small requests and a short queue, no scheduler", queue=QueueShape(32, 1)
+            _SHAPED, name="shaped-none", title="small requests and a short queue, no scheduler", queue=QueueShape(32, 1)
         ),
         replace(
             _SHAPED,
-            name="Q-wbt",
+            name="shaped-wbt",
             title="the shaped queue, with writeback throttling",
             queue=replace(_TIGHT, no_wbt=False),
         ),
         replace(
             _SHAPED,
-            name="Q-deep",
+            name="shaped-deep",
             title="small requests, mq-deadline, full depth",
             queue=QueueShape(32, None, "mq-deadline", no_wbt=True),
         ),
         *(
-            replace(_CAPPED, name=f"Q{iops}", title=f"the shaped queue, {iops} writes/s", write_iops=iops)
+            replace(_CAPPED, name=f"shaped-{iops}", title=f"the shaped queue, {iops} writes/s", write_iops=iops)
             for iops in (80, 120, 160, 200, 240)
         ),
         replace(
             _CAPPED,
-            name="Q160-batched",
+            name="shaped-160-batched",
             title="the shaped queue, 160 writes/s, without per-object-fsync",
             write_iops=160,
             object_fsync=False,
         ),
         replace(
             _CAPPED,
-            name="Q160-mem",
+            name="shaped-160-mem",
             title="the shaped queue, 160 writes/s, 256 MiB",
             write_iops=160,
             memory_high=256 << 20,
         ),
         Variant(
-            "C-still",
+            "fence-still",
             "the fence, with 240 writes/s that stay",
             nice=10,
             object_fsync=True,
@@ -130,13 +134,15 @@ VARIANTS = {
                 "bounds": {"floor": 8e6, "first": 8e6, "floor_iops": 240, "patience": 1e6},
             },
         ),
-        replace(FENCED, name="C-steady", title="the fence, which does not rise", fence={"bounds": {"wary": 1e6}}),
-        replace(FENCED, name="C-early", title="the fence, idle class from the first instruction on", io_class="idle"),
-        replace(FENCED, name="C-cpu", title="the fence, half of a processor", cpu_quota=50),
-        Variant("C-batched", "the fence, without per-object-fsync", nice=10, fence={}),
+        replace(FENCED, name="fence-steady", title="the fence, which does not rise", fence={"bounds": {"wary": 1e6}}),
+        replace(
+            FENCED, name="fence-early", title="the fence, idle class from the first instruction on", io_class="idle"
+        ),
+        replace(FENCED, name="fence-cpu", title="the fence, half of a processor", cpu_quota=50),
+        Variant("fence-batched", "the fence, without per-object-fsync", nice=10, fence={}),
         replace(
             FENCED,
-            name="C-found",
+            name="fence-mq",
             title="the fence, as it comes, on a disk with mq-deadline",
             queue=QueueShape(None, None, "mq-deadline"),
         ),
@@ -156,7 +162,7 @@ VARIANTS = {
         ),
         replace(
             _CAPPED,
-            name="Q300-16k",
+            name="shaped-300-16k",
             title="requests of 16 KiB, 300 a second",
             write_iops=300,
             queue=replace(_TIGHT, max_sectors_kb=16),
