@@ -30,7 +30,7 @@ _numbers = itertools.count(1)
 
 @pytest.fixture(autouse=True)
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "LOOK", 0.2)
+    monkeypatch.setattr(module, "POLL", 0.2)
     monkeypatch.setattr(module, "SETTLE", 0.5)
     monkeypatch.setattr(decisions, "FIRST_PAUSE", 0.3)
     monkeypatch.setattr(decisions, "LAST_PAUSE", 1.0)
@@ -55,15 +55,15 @@ class Scene:
     def path(self) -> str:
         return f"/api/v1/nodes/{self.node}"
 
-    def port(self, still_ours: Callable[[str], Any] | None = None) -> KubeNode:
+    def port(self, check_lease: Callable[[str], Any] | None = None) -> KubeNode:
         async def yes(_: str) -> None: ...
 
         return KubeNode(
             self.client,
             self.node,
             SystemClock(),
-            still_ours=still_ours or yes,
-            tell=self.seen.append,
+            check_lease=check_lease or yes,
+            report=self.seen.append,
             policy=self.policy,
         )
 

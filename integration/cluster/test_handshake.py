@@ -50,7 +50,7 @@ def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (poll, handshake):
         monkeypatch.setattr(module, "FIRST_PAUSE", 0.2)
         monkeypatch.setattr(module, "LONGEST_PAUSE", 0.5)
-    monkeypatch.setattr(mco_drain, "LOOK", 0.2)
+    monkeypatch.setattr(mco_drain, "POLL", 0.2)
     monkeypatch.setattr(client_module, "FIRST_PAUSE", 0.05)
 
 
@@ -91,7 +91,7 @@ class Driven(Host):
         self.report = Report(Status(self.phase, self.record.reason, self.record.message, current=current))
         self.report.add(self.ordered.sink)
         self.report.add(lambda event, _status: FakeReporter(self.world).emit(event))
-        drain = ControllerDrain(self._client, self._node, still_ours=loop.ports.coordination.check_lease)
+        drain = ControllerDrain(self._client, self._node, check_lease=loop.ports.coordination.check_lease)
         ports = replace(loop.ports, node=drain, reporter=self.report)
         loop.ports = loop.executor.ports = ports
         loop.preflight = replace(loop.preflight, ports=ports)
@@ -106,7 +106,7 @@ class Driven(Host):
             self.memory,
             changed=lambda _: self.loop.look_again() if self.loop else None,
             requested=self._requested,
-            trouble=lambda fault: self.troubles.append(fault.reason if fault else ""),
+            on_error=lambda fault: self.troubles.append(fault.reason if fault else ""),
             every=EVERY,
         )
         self.ordered = ClusterConfigSource(self.shake)
@@ -296,7 +296,7 @@ async def test_it_catches_up_after_the_api_server_was_away(
         cluster.apiserver.pause()
         try:
             host.report.status = replace(host.report.status, phase=Phase.DEGRADED, reason="Drifted")
-            host.shake.tell(host.report.status)
+            host.shake.report(host.report.status)
             await asyncio.wait_for(_seen(host, "KubeUnreachable"), 60)
             assert host.memory.source is not None
             assert host.memory.source.name == first
@@ -362,7 +362,7 @@ async def test_at_rest_one_request_in_ten_seconds_at_most(cluster: Cluster, node
     user = f"agent-of-{node}"
     async with client_of(cluster, user) as client:
         shake = Handshake(client, node, Memory(), changed=lambda _: None)
-        shake.tell(Status(Phase.IDLE, current=name))
+        shake.report(Status(Phase.IDLE, current=name))
         running = asyncio.create_task(shake.run())
         try:
             async with asyncio.timeout(60):

@@ -45,7 +45,7 @@ def kubectl() -> Path:
 
 @pytest.fixture(autouse=True)
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "LOOK", 0.2)
+    monkeypatch.setattr(module, "POLL", 0.2)
     monkeypatch.setattr(module, "SETTLE", 0.5)
     monkeypatch.setattr(decisions, "FIRST_PAUSE", 0.5)
     monkeypatch.setattr(decisions, "LAST_PAUSE", 1.0)

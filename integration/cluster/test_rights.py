@@ -64,7 +64,7 @@ def path_of(document: dict[str, Any]) -> str:
 
 @pytest.fixture(autouse=True)
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(drain_module, "LOOK", 0.2)
+    monkeypatch.setattr(drain_module, "POLL", 0.2)
     monkeypatch.setattr(drain_module, "SETTLE", 0.3)
     monkeypatch.setattr(events_module, "WRITE_EVERY", 0.0)
 
@@ -148,7 +148,7 @@ async def config_of(client: KubeClient, node: str) -> None:
     """The node's config is fetched, and its state told."""
     told = asyncio.Event()
     handshake = Handshake(client, node, Memory(), changed=lambda _: told.set())
-    handshake.tell(Status(Phase.WRITING, "Waiting", "for a person", current=CONFIG))
+    handshake.report(Status(Phase.WRITING, "Waiting", "for a person", current=CONFIG))
     running = asyncio.create_task(handshake.run())
     try:
         await told.wait()
@@ -174,7 +174,7 @@ async def everything(client: KubeClient, node: str) -> None:
     events = NodeEvents(client, node)
     for _ in range(2):
         await events.write(Notice("DrainRequested", "Drain", "update"), SystemClock().monotonic())
-    port = KubeNode(client, node, SystemClock(), still_ours=agent.lease.check)
+    port = KubeNode(client, node, SystemClock(), check_lease=agent.lease.check)
     await port.drain(OP, 8)
     await agent.lease.before_reboot(OP, 1800)
     await port.uncordon(OP)

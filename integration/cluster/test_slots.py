@@ -167,9 +167,9 @@ async def test_a_write_without_an_answer_leaves_no_second_slot(
         await slots.acquire("nodeagent", OP, WHY)
     monkeypatch.setattr(client, "create", create)
     await slots.acquire("nodeagent", OP, WHY)
-    assert len(await slots.look()) == 1
+    assert len(await slots.read()) == 1
     await slots.release(OP)
-    assert await slots.look() == []
+    assert await slots.read() == []
 
 
 async def test_a_node_that_is_not_in_the_cluster(slots_of: MakeSlots) -> None:

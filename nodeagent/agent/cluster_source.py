@@ -24,11 +24,11 @@ class ClusterConfigSource:
         return await asyncio.to_thread(read_source, source) if source is not None else None
 
     def sink(self, _event: Event, status: Status) -> None:
-        self._handshake.tell(status)
+        self._handshake.report(status)
 
     async def run(self, status: Status) -> None:
         """Report ``status``, then what the sink receives."""
-        self._handshake.tell(status)
+        self._handshake.report(status)
         await self._handshake.run()
 
 

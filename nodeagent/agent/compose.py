@@ -132,7 +132,7 @@ class Adapters:
             self.store,
             changed=changed,
             requested=requested,
-            trouble=partial(warn, self.report),
+            on_error=partial(warn, self.report),
         )
         return ClusterConfigSource(handshake)
 

@@ -57,10 +57,10 @@ class Cluster:
         self.events = NodeEvents(self.client, name)
         self.gates = Gates(self.client, name, controls_node=controls_node)
         self.node = KubeNode(
-            self.client, name, clock, still_ours=self.lease.check, tell=report, policy=drain_policy(settings.drain)
+            self.client, name, clock, check_lease=self.lease.check, report=report, policy=drain_policy(settings.drain)
         )
         controller = ControllerDrain(
-            self.client, name, still_ours=self.lease.check, tell=report, policy=lambda: self.node.policy
+            self.client, name, check_lease=self.lease.check, report=report, policy=lambda: self.node.policy
         )
         # Otherwise the annotations of a drain are between the controller and its own daemon.
         self._either = (

@@ -1,13 +1,11 @@
-"""The node as the cluster sees it: cordoned by us, emptied by evictions, given back.
+"""Cordons this node, evicts its pods, and uncordons it. Implements ``ports.NodeDrainer``.
 
-Fulfils ``ports.NodeDrainer``. The cordon that we make carries our operation as an annotation in the same write, so a
-cordon of somebody else is never undone. All pods are asked to go at once; each that is refused is asked again after a
-pause of its own, and is reported with the reason (``core/coordination/drain.py``). The node is drained when two
-lists of its pods some seconds apart are empty: the pods are gone, not only accepted for deletion.
-Nothing is ever deleted by force.
+The cordon carries the operation as an annotation in the same write, so that a cordon of another actor is never undone.
+All pods are evicted at once. A refused eviction is repeated after a pause of its own, and reported with its cause
+(``core/coordination/drain.py``). The node is drained when two lists of its pods some seconds apart are empty: the pods
+are gone, not only accepted for deletion. No pod is deleted by force.
 
-Doing it again after a kill is harmless: what is cordoned stays so, and an eviction that was asked for is a pod that is
-terminating now.
+Repeating a drain after a kill is harmless: the cordon is there, and an evicted pod is terminating.
 """
 
 from __future__ import annotations
@@ -43,13 +41,13 @@ __all__ = ["CORDONED_BY", "Drain", "KubeNode", "pods_of"]
 CORDONED_BY: Final = "nodeagent.org/cordoned-by"
 """Annotation of the Node: the operation that cordoned it."""
 
-LOOK: Final = 3.0  # seconds between two lists of the pods while there are some
+POLL: Final = 3.0  # seconds between two lists of the pods while there are some
 SETTLE: Final = 5.0  # seconds between the two lists that must be empty
 TOGETHER: Final = 20
 """Evictions between two checks of the lease: a node has 110 pods by default, and the API server has other clients."""
 
 WRITES: Final = 3
-MOST_CORDONS: Final = 2  # the first, ours or not, and one more
+MOST_CORDONS: Final = 2  # the first one, and one more after an uncordon
 
 
 async def pods_of(client: KubeClient, node: str) -> Sequence[Object]:
@@ -59,7 +57,7 @@ async def pods_of(client: KubeClient, node: str) -> Sequence[Object]:
 
 @dataclass(slots=True)
 class _Try:
-    """How the evictions of one pod went. ``due`` is on the steady clock."""
+    """The evictions of one pod. ``due`` is on the steady clock."""
 
     count: int = 0
     due: float = 0.0
@@ -68,8 +66,8 @@ class _Try:
 
 
 class KubeNode:
-    """``still_ours`` is asked before each round of evictions and raises if the lease is not ours any more. ``tell``
-    gets what is left after every look."""
+    """``check_lease`` is called before each round of evictions and raises if the lease is lost. ``report`` receives the
+    remaining pods after each round."""
 
     def __init__(
         self,
@@ -77,23 +75,24 @@ class KubeNode:
         node: str,
         clock: Clock,
         *,
-        still_ours: Callable[[str], Awaitable[None]],
-        tell: Callable[[Sequence[Remaining]], None] = lambda _: None,
+        check_lease: Callable[[str], Awaitable[None]],
+        report: Callable[[Sequence[Remaining]], None] = lambda _: None,
         policy: DrainPolicy | None = None,
     ) -> None:
         self._client = client
         self._node = node
         self._path = f"/api/v1/nodes/{node}"
         self._clock = clock
-        self._still_ours = still_ours
-        self._tell = tell
+        self._check_lease = check_lease
+        self._report = report
         self.policy = policy or DrainPolicy()
 
     async def drain(self, operation: str, deadline: float) -> None:
-        """Cordons, then evicts until the node is empty. Raises ``Refused``: ``DrainTimedOut`` after ``deadline``
-        seconds, ``DrainRefused`` before the first eviction if the policy protects a pod, ``DrainCanceled`` if a
-        person uncordons the node twice, ``NodeUnknown``, or what ``still_ours`` raises. The cordon stays:
-        ``uncordon`` ends it.
+        """Cordon the node, and evict until it is empty. The cordon stays until ``uncordon``.
+
+        Raises ``Refused``: ``DrainTimedOut`` after ``deadline`` seconds, ``DrainRefused`` before the first eviction if
+        the policy protects a pod, ``DrainCanceled`` if the node is uncordoned twice, ``NodeUnknown``; and what
+        ``check_lease`` raises.
         """
         work = Drain(self._client, self._node, self._clock, self.policy)
         cordons = 0
@@ -101,24 +100,24 @@ class KubeNode:
             async with asyncio.timeout(deadline):
                 while True:
                     try:
-                        await self._still_ours(operation)
+                        await self._check_lease(operation)
                         made = await self._cordon(operation, may=cordons < MOST_CORDONS)
                         cordons = max(1, cordons + made)
-                        done = await work.round(partial(self._still_ours, operation))
-                        self._tell(work.remaining)
+                        done = await work.round(partial(self._check_lease, operation))
+                        self._report(work.remaining)
                     except (Unreachable, Retryable):
-                        done = False  # the API server is away: what is asked of it waits, the deadline does not
+                        done = False  # the API server is down: the requests wait, the deadline does not
                     if done:
                         return
-                    pause = LOOK if work.remaining else SETTLE
+                    pause = POLL if work.remaining else SETTLE
                     await asyncio.sleep(jittered(pause, random.random()))  # noqa: S311
         except TimeoutError:
             left = "; ".join(f"{pod.namespace}/{pod.name}: {pod.why}" for pod in work.remaining)
-            said = f"node {self._node} is not empty after {deadline:g} s: {left or 'pods keep coming back'}"
-            raise Refused(said, reason="DrainTimedOut") from None
+            message = f"node {self._node} is not empty after {deadline:g} s: {left or 'pods keep coming back'}"
+            raise Refused(message, reason="DrainTimedOut") from None
 
     async def uncordon(self, operation: str) -> None:
-        """Only if the cordon is of this operation."""
+        """Undo the cordon of this operation, and no other one."""
         for _ in range(WRITES):
             node = await self._read()
             if (node["metadata"].get("annotations") or {}).get(CORDONED_BY) != operation:
@@ -131,12 +130,12 @@ class KubeNode:
         return ""
 
     async def _cordon(self, operation: str, *, may: bool) -> bool:
-        """True if it was necessary. Uncordoning once may be a mistake, or another tool that gives back what it took;
-        twice is an answer."""
+        """Return whether it was necessary. One uncordon may be a mistake or come from another tool; two are a request
+        to stop."""
         for _ in range(WRITES):
             node = await self._read()
             if node["spec"].get("unschedulable"):
-                return False  # ours from before, or somebody else's: then it is theirs to undo
+                return False  # from an earlier attempt, or of another actor, which undoes it
             if not may:
                 raise Refused(f"node {self._node} was uncordoned twice", reason="DrainCanceled")
             if await self._write(node, unschedulable=True, operation=operation):
@@ -162,7 +161,7 @@ class KubeNode:
 
 
 class Drain:
-    """The evictions of one drain. ``remaining`` is what was left at the last ``round``."""
+    """The evictions of one drain. ``remaining`` are the pods after the last ``round``."""
 
     def __init__(self, client: KubeClient, node: str, clock: Clock, policy: DrainPolicy) -> None:
         self.remaining: Sequence[Remaining] = ()
@@ -175,18 +174,20 @@ class Drain:
         self._empty_since: float | None = None
         self._daemon_sets = DaemonSets(client)
 
-    async def round(self, still_ours: Callable[[], Awaitable[None]]) -> bool:
-        """Looks once and evicts what is due. True if the node is empty and was so at the look before. ``still_ours``
-        is called between two groups of evictions; what it raises ends the round."""
+    async def round(self, check_lease: Callable[[], Awaitable[None]]) -> bool:
+        """List the pods once and evict those that are due. Return True if this list and the previous one are empty.
+
+        ``check_lease`` is called between two groups of evictions; what it raises ends the round.
+        """
         pods = await pods_of(self._client, self._node)
         orphans = await self._daemon_sets.orphans(pods)
         classes = [(pod, classify(pod, self._policy, orphaned=pod["metadata"]["uid"] in orphans)) for pod in pods]
         going = [pod for pod, found in classes if found is not EvictionClass.STAYS]
         evicted = (EvictionClass.STAYS, EvictionClass.GOES)
         protected = {pod["metadata"]["uid"]: found for pod, found in classes if found not in evicted}
-        self.remaining = sorted(self._left(pod, protected.get(pod["metadata"]["uid"])) for pod in going)
+        self.remaining = sorted(self._remaining(pod, protected.get(pod["metadata"]["uid"])) for pod in going)
         if protected and not self._started:
-            left = [self._left(pod, found) for pod, found in classes if pod["metadata"]["uid"] in protected]
+            left = [self._remaining(pod, found) for pod, found in classes if pod["metadata"]["uid"] in protected]
             names = "; ".join(f"{pod.namespace}/{pod.name}: {pod.why}" for pod in sorted(left))
             raise Refused(f"the policy protects pods of this node: {names}", reason="DrainRefused")
         self._started = True
@@ -200,10 +201,10 @@ class Drain:
         free = [pod for pod in going if pod["metadata"]["uid"] not in protected]
         due = [pod for pod in free if not pod["metadata"].get("deletionTimestamp") and self._of(pod).due <= now]
         for first in range(0, len(due), TOGETHER):
-            if first:  # a round may take long: not all of it under an answer from its beginning
-                await still_ours()
+            if first:  # a round may take long, so the first check is not enough
+                await check_lease()
             await asyncio.gather(*(self._evict(pod) for pod in due[first : first + TOGETHER]))
-        self.remaining = sorted(self._left(pod, protected.get(pod["metadata"]["uid"])) for pod in going)
+        self.remaining = sorted(self._remaining(pod, protected.get(pod["metadata"]["uid"])) for pod in going)
         return False
 
     def _of(self, pod: Object) -> _Try:
@@ -221,11 +222,11 @@ class Drain:
             one.cause, one.words = cause_of(fault.status, fault.detail)
             pause = pause_after(one.count, fault.retry_after)
         else:
-            # Accepted is not gone. Asked again later, in case the answer was to something that came to nothing.
+            # An accepted eviction may have no effect, so it is repeated later.
             one.cause, one.words = None, ""
             pause = pause_after(one.count, None)
         one.due = self._clock.monotonic() + jittered(pause, random.random())  # noqa: S311
 
-    def _left(self, pod: Object, protected: EvictionClass | None) -> Remaining:
+    def _remaining(self, pod: Object, protected: EvictionClass | None) -> Remaining:
         one = self._of(pod)
         return remaining_pod(pod, one.cause, one.words) if protected is None else protected_pod(pod, protected)

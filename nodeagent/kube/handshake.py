@@ -1,14 +1,12 @@
-"""The agent's side of the handshake: one reader of the own Node, which feeds the desired config, and one writer of our
-annotations on it.
+"""The agent's side of the handshake: it reads the desired config from the own Node, and writes its annotations to it.
 
-The Node is polled (``kube/poll.py``), not watched: two requests a minute. A config is fetched once for each name, since
-controllers never change one that they have named, and is kept in the store: without the API server the agent goes on
-with what was desired last. What cannot be fetched because the server is away leaves that in force; what does not exist,
-or may not be read, is an answer, and refuses the update with its reason.
+The Node is polled (``kube/poll.py``), not watched: two requests a minute. A config is fetched once per name, since
+controllers never change a config that they have named, and is kept in the store: without the API server, the last
+desired config stays. A config that does not exist, or must not be read, refuses the update with its reason.
 
-Writing is level-triggered: ``tell`` notes what there is to say, and whatever is different on the Node is written, again
-and again until it is there. So nothing is lost while the API server is away, and a Node that was made anew, or an
-annotation that somebody changed, is put right with the next look.
+Writing is level-triggered: ``report`` stores the annotations, and those that differ on the Node are written until they
+are there. So nothing is lost while the API server is down, and a Node that was created again, or an annotation that was
+changed, is corrected at the next read.
 """
 
 from __future__ import annotations
@@ -44,30 +42,30 @@ CONFIGS: Final = (
     "/apis/machineconfiguration.openshift.io/v1/machineconfigs",
     "/apis/nodeagent.org/v1/machineconfigs",
 )
-"""Where configs are: the machine-config-operator's, and ours for clusters without it (packaging/kubernetes)."""
+"""Configs of the machine-config-operator, and of nodeagent for clusters without it (packaging/kubernetes)."""
 
 FIRST_PAUSE: Final = 2.0
 LONGEST_PAUSE: Final = 120.0
-"""Seconds between two tries to write."""
+"""Seconds between two attempts to write."""
 
 REASONS_EVERY: Final = 30.0
-"""Seconds between two writes of which the second changes the reason only: of a drain it changes with each pod."""
+"""Seconds between two writes of which the second changes only the reason: a drain changes it with each pod."""
 
 
 class ConfigMemory(Protocol):
     """Durable when the call returns."""
 
     async def fetched(self) -> ConfigSource | None:
-        """What was kept last."""
+        """Return the config that was kept last."""
         ...
 
     async def keep_fetched(self, source: ConfigSource | None) -> None: ...
 
 
 class Handshake:
-    """``changed`` is called when ``desired`` gives another answer than before; with True if an operator requests a
-    config that failed once more. ``requested`` records that request before its annotation is removed. ``trouble`` is
-    told of each new fault, and None when it is over."""
+    """``changed`` is called when ``desired`` returns another config; with True if an operator requests a config that
+    failed. ``requested`` records that request before its annotation is removed. ``on_error`` receives each new fault,
+    and None when it is over."""
 
     def __init__(
         self,
@@ -77,7 +75,7 @@ class Handshake:
         *,
         changed: Callable[[bool], None],
         requested: Callable[[ConfigSource], Awaitable[None]] | None = None,
-        trouble: Callable[[AgentError | None], None] = lambda _: None,
+        on_error: Callable[[AgentError | None], None] = lambda _: None,
         every: float = EVERY,
     ) -> None:
         self._client = client
@@ -86,37 +84,39 @@ class Handshake:
         self._changed = changed
         self._requested = requested
         self._recorded = False  # the request that the Node shows
-        self._trouble = trouble
+        self._on_error = on_error
         self._every = every
         self._source: ConfigSource | None = None
-        self._fault: AgentError | None = None  # why there is no desired config although one is named
+        self._fault: AgentError | None = None  # why the named config is not available
         self._restored = False
-        self._asked = ""  # name of the config that this process has fetched
-        self._pending = False  # the Node was read, and could not be dealt with yet
-        self._ills: dict[str, str] = {}
+        self._fetched = ""  # name of the config that this process fetched
+        self._pending = False  # the Node was read, and its config was not fetched yet
+        self._faults: dict[str, str] = {}
         self._request: ControllerRequest | None = None
-        self._told: NodeAnnotations | None = None
+        self._wanted: NodeAnnotations | None = None
         self._wake = asyncio.Event()
         self._written = 0.0
 
     async def desired(self) -> ConfigSource | None:
-        """What the Node names, as fetched last; None if it names none. Never asks the API server. Raises ``Refused``
-        (``ConfigNotFound``, ``KubeForbidden``), ``InvalidInput`` (``ConfigNameInvalid``), ``Unreconcilable``
-        (``ImageLayered``)."""
+        """Return the config that the Node names, as it was fetched last; None if it names none. Sends no request.
+
+        Raises ``Refused`` (``ConfigNotFound``, ``KubeForbidden``), ``InvalidInput`` (``ConfigNameInvalid``),
+        ``Unreconcilable`` (``ImageLayered``).
+        """
         await self._restore()
         if self._fault is not None:
             raise self._fault.with_traceback(None)
         return self._source
 
-    def tell(self, status: Status) -> None:
-        """Returns at once. The same as before costs nothing."""
-        now = annotations_for(status)
-        if now != self._told:
-            self._told = now
+    def report(self, status: Status) -> None:
+        """Write the annotations of ``status`` in the background, if they have changed."""
+        wanted = annotations_for(status)
+        if wanted != self._wanted:
+            self._wanted = wanted
             self._wake.set()
 
     async def run(self) -> None:
-        """For ever. Raises only what the store raises."""
+        """Read and write without end. Raises only what the store raises."""
         await self._restore()
         sides = [asyncio.create_task(self._read()), asyncio.create_task(self._write())]
         try:
@@ -129,14 +129,14 @@ class Handshake:
     async def _restore(self) -> None:
         if not self._restored:
             source = await self._memory.fetched()
-            if not self._restored:  # two may wait for the disk
+            if not self._restored:  # another call may have waited for the disk
                 self._restored, self._source = True, source
 
-    def _well(self, what: str, fault: AgentError | None) -> None:
+    def _note_fault(self, what: str, fault: AgentError | None) -> None:
         reason = fault.reason if fault is not None else ""
-        if reason != self._ills.get(what, ""):
-            self._ills[what] = reason
-            self._trouble(fault)
+        if reason != self._faults.get(what, ""):
+            self._faults[what] = reason
+            self._on_error(fault)
 
     # Reading.
 
@@ -146,10 +146,10 @@ class Handshake:
             self._path,
             every=self._every,
             again=lambda: self._pending,
-            trouble=lambda fault: self._well("read", fault),
+            on_error=lambda fault: self._note_fault("read", fault),
         )
         async for node in states:
-            if node is None:  # not registered yet, or made anew: what was desired still is
+            if node is None:  # not registered yet, or created again: the desired config stays
                 self._request = None
                 continue
             self._request = request = read_request(node)
@@ -161,10 +161,10 @@ class Handshake:
         source, fault = self._source, None
         try:
             source = await self._fetch(request)
-            self._well("fetch", None)
+            self._note_fault("fetch", None)
         except (Unreachable, Retryable) as passing:
             self._pending = True
-            self._well("fetch", passing)
+            self._note_fault("fetch", passing)
             return
         except AgentError as answer:
             fault = answer
@@ -172,7 +172,7 @@ class Handshake:
         if source != self._source:
             await self._memory.keep_fetched(source)
             self._source = source
-        retry = self._heard(request)
+        retry = self._retries(request)
         if retry and self._source is not None and self._requested is not None:
             await self._requested(self._source)
         self._recorded = retry
@@ -184,11 +184,11 @@ class Handshake:
         if not name:
             return None
         if not is_name(name):
-            raise InvalidInput("the Node's desiredConfig is no name of a MachineConfig", reason="ConfigNameInvalid")
+            raise InvalidInput("the Node's desiredConfig is not a name of a MachineConfig", reason="ConfigNameInvalid")
         if request.image:
-            said = f"the Node wants an image of its own beside {name} (desiredImage)"
-            raise Unreconcilable(said, reason="ImageLayered")
-        if self._source is not None and name == self._source.name == self._asked:
+            message = f"the Node requests an image of its own beside {name} (desiredImage)"
+            raise Unreconcilable(message, reason="ImageLayered")
+        if self._source is not None and name == self._source.name == self._fetched:
             return self._source
         for configs in CONFIGS:
             try:
@@ -196,11 +196,11 @@ class Handshake:
             except NotFound:
                 continue
             source = await asyncio.to_thread(source_of, found)  # a megabyte of JSON
-            self._asked = source.name
+            self._fetched = source.name
             return source
         raise Refused(f"there is no MachineConfig {name} in the cluster", reason="ConfigNotFound")
 
-    def _heard(self, request: ControllerRequest) -> bool:
+    def _retries(self, request: ControllerRequest) -> bool:
         return not self._pending and self._source is not None and request.retry == self._source.name
 
     # Writing.
@@ -220,21 +220,21 @@ class Handshake:
                 continue
             try:
                 if changes:
-                    # No resourceVersion: the keys are ours alone, and others write a Node every few seconds.
+                    # No resourceVersion: only nodeagent writes these keys, and others write a Node every few seconds.
                     node = await self._client.patch(self._path, {"metadata": {"annotations": changes}})
                     self._request, self._written = read_request(node), asyncio.get_running_loop().time()
             except NotFound:
-                continue  # the reader says when there is a Node again
+                continue  # the reader wakes this task when the Node exists again
             except AgentError as fault:
-                self._well("write", fault)
+                self._note_fault("write", fault)
                 await asyncio.sleep(jittered(next(pauses), random.random()))  # noqa: S311 - spreads load, no secret
                 self._wake.set()
                 continue
-            self._well("write", None)
+            self._note_fault("write", None)
             pauses = delays(FIRST_PAUSE, LONGEST_PAUSE)
 
     def _changes(self) -> dict[str, str | None]:
         if self._request is None:
             return {}
-        told: dict[str, str] = differing(self._told, self._request) if self._told is not None else {}
-        return {**told, RETRY: None} if self._recorded and self._heard(self._request) else {**told}
+        wanted: dict[str, str] = differing(self._wanted, self._request) if self._wanted is not None else {}
+        return {**wanted, RETRY: None} if self._recorded and self._retries(self._request) else {**wanted}

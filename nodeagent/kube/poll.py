@@ -1,9 +1,8 @@
-"""Follows one object by reading it again and again.
+"""Follows one object by polling it.
 
-A watch would tell sooner, and costs a connection per node, a list after every break and a loop that can spin; what we
-follow (our Node, our config) may be noticed half a minute late. One quorum read per ``every`` seconds, spread by jitter
-so that a fleet does not ask in step; after a fault, pauses that grow, and the same object is given again only if that
-is asked for.
+A watch would be faster, and costs a connection per node, a list after each break and a loop that can spin. The objects
+that are followed (the Node, its config) may be noticed half a minute late. There is one quorum read per ``every``
+seconds, with jitter so that the hosts of a fleet spread; pauses grow after a fault.
 """
 
 from __future__ import annotations
@@ -32,14 +31,15 @@ async def follow(
     every: float = EVERY,
     first_pause: float = FIRST_PAUSE,
     again: Callable[[], bool] = lambda: False,
-    trouble: Callable[[AgentError | None], None] = lambda _: None,
+    on_error: Callable[[AgentError | None], None] = lambda _: None,
 ) -> AsyncGenerator[Object | None, None]:
-    """The object now, and again whenever it has changed or ``again`` says so; None while there is none. Never ends by
-    itself: every fault is given to ``trouble`` and tried again, also one that a person has to cure, and None when it
-    is over."""
+    """Yield the object now, and whenever it has changed or ``again`` returns True; None while it does not exist.
+
+    Does not end: each fault is given to ``on_error`` and retried, and None when it is over.
+    """
     given: str | None = None
     pauses = delays(first_pause, LONGEST_PAUSE)
-    ill = False
+    failing = False
     while True:
         found: Object | None
         try:
@@ -47,13 +47,13 @@ async def follow(
         except NotFound:
             found = None
         except AgentError as fault:
-            ill = True
-            trouble(fault)
+            failing = True
+            on_error(fault)
             await asyncio.sleep(jittered(next(pauses), random.random()))  # noqa: S311
             continue
-        if ill:
-            ill, pauses = False, delays(first_pause, LONGEST_PAUSE)
-            trouble(None)
+        if failing:
+            failing, pauses = False, delays(first_pause, LONGEST_PAUSE)
+            on_error(None)
         meta = (found or {}).get("metadata") or {}
         version = f"{meta.get('uid')}/{meta.get('resourceVersion')}"
         if version != given or again():

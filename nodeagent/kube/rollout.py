@@ -1,7 +1,7 @@
-"""Reads what a fleet is judged by (``core/report/rollout.py``), once, with the rights of whoever asks.
+"""Reads the objects of a rollout (``core/report/rollout.py``) once, with the credentials of the user.
 
-Nodes must be readable. Pools may be missing, and who asks may not be allowed to see leases or maintenances: that is
-said beside the answer, because then flags are missing.
+Nodes must be readable. Pools may be missing, and the user may have no permission to list leases or maintenances: then
+flags may be missing, and the answer says so.
 """
 
 from __future__ import annotations
@@ -24,16 +24,18 @@ PREFIX: Final = "node-"
 
 
 async def read_objects(client: KubeClient, clock: Clock, *, namespace: str) -> tuple[ClusterObjects, Sequence[str]]:
-    """What was seen, and in words what could not be. ``namespace`` is that of the node leases. Raises what the client
-    raises; ``Forbidden`` only for nodes and pools, without which there is no answer."""
+    """Return the objects, and messages about what could not be read. ``namespace`` is that of the node leases.
+
+    Raises what the client raises; ``Forbidden`` only for nodes and pools, without which there is no answer.
+    """
     unknown: list[str] = []
     nodes = await client.items("/api/v1/nodes")
-    pools = await _there(client, POOLS)
-    leases = await _seen(client, f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases", unknown)
-    maintenances = await _seen(client, MAINTENANCES, unknown)
-    blind = len(unknown)
-    layered = await _seen(client, OS_CONFIGS, unknown) if pools else []
-    images = _images(layered) if len(unknown) == blind else None
+    pools = await _list(client, POOLS)
+    leases = await _list_if_allowed(client, f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases", unknown)
+    maintenances = await _list_if_allowed(client, MAINTENANCES, unknown)
+    before = len(unknown)
+    layered = await _list_if_allowed(client, OS_CONFIGS, unknown) if pools else []
+    images = _images(layered) if len(unknown) == before else None
     try:
         now = client.server_clock.earliest(clock.monotonic())
     except Uncertain:
@@ -41,23 +43,23 @@ async def read_objects(client: KubeClient, clock: Clock, *, namespace: str) -> t
     return ClusterObjects(nodes, pools, _by_node(leases), maintenances, images, now), unknown
 
 
-async def _there(client: KubeClient, path: str) -> list[Object]:
+async def _list(client: KubeClient, path: str) -> list[Object]:
     try:
         return await client.items(path)
     except NotFound:  # the cluster does not have this kind
         return []
 
 
-async def _seen(client: KubeClient, path: str, unknown: list[str]) -> list[Object]:
+async def _list_if_allowed(client: KubeClient, path: str, unknown: list[str]) -> list[Object]:
     try:
-        return await _there(client, path)
+        return await _list(client, path)
     except Forbidden as error:
         unknown.append(error.message)
         return []
 
 
 def _images(layered: Sequence[Object]) -> Mapping[str, str]:
-    """The image of each pool that a MachineOSConfig names; "" for one that has not been built yet."""
+    """Return the image of each pool that a MachineOSConfig names; "" for one that has not been built yet."""
     found = {}
     for each in layered:
         pool = ((each.get("spec") or {}).get("machineConfigPool") or {}).get("name")

@@ -1,7 +1,7 @@
-"""Slots of a pool on an API server (``core/coordination/slots.py``): taken before the node lease, given back after it.
+"""Slots of a pool on an API server (``core/coordination/slots.py``). Implements ``ports.Slots``.
 
-Two requests to take one, one to check, two to give it back; nothing in between, since a slot does not expire. A write
-without an answer is found at the next ``acquire`` or ``release``, by the node's uid: neither leaves a slot behind.
+Taking one needs two requests, checking one, releasing two; there is none in between, since a slot does not expire. A
+write without an answer is found by the uid of the node at the next ``acquire`` or ``release``: no slot is left behind.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from nodeagent.kube.errors import Conflict, NotFound
 
 __all__ = ["KubeSlots"]
 
-WRITES: Final = 3  # looks, where others take what was free
+WRITES: Final = 3  # attempts while other nodes take the free slots
 SHOWN: Final = 3  # holders in a message
 
 
@@ -38,12 +38,15 @@ class KubeSlots:
         self._leases = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
 
     async def acquire(self, holder: str, operation: str, reason: str) -> str:
-        """The name of the slot that this node has when it returns; the one that it had, if it had one. Raises
-        ``Refused`` (``SlotHeld``, ``NodeUnknown``), ``Retryable`` (``SlotContended``), and what the client raises."""
+        """Take a slot, or keep the one that this node has, and return its name.
+
+        Raises ``Refused`` (``SlotHeld``, ``NodeUnknown``), ``Retryable`` (``SlotContended``), and what the client
+        raises.
+        """
         claim = Claim(holder, operation, reason, self._host.instance)
         uid = await self._node_uid()
         for _ in range(WRITES):
-            slots = await self.look()
+            slots = await self.read()
             if ours := held_by(slots, uid, self._host.instance):
                 if await self._adopted(ours[0], claim, uid):
                     return self._pool.lease(ours[0].index)
@@ -58,31 +61,31 @@ class KubeSlots:
         raise Retryable(f"the slots of {self._pool.name} are taken as soon as free", reason="SlotContended")
 
     async def check(self, operation: str) -> None:
-        """Raises ``Refused`` (``SlotLost``) if this node has no slot for it any more: somebody freed it."""
+        """Raise ``Refused`` (``SlotLost``) if an admin released the slot of this operation."""
         uid = await self._node_uid()
-        ours = held_by(await self.look(), uid, self._host.instance)
+        ours = held_by(await self.read(), uid, self._host.instance)
         if operation not in [slot.lease.notes.get("operation") for slot in ours]:
             raise Refused(f"no slot of {self._pool.name} is held for this operation", reason="SlotLost")
 
     async def release(self, operation: str) -> None:
-        """Doing it twice is harmless. A slot that another operation took is left alone."""
+        """Release the slot of this operation. A slot that another operation took is left alone."""
         try:
             uid = await self._node_uid()
         except Refused:
-            return  # no Node, no slot: it went with it
+            return  # the slot was deleted together with the Node
         for _ in range(WRITES):
-            ours = held_by(await self.look(), uid, self._host.instance)
+            ours = held_by(await self.read(), uid, self._host.instance)
             mine = [slot for slot in ours if slot.lease.notes.get("operation") == operation]
             if not mine:
                 return
             for slot in mine:
                 path = f"{self._leases}/{self._pool.lease(slot.index)}"
-                with suppress(Conflict, NotFound):  # looked at again
+                with suppress(Conflict, NotFound):  # read again
                     await self._client.delete(path, uid=slot.lease.uid, resource_version=slot.lease.version)
         raise Retryable(f"the slot of {self._host.node} changes faster than it can be read", reason="SlotContended")
 
-    async def look(self) -> Sequence[Slot]:
-        """All slots of the pool that there are, held or not: for the status as well."""
+    async def read(self) -> Sequence[Slot]:
+        """Return all slots of the pool, held or not."""
         pool = self._pool
         return read_slots(pool, await self._client.items(self._leases, labelSelector=pool.selector))
 
@@ -103,7 +106,7 @@ class KubeSlots:
         return True
 
     async def _adopted(self, slot: Slot, claim: Claim, uid: str) -> bool:
-        """From another operation of this node: one that was given up, or one before a restart."""
+        """Take the slot over from another operation of this node, which was given up or ran before a restart."""
         if slot.lease.notes.get("operation") == claim.operation:
             return True
         body = taken(slot, claim, self._host.node, uid, self._now())
@@ -135,7 +138,5 @@ class KubeSlots:
             for slot in held
         ]
         more = f" and {len(who) - SHOWN} more" if len(who) > SHOWN else ""
-        said = ", ".join(who[:SHOWN]) + more
-        return (
-            f"{len(held)} of {pool.count} slots ({pool.kind}) of pool {pool.name} are held: {said or 'by nobody known'}"
-        )
+        shown = ", ".join(who[:SHOWN]) + more or "by unknown holders"
+        return f"{len(held)} of {pool.count} slots ({pool.kind}) of pool {pool.name} are held: {shown}"

@@ -44,35 +44,35 @@ def pod(name: str, kind: str = "ReplicaSet", owner: str = "o") -> dict[str, Any]
     return {"metadata": {"namespace": "ns", "name": name, "uid": name, "ownerReferences": owners}, "spec": {}}
 
 
-async def drain(directory: Path, api: Api, still_ours: Any, deadline: float = 20.0) -> str:
+async def drain(directory: Path, api: Api, check_lease: Any, deadline: float = 20.0) -> str:
     """The reason with which it ended."""
     async with serving(None) as server:
         server.answer = api
         path = kubeconfig(directory, f"http://127.0.0.1:{server.port}", token="t")
         async with KubeClient(Access(str(path), private=str(directory)), Clock(), timeout=2.0) as client:
             with pytest.raises(Refused) as caught:
-                await KubeNode(client, "n", Clock(), still_ours=still_ours).drain("op", deadline)
+                await KubeNode(client, "n", Clock(), check_lease=check_lease).drain("op", deadline)
     return caught.value.reason
 
 
 async def test_a_lease_that_is_lost_in_a_round_ends_it_after_a_few_evictions(tmp_path: Path) -> None:
     checks = 0
 
-    async def still_ours(_: str) -> None:
+    async def check_lease(_: str) -> None:
         nonlocal checks
         checks += 1
         if checks == 3:
             raise Refused("somebody took it", reason="LeaseLost")
 
     api = Api([pod(f"p{number}") for number in range(110)])
-    assert await drain(tmp_path, api, still_ours) == "LeaseLost"
+    assert await drain(tmp_path, api, check_lease) == "LeaseLost"
     assert len(api.evicted) == 2 * TOGETHER
 
 
 async def test_a_daemon_set_is_asked_for_once(tmp_path: Path) -> None:
-    async def still_ours(_: str) -> None: ...
+    async def check_lease(_: str) -> None: ...
 
     pods = [pod(f"a{number}", "DaemonSet", "there") for number in range(3)]
     api = Api([*pods, pod("b", "DaemonSet", "gone")], sets=("there",))
-    assert await drain(tmp_path, api, still_ours, deadline=1.0) == "DrainTimedOut"
+    assert await drain(tmp_path, api, check_lease, deadline=1.0) == "DrainTimedOut"
     assert (sorted(api.asked), api.evicted) == (["gone", "there"], ["b"])

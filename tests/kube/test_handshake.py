@@ -124,7 +124,7 @@ async def agent(
                 memory or Memory(),
                 changed=changes.append,
                 requested=requested,
-                trouble=lambda fault: troubles.append(fault.reason if fault else ""),
+                on_error=lambda fault: troubles.append(fault.reason if fault else ""),
                 every=0.01,
             )
             running = asyncio.create_task(shake.run())
@@ -150,7 +150,7 @@ def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(handshake, "LONGEST_PAUSE", 0.02)
     monkeypatch.setattr("nodeagent.kube.poll.FIRST_PAUSE", 0.01)
     monkeypatch.setattr("nodeagent.kube.poll.LONGEST_PAUSE", 0.02)
-    monkeypatch.setattr(mco_drain, "LOOK", 0.01)
+    monkeypatch.setattr(mco_drain, "POLL", 0.01)
 
 
 async def named(side: Side, name: str) -> None:
@@ -308,7 +308,7 @@ async def test_a_request_is_recorded_before_its_annotation_is_removed(tmp_path: 
         await named(side, A)
         api.note(**{RETRY: A})
         seen = len(api.asked)
-        side.shake.tell(Status(Phase.DEGRADED, current=A, desired=A, reason="Reverted"))
+        side.shake.report(Status(Phase.DEGRADED, current=A, desired=A, reason="Reverted"))
         await until(lambda: api.notes.get(STATE) == "Degraded")
         await until(lambda: len(api.asked) > seen)
         assert (api.notes[RETRY], recorded, side.changes) == (A, [], [False])
@@ -324,14 +324,14 @@ async def test_the_states_of_an_update(tmp_path: Path) -> None:
     api = Api({DESIRED: B, CURRENT: A, STATE: "Done"})
     api.config(B)
     async with agent(tmp_path, api) as side:
-        side.shake.tell(Status(Phase.IDLE, current=A))
+        side.shake.report(Status(Phase.IDLE, current=A))
         await named(side, B)
         assert api.patches == []
-        side.shake.tell(Status(Phase.WRITING, current=A, desired=B))
+        side.shake.report(Status(Phase.WRITING, current=A, desired=B))
         await until(lambda: api.notes[STATE] == "Working")
-        side.shake.tell(Status(Phase.VERIFYING, current=A, desired=B))
+        side.shake.report(Status(Phase.VERIFYING, current=A, desired=B))
         assert api.notes[CURRENT] == A
-        side.shake.tell(Status(Phase.IDLE, current=B, desired=B))
+        side.shake.report(Status(Phase.IDLE, current=B, desired=B))
         await until(lambda: api.notes[STATE] == "Done")
     assert api.patches == [{STATE: "Working"}, {STATE: "Done", CURRENT: B}]
 
@@ -341,9 +341,9 @@ async def test_nothing_is_lost_while_the_server_is_away(tmp_path: Path) -> None:
     async with agent(tmp_path, api) as side:
         await until(lambda: api.asked)
         api.away = True
-        side.shake.tell(Status(Phase.DEGRADED, "Reverted", "x\ny", current=A))
+        side.shake.report(Status(Phase.DEGRADED, "Reverted", "x\ny", current=A))
         await until(lambda: "KubeUnreachable" in side.troubles)
-        side.shake.tell(Status(Phase.IDLE, current=B))
+        side.shake.report(Status(Phase.IDLE, current=B))
         api.away = False
         await until(lambda: api.notes[STATE] == "Done")
         await until(lambda: side.troubles[-1] == "")
@@ -363,7 +363,7 @@ async def test_a_write_that_is_refused_is_tried_again(tmp_path: Path, status: in
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(Api, "__call__", failing)
-            side.shake.tell(Status(Phase.IDLE, current=A))
+            side.shake.report(Status(Phase.IDLE, current=A))
             await until(lambda: api.notes[STATE] == "Done")
     assert not failures
 
@@ -371,7 +371,7 @@ async def test_a_write_that_is_refused_is_tried_again(tmp_path: Path, status: in
 async def test_what_somebody_else_changed_is_put_right(tmp_path: Path) -> None:
     api = Api({CURRENT: A, STATE: "Done"})
     async with agent(tmp_path, api) as side:
-        side.shake.tell(Status(Phase.IDLE, current=A))
+        side.shake.report(Status(Phase.IDLE, current=A))
         await until(lambda: api.asked)
         api.note(**{CURRENT: "mine", STATE: None})
         await until(lambda: api.notes == {CURRENT: A, STATE: "Done"})
@@ -380,7 +380,7 @@ async def test_what_somebody_else_changed_is_put_right(tmp_path: Path) -> None:
 async def test_a_node_that_is_made_anew_is_told(tmp_path: Path) -> None:
     api = Api({CURRENT: A, STATE: "Done"}, registered=False)
     async with agent(tmp_path, api) as side:
-        side.shake.tell(Status(Phase.DEGRADED, "Drifted", "x", current=A))
+        side.shake.report(Status(Phase.DEGRADED, "Drifted", "x", current=A))
         await until(lambda: len(api.asked) > 2)
         api.notes, api.registered = {}, True
         await until(lambda: api.notes == {CURRENT: A, STATE: "Degraded", REASON: "Drifted: x"})
@@ -390,12 +390,12 @@ async def test_a_reason_that_goes_on_changing_is_not_written_each_time(tmp_path:
     api = Api({CURRENT: A})
     async with agent(tmp_path, api) as side:
         for left in range(20, 0, -1):
-            side.shake.tell(Status(Phase.DRAINING, "Draining", f"{left} pods are left", current=A))
+            side.shake.report(Status(Phase.DRAINING, "Draining", f"{left} pods are left", current=A))
             await asyncio.sleep(0.01)
         await until(lambda: api.patches)
         assert len(api.patches) == 1
-        side.shake.tell(Status(Phase.WRITING, current=A))
-        side.shake.tell(Status(Phase.IDLE, current=A))
+        side.shake.report(Status(Phase.WRITING, current=A))
+        side.shake.report(Status(Phase.IDLE, current=A))
         await until(lambda: api.notes.get(STATE) == "Done")
     assert api.notes[REASON] == ""
 
@@ -433,7 +433,7 @@ def answers(api: Api) -> None:
 async def test_a_controller_drains_and_uncordons(tmp_path: Path) -> None:
     api = Api({DESIRED: B, DRAINED: "uncordon-x", DRAIN: "uncordon-x"})
     async with agent(tmp_path, api) as side:
-        port = EitherDrain(own := Own(), ControllerDrain(side.client, "n", still_ours=ours))
+        port = EitherDrain(own := Own(), ControllerDrain(side.client, "n", check_lease=ours))
         draining = asyncio.create_task(port.drain("op", 20))
         await until(lambda: api.notes[DRAIN] == f"drain-{B}")
         api.note(**{DESIRED: A})  # the next one: this drain goes on
@@ -467,8 +467,8 @@ async def test_the_pods_that_a_controller_still_has_to_evict_are_named(
         port = ControllerDrain(
             side.client,
             "n",
-            still_ours=ours,
-            tell=lambda left: told.append([f"{pod.name}: {pod.why}" for pod in left]),
+            check_lease=ours,
+            report=lambda left: told.append([f"{pod.name}: {pod.why}" for pod in left]),
         )
         draining = asyncio.create_task(port.drain("op", 20))
         await until(lambda: api.notes.get(DRAIN) == f"drain-{B}")  # a list that fails keeps nothing from going on
@@ -494,21 +494,21 @@ async def test_a_node_that_stays_cordoned_says_what_a_controller_needs(
 ) -> None:
     monkeypatch.setattr(mco_drain, "ADVICE", 1.0)
     async with agent(tmp_path, Api({DESIRED: B, DRAIN: drain}, cordoned=cordoned, away=away)) as side:
-        port = EitherDrain(Own(), ControllerDrain(side.client, "n", still_ours=ours))
+        port = EitherDrain(Own(), ControllerDrain(side.client, "n", check_lease=ours))
         assert ("kubectl uncordon n" in await port.advice()) is said
 
 
 async def test_an_answer_is_not_asked_for_twice(tmp_path: Path) -> None:
     api = Api({DESIRED: B, DRAIN: f"drain-{B}", DRAINED: f"drain-{B}"}, cordoned=True)
     async with agent(tmp_path, api) as side:
-        await ControllerDrain(side.client, "n", still_ours=ours).drain("op", 20)
+        await ControllerDrain(side.client, "n", check_lease=ours).drain("op", 20)
     assert api.patches == []
 
 
 async def test_a_controller_that_does_not_answer(tmp_path: Path) -> None:
     async with agent(tmp_path, Api({DESIRED: B})) as side:
         with pytest.raises(Refused, match="did not answer the drain of node n") as caught:
-            await ControllerDrain(side.client, "n", still_ours=ours).drain("op", 0.1)
+            await ControllerDrain(side.client, "n", check_lease=ours).drain("op", 0.1)
     assert caught.value.reason == "DrainTimedOut"
 
 
@@ -519,14 +519,14 @@ async def test_a_lease_that_is_lost_ends_the_wait(tmp_path: Path) -> None:
     api = Api({DESIRED: B})
     async with agent(tmp_path, api) as side:
         with pytest.raises(Refused, match="took it"):
-            await ControllerDrain(side.client, "n", still_ours=lost).drain("op", 20)
+            await ControllerDrain(side.client, "n", check_lease=lost).drain("op", 20)
     assert DRAIN not in api.notes
 
 
 async def test_the_only_node_of_a_control_plane_is_not_drained(tmp_path: Path) -> None:
     api = Api({DESIRED: B, "machineconfiguration.openshift.io/controlPlaneTopology": "SingleReplica"})
     async with agent(tmp_path, api) as side:
-        port = EitherDrain(Own(), ControllerDrain(side.client, "n", still_ours=ours))
+        port = EitherDrain(Own(), ControllerDrain(side.client, "n", check_lease=ours))
         await port.drain("op", 20)
         await port.uncordon("op")
     assert api.patches == []
@@ -539,7 +539,7 @@ async def test_the_only_node_of_a_control_plane_is_not_drained(tmp_path: Path) -
 async def test_who_drains(tmp_path: Path, notes: dict[str, str], controller: bool | None, own: bool) -> None:
     api = Api({DESIRED: B, DRAIN: "x", **notes})
     async with agent(tmp_path, api) as side:
-        port = EitherDrain(mine := Own(), ControllerDrain(side.client, "n", still_ours=ours), controller=controller)
+        port = EitherDrain(mine := Own(), ControllerDrain(side.client, "n", check_lease=ours), controller=controller)
         draining = asyncio.create_task(port.drain("op", 20))
         await until(lambda: mine.calls or api.notes[DRAIN] == f"drain-{B}")
         answers(api)
@@ -550,7 +550,7 @@ async def test_who_drains(tmp_path: Path, notes: dict[str, str], controller: boo
 async def test_a_server_that_is_away_does_not_end_a_drain(tmp_path: Path) -> None:
     api = Api({DESIRED: B}, away=True)
     async with agent(tmp_path, api) as side:
-        port = EitherDrain(Own(), ControllerDrain(side.client, "n", still_ours=ours))
+        port = EitherDrain(Own(), ControllerDrain(side.client, "n", check_lease=ours))
         draining = asyncio.create_task(port.drain("op", 20))
         await until(lambda: side.troubles)
         api.note(**{DRAINED: "uncordon-x"})

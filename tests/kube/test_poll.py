@@ -29,7 +29,7 @@ async def collect(directory: Path, count: int, *answers: Answer) -> tuple[list[A
     async with serving(*answers) as server:
         path = kubeconfig(directory, f"http://127.0.0.1:{server.port}", token="t")
         async with KubeClient(Access(str(path), private=str(directory)), Clock(), timeout=2.0) as client:
-            following = follow(client, "/x", every=EVERY, first_pause=EVERY, trouble=troubles.append)
+            following = follow(client, "/x", every=EVERY, first_pause=EVERY, on_error=troubles.append)
             async with asyncio.timeout(20), aclosing(following):
                 async for found in following:
                     states.append(found and found["metadata"])

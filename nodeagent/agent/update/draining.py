@@ -1,7 +1,7 @@
-"""Emptying the node, and what follows when it does not become empty in time.
+"""Drains the node, and decides what follows if it is not empty in time.
 
-The deadline is in the record, so a restart does not begin it anew. When it has passed, the settings decide: reboot in
-spite of what is left, which needs the lease and the guard's yes, or raise, and the update is given up or taken back.
+The deadline is in the record, so a restart does not extend it. After the deadline the settings decide: reboot with the
+remaining pods, if etcd allows it, or end the update.
 """
 
 from __future__ import annotations
@@ -25,17 +25,19 @@ etcd is checked again after the deadline."""
 
 
 class Superseded(Exception):
-    """Something else is desired by now, and nothing was written yet."""
+    """Another config is desired, and nothing was written yet."""
 
 
 async def drain(ports: Ports, limits: Limits, update: Update) -> str:
-    """ "" when the node is empty; what is left of it when it shall be rebooted all the same. Raises ``Refused``
-    otherwise."""
+    """Drain the node. Return "" if it is empty, else the message about pods that a reboot will stop.
+
+    Raises ``Refused`` if the drain failed and no reboot may follow.
+    """
     node, coordination, record = ports.node, ports.coordination, update.record
     if node is None:
         return ""
     if record.acted:
-        await coordination.check_quorum()  # a reboot that it does not allow is not worth a drain
+        await coordination.check_quorum()  # without it there is no reboot, and no reason to drain
     while True:
         left = record.drain_until - ports.clock.monotonic()
         try:
@@ -49,7 +51,7 @@ async def drain(ports: Ports, limits: Limits, update: Update) -> str:
         else:
             return ""
         if record.acted:
-            return late.message  # who reboots asks for the lease, and for everything else
+            return late.message  # the reboot checks the lease and etcd again
         try:
             await coordination.check_quorum()
         except Refused as error:

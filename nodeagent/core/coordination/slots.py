@@ -1,9 +1,9 @@
 """Slots of a pool: how many of its nodes may do the same at once. Each slot is a Lease, and their names are the count.
 
-Slot ``i`` of ``n`` is the Lease ``slot-<kind>-<pool>-<i>``: no two nodes can have the same name, so no more than ``n``
-can have one at all. A slot does not expire. A node that failed in the middle keeps it, so that a bad update does not
-walk through the fleet; a person who has looked deletes the Lease. A slot of a Node that is deleted goes with it, by its
-owner reference. Where ``n`` was made smaller, what is held above it still counts.
+Slot ``i`` of ``n`` is the Lease ``slot-<kind>-<pool>-<i>``: two nodes cannot have the same name, so no more than ``n``
+have one at all. A slot does not expire. A node that failed half-way keeps it, so that a bad update does not spread to
+the fleet; an admin deletes the Lease after the repair. A slot of a deleted Node is deleted with it, by its owner
+reference. If ``n`` is reduced, the slots that are held above it still count.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ POOL = re.compile(r"[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?")
 
 class Kind(StrEnum):
     DISRUPT = "disrupt"  # may drain and reboot
-    STAGE = "stage"  # may pull an image: so that a fleet does not hit the registry together
+    STAGE = "stage"  # may pull an image; it limits the load of the registry
 
 
 @dataclass(frozen=True, slots=True)
 class SlotPool:
-    """``count`` is the most that are held at once. Raises ``ValueError`` for what is no pool."""
+    """``count`` is the number of slots. Raises ``ValueError`` for an invalid name or count."""
 
     name: str
     kind: Kind
@@ -38,9 +38,9 @@ class SlotPool:
 
     def __post_init__(self) -> None:
         if not POOL.fullmatch(self.name):
-            raise ValueError(f"{self.name!r} is no name of a pool: lower case letters, digits and dashes")
+            raise ValueError(f"{self.name!r} is not a valid pool name: use lower case letters, digits and dashes")
         if self.count < 1:
-            raise ValueError(f"a pool of {self.count} slots never lets anybody begin")
+            raise ValueError(f"a pool needs at least one slot, not {self.count}")
 
     def lease(self, index: int) -> str:
         return f"slot-{self.kind}-{self.name}-{index}"
@@ -62,12 +62,12 @@ class Slot:
 
     @property
     def held(self) -> bool:
-        """One without a holder was cleared by a person, which gives it back as deleting it does."""
+        """Return whether it has a holder. An admin may clear the holder instead of deleting the Lease."""
         return bool(self.lease.identity)
 
 
 def read_slots(pool: SlotPool, items: Sequence[Mapping[str, Any]]) -> Sequence[Slot]:
-    """Those of ``items`` that are slots of the pool, by index. Whatever else bears the labels is not."""
+    """Return the slots of the pool by index. Other objects with its labels are ignored."""
     found = []
     for item in items:
         meta = item.get("metadata") or {}
@@ -81,7 +81,7 @@ def read_slots(pool: SlotPool, items: Sequence[Mapping[str, Any]]) -> Sequence[S
 
 
 def held_by(slots: Sequence[Slot], node_uid: str, instance: str) -> Sequence[Slot]:
-    """The slots of this node on this host, whatever operation took them: a node needs no second one."""
+    """Return the slots of this node on this host, of any operation: a node needs no second one."""
     return [
         slot
         for slot in slots
@@ -90,9 +90,9 @@ def held_by(slots: Sequence[Slot], node_uid: str, instance: str) -> Sequence[Slo
 
 
 def free_indices(pool: SlotPool, slots: Sequence[Slot], first: int) -> Sequence[int]:
-    """Those to try, beginning at about ``first``: nodes that look at once should not all want the same."""
+    """Return the free slots to try. ``first`` spreads nodes that try at the same time."""
     held = {slot.index for slot in slots if slot.held}
-    # As many of the lowest as fit beside what is held above them: all who look at this pool agree on those.
+    # The lowest slots that fit beside those held above them: all nodes of the pool compute the same ones.
     usable = next(m for m in range(pool.count, -1, -1) if m == 0 or m + sum(i >= m for i in held) <= pool.count)
     free = [index for index in range(usable) if index not in held]
     turn = first % len(free) if free else 0
@@ -100,7 +100,7 @@ def free_indices(pool: SlotPool, slots: Sequence[Slot], first: int) -> Sequence[
 
 
 def new_slot(pool: SlotPool, index: int, claim: Claim, node: str, node_uid: str, now: float | None) -> Object:
-    """``now`` by the server's clock, for people only; None if it is not known."""
+    """``now`` is by the server's clock and only for display; None if it is not known."""
     return {
         "apiVersion": "coordination.k8s.io/v1",
         "kind": "Lease",
@@ -110,7 +110,7 @@ def new_slot(pool: SlotPool, index: int, claim: Claim, node: str, node_uid: str,
 
 
 def taken(slot: Slot, claim: Claim, node: str, node_uid: str, now: float | None) -> Object:
-    """A merge patch for one without a holder, or of ours with another operation; fails if it changed meanwhile."""
+    """Return a merge patch that takes a free slot or changes its operation. It fails if the slot has changed."""
     meta = {"resourceVersion": slot.lease.version, **_meta(claim, node, node_uid)}
     return {"metadata": meta, "spec": _spec(claim, node, now)}
 

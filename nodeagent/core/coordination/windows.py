@@ -1,11 +1,10 @@
-"""Weekly windows in which a disruption may begin, by the clock on the wall of a time zone.
+"""Weekly windows in which a disruption may begin, in the local time of a time zone.
 
-A window is open exactly while that clock reads a time in it. So an hour that daylight saving skips is skipped, with a
-window that lies in it, and an hour that comes twice is open twice: nothing is ever begun at a time of day that nobody
-allowed. (Zincati reads its periodic windows the same way.) Overlapping and adjoining windows are one. The end belongs
-to no window.
+A window is open while the local time is in it. So a time that daylight saving skips has no window, and a time that
+occurs twice has its window twice: no operation begins at a time of day that was not configured. Zincati reads its
+periodic windows the same way. Overlapping and adjacent windows are one. The end belongs to no window.
 
-Closing only keeps things from beginning; ``may_begin`` is not asked again for what is past its point of no return.
+A window that closes interrupts nothing: an operation checks it before its point of no return, and not afterwards.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 DAY = 24 * 60
 WEEK = 7 * DAY
 AHEAD = 16
-"""Days to look ahead for the next change: two weeks, since the only window of a week may lie in a gap."""
+"""Days to search for the next change: two weeks, since the only window of a week may be skipped."""
 SECOND = timedelta(seconds=1)
 
 
@@ -34,25 +33,27 @@ class Window:
 
     def __post_init__(self) -> None:
         if not (0 <= self.day < 7 and 0 <= self.start < DAY and 0 < self.length <= WEEK):
-            raise ValueError(f"no window: {self.day}, {self.start}, {self.length}")
+            raise ValueError(f"invalid window: {self.day}, {self.start}, {self.length}")
 
 
 def weekly(days: Iterable[str], start: str, length: int) -> Sequence[Window]:
-    """``days`` are English names or their first three letters, none for every day; ``start`` is HH:MM, ``length`` in
-    minutes. Raises ``ValueError`` with words for the person who wrote them."""
+    """Return one window per day. ``start`` is HH:MM, ``length`` in minutes.
+
+    ``days`` are English names or their first three letters, none for every day. Raises ``ValueError`` for the admin.
+    """
     named = [_day(name) for name in days] or list(range(7))
     hour, colon, minute = start.partition(":")
     if not (colon and hour.isascii() and hour.isdigit() and len(minute) == 2 and minute.isascii() and minute.isdigit()):
-        raise ValueError(f"{start!r} is no time of day as in 22:30")
+        raise ValueError(f"{start!r} is not a time of day, as in 22:30")
     if int(hour) > 23 or int(minute) > 59:
-        raise ValueError(f"{start!r} is no time of day as in 22:30")
+        raise ValueError(f"{start!r} is not a time of day, as in 22:30")
     if not 0 < length <= WEEK:
         raise ValueError(f"a window lasts from 1 to {WEEK} minutes, not {length}")
     return tuple(Window(day, int(hour) * 60 + int(minute), length) for day in sorted(set(named)))
 
 
 def parse_windows(texts: Iterable[str]) -> Sequence[Window]:
-    """Each as "DAYS HH:MM MINUTES", days with commas between them, or none. Raises ``ValueError`` as ``weekly``."""
+    """Parse windows of the form "DAYS HH:MM MINUTES", with comma-separated days or none. Raises as ``weekly``."""
     found: list[Window] = []
     for text in texts:
         *days, start, minutes = text.split()
@@ -64,14 +65,13 @@ def _day(name: str) -> int:
     short = name.strip().lower()[:3]
     full = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
     if short not in DAYS or name.strip().lower() not in (short, full[DAYS.index(short)]):
-        raise ValueError(f"{name!r} is no day of the week")
+        raise ValueError(f"{name!r} is not a day of the week")
     return DAYS.index(short)
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """Without windows it is never open. Every time that comes in has an offset (``ValueError`` without), every time
-    that goes out is in UTC."""
+    """Windows in a time zone. Arguments must have an offset (``ValueError``); results are in UTC."""
 
     windows: Sequence[Window]
     zone: tzinfo
@@ -82,19 +82,18 @@ class Schedule:
         return any((now - (each.day * DAY + each.start)) % WEEK < each.length for each in self.windows)
 
     def next_change(self, at: datetime) -> datetime | None:
-        """When it closes, if it is open, else when it opens: the first moment after ``at``. None for one that is always
-        the same."""
-        at = at.astimezone(UTC)  # times that a clock reads twice do not compare well (PEP 495)
+        """Return when the schedule closes or opens next, after ``at``; None if it never changes."""
+        at = at.astimezone(UTC)  # times that occur twice do not compare well (PEP 495)
         state = self.is_open(at)
         later = sorted({moment for moment in self._moments(at) if moment > at})
         return next((moment for moment in later if self.is_open(moment) != state), None)
 
     def opens(self, at: datetime) -> datetime | None:
-        """When something may begin: ``at``, if that is now; None for never."""
+        """Return when an operation may begin: ``at`` if it is open then, None for never."""
         return at.astimezone(UTC) if self.is_open(at) else self.next_change(at)
 
     def may_begin(self, at: datetime, need: timedelta = timedelta(0)) -> bool:
-        """``need`` is how long it takes to the point of no return: what would not get there in time is not begun."""
+        """Return whether an operation may begin that takes ``need`` to its point of no return."""
         if not self.is_open(at):
             return False
         closes = self.next_change(at)
@@ -106,10 +105,9 @@ class Schedule:
         return at.astimezone(self.zone)
 
     def _moments(self, at: datetime) -> Iterator[datetime]:
-        """In UTC, all at which something can change: where the clock reads a start or an end, and where it jumps over
-        one."""
+        """Yield the times in UTC at which the schedule may change: starts, ends, and jumps of the clock over one."""
         today = self._local(at).replace(hour=0, minute=0, second=0, microsecond=0, tzinfo=None)
-        for day in range(-8, AHEAD):  # a window of a whole week began as long ago
+        for day in range(-8, AHEAD):  # a window may last a whole week
             date = today + timedelta(days=day)
             for window in self.windows:
                 if date.weekday() == window.day:
@@ -118,8 +116,7 @@ class Schedule:
                     yield from self._readings(start + timedelta(minutes=window.length))
 
     def _readings(self, wall: datetime) -> Iterator[datetime]:
-        """A clock that jumps reads ``wall`` twice, or never: then both are as if the one or the other offset went on
-        (PEP 495), and the jump is between them."""
+        """Yield the times in UTC of a local time. If that occurs twice or never, the jump is between both (PEP 495)."""
         one, other = (wall.replace(tzinfo=self.zone, fold=fold).astimezone(UTC) for fold in (0, 1))
         yield one
         if one == other:

@@ -1,9 +1,9 @@
-"""What a machine-config-controller and the agent of a node tell each other in annotations of the Node.
+"""The annotations of the Node by which a machine-config-controller and the agent of a node communicate.
 
-The controller writes which config the node shall have and that it drained the node; the agent writes which config the
-node has, how it is about to get the other one, and that it wants a drain. Keys and meanings are those of the
-machine-config-daemon, so that a controller with its pools, ``oc`` and dashboards take nodeagent for one. A reason goes
-to everybody who may read Nodes: one line, without secrets, bounded.
+The controller writes the desired config of the node, and that it drained the node. The agent writes the current config,
+its progress to the desired one, and that it needs a drain. Keys and meanings are those of the machine-config-daemon, so
+a controller with its pools, ``oc`` and dashboards work with nodeagent. Every user who may read Nodes sees the reason,
+which is one line of limited length without secrets.
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ DRAIN: Final = f"{MCO}desiredDrain"
 DRAINED: Final = f"{MCO}lastAppliedDrain"
 TOPOLOGY: Final = f"{MCO}controlPlaneTopology"
 RETRY: Final = "nodeagent.org/retry"
-"""Annotation by which a person asks for a config that failed: its name. We take it off when we have seen it."""
+"""Annotation that requests a config that failed, by its name. The agent removes it when the request is recorded."""
 
-MAX_REASON: Final = 1000  # characters; the machine-config-daemon cuts at 2000, and no one reads so much of it
+MAX_REASON: Final = 1000  # characters; the machine-config-daemon allows 2000
 UNRECONCILABLE: Final = frozenset({"Unreconcilable", "NoDeployments", "BootcHost", "ImageLayered"})
-"""Reasons with which an update to a valid config is refused because no running host can make the change."""
+"""Reasons of a refused update to a valid config that no running host can apply."""
 
 _NAME: Final = re.compile(
     r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?"
@@ -79,9 +79,11 @@ class DaemonState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ControllerRequest:
-    """The annotations as they are on the Node; "" where there is none. ``controlled``: there are some that only a
-    machine-config-controller writes, so one is there that drains. ``single``: the only node of its control plane, which
-    nobody drains, because its pods have nowhere to go."""
+    """The annotations on the Node; "" for a missing one.
+
+    ``controlled``: some are written only by a machine-config-controller, so there is one that drains. ``single``: the
+    only node of its control plane, which is not drained because its pods have no other node.
+    """
 
     desired: str = ""
     image: str = ""
@@ -120,9 +122,10 @@ def is_name(text: str) -> bool:
 
 
 def source_of(found: Object) -> ConfigSource:
-    """A MachineConfig of the API server as the store keeps it: whatever the spec holds, and of the rest only what
-    says something about a host. So the same config has the same digest, whoever annotates the object, and under
-    whichever of the two groups it is kept."""
+    """Return a MachineConfig of the API server as the store keeps it: the spec, and no metadata but the name.
+
+    So a config has the same digest in both API groups, with any annotations.
+    """
     extra = {key: value for key, value in found.items() if key not in ("metadata", "status")}
     name = str((found.get("metadata") or {}).get("name", ""))
     document = {**extra, "apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": name}}
@@ -132,8 +135,8 @@ def source_of(found: Object) -> ConfigSource:
 
 @dataclass(frozen=True, slots=True)
 class NodeAnnotations:
-    """What the agent has to say. ``current`` is the config in force, as far as that is known; ``verified``: nothing is
-    under way, so it is the one that was verified last."""
+    """The annotations that the agent writes. ``current`` is the config in force, if known. ``verified``: no update is
+    in progress, so it is the config that was verified last."""
 
     state: DaemonState
     reason: str
@@ -142,10 +145,10 @@ class NodeAnnotations:
 
 
 def annotations_for(status: Status) -> NodeAnnotations | None:
-    """None as long as there is nothing to tell: no config was ever applied, and none is under way."""
+    """Return the annotations of a status; None while no config was applied and no update is in progress."""
     why = clean(f"{status.reason}: {status.message}" if status.message else status.reason) if status.reason else ""
     if status.phase is Phase.DRAINING and not why:
-        # Names only: the reasons, which the conditions of the Node have, change at every second look.
+        # Names only: the reasons are in the conditions of the Node and change often.
         blocked = [f"{pod.namespace}/{pod.name}" for pod in status.remaining or () if is_blocked(pod)]
         why = clean(f"DrainBlocked: waits for {', '.join(blocked)}") if blocked else ""
     if status.phase is Phase.DEGRADED:
@@ -156,29 +159,31 @@ def annotations_for(status: Status) -> NodeAnnotations | None:
     return NodeAnnotations(DaemonState.DONE, "", status.current, verified=True) if status.current else None
 
 
-def differing(told: NodeAnnotations, request: ControllerRequest) -> dict[str, str]:
-    """The annotations to write. ``currentConfig`` is promoted only after the verification; a Node without one (it
-    was made anew) gets what is in force all the same, or no controller would take it for managed."""
+def differing(wanted: NodeAnnotations, request: ControllerRequest) -> dict[str, str]:
+    """Return the annotations to write.
+
+    ``currentConfig`` is written after the verification. A Node without one, which was created again, gets the config in
+    force at once: otherwise no controller would manage it.
+    """
     there = {STATE: request.state, REASON: request.reason, CURRENT: request.current}
-    want = {STATE: str(told.state), REASON: told.reason}
-    if told.current and (told.verified or not request.current):
-        want[CURRENT] = told.current
+    want = {STATE: str(wanted.state), REASON: wanted.reason}
+    if wanted.current and (wanted.verified or not request.current):
+        want[CURRENT] = wanted.current
     return {key: value for key, value in want.items() if there[key] != value}
 
 
 def clean(text: str) -> str:
-    """On one line, without what looks like a secret, and cut."""
-    # Once more on the one line: a name and its value may have stood on two.
+    """Return one line of limited length, without text that looks like a secret."""
+    # Again on the one line: a name and its value may have been on two.
     line = redact(_BLANK.sub(" ", redact(text))).strip()
     return line if len(line) <= MAX_REASON else line[: MAX_REASON - 3].rstrip() + "..."
 
 
 def drain_request(request: ControllerRequest, config: str) -> str | None:
-    """The value of ``desiredDrain`` that asks for a drain for ``config``; what is there already if it does that. None
-    if it was answered and the node is still cordoned.
+    """Return the value of ``desiredDrain`` that requests a drain for ``config``; None if the node is drained for it.
 
-    A controller acts on values that it has not answered yet and reads only the word before the first dash. So a node
-    that somebody uncordoned after the drain is asked for with one more dash.
+    A controller acts on values that it has not answered yet, and reads only the word before the first dash. So the
+    request is repeated with one more dash for a node that was uncordoned after the drain.
     """
     wish = f"drain-{config}"
     if request.drain.rstrip("-") != wish:
@@ -189,7 +194,7 @@ def drain_request(request: ControllerRequest, config: str) -> str | None:
 
 
 def uncordon_request(request: ControllerRequest) -> str | None:
-    """The same for the end: None if it was answered, or nothing was ever asked for."""
+    """Return the value that requests the uncordon; None if it was answered, or no drain was requested."""
     verb, _, config = request.drain.partition("-")
     if verb == "drain":
         return f"uncordon-{config.rstrip('-')}"

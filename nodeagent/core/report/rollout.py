@@ -1,9 +1,9 @@
-"""Whether every node of a cluster runs the config that it should, pool by pool, and what is with those that do not.
+"""Whether every node of a cluster runs its desired config, by pool, and why some do not.
 
-Pools are those of the machine-config-operator, assigned as it does it: control plane before a custom pool before
-``worker``, and a selector that is empty matches nothing. What a node should run is then what its pool was last rendered
-to, also while the pool is paused. Without such pools the nodes with a desired config are grouped by their label
-``nodeagent.org/pool``, or by their role, and each should run what its own annotation says.
+Pools are those of the machine-config-operator, with its rules: control plane before a custom pool before ``worker``,
+and an empty selector matches no node. The target of a node is the config that its pool was rendered to last, also while
+the pool is paused. Without such pools, nodes with a desired config are grouped by their label ``nodeagent.org/pool``,
+or by their role, and the target is their own annotation.
 """
 
 from __future__ import annotations
@@ -42,15 +42,18 @@ Object = Mapping[str, Any]
 class NodeProgress(StrEnum):
     UPDATED = "updated"
     UPDATING = "updating"
-    PENDING = "pending"  # its turn has not come yet
+    PENDING = "pending"  # it has not begun yet
     DEGRADED = "degraded"
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterObjects:
-    """What was read. ``leases`` are those of nodes, by the name of the node; ``images`` are the images that pools in
-    image mode have, by the name of the pool, "" for one that is still built, None if that is not known; ``now`` is
-    the API server's time in seconds since the epoch, None if it was not told."""
+    """The objects that were read.
+
+    ``leases`` are node leases by the name of the node. ``images`` are the images of pools in image mode by the name of
+    the pool, "" for one that is not built yet, None if that is not known. ``now`` is the API server's time in seconds
+    since the epoch, None if it sent none.
+    """
 
     nodes: Sequence[Object]
     pools: Sequence[Object] = ()
@@ -62,7 +65,7 @@ class ClusterObjects:
 
 @dataclass(frozen=True, slots=True)
 class NodeRollout:
-    """A node. ``target`` is the config that it should run; ``flags`` say who keeps it from being disrupted."""
+    """``target`` is the config that the node should run. ``flags`` name other actors that block a disruption."""
 
     name: str
     target: str
@@ -76,7 +79,7 @@ class NodeRollout:
 
 @dataclass(frozen=True, slots=True)
 class PoolRollout:
-    """``troubles`` are those of the pool itself: what it should run is not known, or not up to date."""
+    """``troubles`` are those of the pool: its target is not known, or not up to date."""
 
     name: str
     target: str  # "" where each node has its own
@@ -98,14 +101,14 @@ class PoolRollout:
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """``unmanaged`` are nodes of no pool, to whom nobody says what to run."""
+    """``unmanaged`` are nodes of no pool, for which no controller names a config."""
 
     pools: Sequence[PoolRollout]
     unmanaged: Sequence[str]
 
     @property
     def complete(self) -> bool:
-        """Also true of a fleet without a node: whoever asks has to look at that first."""
+        """Return whether all pools are complete. A cluster without a pool counts as complete, so check that first."""
         return all(pool.complete for pool in self.pools)
 
     @property
@@ -188,8 +191,8 @@ def _labels(node: Object) -> Mapping[str, str]:
 
 
 def _pool_of(node: Object, pools: Sequence[Object]) -> str | None:
-    """As the machine-config-operator decides. A node of two custom pools, of which ``arbiter`` is one, is nobody's:
-    neither gives it a config."""
+    """Return the pool as the machine-config-operator decides. A node of two custom pools, of which ``arbiter`` is one,
+    belongs to none: neither gives it a config."""
     labels = _labels(node)
     if labels.get("kubernetes.io/os") == "windows":
         return None
@@ -222,7 +225,7 @@ def _rule(rule: Object, labels: Mapping[str, str]) -> bool:
             return key in labels
         case "DoesNotExist":
             return key not in labels
-        case _:  # of an API server that is newer than this: rather nobody's than the wrong pool's
+        case _:  # a newer operator: no pool is better than the wrong one
             return False
 
 
@@ -251,7 +254,7 @@ def _member(node: Object, target: str, objects: ClusterObjects) -> NodeRollout:
 
 
 def _pool_member(node: Object, pool: str, target: str, objects: ClusterObjects) -> NodeRollout:
-    """Of a MachineConfigPool: the image counts too, and a node to which its controller gives no config is named."""
+    """Return a node of a MachineConfigPool: the image counts too, and a missing desired config is a flag."""
     member, request = _member(node, target, objects), read_request(node)
     if (
         member.progress is NodeProgress.UPDATED
@@ -270,17 +273,13 @@ def _pool_member(node: Object, pool: str, target: str, objects: ClusterObjects) 
     return member
 
 
-def _flagged(member: NodeRollout, reason: str) -> bool:
-    return any(flag.reason == reason for flag in member.flags)
-
-
 _NO_DESIRED_CONFIG: Final = Gate(
     "NoDesiredConfig",
     "it has no desiredConfig, so its controller counts it as unavailable and gives it none: annotate the first one",
 )
 _CORDONED: Final = Gate(
     "Cordoned",
-    "its controller gives a cordoned node no other config: kubectl uncordon it when it has been looked at",
+    "its controller gives a cordoned node no other config: run kubectl uncordon after a check of the node",
 )
 
 
@@ -293,12 +292,12 @@ def _progress(request: ControllerRequest, target: str) -> NodeProgress:
         and request.current_image == request.image
     ):
         return NodeProgress.UPDATED if target and request.current == target else NodeProgress.PENDING
-    # An agent that has never said anything has not begun.
+    # An agent without a state has not begun.
     return NodeProgress.UPDATING if request.state else NodeProgress.PENDING
 
 
 def _flags(node: Object, request: ControllerRequest, objects: ClusterObjects) -> Sequence[Gate]:
-    """Whoever keeps this node from being disrupted, or will be in the way. Not what the update itself does."""
+    """Return the actors that block a disruption of this node, without the update itself."""
     name = _name(node)
     found = [*node_gates(node, controls_node=True), *maintenance_gates(name, objects.maintenances)]
     notes = (node.get("metadata") or {}).get("annotations") or {}
@@ -308,7 +307,7 @@ def _flags(node: Object, request: ControllerRequest, objects: ClusterObjects) ->
         kind, why = condition.get("type"), condition.get("message") or condition.get("reason") or ""
         if kind not in ("MaintenancePlanned", "MaintenanceInProgress") or condition.get("status") != "True":
             continue
-        if condition.get("reason") != "UpdateRequested":  # by which an agent says that it is in the line itself
+        if condition.get("reason") != "UpdateRequested":  # an agent in the queue sets it itself
             found.append(Gate("UnderMaintenance", clean(f"{kind}: {why}")))
     if (gate := _held(objects.leases.get(name), objects.now)) is not None:
         found.append(gate)
@@ -330,7 +329,7 @@ def _held(data: Object | None, now: float | None) -> Gate | None:
 
 
 def rollout_to_dict(rollout: Rollout, unknown: Sequence[str]) -> dict[str, Any]:
-    """``unknown`` says what could not be read, so that flags may be missing."""
+    """``unknown`` are messages about objects that could not be read, so that flags may be missing."""
     return {
         "schema": SCHEMA,
         "complete": rollout.complete,
