@@ -10,10 +10,16 @@ from urllib.parse import quote
 
 import pytest
 
+from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.config.parse import API_VERSION, KIND, parse
 from nodeagent.errors import InvalidInput, Problem
 
 Doc = dict[str, Any]
+FILES = "spec.config.storage.files"
+UNITS = "spec.config.systemd.units"
+USERS = "spec.config.passwd.users"
+KEY = "ssh-ed25519 AAAA me"
+A = {"source": "data:,a"}
 
 
 def document(config: Doc | None = None, *, name: str = "rendered-worker-1", version: str = "3.4.0", **spec: Any) -> Doc:
@@ -72,3 +78,10 @@ def as_yaml(doc: object) -> bytes:
 
 def paths_of(doc: object) -> list[str]:
     return [problem.path for problem in problems(doc)]
+
+
+def parsed(doc: Doc) -> MachineConfig:
+    """Read as JSON and as YAML, with the same result."""
+    config = parse(text(doc))
+    assert parse(as_yaml(doc)) == config
+    return config

@@ -1,0 +1,97 @@
+"""Sections that are compared and not applied."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.core.config.documents import (
+    A,
+    Doc,
+    document,
+    parsed,
+    paths_of,
+    problems,
+)
+
+
+def test_unapplied_sections_are_kept_apart() -> None:
+    doc = document(
+        {
+            "storage": {
+                "disks": [{"device": "/dev/sda", "wipeTable": True}],
+                "directories": [{"path": "/etc/d", "mode": 493}],
+                "links": [{"path": "/etc/l", "target": "/x"}],
+                "luks": [{"name": "data", "keyFile": {"source": "data:,SECRET"}, "clevis": {"tpm2": True}}],
+                "raid": [{"name": "md0", "level": "raid1"}],
+                "filesystems": [{"device": "/dev/sda1", "format": "xfs"}],
+                "files": [
+                    {"path": "/etc/a", "append": [A]},
+                    {"path": "/etc/h", "contents": {**A, "httpHeaders": [{"name": "x"}]}},
+                ],
+            },
+            "passwd": {
+                "users": [{"name": "bob"}, {"name": "core", "groups": ["wheel"], "shell": "", "homeDir": None}],
+                "groups": [{"name": "g"}],
+            },
+            "kernelArguments": {"shouldExist": ["a"]},
+        }
+    )
+    doc["spec"]["config"]["ignition"] |= {
+        "config": {"merge": [{"source": "https://x/"}]},
+        "security": {"tls": {"certificateAuthorities": [A]}},
+        "timeouts": {"httpTotal": 0},
+        "proxy": {"httpProxy": "http://SECRET@x"},
+    }
+    config = parsed(doc)
+    assert list(config.unapplied) == [
+        "ignition.config",
+        "ignition.proxy",
+        "ignition.security",
+        "ignition.timeouts",
+        "kernelArguments",
+        "passwd.groups[g]",
+        "passwd.users[bob]",
+        "passwd.users[core].groups",
+        "storage.directories[/etc/d]",
+        "storage.disks[/dev/sda]",
+        "storage.files[/etc/a]",
+        "storage.files[/etc/h].contents.httpHeaders",
+        "storage.filesystems[/dev/sda1]",
+        "storage.links[/etc/l]",
+        "storage.luks[data]",
+        "storage.raid[md0]",
+    ]
+    assert list(config.files) == ["/etc/h"]
+    assert "SECRET" not in repr(config)
+
+
+def test_unapplied_sections_that_say_nothing() -> None:
+    sections = {"disks": [], "directories": None, "links": [], "luks": [], "raid": [], "filesystems": []}
+    doc = document({"storage": sections, "passwd": {"groups": []}, "kernelArguments": {"shouldExist": []}})
+    doc["spec"]["config"]["ignition"] |= {"config": {"replace": {"verification": {}}}, "timeouts": {"httpTotal": None}}
+    assert parsed(doc).unapplied == {}
+
+
+@pytest.mark.parametrize(
+    ("section", "entry", "path"),
+    [
+        ("links", {"path": "etc/l"}, "links[0].path"),
+        ("links", {"target": "/x"}, "links[0].path"),
+        ("directories", {"path": "/etc/../d"}, "directories[0].path"),
+        ("disks", {}, "disks[0].device"),
+        ("luks", "data", "luks[0]"),
+        ("raid", {"name": "a\nb"}, "raid[0].name"),
+    ],
+)
+def test_unapplied_sections_are_looked_at(section: str, entry: Any, path: str) -> None:
+    assert f"spec.config.storage.{path}" in paths_of(document({"storage": {section: [entry]}}))
+
+
+@pytest.mark.parametrize(
+    "config",
+    [{"foo": {}}, {"storage": {"foo": []}}, {"passwd": {"foo": []}}, {"systemd": {"foo": []}}, {"networkd": {}}],
+)
+def test_unknown_sections(config: Doc) -> None:
+    assert len(problems(document(config))) == 1
