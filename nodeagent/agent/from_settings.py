@@ -1,4 +1,4 @@
-"""What the phases of an update take from the settings."""
+"""The limits of an update, from the settings."""
 
 from __future__ import annotations
 

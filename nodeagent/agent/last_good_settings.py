@@ -1,7 +1,7 @@
 """The settings that the daemon starts with: those on the disk, or the last valid ones, which the store keeps.
 
-A file that somebody broke must not take the agent from its host, least of all in the middle of an update that may have
-brought that very file and has to be reverted.
+An invalid file must not keep the agent from starting, least of all in the middle of an update that may have written
+that file and has to be reverted.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class NoteStore(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FoundSettings:
-    """With an ``error``, ``settings`` are what could be read of invalid ones: enough to find the store."""
+    """With an ``error``, ``settings`` are the valid values of invalid settings: enough to find the store."""
 
     settings: Settings
     error: InvalidInput | None = None
@@ -54,7 +54,7 @@ def read_settings(directories: Sequence[str | Path] = DIRECTORIES) -> FoundSetti
 
 
 async def choose(found: FoundSettings, notes: NoteStore, report: Report) -> Settings:
-    """Raises ``found.error`` where no valid settings were ever kept."""
+    """Return the settings to use. Raises ``found.error`` if the store has no valid settings."""
     if found.error is None:
         return found.settings
     kept = await _kept(notes)
@@ -65,7 +65,7 @@ async def choose(found: FoundSettings, notes: NoteStore, report: Report) -> Sett
 
 
 async def keep(settings: Settings, notes: NoteStore, report: Report) -> None:
-    """Whenever a start or a reload was good. A store that takes nothing just now is a problem, not a failure."""
+    """Save valid settings after a start or a reload. If the store fails, that is a problem in the status only."""
     text = json.dumps(flatten(settings), sort_keys=True)
     try:
         if text != await notes.note(NOTE):

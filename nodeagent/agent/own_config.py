@@ -1,7 +1,7 @@
-"""The settings and the policy of this agent, as a config would leave them on this host.
+"""The check of the settings and the policy of the agent in a config.
 
-They are merged with what is there beside them and checked before the first byte is written: settings that are found
-out to be wrong after the reboot are found out by an agent that has to do without them.
+They are merged with those of the host and checked before the first byte is written. After the reboot it would be too
+late: the agent would have to start without valid settings.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from nodeagent.settings.schema import Settings
 __all__ = ["OwnConfig"]
 
 _KEPT: Final = ("state_dir", "desired_config")
-"""With another one the agent would come back without the record of the update, or with another config to apply."""
+"""With other values the agent would start without the record of the update, or with another desired config."""
 
 
 class OwnConfig:
-    """Fulfils ``ports.Validator``. ``settings`` are those that this process runs with."""
+    """Implements ``ports.Validator``. ``settings`` are those of this process."""
 
     def __init__(self, settings: Settings, directories: Sequence[str | Path] = DIRECTORIES) -> None:
         self._settings = settings
@@ -58,7 +58,8 @@ class OwnConfig:
         fragments: dict[str, Fragment] = {}
         problems: list[Problem] = []
         for name, found in there.items():
-            with suppress(InvalidInput):  # invalid as it is now, which is no doing of this config
+            # A file that is invalid already is not a problem of this config.
+            with suppress(InvalidInput):
                 fragments[name] = read(found)
         for name, content in wants.items():
             try:
@@ -79,12 +80,12 @@ class OwnConfig:
 
 
 def _name(where: str) -> str:
-    """Of the file in ``file:line``."""
+    """Return the name of the file in ``file:line``."""
     return where.rpartition("/")[2].partition(":")[0]
 
 
 def _fragments(config: MachineConfig) -> dict[str, bytes]:
-    """By name."""
+    """Return the settings files of a config by name."""
     within = f"{SETTINGS}/"
     return {
         path[len(within) :]: node.content

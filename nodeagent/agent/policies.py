@@ -1,7 +1,7 @@
 """The policy that an update is planned with: the one that the new config brings, or the one of the host.
 
-A host policy that cannot be read is a problem, and the last one that could is used. A config that brings a policy, or
-takes away the one that its predecessor brought, puts it right.
+If the policy of the host cannot be read, that is a problem in the status, and the last valid one is used. A config that
+contains a policy, or removes the one of its predecessor, solves the problem.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NOTE: Final = "policy"
 
 
 class HostPolicy:
-    """``settings`` gives the present ones."""
+    """``settings`` returns the current settings."""
 
     def __init__(self, notes: NoteStore, report: Report, settings: Callable[[], Settings]) -> None:
         self._notes = notes
@@ -34,7 +34,7 @@ class HostPolicy:
         self._settings = settings
 
     async def __call__(self, old: MachineConfig, new: MachineConfig) -> Policy:
-        """For the update from ``old`` to ``new``. Raises ``InvalidInput`` where nothing tells which policy to use."""
+        """Return the policy for the update from ``old`` to ``new``. Raises ``InvalidInput`` if none is valid."""
         path = self._settings().policy
         if path in new.files:
             return await _parsed(new.files[path].content, path)
@@ -56,7 +56,7 @@ class HostPolicy:
             self._report.problem("policy", error)
 
     async def of_host(self) -> Policy:
-        """As the file says. Keeps what it says for a time when it cannot be read."""
+        """Return the policy of the host, and save it for a time when the file cannot be read."""
         path = self._settings().policy
         text = await config_file.read(path) if path else None
         if text is None:

@@ -1,18 +1,18 @@
-"""The queue of a disk (``/sys/block/DISK/queue``): given a shape, and put back exactly as it was found.
+"""The queue of a disk (``/sys/block/DISK/queue``): sets a shape, and restores the original values exactly.
 
-What is found is noted before the first write, so that ``recover`` can put it back after a kill at any point. What the
-kernel does besides (``block/elevator.c``, ``blk-sysfs.c``), and what follows:
-- Below a scheduler ``nr_requests`` are its tags, one for each request until the disk has done it.
-- A change of the scheduler sets ``nr_requests`` anew and begins with the scheduler's defaults in ``iosched/``. So these
-  are noted, too, and written after the scheduler.
-- ``nr_requests`` is the disk's own depth only while the scheduler is ``none``; below a scheduler that is not shown. So
-  on the way to a depth the scheduler is ``none`` for a moment, and what is found there is noted before it is changed.
-- After a scheduler went, ``nr_requests`` shows the depth that the driver asked for, whatever the depth is, and writing
-  what it shows does nothing (seen on 6.18). Putting back what was found would leave the disk at a depth of 4 for good.
+The original values are saved before the first write, so that ``recover`` can restore them after a kill at any point.
+The side effects of the kernel (``block/elevator.c``, ``blk-sysfs.c``), and their consequences:
+- Below a scheduler ``nr_requests`` is the number of its tags, one for each request until the disk has done it.
+- A change of the scheduler resets ``nr_requests``, and the settings in ``iosched/`` to their defaults. So these are
+  saved, too, and written after the scheduler.
+- ``nr_requests`` is the depth of the disk only while the scheduler is ``none``; below a scheduler it is not shown. So
+  to set a depth, the scheduler is ``none`` for a moment, and the depth shown there is saved before it is changed.
+- After a scheduler was removed, ``nr_requests`` shows the depth that the driver requested, not the real one, and
+  writing the shown value has no effect (seen on 6.18). Restoring the saved value would leave the disk at a depth of 4.
   So a depth is always written in two steps, by way of the number below it.
-- ``wbt_lat_usec`` is not there, or not to be read, where the kernel or the disk has no writeback throttling.
-  What is put back counts as set by hand: the one trace that stays is that a later change to bfq does not turn it off.
-- What is written may be rounded (a depth below 4 becomes 4): what is put back was read, so it is not.
+- ``wbt_lat_usec`` is missing or cannot be read if the kernel or the disk has no writeback throttling. A restored value
+  counts as set by an admin: the only remaining effect is that a later change to bfq does not turn it off.
+- Written values may be rounded (a depth below 4 becomes 4). Restored values were read, so they are not.
 """
 
 from __future__ import annotations
@@ -39,15 +39,16 @@ _KEY = "queue-"
 _NONE = "none"
 _SIZE, _DEPTH, _SCHEDULER, _WBT = "max_sectors_kb", "nr_requests", "scheduler", "wbt_lat_usec"
 _NO_WBT = "0"
-_LEAST_DEPTH = 4  # the kernel's BLKDEV_MIN_RQ
+# BLKDEV_MIN_RQ of the kernel.
+_LEAST_DEPTH = 4
 _SYSFS = Path("/sys/dev/block")
 
 
 class Attributes(Protocol):
-    """Of one queue, by name; blocking. ``OSError`` as the kernel has it; of a disk that is gone, FileNotFoundError."""
+    """The attributes of one queue; blocking. ``OSError`` of the kernel; FileNotFoundError if the disk was removed."""
 
     def identity(self) -> str:
-        """Another one for each disk that gets the same number in one boot; "" if the kernel does not tell."""
+        """Return an id that differs for each disk that gets the same number in one boot; "" if the kernel has none."""
         ...
 
     def read(self, name: str) -> str: ...
@@ -55,7 +56,7 @@ class Attributes(Protocol):
     def write(self, name: str, value: str) -> None: ...
 
     def names(self, directory: str) -> list[str]:
-        """Of the attributes in a directory, such as iosched; none if there is no such directory."""
+        """Return the attributes in a directory, such as iosched; none if there is no such directory."""
         ...
 
 
@@ -67,7 +68,8 @@ class SysfsQueue:
         self.read(_SIZE)
         try:
             return (self._disk / "diskseq").read_text().strip()
-        except FileNotFoundError:  # kernels before 5.15
+        except FileNotFoundError:
+            # Kernels before 5.15 have no such file.
             return ""
 
     def read(self, name: str) -> str:
@@ -85,8 +87,8 @@ class SysfsQueue:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """``bare_depth``: nr_requests without a scheduler, where there was one; None until it was seen. ``wbt``: None where
-    there is none."""
+    """The original values. ``bare_depth``: nr_requests without a scheduler, if there was one; None until it was read.
+    ``wbt``: None if there is no writeback throttling."""
 
     identity: str
     max_sectors_kb: str
@@ -98,7 +100,7 @@ class _Found:
 
 
 class Queue:
-    """Of one disk. Errors are those of ``faults``: ``Terminal`` (``ReadOnly``) where /sys may not be written."""
+    """The queue of one disk. Errors are those of ``os_errors``: ``Terminal`` (``ReadOnly``) if /sys is read-only."""
 
     def __init__(self, disk: BlockNode, restore_log: RestoreLog, attributes: Attributes | None = None) -> None:
         self._path = disk.path
@@ -110,19 +112,21 @@ class Queue:
         self._applied: Shape | None = None
 
     async def facts(self, *, multipath: bool = False) -> QueueFacts:
-        """``multipath``: the disk is one of several paths to the same one."""
+        """``multipath``: the disk is one of several paths to the same device."""
         return await asyncio.to_thread(self._facts, multipath)
 
     async def apply(self, shape: Shape) -> None:
-        """From whatever shape it has. Cancelled, it is finished first: a write cannot be taken back half-way."""
+        """Set a shape. If cancelled, finish first, because a write cannot be undone half-way."""
         if shape != self._applied:
             self._applied = None
             await _whole(self._apply(shape))
             self._applied = shape
 
     async def restore(self) -> None:
-        """As it was found; nothing happens if nothing was applied. ``Retryable`` (``QueueNotRestored``) if the kernel
-        has something else afterwards: then the note stays. Cancelled, it is finished first."""
+        """Restore the original values; no effect without ``apply``. If cancelled, finish first.
+
+        ``Retryable`` (``QueueNotRestored``) if the kernel has other values afterwards: then the entry of the log stays.
+        """
         self._applied = None
         await _whole(self._put_back())
 
@@ -134,7 +138,8 @@ class Queue:
         try:
             await self._write({_SIZE: str(shape.max_sectors_kb)})
         except AgentError:
-            if note is None:  # /sys is read-only: nothing was changed, and nothing could be put back
+            if note is None:
+                # /sys is read-only: nothing was changed, and nothing can be restored.
                 await self._restore_log.clear(self._key)
             raise
         if shape.scheduler or found.scheduler == _NONE:
@@ -162,9 +167,11 @@ class Queue:
             return
         try:
             if not await asyncio.to_thread(self._restore, _Found(**plain_json.loads(note))):
-                raise Retryable(f"{self._path}: its queue is not as it was found", reason="QueueNotRestored")
+                raise Retryable(f"{self._path}: its queue does not have its original values", reason="QueueNotRestored")
         except (TypeError, ValueError) as error:
-            raise Terminal(f"{self._path}: the note on its queue cannot be read", reason="QueueNotRestored") from error
+            raise Terminal(
+                f"{self._path}: its entry in the restore log cannot be read", reason="QueueNotRestored"
+            ) from error
         await self._restore_log.clear(self._key)
 
     def _facts(self, multipath: bool) -> QueueFacts:
@@ -216,7 +223,7 @@ class Queue:
                     self._queue.write(name, value)
 
     def _put_depth(self, depth: str) -> None:
-        """Of the disk itself: there is no scheduler now."""
+        """Set the depth of the disk itself, while there is no scheduler."""
         with translated("write the queue of", self._path):
             if int(depth) > _LEAST_DEPTH:
                 self._queue.write(_DEPTH, str(int(depth) - 1))
@@ -225,7 +232,8 @@ class Queue:
     def _restore(self, found: _Found) -> bool:
         try:
             if self._queue.identity() != found.identity:
-                return True  # another disk by now: nothing of ours is there
+                # Another disk has this number now.
+                return True
             depth = found.nr_requests if found.scheduler == _NONE else found.bare_depth
             if depth is not None:
                 self._put({_SCHEDULER: _NONE})
@@ -238,16 +246,17 @@ class Queue:
         except Retryable as error:
             if error.reason != "PathChanged":
                 raise
-            return True  # the disk is gone
+            # The disk was removed.
+            return True
         except FileNotFoundError:
             return True
-        # None is also what a note of an agent says that knew nothing of it.
+        # The log of an older agent has no value of it, either.
         wbt = now.wbt if found.wbt is None else found.wbt
         return now == replace(found, bare_depth=None, wbt=wbt)
 
 
 async def recover(restore_log: RestoreLog, root: Path = _SYSFS) -> list[str]:
-    """First thing at start: puts back every queue that a killed agent left. Answers with their numbers."""
+    """Restore every queue that a killed agent left; return the numbers of these disks."""
     left = []
     for key in await restore_log.load():
         if key.startswith(_KEY):
@@ -264,7 +273,8 @@ async def _whole(work: Coroutine[None, None, None]) -> None:
     try:
         await asyncio.shield(task)
     except asyncio.CancelledError:
-        while not task.done():  # bounded by what the disk has under way: the kernel waits for it
+        # The kernel waits for the requests in progress, so this ends.
+        while not task.done():
             with suppress(asyncio.CancelledError):
                 await asyncio.wait({task})
         if not task.cancelled() and (error := task.exception()) is not None:
@@ -273,5 +283,5 @@ async def _whole(work: Coroutine[None, None, None]) -> None:
 
 
 def _chosen(schedulers: str) -> str:
-    """Of "none [mq-deadline] bfq"; one alone has no brackets."""
+    """Return the current one of "none [mq-deadline] bfq"; a single one has no brackets."""
     return next((word[1:-1] for word in schedulers.split() if word.startswith("[")), schedulers)

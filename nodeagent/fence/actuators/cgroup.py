@@ -1,11 +1,11 @@
-"""IoLimits of one unit's I/O, through systemd, for as long as an update is staged.
+"""IoLimits of the I/O of one unit, set through systemd while an update is staged.
 
-Facts this stands on (systemd's ``org.freedesktop.systemd1(5)``, ``src/core/dbus-cgroup.c``, its issue 27302):
+The facts behind it (systemd's ``org.freedesktop.systemd1(5)``, ``src/core/dbus-cgroup.c``, its issue 27302):
 - Properties set with runtime=true are a drop-in below /run: they hold for a unit that is not running yet, or starts
-  again, and are gone at a reboot. Removing the drop-in does not lift the limit of a running unit; setting it does.
+  again, and disappear at a reboot. Removing the drop-in does not lift the limit of a running unit; setting it does.
 - A list of (path, value) is merged by path into the one that is there; an empty one removes all of it; UINT64_MAX is
-  no limit. So what was found is put back as "nothing, then that".
-- systemd writes to the cgroup after it has answered. So what the kernel holds (``io.max``) is read until it agrees.
+  no limit. So the original value is restored as "nothing, then that value".
+- systemd writes to the cgroup after its reply. So ``io.max`` is read until the kernel has the limit.
 
 The original values are written to the restore log before the first change, and restored by ``end``, or by ``recover``
 after a kill.
@@ -44,20 +44,22 @@ _LISTS = (_BANDWIDTH, _IOPS)
 _SCALARS = ("MemoryHigh", "CPUWeight")
 _SIGNATURES = {**dict.fromkeys(_LISTS, "a(st)"), **dict.fromkeys(_SCALARS, "t")}
 
-_AGREES_WITHIN = 3.0  # seconds
-_JOB_WITHIN = 5.0  # seconds that a start or a stop of the unit is waited for before it can be thawed
-_LOOK = 0.05
+# Seconds for the kernel to have a limit.
+_AGREES_WITHIN = 3.0
+# Seconds to wait for a job of the unit, such as its start, before it can be thawed.
+_JOB_WITHIN = 5.0
+_POLL = 0.05
 _BUSY = "org.freedesktop.systemd1.UnitBusy"
 _INACTIVE = ("org.freedesktop.systemd1.UnitInactive", "org.freedesktop.systemd1.NoSuchUnit")
 
 _NO_LIMIT = 2**64 - 1
 
 IoMax = Mapping[str, Mapping[str, int]]
-"""Of a cgroup: by device number, then by rbps, wbps, riops, wiops. What has no limit is not in it."""
+"""The limits of a cgroup, by device number and then by rbps, wbps, riops and wiops; without those that have none."""
 
 
 class UnitIo:
-    """Of one service or slice. ``begin`` first; all methods raise ``AgentError`` only."""
+    """The limits of one service or slice. Call ``begin`` first; all methods raise only ``AgentError``."""
 
     def __init__(self, bus: Bus, restore_log: RestoreLog, unit: str, cgroups: Path = _CGROUPS) -> None:
         self._bus = bus
@@ -67,8 +69,8 @@ class UnitIo:
         self._cgroups = cgroups
 
     async def begin(self) -> None:
-        """Notes what there is; nothing happens if that was done. ``Terminal`` (``NoIoControl``) on a host where systemd
-        could not hold what it is told: cgroup v1, or no io controller."""
+        """Save the original values, once. ``Terminal`` (``NoIoControl``) on a host where systemd cannot set limits:
+        cgroup v1, or no io controller."""
         if not await asyncio.to_thread(_has_io, self._cgroups):
             message = f"{self._cgroups}: no cgroup v2 with an io controller, so nothing is limited"
             raise Terminal(message, reason="NoIoControl")
@@ -78,8 +80,8 @@ class UnitIo:
         await self._restore_log.save(self._key, json.dumps(found))
 
     async def hold(self, disks: Sequence[BlockNode], write_bps: int | None, write_iops: int | None) -> None:
-        """From now on, on each of ``disks``; None: no limit. Read back where the unit runs: ``Retryable``
-        (``LimitNotHeld``) if the kernel has another one."""
+        """Set the limits on each of ``disks``; None: no limit. ``Retryable`` (``LimitNotHeld``) if the unit runs and
+        the kernel has another limit."""
         values = {_BANDWIDTH: write_bps, _IOPS: write_iops}
         await self._set({name: [[disk.path, _u64(value)] for disk in disks] for name, value in values.items()})
         wanted = {"wbps": write_bps, "wiops": write_iops}
@@ -88,11 +90,11 @@ class UnitIo:
             lambda io_max: all(io_max.get(at, {}).get(key) == value for at in numbers for key, value in wanted.items())
         )
         if held is not None:
-            message = f"{self._unit}: asked for {wanted} on {' and '.join(numbers)}, the kernel has {held}"
+            message = f"{self._unit}: requested {wanted} on {' and '.join(numbers)}, the kernel has {held}"
             raise Retryable(message, reason="LimitNotHeld")
 
     async def end(self) -> None:
-        """As it was found; nothing happens without a ``begin``. The note stays if that failed."""
+        """Restore the original values; no effect without ``begin``. If that fails, the entry of the log stays."""
         note = (await self._restore_log.load()).get(self._key)
         if note is not None:
             await self._unlimit(note)
@@ -104,7 +106,8 @@ class UnitIo:
         changed = {name: value for name, value in found.items() if now[name] != value}
         await self._set({name: [] if name in _LISTS else value for name, value in changed.items()})
         await self._set({name: changed[name] for name in _LISTS if changed.get(name)})
-        if not any(found[name] for name in _LISTS):  # limits of an admin are on devices that he chose
+        # An admin may have limits on any device.
+        if not any(found[name] for name in _LISTS):
             held = await self._settled(lambda io_max: not any({"wbps", "wiops"} & at.keys() for at in io_max.values()))
             if held is not None:
                 message = f"{self._unit}: the kernel still limits its writes ({held})"
@@ -116,7 +119,7 @@ class UnitIo:
             lists = {name: [[str(path), int(value)] for path, value in found[name]] for name in _LISTS}
             return lists | {name: int(found[name]) for name in _SCALARS if name in found}
         except (ValueError, TypeError, KeyError) as error:
-            message = f"{self._unit}: the note on its limits cannot be read"
+            message = f"{self._unit}: its entry in the restore log cannot be read"
             raise Terminal(message, reason="LimitsNotReset") from error
 
     async def thaw(self) -> None:
@@ -133,20 +136,19 @@ class UnitIo:
                     return
                 if error.bus_error != _BUSY or asyncio.get_running_loop().time() >= until:
                     raise
-                await asyncio.sleep(_LOOK)
+                await asyncio.sleep(_POLL)
             else:
                 return
 
-    # -- what the kernel holds ------------------------------------------------------------------------------------
-
     async def cgroup(self) -> Path | None:
-        """Where its tasks are; None while it does not run."""
+        """Return the cgroup of the unit; None while it does not run."""
         found = await self._get("ControlGroup")
         return self._cgroups / str(found).lstrip("/") if found else None
 
     async def _settled(self, right: Callable[[IoMax], bool]) -> str | None:
-        """None once the kernel agrees, or if the unit does not run (systemd applies it when it starts); after a while
-        what the kernel has instead."""
+        """Wait until the kernel has the limits, and return None; after a timeout return the limits that it has.
+
+        If the unit does not run, systemd sets the limits at its start."""
         loop = asyncio.get_running_loop()
         until = loop.time() + _AGREES_WITHIN
         while cgroup := await self.cgroup():
@@ -155,10 +157,8 @@ class UnitIo:
                 return None
             if loop.time() >= until:
                 return text.strip() or "nothing"
-            await asyncio.sleep(_LOOK)
+            await asyncio.sleep(_POLL)
         return None
-
-    # -- talking to the manager -----------------------------------------------------------------------------------
 
     async def _set(self, properties: Mapping[str, Any]) -> None:
         values = [[name, variant(_SIGNATURES[name], value)] for name, value in properties.items()]
@@ -175,7 +175,7 @@ class UnitIo:
 
 
 async def recover(bus: Bus, restore_log: RestoreLog, cgroups: Path = _CGROUPS) -> list[str]:
-    """First thing at start: puts back the limits of every unit that a killed agent left. Answers with their names."""
+    """Restore the limits of every unit that a killed agent left; return the names of these units."""
     units = [key.removeprefix(_KEY) for key in await restore_log.load() if key.startswith(_KEY)]
     for unit in units:
         limits = UnitIo(bus, restore_log, unit, cgroups)
@@ -188,7 +188,7 @@ async def recover(bus: Bus, restore_log: RestoreLog, cgroups: Path = _CGROUPS) -
 
 
 def parse_io_max(text: str) -> IoMax:
-    """``io.max`` as the kernel prints it (Documentation/admin-guide/cgroup-v2.rst)."""
+    """Parse the text of ``io.max`` (Documentation/admin-guide/cgroup-v2.rst)."""
     found: dict[str, dict[str, int]] = {}
     for line in text.splitlines():
         number, *pairs = line.split()
@@ -202,7 +202,7 @@ def _u64(value: int | None) -> int:
 
 
 def _text(file: Path) -> str:
-    """ "" if it is not there: no controller for that cgroup yet, or no cgroup any more."""
+    """Return "" if the file is missing: the cgroup has no controller yet, or was removed."""
     with translated("read", str(file)):
         try:
             return file.read_text()

@@ -1,9 +1,9 @@
-"""``core.per-object-fsync`` of the repository of the OS, for rpm-ostreed alone and until it is put back.
+"""``core.per-object-fsync`` of the repository of the OS, for rpm-ostreed alone and until it is restored.
 
-The repository's own file stays as it is: a change of it would outlive a power cut, and half a file there means no more
-updates. Instead the daemon sees a copy in its place, which a drop-in below /run mounts over it, and which is gone with
-the next boot at the latest. The repository is read when it is opened, so a daemon that runs is started again, unless it
-works for somebody. What it was started with it keeps until it leaves, a minute after its last client.
+The file of the repository stays unchanged: a change would survive a power cut, and a truncated file there would block
+all updates. Instead, a drop-in below /run mounts a copy over the file for rpm-ostreed, at most until the next boot. The
+repository is read when it is opened, so a running rpm-ostreed is restarted, unless it works for a client. It keeps the
+option until it exits, a minute after its last client.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ _CONFIG = Path("/sysroot/ostree/repo/config")
 _UNITS = Path("/run/systemd/system")
 _COPY = Path("/run/nodeagent/ostree-repo.config")
 _DROP_IN = "50-nodeagent-fence.conf"
-_RELOAD = 90.0  # seconds
+# Seconds.
+_RELOAD = 90.0
 _RESTART = 120.0
 _ACTIVE = ("active", "reloading", "activating")
 
@@ -37,7 +38,7 @@ _SYSROOT = "/org/projectatomic/rpmostree1/Sysroot"
 
 
 class ObjectFsync:
-    """For one unit, which is asked whether it is busy only if it is rpm-ostreed. All methods raise ``AgentError``."""
+    """Only rpm-ostreed can report that it is busy; other units are restarted. All methods raise ``AgentError``."""
 
     def __init__(
         self,
@@ -59,14 +60,14 @@ class ObjectFsync:
         self._copy = copy
 
     async def begin(self) -> None:
-        """From the next transaction on. Nothing happens if it is so already. ``Retryable`` (``UpdaterBusy``) while the
-        daemon works for somebody."""
+        """Set the option from the next transaction on; no effect if it is set. ``Retryable`` (``UpdaterBusy``) while
+        rpm-ostreed works for another client."""
         text = with_object_fsync(await asyncio.to_thread(self._read))
         if text is None:
             return
         running = (await self._systemd.state(self._unit)).active in _ACTIVE
         if running and await self._busy():
-            message = f"{self._unit} works for somebody else; its writes are not synced one by one"
+            message = f"{self._unit} works for another client; its objects are not synced one by one"
             raise Retryable(message, reason="UpdaterBusy")
         await self._restore_log.save(self._key, "")
         await asyncio.to_thread(self._write, text)
@@ -75,7 +76,7 @@ class ObjectFsync:
             await self._systemd.restart(self._unit, _RESTART)
 
     async def end(self) -> None:
-        """As it was for the daemon's next start; nothing happens without a ``begin``."""
+        """Remove the option from the next start of the unit on; no effect without ``begin``."""
         if self._key not in await self._restore_log.load():
             return
         await asyncio.to_thread(self._remove)
@@ -88,7 +89,8 @@ class ObjectFsync:
         try:
             return bool(await self._bus.get(_NAME, _SYSROOT, f"{_NAME}.Sysroot", "ActiveTransactionPath"))
         except BusFault:
-            return True  # who does not answer is not to be started again by us
+            # A unit that does not reply may be busy, so it is not restarted.
+            return True
 
     def _read(self) -> str:
         with translated("read the repository's", str(self._config)):
@@ -100,7 +102,7 @@ class ObjectFsync:
             self._copy.write_text(text)
             self._copy.chmod(0o644)
             self._drop_in.parent.mkdir(parents=True, exist_ok=True)
-            # "-": without the copy the daemon starts all the same
+            # "-": the unit also starts without the copy.
             self._drop_in.write_text(f"[Service]\nBindReadOnlyPaths=-{self._copy}:{self._config}\n")
             self._drop_in.chmod(0o644)
 
@@ -111,5 +113,5 @@ class ObjectFsync:
 
 
 async def units_left(restore_log: RestoreLog) -> Sequence[str]:
-    """The units for which a killed agent left it."""
+    """Return the units for which a killed agent left the option set."""
     return [key.removeprefix(_KEY) for key in await restore_log.load() if key.startswith(_KEY)]

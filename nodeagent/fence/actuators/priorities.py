@@ -1,11 +1,11 @@
-"""I/O priorities of tasks: the updater's in the idle class, the victim's in the real-time class, and back.
+"""I/O priorities of tasks: idle for the updater, real-time for the protected workload, and their restoration.
 
-ioprio_set(2) is of a thread. One that is started later has the class of the one that started it, so who looks again
-from time to time misses none for long, and a thread that is not in the note goes back to what its process had. What is
-found is noted before the first change: a victim that stays real-time after a kill of ours would be for good.
+ioprio_set(2) sets the priority of a thread, and new threads inherit it. So a search for new threads from time to time
+is enough, and a thread that is not in the restore log gets the original priority of its process. The original values
+are saved before the first change; otherwise a kill of the agent would leave the workload in the real-time class.
 
-``ctypes``: the C library has no name for these calls, and psutil's are of processes. What may not be set (no
-CAP_SYS_NICE, a process of another user namespace) is ``Terminal`` (``PermissionDenied`` or ``Immutable``).
+The C library has no function for these calls, hence ``ctypes``; psutil sets only processes. A priority that must not be
+set (no CAP_SYS_NICE, a process of another user namespace) is ``Terminal`` (``PermissionDenied`` or ``Immutable``).
 """
 
 from __future__ import annotations
@@ -30,20 +30,23 @@ __all__ = ["IDLE", "REALTIME", "IoPriority", "Priorities", "SystemIoPriority"]
 KEY = "ioprio"
 _CLASS_SHIFT = 13
 REALTIME = 1 << _CLASS_SHIFT | 4
-"""In the middle: the kernel's default of each class."""
+"""The level in the middle, which is the default of the kernel in each class."""
 IDLE = 3 << _CLASS_SHIFT | 7
-_WHO_THREAD = 1  # IOPRIO_WHO_PROCESS, which means a thread
-_NUMBERS = {  # get, set: asm/unistd.h of each
+# IOPRIO_WHO_PROCESS, which means a thread.
+_WHO_THREAD = 1
+# ioprio_get and ioprio_set in asm/unistd.h of each architecture.
+_NUMBERS = {
     "x86_64": (252, 251),
     "aarch64": (31, 30),
     "ppc64le": (274, 273),
     "s390x": (283, 282),
 }
-_START = 22 - 3  # starttime, in what follows the name in proc_pid_stat(5)
+# The field starttime, in the part after the name in proc_pid_stat(5).
+_START = 22 - 3
 
 
 class IoPriority(Protocol):
-    """Of one thread; blocking. ``OSError`` as the kernel has it: ESRCH for one that ended."""
+    """The I/O priority of one thread; blocking. ``OSError`` of the kernel: ESRCH for a thread that ended."""
 
     def get(self, thread: int) -> int: ...
 
@@ -59,7 +62,7 @@ class SystemIoPriority:
 
 
 class Priorities:
-    """``hold`` as often as anybody likes, ``restore`` at the end; by whoever comes after a kill, too."""
+    """Call ``hold`` at any interval and ``restore`` at the end, or at the next start after a kill."""
 
     def __init__(self, restore_log: RestoreLog, kernel: IoPriority | None = None, proc: Path = Path("/proc")) -> None:
         self._restore_log = restore_log
@@ -68,7 +71,7 @@ class Priorities:
         self._note: dict[str, Any] | None = None
 
     async def hold(self, idle: Iterable[int], realtime: Iterable[int]) -> None:
-        """All threads of these processes; what has ended is passed over."""
+        """Set the classes of all threads of these processes; ended ones are skipped."""
         wanted = {**dict.fromkeys(realtime, REALTIME), **dict.fromkeys(idle, IDLE)}
         if self._note is None:
             self._note = await self._load()
@@ -79,11 +82,11 @@ class Priorities:
         await asyncio.to_thread(self._set, todo)
 
     async def raise_own(self, thread: int) -> None:
-        """Our own probe waits as the victim does. Not noted: the thread goes with us."""
+        """Give a thread of the agent the real-time class. It is not saved, because the thread ends with the agent."""
         await asyncio.to_thread(self._set, {thread: REALTIME})
 
     async def restore(self) -> None:
-        """As they were found; nothing happens without a ``hold``."""
+        """Restore the original priorities; no effect without ``hold``."""
         note, self._note = await self._load(), None
         if note:
             await asyncio.to_thread(self._put_back, note)
@@ -94,10 +97,10 @@ class Priorities:
         try:
             return {str(int(pid)): dict(entry) for pid, entry in plain_json.loads(text or "{}").items()}
         except (ValueError, TypeError, AttributeError) as error:
-            raise Terminal("the note on I/O priorities cannot be read", reason="PriorityNotRestored") from error
+            raise Terminal("the restore log of I/O priorities cannot be read", reason="PriorityNotRestored") from error
 
     def _look(self, wanted: Mapping[int, int], note: Mapping[str, Any]) -> tuple[dict[str, Any], dict[int, int]]:
-        """The note with what is new, and what is to be set."""
+        """Return the new entry of the log, and the priorities to set."""
         found = dict(note)
         todo: dict[int, int] = {}
         for pid, value in wanted.items():
@@ -117,7 +120,8 @@ class Priorities:
         for name, entry in note.items():
             pid = int(name)
             if self._start(pid) != entry["start"]:
-                continue  # ended: what has its number now is somebody else
+                # It ended, and another process has its number.
+                continue
             now = self._threads(pid)
             was = {thread: int(entry["threads"].get(str(thread), entry["main"])) for thread in now}
             self._set({thread: value for thread, value in was.items() if value != now[thread]})
@@ -134,7 +138,7 @@ class Priorities:
     def _threads(self, pid: int) -> dict[int, int]:
         found = {}
         try:
-            names = os.listdir(self._proc / str(pid) / "task")  # noqa: PTH208 - names are all that is wanted
+            names = os.listdir(self._proc / str(pid) / "task")  # noqa: PTH208 - only the names are needed
         except OSError:
             return {}
         for name in names:
@@ -154,7 +158,7 @@ class Priorities:
 
 
 def _settable(value: int) -> int:
-    """Of a task that never chose one the kernel may show a level, which it does not take back."""
+    """The kernel may show a level for a task that never set a class, and reject that value."""
     return value if value >> _CLASS_SHIFT else 0
 
 

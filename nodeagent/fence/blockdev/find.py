@@ -1,8 +1,8 @@
-"""The disk that a path of this host lies on.
+"""The disks below a path of this host.
 
-``st_dev`` says it, unless the file system makes up a number of its own: then its mount says where it came from (btrfs),
-or it is on no disk at all (composefs, overlay, tmpfs, NFS). On a host that boots from ostree ``/`` is often of the
-second kind, so ``/sysroot`` is asked first.
+``st_dev`` is the device, unless the file system uses a number of its own. Then the mount has the device (btrfs), or
+there is no disk (composefs, overlay, tmpfs, NFS). On a host that boots from ostree, ``/`` often has no disk, so
+``/sysroot`` is tried first.
 """
 
 from __future__ import annotations
@@ -25,8 +25,10 @@ _MOUNTINFO = Path("/proc/self/mountinfo")
 
 
 async def find_disks(paths: Sequence[str] = SYSROOT) -> Disks:
-    """Of the first of ``paths`` that is on a disk. ``Terminal`` with ``NoDisk`` if none is, with ``NoUdev`` if udev
-    cannot be asked."""
+    """Return the disks of the first of ``paths`` that is on a disk.
+
+    ``Terminal`` with ``NoDisk`` if none is, with ``NoUdev`` if udev cannot be queried.
+    """
     return await asyncio.to_thread(disks_below, paths)
 
 
@@ -39,7 +41,7 @@ def disks_below(paths: Sequence[str], udev: Udev | None = None) -> Disks:
         found = [disks for top in tops if (disks := find(top, lookup)) is not None]
         if found:
             return together(found)
-    raise Terminal(f"{' and '.join(paths)}: on no disk that is seen here", reason="NoDisk")
+    raise Terminal(f"{' and '.join(paths)}: not on a disk that is visible", reason="NoDisk")
 
 
 def _tops(path: str, udev: Udev) -> tuple[DeviceNumber, ...]:
@@ -57,14 +59,17 @@ def _tops(path: str, udev: Udev) -> tuple[DeviceNumber, ...]:
 
 
 def mounted_at(path: str, mountinfo: str) -> tuple[str, str]:
-    """Type and source of the file system that ``path`` is on, from the text of proc_pid_mountinfo(5); ("", "") if it
-    has none. By mount point: btrfs shows a number there that is not the ``st_dev`` of its subvolumes."""
+    """Return type and source of the file system of ``path``, from the text of proc_pid_mountinfo(5); ("", "") if none.
+
+    It is found by mount point, because the number that btrfs shows there is not the ``st_dev`` of its subvolumes.
+    """
     best, found = -1, ("", "")
     for line in mountinfo.splitlines():
         head, _, tail = line.partition(" - ")
         point = _unescaped(head.split(" ")[4])
         inside = path == point or path.startswith(point.rstrip("/") + "/")
-        if inside and len(point) >= best:  # of two at one place the later one is on top
+        # Of two mounts at one place the later one is on top.
+        if inside and len(point) >= best:
             kind, source, *_options = tail.split(" ")
             best, found = len(point), (kind, _unescaped(source))
     return found

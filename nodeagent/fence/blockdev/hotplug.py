@@ -1,8 +1,8 @@
-"""Changes of block devices as udev reports them: a path of a multipath lost, a disk added to a raid.
+"""Changes of block devices reported by udev: a path of a multipath was lost, a disk was added to a raid.
 
-Subscribed on entry. udev tells after its rules ran, so what is looked up afterwards is complete. Without udevd (a
-container) the stream is silent. Events may be lost when there are very many: who looks again at each event, and at
-each use, misses nothing that lasts.
+The subscription starts on entry. udev reports after its rules have run, so a later look-up is complete. Without udevd
+(in a container) there are no events. Some may be lost if there are very many; a look-up at each event still finds every
+lasting change.
 """
 
 from __future__ import annotations
@@ -19,21 +19,22 @@ from nodeagent.fence.policy.disks import DeviceNumber
 
 __all__ = ["Hotplug", "hotplug"]
 
-_AT_ONCE = 64  # events read in one turn of the loop; a storm must not hold it up
+# Events that are read in one turn of the loop, so that a storm does not block it.
+_AT_ONCE = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Hotplug:
     action: str
-    """udev's word: add, remove, change, move, online, offline, bind, unbind."""
+    """The action of udev: add, remove, change, move, online, offline, bind, unbind."""
     path: str
     number: DeviceNumber
 
 
 @asynccontextmanager
 async def hotplug(capacity: int = 256) -> AsyncIterator[asyncio.Queue[Hotplug]]:
-    """The queue keeps the latest ``capacity`` events. ``Terminal`` (``NoUdev``), ``Retryable`` (``NoHotplug``) if there
-    is no netlink socket to be had."""
+    """Subscribe; the queue keeps the latest ``capacity`` events. ``Terminal`` (``NoUdev``), or ``Retryable``
+    (``NoHotplug``) without a netlink socket."""
     monitor = await asyncio.to_thread(_monitor)
     events: asyncio.Queue[Hotplug] = asyncio.Queue(capacity)
     loop = asyncio.get_running_loop()
@@ -51,7 +52,7 @@ def _monitor() -> Any:
         monitor.filter_by("block")
         monitor.start()
     except OSError as error:
-        raise Retryable(f"cannot listen for block devices: {error}", reason="NoHotplug") from error
+        raise Retryable(f"cannot subscribe to block devices: {error}", reason="NoHotplug") from error
     return monitor
 
 
@@ -59,7 +60,8 @@ def _read(monitor: Any, events: asyncio.Queue[Hotplug]) -> None:
     for _ in range(_AT_ONCE):
         try:
             device = monitor.poll(timeout=0)
-        except OSError:  # ENOBUFS: some were lost, the next ones come
+        except OSError:
+            # ENOBUFS: some events were lost, but the next ones follow.
             continue
         if device is None:
             return

@@ -1,8 +1,7 @@
-"""Block devices as udev and sysfs tell them. Everything here blocks: call it in a thread.
+"""Block devices according to udev and sysfs. Everything here blocks: call it in a thread.
 
-A ``Udev`` must not be used by two threads at once (libudev is not thread-safe, but does not mind which thread it is).
-pyudev is imported when the first one is made, not before; making one also looks for libudev.so.1, which systemd brings,
-by asking ldconfig.
+A ``Udev`` must not be used by two threads at once: libudev is not thread-safe, but is not bound to a thread. The first
+``Udev`` imports pyudev, and finds libudev.so.1, which is part of systemd, with ldconfig.
 """
 
 from __future__ import annotations
@@ -19,20 +18,20 @@ __all__ = ["Udev", "number_of"]
 
 
 class Udev:
-    """``Terminal`` (``NoUdev``) when it is made, if this host has no libudev. Devices that go away while they are read
-    are as if they had never been."""
+    """Raises ``Terminal`` (``NoUdev``) if this host has no libudev. Devices that disappear are absent."""
 
     def __init__(self) -> None:
         try:
             import pyudev
 
             self._context = pyudev.Context()
-        except (ImportError, OSError, AttributeError) as error:  # AttributeError: a libudev without what is asked of it
-            raise Terminal(f"cannot ask udev for block devices: {error}", reason="NoUdev") from error
+        except (ImportError, OSError, AttributeError) as error:
+            # AttributeError: a libudev without a function that is needed.
+            raise Terminal(f"cannot query udev for block devices: {error}", reason="NoUdev") from error
         self._library: Any = pyudev
 
     def monitor(self) -> Any:
-        """pyudev's, of what udevd reports; not yet listening. Raises ``OSError``."""
+        """Return a monitor of pyudev for the events of udevd; it is not started yet. Raises ``OSError``."""
         return self._library.Monitor.from_netlink(self._context)
 
     def node(self, number: DeviceNumber) -> BlockNode | None:
@@ -50,20 +49,22 @@ class Udev:
             md_level=_attribute(device, "md/level"),
             loop=bool(loop_file),
             backing=_backing(loop_file),
-            # The head, which file systems are on, belongs to the subsystem; its paths are hidden and have no number.
+            # File systems are on the head, which belongs to the subsystem; its paths are hidden and have no number.
             nvme_multipath="/nvme-subsystem/" in device.sys_path,
         )
 
     def named(self, source: str) -> DeviceNumber | None:
-        """Of a device node or a link to one, such as /dev/mapper/luks. Found in udev's database, so it need not be
-        visible here (``PrivateDevices=`` hides them all from us)."""
+        """Return the number of a device node, or of a link to one such as /dev/mapper/luks.
+
+        It is found in the database of udev, because ``PrivateDevices=`` hides the nodes from the agent.
+        """
         for device in self._context.list_devices(subsystem="block"):
             if device.device_node == source or source in device.device_links or _mapped(device) == source:
                 return number_of(device.device_number)
         return None
 
     def btrfs(self, member: DeviceNumber) -> tuple[DeviceNumber, ...]:
-        """All devices of the btrfs that ``member`` is one of. ``member`` alone if the kernel does not say."""
+        """Return all devices of the btrfs of ``member``; ``member`` alone if the kernel does not show them."""
         for devices in Path("/sys/fs/btrfs").glob("*/devices"):
             if member in (found := _numbers(devices.iterdir())):
                 return found
@@ -77,7 +78,7 @@ class Udev:
 
 
 def number_of(device: int) -> DeviceNumber:
-    """Of a ``dev_t``, as in ``st_dev``."""
+    """Convert a ``dev_t``, as in ``st_dev``."""
     return DeviceNumber(os.major(device), os.minor(device))
 
 
@@ -94,7 +95,8 @@ def _mapped(device: Any) -> str:
 def _slaves(sys_path: Path) -> tuple[DeviceNumber, ...]:
     try:
         return _numbers((sys_path / "slaves").iterdir())
-    except FileNotFoundError:  # a partition has none
+    except FileNotFoundError:
+        # A partition has no such directory.
         return ()
 
 
@@ -112,5 +114,6 @@ def _numbers(entries: Iterable[Path]) -> tuple[DeviceNumber, ...]:
 def _backing(file: str) -> DeviceNumber | None:
     try:
         return number_of(Path(file).stat().st_dev) if file else None
-    except OSError:  # deleted, or of another mount namespace
+    except OSError:
+        # The file was deleted, or is in another mount namespace.
         return None

@@ -1,10 +1,10 @@
-"""Which disk a file system lies on, from what the kernel says of its block devices.
+"""The disks below a file system, from the block devices of the kernel.
 
-Two questions with different answers. *Where does io.max take a limit?* At one device, found as systemd finds it
-(``lookup_block_device`` in its ``src/core/cgroup.c``, ``block_get_originating`` in ``src/shared/blockdev-util.c``):
-down through what lies on one device, or on partitions of one disk; not through what is spread over several; at the
-end from a partition to its disk. What we name must be what systemd would make of it, or it limits another device than
-the one that we read back. *Whose queue can be shaped?* That of every disk at the bottom.
+There are two results. *The device for io.max* is found as systemd finds it (``lookup_block_device`` in its
+``src/core/cgroup.c``, ``block_get_originating`` in ``src/shared/blockdev-util.c``): down through layers on one device
+or on partitions of one disk, but not through layers over several disks; at the end from a partition to its disk. It
+must be the one that systemd finds, or systemd limits another device than the one that is read back. *The disks whose
+queues can be shaped* are all disks at the bottom.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from typing import NamedTuple
 
 __all__ = ["BlockNode", "DeviceNumber", "Disks", "Lookup", "find", "together"]
 
-_LAYERS = 16  # deeper stacks do not exist; a circle in what we were told must not keep us
+# Deeper stacks do not exist, and a cycle in the input must end.
+_LAYERS = 16
 
 
 class DeviceNumber(NamedTuple):
@@ -28,7 +29,7 @@ class DeviceNumber(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BlockNode:
-    """One block device. ``path`` is its node, such as /dev/sda2, whether or not it can be seen from here."""
+    """One block device. ``path`` is its node, such as /dev/sda2, even if it is not visible to the agent."""
 
     number: DeviceNumber
     path: str
@@ -40,7 +41,7 @@ class BlockNode:
     md_level: str = ""
     loop: bool = False
     backing: DeviceNumber | None = None
-    """Of a loop device: where the file system with its file is, if that can be seen."""
+    """The device of the file system with the file of a loop device, if it is visible."""
     nvme_multipath: bool = False
 
     @property
@@ -59,30 +60,30 @@ class BlockNode:
 
 
 _DM = {"CRYPT": "dm-crypt", "LVM": "LVM", "mpath": "multipath", "VERITY": "dm-verity"}
-"""The prefix of a dm-uuid is its maker's; partitions that kpartx made are "part1-mpath-..."."""
+"""The prefix of a dm-uuid names its creator; partitions of kpartx have "part1-mpath-..."."""
 
 Lookup = Callable[[DeviceNumber], BlockNode | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Disks:
-    """``limits`` take io.max: one device, or those of a btrfs over several. ``disks`` are at the bottom, sorted; more
-    than one below a raid or a volume group."""
+    """``limits`` are the devices for io.max: one, or those of a btrfs over several. ``disks`` are the disks at the
+    bottom, sorted; several below a raid or a volume group."""
 
     limits: tuple[BlockNode, ...]
     disks: tuple[BlockNode, ...]
     layers: tuple[str, ...]
-    """What lies above the first of ``limits``, the top first."""
+    """The layers above the first of ``limits``, the top first."""
     notes: tuple[str, ...] = ()
-    """For people: what is unusual, and what it means for the limits."""
+    """Messages for operators about unusual layers and their effect on the limits."""
 
     def meets(self, other: Disks) -> bool:
-        """Whether writers here and there wait for the same disk. If not, nobody has to be protected."""
+        """Return whether writers on both share a disk. If not, nothing has to be protected."""
         return not {disk.number for disk in self.disks}.isdisjoint(disk.number for disk in other.disks)
 
 
 def find(top: DeviceNumber, lookup: Lookup) -> Disks | None:
-    """None if ``top``, or what it stands on, is not to be seen."""
+    """Return the disks below a device; None if ``top`` or a device below it is not visible."""
     node = lookup(top)
     layers: list[str] = []
     notes: list[str] = []
@@ -94,7 +95,7 @@ def find(top: DeviceNumber, lookup: Lookup) -> Disks | None:
             break
         layers.append(node.kind)
         if node.kind == "multipath":
-            notes.append("multipath with one path: systemd limits that path, where the kernel may not heed it")
+            notes.append("multipath with one path: systemd limits that path, where the kernel may ignore the limit")
         node = lookup(below)
     if node is None:
         return None
@@ -107,7 +108,7 @@ def find(top: DeviceNumber, lookup: Lookup) -> Disks | None:
 
 
 def together(found: Sequence[Disks]) -> Disks:
-    """One file system over several devices, each with its ``Disks``; at least one."""
+    """Combine the disks of a file system over several devices; at least one."""
     limits = {limit.number: limit for each in found for limit in each.limits}
     disks = {disk.number: disk for each in found for disk in each.disks}
     notes = [note for each in found for note in each.notes]
@@ -125,7 +126,7 @@ def together(found: Sequence[Disks]) -> Disks:
 
 
 def _only(node: BlockNode, lookup: Lookup) -> DeviceNumber | None:
-    """The one device to go down to; None where systemd stays."""
+    """Return the only device below; None where systemd stops."""
     if len(node.slaves) < 2:
         return node.slaves[0] if node.slaves else None
     # dm-verity has its data and its hashes on two partitions; of one disk, that is one place

@@ -1,7 +1,7 @@
 """The configuration of an ostree repository (ostree.repo-config(5)), with an fsync for each object.
 
-Without it a whole layer is written and then synced at once, for which everybody on the disk waits; with it each object
-is synced when it is written, and the sync at the end finds little. Measured: ``docs/research/fence.md``.
+Without it a whole layer is written and then synced at once, and all users of the disk wait for that. With it each
+object is synced when it is written, and the sync at the end finds little. Measured: ``docs/research/fence.md``.
 """
 
 from __future__ import annotations
@@ -12,12 +12,15 @@ __all__ = ["with_object_fsync"]
 
 _KEY = "per-object-fsync"
 _SECTION = re.compile(r"\s*\[(.*)\]\s*")
-_TRUE = ("true", "1")  # GLib's words; it takes no other
+# GLib accepts no other values.
+_TRUE = ("true", "1")
 
 
 def with_object_fsync(text: str) -> str | None:
-    """The same with it; None if there is nothing to do: it is there, or the admin wants no syncs at all, or it is not a
-    repository's."""
+    """Return the text with the option; None if there is nothing to change.
+
+    That is the case if the option is set, if the admin has turned all syncs off, or if it is not a repository.
+    """
     lines: list[str] = []
     core, at = False, None
     for line in text.splitlines():

@@ -1,15 +1,14 @@
-"""What an fsync takes on the file system of etcd: small appends of our own, each synced, where etcd's metrics cannot be
-had, and beside them.
+"""The latency of an fsync on the file system of etcd, measured with small appends of the agent.
 
-Like etcd's WAL: 2300 bytes at a time into space that was allocated and never written, so that each sync also needs a
-commit of the journal. (One that writes the same place again needs none, and sees half of it.) Open loop: an append is
-timed from when it was due, and all that became due during a stall are synced together and count with their whole wait,
-as etcd's would. Else a stall of two seconds would be one sample among hundreds.
+As in the WAL of etcd, each append has 2300 bytes, in space that was allocated and never written, so that each sync also
+needs a commit of the journal. (An overwrite needs none, and would show half of the latency.) The time of an append
+counts from when it was due. All appends that became due during a stall are synced together and count with their whole
+wait, as those of etcd would. Otherwise a stall of two seconds would be one sample among hundreds.
 
-The file has no name (O_TMPFILE), so that it is gone with us however we end; where the file system knows no such files
-it is removed at once after it was made. ``rate`` small syncs a second are also what the probe costs.
+The file has no name (O_TMPFILE), so it disappears with the process; on a file system without such files it is removed
+right after its creation. The cost of the probe is ``rate`` small syncs per second.
 
-The thread is a daemon: a sync that hangs in the kernel must not keep the agent from ending.
+The thread is a daemon thread: a sync that hangs in the kernel must not keep the agent from exiting.
 """
 
 from __future__ import annotations
@@ -30,16 +29,20 @@ from nodeagent.host.fs.os_errors import fault, translated
 
 __all__ = ["FsyncProbe", "Probed", "fsync_probe"]
 
-_APPEND = 2300  # bytes; what fio's recipe for etcd writes
-_SEGMENT = 8 << 20  # bytes allocated ahead: six minutes at ten a second
-_KEPT = 4096  # samples, of which the oldest are dropped if nobody takes them
-_LEAVE = 2.0  # seconds that a sync under way gets at the end
+# Bytes, as in the recipe of fio for etcd.
+_APPEND = 2300
+# Bytes that are allocated in advance: six minutes at ten appends per second.
+_SEGMENT = 8 << 20
+# Samples; the oldest ones are dropped if they are not taken.
+_KEPT = 4096
+# Seconds for the sync in progress at the end.
+_JOIN_TIMEOUT = 2.0
 _NO_TMPFILE = (errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT)
 
 
 @dataclass(frozen=True, slots=True)
 class Probed:
-    """Seconds. ``waiting``: how long the oldest append that is not synced yet has been due, 0 if there is none."""
+    """Seconds. ``waiting``: age of the oldest append that is not synced yet, 0 if there is none."""
 
     latencies: tuple[float, ...]
     waiting: float
@@ -60,18 +63,18 @@ class FsyncProbe:
         self._thread.start()
 
     def pace(self, rate: float) -> None:
-        """From the next append on, so many a second."""
+        """Set the appends per second, from the next one on."""
         self._period = 1.0 / rate
 
     @property
     def thread(self) -> int | None:
-        """As the kernel numbers it."""
+        """The thread id of the kernel."""
         return self._thread.native_id
 
     def take(self) -> Probed:
-        """What came since the last time. Once the file system failed, an error of ``faults``."""
+        """Return the samples since the last call. Raises an error of ``os_errors`` once the file system failed."""
         if self._error is not None:
-            raise fault(self._error, "write our probe to", str(self._directory))
+            raise fault(self._error, "write the probe to", str(self._directory))
         latencies = []
         while self._latencies:
             latencies.append(self._latencies.popleft())
@@ -79,9 +82,9 @@ class FsyncProbe:
         return Probed(tuple(latencies), 0.0 if due is None else max(0.0, time.monotonic() - due))
 
     async def stop(self) -> None:
-        """Without waiting for a sync that hangs; its thread then closes the file by itself."""
+        """Stop without waiting for a sync that hangs; the thread closes the file afterwards."""
         self._stop.set()
-        await asyncio.to_thread(self._thread.join, _LEAVE)
+        await asyncio.to_thread(self._thread.join, _JOIN_TIMEOUT)
 
     def _run(self) -> None:
         try:
@@ -113,7 +116,7 @@ class FsyncProbe:
 
 @asynccontextmanager
 async def fsync_probe(directory: Path, rate: float = 10.0) -> AsyncIterator[FsyncProbe]:
-    """Runs inside. ``directory`` is any on the file system in question, ``rate`` in appends a second."""
+    """Run the probe. ``directory``: any directory on the file system; ``rate``: appends per second."""
     fd = await asyncio.to_thread(_open, directory)
     probe = FsyncProbe(directory, fd, rate)
     probe.start()
@@ -124,7 +127,7 @@ async def fsync_probe(directory: Path, rate: float = 10.0) -> AsyncIterator[Fsyn
 
 
 def _open(directory: Path) -> int:
-    with translated("write our probe to", str(directory)):
+    with translated("write the probe to", str(directory)):
         fd = _nameless(directory)
         try:
             os.posix_fallocate(fd, 0, _SEGMENT)

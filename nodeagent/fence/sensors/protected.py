@@ -1,6 +1,6 @@
-"""Whom the fence protects, and how it is heard: etcd on this host, or whatever a caller puts in its place.
+"""The workload that the fence protects, and the sources of its latency: etcd on this host, or one of the caller.
 
-What looks for etcd is imported when somebody looks: most hosts never stage anything, and have none.
+The modules that detect etcd are imported on first use, because most hosts have no etcd and never stage anything.
 """
 
 from __future__ import annotations
@@ -24,31 +24,31 @@ if TYPE_CHECKING:
 __all__ = ["MetricsSource", "Protected", "cgroup_of", "etcd_metrics", "find_etcd"]
 
 TIMEOUT: Final = 3.0
-"""Seconds for one page of metrics. It is not read from the disk: who does not answer for longer is in trouble."""
+"""Seconds for one page of metrics. etcd serves it from memory, so a longer wait means trouble."""
 _CGROUPS: Final = Path("/sys/fs/cgroup")
 
 Scrape = Callable[[], Awaitable[str]]
 
 
-def _nobody() -> Sequence[int]:
+def _no_pids() -> Sequence[int]:
     return ()
 
 
 @dataclass(frozen=True, slots=True)
 class Protected:
-    """Each way to hear it may be missing. ``directory``: any on its file system, for our probe. ``scrape``: the text of
-    its metrics, in etcd's names; raises ``AgentError``. ``pids``: its processes now, for pressure and priorities; it
-    may block. ``missing``: what could not be found, in words."""
+    """Each source of the latency may be missing. ``directory``: any directory on its file system, for the probe.
+    ``scrape``: returns its metrics as text, with the names of etcd; raises ``AgentError``. ``pids``: returns its
+    processes, for pressure and priorities; it may block. ``missing``: messages about sources that were not found."""
 
     directory: Path | None = None
     scrape: Scrape | None = None
-    pids: Callable[[], Sequence[int]] = _nobody
+    pids: Callable[[], Sequence[int]] = _no_pids
     missing: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class MetricsSource:
-    """Set by a person instead of what is found on the host; "" leaves it to that. Paths are PEM files."""
+    """The address and PEM files of the metrics; "" for those in the options of etcd."""
 
     url: str = ""
     ca: str = ""
@@ -57,7 +57,7 @@ class MetricsSource:
 
 
 async def find_etcd(root: Path = Path("/")) -> Protected | None:
-    """None if no member is on this host."""
+    """Return the member of etcd on this host; None if there is none."""
     from nodeagent.host.etcd.detect import detect
 
     found = await asyncio.to_thread(detect, root)
@@ -74,16 +74,20 @@ async def find_etcd(root: Path = Path("/")) -> Protected | None:
 
 
 def _members(root: Path) -> Sequence[int]:
-    """Those that detection takes for the member and that no ordinary user has started: they get the real-time class of
-    I/O, which starves everything else on the disk."""
+    """Return the processes of the member, without those of ordinary users.
+
+    They get the real-time class of I/O, which starves all other users of the disk.
+    """
     from nodeagent.host.etcd.processes import processes
 
     return [process.pid for process in processes(root) if process.is_of_the_system]
 
 
 async def etcd_metrics(metrics: MetricsSource, options: Options) -> Scrape:
-    """The first address that answers, for as long as it does. ``Retryable`` (``NoMetrics``) if none does now,
-    ``Terminal`` (``EtcdCredentials``) if the certificates cannot be read."""
+    """Return a function that fetches the metrics from the first address that replies.
+
+    ``Retryable`` (``NoMetrics``) if none replies, ``Terminal`` (``EtcdCredentials``) if the certificates are unreadable.
+    """
     from nodeagent.host.etcd.options import metrics_urls
 
     urls = [metrics.url] if metrics.url else metrics_urls(options)
@@ -127,7 +131,7 @@ def _tls(files: tuple[str, str, str]) -> ssl.SSLContext:
 
 
 def _data_of(found: Found, root: Path) -> Path | None:
-    """Through /proc/PID/root it can be seen only by who may trace the process, so the usual places come after it."""
+    """Return the data directory. Its option may not be readable, so the usual places are tried as well."""
     from nodeagent.host.etcd.detect import DATA
 
     said = found.options.get("data-dir")
@@ -139,7 +143,7 @@ def _data_of(found: Found, root: Path) -> Path | None:
 
 
 def cgroup_of(pid: int, cgroups: Path = _CGROUPS, proc: Path = Path("/proc")) -> Path | None:
-    """Of cgroup v2; None if it has none, or has ended."""
+    """Return the cgroup (v2) of a process; None if it has none or has ended."""
     with suppress(OSError):
         for line in (proc / str(pid) / "cgroup").read_text().splitlines():
             if line.startswith("0::/"):

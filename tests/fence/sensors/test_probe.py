@@ -140,7 +140,7 @@ async def test_a_disk_that_fails_is_said(disk: Disk, tmp_path: Path) -> None:
 async def test_a_sync_that_hangs_does_not_hold_us_up(
     disk: Disk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_LEAVE", 0.05)
+    monkeypatch.setattr(module, "_JOIN_TIMEOUT", 0.05)
     async with fsync_probe(tmp_path, rate=100) as probe:
         await syncs(disk, 1)
         disk.free.clear()
