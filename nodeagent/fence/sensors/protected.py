@@ -84,9 +84,9 @@ def _members(root: Path) -> Sequence[int]:
 
 
 async def etcd_metrics(metrics: MetricsSource, options: Options) -> Scrape:
-    """Return a function that fetches the metrics from the first address that replies.
+    """Return a function that fetches the metrics from the first address that replies, with certificates.
 
-    ``Retryable`` (``NoMetrics``) if none replies, ``Terminal`` (``EtcdCredentials``) if the certificates are unreadable.
+    ``Retryable`` (``NoMetrics``) if none replies, ``Terminal`` (``EtcdCredentials``) if one is unreadable.
     """
     from nodeagent.host.etcd.options import metrics_urls
 
