@@ -54,6 +54,7 @@ PLAIN = (
     "nodeagent/core/report/handshake.py",
     "nodeagent/core/report/rollout.py",
     "nodeagent/kube/*.py",
+    "nodeagent/_partial_import.py",
     "nodeagent/cli/*.py",
     "tests/cli/**/*.py",
     "integration/bench/plan.py",

@@ -1,8 +1,9 @@
-"""Parts of a dependency without the rest of it.
+"""Import modules of a package without its ``__init__``, which Python otherwise runs first.
 
-``import structlog`` brings its development renderer along, ``import dbus_next`` two message buses and a generator of
-proxies: 60 ms of every start, for code that is never called. Python runs a package's ``__init__`` before any of its
-modules, so an empty one stands in for it meanwhile.
+``import structlog`` loads a renderer for development, ``import dbus_next`` two message buses and a generator of
+proxies. The daemon and each command that calls it use neither. Without them, the import of structlog takes 3 ms
+instead of 42, that of dbus_next 12 instead of 37 (CPU time, Python 3.11, two cores). The modules behind are private
+parts of their packages, so pyproject.toml pins the versions.
 """
 
 from __future__ import annotations
@@ -18,11 +19,10 @@ __all__ = ["without_init"]
 
 @contextmanager
 def without_init(package: str) -> Iterator[None]:
-    """Inside, modules of ``package`` are imported without its ``__init__``. If it is in another package, that one is
-    imported already, whole or not.
+    """Inside, import modules of ``package`` without its ``__init__``. A parent package must be imported already.
 
-    Whoever imports the package afterwards gets it whole, with the same modules. Nothing happens if somebody did before,
-    or if it is not installed: the import inside then says so.
+    A later import of the package is complete, with the same modules. If the package is imported already, or is not
+    installed, nothing is changed, and the import inside raises its own error.
     """
     parent = sys.modules.get(package.rpartition(".")[0])
     path = None if parent is None else list(parent.__path__)
