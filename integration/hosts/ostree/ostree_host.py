@@ -33,6 +33,7 @@ from integration.trees.ostree_repo import Commit, OstreeRepo
 FINALIZE = "ostree-finalize-staged.service"
 BOOT_COMPLETE = "ostree-boot-complete.service"
 STAGED = "/run/ostree/staged-deployment"
+LOCKED = "(finalization locked)"
 # One deployment of `ostree admin status`, which has no other form in the guest's version.
 STATUS = re.compile(r"^([* ]) \S+ ([0-9a-f]{64})\.(\d+)(.*)$")
 
@@ -122,8 +123,9 @@ def _parse_status(text: str) -> list[Deployment]:
             checksum=match[2],
             serial=int(match[3]),
             booted=match[1] == "*",
-            staged="(staged)" in match[4],
-            locked="(finalization locked)" in match[4],
+            # libostree shows one of the two words.
+            staged="(staged)" in match[4] or LOCKED in match[4],
+            locked=LOCKED in match[4],
             pinned="    Pinned: yes" in lines[number:end],
         )
         for (number, match), end in zip(starts, ends, strict=True)
