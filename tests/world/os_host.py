@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from nodeagent.core.config.file_tree import FileTreeEntry, RegularFile, expand
-from nodeagent.core.config.machineconfig import MachineConfig
+from nodeagent.core.config.machineconfig import MachineConfig, UnitEntry
 from nodeagent.core.plan.deployment import Deployment, booted
 from tests.world import FakeUnit, World
 from tests.world.run import Host, config
@@ -34,6 +34,8 @@ def on(image: str, name: str, files: dict[str, str] | None = None, **more: Any) 
 OLD = on("a", "old")
 NEW = on("b", "new", NEW_FILES)
 KARGS = on("a", "kargs", kernel_arguments=("nosmt", "audit=1"))
+MORE = on("b", "more", {**FILES, "/etc/app/y": "2"})
+UNIT = UnitEntry("app.service", "[Service]\nExecStart=/bin/true\n", enabled=True)
 
 
 def os_host(**units: FakeUnit) -> Host:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,6 +21,7 @@ from nodeagent.core.plan.change import PolicySource
 from nodeagent.core.plan.policy import DAEMON_RELOAD, DRAIN, NONE, Entry, Policy, reload, restart
 from nodeagent.core.plan.steps import ActStep
 from nodeagent.core.update.apply_request import ApplyRequest
+from nodeagent.core.update.events import EventKind
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.ports import Fence
 from nodeagent.core.update.record import Record, record_from_dict
@@ -219,3 +221,20 @@ def config(
         users=user,
         **os,
     )
+
+
+def kinds(host: Host, kind: EventKind) -> list[str]:
+    """Return the reasons, or else the messages, of the events of this kind."""
+    return [event.reason or event.message for event in host.world.events if event.kind is kind]
+
+
+def phases(host: Host) -> list[str]:
+    """Return the phases in order. Events that change the message of a phase do not count."""
+    entered = [str(event.phase) for event in host.world.events if event.kind is EventKind.PHASE]
+    return [phase for phase, _ in itertools.groupby(entered)]
+
+
+async def until(host: Host, phase: Phase) -> None:
+    """Wait until the record has this phase."""
+    while host.phase is not phase:
+        await asyncio.sleep(0.2)

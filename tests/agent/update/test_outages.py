@@ -21,7 +21,7 @@ from nodeagent.host.dbus.errors import BUS_SERVICE, BusRetryable, BusUnreachable
 from tests.agent.update.test_kills import BUSY, REBOOTING, at_old
 from tests.world import FakeUnit, FakeUnits, Killed, Outage, World, os_host
 from tests.world.os_host import B_DIGEST, bad_on, on
-from tests.world.run import Host, config
+from tests.world.run import Host, config, until
 
 pytestmark = pytest.mark.looptime
 
@@ -255,12 +255,6 @@ def followed(host: Host) -> Report:
 
     host.world.events = Events()
     return report
-
-
-async def until(host: Host, phase: Phase) -> None:
-    async with asyncio.timeout(600):
-        while host.phase is not phase:
-            await asyncio.sleep(0.1)
 
 
 async def test_the_status_names_the_service_and_since_when_until_it_answers() -> None:

@@ -1,0 +1,333 @@
+"""Failures before the new deployment runs: staging, finalization, and the power."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+import pytest
+
+from nodeagent.agent.loop import Loop
+from nodeagent.agent.update.after_boot import AT_ONCE, MAX_AGAIN, MAX_MISSES, PAUSE
+from nodeagent.agent.update.executor import Outcome
+from nodeagent.agent.update.run import Update
+from nodeagent.core.config.file_tree import RegularFile, expand
+from nodeagent.core.plan.deployment import staged
+from nodeagent.core.update.events import EventKind
+from nodeagent.core.update.phase import Phase
+from nodeagent.core.update.ports import Inhibitor
+from nodeagent.core.update.record import Record
+from nodeagent.errors import Refused, Retryable, Terminal
+from tests.world import FakeLease, FakeStore, Fault, Killed, full_disk
+from tests.world.os_host import (
+    B_DIGEST,
+    FIRST,
+    MORE,
+    NEW,
+    OLD,
+    at_old,
+    booted_digest,
+    managed,
+    on,
+)
+from tests.world.run import Host, kinds, phases
+
+pytestmark = pytest.mark.looptime
+
+
+async def test_staging_is_retried_after_network_failure() -> None:
+    host = await at_old()
+    host.world.faults.append(Fault("stage", Retryable("no route", reason="RegistryUnreachable"), times=3))
+    host.want(NEW)
+    began = asyncio.get_running_loop().time()
+    await host.settle()
+    assert asyncio.get_running_loop().time() - began >= 30 + 60 + 120
+    assert (host.phase, booted_digest(host.world)) == (Phase.IDLE, B_DIGEST)
+    assert kinds(host, EventKind.WARNING) == ["RegistryUnreachable"] * 3
+
+
+@pytest.mark.parametrize(
+    "errors",
+    [
+        [Terminal("manifest unknown", reason="ImageNotFound")],
+        [Refused("dnf", reason="TransactionBusy")],
+        [Retryable("no route", reason="RegistryUnreachable") for _ in range(5)],
+    ],
+    ids=["terminal", "busy", "network"],
+)
+async def test_failed_staging_is_retried_later(errors: list[Terminal]) -> None:
+    host = await at_old()
+    reason = errors[0].reason
+    host.world.faults += [Fault("stage", error) for error in errors]
+    host.want(NEW)
+    loop = host.build()
+    host.world.rebooting = asyncio.Event()
+    delay = await loop.turn()
+    assert delay is not None
+    assert 30 <= delay <= 36
+    assert (host.phase, host.record.reason, host.record.rejected) == (Phase.DEGRADED, reason, "")
+    assert host.record.update_id == "", "not half-way"
+    assert (host.world.holder, host.actions()) == (None, [])
+    assert managed(host.world, OLD, NEW) == expand(OLD)
+    await host.settle()
+    assert (host.phase, booted_digest(host.world)) == (Phase.IDLE, B_DIGEST)
+
+
+@pytest.mark.parametrize(
+    ("meanwhile", "at_once"),
+    [
+        (lambda host, loop: loop.look_again(), False),
+        (lambda host, loop: host.requested(loop), True),
+        (lambda host, loop: host.want(MORE), True),
+    ],
+    ids=["the watch tells of the same file", "an operator requests it", "something else is desired"],
+)
+async def test_postponed_update_waits_unless_config_changes(
+    meanwhile: Callable[[Host, Loop], None], at_once: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = await at_old()
+    host.world.faults.append(Fault("stage", Terminal("manifest unknown", reason="ImageNotFound")))
+    host.want(NEW)
+    loop = host.build()
+    run, turn, ended = loop.executor.run, loop.turn, list[float]()
+
+    async def disturbed(update: Update) -> Outcome:
+        outcome = await run(update)
+        meanwhile(host, loop)
+        return outcome
+
+    async def once() -> float | None:
+        if ended:
+            raise Stop
+        delay = await turn()
+        ended.append(asyncio.get_running_loop().time())
+        return delay
+
+    monkeypatch.setattr(loop.executor, "run", disturbed)
+    monkeypatch.setattr(loop, "turn", once)
+    with pytest.raises(Stop):
+        await loop.run()
+    assert (asyncio.get_running_loop().time() - ended[0] < 30) == at_once
+
+
+class Stop(BaseException):
+    """The loop looked a second time."""
+
+
+async def test_postponed_update_does_not_revive_failed_config() -> None:
+    host = await at_old()
+    host.world.faults.append(full_disk())
+    host.want(MORE)
+    await host.settle()
+    assert host.record.reason == "Reverted"
+    host.world.repair("install")
+    host.world.faults.append(Fault("stage", Terminal("manifest unknown", reason="ImageNotFound")))
+    host.want(on("c", "newest"))
+    assert await host.build().turn() is not None
+    assert host.record.reason == "ImageNotFound"
+    host.want(MORE)
+    await host.settle()
+    assert (host.phase, host.actions()) == (Phase.DEGRADED, [])
+
+
+async def test_endless_staging_is_aborted() -> None:
+    host = await at_old()
+    host.world.stage_seconds = 100 * 3600
+    host.want(NEW)
+    loop = host.build()
+    host.world.rebooting = asyncio.Event()
+    assert await loop.turn() is not None
+    assert (host.phase, host.record.reason) == (Phase.DEGRADED, "PhaseLate")
+
+
+async def test_failed_finalization_is_reported_and_not_retried() -> None:
+    host = await at_old()
+    host.world.faults.append(Fault("finalize", OSError("error: No space left on device")))
+    host.want(NEW)
+    await host.settle()
+    assert (host.phase, host.record.reason, host.record.revert_reason) == (Phase.DEGRADED, "Reverted", "FinalizeFailed")
+    assert "No space left on device" in host.record.message
+    assert host.actions() == ["reboot", "reboot"]
+    assert managed(host.world, OLD, NEW) == expand(OLD)
+    assert host.world.units["app.service"].read["/etc/app/x"] == RegularFile(b"1")
+    await host.settle()
+    assert host.actions() == ["reboot", "reboot"]
+
+
+async def test_boot_menu_choice_causes_no_loop() -> None:
+    host = await at_old()
+    host.world.boot_menu[2] = FIRST.id
+    host.want(NEW)
+    await host.settle()
+    assert (host.phase, host.record.revert_reason) == (Phase.DEGRADED, "OldDeploymentBooted")
+    assert host.actions().count("reboot") == 2
+    assert managed(host.world, OLD, NEW) == expand(OLD)
+    assert [d.id for d in host.world.deployments] == [FIRST.id], "it would boot next time"
+
+
+async def test_lease_lost_during_warning_keeps_deployment_locked() -> None:
+    host = await at_old()
+    host.world.logged_in = True
+    host.limits = replace(host.limits, warn_users=3600)
+    host.want(NEW)
+    task = asyncio.create_task(host.settle())
+    while not host.world.warned:
+        await asyncio.sleep(1)
+    host.world.holder = None
+    await task
+    assert (host.phase, host.record.reason) == (Phase.DEGRADED, "LeaseLost")
+    assert [d.locked for d in host.world.deployments if d.staged] == [True], "another reboot must not boot it"
+
+
+async def test_lost_staging_is_repeated_a_limited_number_of_times() -> None:
+    host = await at_old()
+    host.world.faults.append(Fault("finalize", times=99))
+    host.want(NEW)
+    await host.settle()
+    assert (host.phase, host.record.revert_reason) == (Phase.DEGRADED, "StagedLost")
+    assert len(host.world.credentials) == 3
+    assert host.actions().count("reboot") == 4, "three times there, once because files were restored"
+    assert managed(host.world, OLD, NEW) == expand(OLD)
+
+
+@pytest.mark.parametrize("cuts", [3, MAX_AGAIN])
+async def test_update_survives_power_cuts_at_each_reboot(cuts: int) -> None:
+    host = await at_old()
+    host.world.faults.append(Fault("power cut", times=cuts))
+    host.want(NEW)
+    began = asyncio.get_running_loop().time()
+    await host.settle()
+    assert (host.phase, booted_digest(host.world), host.record.reason) == (Phase.IDLE, B_DIGEST, "")
+    assert len(host.world.credentials) == cuts + 1
+    assert host.actions() == ["reboot"], "each cut was one too many already"
+    waited = asyncio.get_running_loop().time() - began
+    assert waited >= sum(PAUSE * 2**number for number in range(cuts - AT_ONCE))
+    assert set(host.world.staged_with_lease) == {"nodeagent"}
+
+
+async def test_power_cut_at_each_reboot_causes_no_loop() -> None:
+    host = await at_old()
+    host.world.faults.append(Fault("power cut", times=99))
+    host.want(NEW)
+    with pytest.MonkeyPatch.context() as patch:
+        # The way back has to boot as well.
+        patch.setattr(FakeStore, "save", power_stays_for_the_way_back(host))
+        await host.settle(lives=20)
+    assert (host.phase, host.record.reason, host.record.revert_reason) == (Phase.DEGRADED, "Reverted", "StagedLost")
+    assert len(host.world.credentials) == MAX_AGAIN + 1
+    assert managed(host.world, OLD, NEW) == expand(OLD)
+    assert staged(host.world.deployments) is None
+
+
+def power_stays_for_the_way_back(host: Host) -> Callable[[FakeStore, Record], Awaitable[None]]:
+    save = FakeStore.save
+
+    async def saving(self: FakeStore, record: Record) -> None:
+        if record.reverting:
+            host.world.repair("power cut")
+        await save(self, record)
+
+    return saving
+
+
+async def test_power_cut_during_wait_is_not_counted() -> None:
+    host = await at_old()
+    host.world.faults.append(Fault("power cut", times=AT_ONCE + 1))
+    host.want(NEW)
+    stagings = AT_ONCE + 1
+    while len(host.world.credentials) < stagings or host.phase is not Phase.STAGING:
+        with contextlib.suppress(Killed):
+            await live_for(host, PAUSE / 2)
+    for _ in range(3 * MAX_AGAIN):
+        await live_for(host, PAUSE / 2)
+        assert host.phase is Phase.STAGING
+        host.world.power_cut()
+    assert len(host.world.credentials) == stagings
+    assert any("this boot lasts" in event.message for event in host.world.events if event.kind is EventKind.WAITING)
+    await host.settle()
+    assert (host.phase, booted_digest(host.world)) == (Phase.IDLE, B_DIGEST)
+    assert len(host.world.credentials) == stagings + 1
+
+
+async def live_for(host: Host, seconds: float) -> None:
+    """One life of the daemon that ends after so long."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await host._live()
+
+
+async def test_foreign_reboots_during_update() -> None:
+    """What is locked is lost by them, in order and expected."""
+    host = await at_old()
+    host.want(NEW)
+    host.world.blockers = [Inhibitor("backup", "sleep", "nightly")]
+    for number in range(MAX_MISSES + 2):
+        while len(host.world.credentials) <= number or host.phase is not Phase.REBOOTING:
+            await live_for(host, 100)
+        host.world.shut_down()
+    assert host.actions() == []
+    host.world.blockers = []
+    await host.settle()
+    assert (host.phase, booted_digest(host.world)) == (Phase.IDLE, B_DIGEST)
+    assert host.actions() == ["reboot"]
+
+
+async def test_lost_staging_is_repeated_with_the_lease() -> None:
+    host = await at_old()
+    host.world.faults.append(Fault("finalize", times=1))
+    host.want(NEW)
+    await host.settle()
+    assert (host.phase, booted_digest(host.world)) == (Phase.IDLE, B_DIGEST)
+    assert host.actions() == ["reboot", "reboot"]
+    assert set(host.world.staged_with_lease) == {"nodeagent"}
+    assert phases(host).count("Writing") == 1
+
+
+async def test_nothing_is_staged_again_without_the_lease(monkeypatch: pytest.MonkeyPatch) -> None:
+    host = await at_old()
+    check = FakeLease.check
+
+    async def lost(self: FakeLease, operation: str, *, need: float = 0.0, offline: bool = False) -> None:
+        if self.world.boot > 1:
+            raise Refused("the lease is not ours any more", reason="LeaseLost")
+        await check(self, operation)
+
+    monkeypatch.setattr(FakeLease, "check", lost)
+    host.world.faults.append(Fault("finalize", times=1))
+    host.want(NEW)
+    await host.settle()
+    assert len(host.world.credentials) == 1
+    assert (host.phase, host.record.reason) == (Phase.DEGRADED, "LeaseLost")
+    assert host.world.boot == 2, "whoever took it has the host as it is: no way back either"
+
+
+async def test_staged_deployment_removed_manually_before_reboot() -> None:
+    host = await at_old()
+    save = FakeStore.save
+    removed: list[str] = []
+
+    async def cleanup(self: FakeStore, record: object) -> None:
+        await save(self, record)  # type: ignore[arg-type]
+        if host.phase is Phase.ACTING and len(removed) < 1:
+            removed.append("rpm-ostree cleanup -p")
+            host.world.drop_staged()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(FakeStore, "save", cleanup)
+        host.want(NEW)
+        await host.settle()
+    assert removed
+    assert (host.phase, booted_digest(host.world)) == (Phase.IDLE, B_DIGEST)
+    assert host.actions() == ["reboot"]
+
+
+async def test_failure_before_reboot_leaves_nothing_staged() -> None:
+    host = await at_old()
+    host.world.faults.append(full_disk())
+    host.want(MORE)
+    await host.settle()
+    assert (host.phase, host.record.revert_reason, host.actions()) == (Phase.DEGRADED, "NoSpace", [])
+    assert staged(host.world.deployments) is None
+    assert managed(host.world, OLD, MORE) == expand(OLD)

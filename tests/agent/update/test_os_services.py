@@ -1,0 +1,137 @@
+"""Updates while rpm-ostreed does not answer, and requests of an operator."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from nodeagent.agent.loop import AGAIN
+from nodeagent.core.update.events import EventKind
+from nodeagent.core.update.phase import Phase
+from nodeagent.core.update.record import record_to_dict
+from nodeagent.errors import Retryable, Unreconcilable
+from tests.world import FakeDeployments, Fault, lost_answer
+from tests.world.os_host import (
+    A_DIGEST,
+    B_DIGEST,
+    MORE,
+    NEW,
+    at_old,
+    booted_digest,
+    on,
+    os_host,
+)
+from tests.world.run import until
+
+pytestmark = pytest.mark.looptime
+
+
+async def test_slow_rpm_ostreed_after_boot() -> None:
+    host = await at_old()
+    host.world.faults.append(Fault("list deployments", lost_answer(), times=8, when=lambda: host.world.boot > 1))
+    host.want(NEW)
+    await host.settle()
+    assert (host.phase, host.actions()) == (Phase.IDLE, ["reboot"])
+
+
+async def test_file_update_is_verified_without_rpm_ostreed() -> None:
+    host = await at_old(on("a", "old"))
+    host.want(on("a", "files", {"/etc/app/x": "2"}))
+    task = asyncio.create_task(host.settle())
+    await until(host, Phase.VERIFYING)
+    host.world.faults.append(Fault("list deployments", lost_answer(), times=10_000))
+    await task
+    assert (host.phase, host.actions()) == (Phase.IDLE, ["restart app.service"])
+
+
+@pytest.mark.parametrize(
+    "error", [Retryable("hangs", reason="BusTimeout"), Unreconcilable("bootc", reason="BootcHost")]
+)
+async def test_file_update_does_not_wait_for_rpm_ostreed(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They may be what repairs it. What needs it is refused."""
+
+    async def fail(_self: FakeDeployments) -> list[object]:
+        raise error
+
+    host = await at_old()
+    monkeypatch.setattr(FakeDeployments, "list", fail)
+    host.want(on("a", "files", {"/etc/app/x": "2"}))
+    await host.settle()
+    assert (host.phase, host.actions()) == (Phase.IDLE, ["restart app.service"])
+    host.want(NEW)
+    loop = host.build()
+    for _ in range(AGAIN + 1):
+        await loop.turn()
+    assert (host.phase, host.record.reason) == (Phase.DEGRADED, error.reason)  # type: ignore[attr-defined]
+
+
+async def test_first_start_waits_for_rpm_ostreed() -> None:
+    """Only the host can say what it has. Later that is known, and an update of files does not ask again."""
+    host = os_host()
+    host.world.faults.append(Fault("list deployments", lost_answer(), times=1000))
+    host.want(on("b", "first"))
+    loop = host.build()
+    began = asyncio.get_running_loop().time()
+    while host.phase is Phase.IDLE:
+        await asyncio.sleep(await loop.turn() or 0)
+    assert asyncio.get_running_loop().time() - began >= host.limits.service_wait
+    assert (host.phase, host.record.reason) == (Phase.DEGRADED, "BusTimeout")
+    host.world.repair("list deployments")
+    await host.settle()
+    assert (host.phase, booted_digest(host.world)) == (Phase.IDLE, B_DIGEST)
+
+
+async def test_transient_error_is_not_reported_as_refusal() -> None:
+    """A bus that goes, as at each power cut and each start of systemd anew, is no reason to call anybody."""
+    host = os_host()
+    host.world.faults.append(Fault("list deployments", lost_answer(), times=AGAIN))
+    host.want(on("b", "first"))
+    loop = host.build()
+    assert [await loop.turn() for _ in range(AGAIN)] == [2.2, 4.4]
+    assert host.phase is Phase.IDLE
+    told = [event for event in host.world.events if event.kind is EventKind.WAITING]
+    assert [event.reason for event in told] == ["BusTimeout"]
+    await host.settle()
+    assert (host.phase, booted_digest(host.world)) == (Phase.IDLE, B_DIGEST)
+    assert EventKind.REFUSED not in {event.kind for event in host.world.events}
+
+
+async def test_operator_request_survives_transient_error() -> None:
+    host = await at_old()
+    host.want(NEW)
+    host.world.record = record_to_dict(replace(host.record, avoided=host.wanted))
+    loop = host.build()
+    await loop.turn()
+    assert host.record.reason == "RolledBack"
+    host.requested(loop)
+    host.world.faults.append(Fault("list deployments", lost_answer(), times=1))
+    assert await loop.turn() is not None
+    await host.turn_and_settle(loop)
+    assert (host.phase, booted_digest(host.world)) == (Phase.IDLE, B_DIGEST)
+
+
+async def test_operator_request_is_for_one_config() -> None:
+    host = await at_old()
+    host.want(NEW)
+    host.world.record = record_to_dict(replace(host.record, avoided=host.wanted))
+    host.want(MORE)
+    loop = host.build()
+    host.requested(loop)
+    host.world.faults.append(Fault("list deployments", lost_answer(), times=1))
+    assert await loop.turn() is not None
+    host.want(NEW)  # something writes it there again
+    await loop.turn()
+    assert (host.phase, host.record.reason, booted_digest(host.world)) == (Phase.DEGRADED, "RolledBack", A_DIGEST)
+
+
+async def test_first_start_on_bootc_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fail(_self: FakeDeployments) -> list[object]:
+        raise Unreconcilable("bootc", reason="BootcHost")
+
+    monkeypatch.setattr(FakeDeployments, "list", fail)
+    host = os_host()
+    host.want(on("b", "whatever", {"/etc/quiet/q": "1"}, kernel_arguments=("nosmt",)))
+    await host.settle()
+    assert (host.phase, host.actions()) == (Phase.IDLE, [])
