@@ -12,10 +12,11 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal, cast, get_args, get_origin, get_type_hints
 
 from msgspec import Struct
 
+from nodeagent.agent.report.dbus import _Manager as Manager
 from nodeagent.cli.main import build_parser
 from nodeagent.cli.main import main as cli
 from nodeagent.core import hints
@@ -27,6 +28,7 @@ from nodeagent.core.update.phase import BY_PROGRESS, DEADLINE, DISRUPTIVE, Phase
 from nodeagent.core.update.record import Record
 from nodeagent.core.update.resume import resume
 from nodeagent.domains import DOMAINS
+from nodeagent.host.dbus.codec import complete_types
 from nodeagent.log.messages import MESSAGES
 from nodeagent.settings.schema import KEYS, Settings, flatten
 
@@ -281,6 +283,43 @@ def messages() -> str:
     return table(["entry", "priority", "MESSAGE_ID"], rows)
 
 
+# The polkit action below org.nodeagent.agent1, and what the declaration of a member does not contain.
+DBUS: Mapping[str, tuple[str, str]] = {
+    "Apply": ("apply", "Options are reserved; unknown ones are ignored."),
+    "Rollback": ("rollback", "Returns the name of the config."),
+    "Verify": ("verify", "Returns the JSON of `nodeagent verify --json`."),
+    "History": ("", "Returns the JSON of `nodeagent history --json`."),
+    "EtcdStatus": ("", "Returns the JSON of `nodeagent etcd status --json`."),
+    "StartMaintenance": ("maintenance", ""),
+    "StartMaintenanceWithOptions": (
+        "maintenance, and power-off for `power_off`",
+        "Options: `requester` `s`, `seconds` `t` (0: until stopped), `drain` `b`, `power_off` `b`, `wait` `b`; "
+        "others are refused.",
+    ),
+    "StopMaintenance": ("maintenance", ""),
+    "Reload": ("reload", "Reads the settings again."),
+    "UpdateFinished": (
+        "",
+        "Signal. The entry is the JSON as in `nodeagent history --json`. Emitted once for each update or request that "
+        "ended, also if the history has no entry.",
+    ),
+}
+
+
+def dbus() -> str:
+    interface = Manager(cast("Any", None), cast("Any", None)).interface()
+    declared = {
+        **{name: (method.takes, method.gives, method.arguments) for name, method in interface.methods.items()},
+        **{name: ("", signal.signature, signal.arguments) for name, signal in interface.signals.items()},
+    }
+    rows = []
+    for name, (takes, gives, names) in declared.items():
+        taken, given = complete_types(takes), complete_types(gives)
+        typed = [f"{one} `{kind}`" for kind, one in zip([*taken, *given], names, strict=True)]
+        rows.append([code(name), ", ".join(typed[: len(taken)]), ", ".join(typed[len(taken) :]), *DBUS[name]])
+    return table(["member", "takes", "gives", "polkit action", "notes"], rows)
+
+
 def metrics() -> str:
     rows = [
         [code(f.name), f.kind.value, ", ".join(map(code, f.labels)), f.help, "yes" if f in HISTORY else ""]
@@ -293,6 +332,7 @@ PARTS: Mapping[str, Mapping[str, Callable[[], str]]] = {
     "README.md": {"plan": plan},
     "docs/explanation/plans.md": {"example-plan": plan_with_policy},
     "docs/reference/commands.md": {"commands": commands},
+    "docs/reference/dbus.md": {"dbus": dbus},
     "docs/reference/journal.md": {"messages": messages},
     "docs/reference/metrics.md": {"metrics": metrics},
     "docs/reference/phases.md": {"phases": phases},
