@@ -125,7 +125,7 @@ class Api:
         return json.dumps({"schema": "nodeagent/history/v1", "updates": [asdict(entry) for entry in entries]})
 
     async def etcd_status(self) -> str:
-        """What the guard of etcd finds now, with the rights of the daemon."""
+        """Survey etcd now, with the permissions of the daemon."""
         return json.dumps(await self._etcd())
 
     async def start_maintenance(self, caller: str, request: MaintenanceRequest) -> str:

@@ -16,12 +16,12 @@ found = _import.load()
 assert _import.load() is found
 tops = {name.split(".")[0] for name in sys.modules}
 sys.path.append(sys.argv[1])
-from bundle.dependencies import OF_KUBERNETES, SHIPPED_OF_KUBERNETES
+from bundle.dependencies import NOT_SHIPPED, SHIPPED_OF_KUBERNETES
 root = Path(sys.modules["kubernetes.aio.client"].__file__).parents[2]
 shipped = {str(path) for each in SHIPPED_OF_KUBERNETES for path in root.glob(each)}
 ours = {m.__file__ for name, m in sys.modules.items() if name.startswith("kubernetes.")}
 assert ours <= shipped, ours - shipped
-left_out = set(OF_KUBERNETES)
+left_out = set(NOT_SHIPPED)
 dragged = {d for top, ds in packages_distributions().items() if top in tops for d in ds if d in left_out}
 assert not dragged, dragged
 import kubernetes.aio

@@ -59,7 +59,7 @@ class FakeDeployments:
         self.world.meet("list deployments")
         return list(self.world.deployments)
 
-    async def guard(self, target: OsTarget) -> None:
+    async def check_stageable(self, target: OsTarget) -> None:
         self.world.meet("guard")
 
     async def stage(

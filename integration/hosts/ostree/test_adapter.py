@@ -29,7 +29,7 @@ async def main(do, *arguments):
         os = await detect(Systemd(bus), min_free=0)
         target = OsTarget(image=parse_image(arguments[0]), kernel_arguments=("nosmt",)) if arguments else None
         if do == "stage":
-            await os.guard(target)
+            await os.check_stageable(target)
             await os.stage(target, credentials=b"{}", replace="", tell=lambda progress: None)
         elif do == "unlock":
             await os.unlock((await os.list())[0].id)

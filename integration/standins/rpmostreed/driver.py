@@ -89,7 +89,7 @@ class Driver:
                 case "list":
                     answer["result"] = [as_json(one) for one in await self._port.list()]
                 case "guard":
-                    await self._port.guard(target_from_dict(arguments["target"]))
+                    await self._port.check_stageable(target_from_dict(arguments["target"]))
                 case "stage":
                     async with asyncio.timeout(arguments["cancel_after"]):
                         answer["result"] = as_json(

@@ -83,8 +83,8 @@ class Os:
                     raise
             await asyncio.sleep(ASK_AGAIN)
 
-    async def guard(self, target: OsTarget) -> None:
-        await self._port.guard(target)
+    async def check_stageable(self, target: OsTarget) -> None:
+        await self._port.check_stageable(target)
 
     async def stage(
         self, target: OsTarget, *, credentials: bytes | None, replace: str, tell: Callable[[StageProgress], None]

@@ -141,8 +141,10 @@ class Preflight:
         return tuple(Problem(entry, why) for entry, why in sorted(strict.items()))
 
     async def _target(self, old: MachineConfig, new: MachineConfig, plan: Plan) -> OsTarget | None:
-        """What the update asks of the OS. Raises what ``Deployments.guard`` does, and ``InvalidInput`` for an image
-        that nobody could verify; one that does not change is not looked at."""
+        """Return the deployment that the update needs; None if it leaves the OS as it is.
+
+        Raises as ``Deployments.check_stageable``, and ``InvalidInput`` for a new image that cannot be verified.
+        """
         changes = [p for p in plan.changes if p.change.domain in OS_DOMAINS]
         problems = [Problem(p.change.id, "changes") for p in changes]
         if changes and self.ports.os is None:
@@ -155,7 +157,7 @@ class Preflight:
         if self.ports.os is not None and target is not None:
             if not unmet(target, await self.ports.os.booted()):
                 return None  # the config speaks of less than before, and the host has all of it
-            await self.ports.os.guard(target)
+            await self.ports.os.check_stageable(target)
         return target
 
     def _check_reboot(self, plan: Plan) -> None:

@@ -234,7 +234,7 @@ class Deployments(Protocol):
         """In boot order, read anew: the first is what boots next (a staged one only if it is not locked then)."""
         ...
 
-    async def guard(self, target: OsTarget) -> None:
+    async def check_stageable(self, target: OsTarget) -> None:
         """Before staging, and cheap: ``Refused`` if another driver updates this host (``OtherDriver``) or there is too
         little room (``NoSpace``, ``BootFull``); ``Unreconcilable`` (``BootcHost``, ``NoDeployments``) if we cannot."""
         ...

@@ -94,7 +94,7 @@ class RpmOstree:
         async with self._session() as session:
             return (await session.read()).deployments
 
-    async def guard(self, target: OsTarget) -> None:
+    async def check_stageable(self, target: OsTarget) -> None:
         async with self._session() as session:
             await self._guards.check(session, target)
 

@@ -95,7 +95,7 @@ async def test_the_daemon_is_never_asked_for_a_boot_entry(os: RpmOstree, daemon:
     assert staged.id == theirs["id"]
     assert staged.kernel_arguments[:2] == booted.kernel_arguments[:2] == ("root=LABEL=root", "quiet")
     (daemon.root / "sysroot").mkdir()
-    await os.guard(IMAGE)
+    await os.check_stageable(IMAGE)
     for done in (stage(os), os.rollback()):
         with pytest.raises(Refused) as caught:
             await done

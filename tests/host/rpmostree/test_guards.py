@@ -49,12 +49,12 @@ def os(private_bus: PrivateBus, bus: Bus, manager: FakeSystemd, daemon: FakeRpmO
 
 async def refused(os: RpmOstree, target: OsTarget = IMAGE) -> Refused:
     with pytest.raises(Refused) as caught:
-        await os.guard(target)
+        await os.check_stageable(target)
     return caught.value
 
 
 async def test_nobody_else_and_enough_room(os: RpmOstree, daemon: FakeRpmOstree) -> None:
-    await os.guard(IMAGE)
+    await os.check_stageable(IMAGE)
     assert not daemon.requests
 
 
@@ -70,7 +70,7 @@ async def test_another_driver_that_runs(os: RpmOstree, manager: FakeSystemd, uni
 async def test_the_daemons_own_updates(os: RpmOstree, daemon: FakeRpmOstree, policy: str) -> None:
     daemon.policy = policy
     if policy in ("none", "check"):
-        await os.guard(IMAGE)
+        await os.check_stageable(IMAGE)
     else:
         assert f"AutomaticUpdatePolicy={policy}" in (await refused(os)).message
 
@@ -93,7 +93,7 @@ async def test_a_driver_that_registered(
     if is_refused:
         assert "updated by Fleet" in (await refused(os)).message
     else:
-        await os.guard(IMAGE)
+        await os.check_stageable(IMAGE)
 
 
 async def test_too_little_room_in_the_repository(
@@ -166,7 +166,7 @@ async def test_room_for_a_kernel(
     daemon.deployments[1]["pinned"] = pinned
     given(monkeypatch, os, free=free, version=version)
     if fits:
-        await os.guard(IMAGE)
+        await os.check_stageable(IMAGE)
     else:
         error = await refused(os)
         assert (error.reason, f"{free} MiB" in error.message, "needs 40" in error.message) == ("BootFull", True, True)
@@ -176,13 +176,13 @@ async def test_kernel_arguments_need_no_kernel(
     os: RpmOstree, daemon: FakeRpmOstree, boot: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given(monkeypatch, os, free=0, version=(2022, 7))
-    await os.guard(OsTarget(kernel_arguments=("nosmt",)))
+    await os.check_stageable(OsTarget(kernel_arguments=("nosmt",)))
 
 
 async def test_a_boot_directory_on_the_same_file_system(os: RpmOstree, daemon: FakeRpmOstree) -> None:
     (daemon.root / "boot/ostree" / f"fedora-coreos-{A}").mkdir(parents=True)
     daemon.stage(checksum=B)
-    await os.guard(IMAGE)
+    await os.check_stageable(IMAGE)
 
 
 async def test_the_version_of_the_library(os: RpmOstree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
