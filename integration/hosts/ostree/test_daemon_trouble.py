@@ -88,9 +88,9 @@ def test_the_network_comes_back(node_at_a: OstreeHost, publish: Publish) -> None
 
 ONE_MINUTE = """\
 cd /usr/lib/nodeagent/lib/python3*/site-packages/nodeagent/host/rpmostree
-sed 's/stall: float = 3600.0/stall: float = 60.0/' timing.py >/run/timing.py
-grep -q 'stall: float = 60.0' /run/timing.py
-mount --bind /run/timing.py timing.py
+file=$(grep -l 'stall: float = 3600.0' *.py)
+sed 's/stall: float = 3600.0/stall: float = 60.0/' $file >/run/stall.py
+mount --bind /run/stall.py $file
 mount -t tmpfs none __pycache__
 """
 

@@ -13,9 +13,7 @@ FAST = 0.002
 # Bytes that may be written in the time of an idle fsync, and requests of that size that the disk does in that time.
 _AT_ONCE = 32 << 10
 _REQUESTS = 2
-# Margin over the rate that the deadline requires, because the number of bytes that are left is an estimate.
-_MARGIN = 1.1
-# Part of the time after which the floor rises, if the number of bytes that are left is unknown.
+# Part of the time after which the floor rises.
 _LATE = 0.5
 
 
@@ -110,17 +108,12 @@ def opening(bounds: Bounds, idle: Idle | None) -> Bounds:
     return replace(bounds, first=first, disk=disk, most=max(disk, first, bounds.blind))
 
 
-def floor_at(bounds: Bounds, elapsed: float, left: float | None) -> float:
-    """Return the rate that is required ``elapsed`` seconds after the start, with ``left`` bytes to write.
+def floor_at(bounds: Bounds, elapsed: float) -> float:
+    """Return the lowest cap ``elapsed`` seconds after the start, between ``floor`` and ``ceiling``.
 
-    None: their number is unknown. The result is between ``floor`` and ``ceiling``, and falls only if ``left`` does.
+    It rises in the last half of the time, because the number of bytes that are left to write is unknown.
     """
-    remaining = bounds.deadline - elapsed
-    if remaining <= 0:
+    if elapsed >= bounds.deadline:
         return bounds.ceiling
-    if left is not None:
-        due = _MARGIN * left / remaining
-    else:
-        late = max(0.0, elapsed / bounds.deadline - _LATE) / (1 - _LATE)
-        due = bounds.floor + late * (bounds.ceiling - bounds.floor)
-    return min(max(bounds.floor, due), bounds.ceiling)
+    late = max(0.0, elapsed / bounds.deadline - _LATE) / (1 - _LATE)
+    return bounds.floor + late * (bounds.ceiling - bounds.floor)

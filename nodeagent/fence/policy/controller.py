@@ -104,13 +104,12 @@ class ControllerState:
 
 @dataclass(frozen=True, slots=True)
 class _Turn:
-    """The inputs of one decision. ``writing``: the recent write rate; ``left``: bytes to write; None: unknown."""
+    """The inputs of one decision. ``writing``: the recent write rate; None: unknown."""
 
     now: float
     ladder: Sequence[Shape]
     bounds: Bounds
     writing: float | None
-    left: float | None
 
 
 def begin(now: float, ladder: Sequence[Shape], bounds: Bounds = FENCE_BOUNDS) -> ControllerState:
@@ -119,7 +118,7 @@ def begin(now: float, ladder: Sequence[Shape], bounds: Bounds = FENCE_BOUNDS) ->
     A disk that is known to be fast has no cap from the start (``opening``).
     """
     rate = max(bounds.first, bounds.floor) if bounds.first < bounds.ceiling else None
-    turn = _Turn(now, ladder, bounds, None, None)
+    turn = _Turn(now, ladder, bounds, None)
     decision = LimitDecision(
         _limits(turn, rate, len(ladder)), Why.STARTED, "an update is about to be staged", changed=True
     )
@@ -135,14 +134,13 @@ def step(
     bounds: Bounds = FENCE_BOUNDS,
     *,
     writing: float | None = None,
-    left: float | None = None,
 ) -> ControllerState:
     """Decide the next limits; they are in ``decision``. May be called at any interval.
 
     ``reading``: the latest, from ``weigh``; ``writing``: the recent write rate of the updater in bytes per second;
-    ``left``: the bytes that it has still to write; None if unknown.
+    None: unknown.
     """
-    turn = _Turn(now, ladder, bounds, writing, left)
+    turn = _Turn(now, ladder, bounds, writing)
     if now - state.changed < bounds.interval:
         return _unchanged(state)
     if now - state.started >= bounds.deadline:
@@ -226,7 +224,7 @@ def _in_time(state: ControllerState, turn: _Turn, why: Why | None = None, becaus
     The rate is raised by a whole step, because the required rate grows each second.
     """
     bounds = turn.bounds
-    due = floor_at(bounds, turn.now - state.started, turn.left)
+    due = floor_at(bounds, turn.now - state.started)
     if state.rate is not None and state.rate < due:
         rate = due * _UP if due > bounds.floor else due
         late = replace(state, rate=rate if rate < bounds.ceiling else None)

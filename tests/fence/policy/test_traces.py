@@ -63,7 +63,7 @@ def staged(shapes: tuple[Shape, ...], bounds: Bounds) -> tuple[list[IoLimits], l
         limits = state.decision.limits
         left -= BYTES / row(limits).seconds
         now += 1.0
-        state = step(state, now, felt(now, limits), shapes, bounds, left=left)
+        state = step(state, now, felt(now, limits), shapes, bounds)
         held.append(state.decision.limits)
         reasons += [state.decision.why] if state.decision.changed else []
     return held, reasons, now
