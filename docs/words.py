@@ -67,6 +67,7 @@ PLAIN = (
     "nodeagent/core/hints.py",
     "nodeagent/core/update/fence_view.py",
     "nodeagent/fence/**/*.py",
+    "nodeagent/core/plan/*.py",
     "nodeagent/host/boot.py",
     "nodeagent/host/config_file.py",
     "nodeagent/host/dbus/*.py",

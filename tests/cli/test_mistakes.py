@@ -147,17 +147,17 @@ MISTAKES: dict[str, tuple[Spec | str | bytes, str, list[str]]] = {
     "new user": (
         document(config={"passwd": {"users": [CORE_ENTRY, {"name": "bob"}]}}),
         "Unreconcilable",
-        ["passwd.users[bob]", "hint: take the change of passwd.users out of the config"],
+        ["passwd.users[bob]", "hint: remove the change of passwd.users from the config"],
     ),
     "luks": (
         document(storage={"luks": [{"name": "data", "device": "/dev/x"}]}),
         "Unreconcilable",
-        ["storage.luks[data]", "hint: take the change back, or install the host again"],
+        ["storage.luks[data]", "hint: revert the change, or reinstall the host"],
     ),
     "link": (
         document(storage={"links": [{"path": "/etc/l", "target": "/etc/a"}]}),
         "Unreconcilable",
-        ["storage.links[/etc/l]", "hint: take the change of storage.links out of the config"],
+        ["storage.links[/etc/l]", "hint: remove the change of storage.links from the config"],
     ),
     "fips": (document(fips=True), "Unreconcilable", ["spec.fips", "install the host again"]),
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""Differences between two MachineConfigs, and the actions they ask for."""
+"""Changes between two MachineConfigs, and the actions that they request."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class ChangeKind(StrEnum):
 
 
 class PolicySource(StrEnum):
-    """Who decided what a change needs: the built-in table, the admin, or nobody (unlisted: Drain and Reboot)."""
+    """The source of the decision about a change: the built-in table, the user, or none (unlisted: Drain and Reboot)."""
 
     DEFAULT = "default"
     USER = "user"
@@ -26,7 +26,7 @@ class ActionType(StrEnum):
     NONE = "None"
     DRAIN = "Drain"
     DAEMON_RELOAD = "DaemonReload"
-    STOP = "Stop"  # of a unit whose file leaves with the config; a policy cannot ask for it
+    STOP = "Stop"  # for a unit whose file leaves with the config; a policy cannot request it
     RELOAD = "Reload"
     RESTART = "Restart"
     REBOOT = "Reboot"
@@ -34,8 +34,10 @@ class ActionType(StrEnum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Change:
-    """``domain`` is file, unit, sshkey, osImageURL, kernelArguments, kernelType, extensions, fips, ...; ``key`` names
-    the entry in it (a path, a unit name, a user, the field's name)."""
+    """One change. ``domain`` is file, unit, sshkey, osImageURL, kernelArguments, kernelType, extensions, fips, ...
+
+    ``key`` names the entry: a path, a unit name, a user, or the name of the field.
+    """
 
     domain: str
     key: str
@@ -48,7 +50,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """``unit`` is "" for types without one; ``because`` names changes by their id, sorted."""
+    """An action. ``unit`` is "" for types without one; ``because`` has the ids of changes, sorted."""
 
     type: ActionType
     unit: str = ""
@@ -57,18 +59,18 @@ class Action:
 
 @dataclass(frozen=True, slots=True)
 class PlannedChange:
-    """``why`` is there where a rule looked at what exactly changed."""
+    """A change with its decision. ``why`` is set if a rule compared the contents."""
 
     change: Change
     policy: PolicySource
-    actions: tuple[Action, ...]  # what this change alone asks for; ``because`` is empty here
+    actions: tuple[Action, ...]  # those of this change; ``because`` is empty
     why: str = ""
-    avoids_reboot: bool = False  # the admin's entry replaces a reboot that the built-in policy asks for
+    avoids_reboot: bool = False  # an entry of the user replaces a reboot
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What an update from one config to another will do. ``actions`` is the ordered list that the executor runs."""
+    """The plan of an update. ``actions`` is the ordered list that the executor runs."""
 
     from_name: str
     to_name: str

@@ -1,8 +1,8 @@
-"""Deployments of the OS, and what the next one shall be: pure data, and the questions that are asked of it.
+"""Deployments of the OS and the target of an update, as data.
 
-A target is absolute where it can be (the image, the packages) and a difference where the host has a say as well (kernel
-arguments: the installer and other tools set some, and those stay). Asking twice for the same target gives the same
-deployment, so a retry after a crash needs no memory of how far the first try came.
+A target is absolute where possible (the image, the packages), and a difference where the host has its own values
+(kernel arguments: the installer and other tools set some, and those remain). The same target always leads to the same
+deployment, so a retry after a crash needs no state of the first attempt.
 """
 
 from __future__ import annotations
@@ -31,14 +31,17 @@ __all__ = [
 ]
 
 OS_DOMAINS = frozenset({"osImageURL", "kernelArguments", "kernelType", "extensions"})
-"""Domains of changes that a deployment brings."""
+"""The domains whose changes need a new deployment."""
 
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """One entry of the boot order. ``checksum`` is that of the tree that boots, ``base`` that of the image below the
-    layered packages (the same without any). ``digest`` and ``image`` are of a container, "" otherwise; ``origin`` is
-    the refspec of an ostree one. ``locked`` None: it cannot be known, or is not staged."""
+    """One entry of the boot order.
+
+    ``checksum`` is that of the booted tree, ``base`` that of the image without layered packages. ``digest`` and
+    ``image`` are those of a container, "" otherwise; ``origin`` is the refspec of an ostree commit. ``locked`` is None
+    if it is unknown, or if the deployment is not staged.
+    """
 
     id: str
     checksum: str
@@ -49,8 +52,8 @@ class Deployment:
     digest: str = ""
     origin: str = ""
     packages: frozenset[str] = frozenset()
-    removed: frozenset[str] = frozenset()  # packages of the base that are left out
-    kernel_arguments: tuple[str, ...] = ()  # of its boot entry, or the ones that it will have there
+    removed: frozenset[str] = frozenset()  # packages of the base that were removed
+    kernel_arguments: tuple[str, ...] = ()  # those of its boot entry, or the future ones
     booted: bool = False
     staged: bool = False
     pinned: bool = False
@@ -59,22 +62,26 @@ class Deployment:
 
 @dataclass(frozen=True, slots=True)
 class OsTarget:
-    """``image`` None: the one that is booted stays. Packages and kernel arguments to have and to be without; whatever
-    is in neither stays as it is."""
+    """The target of an update of the OS. ``image`` None keeps the booted one.
+
+    Packages and kernel arguments are those to add and those to remove; others remain unchanged.
+    """
 
     image: OsImage | None = None
     kernel_arguments: tuple[str, ...] = ()
     without_kernel_arguments: tuple[str, ...] = ()
     packages: frozenset[str] = frozenset()
     without_packages: frozenset[str] = frozenset()
-    removed: frozenset[str] = frozenset()  # packages of the base to leave out, as far as it has them
-    without_removed: frozenset[str] = frozenset()  # packages of the base to have back
+    removed: frozenset[str] = frozenset()  # packages of the base to remove, if it has them
+    without_removed: frozenset[str] = frozenset()  # packages of the base to restore
 
 
 @dataclass(frozen=True, slots=True)
 class StageProgress:
-    """``done`` of ``total`` parts of the task under way; both 0 where it has no parts. ``fetched`` in bytes, None
-    where the daemon does not say."""
+    """Progress of a staging: ``done`` of ``total`` parts of the current task, both 0 if it has no parts.
+
+    ``fetched`` is in bytes, None if it is unknown.
+    """
 
     task: str
     done: int = 0
@@ -83,10 +90,9 @@ class StageProgress:
 
 
 def target_between(old: MachineConfig, new: MachineConfig) -> OsTarget | None:
-    """What ``new`` asks of the OS that ``old`` did not; None if no deployment is needed for it.
+    """Return the target of a change from ``old`` to ``new``, None if it needs no deployment.
 
-    Kernel arguments that stay are part of the target too: their order has a meaning, and a deployment that lost one
-    is not what is desired.
+    Unchanged kernel arguments are part of the target, because their order matters and none may be lost.
     """
     was, now = packages_of(old), packages_of(new)
     swapped, swaps = replaced_of(old), replaced_of(new)
@@ -106,7 +112,7 @@ def target_between(old: MachineConfig, new: MachineConfig) -> OsTarget | None:
 
 
 def unmet(target: OsTarget, deployment: Deployment) -> Mapping[str, str]:
-    """Domain to what of ``target`` this deployment does not have; empty if it is what was asked for."""
+    """Return how the deployment differs from the target, by domain; empty if it does not."""
     wrong: dict[str, str] = {}
     if target.image is not None and (why := _other_image(target.image, deployment)):
         wrong["osImageURL"] = why
@@ -124,7 +130,7 @@ def unmet(target: OsTarget, deployment: Deployment) -> Mapping[str, str]:
 def _other_image(image: OsImage, deployment: Deployment) -> str:
     match image:
         case ContainerImage():
-            # The daemon goes on without the digest if it cannot read an image's metadata; a pinned origin has it too.
+            # The daemon omits the digest if it cannot read the metadata of an image; a pinned origin has it too.
             digest = deployment.digest or deployment.image.partition("@")[2]
             return "" if digest == image.digest else f"is {digest or deployment.base or deployment.checksum}"
         case OstreeCommit():
@@ -132,12 +138,12 @@ def _other_image(image: OsImage, deployment: Deployment) -> str:
 
 
 def _other_kernel_arguments(target: OsTarget, tokens: Sequence[str]) -> str:
-    shall = merged(tokens, target.kernel_arguments, target.without_kernel_arguments)
-    lacking = Counter(shall) - Counter(tokens)
-    extra = set(target.without_kernel_arguments) - set(shall)
+    wanted = merged(tokens, target.kernel_arguments, target.without_kernel_arguments)
+    lacking = Counter(wanted) - Counter(tokens)
+    extra = set(target.without_kernel_arguments) - set(wanted)
     words = [f"lacks {token}" for token in lacking]
     words += [f"still has {token}" for token in target.without_kernel_arguments if token in extra and token in tokens]
-    if not words and shall != merged(tokens, (), ()):
+    if not words and wanted != merged(tokens, (), ()):
         words = ["has the values of a key in another order"]
     return ", ".join(words)
 
@@ -151,7 +157,7 @@ def staged(deployments: Sequence[Deployment]) -> Deployment | None:
 
 
 def target_to_dict(target: OsTarget) -> dict[str, Any]:
-    """For the record."""
+    """Return the target as JSON data for the record."""
     return {
         "image": image_to_text(target.image) if target.image else "",
         "kernel_arguments": list(target.kernel_arguments),
@@ -164,7 +170,7 @@ def target_to_dict(target: OsTarget) -> dict[str, Any]:
 
 
 def target_from_dict(data: Mapping[str, Any]) -> OsTarget:
-    """Raises ``KeyError``, ``TypeError`` or ``InvalidInput`` for what ``target_to_dict`` did not make."""
+    """Return the target of ``target_to_dict``. Raises ``KeyError``, ``TypeError``, ``InvalidInput`` for other data."""
     return OsTarget(
         image=parse_image(data["image"]) if data["image"] else None,
         kernel_arguments=tuple(map(str, data["kernel_arguments"])),

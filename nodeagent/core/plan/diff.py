@@ -1,7 +1,7 @@
-"""What differs between two configs, entry by entry. Whether that can be applied is for ``reconcile`` to say.
+"""The changes between two configs, entry by entry. ``reconcile`` decides whether they can be applied.
 
-Kernel arguments compare as an ordered list, because order has a meaning to the kernel; everything else compares as
-sets of entries. The parser has already made equal what means the same.
+Kernel arguments compare as an ordered list, because their order matters to the kernel; everything else compares as sets
+of entries. The parser normalizes entries with the same meaning.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["diff", "differing"]
 
 Entry = TypeVar("Entry")
 
-# Domains with one value for the whole config: the name in the schema, which is domain and key, and ours.
+# Domains with one value for the whole config: the name in the schema, which is domain and key, and the attribute.
 _VALUES = (
     ("baseOSExtensionsContainerImage", "extensions_image"),
     ("extensions", "extensions"),
@@ -29,7 +29,7 @@ _VALUES = (
 
 
 def diff(old: MachineConfig, new: MachineConfig) -> tuple[Change, ...]:
-    """The changes from ``old`` to ``new``, sorted by domain and key."""
+    """Return the changes from ``old`` to ``new``, sorted by domain and key."""
     changes = [
         *_entries("file", old.files, new.files),
         *_entries("unit", old.units, new.units),
@@ -41,8 +41,8 @@ def diff(old: MachineConfig, new: MachineConfig) -> tuple[Change, ...]:
 
 
 def differing(old: Mapping[str, Entry], new: Mapping[str, Entry]) -> list[str]:
-    """The keys of ``new`` whose entry is not the one of ``old``."""
-    # Most entries are the same object on both sides: the parser shares them. Only the others need a look inside.
+    """Return the keys of ``new`` whose entry differs from that of ``old``."""
+    # Entries that are the same object on both sides need no comparison.
     others = [
         key for key, before, entry in zip(new, map(old.get, new), new.values(), strict=True) if before is not entry
     ]

@@ -1,8 +1,8 @@
-"""What a configuration domain declares: the entries of the default policy, how its files are checked before they are
-written, and how to see that its services are well afterwards.
+"""The declarations of a configuration domain: the entries of the default policy, checks of its files before they are
+written, and health checks of its services.
 
-Declarations are data. Nothing here runs anything: pure checks are called by ``domains.validate``, the checkers of the
-host and the health checks by the adapters that know how.
+Declarations are data. ``domains.validate`` calls the pure checks; adapters of the host run the checkers and the health
+checks.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from nodeagent.core.plan.policy import Rule
 __all__ = ["Checker", "Domain", "Health", "HttpHealth", "RuleEntry", "SocketHealth", "Validate", "owns"]
 
 Validate = Callable[[bytes], Iterable[str]]
-"""From the content of a file to what is wrong with it. Messages never quote content that may be secret."""
+"""A function from the content of a file to its problems. Messages never quote content that may be secret."""
 
 
 class Checker(StrEnum):
-    """Programs of the host that can tell whether a file is good. ``host.checkers`` runs them."""
+    """Programs of the host that check a file. ``host.checkers`` runs them."""
 
     SSHD = "sshd"
     VISUDO = "visudo"
@@ -30,7 +30,7 @@ class Checker(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class HttpHealth:
-    """``unit`` is well if ``url`` answers with status 200. On loopback, without TLS and without credentials."""
+    """``unit`` is healthy if ``url`` answers with status 200. On loopback, without TLS and credentials."""
 
     unit: str
     url: str
@@ -38,7 +38,7 @@ class HttpHealth:
 
 @dataclass(frozen=True, slots=True)
 class SocketHealth:
-    """``unit`` is well if something accepts connections on the Unix socket ``path``."""
+    """``unit`` is healthy if the Unix socket ``path`` accepts connections."""
 
     unit: str
     path: str
@@ -49,7 +49,7 @@ Health = HttpHealth | SocketHealth
 
 @dataclass(frozen=True, slots=True)
 class RuleEntry:
-    """An entry whose actions depend on what changed. ``summary`` is the rule in a sentence."""
+    """An entry whose actions depend on the content. ``summary`` is the rule in a sentence."""
 
     rule: Rule
     summary: str
@@ -57,10 +57,10 @@ class RuleEntry:
 
 @dataclass(frozen=True, slots=True)
 class Domain:
-    """``files`` and ``validate`` are keyed by path, ``units`` by unit name.
+    """A domain. ``files`` and ``validate`` are keyed by path, ``units`` by unit name.
 
-    In ``validate`` and ``checkers`` a path that ends in ``/`` stands for everything below, and a name in it may be
-    ``*`` with a suffix. In the policy a key is a path, or a directory without the slash.
+    In ``validate`` and ``checkers`` a path that ends in ``/`` means everything below, and a name may be ``*`` with a
+    suffix. In the policy a key is a path, or a directory without the slash.
     """
 
     name: str
@@ -75,7 +75,7 @@ class Domain:
 
 
 def owns(pattern: str, path: str) -> bool:
-    """Whether ``pattern`` of a domain is about ``path``."""
+    """Return whether ``pattern`` matches ``path``."""
     if pattern.endswith("/"):
         return path.startswith(pattern)
     if "*" not in pattern:

@@ -1,8 +1,8 @@
-"""Which config is really in force on a host, when that is not simply the current one.
+"""The config that is in force on a host, if that is not the current one.
 
-On a first start there is no current config; after a failed update the disk holds a part of another one; an admin may
-have changed a file. In each case the answer is built entry by entry from configs that the disk was compared with, so
-that the plan lists exactly what is still to do: what already matches is no change.
+On a first start there is no current config; after a failed update the disk has parts of another one; an admin may have
+changed a file. The effective config is built entry by entry from configs that were compared with the disk, so that the
+plan lists exactly the remaining changes.
 """
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ Entry = TypeVar("Entry")
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A config and the ids (``file:/etc/x``, ``unit:x.service``, ``sshkey:core``, ``password:core``) of those of its
-    entries that the host does not have."""
+    """A config, and the ids of its entries that the host lacks.
+
+    Ids are ``file:/etc/x``, ``unit:x.service``, ``sshkey:core`` and ``password:core``.
+    """
 
     config: MachineConfig
     missing: Collection[str]
@@ -31,10 +33,10 @@ class Candidate:
 
 
 def effective(base: MachineConfig, candidates: Sequence[Candidate], desired: MachineConfig) -> MachineConfig:
-    """``base`` with each entry replaced by that of the first candidate that the disk agrees with.
+    """Return ``base``, with each entry replaced by that of the first candidate that matches the disk.
 
-    Where the disk agrees with none, an entry that the desired config does not have is kept, so that it is removed;
-    one that it has as well is dropped, so that it is written again.
+    If no candidate matches, an entry that the desired config lacks is kept, so that it is removed, and an entry that it
+    has is dropped, so that it is written again.
     """
     return replace(
         base,
@@ -75,6 +77,6 @@ def _users(candidates: Sequence[Candidate], desired: MachineConfig) -> dict[str,
             if candidate.has(f"password:{CORE_USER}") or gone_anyway:
                 password = user.password_hash
     if keys is None and password is None:
-        # A desired user without keys and password has nothing that the host could lack.
+        # The host cannot lack anything of a user without keys and password.
         return {CORE_USER: wanted} if wanted == UserEntry(CORE_USER) else {}
     return {CORE_USER: UserEntry(CORE_USER, keys or (), password)}

@@ -1,7 +1,7 @@
-"""What the booted deployment has of the configs that this host may hold: the part of a config that is no file.
+"""The OS fields of the effective config: the parts of a config that the booted deployment has.
 
-Answers as ``verify.mismatches`` and ``effective`` do for files, so that a first start, a rollback by hand and an update
-that ended half-way lead to a plan with exactly what is still to do.
+They are compared like files in ``verification.mismatches`` and ``effective``, so that a first start, a manual rollback
+and an interrupted update lead to a plan with exactly the remaining changes.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ _FIELDS = ("os_image_url", "kernel_arguments", "extensions", "kernel_type")
 
 
 def asks_of_os(config: MachineConfig) -> bool:
-    """Whether there is anything to compare. Kernel type ``default`` is asked of a host by nobody."""
+    """Return whether the config requires anything of the OS. Kernel type ``default`` does not."""
     return bool(config.os_image_url or config.kernel_arguments or config.extensions or config.kernel_type != "default")
 
 
 def same_os(one: MachineConfig, other: MachineConfig) -> bool:
-    """Whether they ask the same of the OS, so that going from one to the other takes no deployment."""
+    """Return whether both configs require the same of the OS, so that a change needs no deployment."""
     return all(getattr(one, name) == getattr(other, name) for name in _FIELDS)
 
 
 def mismatches_of(config: MachineConfig, deployment: Deployment) -> Mapping[str, str]:
-    """Entry id, as changes have them (``osImageURL:osImageURL``), to what the deployment does not have of it.
+    """Return how the deployment differs from a config, by entry id (``osImageURL:osImageURL``).
 
-    An image that is not pinned cannot be compared, and counts as there.
+    An image that is not pinned cannot be compared and counts as equal.
     """
     target = OsTarget(
         image=_image(config.os_image_url),
@@ -48,8 +48,10 @@ def mismatches_of(config: MachineConfig, deployment: Deployment) -> Mapping[str,
 def os_in_force(
     base: MachineConfig, candidates: Sequence[MachineConfig], new: MachineConfig, deployment: Deployment
 ) -> MachineConfig:
-    """``base`` with the fields of the OS as they are on the host, as far as any of ``candidates`` (the current config
-    first) knows them. What the host has beyond that is its own, and stays."""
+    """Return ``base`` with the OS fields of the host, as far as a candidate has them; the current config is first.
+
+    Other values of the host are its own and remain.
+    """
     return replace(
         base,
         os_image_url=_image_url(candidates, new, deployment),
@@ -68,11 +70,11 @@ def _image(url: str) -> OsImage | None:
 
 def _image_url(candidates: Sequence[MachineConfig], new: MachineConfig, deployment: Deployment) -> str:
     urls = list(dict.fromkeys(config.os_image_url for config in candidates))
-    # The same content by another name is no change: of that one nothing is left to do.
+    # The same content under another name is no change.
     for url in (new.os_image_url, *urls):
         if (image := _image(url)) is not None and not unmet(OsTarget(image), deployment):
             return url
-    # What cannot be compared is believed of the first config only: that is the one that was verified here.
+    # A value that cannot be compared is taken from the first config only, which was verified on this host.
     first = urls[0] if urls else ""
     if not new.os_image_url or (first == new.os_image_url and _image(first) is None):
         return new.os_image_url
@@ -86,7 +88,7 @@ def _kernel_arguments(candidates: Sequence[MachineConfig], deployment: Deploymen
         others = tuple(token for token in known if token not in wants)
         if not unmet(OsTarget(kernel_arguments=wants, without_kernel_arguments=others), deployment):
             return wants
-    # In the order of the host: of a repeated key the last one counts, so another order is a difference.
+    # In the order of the host: the last value of a repeated key counts, so another order is a difference.
     return tuple(token for token in deployment.kernel_arguments if token in known)
 
 
@@ -107,7 +109,7 @@ def _extensions(candidates: Sequence[MachineConfig], new: MachineConfig, deploym
     there: set[str] = set()
     for name in dict.fromkeys(name for config in candidates for name in config.extensions):
         packages = packages_of(MachineConfig("", extensions=(name,)))
-        # One that shall go is there as long as a part of it is; one that shall come, when all of it is.
+        # An extension to remove exists while one of its packages does, one to add when all of them do.
         if packages <= deployment.packages or (name not in new.extensions and packages & deployment.packages):
             there.add(name)
     for config in candidates:

@@ -2,17 +2,17 @@
 
 The rules, in order:
 
-1. Nothing changed: nothing to do, ``()``.
-2. Each change asks for the actions of the policy entry that matches it; unlisted ones for Drain and Reboot. A Reboot
-   always brings a Drain: there is no gentle way to power off a node under its workloads. A unit whose file leaves with
-   the config asks for a Stop as well, unless its entry acts on it: systemd would keep it running without a file.
-3. Any Reboot swallows everything but the Drain: after a boot every service has read its new files.
-4. Otherwise each action comes once: Drain, DaemonReload, the stops, the reloads, the restarts. A Reload beside a
-   Restart of the same unit is dropped, and its changes are counted to the Restart. Within reloads and within restarts
-   the order of each policy list is kept (``core.plan.toposort``).
-5. If there are changes and none of them needs anything, the one action is None.
+1. Without a change there is nothing to do: ``()``.
+2. Each change requests the actions of the policy entry that matches it; an unlisted change requests Drain and Reboot. A
+   Reboot always includes a Drain, because a reboot ends all workloads of the node. A unit whose file leaves with the
+   config requests a Stop too, unless its entry acts on the unit: systemd would keep it running without a file.
+3. A Reboot replaces all other actions except the Drain: after a boot each service has read its new files.
+4. Otherwise each action occurs once: Drain, DaemonReload, the stops, the reloads, the restarts. A Reload is dropped if
+   the same unit restarts, and its changes count for the Restart. Reloads and restarts keep the order of each policy
+   list (``core.plan.toposort``).
+5. If there are changes, but no action, the only action is None.
 
-Every action names the changes that asked for it. The result does not depend on the order of anything in the input.
+Each action names the changes that requested it. The result does not depend on the order of the input.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ DISRUPTION_WORDS: Final = ("none", "reload", "restart", "drain", "reboot")  # fr
 def make_plan(
     old: MachineConfig, new: MachineConfig, policy: Policy, from_name: str | None = None, to_name: str | None = None
 ) -> Plan:
-    """What an update from ``old`` to ``new`` will do. Whether it can be done at all is for ``reconcile`` to say.
+    """Return the plan of an update from ``old`` to ``new``. ``reconcile`` decides whether it is possible.
 
-    The names default to those of the configs; the daemon passes its own where ``old`` is what it found on the host.
+    The names default to those of the configs. The daemon passes its own if ``old`` is the effective config of the host.
     """
     return plan_changes(
         diff(old, new),
@@ -66,6 +66,7 @@ def make_plan(
 def plan_changes(
     changes: Iterable[Change], old: MachineConfig, new: MachineConfig, policy: Policy, from_name: str, to_name: str
 ) -> Plan:
+    """Return the plan of these changes."""
     ordered = sorted(set(changes), key=attrgetter("domain", "key", "kind"))
     planned = tuple(_planned(change, old, new, policy) for change in ordered)
     return Plan(from_name, to_name, planned, combine([(p.change.id, p.actions) for p in planned]))
@@ -84,8 +85,10 @@ def _planned(change: Change, old: MachineConfig, new: MachineConfig, policy: Pol
 
 
 def leaving_unit(change: Change, old: MachineConfig, new: MachineConfig) -> str:
-    """The unit that has no file of this config any more after the change; "" if it is no such change. Ours stays: it is
-    what does the update."""
+    """Return the unit that loses its file with this change, "" if there is none.
+
+    nodeagent.service never counts, because it makes the update.
+    """
     if change.domain == "file" and change.kind is ChangeKind.REMOVED:
         directory, _, unit = change.key.rpartition("/")
         return unit if directory == UNIT_DIR and unit_name_problem(unit) is None and unit != OWN_UNIT else ""
@@ -96,16 +99,16 @@ def leaving_unit(change: Change, old: MachineConfig, new: MachineConfig) -> str:
 
 
 def widen(actions: tuple[Action, ...]) -> tuple[Action, ...]:
-    """``actions`` of an entry with the Drain that a Reboot brings."""
+    """Return the actions of an entry, with the Drain that a Reboot includes."""
     return (DRAIN, REBOOT) if REBOOT in actions else actions
 
 
-def combine(asked: Sequence[tuple[str, tuple[Action, ...]]]) -> tuple[Action, ...]:
-    """One list for all; ``asked`` pairs a change's id with what it alone asks for."""
-    if not asked:
+def combine(requested: Sequence[tuple[str, tuple[Action, ...]]]) -> tuple[Action, ...]:
+    """Combine the actions of all changes. ``requested`` pairs the id of a change with the actions that it requests."""
+    if not requested:
         return ()
     because: dict[tuple[ActionType, str], set[str]] = {}
-    for change, actions in asked:
+    for change, actions in requested:
         for action in actions:
             because.setdefault((action.type, action.unit), set()).add(change)
     if (ActionType.REBOOT, "") in because:
@@ -113,21 +116,21 @@ def combine(asked: Sequence[tuple[str, tuple[Action, ...]]]) -> tuple[Action, ..
     else:
         kept = [(ActionType.DRAIN, ""), (ActionType.DAEMON_RELOAD, "")]
         kept += sorted(key for key in because if key[0] is ActionType.STOP)
-        kept += _unit_actions({actions for _, actions in asked}, because)
+        kept += _unit_actions({actions for _, actions in requested}, because)
     done = tuple(Action(*key, tuple(sorted(because[key]))) for key in kept if key in because)
-    return done or (Action(ActionType.NONE, "", tuple(sorted(change for change, _ in asked))),)
+    return done or (Action(ActionType.NONE, "", tuple(sorted(change for change, _ in requested))),)
 
 
 def _unit_actions(
     lists: Collection[Sequence[Action]], because: dict[tuple[ActionType, str], set[str]]
 ) -> list[tuple[ActionType, str]]:
-    """Reloads, then restarts, in their order. Moves the reasons of a reload that a restart includes."""
+    """Return the reloads, then the restarts, in order. A restart takes over the changes of a reload of its unit."""
     restarted = {unit for verb, unit in because if verb is ActionType.RESTART}
     for unit in restarted:
         because[ActionType.RESTART, unit] |= because.pop((ActionType.RELOAD, unit), set())
 
     def sequence(actions: Sequence[Action], verb: ActionType) -> list[str]:
-        """The units of one list that end up under ``verb``; a reload that became a restart keeps its place."""
+        """Return the units of one list under ``verb``. A reload that became a restart keeps its place."""
         own = {action.unit for action in actions if action.type is ActionType.RESTART}
         return [
             action.unit
@@ -136,7 +139,7 @@ def _unit_actions(
             or (verb is ActionType.RESTART and action.type is ActionType.RELOAD and action.unit in restarted - own)
         ]
 
-    # Merged for each verb alone: two lists that differ only in where a reload stands do not contradict each other.
+    # Each verb is merged separately: two lists that differ in the place of a reload only do not conflict.
     return [
         (verb, unit)
         for verb in UNIT_ACTIONS
@@ -146,6 +149,6 @@ def _unit_actions(
 
 
 def disruption(plan: Plan) -> str:
-    """The strongest word that applies: none, reload, restart, drain, reboot."""
+    """Return the strongest of: none, reload, restart, drain, reboot."""
     words = {DISRUPTION[action.type] for action in plan.actions}
     return max(words, key=DISRUPTION_WORDS.index, default="none")

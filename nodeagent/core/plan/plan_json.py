@@ -1,8 +1,7 @@
 """The plan as the ``nodeagent/plan/v1`` object of the command line, the bus and the store, and back.
 
-Keys keep one order and absent values are left out, so the same plan always gives the same bytes. Reading is lenient
-about keys that we do not know, since a newer agent may have stored the plan, and strict about everything that
-decides what is done: an action that we cannot carry out must not get lost.
+Keys have a fixed order and absent values are omitted, so the same plan always gives the same bytes. Unknown keys are
+ignored, because a newer agent may have stored the plan. Unknown actions are an error, so that none is lost.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ def action_to_dict(action: Action) -> dict[str, Any]:
 
 
 def plan_from_dict(data: Mapping[str, Any]) -> Plan:
-    """Raises ``ValueError`` on anything that is not a plan of this schema; the store turns that into its own error."""
+    """Return the plan of an object. Raises ``ValueError`` if it is no plan of this schema."""
     if data.get("schema") != PLAN_SCHEMA:
         raise ValueError(f"schema {data.get('schema')!r}, expected {PLAN_SCHEMA}")
     return Plan(

@@ -1,10 +1,11 @@
-"""The node disruption policy: what a change to a path, a unit or the users of a host asks for.
+"""The node disruption policy: the actions that a change to a path, a unit or the users of a host requests.
 
-A policy is a lookup table. Paths match exactly or by the longest directory above them, units by their exact name,
-everything about users by the one ``sshkey`` entry. What no entry matches is unlisted, and the caller then assumes the
-worst. Entries say who wrote them, because the first question after a surprise is "is this mine or built in?".
+A policy is a lookup table. Paths match exactly or by the longest directory above them, units by their exact name, and
+all changes to users by the single ``sshkey`` entry. A change without a matching entry is unlisted, and the caller
+assumes the strongest actions. Each entry has its source, so that an admin sees whether it is built in.
 
-Rules as in ``spec.nodeDisruptionPolicy`` of operator.openshift.io/v1 MachineConfiguration; ``policy_parse`` reads one.
+The rules are those of ``spec.nodeDisruptionPolicy`` of operator.openshift.io/v1 MachineConfiguration; ``policy_parse``
+reads one.
 """
 
 from __future__ import annotations
@@ -40,11 +41,11 @@ DRAIN = Action(ActionType.DRAIN)
 DAEMON_RELOAD = Action(ActionType.DAEMON_RELOAD)
 REBOOT = Action(ActionType.REBOOT)
 UNLISTED = (DRAIN, REBOOT)
-"""What a change that no entry matches asks for: we do not know who reads it, so everybody starts afresh."""
+"""The actions of an unlisted change. Its readers are unknown, so all services start again."""
 
 SSHKEY = "sshkey"
 USER_DOMAINS = (SSHKEY, "password")
-"""The one ``sshkey`` entry decides about every change to a user, as it does in the field."""
+"""The ``sshkey`` entry decides about each change to a user, as in the machine-config-operator."""
 
 
 def reload(unit: str) -> Action:
@@ -57,21 +58,21 @@ def restart(unit: str) -> Action:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a rule decided about one pair of configs. ``why`` is a phrase for people, without content of the file."""
+    """The decision of a rule for two configs. ``why`` is a phrase for messages, without content of the file."""
 
     actions: tuple[Action, ...]
     why: str
 
 
 Rule = Callable[[MachineConfig, MachineConfig], Verdict]
-"""For the few entries whose actions depend on what exactly changed."""
+"""A function of the old and the new config, for entries whose actions depend on the content."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """``key`` is a path without trailing slash, a unit name, ``sshkey`` or a field of the MachineConfig.
+    """An entry. ``key`` is a path without trailing slash, a unit name, ``sshkey`` or a field of the MachineConfig.
 
-    ``rule`` decides instead of ``actions`` where it is set; ``summary`` then says for people how.
+    If ``rule`` is set, it decides instead of ``actions``, and ``summary`` describes it.
     """
 
     key: str
@@ -86,9 +87,9 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """``fields`` is for the parts of a MachineConfig that are neither files, units nor users; users cannot set it.
+    """A policy. ``fields`` are the other parts of a MachineConfig, which a user policy cannot set.
 
-    ``replaced`` keeps the built-in entries that the user's hide, for explanations.
+    ``replaced`` has the built-in entries that entries of the user replace, for explanations.
     """
 
     files: Mapping[str, Entry] = field(default_factory=dict)
@@ -100,19 +101,19 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """``exact`` is false for a directory above the path."""
+    """A matching entry. ``exact`` is false for a directory above the path."""
 
     entry: Entry
     exact: bool
 
 
 def clean_path(path: str) -> str:
-    """The key of a path in a policy: ``/etc/x/`` and ``/etc/x`` mean the same entry, a file or everything below."""
+    """Return the key of a path: ``/etc/x/`` and ``/etc/x`` are the same entry, a file or everything below."""
     return path.rstrip("/") or "/"
 
 
 def match(policy: Policy, change: Change) -> Match | None:
-    """The entry that decides about ``change``; None if it is unlisted."""
+    """Return the entry that matches ``change``, None if it is unlisted."""
     if change.domain == "file":
         return _match_path(policy.files, change.key)
     if change.domain == "unit":
@@ -136,7 +137,7 @@ def _match_path(files: Mapping[str, Entry], path: str) -> Match | None:
 
 
 def only_by_user(policy: Policy, change: Change) -> bool:
-    """Whether ``change`` is listed by an entry of the admin alone, so that without it the host would be rebooted."""
+    """Return whether only an entry of the user matches ``change``; without it the host would reboot."""
     found = match(policy, change)
     if found is None or found.entry.source is not PolicySource.USER:
         return False
@@ -148,7 +149,7 @@ def only_by_user(policy: Policy, change: Change) -> bool:
 
 
 def merge(default: Policy, user: Policy) -> Policy:
-    """``default`` with every entry replaced for which ``user`` has one with the same key."""
+    """Return ``default``, with each entry replaced for which ``user`` has one with the same key."""
     hidden = [default.files[key] for key in user.files if key in default.files]
     hidden += [default.units[key] for key in user.units if key in default.units]
     if user.sshkey and default.sshkey:

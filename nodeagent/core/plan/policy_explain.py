@@ -1,4 +1,4 @@
-"""Why the policy decides as it does about one path, unit or field."""
+"""Explain the decision of the policy about one path, unit or field."""
 
 from __future__ import annotations
 
@@ -14,9 +14,12 @@ __all__ = ["Explanation", "explain"]
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """``match`` is exact, directory or none. ``actions`` is what a change of this alone would do, in the order in which
-    it is done; None where that depends on what changes. ``replaced`` is the built-in entry that the user's hides,
-    ``shadowed`` are entries for directories further up. ``reason`` says it all in a sentence."""
+    """An explanation. ``match`` is exact, directory or none.
+
+    ``actions`` are those of a change of this entry alone, in order; None if they depend on the content. ``replaced`` is
+    the built-in entry that the entry of the user replaces, ``shadowed`` are entries of directories further up.
+    ``reason`` is a summary in a sentence.
+    """
 
     domain: str
     key: str
@@ -53,7 +56,7 @@ def explain(policy: Policy, domain: str, key: str) -> Explanation:
 
 
 def _never(domain: str, key: str) -> str:
-    """Why a change of it is refused on a running host, whatever the policy says; "" if it is not."""
+    """Return why a running host refuses a change regardless of the policy, "" if it does not."""
     if domain == "fips":
         return "it cannot be changed on a running host: FIPS mode is set when the host is installed"
     problem = managed_path_problem(key) if domain == "file" else None
@@ -61,12 +64,12 @@ def _never(domain: str, key: str) -> str:
 
 
 def _alone(entry: Entry) -> tuple[Action, ...]:
-    """Without ``because``: the one change is all there is."""
+    """Return the combined actions, without ``because``."""
     return tuple(Action(action.type, action.unit) for action in combine([("", widen(entry.actions))]))
 
 
 def _shadowed(policy: Policy, path: str, entry: Entry) -> tuple[Entry, ...]:
-    """Entries for directories above ``path`` that lost to a longer one; the longest first."""
+    """Return the entries of directories above ``path`` that a longer one overrides, the longest first."""
     others = [other for other in policy.files.values() if other is not entry and path.startswith(f"{other.key}/")]
     return tuple(sorted(others, key=lambda other: -len(other.key)))
 

@@ -1,4 +1,4 @@
-"""Reads an admin's node disruption policy and says everything that is wrong with it at once.
+"""Read the node disruption policy of an admin, and report all of its problems at once.
 
 Accepted are a whole ``MachineConfiguration`` object (operator.openshift.io/v1), of which only
 ``spec.nodeDisruptionPolicy`` is read, or just that mapping. Bounds and rules are those of the CRD, so that a policy
@@ -37,7 +37,7 @@ BY_NAME: Final = {str(action): action for action in ActionType if action is not 
 
 
 def _unit_problem(name: str) -> str:
-    # Narrower than what systemd takes: no @, because the CRD has none.
+    # Stricter than systemd: no @, as in the CRD.
     if len(name) > MAX_UNIT_NAME:
         return f"is longer than {MAX_UNIT_NAME} characters"
     if not UNIT_NAME.fullmatch(name):
@@ -46,7 +46,7 @@ def _unit_problem(name: str) -> str:
 
 
 def parse_policy(text: bytes, what: str = "the policy") -> Policy:
-    """The user's entries alone (``merge`` them over the built-in ones). Raises ``InvalidInput`` with all problems."""
+    """Return the entries of the user, which ``merge`` adds to the built-in ones. Raises ``InvalidInput``."""
     problems = Problems()
     root = Fields(document.load(text, what), "", problems)
     body = _body(root)
@@ -57,7 +57,7 @@ def parse_policy(text: bytes, what: str = "the policy") -> Policy:
 
 
 def _body(root: Fields) -> Fields:
-    """The mapping with files, units and sshkey, wherever it is."""
+    """Return the mapping with files, units and sshkey."""
     api, kind = root.text("apiVersion"), root.text("kind")
     spec, inner = root.raw("spec"), root.raw("nodeDisruptionPolicy")
     if api is None and kind is None and spec is None:
@@ -79,7 +79,7 @@ def _policy(body: Fields) -> Policy:
     return Policy(
         files=_entries(body, "files", "path"),
         units=_entries(body, "units", "name"),
-        # The API server fills an absent sshkey with an empty list, which therefore means "as built in".
+        # The API server replaces a missing sshkey by an empty list, so an empty list means the built-in entry.
         sshkey=Entry(SSHKEY, actions, PolicySource.USER) if actions else None,
     )
 
@@ -166,7 +166,7 @@ def _action(item: Fields) -> Action | None:
 
 
 def _service(item: Fields, key: str, *, wanted: bool) -> str | None:
-    """``serviceName`` of the union member ``key``, which must be there exactly if the type asks for it."""
+    """Return ``serviceName`` of the union member ``key``, which must exist if and only if the type requires it."""
     if item.raw(key) is None:
         if wanted:
             item.bad(key, "is required for this type")

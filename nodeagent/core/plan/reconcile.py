@@ -1,7 +1,7 @@
-"""Whether a config can be applied to a running host at all.
+"""Whether a config can be applied to a running host.
 
-The rules are those of the machine-config-operator with one difference: there, changes in sections that its daemon
-does not apply are partly refused and partly ignored; here every one is refused, so that what was accepted was applied.
+The rules are those of the machine-config-operator with one difference: its daemon partly refuses and partly ignores
+changes in sections that it does not apply. Here all of them are refused, so that an accepted config is fully applied.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _INSTALLATION: Final = ("fips", "config.storage.disks", "config.storage.filesyst
 
 
 def check_reconcilable(old: MachineConfig, new: MachineConfig) -> tuple[Problem, ...]:
-    """What forbids the way from ``old`` to ``new``, sorted by path; empty if nothing does."""
+    """Return the problems that prevent a change from ``old`` to ``new``, sorted by path."""
     problems = [
         Problem(f"spec.config.{section}", f"{_verb(old, new, section)}: {unsupported.why(section)}")
         for section in old.unapplied.keys() | new.unapplied.keys()
@@ -38,16 +38,16 @@ def check_reconcilable(old: MachineConfig, new: MachineConfig) -> tuple[Problem,
 
 
 def remedy(problems: Iterable[Problem]) -> str:
-    """What to do about these problems, each way out once."""
-    return "; ".join(dict.fromkeys(_way_out(problem.path.removeprefix("spec.")) for problem in problems))
+    """Return the next steps for these problems, each once."""
+    return "; ".join(dict.fromkeys(_remedy_of(problem.path.removeprefix("spec.")) for problem in problems))
 
 
-def _way_out(path: str) -> str:
+def _remedy_of(path: str) -> str:
     if path == f"config.passwd.users[{CORE_USER}]":
         return f"give {CORE_USER} an SSH key or a password hash"
     if path.startswith(_INSTALLATION):
-        return "take the change back, or install the host again with it"
-    return f"take the change of {path.removeprefix('config.').partition('[')[0]} out of the config"
+        return "revert the change, or reinstall the host with it"
+    return f"remove the change of {path.removeprefix('config.').partition('[')[0]} from the config"
 
 
 def _has_access(user: UserEntry) -> bool:

@@ -1,9 +1,9 @@
 """When a change of registries.conf needs no drain.
 
-A node is drained before CRI-O reads a new registries.conf because workloads there may depend on where their images
-come from. Additions that only affect pulls by digest cannot change what anybody gets, so they are safe. The rule is
-the field's (the machine-config-daemon calls it ``isSafeContainerRegistryConfChanges``), kept as it is, with one
-difference: a file that we cannot read is unsafe here and an error there. A missing file counts as an empty one.
+A node is drained before CRI-O reads a new registries.conf, because its workloads may depend on the source of their
+images. Additions that affect only pulls by digest cannot change an image, so they are safe. The rule is that of the
+machine-config-daemon (``isSafeContainerRegistryConfChanges``), with one difference: an unreadable file is unsafe here
+and an error there. A missing file counts as an empty one.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def registries_rule(old: MachineConfig, new: MachineConfig) -> Verdict:
 
 
 def unsafe_reason(old: bytes, new: bytes) -> str:
-    """What makes the change from ``old`` to ``new`` need a drain; "" if nothing does."""
+    """Return why the change from ``old`` to ``new`` needs a drain, "" if it needs none."""
     try:
         was, now = _read(old), _read(new)
     except _Unreadable as error:
@@ -63,7 +63,7 @@ class _Registry:
 @dataclass(frozen=True, slots=True)
 class _Registries:
     search: tuple[str, ...]
-    registries: Mapping[str, _Registry]  # by what an image reference is compared with
+    registries: Mapping[str, _Registry]  # by the prefix that is compared with an image reference
 
 
 FIXED: Final = ("prefix", "location", "blocked", "insecure")
@@ -94,7 +94,7 @@ def _all_by_digest(registry: _Registry) -> bool:
 
 
 def _read(text: bytes) -> _Registries:
-    import tomllib  # only the rare plan that changes this file pays for it
+    import tomllib  # loaded only if this file changes
 
     try:
         data = tomllib.loads(text.decode())
@@ -106,7 +106,7 @@ def _read(text: bytes) -> _Registries:
     registries: dict[str, _Registry] = {}
     for table in _items(data, "registry"):
         registry = _registry(table)
-        # Of a repeated scope the first entry counts, as for the reader of this file.
+        # The first entry of a repeated scope counts, as in containers/image.
         registries.setdefault(registry.fixed[0] or registry.fixed[1], registry)
     if not all(isinstance(name, str) for name in search):
         raise _odd()

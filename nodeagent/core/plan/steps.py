@@ -1,7 +1,7 @@
-"""Steps: what the executor does on the host, as a closed union of comparable data.
+"""Steps: the operations of the executor on the host, as a closed union of comparable data.
 
-A plan says *what an admin will notice*; the steps are *everything that is done*, in order. They hold no content,
-only names, so they can be printed and stored; the executor looks the content up in the desired config.
+A plan lists the *visible actions*, the steps are *all operations*, in order. They contain names only, so they can be
+printed and stored; the executor reads the content from the desired config.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ class WritePath:
 
 @dataclass(frozen=True, slots=True)
 class RemovePath:
-    """Puts back what was there before we managed the path, or removes it."""
+    """Restore the original file of a path, or remove the path."""
 
     path: str
 
 
 @dataclass(frozen=True, slots=True)
 class DisableUnit:
-    """Also comes before an enabled unit is overwritten: a changed ``[Install]`` would leak the old links."""
+    """Also precedes the overwrite of an enabled unit: a changed ``[Install]`` would leave the old links."""
 
     unit: str
 
@@ -72,7 +72,7 @@ class PresetUnit:
 
 @dataclass(frozen=True, slots=True)
 class RestoreUnit:
-    """The config no longer says whether the unit is enabled: make it as it was before one said so."""
+    """The config no longer sets the enablement of the unit: restore the original one."""
 
     unit: str
 
@@ -84,7 +84,7 @@ class SetPassword:
 
 @dataclass(frozen=True, slots=True)
 class LockUser:
-    """A user that leaves the config is locked; an empty password hash would let anybody in."""
+    """A user that leaves the config is locked, because an empty password hash allows logins without a password."""
 
     user: str
 
@@ -101,7 +101,7 @@ class DaemonReload:
 
 @dataclass(frozen=True, slots=True)
 class StopUnit:
-    """Its file leaves with the config."""
+    """Stop a unit whose file leaves with the config."""
 
     unit: str
 
@@ -131,7 +131,7 @@ def step_unit(step: ActStep) -> str:
 
 
 def step_id(step: Step) -> str:
-    """Identity by content: the same step in a recomputed list is recognised as done."""
+    """Return an identity by content, which recognizes a completed step in a recomputed list."""
     parts = [type(step).__name__, *(str(getattr(step, f.name)) for f in fields(step))]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
@@ -143,20 +143,20 @@ _WRITE_STEPS: Mapping[str, type[WriteStep]] = {
 
 
 def step_to_pair(step: WriteStep) -> tuple[str, str]:
-    """For the record: type and argument."""
+    """Return type and argument, for the record."""
     (only,) = fields(step)
     return type(step).__name__, getattr(step, only.name)
 
 
 def step_from_pair(kind: str, argument: str) -> WriteStep:
-    """Raises ``ValueError`` for a kind that this version does not know."""
+    """Return the step of ``step_to_pair``. Raises ``ValueError`` for an unknown kind."""
     if kind not in _WRITE_STEPS:
         raise ValueError(f"unknown step {kind!r}")
     return _WRITE_STEPS[kind](argument)
 
 
 def describe(step: Step) -> str:
-    """For people: ``restart crio.service``."""
+    """Return a description for messages: ``restart crio.service``."""
     match step:
         case WritePath(path):
             return f"write {path}"
@@ -190,25 +190,27 @@ def describe(step: Step) -> str:
 
 def _enablement(unit: UnitEntry) -> WriteStep | None:
     if unit.mask:
-        return None  # the link to /dev/null is all there is to a masked unit
+        return None  # a masked unit is only a link to /dev/null
     match unit.enabled:
         case True:
             return EnableUnit(unit.name)
         case False:
             return DisableUnit(unit.name)
         case None:
-            # A preset is a first-boot decision about units we bring; a bare drop-in must not enable anything.
+            # A preset applies to units of the config; a drop-in alone must not enable a unit.
             return PresetUnit(unit.name) if unit.contents is not None else None
 
 
 def decides_enablement(unit: UnitEntry) -> bool:
-    """Whether this entry says that the unit is enabled or not. A bare drop-in does not; a mask disables, so that what
-    is on the disk does not depend on the config before."""
+    """Return whether this entry sets the enablement of the unit.
+
+    A drop-in alone does not. A mask disables, so that the result does not depend on the previous config.
+    """
     return unit.mask or unit.enabled is not None or unit.contents is not None
 
 
 def _disables_first(was: UnitEntry | None, now: UnitEntry | None) -> bool:
-    """Links go while the old unit file still says which they are. Of a preset we do not know here what came of it."""
+    """Return whether to disable first, while the old unit file names the links. The result of a preset is unknown."""
     if now is not None and now.mask:
         return was is None or not was.mask
     if was is None or was.mask or was.enabled is False or not decides_enablement(was):
@@ -217,7 +219,7 @@ def _disables_first(was: UnitEntry | None, now: UnitEntry | None) -> bool:
 
 
 def _unit_steps(old: MachineConfig, new: MachineConfig) -> tuple[list[WriteStep], list[WriteStep]]:
-    """Steps before and after the paths are written."""
+    """Return the steps before and after the paths are written."""
     before: list[WriteStep] = []
     after: list[WriteStep] = []
     for name in sorted({*old.units, *new.units}):
@@ -245,20 +247,20 @@ def _user_steps(old: MachineConfig, new: MachineConfig) -> list[WriteStep]:
 
 
 def write_steps(old: MachineConfig, new: MachineConfig) -> tuple[WriteStep, ...]:
-    """Everything to write, in order: links of units that change go first, then paths, then units and users.
+    """Return all writes, in order: links of changed units first, then paths, then units and users.
 
-    ``old`` is the current config, not the disk: what an admin changed by hand elsewhere is drift, not ours to undo.
+    ``old`` is the current config, not the disk: manual changes elsewhere are drift and are not undone.
     """
     had, wants = expand(old), expand(new)
     before, after = _unit_steps(old, new)
-    # Removals go first, the deepest at the beginning: a file may become a directory, or a directory a file.
+    # Removals come first, the deepest at the beginning: a file may become a directory, or a directory a file.
     removals = [RemovePath(path) for path in sorted(had.keys() - wants.keys(), reverse=True)]
     writes = [WritePath(path) for path in sorted(wants) if had.get(path) != wants[path]]
     return (*before, *removals, *writes, *after, *_user_steps(old, new))
 
 
 def act_steps(plan: Plan) -> tuple[ActStep, ...]:
-    """The plan's actions as steps, in the plan's order; ``None`` asks for nothing."""
+    """Return the actions of the plan as steps, in order; ``None`` needs no step."""
     steps: list[ActStep] = []
     for action in plan.actions:
         match action.type:

@@ -1,9 +1,9 @@
 """The order in which units are reloaded or restarted.
 
-Each policy entry lists its actions in an order that somebody meant: the trust store is rebuilt before the runtime that
-reads it restarts. Merged over all entries of a plan these are partial orders, and the result keeps every one of them.
-Units that no list relates come by name, so that the same change always runs the same way. Where lists contradict each
-other, no order can be right; the units of that circle come by name, and all other relations still hold.
+Each policy entry lists its actions in a deliberate order: the trust store is rebuilt before the runtime that reads it
+restarts. The lists of all entries are partial orders, and the result keeps each of them. Unrelated units are sorted by
+name, so that the same change always runs in the same order. If lists contradict each other, the units of that cycle are
+sorted by name, and all other orders still hold.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ __all__ = ["merge_orders"]
 
 
 def merge_orders(sequences: Iterable[Sequence[str]]) -> tuple[str, ...]:
-    """All names in ``sequences``, each once. In a sequence with repetitions the first place counts."""
+    """Return all names of ``sequences``, each once. The first place of a repeated name counts."""
     after: dict[str, set[str]] = {}
     for sequence in sequences:
         names = tuple(dict.fromkeys(sequence))
@@ -24,7 +24,7 @@ def merge_orders(sequences: Iterable[Sequence[str]]) -> tuple[str, ...]:
     earlier: dict[str, set[str]] = {name: set() for name in after}
     for name, others in later.items():
         for other in others:
-            if name not in later[other]:  # or they are in a circle, in which nobody waits for anybody
+            if name not in later[other]:  # the names of a cycle do not wait for each other
                 earlier[other].add(name)
     ordered: list[str] = []
     left = sorted(after)

@@ -145,7 +145,7 @@ def test_all_reasons_come_sorted_and_say_how() -> None:
     ]
 
 
-def test_each_way_out_is_named_once() -> None:
+def test_each_remedy_is_named_once() -> None:
     paths = [
         "spec.fips",
         "spec.config.storage.luks[a]",
@@ -153,5 +153,5 @@ def test_each_way_out_is_named_once() -> None:
         "spec.config.storage.links[/etc/m]",
     ]
     assert remedy([Problem(path, "changes") for path in paths]) == (
-        "take the change back, or install the host again with it; take the change of storage.links out of the config"
+        "revert the change, or reinstall the host with it; remove the change of storage.links from the config"
     )
