@@ -159,7 +159,7 @@ MISTAKES: dict[str, tuple[Spec | str | bytes, str, list[str]]] = {
         "Unreconcilable",
         ["storage.links[/etc/l]", "hint: remove the change of storage.links from the config"],
     ),
-    "fips": (document(fips=True), "Unreconcilable", ["spec.fips", "install the host again"]),
+    "fips": (document(fips=True), "Unreconcilable", ["spec.fips", "reinstall the host"]),
 }  # fmt: skip
 
 
