@@ -39,7 +39,7 @@ def markdown(result: Mapping[str, Any], titles: Mapping[str, str]) -> str:
         f"files a staging; {times} round(s). Load of the machine "
         f"{min(loads):.1f} to {max(loads):.1f} on {result['processors']} processors; QEMU waited for one "
         f"{min(waited):.0%} to {max(waited):.0%} of the time, and the machine did not get {min(stolen):.0%} to "
-        f"{max(stolen):.0%} of what it asked its own host for."
+        f"{max(stolen):.0%} of the time that it requested from its own host."
         + (f" Left out, for it had no time for the guest then: {disturbed}." if disturbed else ""),
         "",
         table(result["variants"], titles),
