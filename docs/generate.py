@@ -24,9 +24,11 @@ from nodeagent.core.plan.change import Action
 from nodeagent.core.plan.domain import RuleEntry, SocketHealth
 from nodeagent.core.plan.policy import SSHKEY
 from nodeagent.core.report.metrics import FAMILIES, HISTORY
+from nodeagent.core.update.legs import Abort
 from nodeagent.core.update.phase import BY_PROGRESS, DEADLINE, DISRUPTIVE, Phase
 from nodeagent.core.update.record import Record
 from nodeagent.core.update.resume import resume
+from nodeagent.core.update.transitions import NEXT
 from nodeagent.domains import DOMAINS
 from nodeagent.host.dbus.codec import complete_types
 from nodeagent.log.messages import MESSAGES
@@ -64,11 +66,13 @@ def code(text: str) -> str:
 
 
 def phases() -> str:
-    """A table of the phases. ``resume`` decides about a restart of the daemon, from a record of each phase."""
+    """A table of the phases. ``resume`` decides about a restart of the daemon, from a record of each phase in its first
+    leg."""
     rows = []
     for phase in Phase:
         limit = DEADLINE[phase]
-        record = Record(phase=phase, boot_id="this")
+        leg = next(leg for leg, found in NEXT if found is phase)
+        record = Record(phase, Abort("") if leg is Abort else leg(), boot_id="this")
         crash, boot = resume(record, "this").value, resume(record, "another").value
         rows.append(
             [

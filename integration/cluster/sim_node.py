@@ -20,7 +20,7 @@ from nodeagent.agent.coordination import Coordination
 from nodeagent.agent.loop import Loop
 from nodeagent.agent.update.os_deployments import Os
 from nodeagent.agent.update.preflight import Preflight
-from nodeagent.agent.update.run import Limits, Ports
+from nodeagent.agent.update.run import Ports, UpdatePolicy
 from nodeagent.core.coordination.drain import Remaining
 from nodeagent.core.update.events import EventKind
 from nodeagent.core.update.ports import EtcdQuorum, Holder
@@ -66,7 +66,7 @@ class SimNode(Host):
         pool: str = "",
         slots: int = 1,
         guard: EtcdQuorum | None = None,
-        limits: Limits = QUICK,
+        limits: UpdatePolicy = QUICK,
         world: World | None = None,
         tell: Callable[[Sequence[Remaining]], None] = lambda _: None,
         user: str = "members",

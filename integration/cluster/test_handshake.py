@@ -86,16 +86,13 @@ class Driven(Host):
             pass
 
     def build(self) -> Loop:
-        loop = super().build()
         current = self.world.configs[self.world.current].name if self.world.current else ""
         self.report = Report(Status(self.phase, self.record.reason, self.record.message, current=current))
         self.report.add(self.ordered.sink)
         self.report.add(lambda event, _status: FakeReporter(self.world).emit(event))
-        drain = ControllerDrain(self._client, self._node, check_lease=loop.ports.coordination.check_lease)
-        ports = replace(loop.ports, node=drain, reporter=self.report)
-        loop.ports = loop.executor.ports = ports
-        loop.preflight = replace(loop.preflight, ports=ports)
-        return loop
+        ports = self.ports()
+        drain = ControllerDrain(self._client, self._node, check_lease=ports.coordination.check_lease)
+        return self.build_with(replace(ports, node=drain, reporter=self.report))
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -272,7 +269,7 @@ async def test_a_config_that_failed_is_tried_again_when_a_person_asks(
         await until(at(controller, good))
         host.limits = replace(host.limits, may_reboot=False)
         assert host.loop is not None
-        host.loop.executor.limits = host.limits
+        host.loop.executor.policy = host.limits
         host.world.units["app.service"].fail_restarts = 1
         controller.desire(bad)
         await until(at(controller, good, "Degraded"))

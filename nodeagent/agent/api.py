@@ -84,7 +84,7 @@ class Api:
                 raise Refused(f"an update is under way ({phase})", reason="UpdateUnderWay")
         present, digest = await self._ports.store.current(), await self._ports.store.previous()
         if half_way(record):
-            failed = "" if record.given_up else record.to_digest
+            failed = "" if record.aborted else record.to_digest
             present, digest = failed or record.unfinished.partition(" ")[0], present
         if not digest:
             raise Refused("there is no config before the current one", reason="NoPrevious")

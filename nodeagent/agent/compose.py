@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Final
 
 from nodeagent import log
 from nodeagent.agent.coordination import Coordination
-from nodeagent.agent.from_settings import limits
+from nodeagent.agent.from_settings import update_policy
 from nodeagent.agent.last_good_settings import FoundSettings, choose
 from nodeagent.agent.report.first_status import drain_teller
 from nodeagent.agent.report.journal import to_journal
 from nodeagent.agent.report.report import Report
 from nodeagent.agent.update.os_deployments import Os
-from nodeagent.agent.update.run import Limits, Ports
+from nodeagent.agent.update.run import Ports, UpdatePolicy
 from nodeagent.core.config.machineconfig import ConfigSource
 from nodeagent.core.coordination.drain import Remaining
 from nodeagent.core.coordination.fleetlock import client_id
@@ -100,8 +100,8 @@ class Adapters:
         )
 
     @property
-    def limits(self) -> Limits:
-        return limits(self.settings, self.windows)
+    def update_policy(self) -> UpdatePolicy:
+        return update_policy(self.settings, self.windows)
 
     async def use(self, settings: Settings) -> None:
         """Apply settings that were read again. The caller has compared those that require a restart."""

@@ -26,7 +26,6 @@ from nodeagent.agent.report.kubernetes import Teller
 from nodeagent.agent.report.metrics import Metrics
 from nodeagent.agent.soft_reboot import SoftRebootWatch
 from nodeagent.agent.supervise import keep_running, run_until, stop_signals, watchdog
-from nodeagent.agent.update import after_boot
 from nodeagent.agent.update.preflight import Desired, Preflight, read_source
 from nodeagent.core.config.machineconfig import ConfigSource
 from nodeagent.core.config.parse import parse, parse_stored
@@ -69,7 +68,7 @@ class Daemon:
         self.desired_path = self.settings.desired_config if self.cluster_source is None else ""
         self.loop = Loop(
             self.ports,
-            adapters.limits,
+            adapters.update_policy,
             self._preflight(),
             desired=self._desired,
             load=self._load,
@@ -82,7 +81,7 @@ class Daemon:
             self.ports,
             self.store,
             self.report,
-            limits=lambda: self.loop.executor.limits,
+            limits=lambda: self.loop.policy,
             on_release=self.loop.look_again,
         )
         self.api = Api(
@@ -105,7 +104,7 @@ class Daemon:
     def _preflight(self) -> Preflight:
         return Preflight(
             self.ports,
-            self.adapters.limits,
+            self.adapters.update_policy,
             (HostValidator(), OwnConfig(self.settings)),
             self.policy,
             repair_drift=self.settings.on_drift == "repair",
@@ -127,8 +126,7 @@ class Daemon:
         await self.adapters.use(settings)
         self.metrics.use(settings.metrics.file)
         log.setup(settings.log.level)
-        self.loop.executor.limits = self.adapters.limits
-        self.loop.preflight = self._preflight()
+        self.loop.reload(self.adapters.update_policy, self._preflight())
         self.report.solved("settings", "the settings are valid again")
         await keep(settings, self.store, self.report)
 
@@ -276,8 +274,7 @@ async def _live(daemon: Daemon, bus: Bus, notifier: Notifier, stop: asyncio.Even
         shown = [keep_running(name, work, random.random) for name, work in beside]
         await run_until(stop, *lives, *watches, *shown)
         notifier.stopping()
-        if daemon.loop.executor.asked_to_reboot:
-            await after_boot.left(daemon.ports)
+        await daemon.loop.stopping()
         report.emit(Event(EventKind.STOPPED, report.status.phase))
 
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from nodeagent.agent.update.run import Limits
+from nodeagent.agent.update.run import UpdatePolicy
 from nodeagent.core.coordination.windows import Schedule
 from nodeagent.settings.schema import Settings
 
-__all__ = ["limits"]
+__all__ = ["update_policy"]
 
 
-def limits(settings: Settings, windows: Schedule | None = None) -> Limits:
-    return Limits(
+def update_policy(settings: Settings, windows: Schedule | None = None) -> UpdatePolicy:
+    return UpdatePolicy(
         action_timeout=settings.actions.timeout,
         settle=settings.actions.settle,
         verify_timeout=settings.verify.timeout,

@@ -1,5 +1,5 @@
-"""The loop: level-triggered. It looks at what is desired and what is current, does what is needed, and sleeps until
-something changes. It knows ports only, and remembers nothing that the store does not.
+"""The loop: level-triggered. It compares the desired config with the current one, does what is needed, and sleeps until
+something changes. What an update depends on is in the store; the loop itself remembers what was reported.
 """
 
 from __future__ import annotations
@@ -10,14 +10,15 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 
 from nodeagent.agent.update import idle
+from nodeagent.agent.update.after_boot import record_clean_shutdown
 from nodeagent.agent.update.bugs import bug
 from nodeagent.agent.update.executor import Executor, Outcome
 from nodeagent.agent.update.finishing import finish
 from nodeagent.agent.update.outages import Outage
-from nodeagent.agent.update.outcomes import INTERRUPTED, give_up
+from nodeagent.agent.update.outcomes import abort
 from nodeagent.agent.update.preflight import Desired, Preflight
 from nodeagent.agent.update.requests import Requests
-from nodeagent.agent.update.run import Limits, Next, Ports, Update, narrate
+from nodeagent.agent.update.run import Ports, Transition, Update, UpdatePolicy, narrate
 from nodeagent.agent.update.takeover import close_interrupted, takeover_by, unusable
 from nodeagent.agent.update.unreadable import is_unreadable, load_or_half_way, rebuild
 from nodeagent.core.backoff import delays, jittered
@@ -27,9 +28,19 @@ from nodeagent.core.report.history import entry_of_request
 from nodeagent.core.update import resume as resuming
 from nodeagent.core.update.apply_request import ApplyRequest
 from nodeagent.core.update.events import Event, EventKind
+from nodeagent.core.update.legs import INTERRUPTED, Prepare, Unreleased
 from nodeagent.core.update.outcome import UpdateOutcome
 from nodeagent.core.update.phase import Phase
-from nodeagent.core.update.record import IllegalTransition, Record, advance, at_rest, half_way, interrupted, lasting
+from nodeagent.core.update.record import (
+    IllegalTransition,
+    Record,
+    advance,
+    after_boot,
+    at_rest,
+    degraded_record,
+    half_way,
+    interrupted,
+)
 from nodeagent.core.update.rejections import matching
 from nodeagent.core.update.resume import Decision
 from nodeagent.errors import (
@@ -67,7 +78,7 @@ class Loop:
     def __init__(
         self,
         ports: Ports,
-        limits: Limits,
+        policy: UpdatePolicy,
         preflight: Preflight,
         *,
         desired: Callable[[], Awaitable[Desired | None]],
@@ -78,8 +89,9 @@ class Loop:
     ) -> None:
         self.ports = ports
         self._renew = renew
-        self.executor = Executor(ports, limits, self._superseded, chance)
-        self.preflight = preflight
+        self._update_wake = asyncio.Event()  # the desired config may have changed during an update
+        self.executor = Executor(ports, policy, self._superseded, self._update_wake, chance)
+        self._preflight = preflight
         self._desired = desired
         self._load = load
         self._adopted = adopted
@@ -95,12 +107,26 @@ class Loop:
         self._delays = delays(RETRY_FIRST, RETRY_CAP)
         self._stuck_delays = delays(STUCK_FIRST, STUCK_CAP)
         self._passing = 0  # looks in a row that met something which may pass
-        self._outage = Outage(ports, limits, None, chance)
+        self._outage = Outage(ports, policy, None, chance)
+
+    @property
+    def policy(self) -> UpdatePolicy:
+        return self.executor.policy
+
+    def reload(self, policy: UpdatePolicy, preflight: Preflight) -> None:
+        """Use these from the next step on."""
+        self.executor.policy = policy
+        self._preflight = preflight
+
+    async def stopping(self) -> None:
+        """To be called when this process is about to end."""
+        if self.executor.reboot_accepted:
+            await record_clean_shutdown(self.ports)
 
     def look_again(self) -> None:
         """The desired config may have changed."""
         self._delays = delays(RETRY_FIRST, RETRY_CAP)
-        self.executor.look.set()
+        self._update_wake.set()
         self._changed.set()
         self._wake.set()
 
@@ -149,7 +175,7 @@ class Loop:
         if not again:
             self._refused, self._stuck_since = f"{error.reason} {text}", self.ports.clock.now()
         # Each time: what was resumed in between has set the status.
-        record = Record(phase=Phase.DEGRADED, since=self._stuck_since)
+        record = degraded_record(since=self._stuck_since)
         narrate(self.ports, None, EventKind.REFUSED, text, reason=error.reason, record=record, often=again)
         return jittered(next(self._stuck_delays), self._chance())
 
@@ -186,8 +212,8 @@ class Loop:
         narrate(self.ports, update, EventKind.RESUMED, how)
         match decision:
             case Decision.START_OVER:
-                message = "interrupted before anything was written; it begins anew"
-                await self.executor.enter(update, give_up(update, INTERRUPTED, message))
+                message = "interrupted before any change; restarting"
+                await self.executor.enter(update, abort(INTERRUPTED, message))
             case Decision.VERIFY | Decision.REVERT | Decision.STAGE if rebooted:
                 await self._enter_after_boot(update, _AFTER_BOOT[decision])
             case _:
@@ -196,12 +222,8 @@ class Loop:
 
     async def _enter_after_boot(self, update: Update, phase: Phase) -> None:
         now, boot_id = self.ports.clock.now(), self.ports.power.boot_id()
-        record = replace(update.record, reboots=update.record.reboots + 1)
-        same = record.phase is phase
         try:
-            update.record = (
-                replace(record, boot_id=boot_id) if same else advance(record, phase, now=now, boot_id=boot_id)
-            )
+            update.record = after_boot(update.record, phase, now=now, boot_id=boot_id)
         except IllegalTransition as error:
             await self.executor.stop(update, error)
             return
@@ -213,7 +235,7 @@ class Loop:
     async def turn(self) -> float | None:
         """Seconds after which to look again; None: only when something changes."""
         record = self._outage.record = await self.ports.store.load()
-        if record.unreleased:
+        if isinstance(record.leg, Unreleased):
             return await self._release(record)
         self._outage.begin()
         try:
@@ -249,15 +271,15 @@ class Loop:
     async def _release(self, record: Record) -> float:
         """Retry to give back what an update holds that has ended. Nothing else begins before that."""
         update = await rebuild(record, self._load)
-        await self.executor.enter(update, Next(Phase.RELEASING, record.reason, record.message))
+        await self.executor.enter(update, Transition(Phase.RELEASING, None, record.reason, record.message))
         await self._run(update)
-        return self._delay() if update.record.unreleased else 0.0
+        return self._delay() if update.ended else 0.0
 
     def _delay(self) -> float:
         return jittered(next(self._delays), self._chance())
 
     async def _next_update(self, record: Record) -> Update | None:
-        self.executor.look.clear()
+        self._update_wake.clear()
         self._wanted = None
         async with self._recording:
             desired, request = await self._desired_and_request()
@@ -272,31 +294,31 @@ class Loop:
             self._report_desired(None)
             return None
         other = "" if desired.source.digest == current else desired.meaning  # what failed was not this text, then
-        if (failed := matching(record.rejections, desired.source.digest, other)) and request is None:
+        if (failed := matching(record.lasting.rejections, desired.source.digest, other)) and request is None:
             idle.check_not_rejected(record, desired, failed)
             self._report_desired(desired)
             return None
         if desired.source.digest == current and not unfinished:
             record = await idle.discard_unwanted(self.ports, record)
             if record.phase is Phase.DEGRADED:  # somebody took the refused config back
-                await idle.rest_in(self.ports, replace(at_rest(record), to_name=desired.config.name), Phase.IDLE)
+                await idle.rest(self.ports, replace(at_rest(record), to_name=desired.config.name))
             elif record.reason:  # why something else waited or ended says nothing about a host that is as desired
-                await idle.rest_in(self.ports, replace(record, reason="", message=""), Phase.IDLE)
+                await idle.rest(self.ports, record)
             if request is not None:
                 await self.ports.store.drop_request(request.digest)
             self._report_desired(desired)
             self.requests.unchanged(desired)
             return None
-        avoided, meaning = record.avoided, record.avoided_meaning
+        rolled_back, meaning = record.lasting.rolled_back_digest, record.lasting.rolled_back_meaning
         if request is not None and request.avoid:
-            avoided, meaning = request.avoid, request.avoid_meaning
-        if avoided == desired.source.digest or meaning == desired.meaning:
+            rolled_back, meaning = request.avoid, request.avoid_meaning
+        if rolled_back == desired.source.digest or meaning == desired.meaning:
             if request is None:
                 raise Refused(
-                    f"{desired.config.name} was rolled back by a person, and comes back by one only",
+                    f"{desired.config.name} was rolled back by an operator; it must be re-applied explicitly",
                     reason="RolledBack",
                 )
-            avoided = meaning = ""
+            rolled_back = meaning = ""
         try:
             update = await self._prepare(record, desired, current, dirty=unfinished)
         except (InvalidInput, Unreconcilable):
@@ -310,10 +332,14 @@ class Loop:
             left = idle.left_half_way(record)
             update.record = replace(update.record, held=held, cordon=record.cordon, unfinished=left)
         staged = await idle.leftover(self.ports, record, update)
-        update.record = replace(update.record, **lasting(record, desired.source.digest, desired.meaning))
+        kept = record.lasting.without(desired.source.digest, desired.meaning)
+        lasting = replace(kept, rolled_back_digest=rolled_back, rolled_back_meaning=meaning)
+        update.record = replace(update.record, lasting=lasting)
+        update.change_os(staged=staged)
         update.record = advance(
-            replace(update.record, phase=record.phase, avoided=avoided, avoided_meaning=meaning, staged=staged),
+            update.record,
             Phase.LEASING if update.target is None else Phase.STAGING,
+            Prepare(),
             now=self.ports.clock.now(),
             boot_id=self.ports.power.boot_id(),
         )
@@ -351,7 +377,7 @@ class Loop:
         except AgentError as error:
             update.takeover = unusable(error)
             return True
-        if desired is not None and desired.source.digest == update.record.to_digest:
+        if desired is not None and desired.source.digest == update.digest:
             return False
         update.takeover = await takeover_by(self.ports, desired)
         return True
@@ -391,10 +417,10 @@ class Loop:
         if not current and (adopted := await self._adopted()) is not None:
             known, first = [adopted, *known], False
             await self.ports.store.put_config(adopted.source)
-        return await self.preflight.prepare(desired, known, dirty=dirty, first=first)
+        return await self._preflight.prepare(desired, known, dirty=dirty, first=first)
 
     async def _run(self, update: Update) -> Outcome:
-        digest = update.record.to_digest
+        digest = update.digest
         # The end of an update that is already reported is no answer to a newer request for the same config.
         self.requests.running = "" if update.ended else digest
         following = asyncio.create_task(self._follow())
@@ -406,7 +432,7 @@ class Loop:
                 if outcome is not Outcome.REBOOTING:
                     return outcome
                 # logind said yes; the host goes down under us. If it does not, the executor asks again, a few times.
-                await asyncio.sleep(self.executor.limits.reboot_grace)
+                await asyncio.sleep(self.policy.reboot_grace)
         finally:
             self.requests.forget(self.requests.running)
             self.requests.running = ""

@@ -20,7 +20,7 @@ from nodeagent.agent.tasks import finished_before, running
 from nodeagent.agent.update.admission import uncordon_and_release
 from nodeagent.agent.update.draining import MIN_DRAIN
 from nodeagent.agent.update.reboot import Shutdown, go_down
-from nodeagent.agent.update.run import Limits, Ports
+from nodeagent.agent.update.run import Ports, UpdatePolicy
 from nodeagent.core.coordination.maintenance import (
     POWER_OFF_TRIES,
     Maintenance,
@@ -67,7 +67,7 @@ class MaintenanceManager:
         store: MaintenanceStore,
         report: Report,
         *,
-        limits: Callable[[], Limits],
+        limits: Callable[[], UpdatePolicy],
         on_release: Callable[[], None],
     ) -> None:
         self._ports = ports

@@ -18,6 +18,7 @@ from nodeagent.cli._client import Client
 from nodeagent.cli.status import view
 from nodeagent.core.config.machineconfig import ConfigSource
 from nodeagent.core.coordination.maintenance import Maintenance
+from nodeagent.core.update.legs import Apply
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.ports import Holder
 from nodeagent.core.update.record import Record
@@ -252,7 +253,7 @@ async def test_a_current_config_that_this_version_rejects(host: WholeDaemon, mor
 async def test_a_record_of_a_newer_version_is_held_until_a_person_decides(host: WholeDaemon) -> None:
     await on(host, source("old"))
     async with host.store() as store:
-        await store.save(Record(phase=Phase.WRITING, update_id="u9", to_digest="d", to_name="newer"))
+        await store.save(Record(Phase.WRITING, Apply(), update_id="u9", to_digest="d", to_name="newer"))
         await store.take_lease(Holder("nodeagent", "u9", "update to newer", "2026-01-01T00:00:00.000Z"))
     with closing(sqlite3.connect(host.database)) as db:
         (text,) = db.execute("SELECT json FROM record").fetchone()

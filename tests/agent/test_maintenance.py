@@ -13,7 +13,7 @@ import pytest
 from nodeagent.agent.coordination import Coordination, Operation
 from nodeagent.agent.maintenance import MaintenanceManager
 from nodeagent.agent.report.report import Report
-from nodeagent.agent.update.run import Limits, Ports
+from nodeagent.agent.update.run import Ports, UpdatePolicy
 from nodeagent.core.coordination.maintenance import Maintenance, MaintenanceRequest, add_seconds, from_dict, to_dict
 from nodeagent.core.report.status import Status, status_to_dict
 from nodeagent.core.update.events import Event, EventKind
@@ -38,7 +38,7 @@ from tests.world import (
 
 pytestmark = pytest.mark.looptime
 
-LIMITS = Limits(inhibitor_wait=120, reboot_grace=60, warn_users=0, lease_retry=15)
+LIMITS = UpdatePolicy(inhibitor_wait=120, reboot_grace=60, warn_users=0, lease_retry=15)
 UPDATE = Holder("nodeagent", "u1", "update to worker-2", "now")
 
 
@@ -138,7 +138,7 @@ class Scene:
     guard: Gate = field(default_factory=Gate)
     away: AgentError | None = None
     full: AgentError | None = None  # of the store
-    limits: Limits = LIMITS
+    limits: UpdatePolicy = LIMITS
 
     def __post_init__(self) -> None:
         self.node = Node(self.world)

@@ -21,7 +21,7 @@ import looptime
 
 from nodeagent.core.config.machineconfig import ConfigSource
 from nodeagent.core.coordination.maintenance import Maintenance, is_maintenance
-from nodeagent.core.update.record import record_from_dict
+from nodeagent.core.update.record_codec import record_from_dict
 from nodeagent.host.store.opening import open_database
 from tests.stores.scenarios import SCENARIOS, Scenario, ending, point, until
 from tests.world import World

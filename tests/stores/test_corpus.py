@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from nodeagent.core.update.record import record_to_dict
+from nodeagent.core.update.record_codec import record_to_dict
 from nodeagent.host.store.opening import open_database
 from tests.stores.scenarios import SCENARIOS, ending, point, until
 from tests.world.cluster_host import ClusterHost

@@ -5,16 +5,16 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import itertools
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 from nodeagent.agent.coordination import Coordination
 from nodeagent.agent.loop import Loop
-from nodeagent.agent.update import after_boot
 from nodeagent.agent.update.os_deployments import Os
+from nodeagent.agent.update.phases import Work
 from nodeagent.agent.update.preflight import Desired, Preflight
-from nodeagent.agent.update.run import Limits, Ports
+from nodeagent.agent.update.run import Ports, UpdatePolicy
 from nodeagent.core.config.machineconfig import ConfigSource, FileEntry, MachineConfig, UnitEntry, UserEntry
 from nodeagent.core.config.meaning import meaning
 from nodeagent.core.plan.change import PolicySource
@@ -24,7 +24,8 @@ from nodeagent.core.update.apply_request import ApplyRequest
 from nodeagent.core.update.events import EventKind
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.ports import Fence
-from nodeagent.core.update.record import Record, record_from_dict
+from nodeagent.core.update.record import Record
+from nodeagent.core.update.record_codec import record_from_dict
 from nodeagent.domains import default_policy
 from tests.world import (
     FakeClock,
@@ -55,7 +56,12 @@ POLICY = Policy(
     fields=default_policy().fields,
 )
 
-LIMITS = Limits(action_timeout=30, settle=5, verify_timeout=60, inhibitor_wait=120, reboot_grace=60, warn_users=0)
+LIMITS = UpdatePolicy(action_timeout=30, settle=5, verify_timeout=60, inhibitor_wait=120, reboot_grace=60, warn_users=0)
+
+
+def change_work(loop: Loop, change: Callable[[Phase, Work], Work]) -> None:
+    """The work of each phase becomes what ``change`` makes of it."""
+    loop.executor.phases = {state: change(state[1], work) for state, work in loop.executor.phases.items()}
 
 
 @dataclass
@@ -63,7 +69,7 @@ class Host:
     """``configs`` by digest stand for the parser: tests of the loop are not tests of the parser."""
 
     world: World = field(default_factory=World)
-    limits: Limits = LIMITS
+    limits: UpdatePolicy = LIMITS
     repair_drift: bool = False
     configs: dict[str, MachineConfig] = field(default_factory=dict)
     texts: dict[str, str] = field(default_factory=dict)
@@ -118,7 +124,9 @@ class Host:
         )
 
     def build(self) -> Loop:
-        ports = self.ports()
+        return self.build_with(self.ports())
+
+    def build_with(self, ports: Ports) -> Loop:
         preflight = Preflight(ports, self.limits, (), self._policy, self.repair_drift)
         self.loop = Loop(
             ports,
@@ -154,8 +162,7 @@ class Host:
             for task in (life, death):
                 task.cancel()
             await asyncio.gather(life, death, return_exceptions=True)
-        if loop.executor.asked_to_reboot:  # as the daemon does; systemd stops it before it finalizes anything
-            await after_boot.left(loop.ports)
+        await loop.stopping()  # as the daemon does; systemd stops it before it finalizes anything
         return False
 
     async def ask(self, loop: Loop | None = None, *, avoid: str = "") -> None:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from nodeagent.core.config.machineconfig import ConfigSource
 from nodeagent.core.update.apply_request import ApplyRequest
 from nodeagent.core.update.ports import HistoryEntry, Holder, Snapshot
-from nodeagent.core.update.record import Record, record_from_dict, record_to_dict, salvaged
+from nodeagent.core.update.record import Record
+from nodeagent.core.update.record_codec import record_from_dict, record_to_dict, salvaged
 from nodeagent.errors import Refused
 
 if TYPE_CHECKING:

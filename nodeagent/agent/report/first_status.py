@@ -13,7 +13,7 @@ from nodeagent.core.report.display import displayable
 from nodeagent.core.report.status import Status
 from nodeagent.core.update.events import Event, EventKind
 from nodeagent.core.update.phase import DISRUPTIVE, Phase
-from nodeagent.core.update.record import Record
+from nodeagent.core.update.record import degraded_record
 from nodeagent.errors import AgentError
 from nodeagent.settings.cluster import DrainSettings
 
@@ -29,10 +29,10 @@ async def first_status(ports: Ports, report: Report, *, clustered: bool) -> None
     """Sets the status of ``report``. A row of the store that cannot be read is a problem, and the rest is shown."""
     boot_id = ports.power.boot_id()
     faults: list[AgentError] = []
-    record = await _read(ports.store.load, Record(phase=Phase.DEGRADED), faults)
+    record = await _read(ports.store.load, degraded_record(), faults)
     if faults:
         fault = faults.pop()
-        record = Record(phase=Phase.DEGRADED, reason=fault.reason, message=str(fault))
+        record = degraded_record(fault.reason, str(fault))
     digest = await _read(ports.store.current, "", faults)
     current = ""
     if digest:

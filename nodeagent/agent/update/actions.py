@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import assert_never
 
 from nodeagent.agent.update.admission import check_still_held
-from nodeagent.agent.update.run import Limits, Ports, Update, narrate
+from nodeagent.agent.update.run import Ports, Run, Update
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.config.paths import UNIT_DIR
 from nodeagent.core.config.unit_names import is_template
@@ -59,63 +59,75 @@ def unit_steps(update: Update) -> tuple[ActStep, ...]:
     return tuple(step for step in update.acts if not isinstance(step, Reboot))
 
 
-async def act(ports: Ports, limits: Limits, update: Update, steps: tuple[ActStep, ...]) -> None:
-    """Raises ``ActionFailed`` at the first action that fails or is late."""
+async def act(run: Run, steps: tuple[ActStep, ...]) -> None:
+    """Do the steps that are not done. Raise ``ActionFailed`` at the first that fails or is late."""
+    ports, update = run.ports, run.update
     for planned in steps:
         ident = step_id(planned)
         update.index += 1
-        if ident in update.record.done:
+        if ident in run.record.written.done:
             continue
-        step = await _applicable(ports, update, planned)
-        await check_still_held(ports, update, need=limits.action_timeout)
+        step = await _applicable(run, planned)
+        await check_still_held(ports, update, need=run.policy.action_timeout)
         if (why := await _nothing_to_do(ports, step)) is not None:
-            await _skip(ports, update, ident)
-            narrate(ports, update, EventKind.STEP_SKIPPED, why, step=step)
+            await _skip(run, ident)
+            run.narrate(EventKind.STEP_SKIPPED, why, step=step)
             continue
-        narrate(ports, update, EventKind.STEP_STARTED, step=step)
+        run.narrate(EventKind.STEP_STARTED, step=step)
         started = ports.clock.monotonic()
         if isinstance(step, RestartUnit | ReloadUnit) and await ports.health.check(step.unit) == "":
-            # What was unwell before is not held against the new config.
-            update.record = replace(update.record, well=update.record.well | {step.unit})
+            # A unit that was not healthy before is not held against the new config.
+            before = run.record.units_before
+            healthy = replace(before, healthy=before.healthy | {step.unit})
+            update.record = replace(run.record, units_before=healthy)
         # A store that takes nothing more stops us here. After the action it would have it done again at every start.
-        since = update.record.invocation if update.record.restarting == ident else None
-        if isinstance(step, RestartUnit) and since is None:
-            before = (await ports.units.state(step.unit)).invocation_id
-            update.record = replace(update.record, restarting=ident, invocation=before)
-        await ports.store.save(update.record)
+        since = await _mark(run, step, ident)
         try:
-            unmet = await _do_excused(ports, limits, update, step, since)
+            unmet = await _do_excused(run, step, since)
         except ServiceUnavailable:
             raise
         except AgentError as error:
-            update.record = replace(update.record, restarting="", invocation="")
-            if not _expected(update.record, step, error):
+            update.change_leg(restarting="", invocation="")
+            if not _expected(run.record, step, error):
                 note = f"{step_unit(step)} did not run before the update, and does not start: {error}"
-                narrate(ports, update, EventKind.WARNING, note, reason=error.reason, step=step)
-                await _skip(ports, update, ident, note)
+                run.narrate(EventKind.WARNING, note, reason=error.reason, step=step)
+                await _skip(run, ident, note)
                 continue
-            narrate(ports, update, EventKind.STEP_FAILED, str(error), reason=error.reason, step=step)
+            run.narrate(EventKind.STEP_FAILED, str(error), reason=error.reason, step=step)
             raise ActionFailed(f"{describe(step)}: {error}", reason=error.reason) from error
-        update.record = replace(update.record, restarting="", invocation="")
+        update.change_leg(restarting="", invocation="")
         if unmet:
             note = f"start condition {unmet} of {step_unit(step)} is not met"
-            await _skip(ports, update, ident, f"{describe(step)} skipped, {note}")
-            narrate(ports, update, EventKind.STEP_SKIPPED, note, reason="ConditionNotMet", step=step)
+            await _skip(run, ident, f"{describe(step)} skipped, {note}")
+            run.narrate(EventKind.STEP_SKIPPED, note, reason="ConditionNotMet", step=step)
             continue
-        update.record = replace(update.record, done=update.record.done | {ident})
-        await ports.store.save(update.record)
-        narrate(ports, update, EventKind.STEP_DONE, step=step, seconds=ports.clock.monotonic() - started)
+        update.change_leg(done=run.record.written.done | {ident})
+        await ports.store.save(run.record)
+        run.narrate(EventKind.STEP_DONE, step=step, seconds=ports.clock.monotonic() - started)
 
 
-async def _applicable(ports: Ports, update: Update, step: ActStep) -> ActStep:
-    """The step as the unit files are now. A running unit whose file is gone is stopped instead of restarted: it left
-    with the config, or it came with one that is taken back. What was stopped so is started on the way back."""
+async def _mark(run: Run, step: ActStep, ident: str) -> str | None:
+    """Save that the step begins. Return the invocation from before an earlier attempt of this restart, if any."""
+    progress = run.record.written
+    since = progress.invocation if progress.restarting == ident else None
+    if isinstance(step, RestartUnit) and since is None:
+        before = (await run.ports.units.state(step.unit)).invocation_id
+        run.update.change_leg(restarting=ident, invocation=before)
+    await run.ports.store.save(run.record)
+    return since
+
+
+async def _applicable(run: Run, step: ActStep) -> ActStep:
+    """Return the step as the unit files are now. A running unit whose file is gone is stopped instead of restarted: it
+    left with the config, or it came with one that is reverted. A revert starts again what was stopped so."""
     match step:
-        case RestartUnit(unit) if _file_changes(update, unit):
-            state = await ports.units.state(unit)
+        case RestartUnit(unit) if _file_changes(run.update, unit):
+            state = await run.ports.units.state(unit)
             if state.load == "not-found" and state.active not in NOT_RUNNING:
                 return StopUnit(unit)
-        case StopUnit(unit) if update.record.reverting and update.record.before.get(unit, "failed") not in NOT_RUNNING:
+        case StopUnit(unit) if (
+            run.record.reverting and run.record.units_before.states.get(unit, "failed") not in NOT_RUNNING
+        ):
             return RestartUnit(unit)
         case _:
             pass
@@ -127,17 +139,18 @@ def _file_changes(update: Update, unit: str) -> bool:
     return any(isinstance(step, WritePath | RemovePath) and step.path == path for step in update.writes)
 
 
-async def _skip(ports: Ports, update: Update, ident: str, note: str = "") -> None:
-    record = update.record
+async def _skip(run: Run, ident: str, note: str = "") -> None:
+    record, progress = run.record, run.record.written
     notes = record.notes if not note or note in record.notes else (*record.notes, note)
-    update.record = replace(record, done=record.done | {ident}, skipped=record.skipped | {ident}, notes=notes)
-    await ports.store.save(update.record)
+    run.update.record = replace(record, notes=notes)
+    run.update.change_leg(done=progress.done | {ident}, skipped=progress.skipped | {ident})
+    await run.ports.store.save(run.record)
 
 
 def _expected(record: Record, step: ActStep, error: AgentError) -> bool:
     """Whether the failure of this step counts. A unit that did not run before the update need not run after it; that
     systemd takes no job at all is another matter."""
-    return record.before.get(step_unit(step)) not in NOT_RUNNING or not error.reason.startswith("Job")
+    return record.units_before.states.get(step_unit(step)) not in NOT_RUNNING or not error.reason.startswith("Job")
 
 
 async def states_before(ports: Ports, update: Update) -> dict[str, str]:
@@ -182,40 +195,41 @@ async def _nothing_to_do(ports: Ports, step: ActStep) -> str | None:
     return None
 
 
-async def _do_excused(ports: Ports, limits: Limits, update: Update, step: ActStep, since: str | None) -> str:
+async def _do_excused(run: Run, step: ActStep, since: str | None) -> str:
     """As ``_do``. An action that fails while a service of the host is away may have failed for the want of it, so it is
     tried once more."""
-    outages = ports.units.outages()
+    outages = run.ports.units.outages()
     try:
-        return await _do(ports, limits, step, since)
+        return await _do(run, step, since)
     except ServiceUnavailable:
         raise
     except AgentError as error:
-        if not update.repeated and ports.units.outages() == outages:
+        if not run.update.repeated and run.ports.units.outages() == outages:
             raise
         text = f"trying again, because a service of the host was away: {error}"
-        narrate(ports, update, EventKind.WARNING, text, reason=error.reason, step=step)
+        run.narrate(EventKind.WARNING, text, reason=error.reason, step=step)
     await asyncio.sleep(AFTER_OUTAGE)
-    return await _do(ports, limits, step, since)
+    return await _do(run, step, since)
 
 
-async def _do(ports: Ports, limits: Limits, step: ActStep, since: str | None) -> str:
+async def _do(run: Run, step: ActStep, since: str | None) -> str:
     """Returns the start condition because of which systemd started nothing; "" otherwise. Raises
     ``ServiceUnavailable`` when systemd does not answer at all; it ends each job that is late itself."""
+    policy, units = run.policy, run.ports.units
     work: Awaitable[str | None]
     match step:
         case DaemonReload():
-            limit = limits.daemon_reload_timeout
-            work = ports.units.daemon_reload(limit)
+            limit = policy.daemon_reload_timeout
+            work = units.daemon_reload(limit)
         case StopUnit(unit):
-            limit = limits.action_timeouts.get(unit, limits.action_timeout)
-            work = ports.units.stop(unit, limit)
+            limit = policy.action_timeouts.get(unit, policy.action_timeout)
+            work = units.stop(unit, limit)
         case ReloadUnit(unit):
-            limit = limits.action_timeouts.get(unit, limits.action_timeout)
-            work = ports.units.reload(unit, limit)
+            limit = policy.action_timeouts.get(unit, policy.action_timeout)
+            work = units.reload(unit, limit)
         case RestartUnit(unit):
-            limit = limits.action_timeouts.get(unit, limits.action_timeout)
-            work = ports.units.restart(unit, limit, since=since)
+            limit = policy.action_timeouts.get(unit, policy.action_timeout)
+            work = units.restart(unit, limit, since=since)
         case Drain() | Reboot():
             raise AssertionError("has a phase of its own")
         case _:

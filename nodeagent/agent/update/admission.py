@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterator
 from typing import Final
 
 from nodeagent.agent.coordination import EXPIRED, LOST, Operation, ignore_missing_node
-from nodeagent.agent.update.run import HOLDER, Limits, Ports, Update, narrate
+from nodeagent.agent.update.run import HOLDER, Ports, Update, UpdatePolicy, narrate
 from nodeagent.core.backoff import delays, jittered
 from nodeagent.core.coordination.windows import Schedule
 from nodeagent.core.plan.steps import Reboot
@@ -80,15 +80,15 @@ class Waiting:
     """The pauses of one wait: at least ``lease_retry``, longer while nothing changes. Reports each reason once."""
 
     def __init__(
-        self, ports: Ports, limits: Limits, update: Update, look: asyncio.Event, chance: Callable[[], float]
+        self, ports: Ports, policy: UpdatePolicy, update: Update, look: asyncio.Event, chance: Callable[[], float]
     ) -> None:
         self._ports = ports
-        self._limits = limits
+        self._policy = policy
         self._update = update
         self._look = look
         self._chance = chance
         self._reported = ("", "")
-        self._pauses = iter(delays(limits.lease_retry, limits.lease_retry))
+        self._pauses = iter(delays(policy.lease_retry, policy.lease_retry))
 
     async def pause(self, error: AgentError) -> None:
         """Report ``error`` and sleep. ``look`` ends the pause early."""
@@ -97,7 +97,7 @@ class Waiting:
         if report != self._reported:
             self._reported = report
             narrate(self._ports, self._update, EventKind.WAITING, error.message, reason=error.reason)
-            self._pauses = delays(self._limits.lease_retry, max(LONGEST_PAUSE, self._limits.lease_retry))
+            self._pauses = delays(self._policy.lease_retry, max(LONGEST_PAUSE, self._policy.lease_retry))
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(jittered(next(self._pauses), self._chance())):
                 await self._look.wait()
@@ -132,10 +132,10 @@ async def release_staging_slot(ports: Ports, update: Update) -> None:
         narrate(ports, update, EventKind.WARNING, error.message, reason=error.reason)
 
 
-async def acquire_all(ports: Ports, limits: Limits, update: Update) -> None:
+async def acquire_all(ports: Ports, policy: UpdatePolicy, update: Update) -> None:
     """Acquire the right to disrupt this node. Raises ``NotNow``, and ``Refused`` (``LOST``)."""
     with retry_on_refusal():
-        await ports.coordination.acquire(operation_of(update, limits.windows))
+        await ports.coordination.acquire(operation_of(update, policy.windows))
     update.lease_checked_at = ports.clock.monotonic()
 
 
@@ -157,7 +157,7 @@ async def check_still_held(ports: Ports, update: Update, *, need: float = 0.0) -
     await _tolerate_outage(ports, update, check)
 
 
-async def recheck_before_reboot(ports: Ports, limits: Limits, update: Update) -> None:
+async def recheck_before_reboot(ports: Ports, policy: UpdatePolicy, update: Update) -> None:
     """Check everything before the host goes down, and make the lease cover the boot.
 
     A revert continues without an answer, and so does an update whose lease lasts. Otherwise raises ``NotNow``, and
@@ -171,7 +171,7 @@ async def recheck_before_reboot(ports: Ports, limits: Limits, update: Update) ->
         with retry_on_refusal():
             await lease
     await _tolerate_outage(ports, update, coordination.check_slot(operation))
-    await _tolerate_outage(ports, update, coordination.cover_reboot(operation, limits.boot_cover))
+    await _tolerate_outage(ports, update, coordination.cover_reboot(operation, policy.boot_cover))
     with retry_on_refusal():
         await coordination.move_etcd_leader()
 

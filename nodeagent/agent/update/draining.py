@@ -6,18 +6,18 @@ remaining pods, if etcd allows it, or end the update.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from typing import Final
 
 from nodeagent.agent.tasks import finished_before, running
 from nodeagent.agent.update.admission import reboots
-from nodeagent.agent.update.run import Limits, Ports, Update, narrate
+from nodeagent.agent.update.run import Run
 from nodeagent.core.update.events import EventKind
+from nodeagent.core.update.ports import NodeDrainer
 from nodeagent.core.update.reboot_budget import USED_UP
 from nodeagent.errors import Refused
 
-__all__ = ["MIN_DRAIN", "Superseded", "drain", "unless_newer"]
+__all__ = ["MIN_DRAIN", "Superseded", "drain_before_fallback", "drain_before_writing", "unless_newer"]
 
 MIN_DRAIN: Final = 15.0
 """Seconds that a drain lasts at least, also if the deadline passed while the agent was down. Also the interval at which
@@ -25,45 +25,52 @@ etcd is checked again after the deadline."""
 
 
 class Superseded(Exception):
-    """Another config is desired, and nothing was written yet."""
+    """Another config is desired by now, and nothing was written yet."""
 
 
-async def drain(ports: Ports, limits: Limits, update: Update) -> str:
-    """Drain the node. Return "" if it is empty, else the message about pods that a reboot will stop.
+async def drain_before_writing(run: Run) -> str:
+    """Return "" when the node is empty, or what is left when it is to be rebooted with that.
 
-    Raises ``Refused`` if the drain failed and no reboot may follow.
+    Raise ``Refused`` if it is not to be rebooted.
     """
-    node, coordination, record = ports.node, ports.coordination, update.record
-    if node is None:
+    node, late = run.ports.node, ""
+    while node is not None and (late := await _drain(run, node)):
+        if not (reboots(run.update) or run.record.lasting.budget.left):
+            raise Refused(f"{late}; {USED_UP}", reason="DrainTimedOut")
+        try:
+            await run.ports.coordination.check_quorum()
+        except Refused as error:
+            run.narrate(EventKind.WAITING, error.message, reason=error.reason)
+        else:
+            break
+    return late
+
+
+async def drain_before_fallback(run: Run) -> str:
+    """Return "" when the node is empty, or what is left of it. Raise ``Refused`` if it is not to be rebooted."""
+    if run.ports.node is None:
         return ""
-    if record.acted:
-        await coordination.check_quorum()  # without it there is no reboot, and no reason to drain
-    while True:
-        left = record.drain_until - ports.clock.monotonic()
-        try:
-            await node.drain(record.operation, max(left, MIN_DRAIN))
-        except Refused as error:
-            if error.reason != "DrainTimedOut" or not (limits.drain_or_reboot and limits.may_reboot):
-                raise
-            if not (record.acted or reboots(update) or record.budget.left):
-                raise Refused(f"{error.message}; {USED_UP}", reason=error.reason) from error
-            late = error
-        else:
-            return ""
-        if record.acted:
-            return late.message  # the reboot checks the lease and etcd again
-        try:
-            await coordination.check_quorum()
-        except Refused as error:
-            narrate(ports, update, EventKind.WAITING, error.message, reason=error.reason)
-        else:
-            return late.message
+    await run.ports.coordination.check_quorum()  # a reboot that it does not allow is not worth a drain
+    return await _drain(run, run.ports.node)
 
 
-async def unless_newer(work: Awaitable[str], look: asyncio.Event, newer: Callable[[], Awaitable[bool]]) -> str:
-    """Return the result of ``work``. Raises ``Superseded`` if a newer config is desired; ``work`` is cancelled then."""
+async def _drain(run: Run, node: NodeDrainer) -> str:
+    """Return "" when the node is empty, or what is left after the deadline if a reboot may follow that."""
+    left = run.record.drain_until - run.ports.clock.monotonic()
+    try:
+        await node.drain(run.record.operation, max(left, MIN_DRAIN))
+    except Refused as error:
+        if error.reason != "DrainTimedOut" or not (run.policy.drain_or_reboot and run.policy.may_reboot):
+            raise
+        return error.message
+    return ""
+
+
+async def unless_newer(run: Run, work: Awaitable[str]) -> str:
+    """Return the result of ``work``. Raise ``Superseded`` when another config is desired; ``work`` is cancelled by
+    then."""
     async with running(work) as task:
-        while not await finished_before(task, look):
-            if await newer():
+        while not await finished_before(task, run.wake):
+            if await run.newer():
                 raise Superseded
         return task.result()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nodeagent.agent.update.run import Next, Ports
+from nodeagent.agent.update.run import Ports, Transition
 from nodeagent.core.plan.change import Plan
 from nodeagent.core.report.history import entry_of
 from nodeagent.core.update.events import Event, EventKind
@@ -32,7 +32,7 @@ def finish(ports: Ports, entry: HistoryEntry, phase: Phase, *, code: int | None 
     )
 
 
-async def finish_update(ports: Ports, ended: Record, plan: Plan, to: Next) -> None:
+async def finish_update(ports: Ports, ended: Record, plan: Plan, to: Transition) -> None:
     """``ended`` is the record before it came to rest. The entry is in the history, except that of an update which
     changed nothing and is tried again."""
     newest = await ports.store.history(1)

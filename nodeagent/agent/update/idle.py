@@ -12,8 +12,9 @@ from nodeagent.agent.update.preflight import Desired
 from nodeagent.agent.update.run import Ports, Update, narrate
 from nodeagent.agent.update.unreadable import is_unreadable
 from nodeagent.core.update.events import EventKind
+from nodeagent.core.update.legs import Rest
 from nodeagent.core.update.phase import Phase
-from nodeagent.core.update.record import Record, half_way, interrupted
+from nodeagent.core.update.record import OsProgress, Record, advance, half_way, interrupted
 from nodeagent.core.update.rejections import Rejection
 from nodeagent.errors import AgentError, InvalidInput, Refused
 
@@ -24,7 +25,7 @@ __all__ = [
     "left_half_way",
     "leftover",
     "load_known",
-    "rest_in",
+    "rest",
     "still_held",
     "with_meanings",
 ]
@@ -38,15 +39,19 @@ Load = Callable[[str], Awaitable[Desired]]
 
 async def with_meanings(ports: Ports, load: Load, record: Record) -> Record:
     """Complete a record of 0.1.0, which knows the configs that failed or were rolled back by their text only."""
-    known = {one.digest: one.meaning for one in record.rejections} | {record.avoided: record.avoided_meaning}
+    lasting = record.lasting
+    known = {one.digest: one.meaning for one in lasting.rejections}
+    known[lasting.rolled_back_digest] = lasting.rolled_back_meaning
     for digest in [digest for digest, found in known.items() if digest and not found]:
         with contextlib.suppress(AgentError):  # its text is not in the store any more, or not valid
             known[digest] = (await load(digest)).meaning
-    rejections = tuple(replace(one, meaning=known[one.digest]) for one in record.rejections)
-    complete = replace(record, rejections=rejections, avoided_meaning=known[record.avoided])
-    if complete != record:
-        await ports.store.save(complete)
-    return complete
+    rejections = tuple(replace(one, meaning=known[one.digest]) for one in lasting.rejections)
+    meaning = known[lasting.rolled_back_digest]
+    complete = replace(lasting, rejections=rejections, rolled_back_meaning=meaning)
+    if complete != lasting:
+        record = replace(record, lasting=complete)
+        await ports.store.save(record)
+    return record
 
 
 async def leftover(ports: Ports, record: Record, update: Update) -> str:
@@ -61,14 +66,14 @@ async def leftover(ports: Ports, record: Record, update: Update) -> str:
 
 async def discard_unwanted(ports: Ports, record: Record) -> Record:
     """Discard a staged deployment of ours that no config asks for. A failure is reported, and the next turn retries."""
-    if ports.os is None or (record.os_target is None and not record.staged):
+    if ports.os is None or (record.os.target is None and not record.os.staged):
         return record
     try:
         await discard_ours(ports.os, record)
     except AgentError as error:
         narrate(ports, None, EventKind.WARNING, str(error), reason=error.reason, record=record)
         return record
-    record = replace(record, os_target=None, staged="", staged_boot="")
+    record = replace(record, os=OsProgress())
     await ports.store.save(record)
     return record
 
@@ -77,7 +82,7 @@ def left_half_way(record: Record) -> str:
     """Return the digests, newest first, of the configs of which the disk may hold parts after a half-way ``record``."""
     # An update that was interrupted or given up wrote nothing itself. A reverted one may have left what its revert
     # could not reach.
-    own = () if interrupted(record) or record.given_up else (record.to_digest,)
+    own = () if interrupted(record) or record.aborted else (record.to_digest,)
     known = dict.fromkeys(filter(None, (*own, *record.unfinished.split())))
     return " ".join([*known][:MAX_HALF_WAY]) or record.update_id
 
@@ -109,20 +114,19 @@ async def load_known(ports: Ports, load: Load, digest: str) -> Desired | None:
 
 async def degrade(ports: Ports, record: Record, reason: str, message: str) -> Record:
     """Save and report that the desired config is refused. The host is unchanged."""
-    refused = replace(record, since=ports.clock.now(), phase=Phase.DEGRADED)
+    now, boot_id = ports.clock.now(), ports.power.boot_id()
+    refused = advance(record, Phase.DEGRADED, Rest(), now=now, boot_id=boot_id, reason=reason, message=message)
     # A record that is half-way stays: it says that the disk holds parts of two configs.
     if not (half_way(record) and record.update_id):
-        boot_id = ports.power.boot_id()
-        refused = replace(refused, update_id="", boot_id=boot_id, reason=reason, message=message)
+        refused = replace(refused, update_id="")
         await ports.store.save(refused)
     narrate(ports, None, EventKind.REFUSED, message, reason=reason, record=refused)
     return refused
 
 
-async def rest_in(ports: Ports, record: Record, phase: Phase) -> None:
-    """Save and report ``record`` in ``phase``."""
-    now, boot_id = ports.clock.now(), ports.power.boot_id()
-    record = replace(record, phase=phase, since=now, boot_id=boot_id)
+async def rest(ports: Ports, record: Record) -> None:
+    """Save and report that the host is as desired."""
+    record = advance(record, Phase.IDLE, Rest(), now=ports.clock.now(), boot_id=ports.power.boot_id())
     await ports.store.save(record)
     narrate(ports, None, EventKind.PHASE, record=record)
 
@@ -130,7 +134,11 @@ async def rest_in(ports: Ports, record: Record, phase: Phase) -> None:
 def check_not_rejected(record: Record, desired: Desired, failed: Rejection) -> None:
     """Raise ``Refused``, unless the status already shows why this config is not applied."""
     name = desired.config.name
-    if record.phase is Phase.DEGRADED and record.rejected == desired.source.digest and record.to_name == name:
+    if (
+        record.phase is Phase.DEGRADED
+        and record.lasting.failed_digest == desired.source.digest
+        and record.to_name == name
+    ):
         return
     since = f" at {failed.since}" if failed.since else ""
     other = f" as {failed.name}" if failed.name not in ("", name) else ""

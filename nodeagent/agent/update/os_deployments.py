@@ -125,13 +125,13 @@ class Os:
 async def ours(os: Os, record: Record, *, in_the_way: bool = False) -> str:
     """Id of a deployment that is staged or pending and was staged by us; "" if there is none. ``in_the_way``: also one
     that another program staged and that has what we were asked for. Ours are locked."""
-    if not record.staged and record.os_target is None:
+    if not record.os.staged and record.os.target is None:
         return ""
-    target = target_from_dict(record.os_target) if record.os_target is not None else None
+    target = target_from_dict(record.os.target) if record.os.target is not None else None
     for deployment in await os.list():
         if deployment.booted:
             break
-        if deployment.id == record.staged:
+        if deployment.id == record.os.staged:
             return deployment.id
         known = in_the_way or deployment.locked is not False
         if known and target is not None and not unmet(target, deployment):
@@ -148,14 +148,14 @@ async def discard_ours(os: Os, record: Record, *, in_the_way: bool = False) -> s
 
 def where(record: Record, deployment: Deployment) -> Where:
     """Which side of the update in ``record`` this boot is on."""
-    if deployment.id == record.os_from:
+    if deployment.id == record.os.origin:
         return Where.OLD
-    if deployment.id == record.staged:
+    if deployment.id == record.os.staged:
         return Where.NEW
-    if record.os_target is not None and not unmet(target_from_dict(record.os_target), deployment):
+    if record.os.target is not None and not unmet(target_from_dict(record.os.target), deployment):
         return Where.NEW
     # The way back may have made a new deployment of the old tree, and the power failed before that was noted.
-    return Where.OLD if _tree(deployment.id) == _tree(record.os_from) else Where.OTHER
+    return Where.OLD if _tree(deployment.id) == _tree(record.os.origin) else Where.OTHER
 
 
 def _tree(deployment: str) -> str:

@@ -1,9 +1,9 @@
 """Waiting for a service of this host (the bus, systemd, logind, rpm-ostreed) that does not answer.
 
 That a service does not answer says nothing about the config, so the phase waits and is done again: each phase may be
-repeated. A fault that lasts is the reason in the status. After ``Limits.service_wait`` seconds the host is reported as
-degraded, and the phase goes on as soon as the service answers; the record keeps the phase, so a restarted agent goes on
-with it as well.
+repeated. A fault that lasts is the reason in the status. After ``UpdatePolicy.service_wait`` seconds the host is
+reported as degraded, and the phase goes on as soon as the service answers; the record keeps the phase, so a restarted
+agent goes on with it as well.
 """
 
 from __future__ import annotations
@@ -11,10 +11,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
-from dataclasses import replace
 from typing import Final
 
-from nodeagent.agent.update.run import Limits, Ports, Update, narrate
+from nodeagent.agent.update.run import Ports, Update, UpdatePolicy, narrate
 from nodeagent.core.backoff import delays, jittered
 from nodeagent.core.update.events import EventKind
 from nodeagent.core.update.phase import Phase
@@ -42,10 +41,10 @@ class Outage:
     ``chance`` is a random number from 0 to 1 at each call.
     """
 
-    def __init__(self, ports: Ports, limits: Limits, update: Update | None, chance: Callable[[], float]) -> None:
+    def __init__(self, ports: Ports, policy: UpdatePolicy, update: Update | None, chance: Callable[[], float]) -> None:
         self.record = Record()  # what is reported without an update
         self._ports = ports
-        self._limits = limits
+        self._policy = policy
         self._update = update
         self._chance = chance
         self._attempt = 0.0  # when it began, on the steady clock
@@ -57,7 +56,7 @@ class Outage:
     def overdue(self) -> bool:
         """Whether the service has been away for so long that the host is degraded."""
         away = self._ports.clock.monotonic() - self._since
-        return self._faults > 0 and away >= self._limits.service_wait
+        return self._faults > 0 and away >= self._policy.service_wait
 
     def begin(self) -> None:
         """An attempt begins."""
@@ -117,9 +116,8 @@ class Outage:
         self._reported = report
         service = error.service or "a service of this host"
         message = f"waiting for {service}, which has not answered since {self._since_text}: {error}"
-        if kind is EventKind.DEGRADED:
-            record = replace(record, phase=Phase.DEGRADED)
-        narrate(self._ports, None, kind, message, reason=error.reason, record=record)
+        phase = Phase.DEGRADED if kind is EventKind.DEGRADED else None
+        narrate(self._ports, None, kind, message, reason=error.reason, record=record, phase=phase)
 
     def _over(self) -> None:
         if self._reported is not None:

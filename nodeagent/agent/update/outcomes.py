@@ -1,163 +1,161 @@
-"""How an update ends that does not end well: taken back, given up before anything was written, put off, or degraded.
+"""How an update ends that does not end well: reverted, aborted before anything was written, put off, or degraded.
 
-Each answers where to go next; the record says why, for whoever looks and for the next start.
+Each function returns where to go next. The record keeps the reason for the status and for the next start.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Final
 
 from nodeagent.agent.coordination import LOST
 from nodeagent.agent.update.admission import reboots
-from nodeagent.agent.update.run import Limits, Next, Ports, Takeover, Update, narrate
+from nodeagent.agent.update.run import Close, Run, Takeover, Transition
 from nodeagent.core.report.history import entry_of
 from nodeagent.core.update.events import EventKind
-from nodeagent.core.update.failure import Answer, after_failure
+from nodeagent.core.update.failure import FailureResponse, after_failure
+from nodeagent.core.update.legs import (
+    INTERRUPTED,
+    Abort,
+    Apply,
+    Fallback,
+    Prepare,
+    Rest,
+    Revert,
+    Unreleased,
+    fallback_of,
+    revert_of,
+)
 from nodeagent.core.update.outcome import UpdateOutcome
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.reboot_budget import USED_UP
-from nodeagent.core.update.record import Record, at_rest, reject
+from nodeagent.core.update.record import Record, reject
 
-__all__ = ["INTERRUPTED", "OUTCOMES", "abandon", "at_end", "degraded", "failed", "give_up"]
-
-INTERRUPTED: Final = "Interrupted"
-"""Reason of an update that was given up and begins again under the same id, if its config is still desired."""
+__all__ = ["OUTCOMES", "abandon", "abort", "at_end", "degraded", "failed"]
 
 OUTCOMES: Final = {"Superseded": UpdateOutcome.SUPERSEDED, "Withdrawn": UpdateOutcome.WITHDRAWN}
-"""Reasons of an update that was given up because its config is not desired any more, and how its entry says so."""
+"""Reasons to abort an update whose config is not desired any more, and the outcomes in the history."""
 
 CANCELED: Final = frozenset({"DrainCanceled", "SlotLost"})
-"""What a person did to stop this update. It does not come back by itself."""
+"""What an operator did to stop this update. It is not tried again without a request."""
 
 BUDGET_SPENT: Final = "RebootBudgetSpent"
 
 
-async def failed(ports: Ports, limits: Limits, update: Update, message: str, reason: str, *, curable: bool) -> Next:
-    """``curable`` as in ``core.update.failure``."""
-    record = update.record
-    if not record.acted:
-        if record.phase is Phase.STAGING:
-            # The slot may still be held: the staging was cancelled, or the API server is away. Releasing waits for it.
-            return give_up(update, reason, message)
-        if record.phase in (Phase.LEASING, Phase.DRAINING):
-            canceled = reason in CANCELED
-            if reason == "LeaseLost":
-                canceled = not await ports.coordination.lease_was_stolen(record.operation)
-            if canceled:
-                update.record = reject(record, message, ports.clock.now())
-            return give_up(update, reason, message)
+async def failed(run: Run, message: str, reason: str, *, curable: bool) -> Transition:
+    """Return where a failed update goes. ``curable`` as in ``core.update.failure``."""
+    if isinstance(run.record.leg, Prepare):
+        return await _failed_before_writing(run, message, reason)
     if reason in LOST:
-        return degraded(ports, update, message, reason)
-
-    def answer_if(may_reboot: bool) -> Answer:
-        return after_failure(
-            record, curable=curable, planned_reboot=reboots(update), may_reboot=may_reboot, revert=limits.revert
-        )
-
-    answer = answer_if(limits.may_reboot)
-    if answer is Answer.REBOOT and not record.budget.left:
-        # Without a reboot in the plan and none so far, going back needs no reboot either.
-        answer, reason = answer_if(False), BUDGET_SPENT
+        return degraded(run, message, reason)
+    response = _response(run, curable=curable, may_reboot=run.policy.may_reboot)
+    if response is FailureResponse.REBOOT and not run.record.lasting.budget.left:
+        # Without a reboot in the plan and none so far, a revert needs no reboot either.
+        response, reason = _response(run, curable=curable, may_reboot=False), BUDGET_SPENT
         message = f"{message}; {USED_UP}"
-    match answer:
-        case Answer.REBOOT:
-            update.record = replace(record, fallback=message)
-            narrate(ports, update, EventKind.FALLBACK, message, reason=reason)
-            drained = ports.node is None or update.plan.drain
-            return Next(Phase.REBOOTING if drained else Phase.DRAINING, reason, message)
-        case Answer.REVERT:
-            failed_now = reject(record, message, ports.clock.now())
-            update.record = replace(
-                failed_now,
-                reverting=True,
-                revert_reason=reason,
-                done=frozenset(),
-                restarting="",
-                invocation="",
-            )
-            return Next(Phase.REVERTING, reason, message)
-        case Answer.DEGRADE:
-            return degraded(ports, update, message, reason)
+    match response:
+        case FailureResponse.REBOOT:
+            run.narrate(EventKind.FALLBACK, message, reason=reason)
+            drained = run.ports.node is None or run.update.plan.drain
+            leg = fallback_of(run.record.written, message)
+            return Transition(Phase.REBOOTING if drained else Phase.DRAINING, leg, reason, message)
+        case FailureResponse.REVERT:
+            back = _revert(run.record, reason)
+            run.update.record = reject(run.record, message, run.ports.clock.now())
+            return Transition(Phase.REVERTING, back, reason, message)
+        case FailureResponse.DEGRADE:
+            return degraded(run, message, reason)
 
 
-def give_up(update: Update, reason: str, message: str) -> Next:
-    """Nothing was written; what was taken is given back first."""
-    update.record = replace(update.record, given_up=reason, given_up_why=message)
-    return Next(Phase.RELEASING, reason, message)
+async def _failed_before_writing(run: Run, message: str, reason: str) -> Transition:
+    if run.record.phase is Phase.STAGING:
+        # The slot may still be held: the staging was cancelled, or the API server is away. Releasing waits for it.
+        return abort(reason, message)
+    canceled = reason in CANCELED
+    if reason == "LeaseLost":
+        canceled = not await run.ports.coordination.lease_was_stolen(run.record.operation)
+    if canceled:
+        run.update.record = reject(run.record, message, run.ports.clock.now())
+    return abort(reason, message)
 
 
-def abandon(update: Update, takeover: Takeover) -> Next:
-    """Another config is desired, or none. What was taken is given back first."""
-    update.record = replace(update.record, successor=takeover.successor)
-    return give_up(update, takeover.reason, takeover.message)
+def _response(run: Run, *, curable: bool, may_reboot: bool) -> FailureResponse:
+    return after_failure(
+        run.record,
+        curable=curable,
+        planned_reboot=reboots(run.update),
+        may_reboot=may_reboot,
+        revert=run.policy.revert,
+    )
 
 
-def at_end(ports: Ports, update: Update) -> Next:
-    """After everything was given back."""
-    record = replace(update.record, unreleased=False)
-    if not record.repairs_nothing:
-        record = replace(record, cordon="", held="")
-    update.record = record
-    if record.given_up == INTERRUPTED:
-        return Next(Phase.IDLE)
-    if record.given_up in OUTCOMES:
-        return Next(Phase.IDLE, save=None if update.ended else _with_entry(ports, update))
-    if record.given_up:
-        return _put_off(ports, record.given_up_why, record.given_up)
-    if not record.reverting:
-        return Next(Phase.IDLE)
-    before = record.from_name or "what it ran before"
-    why = f"{record.to_name} was reverted, and the host runs {before}: {record.rejected_why}"
-    return Next(Phase.DEGRADED, "Reverted", why)
+def _revert(record: Record, reason: str) -> Revert:
+    # No action ran before the end of the first writing.
+    repaired = isinstance(record.leg, Apply) and record.leg.etc_merge_repaired
+    undo_actions = record.phase is not Phase.WRITING or repaired
+    return revert_of(record.written, reason, undo_actions=undo_actions, fallback=record.fallback)
 
 
-def degraded(ports: Ports, update: Update, message: str, reason: str) -> Next:
+def abort(reason: str, message: str, successor: str = "") -> Transition:
+    """Nothing was written. Give back what was taken, then end."""
+    return Transition(Phase.RELEASING, Abort(reason, message, successor), reason, message)
+
+
+def abandon(takeover: Takeover) -> Transition:
+    """Another config is desired, or none. Give back what was taken, then end."""
+    return abort(takeover.reason, takeover.message, takeover.successor)
+
+
+def at_end(run: Run) -> Transition:
+    """Return the end of an update that has given everything back."""
+    if not run.record.repairs_nothing:
+        run.update.record = replace(run.record, cordon="", held="")
+    record = run.record
+    match record.last_leg:
+        case Abort(reason=reason) if reason == INTERRUPTED:
+            return Transition(Phase.IDLE, Rest())
+        case Abort(reason=reason) if reason in OUTCOMES:
+            return Transition(Phase.IDLE, Rest(), commit=None if run.update.ended else _aborted(run))
+        case Abort(reason=reason, message=message):
+            return Transition(Phase.DEGRADED, Rest(), reason, message)
+        case Revert():
+            before = record.from_name or "what it ran before"
+            why = f"{record.to_name} was reverted, and the host runs {before}: {record.lasting.failed_why}"
+            return Transition(Phase.DEGRADED, Rest(), "Reverted", why)
+        case _:
+            return Transition(Phase.IDLE, Rest())
+
+
+def degraded(run: Run, message: str, reason: str) -> Transition:
     """Stop half-way, and keep the cordon, the lease and the slot until a later config is applied completely.
 
     No other holder disrupts a node in this state, and the rollout does not continue on the next node.
     """
-    record, now = update.record, ports.clock.now()
-    if record.phase is Phase.RELEASING:
-        return _unreleased(ports, update, message, reason)
-    update.record = reject(record, message, now)
-    entry = entry_of(record, update.plan, now, "degraded", reason, message)
-    return Next(Phase.DEGRADED, reason, message, save=lambda after: ports.store.close_update(after, entry))
+    if run.record.phase is Phase.RELEASING:
+        return _unreleased(run, message, reason)
+    now = run.ports.clock.now()
+    run.update.record = reject(run.record, message, now)
+    entry = entry_of(run.record, run.update.plan, now, UpdateOutcome.DEGRADED, reason, message)
+    return Transition(Phase.DEGRADED, Rest(), reason, message, Close(entry))
 
 
-def _unreleased(ports: Ports, update: Update, message: str, reason: str) -> Next:
+def _unreleased(run: Run, message: str, reason: str) -> Transition:
     """Report the end that the update had before it could not give back what it took. ``Loop.turn`` retries that."""
-    record = update.record
-    save = _with_entry(ports, update) if record.given_up in OUTCOMES and not update.ended else None
-    if record.given_up == INTERRUPTED:  # the next try is an update of its own, since this one has an end now
-        record = replace(record, given_up=reason, given_up_why=message)
-    good = not record.given_up and not record.reverting
-    update.record = replace(record, unreleased=True, unfinished="" if good else record.unfinished)
-    return Next(Phase.DEGRADED, reason, message, save=save)
+    leg, commit = run.record.last_leg, None
+    assert isinstance(leg, Abort | Apply | Fallback | Revert)
+    if isinstance(leg, Abort):
+        if leg.reason in OUTCOMES and not run.update.ended:
+            commit = _aborted(run)
+        if leg.reason == INTERRUPTED:  # the next try is an update of its own, since this one has an end now
+            leg = Abort(reason, message)
+    elif not isinstance(leg, Revert):
+        run.update.record = replace(run.record, unfinished="")
+    return Transition(Phase.DEGRADED, Unreleased(leg), reason, message, commit)
 
 
-def _with_entry(ports: Ports, update: Update) -> Callable[[Record], Awaitable[None]]:
-    """Save the record with the history entry of an update that was superseded or withdrawn."""
-    record, now = update.record, ports.clock.now()
-    entry = entry_of(record, update.plan, now, OUTCOMES[record.given_up], record.given_up, record.given_up_why)
-    return lambda after: ports.store.close_update(after, entry)
-
-
-def _put_off(ports: Ports, message: str, reason: str) -> Next:
-    """Nothing was touched: no history, and the record says only what is still staged and what is not to be tried."""
-
-    async def save(after: Record) -> None:
-        await ports.store.save(
-            replace(
-                at_rest(after),
-                phase=after.phase,
-                since=after.since,
-                boot_id=after.boot_id,
-                reason=reason,
-                message=message,
-                to_name=after.to_name,
-            )
-        )
-
-    return Next(Phase.DEGRADED, reason, message, save=save)
+def _aborted(run: Run) -> Close:
+    """Return the history entry of an update that was superseded or withdrawn."""
+    why = run.record.aborted
+    assert why is not None
+    now = run.ports.clock.now()
+    return Close(entry_of(run.record, run.update.plan, now, OUTCOMES[why.reason], why.reason, why.message))

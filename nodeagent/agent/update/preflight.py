@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from nodeagent.agent.update import contested
 from nodeagent.agent.update.actions import missing_units
 from nodeagent.agent.update.drop_ins import check_dropins
-from nodeagent.agent.update.run import Limits, Ports, Update
+from nodeagent.agent.update.run import Ports, Update, UpdatePolicy
 from nodeagent.agent.update.verification import in_force, mismatches, os_mismatches, with_os
 from nodeagent.agent.update.writing import managed_keys
 from nodeagent.core.config.file_tree import expand
@@ -25,7 +25,7 @@ from nodeagent.core.plan.plan_json import plan_to_dict
 from nodeagent.core.plan.policy import Policy
 from nodeagent.core.plan.steps import RemovePath, WritePath, step_to_pair, write_steps
 from nodeagent.core.update.ports import Validator
-from nodeagent.core.update.record import Record
+from nodeagent.core.update.record import OsProgress, Record
 from nodeagent.core.update.survey import MAX_KEPT
 from nodeagent.domains import warnings
 from nodeagent.domains.checks import check_update
@@ -59,7 +59,7 @@ class Preflight:
     """``policy`` is the one for an update from one config to another, as it is by then."""
 
     ports: Ports
-    limits: Limits
+    policy_of_updates: UpdatePolicy
     validators: Sequence[Validator]
     policy: Callable[[MachineConfig, MachineConfig], Awaitable[Policy]]
     repair_drift: bool
@@ -161,7 +161,7 @@ class Preflight:
         return target
 
     def _check_reboot(self, plan: Plan) -> None:
-        if plan.reboot and not self.limits.may_reboot:
+        if plan.reboot and not self.policy_of_updates.may_reboot:
             why = next(", ".join(a.because) for a in plan.actions if a.type == "Reboot")
             raise Refused(f"a reboot is needed for {why}", reason="RebootNotAllowed", hint="see reboot.allow")
 
@@ -185,8 +185,8 @@ class Preflight:
             to_name=plan.to_name,
             plan=plan_to_dict(plan),
             writes=tuple(step_to_pair(step) for step in write_steps(old, desired.config)),
-            fresh=tuple(sorted(managed_keys(desired.config) - managed_keys(old))),
-            os_target=target_to_dict(target) if target is not None else None,
+            newly_managed=tuple(sorted(managed_keys(desired.config) - managed_keys(old))),
+            os=OsProgress(target_to_dict(target) if target is not None else None),
             repairs=repairs,
             notes=tuple(f"warning: {found.path} {found.message}" for found in warnings(old, desired.config)),
         )

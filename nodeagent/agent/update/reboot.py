@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
-from nodeagent.agent.update.admission import recheck_before_reboot
+from nodeagent.agent.update.admission import NotNow, recheck_before_reboot
+from nodeagent.agent.update.after_boot import stage_again
 from nodeagent.agent.update.lease_watch import while_held
 from nodeagent.agent.update.os_deployments import Os
+from nodeagent.agent.update.outcomes import degraded, failed
 from nodeagent.agent.update.progress import time_of
-from nodeagent.agent.update.run import Limits, Ports, Update, narrate
+from nodeagent.agent.update.run import Ports, Run, Transition, UpdatePolicy
+from nodeagent.agent.update.verification import VerifyFailed
 from nodeagent.core.plan.deployment import unmet
 from nodeagent.core.update.events import EventKind
-from nodeagent.errors import Refused
+from nodeagent.core.update.legs import Apply, Fallback
+from nodeagent.core.update.resume import MAX_REBOOT_TRIES
+from nodeagent.errors import AgentError, Refused, ServiceUnavailable
 
-__all__ = ["Shutdown", "go_down", "reboot"]
+__all__ = ["Shutdown", "go_down", "request_reboot"]
 
 STILL_VALID: Final = 1.0
 """Seconds for which a check before a reboot counts. Users who are warned have longer, so it is repeated then."""
@@ -42,7 +47,7 @@ class Shutdown:
 
 async def go_down(
     ports: Ports,
-    limits: Limits,
+    policy: UpdatePolicy,
     shutdown: Shutdown,
     why: str,
     *,
@@ -64,45 +69,81 @@ async def go_down(
 
     async with while_held(ports.coordination, shutdown.operation, committed):
         # Without logind no program reports inhibitors.
-        force = direct or await _wait_for_inhibitors(ports, limits, shutdown, report)
+        force = direct or await _wait_for_inhibitors(ports, policy, shutdown, report)
         await shutdown.permit()
-        warn = limits.warn_users
+        warn = policy.warn_users
         await shutdown.request(f"nodeagent: {why}", warn=warn, force=force, confirm=confirm, direct=direct)
 
 
-async def reboot(ports: Ports, limits: Limits, update: Update, *, direct: bool = False) -> None:
+async def request_reboot(run: Run, *, direct: bool) -> Transition | None:
+    """Do the work of the phase Rebooting: return None when the host is going down, or where to go.
+
+    Raise ``NotNow`` and ``ServiceUnavailable`` where the same is to be tried later. The boot id was saved on entering
+    the phase, so the next start knows whether the host rebooted.
+    """
+    if run.record.reboot_requests >= MAX_REBOOT_TRIES:
+        return degraded(run, f"requested {MAX_REBOOT_TRIES} reboots without effect", "RebootFailed")
+    run.update.reboot_accepted = False
+    if run.record.os.clean_shutdown_boot_id:
+        run.update.change_os(clean_shutdown_boot_id="")
+        await run.ports.store.save(run.record)
+    try:
+        await _reboot(run, direct=direct)
+    except NotNow as error:
+        if isinstance(run.record.leg, Fallback):
+            # A revert needs no reboot, so there is no reason to stay half-way.
+            return await failed(run, error.message, error.reason, curable=False)
+        raise
+    except ServiceUnavailable:
+        raise
+    except AgentError as error:
+        if error.reason != "StagedLost" or not isinstance(run.record.leg, Apply):
+            return degraded(run, str(error), error.reason)
+        try:
+            return stage_again(run, str(error))
+        except VerifyFailed as lost:
+            return await failed(run, str(lost), lost.reason, curable=False)
+    run.update.reboot_accepted = True
+    # Only a reboot that was accepted counts: a logind that does not answer is no host that cannot reboot.
+    run.update.record = replace(run.record, reboot_requests=run.record.reboot_requests + 1)
+    await run.ports.store.save(run.record)
+    return None
+
+
+async def _reboot(run: Run, *, direct: bool) -> None:
     """Reboot the host, as ``go_down``.
 
     Raises also ``StagedLost`` if the staged deployment is gone, and ``LockedSoftReboot`` if a soft reboot into a locked
     deployment is prepared and cannot be cleared.
     """
+    ports, update = run.ports, run.update
     allowed = float("-inf")
 
     def report(kind: EventKind, message: str) -> None:
-        narrate(ports, update, kind, message, reason="RebootBlocked")
+        run.narrate(kind, message, reason="RebootBlocked")
 
     async def permit() -> None:
         nonlocal allowed
         if ports.clock.monotonic() > allowed + STILL_VALID:
-            await recheck_before_reboot(ports, limits, update)
+            await recheck_before_reboot(ports, run.policy, update)
             allowed = ports.clock.monotonic()
 
     async def confirm() -> None:
         await permit()
         if ports.os is not None and (deployment := await ports.os.unmerged_soft_reboot()):
             why = f"{deployment} is locked and prepared for a soft reboot, which is cleared before the reboot"
-            narrate(ports, update, EventKind.WARNING, why, reason="LockedSoftReboot")
+            run.narrate(EventKind.WARNING, why, reason="LockedSoftReboot")
             await ports.os.reset_soft_reboot()
 
     async def finish() -> None:
         """Unlock the staged deployment as late as possible, so that no other reboot finalizes unverified files."""
-        target, record, os = update.target, update.record, ports.os
-        if os is not None and target is not None and not record.reverting and unmet(target, await os.booted()):
-            await _unlock(os, record.staged)
+        target, os = update.target, ports.os
+        if os is not None and target is not None and not run.record.reverting and unmet(target, await os.booted()):
+            await _unlock(os, run.record.os.staged)
 
-    operation, why = update.record.operation, update.record.fallback or f"applying {update.record.to_name}"
+    operation, why = run.record.operation, run.record.fallback or f"applying {run.record.to_name}"
     shutdown = Shutdown("reboot", operation, "RebootBlocked", ports.power.reboot, permit, confirm, finish)
-    await go_down(ports, limits, shutdown, why, report=report, direct=direct)
+    await go_down(ports, run.policy, shutdown, why, report=report, direct=direct)
 
 
 async def _unlock(os: Os, deployment: str) -> None:
@@ -116,7 +157,7 @@ async def _unlock(os: Os, deployment: str) -> None:
 
 
 async def _wait_for_inhibitors(
-    ports: Ports, limits: Limits, shutdown: Shutdown, report: Callable[[EventKind, str], None]
+    ports: Ports, policy: UpdatePolicy, shutdown: Shutdown, report: Callable[[EventKind, str], None]
 ) -> bool:
     """Return True if inhibitors are left that the settings override. Raises ``Refused`` if they do not."""
     started = ports.clock.monotonic()
@@ -124,15 +165,15 @@ async def _wait_for_inhibitors(
     while blockers := await ports.power.blockers():
         who = "; ".join(f"{b.who} ({b.process}): {b.why}" for b in blockers)
         waited = ports.clock.monotonic() - started
-        if waited >= limits.inhibitor_wait:
-            if not limits.inhibitor_override:
+        if waited >= policy.inhibitor_wait:
+            if not policy.inhibitor_override:
                 raise Refused(f"the {shutdown.name} is blocked by {who}", reason=shutdown.blocked)
             report(EventKind.WARNING, f"overriding for the {shutdown.name}: {who}")
             return True
         if who != reported:
-            until = time_of(ports, started + limits.inhibitor_wait)
-            then = "it is overridden" if limits.inhibitor_override else f"the {shutdown.name} is given up"
+            until = time_of(ports, started + policy.inhibitor_wait)
+            then = "it is overridden" if policy.inhibitor_override else f"the {shutdown.name} is given up"
             report(EventKind.WAITING, f"the {shutdown.name} waits until {until} for {who}; then {then}")
             reported = who
-        await asyncio.sleep(min(limits.inhibitor_retry, max(0.05, limits.inhibitor_wait - waited)))
+        await asyncio.sleep(min(policy.inhibitor_retry, max(0.05, policy.inhibitor_wait - waited)))
     return False

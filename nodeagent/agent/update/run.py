@@ -1,9 +1,11 @@
-"""What every phase of an update works with: the ports, the limits, and the update itself."""
+"""What every phase of an update works with: the ports, the policy, and the update itself."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from nodeagent.agent.coordination import Coordination
 from nodeagent.agent.update.os_deployments import Os
@@ -24,12 +26,14 @@ from nodeagent.core.plan.steps import (
     step_unit,
 )
 from nodeagent.core.update.events import Event, EventKind, StepProgress
+from nodeagent.core.update.legs import Leg, Unreleased
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.ports import (
     Clock,
     Fence,
     Files,
     HealthChecks,
+    HistoryEntry,
     NodeDrainer,
     Power,
     Reporter,
@@ -39,7 +43,18 @@ from nodeagent.core.update.ports import (
 )
 from nodeagent.core.update.record import Record
 
-__all__ = ["HOLDER", "Limits", "Next", "Ports", "Takeover", "Update", "narrate"]
+__all__ = [
+    "HOLDER",
+    "Close",
+    "Ports",
+    "Promote",
+    "Run",
+    "Takeover",
+    "Transition",
+    "Update",
+    "UpdatePolicy",
+    "narrate",
+]
 
 HOLDER = "nodeagent"
 
@@ -57,47 +72,56 @@ class Ports:
     node: NodeDrainer | None  # None: no cluster, so nothing to drain
     clock: Clock
     reporter: Reporter
-    fence: Fence | None = None  # None: what is staged writes as fast as it can
+    fence: Fence | None = None  # None: a staging writes without limits
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """Time limits in seconds, and what to do when they have passed. The settings explain those that they set."""
+class UpdatePolicy:
+    """Seconds, and what follows when they have passed. The settings that it is made from explain each."""
 
     action_timeout: float = 120.0
     action_timeouts: Mapping[str, float] = field(default_factory=dict)  # by unit, instead of the general one
-    # The generators of a large host take seconds, and PID 1 refuses a reload while it is busy.
     daemon_reload_timeout: float = 90.0
     settle: float = 10.0
     verify_timeout: float = 300.0
-    # The interval of leader election: a thousand waiting nodes then send 70 requests per second to the API server.
     lease_retry: float = 15.0
     inhibitor_wait: float = 3600.0
-    inhibitor_retry: float = 2.0  # one short call to logind; whoever ends the wait sees it go on
+    inhibitor_retry: float = 2.0  # one short call to logind each time
     inhibitor_override: bool = True
     warn_users: float = 60.0
-    # From the time when logind accepts a reboot. Services may use their full stop timeout of 90 s each, and some stop
-    # one after the other.
     reboot_grace: float = 600.0
     may_reboot: bool = True
     revert: bool = True
     windows: Schedule | None = None  # None: an update may begin at any time
     drain_timeout: float = 3600.0
-    drain_or_reboot: bool = True  # when that is over; False: uncordon, and later again
-    # The duration of the lease that is written before a reboot. It must last until the node is ready again, or other
-    # controllers may fence a node that boots slowly. Self-tests of large servers take a quarter of an hour.
+    drain_or_reboot: bool = True  # after that time; False: uncordon, and try again later
     boot_cover: float = 1800.0
     service_wait: float = 1800.0  # for a service of this host that does not answer, before that is reported as degraded
 
 
 @dataclass(frozen=True, slots=True)
-class Next:
-    """Where a phase leads. ``save`` stores the record instead of the plain way, in one transaction with more."""
+class Promote:
+    """Make the config of the update the current one, and add ``entry`` to the history."""
+
+    entry: HistoryEntry
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """Add ``entry`` to the history. The current config stays as it is."""
+
+    entry: HistoryEntry
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """Where a phase leads. ``leg`` None is the same leg. ``commit`` is stored in one transaction with the record."""
 
     phase: Phase
+    leg: Leg | None = None
     reason: str = ""
     message: str = ""
-    save: Callable[[Record], Awaitable[None]] | None = None
+    commit: Promote | Close | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +136,7 @@ class Takeover:
 
 @dataclass(slots=True)
 class Update:
-    """An update under way. ``record`` is replaced as it goes; what is in it was saved before anybody relies on it."""
+    """An update under way. ``record`` is replaced as it goes, and saved before anything relies on it."""
 
     record: Record
     new: MachineConfig
@@ -120,14 +144,16 @@ class Update:
     writes: tuple[WriteStep, ...] = ()
     acts: tuple[ActStep, ...] = ()
     own: ActStep | None = None  # a reload or restart of our own unit, which comes after the update
-    index: int = 0  # of the step under way, from 1, for people
+    index: int = 0  # of the step under way, from 1, for the progress
     lease_checked_at: float = float("-inf")  # steady time of the last check of the lease
-    progressed: Callable[[], None] = lambda: None  # called for each file; see core.phase.BY_PROGRESS
+    progressed: Callable[[], None] = lambda: None  # called for each file; see core.update.phase.BY_PROGRESS
     repeated: bool = False  # this phase is done again after a service of the host did not answer
     takeover: Takeover | None = None
-    ended: bool = False  # its end was reported before; it only gives back what it still holds
+    digest: str = ""  # of the config that it is to; the record forgets it when nothing was written
+    reboot_accepted: bool = False  # logind took the reboot that was requested last
 
     def __post_init__(self) -> None:
+        self.digest = self.record.to_digest
         self.writes = tuple(step_from_pair(*pair) for pair in self.record.writes)
         steps = [step for step in act_steps(self.plan) if not isinstance(step, Drain)]
         self.acts = tuple(step for step in steps if step_unit(step) != OWN_UNIT)
@@ -141,11 +167,54 @@ class Update:
     @property
     def target(self) -> OsTarget | None:
         """None: this update leaves the OS as it is."""
-        return target_from_dict(self.record.os_target) if self.record.os_target is not None else None
+        return target_from_dict(self.record.os.target) if self.record.os.target is not None else None
+
+    @property
+    def ended(self) -> bool:
+        """Whether its end was reported before, and it only gives back what it still holds."""
+        return isinstance(self.record.leg, Unreleased)
 
     def progress(self, step: Step) -> StepProgress:
         percent = round(100 * max(0, self.index - 1) / self.count) if self.count else 100
         return StepProgress(describe(step), min(self.index, self.count), self.count, percent)
+
+    def change_leg(self, **changes: Any) -> None:
+        """Replace data of the leg. Only ``core.update.record.advance`` goes to another leg."""
+        self.record = replace(self.record, leg=replace(self.record.leg, **changes))
+
+    def change_os(self, **changes: Any) -> None:
+        """Replace data about the OS in the record."""
+        self.record = replace(self.record, os=replace(self.record.os, **changes))
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One attempt of a phase of ``update``.
+
+    ``wake`` is set when the desired config may have changed. ``superseded`` returns whether there is a newer desired
+    config than that of the update.
+    """
+
+    ports: Ports
+    policy: UpdatePolicy
+    update: Update
+    wake: asyncio.Event
+    superseded: Callable[[Update], Awaitable[bool]]
+
+    @property
+    def record(self) -> Record:
+        return self.update.record
+
+    def narrate(self, kind: EventKind, message: str = "", **more: Any) -> None:
+        """Emit an event of this update. The keywords are those of ``narrate``."""
+        narrate(self.ports, self.update, kind, message, **more)
+
+    async def newer(self) -> bool:
+        """Return whether another config is desired by now. Reads it only when it may have changed."""
+        if not self.wake.is_set():
+            return False
+        self.wake.clear()
+        return await self.superseded(self.update)
 
 
 def narrate(
@@ -159,14 +228,16 @@ def narrate(
     seconds: float | None = None,
     record: Record | None = None,
     progress: StepProgress | None = None,
+    phase: Phase | None = None,
     **fields: object,
 ) -> None:
-    """One event, with everything that the update under way adds to it; without one, what is in ``record``."""
+    """Emit one event with the identity of the update under way; without one, with that of ``record``. ``phase`` takes
+    the place of the one in the record."""
     record = update.record if update else record or Record()
     ports.reporter.emit(
         Event(
             kind,
-            record.phase,
+            phase or record.phase,
             message,
             reason,
             update_id=record.update_id,

@@ -33,8 +33,9 @@ def unusable(error: AgentError) -> Takeover:
 async def close_interrupted(ports: Ports, record: Record, takeover: Takeover) -> Record:
     """Ends an update that was interrupted before anything was written, and does not begin again."""
     now = ports.clock.now()
-    ended = replace(record, successor=takeover.successor)
-    entry = entry_of(ended, known_plan(record), now, OUTCOMES[takeover.reason], takeover.reason, takeover.message)
+    outcome, successor = OUTCOMES[takeover.reason], takeover.successor
+    plan = known_plan(record)
+    entry = entry_of(record, plan, now, outcome, takeover.reason, takeover.message, successor=successor)
     rest = replace(at_rest(record), since=now, boot_id=ports.power.boot_id())
     await ports.store.close_update(rest, entry)
     narrate(ports, None, EventKind.PHASE, record=rest)

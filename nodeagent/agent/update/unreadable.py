@@ -15,8 +15,8 @@ from nodeagent.agent.update.run import Ports, Update
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.plan.change import Plan
 from nodeagent.core.plan.plan_json import plan_from_dict
-from nodeagent.core.update.phase import Phase
-from nodeagent.core.update.record import UNKNOWN_UPDATE, Record
+from nodeagent.core.update.legs import Unreleased
+from nodeagent.core.update.record import UNKNOWN_UPDATE, Record, degraded_record
 from nodeagent.errors import AgentError, InvalidInput, Terminal
 
 __all__ = ["is_unreadable", "known_plan", "load_or_half_way", "rebuild"]
@@ -35,7 +35,7 @@ async def load_or_half_way(ports: Ports) -> Record:
     except AgentError as error:
         if not is_unreadable(error):
             raise
-        return Record(phase=Phase.DEGRADED, update_id=UNKNOWN_UPDATE)
+        return degraded_record(update_id=UNKNOWN_UPDATE)
 
 
 def known_plan(record: Record) -> Plan:
@@ -48,8 +48,8 @@ def known_plan(record: Record) -> Plan:
 
 async def rebuild(record: Record, load: Callable[[str], Awaitable[Desired]]) -> Update:
     """The update that the record is about. Raises ``Terminal`` where a part of it is not understood."""
-    if record.unreleased:  # neither its config nor its plan is carried out any more
-        return Update(record, MachineConfig(record.to_name), known_plan(record), ended=True)
+    if isinstance(record.leg, Unreleased):  # neither its config nor its plan is carried out any more
+        return Update(record, MachineConfig(record.to_name), known_plan(record))
     try:
         desired = await load(record.to_digest)
         return Update(record, desired.config, plan_from_dict(record.plan or {}))

@@ -10,24 +10,23 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from types import MappingProxyType
 
-from nodeagent.agent.update.actions import NOT_RUNNING
+from nodeagent.agent.update.actions import NOT_RUNNING, unit_steps
 from nodeagent.agent.update.progress import Progress
-from nodeagent.agent.update.run import Limits, Ports
+from nodeagent.agent.update.run import Ports, Run
 from nodeagent.core.config.file_tree import FileTreeEntry, expand
 from nodeagent.core.config.machineconfig import CORE_USER, MachineConfig, UnitEntry
 from nodeagent.core.plan.deployment import Deployment
 from nodeagent.core.plan.effective import Candidate, effective
 from nodeagent.core.plan.effective_os import asks_of_os, mismatches_of, os_in_force
-from nodeagent.core.plan.steps import ActStep, ReloadUnit, RestartUnit, step_id
+from nodeagent.core.plan.steps import ReloadUnit, RestartUnit, step_id
 from nodeagent.core.update.ports import UnitState
 from nodeagent.errors import AgentError, Unreconcilable
 
 __all__ = ["VerifyFailed", "in_force", "mismatches", "os_mismatches", "watch_units", "with_os"]
 
-LOOK_AGAIN = 1.0
-"""Seconds between two looks at units that settle; only for the settle time of one update."""
+PERIOD = 1.0
+"""Seconds between two checks of units that settle; only for the settle time of one update."""
 
 PROMPT = 2.0
 """Seconds within which systemd describes a unit; what is more is not counted against the unit."""
@@ -153,7 +152,7 @@ class _Health(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class _Look:
+class _UnitCheck:
     health: _Health
     why: str
     runs: Mapping[str, tuple[str, int]]  # unit to (invocation id, restarts by systemd)
@@ -188,84 +187,75 @@ def _judge(state: UnitState, before: str, *, rebooted: bool) -> tuple[_Health, s
             return _Health.NOT_YET, f"{state.name} is {state.active}"
 
 
-async def _look(
-    ports: Ports, units: Sequence[str], well: frozenset[str], before: Mapping[str, str], *, rebooted: bool
-) -> _Look:
+async def _check(run: Run, units: Sequence[str]) -> _UnitCheck:
     health, why, delay = _Health.GOOD, "", 0.0
     runs: dict[str, tuple[str, int]] = {}
+    before, rebooted = run.record.units_before, run.record.written.reboots > 0
     for unit in units:
-        asked = ports.clock.monotonic()
-        state = await ports.units.state(unit)
-        delay += max(0.0, ports.clock.monotonic() - asked - PROMPT)
+        began = run.ports.clock.monotonic()
+        state = await run.ports.units.state(unit)
+        delay += max(0.0, run.ports.clock.monotonic() - began - PROMPT)
         if state.load in ("not-found", "masked"):
             continue
         runs[unit] = (state.invocation_id, state.restarts)
-        found, reason = _judge(state, before.get(unit, ""), rebooted=rebooted)
-        if found is _Health.GOOD and unit in well and (why_unwell := await ports.health.check(unit)):
-            found, reason = _Health.NOT_YET, f"{unit}: {why_unwell}"
+        found, reason = _judge(state, before.states.get(unit, ""), rebooted=rebooted)
+        if found is _Health.GOOD and unit in before.healthy and (ill := await run.ports.health.check(unit)):
+            found, reason = _Health.NOT_YET, f"{unit}: {ill}"
         if found is _Health.BAD:
-            return _Look(found, reason, runs, delay)
+            return _UnitCheck(found, reason, runs, delay)
         if found is _Health.NOT_YET:
             health, why = found, reason
-    return _Look(health, why, runs, delay)
+    return _UnitCheck(health, why, runs, delay)
 
 
-async def watch_units(
-    ports: Ports,
-    limits: Limits,
-    steps: Sequence[ActStep],
-    *,
-    rebooted: bool,
-    skipped: frozenset[str] = frozenset(),
-    well: frozenset[str] = frozenset(),
-    before: Mapping[str, str] = MappingProxyType({}),
-    progress: Progress = lambda _words, _deadline: None,
-    excused: bool = False,
-) -> None:
-    """Returns when every unit was up for the settle time without starting anew; raises ``VerifyFailed`` otherwise.
+async def watch_units(run: Run, progress: Progress) -> None:
+    """Return when every unit that the plan acts on was up for the settle time without a restart. Raise
+    ``VerifyFailed`` otherwise.
 
-    ``skipped`` are ids of steps that had nothing to act on; ``well`` the units whose own health check must pass;
-    ``before`` the active states of units before the update. ``excused``: a service of the host was away just now, so
-    units that went down with it have the time for verification to come back, as after each outage that is seen here.
+    If a service of the host was away just now, units that went down with it have the time for verification to come
+    back, as after each outage that is seen here.
     """
-    units = [s.unit for s in steps if isinstance(s, RestartUnit | ReloadUnit) and step_id(s) not in skipped]
+    steps = [s for s in unit_steps(run.update) if isinstance(s, RestartUnit | ReloadUnit)]
+    units = [step.unit for step in steps if step_id(step) not in run.record.written.skipped]
     if not units:
         return
-    clock = ports.clock.monotonic
-    give_up = clock() + limits.verify_timeout
-    first: _Look | None = None
+    policy, clock = run.policy, run.ports.clock.monotonic
+    deadline = clock() + policy.verify_timeout
+    first: _UnitCheck | None = None
     since = clock()
-    outages = ports.units.outages()
+    outages, excused = run.ports.units.outages(), run.update.repeated
     while True:
-        look = await _look(ports, units, well, before, rebooted=rebooted)
-        give_up += look.delay  # that time says nothing about the units
-        if ports.units.outages() != outages:
-            outages, excused, first, give_up = ports.units.outages(), True, None, clock() + limits.verify_timeout
-        if look.health is not _Health.GOOD and excused and clock() < give_up:
+        check = await _check(run, units)
+        deadline += check.delay  # that time says nothing about the units
+        if run.ports.units.outages() != outages:
+            outages, excused, first = run.ports.units.outages(), True, None
+            deadline = clock() + policy.verify_timeout
+        if check.health is not _Health.GOOD and excused and clock() < deadline:
             first = None
-            progress(f"{look.why}; waiting for it", give_up)
-            await asyncio.sleep(LOOK_AGAIN)
+            progress(f"{check.why}; waiting for it", deadline)
+            await asyncio.sleep(PERIOD)
             continue
-        if look.health is _Health.BAD:
-            raise VerifyFailed(look.why, reason="UnitUnhealthy", curable=True)
-        if look.health is _Health.GOOD:
+        if check.health is _Health.BAD:
+            raise VerifyFailed(check.why, reason="UnitUnhealthy", curable=True)
+        if check.health is _Health.GOOD:
             if first is None:
-                first, since = look, clock()
-            elif look.runs != first.runs:
-                for unit, (_, restarts) in look.runs.items():
+                first, since = check, clock()
+            elif check.runs != first.runs:
+                for unit, (_, restarts) in check.runs.items():
                     if restarts > first.runs.get(unit, ("", 0))[1] and not excused:
                         raise VerifyFailed(f"{unit} did not stay up", reason="UnitUnhealthy", curable=True)
-                first, since = look, clock()  # somebody else restarted it: look at the new run
-            if clock() - since >= limits.settle:
+                # Restarted by an operator, or by another program: watch the new run.
+                first, since = check, clock()
+            if clock() - since >= policy.settle:
                 return
-            progress("the restarted units run; they are watched", since + limits.settle)
+            progress("the restarted units run; they are watched", since + policy.settle)
         elif first is not None:
-            raise VerifyFailed(f"{look.why} again after it was up", reason="UnitUnhealthy", curable=True)
-        if clock() >= give_up:
+            raise VerifyFailed(f"{check.why} again after it was up", reason="UnitUnhealthy", curable=True)
+        if clock() >= deadline:
             raise VerifyFailed(
-                f"{look.why or 'units'} after {limits.verify_timeout:.0f} s", reason="VerifyLate", curable=True
+                f"{check.why or 'units'} after {policy.verify_timeout:.0f} s", reason="VerifyLate", curable=True
             )
         if first is None:
-            progress(f"{look.why}; waiting for it", give_up)
-        left = LOOK_AGAIN if first is None else limits.settle - (clock() - since)
-        await asyncio.sleep(min(LOOK_AGAIN, max(left, 0.05)))
+            progress(f"{check.why}; waiting for it", deadline)
+        left = PERIOD if first is None else policy.settle - (clock() - since)
+        await asyncio.sleep(min(PERIOD, max(left, 0.05)))

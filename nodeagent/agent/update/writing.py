@@ -27,6 +27,7 @@ from nodeagent.core.plan.steps import (
     decides_enablement,
 )
 from nodeagent.core.update.events import EventKind
+from nodeagent.core.update.legs import Apply
 from nodeagent.core.update.ports import Snapshot
 from nodeagent.core.update.survey import MAX_KEPT
 from nodeagent.errors import AgentError, ServiceUnavailable, Terminal
@@ -69,7 +70,8 @@ async def _snapshot(ports: Ports, key: str, leaving: Sequence[str]) -> Snapshot:
 async def _remember(ports: Ports, update: Update) -> Sequence[Snapshot]:
     operation = update.record.update_id
     known = await ports.store.remembered(operation)
-    if known or not update.writes or update.record.merged:
+    repaired = isinstance(update.record.leg, Apply) and update.record.leg.etc_merge_repaired
+    if known or not update.writes or repaired:
         # A second look would see what we wrote before we were killed, and the new deployment is not what we go back to.
         return known
     keys = list(dict.fromkeys(_key(step) for step in update.writes))
@@ -120,10 +122,11 @@ async def _original(ports: Ports, path: str) -> Snapshot:
 async def write(ports: Ports, update: Update) -> None:
     """All write steps, in order. Raises the adapter's error; the caller takes back what was written."""
     snapshots = await _remember(ports, update)
-    if not update.record.merged:  # after that another OS is booted, which ships something else
-        fresh = frozenset(update.record.fresh)
+    repaired = isinstance(update.record.leg, Apply) and update.record.leg.etc_merge_repaired
+    if not repaired:  # after that another OS is booted, which ships something else
+        newly_managed = frozenset(update.record.newly_managed)
         originals = []
-        for snapshot in [s for s in snapshots if s.key in fresh]:
+        for snapshot in [s for s in snapshots if s.key in newly_managed]:
             if not await _shipped(ports, snapshot):
                 originals.append(snapshot)
             update.progressed()
@@ -132,7 +135,7 @@ async def write(ports: Ports, update: Update) -> None:
     del snapshots  # up to MAX_KEPT bytes, which are in the store now
     # What could not be kept is left alone: nothing is written that could not be reverted. After a merge of /etc a
     # revert goes back to the old deployment, which has its own.
-    writes = [step for step in update.writes if update.record.merged or _key(step) in kept]
+    writes = [step for step in update.writes if repaired or _key(step) in kept]
     tree = expand(update.new)
     paths = [step.path for step in writes if isinstance(step, WritePath)]
     await ports.store.add_made_dirs(await ports.files.missing_dirs(paths))
@@ -257,7 +260,7 @@ def managed_keys(config: MachineConfig) -> set[str]:
 async def forget_originals(ports: Ports, update: Update) -> None:
     """Originals that were put back are of no more use, and must not come back a second time."""
     if update.record.reverting:
-        gone = list(update.record.fresh)
+        gone = list(update.record.newly_managed)
     else:
         gone = [_key(step) for step in update.writes if isinstance(step, RemovePath | RestoreUnit)]
     await ports.store.forget_originals(gone)

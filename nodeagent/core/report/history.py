@@ -16,13 +16,15 @@ def seconds_between(started: str, finished: str) -> float:
     return round((datetime.fromisoformat(finished) - datetime.fromisoformat(started)).total_seconds(), 3)
 
 
-def entry_of(record: Record, plan: Plan, now: str, outcome: str, reason: str = "", message: str = "") -> HistoryEntry:
+def entry_of(
+    record: Record, plan: Plan, now: str, outcome: str, reason: str = "", message: str = "", *, successor: str = ""
+) -> HistoryEntry:
     """``now`` is RFC 3339.
 
     A reboot was avoided when an entry of the admin's policy replaced the one that the built-in policy asks for, and
     the update was verified without any.
     """
-    avoided = outcome == "done" and record.reboots == 0 and plan.avoids_reboot
+    avoided = outcome == "done" and record.written.reboots == 0 and plan.avoids_reboot
     return HistoryEntry(
         update_id=record.update_id,
         from_name=record.from_name,
@@ -31,14 +33,14 @@ def entry_of(record: Record, plan: Plan, now: str, outcome: str, reason: str = "
         finished=now,
         outcome=outcome,
         disruption=disruption(plan),
-        reboots=record.reboots,
+        reboots=record.written.reboots,
         reboot_avoided=avoided,
         seconds=seconds_between(record.started, now),
         reason=reason,
         message=message,
         fallback=bool(record.fallback),
         to_digest=record.to_digest,
-        successor=record.successor,
+        successor=record.aborted.successor if record.aborted else successor,
     )
 
 

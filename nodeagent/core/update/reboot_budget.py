@@ -6,11 +6,9 @@ that is set nor a reboot makes room; time for which the host was off, or the age
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
-__all__ = ["REBOOTS", "USED_UP", "WINDOW", "Budget", "budget_from"]
+__all__ = ["REBOOTS", "USED_UP", "WINDOW", "Budget"]
 
 REBOOTS = 5
 """Fallback reboots in a window. An admin who tries to find the right config on a host needs a few; a tool that renders
@@ -45,15 +43,3 @@ class Budget:
 
     def spend(self) -> Budget:
         return replace(self, spent=(*self.spent, self.seen)[-REBOOTS:])
-
-
-def budget_from(data: object) -> Budget:
-    """From the form that the store keeps. Raises ``ValueError`` or ``TypeError``; unknown keys are dropped."""
-    if not isinstance(data, Mapping):
-        raise TypeError("the budget is not an object")
-    values: dict[str, Any] = {name: data[name] for name in Budget.__dataclass_fields__ if name in data}
-    values["spent"] = tuple(float(moment) for moment in values.get("spent", ()))
-    values |= {name: float(values[name]) for name in ("seen", "at") if name in values}
-    if not isinstance(values.get("boot_id", ""), str):
-        raise TypeError("the boot of the budget is not a text")
-    return Budget(**values)

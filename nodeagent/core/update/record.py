@@ -7,34 +7,42 @@ more. It holds no content: configs and previous content live in tables of their 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from nodeagent.core.update.phase import NEXT, Phase
-from nodeagent.core.update.reboot_budget import Budget, budget_from
-from nodeagent.core.update.rejections import Rejection, added, matching, rejections_from, without
+from nodeagent.core.update.legs import (
+    INTERRUPTED,
+    Abort,
+    Apply,
+    Fallback,
+    Leg,
+    Rest,
+    Revert,
+    Unreleased,
+    Written,
+    fallback_of,
+)
+from nodeagent.core.update.phase import Phase
+from nodeagent.core.update.reboot_budget import Budget
+from nodeagent.core.update.rejections import Rejection, added, matching, without
+from nodeagent.core.update.transitions import NEXT
 from nodeagent.errors import AgentError
 
 __all__ = [
-    "RECORD_VERSION",
     "UNKNOWN_UPDATE",
     "IllegalTransition",
-    "NewerRecord",
+    "Lasting",
+    "OsProgress",
     "Record",
+    "UnitsBefore",
     "advance",
+    "after_boot",
     "at_rest",
+    "degraded_record",
     "half_way",
     "interrupted",
-    "lasting",
-    "record_from_dict",
-    "record_to_dict",
     "reject",
-    "salvaged",
-    "same_update",
 ]
-
-RECORD_VERSION = 1
 
 UNKNOWN_UPDATE = "unknown"
 """The update of a record that says nothing that can be understood."""
@@ -44,75 +52,110 @@ class IllegalTransition(AgentError):
     default_reason = "IllegalTransition"
 
 
-class NewerRecord(ValueError):
-    """A version or a phase that this version does not know."""
+@dataclass(frozen=True, slots=True)
+class UnitsBefore:
+    """Units as they were before the first write.
+
+    ``healthy`` passed their own health check, ``failed`` had failed, and ``running`` are enabled units that ran before
+    a planned reboot. ``states`` has the active states of the units that the plan acts on.
+    """
+
+    healthy: frozenset[str] = frozenset()
+    failed: frozenset[str] = frozenset()
+    running: frozenset[str] = frozenset()
+    states: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class OsProgress:
+    """``target`` is what the update needs of the OS (see ``core.plan.deployment``), None if it leaves the OS as it is.
+
+    ``origin`` is the id of the deployment that was booted at the time of the staging, or of the one that a rollback
+    made of it. ``staged`` is the id of a deployment of ours, kept until the next update if that one was abandoned, and
+    ``staged_boot_id`` the boot in which it was staged. ``lost_stagings`` counts those lost for no known reason,
+    ``restage_count`` the stagings after the first write. ``clean_shutdown_boot_id`` is the boot whose shutdown was in
+    order, as far as the agent saw it, after it had requested the reboot.
+    """
+
+    target: Mapping[str, Any] | None = None
+    origin: str = ""
+    staged: str = ""
+    staged_boot_id: str = ""
+    lost_stagings: int = 0
+    restage_count: int = 0
+    clean_shutdown_boot_id: str = ""
+
+    @property
+    def leftover(self) -> OsProgress:
+        """What may still be staged after the update, and is ours to discard."""
+        return OsProgress(target=self.target, staged=self.staged, staged_boot_id=self.staged_boot_id)
+
+
+@dataclass(frozen=True, slots=True)
+class Lasting:
+    """What outlives every update: which configs are applied on request only, and the budget of fallback reboots.
+
+    ``rejections`` are configs that failed here. ``failed_digest`` is the one that failed last, which is all that 0.1.0
+    knows of them. An operator rolled back from ``rolled_back_digest``.
+    """
+
+    failed_digest: str = ""
+    failed_why: str = ""
+    rejections: tuple[Rejection, ...] = ()
+    rolled_back_digest: str = ""
+    rolled_back_meaning: str = ""
+    budget: Budget = field(default_factory=Budget)
+
+    def without(self, digest: str, meaning: str) -> Lasting:
+        """Forget the rejection of a config that is applied now: it has failed only when it fails again."""
+        rejections = without(self.rejections, digest, meaning)
+        kept = replace(self, rejections=rejections)
+        newest = matching(rejections, self.failed_digest, "")
+        return kept if newest else replace(kept, failed_digest="", failed_why="")
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """Times are RFC 3339 in UTC. Digests are keys of configs in the store; "" means that there is none."""
+    """Times are RFC 3339 in UTC. Digests are keys of configs in the store; "" means that there is none.
+
+    ``boot_id`` is that of the boot in which the phase was entered. ``plan`` has the form of the contract, see
+    ``core.plan.plan_json``. ``writes`` are the write steps, as (type, argument): the disk that they came from is gone.
+    ``newly_managed`` are snapshot keys that are managed from this update on. ``repairs``: the previous update ended
+    half-way, so a unit that does not run may be its doing. ``notes`` are for the history.
+    """
 
     phase: Phase = Phase.IDLE
-    since: str = ""  # when this phase was entered
-    reason: str = ""  # why we are degraded, or what we wait for; CamelCase
+    leg: Leg = field(default_factory=Rest)
+    since: str = ""
+    boot_id: str = ""
+    reason: str = ""  # why the host is degraded, or what the update waits for
     message: str = ""
+    reboot_requests: int = 0  # that were accepted in this phase
 
     update_id: str = ""
     started: str = ""
     from_digest: str = ""  # the config that was current at the start
     to_digest: str = ""
-    to_meaning: str = ""  # of the config to_digest, see core.meaning
+    to_meaning: str = ""  # of the config to_digest, see core.config.meaning
     from_name: str = ""
     to_name: str = ""
-    plan: Mapping[str, Any] | None = None  # contract form, see core.plan_json
-    writes: tuple[tuple[str, str], ...] = ()  # the write steps, as (type, argument): the disk they came from is gone
-    fresh: tuple[str, ...] = ()  # snapshot keys that we manage from this update on
-    acted: bool = False  # some action may have run, so going back needs the actions too
-    done: frozenset[str] = frozenset()  # ids of the act steps that are done
-    skipped: frozenset[str] = frozenset()  # ids of act steps that had nothing to act on
-    restarting: str = ""  # id of the restart that was begun and is not done
-    invocation: str = ""  # of that unit, before: another one means that it was restarted
-    well: frozenset[str] = frozenset()  # units that passed their own health check before we touched them
-    ran: frozenset[str] = frozenset()  # enabled units that ran before a planned reboot
-    unwell: frozenset[str] = frozenset()  # units that had failed before we touched anything
-    before: Mapping[str, str] = field(default_factory=dict)  # active states, before the first write, of units to act on
-    repairs: bool = False  # the update before ended half-way: a unit that does not run may be its doing
-    notes: tuple[str, ...] = ()  # what the history reports of this update besides its outcome
+    plan: Mapping[str, Any] | None = None
+    writes: tuple[tuple[str, str], ...] = ()
+    newly_managed: tuple[str, ...] = ()
+    repairs: bool = False
+    notes: tuple[str, ...] = ()
 
-    boot_id: str = ""  # of the boot in which this phase was entered
-    reboots: int = 0  # that we saw since the writing was done, planned or not
-    fallback: str = ""  # why we rebooted although the plan had no reboot: the loop breaker counts it as one
-    reverting: bool = False
-    revert_reason: str = ""
-    tries: int = 0  # of the present phase
-
-    os_target: Mapping[str, Any] | None = None  # what the update asks of the OS, see core.deployment
-    os_from: str = ""  # id of the deployment that was booted when we staged, or of the one that a revert made of it
-    staged: str = ""  # id of a deployment that we staged; until the next update if that one was abandoned
-    staged_boot: str = ""  # the boot in which that was
-    misses: int = 0  # how often what we staged was gone, or did not boot, for no reason that we know
-    again: int = 0  # how often we began to stage once more, with the files written
-    left_boot: str = ""  # the boot that ended in order, as far as we saw it, after we had asked for the reboot
-    wrote_boot: str = ""  # the boot in which the first byte was written: services of later ones may have read it
-    merged: bool = False  # what the merge of /etc took back was written again, once
-    restored: bool = False  # of a revert: files, units and users are as before
-    rolled_back: bool = False  # of a revert: the old deployment was put first in the boot order
-
-    given_up: str = ""  # why it ends although nothing was written, as a reason; what was taken is being given back
-    given_up_why: str = ""
-    unreleased: bool = False  # the end of the update is reported; what it took could not be given back yet
-    successor: str = ""  # name of the config that took the place of this one before anything was written
+    units_before: UnitsBefore = field(default_factory=UnitsBefore)
+    os: OsProgress = field(default_factory=OsProgress)
     unfinished: str = ""  # digests, newest first, of configs that earlier updates left half-way, until a good end
     held: str = ""  # the operation that holds the lease and the slot of a node left half-way; a repair goes on with it
-    cordon: str = ""  # who cordoned the node, if we did: this update, or one before that ended half-way
+    cordon: str = ""  # the operation that cordoned the node, of this update or of one before that ended half-way
     drain_until: float = 0.0  # deadline of the drain, on the steady clock of the boot in boot_id
+    lasting: Lasting = field(default_factory=Lasting)
 
-    rejected: str = ""  # digest of the config in ``rejections`` that failed last; all that 0.1.0 knows of them
-    rejected_why: str = ""
-    rejections: tuple[Rejection, ...] = ()  # configs that failed here and are applied again on request only
-    avoided: str = ""  # digest of a config that an operator rolled back from; applied again on request only
-    avoided_meaning: str = ""
-    budget: Budget = field(default_factory=Budget)  # of fallback reboots
+    def __post_init__(self) -> None:
+        if (type(self.leg), self.phase) not in NEXT:
+            raise ValueError(f"{type(self.leg).__name__} has no phase {self.phase}")
 
     @property
     def operation(self) -> str:
@@ -120,164 +163,137 @@ class Record:
         return self.held or self.update_id
 
     @property
+    def last_leg(self) -> Leg:
+        """The leg, or the one in which an update ended that is still to be released."""
+        return self.leg.leg if isinstance(self.leg, Unreleased) else self.leg
+
+    @property
+    def written(self) -> Written:
+        """The progress since the first write; an empty one before it."""
+        return self.last_leg if isinstance(self.last_leg, Written) else Written()
+
+    @property
+    def fallback(self) -> str:
+        """Why there was, or will be, a reboot that the plan does not have."""
+        match self.last_leg:
+            case Apply(reboot_instead=why) | Fallback(because=why) | Revert(fallback=why):
+                return why
+            case _:
+                return ""
+
+    @property
+    def reverting(self) -> bool:
+        return isinstance(self.last_leg, Revert)
+
+    @property
+    def aborted(self) -> Abort | None:
+        """Why the update ends although nothing was written."""
+        return self.last_leg if isinstance(self.last_leg, Abort) else None
+
+    @property
     def repairs_nothing(self) -> bool:
         """Whether this update is at its end, and the disk holds parts of two configs as it did before."""
-        return bool(self.unfinished) and (bool(self.given_up) or self.reverting)
+        return bool(self.unfinished) and (self.aborted is not None or self.reverting)
 
 
-def advance(record: Record, to: Phase, *, now: str, boot_id: str, reason: str = "", message: str = "") -> Record:
-    """The record in its next phase. An edge that is not in the table is a bug, and stops the update there."""
-    if to not in NEXT[record.phase]:
-        raise IllegalTransition(f"{record.phase} -> {to}")
-    return replace(record, phase=to, since=now, boot_id=boot_id, reason=reason, message=message, tries=0)
+def advance(
+    record: Record,
+    phase: Phase,
+    leg: Leg,
+    *,
+    now: str,
+    boot_id: str,
+    reason: str = "",
+    message: str = "",
+) -> Record:
+    """Return the record in its next state, the only way to another phase.
+
+    A state that is not in the table is a bug, and stops the update: raises ``IllegalTransition``.
+    """
+    if (type(leg), phase) not in NEXT[type(record.leg), record.phase]:
+        before, after = type(record.leg).__name__, type(leg).__name__
+        raise IllegalTransition(f"{record.phase} -> {phase} ({before} to {after})")
+    if isinstance(leg, Rest):
+        record = _ended(record, phase)
+    return replace(
+        record, phase=phase, leg=leg, since=now, boot_id=boot_id, reason=reason, message=message, reboot_requests=0
+    )
+
+
+def _ended(record: Record, phase: Phase) -> Record:
+    match record.last_leg:
+        case Abort(reason=reason) if reason == INTERRUPTED:
+            return _same_update(record)
+        case Abort() if phase is Phase.IDLE:
+            return at_rest(record)
+        case Abort():
+            return replace(at_rest(record), to_name=record.to_name)
+        case Apply() | Fallback() if phase is Phase.IDLE:
+            return Record(lasting=record.lasting)
+        case _:
+            return record
+
+
+def after_boot(record: Record, phase: Phase, *, now: str, boot_id: str) -> Record:
+    """Return the record of an update that goes on in another boot."""
+    assert isinstance(record.leg, Written)
+    leg: Leg = replace(record.leg, reboots=record.leg.reboots + 1)
+    if record.phase is phase:
+        return replace(record, leg=leg, boot_id=boot_id)
+    if isinstance(leg, Apply) and leg.reboot_instead:
+        leg = fallback_of(leg, leg.reboot_instead)
+    return advance(record, phase, leg, now=now, boot_id=boot_id)
+
+
+def degraded_record(reason: str = "", message: str = "", *, since: str = "", update_id: str = "") -> Record:
+    """Return a record for a host of which no record is known, or for a report that has none."""
+    return Record(Phase.DEGRADED, since=since, reason=reason, message=message, update_id=update_id)
 
 
 def reject(record: Record, why: str, now: str) -> Record:
-    """The record with the config of this update among those that failed."""
+    """Return the record with the config of this update among those that failed."""
     rejection = Rejection(record.to_digest, record.to_meaning, record.to_name, why, now)
-    rejections = added(record.rejections, rejection)
-    return replace(record, rejected=record.to_digest, rejected_why=why, rejections=rejections)
-
-
-def lasting(record: Record, digest: str = "", meaning: str = "") -> dict[str, Any]:
-    """The fields that outlive every update: which configs are applied on request only, and how many fallback reboots
-    there were. Without the config with this digest or meaning: it is applied now, so it has failed only when it fails
-    again."""
-    rejections = without(record.rejections, digest, meaning)
-    newest = matching(rejections, record.rejected, "")
-    return {
-        "rejected": record.rejected if newest else "",
-        "rejected_why": record.rejected_why if newest else "",
-        "rejections": rejections,
-        "avoided": record.avoided,
-        "avoided_meaning": record.avoided_meaning,
-        "budget": record.budget,
-    }
+    rejections = added(record.lasting.rejections, rejection)
+    lasting = replace(record.lasting, failed_digest=record.to_digest, failed_why=why, rejections=rejections)
+    return replace(record, lasting=lasting)
 
 
 def at_rest(record: Record) -> Record:
-    """What outlives an update that touched nothing: what outlives each of them, and what may still be staged and is
-    ours to discard."""
+    """Return what outlives an update that wrote nothing: also what may still be staged, and what a half-way node
+    holds."""
     return Record(
-        **lasting(record),
-        os_target=record.os_target,
-        staged=record.staged,
-        staged_boot=record.staged_boot,
+        lasting=record.lasting,
+        os=record.os.leftover,
         held=record.held,
         cordon=record.cordon,
         unfinished=record.unfinished,
     )
 
 
-def same_update(rest: Record, of: Record) -> Record:
-    """``rest`` with the identity of an update that was interrupted before anything was written, so that it either
+def _same_update(record: Record) -> Record:
+    """Return the record at rest of an update that was interrupted before anything was written, with its identity: it
     begins again under its id, or gets its end."""
     return replace(
-        rest,
-        update_id=of.update_id,
-        started=of.started,
-        from_digest=of.from_digest,
-        to_digest=of.to_digest,
-        from_name=of.from_name,
-        to_name=of.to_name,
-        plan=of.plan,
+        at_rest(record),
+        update_id=record.update_id,
+        started=record.started,
+        from_digest=record.from_digest,
+        to_digest=record.to_digest,
+        from_name=record.from_name,
+        to_name=record.to_name,
+        plan=record.plan,
     )
 
 
 def interrupted(record: Record) -> bool:
+    """Return whether an update was interrupted before it wrote anything, and is to begin again."""
     return record.phase is Phase.IDLE and bool(record.update_id)
 
 
 def half_way(record: Record) -> bool:
-    """An update ended without a good end or a way back, so the disk may hold parts of two configs."""
+    """Return whether an update ended without a good end or a revert, so that the disk may hold parts of two configs."""
     if record.unfinished and record.phase in (Phase.IDLE, Phase.DEGRADED):
-        return True  # the next update was given up before it wrote anything, or was reverted to that state
-    if record.unreleased:
+        return True  # the next update was aborted before it wrote anything, or was reverted to that state
+    if isinstance(record.leg, Unreleased):
         return False
     return record.phase is Phase.DEGRADED and bool(record.update_id) and record.reason != "Reverted"
-
-
-_SALVAGED = (
-    *("update_id", "from_digest", "to_digest", "from_name", "to_name", "held", "cordon", "staged"),
-    *("staged_boot", "rejected", "rejected_why", "avoided", "avoided_meaning", "unfinished"),
-)
-
-
-def salvaged(data: Mapping[str, Any], update_id: str) -> Record:
-    """What takes the place of a record that is not understood: an update that ended half-way, with what of ``data``
-    says what it holds. ``update_id`` is for one that does not even say that."""
-    texts = {name: data[name] for name in _SALVAGED if isinstance(data.get(name), str)}
-    target = data.get("os_target")
-    record = Record(phase=Phase.DEGRADED, os_target=target if isinstance(target, Mapping) else None, **texts)
-    with suppress(KeyError, ValueError, TypeError):
-        record = replace(record, rejections=rejections_from(data["rejections"]))
-    with suppress(KeyError, ValueError, TypeError):
-        record = replace(record, budget=budget_from(data["budget"]))
-    return record if record.update_id else replace(record, update_id=update_id)
-
-
-def record_to_dict(record: Record) -> dict[str, Any]:
-    out: dict[str, Any] = {name: getattr(record, name) for name in Record.__dataclass_fields__}
-    out["phase"] = str(record.phase)
-    out["done"] = sorted(record.done)
-    out["skipped"] = sorted(record.skipped)
-    out["well"] = sorted(record.well)
-    out["ran"] = sorted(record.ran)
-    out["unwell"] = sorted(record.unwell)
-    out["writes"] = [list(pair) for pair in record.writes]
-    out["fresh"] = list(record.fresh)
-    out["rejections"] = [asdict(one) for one in record.rejections]
-    out["budget"] = asdict(record.budget)
-    out["notes"] = list(record.notes)
-    out["before"] = dict(record.before)
-    return {"version": RECORD_VERSION, **out}
-
-
-def record_from_dict(data: Mapping[str, Any]) -> Record:
-    """Raises ``ValueError`` or ``TypeError`` on anything that is not a record; the store turns that into its own error.
-
-    Unknown keys come from a newer agent of the same store version and are dropped: the fields that decide are here.
-    """
-    version = data.get("version")
-    if type(version) is int and version > RECORD_VERSION:
-        raise NewerRecord(f"it has version {version}, this nodeagent knows {RECORD_VERSION}")
-    if version != RECORD_VERSION:
-        raise ValueError(f"record version {version!r}, expected {RECORD_VERSION}")
-    defaults = Record()
-    values: dict[str, Any] = {}
-    for name in Record.__dataclass_fields__:
-        if name not in data:
-            continue
-        value = data[name]
-        match name:
-            case "phase":
-                if isinstance(value, str) and value not in set(Phase):
-                    raise NewerRecord(f"it is in the phase {value!r}, which this nodeagent does not know")
-                value = Phase(value)
-            case "done" | "skipped" | "well" | "ran" | "unwell":
-                if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-                    raise ValueError(f"{name} is not a list of strings")
-                value = frozenset(value)
-            case "writes":
-                value = tuple((str(kind), str(argument)) for kind, argument in value)
-            case "rejections":
-                value = rejections_from(value)
-            case "budget":
-                value = budget_from(value)
-            case "fresh" | "notes":
-                value = tuple(str(item) for item in value)
-            case "before":
-                if not isinstance(value, Mapping) or not all(isinstance(item, str) for item in value.values()):
-                    raise ValueError(f"{name} is not an object of strings")
-                value = dict(value)
-            case "plan" | "os_target":
-                if value is not None and not isinstance(value, Mapping):
-                    raise ValueError(f"{name} is not an object")
-            case _:
-                if type(value) is not type(getattr(defaults, name)):
-                    raise ValueError(f"{name} has the wrong type")
-        values[name] = value
-    record = Record(**values)
-    if record.rejected and "rejections" not in data:  # 0.1.0 keeps one, and nothing but the digest of its text
-        record = replace(record, rejections=(Rejection(record.rejected, why=record.rejected_why),))
-    return record

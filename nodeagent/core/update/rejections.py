@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-__all__ = ["LIMIT", "Rejection", "added", "matching", "rejections_from", "without"]
+__all__ = ["LIMIT", "Rejection", "added", "matching", "without"]
 
 LIMIT = 16
 """Rejections that are kept, the newest last. A tool that alternates between more bad configs is stopped by the budget
@@ -39,22 +38,6 @@ def added(known: Sequence[Rejection], new: Rejection) -> tuple[Rejection, ...]:
 
 def without(known: Sequence[Rejection], digest: str, meaning: str) -> tuple[Rejection, ...]:
     return tuple(one for one in known if not _same(one, digest, meaning))
-
-
-def rejections_from(data: object) -> tuple[Rejection, ...]:
-    """From the form that the store keeps. Raises ``ValueError`` or ``TypeError``; unknown keys are dropped."""
-    if not isinstance(data, list):
-        raise TypeError("rejections is not a list")
-    return tuple(_from(one) for one in data)
-
-
-def _from(data: Mapping[str, Any]) -> Rejection:
-    if not isinstance(data, Mapping):
-        raise TypeError("a rejection is not an object")
-    values = {name: data[name] for name in Rejection.__dataclass_fields__ if name in data}
-    if not all(isinstance(value, str) for value in values.values()):
-        raise ValueError("a rejection has a field of the wrong type")
-    return Rejection(**values)
 
 
 def _same(one: Rejection, digest: str, meaning: str) -> bool:

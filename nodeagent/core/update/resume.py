@@ -12,6 +12,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 from nodeagent.core.boot import kernel_boot
+from nodeagent.core.update.legs import Apply, Fallback, Prepare, Rest, Revert, Unreleased
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.record import Record
 
@@ -39,42 +40,39 @@ class Decision(StrEnum):
 def resume(record: Record, boot_id: str) -> Decision:
     """``boot_id`` is the identity of this boot, see ``core.boot``."""
     rebooted = record.boot_id != boot_id
-    if kernel_boot(record.boot_id) == kernel_boot(boot_id) and _of_the_kernel(record):
+    if kernel_boot(record.boot_id) == kernel_boot(boot_id) and _needs_kernel_boot(record):
         rebooted = False
-    match record.phase:
-        case Phase.IDLE:
-            return Decision.IDLE
-        case Phase.STAGING if record.acted:
-            return Decision.STAGE
-        case Phase.DRAINING if not rebooted:
+    match record.leg, record.phase:
+        case Rest() | Unreleased(), Phase.IDLE | Phase.DEGRADED:
+            return Decision.IDLE if record.phase is Phase.IDLE else Decision.DEGRADED
+        case Prepare(), Phase.DRAINING if not rebooted:
             return Decision.DRAIN
-        case Phase.DRAINING if record.acted:
-            return Decision.VERIFY  # a boot is what it was drained for
-        case Phase.STAGING | Phase.LEASING | Phase.DRAINING:
+        case Prepare(), _:
             return Decision.START_OVER
-        case Phase.WRITING:
+        case Apply(), Phase.STAGING:
+            return Decision.STAGE
+        case Apply(), Phase.WRITING:
             return Decision.WRITE
-        case Phase.ACTING:
+        case Apply(), Phase.ACTING:
             # All files were on the disk before this boot, so every service has started with them. Not so the OS: a
             # deployment that we did not unlock is not the one that booted.
-            return Decision.VERIFY if rebooted and record.os_target is None else Decision.ACT
-        case Phase.VERIFYING:
-            return Decision.VERIFY
-        case Phase.REBOOTING if rebooted and record.reverting and not record.restored:
+            return Decision.VERIFY if rebooted and record.os.target is None else Decision.ACT
+        case Fallback(), Phase.DRAINING:
+            # A boot is what the node was drained for.
+            return Decision.VERIFY if rebooted else Decision.DRAIN
+        case Revert(restored=False), Phase.REBOOTING if rebooted:
             return Decision.REVERT
-        case Phase.REBOOTING if rebooted:
+        case _, Phase.REBOOTING if not rebooted:
+            return Decision.REBOOT_AGAIN if record.reboot_requests < MAX_REBOOT_TRIES else Decision.REBOOT_FAILED
+        case _, Phase.REBOOTING | Phase.VERIFYING:
             return Decision.VERIFY
-        case Phase.REBOOTING:
-            return Decision.REBOOT_AGAIN if record.tries < MAX_REBOOT_TRIES else Decision.REBOOT_FAILED
-        case Phase.REVERTING:
+        case _, Phase.REVERTING:
             return Decision.REVERT
-        case Phase.RELEASING:
+        case _:
             return Decision.RELEASE
-        case Phase.DEGRADED:
-            return Decision.DEGRADED
 
 
-def _of_the_kernel(record: Record) -> bool:
-    """Whether this update needs a boot of the kernel, forward or back."""
+def _needs_kernel_boot(record: Record) -> bool:
+    """Return whether this update needs a boot of the kernel, forward or back."""
     actions = (record.plan or {}).get("actions", ())
-    return record.os_target is not None or any(action.get("type") == "Reboot" for action in actions)
+    return record.os.target is not None or any(action.get("type") == "Reboot" for action in actions)

@@ -12,7 +12,8 @@ from nodeagent.core.config.machineconfig import ConfigSource
 from nodeagent.core.coordination.maintenance import MAINTENANCE, Maintenance
 from nodeagent.core.update.apply_request import ApplyRequest
 from nodeagent.core.update.ports import HistoryEntry, Holder, Snapshot
-from nodeagent.core.update.record import NewerRecord, Record
+from nodeagent.core.update.record import Record
+from nodeagent.core.update.record_codec import NewerRecord
 from nodeagent.errors import AgentError, Terminal
 from nodeagent.host.store.errors import corrupt, store_errors
 from nodeagent.host.store.rows import (
@@ -303,7 +304,7 @@ class Database(Reader):
         )
 
     def _collect_configs(self, record: Record) -> None:
-        kept = (record.from_digest, record.to_digest, record.rejected, record.unfinished, _SPARE_CONFIGS)
+        kept = (record.from_digest, record.to_digest, record.lasting.failed_digest, record.unfinished, _SPARE_CONFIGS)
         self._db.execute(
             "DELETE FROM configs WHERE digest NOT IN (?, ?, ?) AND instr(?, digest) = 0"
             " AND digest NOT IN (SELECT value FROM meta WHERE key IN ('current', 'previous', 'fetched'))"

@@ -18,7 +18,8 @@ from nodeagent.core.coordination.maintenance import Maintenance, is_maintenance
 from nodeagent.core.coordination.maintenance import from_dict as maintenance_from_dict
 from nodeagent.core.update.apply_request import ApplyRequest
 from nodeagent.core.update.ports import HistoryEntry, Holder, Snapshot
-from nodeagent.core.update.record import UNKNOWN_UPDATE, Record, record_from_dict, record_to_dict, salvaged
+from nodeagent.core.update.record import UNKNOWN_UPDATE, Record
+from nodeagent.core.update.record_codec import record_from_dict, record_to_dict, salvaged
 
 __all__ = [
     "checksum",

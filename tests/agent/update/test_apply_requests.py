@@ -72,7 +72,7 @@ async def test_a_rollback_that_is_killed_is_done_whole_or_not_at_all() -> None:
         await host.settle()
         assert (host.phase, host.configs[host.world.current].name) == (Phase.IDLE, "old" if written else "new")
         assert host.world.request is None
-        assert host.record.avoided == (new if written else "")
+        assert host.record.lasting.rolled_back_digest == (new if written else "")
         if written:
             host.want(NEW, "written by a tool")
             await host.settle()
@@ -117,7 +117,11 @@ async def test_a_desired_config_that_cannot_be_written_leaves_no_request(monkeyp
     monkeypatch.setattr(FakeFiles, "install", install)
     assert host.world.request is None
     await host.settle()
-    assert (host.phase, host.configs[host.world.current].name, host.record.avoided) == (Phase.IDLE, "new", "")
+    assert (host.phase, host.configs[host.world.current].name, host.record.lasting.rolled_back_digest) == (
+        Phase.IDLE,
+        "new",
+        "",
+    )
 
 
 async def test_a_request_for_another_config_is_over() -> None:

@@ -138,10 +138,10 @@ async def test_a_window_is_waited_for_and_its_closing_interrupts_nothing() -> No
     )
     assert host.around.slot == ""
     assert host.loop is not None
-    host.loop.executor.limits = replace(host.limits, windows=Schedule(parse_windows(["thu 00:00 60"]), UTC))
+    host.loop.executor.policy = replace(host.limits, windows=Schedule(parse_windows(["thu 00:00 60"]), UTC))
     host.around.stuck = True
     await until(lambda: host.phase is Phase.DRAINING)
-    host.loop.executor.limits = host.limits  # closed again
+    host.loop.executor.policy = host.limits  # closed again
     await asyncio.sleep(60)
     host.around.stuck = False
     await task

@@ -12,7 +12,8 @@ import pytest
 
 from nodeagent.agent.loop import Loop
 from nodeagent.agent.update import idle
-from nodeagent.agent.update.run import Next, Update
+from nodeagent.agent.update.phases import Work
+from nodeagent.agent.update.run import Run, Transition
 from nodeagent.core.config.file_tree import expand
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.ports import Holder
@@ -22,7 +23,7 @@ from nodeagent.errors import AgentError, Refused, Terminal, Unreachable
 from tests.agent.update.test_transitions import FAILURES, plain
 from tests.world import FakeUnit, cluster_host, os_host
 from tests.world.cluster_host import ClusterHost
-from tests.world.run import Host, config
+from tests.world.run import Host, change_work, config
 
 pytestmark = pytest.mark.looptime
 
@@ -31,8 +32,6 @@ HALF = config("half", {"/etc/app/x": "2", "/etc/quiet/half": "2"})
 REPAIR = config("repair", {"/etc/app/x": "3", "/etc/quiet/repair": "3"})
 LAST = config("last", {"/etc/app/x": "4"})
 
-Work = Callable[[Update], Awaitable[Next]]
-
 
 def failing(host: Host, change: Callable[[Phase, Work], Work]) -> None:
     """From now on the work of each phase is what ``change`` makes of it."""
@@ -40,8 +39,7 @@ def failing(host: Host, change: Callable[[Phase, Work], Work]) -> None:
 
     def built() -> Loop:
         loop = build(host)
-        work = loop.executor._work
-        work |= {phase: change(phase, one) for phase, one in work.items()}
+        change_work(loop, change)
         return loop
 
     host.build = built  # type: ignore[method-assign]
@@ -49,7 +47,7 @@ def failing(host: Host, change: Callable[[Phase, Work], Work]) -> None:
 
 def raising(at: Phase, error: AgentError) -> Callable[[Phase, Work], Work]:
     def change(phase: Phase, work: Work) -> Work:
-        async def fail(_update: Update) -> Next:
+        async def fail(_run: Run) -> Transition:
             raise error
 
         return fail if phase is at else work
@@ -178,7 +176,7 @@ async def test_each_config_that_was_left_half_way_stays_known(wanted: Any) -> No
 
 
 async def test_the_configs_that_are_known_as_half_way_are_bounded() -> None:
-    record = Record(phase=Phase.DEGRADED, update_id="u", to_digest="d0")
+    record = Record(Phase.DEGRADED, update_id="u", to_digest="d0")
     for number in range(1, 40):
         left = idle.left_half_way(record)
         record = replace(record, to_digest=f"d{number}", unfinished=left)
@@ -373,14 +371,14 @@ async def test_failures_of_any_kind_at_any_point_end_well(seed: int) -> None:
     happened = list[str]()
 
     def change(phase: Phase, work: Work) -> Work:
-        async def sometimes(update: Update) -> Next:
+        async def sometimes(run: Run) -> Transition:
             if not left[0] or draw.random() < 0.6:
-                return await work(update)
+                return await work(run)
             left[0] -= 1
             failure = draw.choice(list(FAILURES))
             happened.append(f"{phase}: {failure}")
             if draw.random() < 0.5:
-                await work(update)
+                await work(run)
             raise FAILURES[failure]()
 
         return sometimes

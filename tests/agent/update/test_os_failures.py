@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from nodeagent.agent.loop import Loop
-from nodeagent.agent.update.after_boot import AT_ONCE, MAX_AGAIN, MAX_MISSES, PAUSE
+from nodeagent.agent.update.after_boot import IMMEDIATE_RESTAGINGS, MAX_LOST_STAGINGS, MAX_RESTAGINGS, PAUSE
 from nodeagent.agent.update.executor import Outcome
 from nodeagent.agent.update.run import Update
 from nodeagent.core.config.file_tree import RegularFile, expand
@@ -67,7 +67,7 @@ async def test_failed_staging_is_retried_later(errors: list[Terminal]) -> None:
     delay = await loop.turn()
     assert delay is not None
     assert 30 <= delay <= 36
-    assert (host.phase, host.record.reason, host.record.rejected) == (Phase.DEGRADED, reason, "")
+    assert (host.phase, host.record.reason, host.record.lasting.failed_digest) == (Phase.DEGRADED, reason, "")
     assert host.record.update_id == "", "not half-way"
     assert (host.world.holder, host.actions()) == (None, [])
     assert managed(host.world, OLD, NEW) == expand(OLD)
@@ -147,7 +147,12 @@ async def test_failed_finalization_is_reported_and_not_retried() -> None:
     host.world.faults.append(Fault("finalize", OSError("error: No space left on device")))
     host.want(NEW)
     await host.settle()
-    assert (host.phase, host.record.reason, host.record.revert_reason) == (Phase.DEGRADED, "Reverted", "FinalizeFailed")
+    ended = host.world.history[-1]
+    assert (host.phase, host.record.reason, ended.reason) == (
+        Phase.DEGRADED,
+        "Reverted",
+        "FinalizeFailed",
+    )
     assert "No space left on device" in host.record.message
     assert host.actions() == ["reboot", "reboot"]
     assert managed(host.world, OLD, NEW) == expand(OLD)
@@ -161,7 +166,7 @@ async def test_boot_menu_choice_causes_no_loop() -> None:
     host.world.boot_menu[2] = FIRST.id
     host.want(NEW)
     await host.settle()
-    assert (host.phase, host.record.revert_reason) == (Phase.DEGRADED, "OldDeploymentBooted")
+    assert (host.phase, host.world.history[-1].reason) == (Phase.DEGRADED, "OldDeploymentBooted")
     assert host.actions().count("reboot") == 2
     assert managed(host.world, OLD, NEW) == expand(OLD)
     assert [d.id for d in host.world.deployments] == [FIRST.id], "it would boot next time"
@@ -186,13 +191,13 @@ async def test_lost_staging_is_repeated_a_limited_number_of_times() -> None:
     host.world.faults.append(Fault("finalize", times=99))
     host.want(NEW)
     await host.settle()
-    assert (host.phase, host.record.revert_reason) == (Phase.DEGRADED, "StagedLost")
+    assert (host.phase, host.world.history[-1].reason) == (Phase.DEGRADED, "StagedLost")
     assert len(host.world.credentials) == 3
     assert host.actions().count("reboot") == 4, "three times there, once because files were restored"
     assert managed(host.world, OLD, NEW) == expand(OLD)
 
 
-@pytest.mark.parametrize("cuts", [3, MAX_AGAIN])
+@pytest.mark.parametrize("cuts", [3, MAX_RESTAGINGS])
 async def test_update_survives_power_cuts_at_each_reboot(cuts: int) -> None:
     host = await at_old()
     host.world.faults.append(Fault("power cut", times=cuts))
@@ -203,7 +208,7 @@ async def test_update_survives_power_cuts_at_each_reboot(cuts: int) -> None:
     assert len(host.world.credentials) == cuts + 1
     assert host.actions() == ["reboot"], "each cut was one too many already"
     waited = asyncio.get_running_loop().time() - began
-    assert waited >= sum(PAUSE * 2**number for number in range(cuts - AT_ONCE))
+    assert waited >= sum(PAUSE * 2**number for number in range(cuts - IMMEDIATE_RESTAGINGS))
     assert set(host.world.staged_with_lease) == {"nodeagent"}
 
 
@@ -215,8 +220,9 @@ async def test_power_cut_at_each_reboot_causes_no_loop() -> None:
         # The way back has to boot as well.
         patch.setattr(FakeStore, "save", power_stays_for_the_way_back(host))
         await host.settle(lives=20)
-    assert (host.phase, host.record.reason, host.record.revert_reason) == (Phase.DEGRADED, "Reverted", "StagedLost")
-    assert len(host.world.credentials) == MAX_AGAIN + 1
+    ended = host.world.history[-1]
+    assert (host.phase, host.record.reason, ended.reason) == (Phase.DEGRADED, "Reverted", "StagedLost")
+    assert len(host.world.credentials) == MAX_RESTAGINGS + 1
     assert managed(host.world, OLD, NEW) == expand(OLD)
     assert staged(host.world.deployments) is None
 
@@ -234,13 +240,13 @@ def power_stays_for_the_way_back(host: Host) -> Callable[[FakeStore, Record], Aw
 
 async def test_power_cut_during_wait_is_not_counted() -> None:
     host = await at_old()
-    host.world.faults.append(Fault("power cut", times=AT_ONCE + 1))
+    host.world.faults.append(Fault("power cut", times=IMMEDIATE_RESTAGINGS + 1))
     host.want(NEW)
-    stagings = AT_ONCE + 1
+    stagings = IMMEDIATE_RESTAGINGS + 1
     while len(host.world.credentials) < stagings or host.phase is not Phase.STAGING:
         with contextlib.suppress(Killed):
             await live_for(host, PAUSE / 2)
-    for _ in range(3 * MAX_AGAIN):
+    for _ in range(3 * MAX_RESTAGINGS):
         await live_for(host, PAUSE / 2)
         assert host.phase is Phase.STAGING
         host.world.power_cut()
@@ -263,7 +269,7 @@ async def test_foreign_reboots_during_update() -> None:
     host = await at_old()
     host.want(NEW)
     host.world.blockers = [Inhibitor("backup", "sleep", "nightly")]
-    for number in range(MAX_MISSES + 2):
+    for number in range(MAX_LOST_STAGINGS + 2):
         while len(host.world.credentials) <= number or host.phase is not Phase.REBOOTING:
             await live_for(host, 100)
         host.world.shut_down()
@@ -328,6 +334,6 @@ async def test_failure_before_reboot_leaves_nothing_staged() -> None:
     host.world.faults.append(full_disk())
     host.want(MORE)
     await host.settle()
-    assert (host.phase, host.record.revert_reason, host.actions()) == (Phase.DEGRADED, "NoSpace", [])
+    assert (host.phase, host.world.history[-1].reason, host.actions()) == (Phase.DEGRADED, "NoSpace", [])
     assert staged(host.world.deployments) is None
     assert managed(host.world, OLD, MORE) == expand(OLD)

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from nodeagent.agent.update.after_boot import MAX_AGAIN, MAX_MISSES
+from nodeagent.agent.update.after_boot import MAX_LOST_STAGINGS, MAX_RESTAGINGS
 from nodeagent.core.config.file_tree import expand
 from nodeagent.core.config.machineconfig import MachineConfig, UnitEntry
 from nodeagent.core.plan.deployment import staged
@@ -184,7 +184,7 @@ async def test_killed_at_every_point_of_a_way_back(
 
 @settings(max_examples=60)
 @example(kills=[(10, False), (23, False), (4, False), (2, False), (2, False)], good=False)
-@given(kills=st.lists(st.tuples(st.integers(1, 45), st.booleans()), max_size=MAX_AGAIN), good=st.booleans())
+@given(kills=st.lists(st.tuples(st.integers(1, 45), st.booleans()), max_size=MAX_RESTAGINGS), good=st.booleans())
 def test_killed_again_and_again(kills: list[tuple[int, bool]], good: bool) -> None:
     """As many kills as it tries to stage, but for one: after three requests for a reboot that none of them lived to see
     the agent stops asking."""
@@ -195,7 +195,7 @@ def test_killed_again_and_again(kills: list[tuple[int, bool]], good: bool) -> No
             bad(host)
         host.want(BUSY)
         for fuse, power in kills:
-            if host.record.phase is Phase.REBOOTING and host.record.tries == MAX_REBOOT_TRIES - 1:
+            if host.record.phase is Phase.REBOOTING and host.record.reboot_requests == MAX_REBOOT_TRIES - 1:
                 continue
             await kill_at(host, fuse, power=power)
         await host.settle(lives=20)
@@ -215,7 +215,7 @@ async def test_a_cut_before_the_unlock_is_no_miss() -> None:
     await kill_at(host, 10_000, power=False, before=Phase.REBOOTING)
     assert host.record.phase is Phase.ACTING
     host.world.power_cut()
-    host.world.faults.append(Fault("finalize", times=MAX_MISSES))
+    host.world.faults.append(Fault("finalize", times=MAX_LOST_STAGINGS))
     await host.settle()
     assert (host.phase, host.record.reason) == (Phase.IDLE, "")
     assert_at(host, BUSY, OLD)

@@ -45,11 +45,15 @@ async def test_refusal_while_reverted_survives_restart() -> None:
     host.want(MORE)
     await host.settle()
     host.world.repair("install")
-    rejected = host.record.rejected
+    rejected = host.record.lasting.failed_digest
     host.world.faults.append(Fault("guard", Refused("zincati", reason="OtherDriver"), times=None))
     host.want(on("c", "newest"))
     await host.settle()
-    assert (host.phase, host.record.reason, host.record.rejected) == (Phase.DEGRADED, "OtherDriver", rejected)
+    assert (host.phase, host.record.reason, host.record.lasting.failed_digest) == (
+        Phase.DEGRADED,
+        "OtherDriver",
+        rejected,
+    )
 
 
 async def test_rollback_is_permanent() -> None:
@@ -62,12 +66,12 @@ async def test_rollback_is_permanent() -> None:
     # As the daemon does it: one process, which also remembers what to avoid.
     await host.ask(host.loop, avoid=new)
     assert (host.phase, booted_digest(host.world)) == (Phase.IDLE, A_DIGEST)
-    assert (host.world.previous, host.record.avoided) == (new, new)
+    assert (host.world.previous, host.record.lasting.rolled_back_digest) == (new, new)
     host.want(NEW)  # something writes it there again
     await host.settle()
     assert (host.phase, host.record.reason, booted_digest(host.world)) == (Phase.DEGRADED, "RolledBack", A_DIGEST)
     await host.ask()  # a person does
-    assert (host.phase, booted_digest(host.world), host.record.avoided) == (Phase.IDLE, B_DIGEST, "")
+    assert (host.phase, booted_digest(host.world), host.record.lasting.rolled_back_digest) == (Phase.IDLE, B_DIGEST, "")
 
 
 async def test_deployments_are_reported_on_change() -> None:

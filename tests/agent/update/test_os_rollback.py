@@ -38,7 +38,12 @@ async def test_bad_deployment_is_rolled_back_with_old_etc() -> None:
     bad_on(host.world, B_DIGEST)
     host.want(BAD)
     await host.settle()
-    assert (host.phase, host.record.reason, host.record.revert_reason) == (Phase.DEGRADED, "Reverted", "UnitUnhealthy")
+    ended = host.world.history[-1]
+    assert (host.phase, host.record.reason, ended.reason) == (
+        Phase.DEGRADED,
+        "Reverted",
+        "UnitUnhealthy",
+    )
     assert booted_digest(host.world) == A_DIGEST
     assert managed(host.world, OLD, BAD) == expand(OLD)
     assert host.actions() == ["reboot", "reboot", "reboot"]
@@ -57,7 +62,7 @@ async def test_etc_merge_repair_does_not_hide_bad_deployment() -> None:
     bad_on(host.world, B_DIGEST)
     host.want(on("b", "bad", files, units=[UNIT]))
     await host.settle()
-    assert (host.record.reason, host.record.revert_reason) == ("Reverted", "UnitUnhealthy")
+    assert (host.record.reason, host.world.history[-1].reason) == ("Reverted", "UnitUnhealthy")
     assert booted_digest(host.world) == A_DIGEST
     assert host.world.disk["/etc/chrony"] == RegularFile(b"a")
 
@@ -100,7 +105,7 @@ async def test_running_unit_must_run_after_update() -> None:
     host.world.units["app.service"] = Missing()
     host.want(BAD)
     await host.settle()
-    assert (host.record.reason, host.record.revert_reason) == ("Reverted", "UnitUnhealthy")
+    assert (host.record.reason, host.world.history[-1].reason) == ("Reverted", "UnitUnhealthy")
     assert "app.service ran before the reboot and is inactive" in host.record.message
 
 
@@ -127,7 +132,7 @@ async def test_no_promotion_before_boot_finished() -> None:
     assert host.phase is Phase.VERIFYING
     host.world.units["app.service"].active = "failed"
     await task
-    assert (host.record.reason, host.record.revert_reason) == ("Reverted", "UnitUnhealthy")
+    assert (host.record.reason, host.world.history[-1].reason) == ("Reverted", "UnitUnhealthy")
 
 
 async def test_new_unit_that_fails_late_causes_rollback() -> None:
@@ -141,7 +146,7 @@ async def test_new_unit_that_fails_late_causes_rollback() -> None:
     assert host.phase is Phase.VERIFYING
     host.world.units["new.service"].active = "failed"
     await task
-    assert (host.record.reason, host.record.revert_reason) == ("Reverted", "UnitUnhealthy")
+    assert (host.record.reason, host.world.history[-1].reason) == ("Reverted", "UnitUnhealthy")
 
 
 async def test_endless_boot_does_not_fail_the_update() -> None:
@@ -205,7 +210,7 @@ async def test_wrong_kernel_arguments_are_rolled_back() -> None:
     host.world.faults.append(Fault("kernel arguments", times=None))
     host.want(on("b", "new", FILES, kernel_arguments=("nosmt",)))
     await host.settle()
-    assert (host.record.reason, host.record.revert_reason) == ("Reverted", "DeploymentWrong")
+    assert (host.record.reason, host.world.history[-1].reason) == ("Reverted", "DeploymentWrong")
     assert (booted_digest(host.world), host.actions()) == (A_DIGEST, ["reboot", "reboot"])
 
 
@@ -216,5 +221,5 @@ async def test_unexpected_image_is_rolled_back(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(FakeDeployments, "_make", lambda self, target: replace(make(self, target), digest=C_DIGEST))
     host.want(KARGS)
     await host.settle()
-    assert (host.record.reason, host.record.revert_reason) == ("Reverted", "VerifyFailed")
+    assert (host.record.reason, host.world.history[-1].reason) == ("Reverted", "VerifyFailed")
     assert booted_digest(host.world) == A_DIGEST

@@ -10,7 +10,8 @@ import pytest
 from nodeagent.agent.loop import AGAIN
 from nodeagent.core.update.events import EventKind
 from nodeagent.core.update.phase import Phase
-from nodeagent.core.update.record import record_to_dict
+from nodeagent.core.update.record import Lasting
+from nodeagent.core.update.record_codec import record_to_dict
 from nodeagent.errors import Retryable, Unreconcilable
 from tests.world import FakeDeployments, Fault, lost_answer
 from tests.world.os_host import (
@@ -101,7 +102,7 @@ async def test_transient_error_is_not_reported_as_refusal() -> None:
 async def test_operator_request_survives_transient_error() -> None:
     host = await at_old()
     host.want(NEW)
-    host.world.record = record_to_dict(replace(host.record, avoided=host.wanted))
+    host.world.record = record_to_dict(replace(host.record, lasting=Lasting(rolled_back_digest=host.wanted)))
     loop = host.build()
     await loop.turn()
     assert host.record.reason == "RolledBack"
@@ -115,7 +116,7 @@ async def test_operator_request_survives_transient_error() -> None:
 async def test_operator_request_is_for_one_config() -> None:
     host = await at_old()
     host.want(NEW)
-    host.world.record = record_to_dict(replace(host.record, avoided=host.wanted))
+    host.world.record = record_to_dict(replace(host.record, lasting=Lasting(rolled_back_digest=host.wanted)))
     host.want(MORE)
     loop = host.build()
     host.requested(loop)

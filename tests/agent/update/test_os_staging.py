@@ -260,7 +260,7 @@ async def test_failed_discard_is_retried(monkeypatch: pytest.MonkeyPatch) -> Non
     assert staged(host.world.deployments) is not None
     await host.settle()
     assert staged(host.world.deployments) is None
-    assert host.record.os_target is None
+    assert host.record.os.target is None
 
 
 @pytest.mark.parametrize("fault", [False, True], ids=["", "not at once"])
@@ -290,7 +290,7 @@ async def test_own_staged_deployment_is_discarded_without_desired_config(
     for _ in range(1 + fault):
         await host.settle()
     assert staged(host.world.deployments) is None
-    assert (host.record.os_target, host.record.staged) == (None, "")
+    assert (host.record.os.target, host.record.os.staged) == (None, "")
 
 
 async def test_half_way_host_keeps_staged_deployment_without_desired_config() -> None:
@@ -301,11 +301,11 @@ async def test_half_way_host_keeps_staged_deployment_without_desired_config() ->
     host.want(MORE)
     await host.settle()
     assert half_way(host.record)
-    target = host.record.os_target
+    target = host.record.os.target
     assert target is not None
     host.wanted = ""
     await host.settle()
-    assert (half_way(host.record), host.record.os_target) == (True, target)
+    assert (half_way(host.record), host.record.os.target) == (True, target)
 
 
 async def killed_while_staging() -> Host:
@@ -317,7 +317,7 @@ async def killed_while_staging() -> Host:
         with pytest.raises(Killed):
             await host._live()
     host.world.fuse = -1
-    assert host.record.staged == ""
+    assert host.record.os.staged == ""
     return host
 
 
@@ -328,5 +328,5 @@ async def test_deployment_staged_by_killed_agent_is_replaced(then: object) -> No
     await host.settle()
     assert host.phase is Phase.IDLE, host.record
     assert staged(host.world.deployments) is None
-    assert host.record.staged == ""
+    assert host.record.os.staged == ""
     assert booted_digest(host.world) in (A_DIGEST, C_DIGEST)

@@ -158,6 +158,6 @@ async def test_file_that_never_matches_is_written_again_once() -> None:
     host.world.tampers["/etc/app/y"] = RegularFile(b"mine")
     host.want(NEW)
     await host.settle()
-    assert (host.record.reason, host.record.revert_reason) == ("Reverted", "VerifyFailed")
+    assert (host.record.reason, host.world.history[-1].reason) == ("Reverted", "VerifyFailed")
     assert host.actions() == ["reboot"] * 4, "there, again, back, and once more because files were restored"
     assert booted_digest(host.world) == A_DIGEST

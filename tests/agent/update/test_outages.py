@@ -197,7 +197,7 @@ def outcome(host: Host, story: Story) -> dict[str, object]:
         "passwords": world.passwords,
         "current": world.current,
         "history": [(e.to_name, e.outcome, e.reboots, e.reason, e.fallback) for e in world.history],
-        "rejected": record.rejected,
+        "rejected": record.lasting.failed_digest,
         "lease": world.holder,
         "actions": unrepeated(world.done, story),
         "deployments": world.deployments,
@@ -330,7 +330,7 @@ async def test_logind_is_dead_for_good_so_systemd_reboots() -> None:
     await asyncio.wait_for(task, host.limits.service_wait)
     assert asyncio.get_running_loop().time() - began >= host.limits.service_wait
     assert host.actions() == ["reboot.target", "reboot"]
-    assert (host.phase, host.world.history[-1].outcome, host.record.rejected) == (Phase.IDLE, "done", "")
+    assert (host.phase, host.world.history[-1].outcome, host.record.lasting.failed_digest) == (Phase.IDLE, "done", "")
 
 
 @pytest.mark.parametrize(
@@ -347,7 +347,7 @@ async def test_a_service_that_stays_away_degrades_the_host_and_not_the_config(ne
     assert (report.status.phase, report.status.reason) == (Phase.DEGRADED, "BusUnreachable")
     assert BUS_SERVICE in report.status.message
     assert host.phase is phase
-    assert host.record.rejected == ""
+    assert host.record.lasting.failed_digest == ""
     assert host.world.holder is not None
     task.cancel()  # the agent is stopped, and started when the bus is back
     await asyncio.gather(task, return_exceptions=True)

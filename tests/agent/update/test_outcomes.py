@@ -10,13 +10,15 @@ from typing import Any
 
 import pytest
 
-from nodeagent.agent.update.executor import Executor
-from nodeagent.agent.update.run import Next, Update
+from nodeagent.agent.update import executor
+from nodeagent.agent.update.phases import PHASES
+from nodeagent.agent.update.run import Run, Transition
 from nodeagent.core.config.file_tree import RegularFile
 from nodeagent.core.config.machineconfig import UnitEntry
 from nodeagent.core.report.status import Status, fold, status_to_dict
 from nodeagent.core.update.apply_request import ApplyRequest
 from nodeagent.core.update.events import Event, EventKind
+from nodeagent.core.update.legs import Abort, Unreleased
 from nodeagent.core.update.outcome import IN_HISTORY
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.ports import HistoryEntry, Holder, Inhibitor
@@ -268,10 +270,11 @@ async def test_an_interrupted_update_that_is_not_given_back_is_reported(monkeypa
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
 
-    async def fails(self: Executor, update: Update) -> Next:
+    async def fails(_run: Run) -> Transition:
         raise Terminal("no space left", reason="NoSpace")
 
-    monkeypatch.setattr(Executor, "_releasing", fails)
+    failing = {(leg, Phase.RELEASING): fails for leg in (Abort, Unreleased)}
+    monkeypatch.setattr(executor, "PHASES", {**PHASES, **failing})
     host.world.holder = None
     host.world.events.clear()
     await host.settle()

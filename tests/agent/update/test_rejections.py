@@ -12,7 +12,8 @@ from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.update.events import EventKind
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.reboot_budget import REBOOTS, WINDOW, Budget
-from nodeagent.core.update.record import record_to_dict
+from nodeagent.core.update.record import Lasting
+from nodeagent.core.update.record_codec import record_to_dict
 from tests.world import FakeUnit, World, cluster_host
 from tests.world.run import Host, config
 
@@ -133,7 +134,7 @@ async def test_on_request_it_is_applied_once_more() -> None:
     assert reboots(host) == 2
     host.world.units["app.service"] = FakeUnit()
     await host.ask()
-    assert (host.phase, host.record.rejections) == (Phase.IDLE, ())
+    assert (host.phase, host.record.lasting.rejections) == (Phase.IDLE, ())
     assert host.world.history[-1].outcome == "done"
 
 
@@ -166,18 +167,18 @@ async def test_without_a_revert_and_a_budget_the_host_is_degraded() -> None:
 
 async def test_a_planned_reboot_needs_no_budget() -> None:
     host = await started()
-    host.world.record = record_to_dict(replace(host.record, budget=Budget(spent=(0.0,) * REBOOTS)))
+    host.world.record = record_to_dict(replace(host.record, lasting=Lasting(budget=Budget(spent=(0.0,) * REBOOTS))))
     host.want(config("planned", {"/etc/app/x": "1", "/etc/unlisted": "1"}))
     await host.settle()
     assert (host.phase, reboots(host)) == (Phase.IDLE, 1)
-    assert not host.record.budget.left
+    assert not host.record.lasting.budget.left
 
 
 @pytest.mark.parametrize("spent", [0, REBOOTS])
 async def test_a_drain_that_is_late_reboots_within_the_budget_only(spent: int) -> None:
     host = await cluster_host.at_old()
     host.around.stuck = True
-    host.world.record = record_to_dict(replace(host.record, budget=Budget(spent=(0.0,) * spent)))
+    host.world.record = record_to_dict(replace(host.record, lasting=Lasting(budget=Budget(spent=(0.0,) * spent))))
     host.want(cluster_host.DRAIN)
     host.world.rebooting = asyncio.Event()
     task = asyncio.create_task(host.build().turn())
@@ -190,7 +191,7 @@ async def test_a_drain_that_is_late_reboots_within_the_budget_only(spent: int) -
         assert "fallback reboots in 24 h" in host.record.message
         assert (host.actions(), "/etc/moved" in host.world.disk) == ([], False)
         cluster_host.all_given_back(host)
-        assert not host.record.budget.left
+        assert not host.record.lasting.budget.left
     else:
         assert host.actions() == ["reboot"]
 

@@ -11,11 +11,13 @@ from typing import Any
 import pytest
 
 from nodeagent.agent.loop import RETRY_CAP
-from nodeagent.agent.update.run import Next, Update
+from nodeagent.agent.update.phases import PHASES
+from nodeagent.agent.update.run import Run, Transition
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.config.meaning import meaning
 from nodeagent.core.update.apply_request import ApplyRequest
 from nodeagent.core.update.events import EventKind
+from nodeagent.core.update.legs import Rest, Unreleased
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.record import half_way
 from nodeagent.errors import Refused, Terminal
@@ -23,7 +25,7 @@ from tests.agent.test_api import api
 from tests.agent.update.test_outcomes import ends, outcomes
 from tests.world import FakeUnit, Fault, Killed, cluster_host
 from tests.world.cluster_host import ClusterHost
-from tests.world.run import Host, config
+from tests.world.run import Host, change_work, config
 
 pytestmark = pytest.mark.looptime
 
@@ -37,12 +39,12 @@ def breaks(host: Host, fault: Exception | Phase) -> Callable[[], None]:
     def broken() -> Any:
         loop = build(host)
 
-        async def work(_update: Update) -> Next:
+        async def work(_run: Run) -> Transition:
             if isinstance(fault, Exception):
                 raise fault
-            return Next(fault)
+            return Transition(fault)
 
-        loop.executor._work[Phase.RELEASING] = work
+        change_work(loop, lambda phase, real: work if phase is Phase.RELEASING else real)
         return loop
 
     host.build = broken  # type: ignore[method-assign]
@@ -136,13 +138,13 @@ async def test_an_update_that_cannot_give_back_has_one_end(
 ) -> None:
     how, outcome, entries, after = end
     host, repair, update_id = await failed(how, fault)
-    rejected = [one.name for one in host.record.rejections]
+    rejected = [one.name for one in host.record.lasting.rejections]
     held = (host.world.holder, host.around.slot, host.around.cordon)
     for _ in range(3):
-        assert (host.phase, host.record.reason, host.record.unreleased) == (Phase.DEGRADED, reason, True)
+        assert (host.phase, host.record.reason, type(host.record.leg)) == (Phase.DEGRADED, reason, Unreleased)
         assert [entry.outcome for entry in host.world.history] == entries
         assert [str(entry.outcome) for entry, _ in ends(host) if entry.update_id == update_id] == [outcome]
-        assert [one.name for one in host.record.rejections] == rejected
+        assert [one.name for one in host.record.lasting.rejections] == rejected
         assert (host.world.holder, host.around.slot, host.around.cordon) == held
         assert not half_way(host.record)
         await host.settle()
@@ -182,9 +184,9 @@ async def test_giving_back_is_retried_without_a_restart() -> None:
     assert delays[0] > delay
     assert delays[-1] <= 1.5 * RETRY_CAP
     repair()
-    loop.executor._work[Phase.RELEASING] = loop.executor._releasing
+    loop.executor.phases = dict(PHASES)
     assert await loop.turn() == 0.0
-    assert (host.phase, host.record.unreleased) == (Phase.IDLE, False)
+    assert (host.phase, type(host.record.leg)) == (Phase.IDLE, Rest)
     cluster_host.all_given_back(host)
 
 
@@ -194,7 +196,7 @@ async def test_a_kill_while_it_gives_back_adds_no_end() -> None:
     host.world.faults.append(Fault(f"save {Phase.IDLE}", Killed(), times=None))
     with pytest.raises(AssertionError, match="no rest"):
         await host.settle(2)
-    assert (host.phase, host.record.unreleased) == (Phase.RELEASING, True)
+    assert (host.phase, type(host.record.leg)) == (Phase.RELEASING, Unreleased)
     host.world.repair()
     await host.settle()
     assert [entry.outcome for entry in host.world.history] == ["done"]
@@ -239,7 +241,7 @@ async def test_a_repair_that_was_given_up_leaves_the_node_half_way(monkeypatch: 
     host.world.units["app.service"] = FakeUnit()
     breaks(host, FAULTS[0])
     await superseded(host)
-    assert (host.record.unreleased, half_way(host.record)) == (True, True)
+    assert (isinstance(host.record.leg, Unreleased), half_way(host.record)) == (True, True)
     monkeypatch.setattr(cluster_host, "holds", lambda *_: None)  # the desired file is no part of an update
     await api(host, Phase.DEGRADED).rollback()
     assert host.world.request is not None
@@ -281,7 +283,9 @@ async def test_a_config_that_is_requested_again_while_it_is_given_up_is_not_supe
     for wanted in (cluster_host.RESTART, cluster_host.DRAIN):
         await requested(host, wanted)
         await asyncio.sleep(100)
-        assert (host.phase, host.record.given_up) == (Phase.RELEASING, "Superseded")
+        assert host.phase is Phase.RELEASING
+        assert host.record.aborted is not None
+        assert host.record.aborted.reason == "Superseded"
     host.around.gate = None
     host.around.come_back()
     await asyncio.sleep(500)

@@ -43,7 +43,7 @@ async def go_to_reboot(host: Host) -> None:
     """Until logind was asked, and goes down for nobody. Then the agent is killed."""
     host.world.faults.append(Fault("ignored reboot", times=None))
     life = asyncio.create_task(host._live())
-    while host.loop is None or not host.loop.executor.asked_to_reboot:
+    while host.loop is None or not host.loop.executor.reboot_accepted:
         await asyncio.sleep(0.1)
     life.cancel()
     await asyncio.gather(life, return_exceptions=True)

@@ -1,7 +1,6 @@
-"""Every answer of the decision code, for every phase, record and failure, is an edge of the table.
+"""Every answer of the decision code, for every state, record and failure, is an edge of the table.
 
-The records are the product of all flags, also of those that no update can have together: what cannot happen today is
-what a bug or an older store brings tomorrow.
+The records are those of every state, with the product of the data that its leg can have.
 """
 
 from __future__ import annotations
@@ -21,16 +20,19 @@ from nodeagent.agent.update.actions import ActionFailed
 from nodeagent.agent.update.admission import NotNow
 from nodeagent.agent.update.executor import Executor
 from nodeagent.agent.update.outcomes import failed
-from nodeagent.agent.update.run import Next, Update
+from nodeagent.agent.update.run import Run, Transition, Update
 from nodeagent.agent.update.unreadable import rebuild
 from nodeagent.agent.update.verification import VerifyFailed
 from nodeagent.core.update.events import EventKind
-from nodeagent.core.update.phase import BY_PROGRESS, DEADLINE, NEXT, Phase
-from nodeagent.core.update.record import Record, record_to_dict
+from nodeagent.core.update.legs import INTERRUPTED, Abort, Apply, Fallback, Leg, Revert, Unreleased
+from nodeagent.core.update.phase import BY_PROGRESS, DEADLINE, Phase
+from nodeagent.core.update.record import OsProgress, Record
+from nodeagent.core.update.record_codec import record_to_dict
+from nodeagent.core.update.transitions import NEXT, State
 from nodeagent.errors import AgentError, Refused, Retryable, ServiceUnavailable, Terminal, Unreachable
 from tests.world import FakeFiles, FakePower, FakeUnit, World, cluster_host, os_host
 from tests.world.cluster_host import ClusterHost
-from tests.world.run import Host, config
+from tests.world.run import Host, change_work, config
 
 pytestmark = pytest.mark.looptime
 
@@ -40,7 +42,8 @@ class BrokenInvariant(AssertionError):
 
 
 BROKEN = BrokenInvariant("secret")
-WORKING = [phase for phase in Phase if phase not in (Phase.IDLE, Phase.DEGRADED)]
+WORKING = [state for state in NEXT if state[1] not in (Phase.IDLE, Phase.DEGRADED)]
+WORKED = [state for state in WORKING if state[1] is not Phase.REBOOTING]
 PLAIN = config("new", {"/etc/app/x": "2"})
 UNTOLD = ("", "DrainTimedOut")
 
@@ -97,22 +100,31 @@ async def hosts() -> list[tuple[Host, Update]]:
     ]
 
 
-def records(phase: Phase, base: Record, boot_id: str) -> Iterator[Record]:
-    flags = product((False, True), (False, True), UNTOLD, (False, True), (0, 1), ("", "Superseded"))
-    for acted, reverting, fallback, restored, reboots, given_up in flags:
-        yield replace(
-            base,
-            phase=phase,
-            boot_id=boot_id,
-            wrote_boot=boot_id,
-            acted=acted,
-            reverting=reverting,
-            fallback=fallback,
-            restored=restored,
-            reboots=reboots,
-            given_up=given_up,
-            left_boot=boot_id,
-        )
+def legs(kind: type[Leg], phase: Phase, boot_id: str) -> Iterator[Leg]:
+    """The product of the data that leads to different decisions."""
+    booted = [{"first_write_boot_id": boot_id, "reboots": reboots} for reboots in (0, 1)]
+    if kind is Abort:
+        yield from (Abort(reason, "why") for reason in ("Superseded", INTERRUPTED, "NoSpace"))
+    elif kind is Apply:
+        late = UNTOLD if phase in (Phase.WRITING, Phase.ACTING) else UNTOLD[:1]
+        yield from (Apply(**one, reboot_instead=why) for one, why in product(booted, late))
+    elif kind is Fallback:
+        yield from (Fallback(**one, because="it failed") for one in booted)
+    elif kind is Revert:
+        for one, undo, restored, why in product(booted, (False, True), (False, True), UNTOLD):
+            yield Revert(**one, reason="JobFailed", undo_actions=undo, restored=restored, fallback=why)
+    elif kind is Unreleased:
+        yield from (Unreleased(leg) for leg in (Abort("Superseded"), Apply(), Fallback(), Revert()))
+    else:
+        yield kind()
+
+
+def records(state: State, base: Record, boot_id: str) -> Iterator[Record]:
+    for leg in legs(*state, boot_id):
+        if base.os.target is not None and (isinstance(leg, Fallback) or getattr(leg, "reboot_instead", "")):
+            continue  # another OS takes a planned reboot
+        os = replace(base.os, clean_shutdown_boot_id=boot_id)
+        yield replace(base, phase=state[1], leg=leg, boot_id=boot_id, os=os)
 
 
 def copied(world: World) -> World:
@@ -121,54 +133,59 @@ def copied(world: World) -> World:
     return World(**{**values, "units": deepcopy(world.units)})
 
 
-def check(before: Record, to: Next) -> None:
-    assert to.phase in NEXT[before.phase], f"{before.phase} -> {to.phase} ({to.reason}): {before}"
+def check(before: Record, to: Transition) -> None:
+    after = type(before.leg if to.leg is None else to.leg), to.phase
+    assert after in NEXT[type(before.leg), before.phase], f"{before.phase} -> {after} ({to.reason}): {before}"
 
 
-@pytest.mark.parametrize("phase", WORKING)
-async def test_the_answer_to_every_failure_is_an_edge(phase: Phase) -> None:
+def state_name(state: State) -> str:
+    return f"{state[0].__name__} {state[1]}"
+
+
+@pytest.mark.parametrize("state", WORKING, ids=state_name)
+async def test_the_answer_to_every_failure_is_an_edge(state: State) -> None:
     reasons = ["PhaseLate", "JobFailed", "LeaseLost", "SlotLost", "DrainCanceled"]
     for host, update in await hosts():
-        ports = host.ports()
-        for record in records(phase, update.record, "boot-1"):
-            if record.restored or record.given_up:
-                continue
+        executor = host.build().executor
+        for record in records(state, update.record, "boot-1"):
             for reason, curable, may, back in product(reasons, *[(False, True)] * 3):
-                limits = replace(host.limits, may_reboot=may, revert=back)
-                one = replace(update, record=record)
-                check(record, await failed(ports, limits, one, "it failed", reason, curable=curable))
+                executor.policy = replace(host.limits, may_reboot=may, revert=back)
+                run = executor._run(replace(update, record=record))
+                check(record, await failed(run, "it failed", reason, curable=curable))
 
 
-def fails(executor: Executor, phase: Phase, failure: Callable[[], AgentError] | None) -> None:
+def fails(executor: Executor, state: State, failure: Callable[[], AgentError] | None) -> None:
     """``failure`` None: late. It happens a few times: some faults are waited for."""
     left = [5]
 
-    async def work(_update: Update) -> Next:
+    async def work(_run: Run) -> Transition:
         if failure is None:
-            await asyncio.sleep(10 * (DEADLINE[phase] or 0) + 1)
+            await asyncio.sleep(10 * (DEADLINE[state[1]] or 0) + 1)
         elif left[0] or not isinstance(failure(), NotNow | ServiceUnavailable):
             left[0] -= 1
             raise failure()
-        return Next(Phase.DEGRADED)  # an edge of every phase
+        return Transition(*reversed(next(iter(ways_out(state)))))
 
-    executor._work[phase] = work
+    executor.phases[state] = work
 
 
-@pytest.mark.parametrize("phase", [phase for phase in WORKING if phase is not Phase.REBOOTING])
-async def test_the_executor_takes_every_failure_to_an_edge(phase: Phase) -> None:
+def ways_out(state: State) -> list[tuple[Leg, Phase]]:
+    return [(next(legs(kind, phase, "boot-1")), phase) for kind, phase in NEXT[state]]
+
+
+@pytest.mark.parametrize("state", WORKED, ids=state_name)
+async def test_the_executor_takes_every_failure_to_an_edge(state: State) -> None:
     """As the phases raise it, and saved: also with a newer desired config."""
-    failures = [*FAILURES.values(), *([None] if DEADLINE[phase] else [])]
+    failures = [*FAILURES.values(), *([None] if DEADLINE[state[1]] else [])]
     for host, update in (await hosts())[:2]:
-        for record, failure, newer in product(records(phase, update.record, "boot-1"), failures, (False, True)):
-            if record.restored or record.given_up:
-                continue
+        for record, failure, newer in product(records(state, update.record, "boot-1"), failures, (False, True)):
             executor = host.build().executor
             if newer:
                 host.wanted = ""
-                executor.look.set()
+                executor._wake.set()
             one = replace(update, record=record)
-            fails(executor, phase, failure)
-            check(record, to := await executor._one(phase, one))
+            fails(executor, state, failure)
+            check(record, to := await executor._one(one))
             await executor.enter(one, to)
             assert one.record.reason != "IllegalTransition"
             host.wanted = update.record.to_digest
@@ -187,46 +204,48 @@ async def test_a_reboot_that_fails_leads_to_an_edge(failure: str, monkeypatch: p
     for host, update in await hosts():
         if host.world.deployments:
             host.world.deployments = [d for d in host.world.deployments if d.booted]
-        for record in records(Phase.REBOOTING, update.record, "boot-1"):
-            left[0] = 3
-            executor = host.build().executor
-            host.world.holder = None
-            await host.ports().coordination.acquire(Operation(record.update_id, "nodeagent", "why"))
-            one = replace(update, record=replace(record, os_target=None))
-            if (to := await executor._rebooting(one)) is not None:
-                check(record, to)
+        base = replace(update.record, os=OsProgress())
+        for state in (state for state in WORKING if state[1] is Phase.REBOOTING):
+            for record in records(state, base, "boot-1"):
+                left[0] = 3
+                executor = host.build().executor
+                host.world.holder = None
+                await host.ports().coordination.acquire(Operation(record.update_id, "nodeagent", "why"))
+                if (to := await executor._reboot(replace(update, record=record))) is not None:
+                    check(record, to)
 
 
-@pytest.mark.parametrize("phase", [phase for phase in WORKING if phase not in (Phase.REBOOTING, Phase.DRAINING)])
-async def test_every_phase_leads_to_an_edge(phase: Phase) -> None:
+@pytest.mark.parametrize("state", [state for state in WORKED if state[1] is not Phase.DRAINING], ids=state_name)
+async def test_every_phase_leads_to_an_edge(state: State) -> None:
     """The real work of each, with every record, before and after the boot into another OS."""
     for host, update in await hosts():
         if isinstance(host, ClusterHost):
             continue  # it watches that nothing is done out of order, which is what happens here
         world = host.world
-        for record in records(phase, update.record, "boot-1"):
+        for record in records(state, update.record, "boot-1"):
             host.world = copied(world)
             await host.ports().coordination.acquire(Operation(record.update_id, "nodeagent", "why"))
             executor = host.build().executor
             one = replace(update, record=record)
-            check(record, to := await executor._one(phase, one))
+            check(record, to := await executor._one(one))
             await executor.enter(one, to)
             assert one.record.reason != "IllegalTransition"
 
 
-@pytest.mark.parametrize("phase", list(Phase))
-async def test_every_start_of_the_daemon_leads_to_an_edge(phase: Phase, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("state", list(NEXT), ids=state_name)
+async def test_every_start_of_the_daemon_leads_to_an_edge(state: State, monkeypatch: pytest.MonkeyPatch) -> None:
     for host, update in (await hosts())[1::2]:
 
         async def rest(_update: Update) -> None: ...
 
-        for record, boot_id in product(records(phase, update.record, "boot-1"), ("boot-1", "boot-0")):
+        for record, boot_id in product(records(state, update.record, "boot-1"), ("boot-1", "boot-0")):
             host.world.record = record_to_dict(replace(record, boot_id=boot_id))
             loop = host.build()
             monkeypatch.setattr(loop, "_run", rest)
             await loop.resume()
             assert host.record.reason != "IllegalTransition", record
-            assert host.phase is phase or host.phase in NEXT[phase]
+            after = type(host.record.leg), host.phase
+            assert after == state or after in NEXT[state]
 
 
 async def bug(phase: Phase, to: Phase | Exception, monkeypatch: pytest.MonkeyPatch) -> Host:
@@ -237,12 +256,12 @@ async def bug(phase: Phase, to: Phase | Exception, monkeypatch: pytest.MonkeyPat
     def broken() -> Any:
         loop = build()
 
-        async def work(_update: Update) -> Next:
+        async def work(_run: Run) -> Transition:
             if isinstance(to, Exception):
                 raise to
-            return Next(to)
+            return Transition(to)
 
-        loop.executor._work[phase] = work
+        change_work(loop, lambda at, real: work if at is phase else real)
         return loop
 
     monkeypatch.setattr(host, "build", broken)
@@ -336,7 +355,7 @@ async def test_a_bug_outside_of_a_phase_does_not_end_the_daemon(
     host.want(PLAIN)
     enter, times, broken = Executor.enter, list[float](), [True]
 
-    async def fail(self: Executor, update: Update, to: Next) -> None:
+    async def fail(self: Executor, update: Update, to: Transition) -> None:
         if broken[0] and to.phase is Phase.VERIFYING:
             times.append(asyncio.get_running_loop().time())
             raise error
@@ -360,7 +379,7 @@ async def test_a_bug_outside_of_a_phase_does_not_end_the_daemon(
 
 async def test_a_bug_after_a_boot_ends_in_degraded(monkeypatch: pytest.MonkeyPatch) -> None:
     host, update = (await hosts())[2]
-    host.world.record = record_to_dict(replace(update.record, phase=Phase.VERIFYING, acted=True, boot_id="boot-0"))
+    host.world.record = record_to_dict(replace(update.record, phase=Phase.VERIFYING, leg=Apply(), boot_id="boot-0"))
     loop = host.build()
     await loop._enter_after_boot(update := await rebuild(host.record, host._load), Phase.LEASING)
     assert (host.phase, host.record.reason) == (Phase.DEGRADED, "IllegalTransition")
@@ -401,7 +420,7 @@ async def test_writing_may_take_long_as_long_as_it_goes_on(monkeypatch: pytest.M
 async def test_a_disk_that_hangs_is_late_and_everything_is_taken_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """It used to ask for a reboot, which no edge leads to from here: an endless loop of restarts, the lease held."""
     host = await writing(monkeypatch, 100 * SLOW, from_file=20)
-    assert (host.phase, host.record.reason, host.record.revert_reason) == (Phase.DEGRADED, "Reverted", "PhaseLate")
+    assert (host.phase, host.record.reason, host.world.history[-1].reason) == (Phase.DEGRADED, "Reverted", "PhaseLate")
     assert "made no progress" in host.world.history[-1].message
     assert (host.world.holder, host.actions()) == (None, [])
     assert not any(path.startswith("/etc/app/") for path in host.world.disk)

@@ -11,7 +11,8 @@ from nodeagent.core.config.machineconfig import MachineConfig, UnitEntry
 from nodeagent.core.plan.policy import DAEMON_RELOAD, NONE, Entry, Policy, restart
 from nodeagent.core.update.events import EventKind
 from nodeagent.core.update.phase import Phase
-from nodeagent.core.update.record import Record, record_from_dict, record_to_dict
+from nodeagent.core.update.record import Record
+from nodeagent.core.update.record_codec import record_from_dict, record_to_dict
 from tests.world import FakeUnit, World
 from tests.world.run import Host, config
 

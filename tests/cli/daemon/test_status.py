@@ -16,6 +16,7 @@ import pytest
 from nodeagent.core.config.machineconfig import ConfigSource
 from nodeagent.core.hints import hint
 from nodeagent.core.update.fence_view import FenceView, fence_to_dict
+from nodeagent.core.update.legs import Apply
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.ports import HistoryEntry, Holder
 from nodeagent.core.update.record import Record
@@ -176,7 +177,7 @@ async def store(tmp_path: Path) -> Path:
     async with SqliteStore(path) as store:
         await store.put_config(ConfigSource("worker-1", digest, text))
         await store.promote(Record(phase=Phase.IDLE, since=since), digest, HistoryEntry(**entry("u1", "worker-1")))
-        await store.save(Record(phase=Phase.ACTING, since=since, update_id="u2", to_name="worker-2", boot_id="b1"))
+        await store.save(Record(Phase.ACTING, Apply(), since=since, update_id="u2", to_name="worker-2", boot_id="b1"))
         await store.take_lease(Holder("node-a", "maintenance", "disk swap", "2026-11-21T02:00:00.000Z"))
     return path
 

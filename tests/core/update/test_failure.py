@@ -3,33 +3,46 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeagent.core.update.failure import Answer, after_failure
-from nodeagent.core.update.phase import NEXT, Phase
+from nodeagent.core.update.failure import FailureResponse, after_failure
+from nodeagent.core.update.legs import Apply, Fallback, Revert
+from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.record import Record
+from nodeagent.core.update.transitions import NEXT
+from tests.core.update.test_transitions import LEGS, at
 
 flag = st.booleans()
 
 
-@given(st.sampled_from(Phase), flag, flag, flag, flag, st.text(max_size=3), st.integers(0, 3), flag)
+@given(st.sampled_from(list(NEXT)), flag, flag, flag, flag, st.sampled_from(["", "late"]), st.integers(0, 3))
 def test_never_a_second_reboot(
-    phase: Phase, curable: bool, planned: bool, may: bool, revert: bool, fallback: str, reboots: int, reverting: bool
+    state: object, curable: bool, planned: bool, may: bool, revert: bool, instead: str, reboots: int
 ) -> None:
-    record = Record(phase=phase, fallback=fallback, reboots=reboots, reverting=reverting)
-    answer = after_failure(record, curable=curable, planned_reboot=planned, may_reboot=may, revert=revert)
-    if answer is Answer.REBOOT:
-        assert not (fallback or reboots or planned or reverting)
-        assert curable
-        assert may
-        assert {Phase.REBOOTING, Phase.DRAINING} <= NEXT[phase]
-    if reverting or Phase.REVERTING not in NEXT[phase]:
-        assert answer is Answer.DEGRADE
-    elif answer is not Answer.REBOOT:
-        assert answer is (Answer.REVERT if revert else Answer.DEGRADE)
+    record = at(state)  # type: ignore[arg-type]
+    if isinstance(record.leg, Apply):
+        record = Record(record.phase, Apply(reboots=reboots, reboot_instead=instead))
+    response = after_failure(record, curable=curable, planned_reboot=planned, may_reboot=may, revert=revert)
+    here = type(record.leg), record.phase
+    match response:
+        case FailureResponse.REBOOT:
+            assert isinstance(record.leg, Apply)
+            assert not (instead or reboots or planned)
+            assert curable
+            assert may
+            assert {(Fallback, Phase.REBOOTING), (Fallback, Phase.DRAINING)} <= NEXT[here]
+        case FailureResponse.REVERT:
+            assert revert
+            assert (Revert, Phase.REVERTING) in NEXT[here]
+        case FailureResponse.DEGRADE:
+            assert not revert or (Revert, Phase.REVERTING) not in NEXT[here] or isinstance(record.leg, Revert)
 
 
 def test_a_failed_action_reboots_first() -> None:
-    answer = after_failure(Record(phase=Phase.ACTING), curable=True, planned_reboot=False, may_reboot=True, revert=True)
-    assert answer is Answer.REBOOT
-    for phase in set(Phase) - {Phase.ACTING, Phase.VERIFYING}:
-        answer = after_failure(Record(phase=phase), curable=True, planned_reboot=False, may_reboot=True, revert=True)
-        assert answer is not Answer.REBOOT, "nothing was started yet that a reboot would start"
+    """Before these two phases nothing was started that a reboot would start."""
+    cured = {
+        state
+        for state in NEXT
+        if after_failure(at(state), curable=True, planned_reboot=False, may_reboot=True, revert=True)
+        is FailureResponse.REBOOT
+    }
+    assert cured == {(Apply, Phase.ACTING), (Apply, Phase.VERIFYING)}
+    assert isinstance(LEGS[Apply], Apply)

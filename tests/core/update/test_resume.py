@@ -1,4 +1,4 @@
-"""The whole table: every phase, in the same boot and in another one."""
+"""The whole table: every state, in the same boot and in another one, and after a soft reboot."""
 
 from __future__ import annotations
 
@@ -8,111 +8,90 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nodeagent.core.update.legs import Abort, Apply, Fallback, Leg, Prepare, Rest, Revert, Unreleased, Written
 from nodeagent.core.update.phase import Phase
-from nodeagent.core.update.record import Record
+from nodeagent.core.update.record import OsProgress, Record
 from nodeagent.core.update.resume import MAX_REBOOT_TRIES, Decision, resume
+from nodeagent.core.update.transitions import NEXT, State
+from tests.core.update.test_transitions import LEGS, at, name
 
-TABLE = {
-    Phase.IDLE: (Decision.IDLE, Decision.IDLE),
-    Phase.STAGING: (Decision.START_OVER, Decision.START_OVER),
-    Phase.LEASING: (Decision.START_OVER, Decision.START_OVER),
-    Phase.DRAINING: (Decision.DRAIN, Decision.START_OVER),
-    Phase.WRITING: (Decision.WRITE, Decision.WRITE),
-    Phase.ACTING: (Decision.ACT, Decision.VERIFY),
-    Phase.VERIFYING: (Decision.VERIFY, Decision.VERIFY),
-    Phase.REBOOTING: (Decision.REBOOT_AGAIN, Decision.VERIFY),
-    Phase.REVERTING: (Decision.REVERT, Decision.REVERT),
-    Phase.RELEASING: (Decision.RELEASE, Decision.RELEASE),
-    Phase.DEGRADED: (Decision.DEGRADED, Decision.DEGRADED),
-}
-
-
-@pytest.mark.parametrize("phase", list(Phase))
-def test_table(phase: Phase) -> None:
-    record = Record(phase=phase, boot_id="one")
-    assert (resume(record, "one"), resume(record, "two")) == TABLE[phase]
-
-
-def test_staging_with_the_files_written_is_done_again() -> None:
-    record = Record(phase=Phase.STAGING, boot_id="one", acted=True)
-    assert {resume(record, "one"), resume(record, "two")} == {Decision.STAGE}
-
-
-def test_a_boot_in_the_drain_of_a_fallback_reboot_is_that_reboot() -> None:
-    record = Record(phase=Phase.DRAINING, boot_id="one", acted=True, fallback="app.service failed")
-    assert (resume(record, "one"), resume(record, "two")) == (Decision.DRAIN, Decision.VERIFY)
-
-
-def test_a_boot_in_acting_does_not_bring_another_os() -> None:
-    record = Record(phase=Phase.ACTING, boot_id="one", acted=True, os_target={"image": ""})
-    assert {resume(record, "one"), resume(record, "two")} == {Decision.ACT}
-
-
-def test_the_way_back_goes_on_in_the_old_deployment() -> None:
-    record = Record(phase=Phase.REBOOTING, boot_id="one", reverting=True)
-    assert (resume(record, "one"), resume(record, "two")) == (Decision.REBOOT_AGAIN, Decision.REVERT)
-    assert resume(replace(record, restored=True), "two") is Decision.VERIFY
-
-
-records = st.builds(
-    Record,
-    phase=st.sampled_from(Phase),
-    boot_id=st.sampled_from(["one", "two"]),
-    acted=st.booleans(),
-    reverting=st.booleans(),
-    restored=st.booleans(),
-    rolled_back=st.booleans(),
-    merged=st.booleans(),
-    tries=st.integers(0, 4),
-    os_target=st.none() | st.just({"image": ""}),
-)
-
-
-@given(records)
-def test_nothing_that_was_written_is_forgotten(record: Record) -> None:
-    """Whoever has written something goes on, forward or back; and who goes back never turns round."""
-    decision = resume(record, "one")
-    wrote = record.phase in (Phase.WRITING, Phase.ACTING, Phase.VERIFYING, Phase.REBOOTING, Phase.REVERTING)
-    if wrote or (record.phase in (Phase.STAGING, Phase.DRAINING) and record.acted):
-        assert decision not in (Decision.IDLE, Decision.START_OVER)
-    if record.phase is Phase.REBOOTING and record.reverting:
-        assert decision in (Decision.REVERT, Decision.VERIFY, Decision.REBOOT_AGAIN, Decision.REBOOT_FAILED)
-        assert decision is not Decision.VERIFY or record.restored
-
-
-SOFT = {
-    # The identity after a soft reboot: what services need, and what the kernel needs.
-    Phase.IDLE: (Decision.IDLE, Decision.IDLE),
-    Phase.STAGING: (Decision.START_OVER, Decision.START_OVER),
-    Phase.LEASING: (Decision.START_OVER, Decision.START_OVER),
-    Phase.DRAINING: (Decision.START_OVER, Decision.DRAIN),
-    Phase.WRITING: (Decision.WRITE, Decision.WRITE),
-    Phase.ACTING: (Decision.VERIFY, Decision.ACT),
-    Phase.VERIFYING: (Decision.VERIFY, Decision.VERIFY),
-    Phase.REBOOTING: (Decision.VERIFY, Decision.REBOOT_AGAIN),
-    Phase.REVERTING: (Decision.REVERT, Decision.REVERT),
-    Phase.RELEASING: (Decision.RELEASE, Decision.RELEASE),
-    Phase.DEGRADED: (Decision.DEGRADED, Decision.DEGRADED),
+# In the same boot, in another one, and after a soft reboot of an update that needs a boot of the kernel.
+TABLE: dict[State, tuple[Decision, Decision, Decision]] = {
+    (Rest, Phase.IDLE): (Decision.IDLE,) * 3,
+    (Rest, Phase.DEGRADED): (Decision.DEGRADED,) * 3,
+    (Prepare, Phase.STAGING): (Decision.START_OVER,) * 3,
+    (Prepare, Phase.LEASING): (Decision.START_OVER,) * 3,
+    (Prepare, Phase.DRAINING): (Decision.DRAIN, Decision.START_OVER, Decision.DRAIN),
+    (Abort, Phase.RELEASING): (Decision.RELEASE,) * 3,
+    (Apply, Phase.WRITING): (Decision.WRITE,) * 3,
+    (Apply, Phase.ACTING): (Decision.ACT, Decision.VERIFY, Decision.ACT),
+    (Apply, Phase.REBOOTING): (Decision.REBOOT_AGAIN, Decision.VERIFY, Decision.REBOOT_AGAIN),
+    (Apply, Phase.STAGING): (Decision.STAGE,) * 3,
+    (Apply, Phase.VERIFYING): (Decision.VERIFY,) * 3,
+    (Apply, Phase.RELEASING): (Decision.RELEASE,) * 3,
+    (Fallback, Phase.DRAINING): (Decision.DRAIN, Decision.VERIFY, Decision.DRAIN),
+    (Fallback, Phase.REBOOTING): (Decision.REBOOT_AGAIN, Decision.VERIFY, Decision.REBOOT_AGAIN),
+    (Fallback, Phase.VERIFYING): (Decision.VERIFY,) * 3,
+    (Fallback, Phase.RELEASING): (Decision.RELEASE,) * 3,
+    (Revert, Phase.REVERTING): (Decision.REVERT,) * 3,
+    (Revert, Phase.REBOOTING): (Decision.REBOOT_AGAIN, Decision.REVERT, Decision.REBOOT_AGAIN),
+    (Revert, Phase.VERIFYING): (Decision.VERIFY,) * 3,
+    (Revert, Phase.RELEASING): (Decision.RELEASE,) * 3,
+    (Unreleased, Phase.DEGRADED): (Decision.DEGRADED,) * 3,
+    (Unreleased, Phase.RELEASING): (Decision.RELEASE,) * 3,
 }
 PLAN = {"actions": [{"type": "Reboot", "because": ["file:/etc/sysctl.d/x.conf"]}]}
 
 
+@pytest.mark.parametrize("state", list(NEXT), ids=name)
+def test_table(state: State) -> None:
+    record = replace(at(state), boot_id="one", reboot_requests=0)
+    assert (resume(record, "one"), resume(record, "two")) == TABLE[state][:2]
+
+
 @pytest.mark.parametrize("before", ["one", "one+1"])
-@pytest.mark.parametrize("phase", list(Phase))
-def test_table_of_a_soft_reboot(phase: Phase, before: str) -> None:
-    services = Record(phase=phase, boot_id=before)
-    of_the_kernel = (replace(services, plan=PLAN), replace(services, os_target={"image": ""}))
-    assert resume(services, "one+2") == SOFT[phase][0]
-    assert {resume(record, "one+2") for record in of_the_kernel} == {SOFT[phase][1]}
+@pytest.mark.parametrize("state", list(NEXT), ids=name)
+def test_table_of_a_soft_reboot(state: State, before: str) -> None:
+    """It is the boot that services need, and not the one that the kernel or the OS need."""
+    services = replace(at(state), boot_id=before, reboot_requests=0)
+    kernel, os = replace(services, plan=PLAN), replace(services, os=OsProgress({"image": ""}))
+    assert resume(services, "one+2") == TABLE[state][1]
+    assert {resume(record, "one+2") for record in (kernel, os)} == {TABLE[state][2]}
 
 
-def test_a_soft_reboot_is_not_the_way_into_the_old_deployment() -> None:
-    record = Record(phase=Phase.REBOOTING, boot_id="one", reverting=True, os_target={"image": ""})
-    assert resume(record, "one+1") is Decision.REBOOT_AGAIN
-    assert resume(record, "two") is Decision.REVERT
+def test_a_boot_in_acting_does_not_bring_another_os() -> None:
+    record = Record(Phase.ACTING, Apply(), boot_id="one", os=OsProgress({"image": ""}))
+    assert {resume(record, "one"), resume(record, "two")} == {Decision.ACT}
 
 
-def test_a_reboot_that_never_comes_is_not_asked_for_for_ever() -> None:
-    record = Record(phase=Phase.REBOOTING, boot_id="one", tries=MAX_REBOOT_TRIES)
+def test_the_way_back_is_verified_when_everything_is_restored() -> None:
+    record = Record(Phase.REBOOTING, Revert(restored=True), boot_id="one")
+    assert resume(record, "two") is Decision.VERIFY
+
+
+flag = st.booleans()
+legs = st.one_of(
+    st.sampled_from(list(LEGS.values())),
+    st.builds(Revert, restored=flag, rolled_back=flag, undo_actions=flag),
+    st.builds(Apply, reboot_instead=st.sampled_from(["", "late"]), etc_merge_repaired=flag),
+)
+
+
+@given(legs, st.sampled_from(Phase), st.sampled_from(["one", "two", "one+1"]), st.integers(0, 4), flag)
+def test_nothing_that_was_written_is_forgotten(leg: Leg, phase: Phase, boot_id: str, requests: int, os: bool) -> None:
+    """An update that wrote something goes on, forward or back; and a revert never turns round."""
+    if (type(leg), phase) not in NEXT:
+        return
+    target = OsProgress({"image": ""} if os else None)
+    decision = resume(Record(phase, leg, boot_id="one", reboot_requests=requests, os=target), boot_id)
+    if isinstance(leg, Written):
+        assert decision not in (Decision.IDLE, Decision.START_OVER, Decision.DEGRADED)
+    if isinstance(leg, Revert) and phase is Phase.REBOOTING:
+        assert decision in (Decision.REVERT, Decision.VERIFY, Decision.REBOOT_AGAIN, Decision.REBOOT_FAILED)
+        assert decision is not Decision.VERIFY or leg.restored
+
+
+def test_a_reboot_that_never_comes_is_not_requested_without_end() -> None:
+    record = Record(Phase.REBOOTING, Apply(), boot_id="one", reboot_requests=MAX_REBOOT_TRIES)
     assert resume(record, "one") is Decision.REBOOT_FAILED
     assert resume(record, "two") is Decision.VERIFY

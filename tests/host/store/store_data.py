@@ -6,6 +6,7 @@ import hashlib
 
 from nodeagent.core.config.file_tree import RegularFile, SymbolicLink
 from nodeagent.core.config.machineconfig import ConfigSource
+from nodeagent.core.update.legs import Apply
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.ports import HistoryEntry, Snapshot
 from nodeagent.core.update.record import Record
@@ -18,12 +19,12 @@ def config(number: int) -> ConfigSource:
 
 def record(number: int, phase: Phase = Phase.RELEASING) -> Record:
     return Record(
-        phase=phase,
+        phase,
+        Apply(done=frozenset({"a", str(number)})),
         update_id=f"u{number}",
         from_digest=config(number - 1).digest if number else "",
         to_digest=config(number).digest,
         plan={"actions": [{"type": "Reload", "unit": f"{number}.service"}]},
-        done=frozenset({"a", str(number)}),
     )
 
 

@@ -21,7 +21,7 @@ from nodeagent.core.coordination.maintenance import Maintenance
 from nodeagent.core.update.apply_request import ApplyRequest
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.ports import Holder, Snapshot
-from nodeagent.core.update.record import Record
+from nodeagent.core.update.record import Lasting, Record
 from nodeagent.errors import AgentError, Retryable, Terminal
 from nodeagent.host.store import opening
 from nodeagent.host.store.database import HISTORY_LIMIT, Database
@@ -131,7 +131,7 @@ class TestContents:
         for number in (1, 2):
             await store.put_config(config(number))
         await store.promote(record(1), config(1).digest, entry(1))
-        await store.close_update(replace(record(2), rejected=config(2).digest), entry(2))
+        await store.close_update(replace(record(2), lasting=Lasting(config(2).digest)), entry(2))
         assert await store.current() == config(1).digest
         assert [one.update_id for one in await store.history(10)] == ["u2", "u1"]
 
@@ -153,7 +153,7 @@ class TestContents:
         for number in range(8):
             await store.put_config(config(number))
         await store.put_config(config(0))  # desired again: it waits for its turn
-        await store.promote(replace(record(2), rejected=config(5).digest), config(3).digest, entry(1))
+        await store.promote(replace(record(2), lasting=Lasting(config(5).digest)), config(3).digest, entry(1))
         kept = []
         for number in range(8):
             try:

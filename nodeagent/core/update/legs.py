@@ -1,0 +1,129 @@
+"""The direction of an update as a type: each leg holds exactly the data that is valid in it.
+
+An update prepares, applies and releases. What goes wrong leads into another leg: before the first write it is aborted;
+after it, a fallback reboot is tried, or the update is reverted. Values of two legs cannot be in one record.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+__all__ = [
+    "INTERRUPTED",
+    "Abort",
+    "Apply",
+    "Fallback",
+    "Leg",
+    "Prepare",
+    "Rest",
+    "Revert",
+    "Unreleased",
+    "Written",
+    "fallback_of",
+    "revert_of",
+]
+
+INTERRUPTED = "Interrupted"
+"""Reason of an abort after which the update begins again under the same id, if its config is still desired."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """No update is under way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prepare:
+    """Nothing on the host was changed yet. The node may be staged, leased and drained."""
+
+
+@dataclass(frozen=True, slots=True)
+class Abort:
+    """The update ends although nothing was written, and gives back what it took.
+
+    ``successor`` names the config that is desired instead, if that is why.
+    """
+
+    reason: str
+    message: str = ""
+    successor: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What the legs after the first write have in common.
+
+    Services of boots later than ``first_write_boot_id`` may have read the new files. ``reboots`` counts the boots since
+    the first write, planned or not. ``done`` and ``skipped`` are ids of action steps. ``restarting`` is the id of a
+    restart that was begun and is not done, and ``invocation`` the invocation of its unit from before: another one means
+    that the unit was restarted.
+    """
+
+    first_write_boot_id: str = ""
+    reboots: int = 0
+    done: frozenset[str] = frozenset()
+    skipped: frozenset[str] = frozenset()
+    restarting: str = ""
+    invocation: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Apply(Written):
+    """Write, act, verify.
+
+    ``reboot_instead`` says why a reboot takes the place of the actions: the drain was not complete in time. With
+    ``etc_merge_repaired``, what the merge of /etc took back was written again, which is done once.
+    """
+
+    reboot_instead: str = ""
+    etc_merge_repaired: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Fallback(Written):
+    """A reboot that the plan does not have, because of a failure. The loop breaker: an update has one at most."""
+
+    because: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Revert(Written):
+    """Everything is made as it was before the update. The message is that of the rejection.
+
+    ``undo_actions``: some action may have run with the new config, so the actions run again with the old one.
+    ``restored``: files, units and users are as before. ``rolled_back``: the old deployment is first in the boot order.
+    ``fallback`` is why there was a fallback reboot before; "" if there was none.
+    """
+
+    reason: str = ""
+    undo_actions: bool = False
+    restored: bool = False
+    rolled_back: bool = False
+    fallback: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Unreleased:
+    """The end of the update is reported, but what it took could not be given back yet. ``leg`` is the one it ended
+    in."""
+
+    leg: Abort | Apply | Fallback | Revert
+
+
+Leg = Rest | Prepare | Abort | Apply | Fallback | Revert | Unreleased
+
+
+def fallback_of(leg: Written, because: str) -> Fallback:
+    """Return the fallback that follows ``leg``."""
+    return Fallback(**_progress(leg), because=because)
+
+
+def revert_of(leg: Written, reason: str, *, undo_actions: bool, fallback: str) -> Revert:
+    """Return the revert that follows ``leg``. The actions that were done are to be done again."""
+    progress = _progress(leg) | {"done": frozenset(), "restarting": "", "invocation": ""}
+    return Revert(**progress, reason=reason, undo_actions=undo_actions, fallback=fallback)
+
+
+def _progress(leg: Written) -> dict[str, Any]:
+    return {one.name: getattr(leg, one.name) for one in fields(Written)}

@@ -1,0 +1,325 @@
+"""The record as the store keeps it: one flat JSON object with the field names of 0.1.0.
+
+The format stays that of 0.1.0 in both directions. An update of the OS may bring a newer nodeagent, and when that update
+is reverted, the older nodeagent goes on with the record that the newer one wrote. So a leg is written as the flags that
+0.1.0 has for it, and flags that contradict each other are read as the leg in which 0.1.0 would have gone on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from nodeagent.core.update.legs import Abort, Apply, Fallback, Leg, Prepare, Rest, Revert, Unreleased
+from nodeagent.core.update.phase import Phase
+from nodeagent.core.update.reboot_budget import Budget
+from nodeagent.core.update.record import Lasting, OsProgress, Record, UnitsBefore
+from nodeagent.core.update.rejections import Rejection
+
+__all__ = ["RECORD_VERSION", "NewerRecord", "record_from_dict", "record_to_dict", "salvaged"]
+
+RECORD_VERSION = 1
+
+
+class NewerRecord(ValueError):
+    """A version or a phase that this version does not know."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """The fields as they are named in the store. All have a default: an older version does not write the newer ones."""
+
+    phase: str = Phase.IDLE.value
+    since: str = ""
+    reason: str = ""
+    message: str = ""
+    update_id: str = ""
+    started: str = ""
+    from_digest: str = ""
+    to_digest: str = ""
+    to_meaning: str = ""
+    from_name: str = ""
+    to_name: str = ""
+    plan: dict[str, Any] | None = None
+    writes: tuple[tuple[str, str], ...] = ()
+    fresh: tuple[str, ...] = ()
+    acted: bool = False
+    done: frozenset[str] = frozenset()
+    skipped: frozenset[str] = frozenset()
+    restarting: str = ""
+    invocation: str = ""
+    well: frozenset[str] = frozenset()
+    ran: frozenset[str] = frozenset()
+    unwell: frozenset[str] = frozenset()
+    before: dict[str, str] = field(default_factory=dict)
+    repairs: bool = False
+    notes: tuple[str, ...] = ()
+    boot_id: str = ""
+    reboots: int = 0
+    fallback: str = ""
+    reverting: bool = False
+    revert_reason: str = ""
+    tries: int = 0
+    os_target: dict[str, Any] | None = None
+    os_from: str = ""
+    staged: str = ""
+    staged_boot: str = ""
+    misses: int = 0
+    again: int = 0
+    left_boot: str = ""
+    wrote_boot: str = ""
+    merged: bool = False
+    restored: bool = False
+    rolled_back: bool = False
+    given_up: str = ""
+    given_up_why: str = ""
+    unreleased: bool = False
+    successor: str = ""
+    unfinished: str = ""
+    held: str = ""
+    cordon: str = ""
+    drain_until: float = 0.0
+    rejected: str = ""
+    rejected_why: str = ""
+    rejections: tuple[Rejection, ...] | None = None
+    avoided: str = ""
+    avoided_meaning: str = ""
+    budget: Budget = field(default_factory=Budget)
+
+
+def record_to_dict(record: Record) -> dict[str, Any]:
+    """Return the record in the form that the store keeps."""
+    before, os, lasting, progress = record.units_before, record.os, record.lasting, record.written
+    stored = _Stored(
+        phase=record.phase.value,
+        since=record.since,
+        reason=record.reason,
+        message=record.message,
+        update_id=record.update_id,
+        started=record.started,
+        from_digest=record.from_digest,
+        to_digest=record.to_digest,
+        to_meaning=record.to_meaning,
+        from_name=record.from_name,
+        to_name=record.to_name,
+        plan=dict(record.plan) if record.plan is not None else None,
+        writes=record.writes,
+        fresh=record.newly_managed,
+        done=progress.done,
+        skipped=progress.skipped,
+        restarting=progress.restarting,
+        invocation=progress.invocation,
+        well=before.healthy,
+        ran=before.running,
+        unwell=before.failed,
+        before=dict(before.states),
+        repairs=record.repairs,
+        notes=record.notes,
+        boot_id=record.boot_id,
+        reboots=progress.reboots,
+        tries=record.reboot_requests,
+        os_target=dict(os.target) if os.target is not None else None,
+        os_from=os.origin,
+        staged=os.staged,
+        staged_boot=os.staged_boot_id,
+        misses=os.lost_stagings,
+        again=os.restage_count,
+        left_boot=os.clean_shutdown_boot_id,
+        wrote_boot=progress.first_write_boot_id,
+        unfinished=record.unfinished,
+        held=record.held,
+        cordon=record.cordon,
+        drain_until=record.drain_until,
+        rejected=lasting.failed_digest,
+        rejected_why=lasting.failed_why,
+        rejections=lasting.rejections,
+        avoided=lasting.rolled_back_digest,
+        avoided_meaning=lasting.rolled_back_meaning,
+        budget=lasting.budget,
+        unreleased=isinstance(record.leg, Unreleased),
+        **_flags(record.last_leg, record.phase),
+    )
+    out: dict[str, Any] = msgspec.to_builtins(stored)
+    for name in ("done", "skipped", "well", "ran", "unwell"):
+        out[name] = sorted(out[name])
+    return {"version": RECORD_VERSION, **out}
+
+
+def _flags(leg: Leg, phase: Phase) -> dict[str, Any]:
+    match leg:
+        case Abort():
+            return {"given_up": leg.reason, "given_up_why": leg.message, "successor": leg.successor}
+        case Apply():
+            acted = phase is not Phase.WRITING or leg.etc_merge_repaired
+            return {"acted": acted, "fallback": leg.reboot_instead, "merged": leg.etc_merge_repaired}
+        case Fallback():
+            return {"acted": True, "fallback": leg.because}
+        case Revert():
+            return {
+                "acted": leg.undo_actions,
+                "fallback": leg.fallback,
+                "reverting": True,
+                "revert_reason": leg.reason,
+                "restored": leg.restored,
+                "rolled_back": leg.rolled_back,
+            }
+        case _:
+            return {}
+
+
+def record_from_dict(data: Mapping[str, Any]) -> Record:
+    """Return the record in ``data``. Raise ``ValueError`` for anything that is not a record.
+
+    Unknown keys come from a newer agent of the same store version and are dropped: the fields that decide are here.
+    """
+    version = data.get("version")
+    if type(version) is int and version > RECORD_VERSION:
+        raise NewerRecord(f"it has version {version}, this nodeagent knows {RECORD_VERSION}")
+    if version != RECORD_VERSION:
+        raise ValueError(f"record version {version!r}, expected {RECORD_VERSION}")
+    stored = msgspec.convert(data, _Stored)
+    if stored.phase not in set(Phase):
+        raise NewerRecord(f"it is in the phase {stored.phase!r}, which this nodeagent does not know")
+    phase = Phase(stored.phase)
+    return Record(
+        phase=phase,
+        leg=_leg(stored, phase),
+        since=stored.since,
+        boot_id=stored.boot_id,
+        reason=stored.reason,
+        message=stored.message,
+        reboot_requests=stored.tries,
+        update_id=stored.update_id,
+        started=stored.started,
+        from_digest=stored.from_digest,
+        to_digest=stored.to_digest,
+        to_meaning=stored.to_meaning,
+        from_name=stored.from_name,
+        to_name=stored.to_name,
+        plan=stored.plan,
+        writes=stored.writes,
+        newly_managed=stored.fresh,
+        repairs=stored.repairs,
+        notes=stored.notes,
+        units_before=UnitsBefore(stored.well, stored.unwell, stored.ran, stored.before),
+        os=OsProgress(
+            stored.os_target,
+            stored.os_from,
+            stored.staged,
+            stored.staged_boot,
+            stored.misses,
+            stored.again,
+            stored.left_boot,
+        ),
+        unfinished=stored.unfinished,
+        held=stored.held,
+        cordon=stored.cordon,
+        drain_until=stored.drain_until,
+        lasting=_lasting(stored),
+    )
+
+
+def _lasting(stored: _Stored) -> Lasting:
+    rejections = stored.rejections or ()
+    if stored.rejected and stored.rejections is None:
+        # 0.1.0 keeps one, and nothing but the digest of its text.
+        rejections = (Rejection(stored.rejected, why=stored.rejected_why),)
+    return Lasting(
+        stored.rejected,
+        stored.rejected_why,
+        rejections,
+        stored.avoided,
+        stored.avoided_meaning,
+        stored.budget,
+    )
+
+
+def _leg(stored: _Stored, phase: Phase) -> Leg:
+    """Return the leg of a phase, or where there are several, the one that the flags name."""
+    match phase:
+        case Phase.DEGRADED | Phase.RELEASING if stored.unreleased:
+            ended = _ended(stored)
+            return Unreleased(ended)
+        case Phase.IDLE | Phase.DEGRADED:
+            return Rest()
+        case Phase.RELEASING:
+            return _ended(stored)
+        case Phase.REVERTING:
+            return _revert(stored)
+        case Phase.WRITING | Phase.ACTING:
+            return _apply(stored)
+        case Phase.STAGING if stored.acted:
+            return _apply(stored)
+        case Phase.DRAINING if stored.acted:
+            return _fallback(stored)
+        case Phase.STAGING | Phase.LEASING | Phase.DRAINING:
+            return Prepare()
+        case Phase.VERIFYING | Phase.REBOOTING:
+            return _after_first_write(stored)
+
+
+def _ended(stored: _Stored) -> Abort | Apply | Fallback | Revert:
+    if stored.given_up:
+        return Abort(stored.given_up, stored.given_up_why, stored.successor)
+    return _after_first_write(stored)
+
+
+def _after_first_write(stored: _Stored) -> Apply | Fallback | Revert:
+    if stored.reverting:
+        return _revert(stored)
+    # Another OS takes a planned reboot, and then there is no fallback.
+    return _fallback(stored) if stored.fallback and stored.os_target is None else _apply(stored)
+
+
+def _progress(stored: _Stored) -> tuple[str, int, frozenset[str], frozenset[str], str, str]:
+    return (
+        stored.wrote_boot,
+        stored.reboots,
+        stored.done,
+        stored.skipped,
+        stored.restarting,
+        stored.invocation,
+    )
+
+
+def _apply(stored: _Stored) -> Apply:
+    return Apply(*_progress(stored), stored.fallback, stored.merged)
+
+
+def _fallback(stored: _Stored) -> Fallback:
+    return Fallback(*_progress(stored), stored.fallback)
+
+
+def _revert(stored: _Stored) -> Revert:
+    return Revert(
+        *_progress(stored),
+        stored.revert_reason,
+        stored.acted,
+        stored.restored,
+        stored.rolled_back,
+        stored.fallback,
+    )
+
+
+_SALVAGED = (
+    *("update_id", "from_digest", "to_digest", "from_name", "to_name", "held", "cordon", "staged"),
+    *("staged_boot", "rejected", "rejected_why", "avoided", "avoided_meaning", "unfinished"),
+    *("os_target", "rejections", "budget"),
+)
+
+
+def salvaged(data: Mapping[str, Any], update_id: str) -> Record:
+    """Return what takes the place of a record that is not understood: an update that ended half-way, with the fields of
+    ``data`` that name what it holds. ``update_id`` is used if not even that is readable."""
+    known: dict[str, Any] = {"version": RECORD_VERSION, "phase": Phase.DEGRADED.value, "update_id": update_id}
+    for name in _SALVAGED:
+        if name in data:
+            with suppress(ValueError):
+                record_from_dict(known | {name: data[name]})
+                known[name] = data[name]
+    known["update_id"] = known["update_id"] or update_id
+    return record_from_dict(known)

@@ -1,0 +1,79 @@
+"""Which state of an update may follow which. A state is a leg and a phase; no other state can be recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from nodeagent.core.update.legs import Abort, Apply, Fallback, Leg, Prepare, Rest, Revert, Unreleased
+from nodeagent.core.update.phase import Phase
+
+__all__ = ["NEXT", "State"]
+
+State = tuple[type[Leg], Phase]
+
+IDLE: Final[State] = (Rest, Phase.IDLE)
+DEGRADED: Final[State] = (Rest, Phase.DEGRADED)
+ABORT: Final[State] = (Abort, Phase.RELEASING)
+REVERT: Final[State] = (Revert, Phase.REVERTING)
+UNRELEASED: Final[State] = (Unreleased, Phase.DEGRADED)
+
+# Legs between which the same update moves are next to each other. Each row ends with the ways out of the leg.
+NEXT: Final[Mapping[State, frozenset[State]]] = MappingProxyType(
+    {
+        # A host at rest may report another reason.
+        IDLE: frozenset({IDLE, (Prepare, Phase.STAGING), (Prepare, Phase.LEASING), DEGRADED}),
+        DEGRADED: frozenset({IDLE, (Prepare, Phase.STAGING), (Prepare, Phase.LEASING), DEGRADED}),
+        # Nothing on the host was changed, so another desired config takes over when everything is given back.
+        (Prepare, Phase.STAGING): frozenset({(Prepare, Phase.LEASING), ABORT, DEGRADED}),
+        (Prepare, Phase.LEASING): frozenset({(Prepare, Phase.DRAINING), (Apply, Phase.WRITING), ABORT, DEGRADED}),
+        (Prepare, Phase.DRAINING): frozenset({(Apply, Phase.WRITING), ABORT, DEGRADED}),
+        ABORT: frozenset({IDLE, DEGRADED, UNRELEASED}),
+        # The first byte written is the point of no return: from here on the update is finished or reverted.
+        (Apply, Phase.WRITING): frozenset({(Apply, Phase.ACTING), REVERT, DEGRADED}),
+        # To Verifying of the fallback when the host rebooted before it was requested to.
+        (Apply, Phase.ACTING): frozenset(
+            {
+                (Apply, Phase.VERIFYING),
+                (Apply, Phase.REBOOTING),
+                (Fallback, Phase.DRAINING),
+                (Fallback, Phase.REBOOTING),
+                (Fallback, Phase.VERIFYING),
+                REVERT,
+                DEGRADED,
+            }
+        ),
+        # To Staging when the staged deployment was lost, and to Writing when the merge of /etc into a new deployment
+        # took something of the config back.
+        (Apply, Phase.REBOOTING): frozenset({(Apply, Phase.VERIFYING), (Apply, Phase.STAGING), REVERT, DEGRADED}),
+        (Apply, Phase.STAGING): frozenset({(Apply, Phase.REBOOTING), REVERT, DEGRADED}),
+        (Apply, Phase.VERIFYING): frozenset(
+            {
+                (Apply, Phase.RELEASING),
+                (Apply, Phase.STAGING),
+                (Apply, Phase.WRITING),
+                (Fallback, Phase.DRAINING),
+                (Fallback, Phase.REBOOTING),
+                REVERT,
+                DEGRADED,
+            }
+        ),
+        (Apply, Phase.RELEASING): frozenset({IDLE, UNRELEASED}),
+        # To Verifying when the host rebooted during the drain: that boot is what it was drained for.
+        (Fallback, Phase.DRAINING): frozenset(
+            {(Fallback, Phase.REBOOTING), (Fallback, Phase.VERIFYING), REVERT, DEGRADED}
+        ),
+        (Fallback, Phase.REBOOTING): frozenset({(Fallback, Phase.VERIFYING), REVERT, DEGRADED}),
+        (Fallback, Phase.VERIFYING): frozenset({(Fallback, Phase.RELEASING), REVERT, DEGRADED}),
+        (Fallback, Phase.RELEASING): frozenset({IDLE, UNRELEASED}),
+        # Back to Reverting after the boot into the old deployment, whose files are still to be restored. A revert that
+        # fails has no way out but an operator.
+        REVERT: frozenset({(Revert, Phase.REBOOTING), (Revert, Phase.VERIFYING), DEGRADED}),
+        (Revert, Phase.REBOOTING): frozenset({(Revert, Phase.VERIFYING), REVERT, DEGRADED}),
+        (Revert, Phase.VERIFYING): frozenset({(Revert, Phase.RELEASING), DEGRADED}),
+        (Revert, Phase.RELEASING): frozenset({DEGRADED, UNRELEASED}),
+        UNRELEASED: frozenset({(Unreleased, Phase.RELEASING)}),
+        (Unreleased, Phase.RELEASING): frozenset({IDLE, DEGRADED, UNRELEASED}),
+    }
+)
