@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import pytest_collection_finish, pytest_sessionstart
+from tests.support.guards import pytest_collection_finish, pytest_sessionstart
 
 __all__ = ["pytest_collection_finish", "pytest_sessionstart"]
 

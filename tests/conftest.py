@@ -1,67 +1,21 @@
-"""Guards that every test gets: no task or child process is left behind, and nothing blocks the loop."""
+"""Guards for every test, see ``tests/support/guards.py``."""
 
 from __future__ import annotations
 
-import asyncio
-import gc
-import inspect
-import os
-from collections.abc import AsyncIterator, Iterator
+from tests.support.guards import (
+    no_blocking_calls,
+    no_leaked_children,
+    no_leaked_tasks,
+    pytest_collection_finish,
+    pytest_collection_modifyitems,
+    pytest_sessionstart,
+)
 
-import psutil
-import pytest
-from blockbuster import BlockBuster, blockbuster_ctx
-from hypothesis import HealthCheck, settings
-
-settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("default")
-
-
-def pytest_sessionstart(session: pytest.Session) -> None:
-    """pytest-asyncio asks for the thread's loop between tests; one that it has to make is closed by nobody."""
-    loop = asyncio.new_event_loop()
-    asyncio.set_event_loop(loop)
-    session.config.add_cleanup(loop.close)
-
-
-@pytest.fixture(autouse=True)
-def no_blocking_calls() -> Iterator[BlockBuster]:
-    with blockbuster_ctx("nodeagent") as blockbuster:
-        yield blockbuster
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if isinstance(item, pytest.Function) and inspect.iscoroutinefunction(item.obj):
-            item.fixturenames.insert(0, "no_leaked_tasks")  # a marker would come too late here
-
-
-def pytest_collection_finish() -> None:
-    """What was imported stays: without it each collection takes a few ms instead of 80."""
-    gc.freeze()
-
-
-@pytest.fixture
-async def no_leaked_tasks() -> AsyncIterator[None]:
-    """For every test that has a loop; a synchronous one has none to leak into."""
-    yield
-    mine = asyncio.current_task()
-    left = [task for task in asyncio.all_tasks() if task is not mine and not task.done()]
-    assert not left, f"tasks left behind: {left}"
-
-
-@pytest.fixture(autouse=True)
-def no_leaked_children() -> Iterator[None]:
-    before = {child.pid for child in _descendants()}
-    yield
-    left = [c for c in _descendants() if c.pid not in before and c.is_running()]
-    zombies = [c for c in left if c.status() == psutil.STATUS_ZOMBIE]
-    assert not left, f"children left behind: {left} (zombies: {zombies})"
-
-
-def _descendants() -> list[psutil.Process]:
-    try:
-        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-    except ChildProcessError:
-        return []  # none, as nearly always: psutil would look at every process of the machine to say so
-    return psutil.Process().children(recursive=True)
+__all__ = [
+    "no_blocking_calls",
+    "no_leaked_children",
+    "no_leaked_tasks",
+    "pytest_collection_finish",
+    "pytest_collection_modifyitems",
+    "pytest_sessionstart",
+]

@@ -9,7 +9,7 @@ import pytest
 pytest_plugins = ["pytester"]
 
 PYPROJECT = Path(__file__).parent.parent / "pyproject.toml"
-CONFTEST = Path(__file__).with_name("conftest.py").read_text()
+CONFTEST = (Path(__file__).parent / "support/guards.py").read_text()
 
 LEAKED_TASK = """
 import asyncio

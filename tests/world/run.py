@@ -200,6 +200,23 @@ class Host:
                 continue
         raise AssertionError(f"no rest after {lives} lives: {self.record}")
 
+    async def kill_at(self, fuse: int, *, power: bool) -> bool:
+        """Run one life of the daemon that ends at this effect, with the power cut as well if ``power`` is true.
+
+        Return whether the life was long enough for that.
+        """
+        self.world.fuse = fuse
+        try:
+            if await self._live():
+                return False
+        except Killed:
+            pass
+        blew = self.world.calls >= fuse
+        self.world.fuse = -1
+        if blew and power:
+            self.world.power_cut()
+        return blew
+
     @property
     def record(self) -> Record:
         return record_from_dict(self.world.record)

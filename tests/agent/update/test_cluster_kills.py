@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from nodeagent.core.config.file_tree import expand
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.update.phase import Phase
-from tests.world import FakeUnit, Killed, cluster_host, os_host
+from tests.world import FakeUnit, cluster_host, os_host
 from tests.world.cluster_host import DRAIN, OLD, REBOOT, RESTART, ClusterHost, all_given_back
 
 pytestmark = pytest.mark.looptime
@@ -59,21 +59,6 @@ STORIES: dict[str, tuple[Make, MachineConfig, int]] = {
 }
 
 
-async def kill_at(host: ClusterHost, fuse: int, *, power: bool) -> bool:
-    """True if the fuse blew."""
-    host.world.fuse = fuse
-    try:
-        if await host._live():
-            return False
-    except Killed:
-        pass
-    blew = host.world.calls >= fuse
-    host.world.fuse = -1
-    if blew and power:
-        host.world.power_cut()
-    return blew
-
-
 def assert_done(host: ClusterHost, new: MachineConfig) -> None:
     assert host.phase is Phase.IDLE, host.record
     managed = {path: node for path, node in host.world.disk.items() if path in expand(new)}
@@ -96,7 +81,7 @@ async def test_killed_at_every_point(story: str, power: bool) -> None:
     for fuse in range(1, total + 1):
         host = await make()
         host.want(new)
-        await kill_at(host, fuse, power=power)
+        await host.kill_at(fuse, power=power)
         await host.settle()
         assert_done(host, new)
         assert host.actions().count("reboot") <= reboots, f"needless reboot after a kill at call {fuse}"
@@ -118,7 +103,7 @@ async def test_killed_at_every_point_of_what_is_given_up() -> None:
     assert whole.record.reason == "DrainTimedOut"
     for fuse in range(1, whole.world.calls + 1):
         host = await refused()
-        await kill_at(host, fuse, power=fuse % 2 == 0)
+        await host.kill_at(fuse, power=fuse % 2 == 0)
         await host.settle()
         assert (host.phase, host.record.reason, host.world.disk) == (Phase.DEGRADED, "DrainTimedOut", expand(OLD))
         all_given_back(host)
@@ -132,7 +117,7 @@ def test_killed_again_and_again(kills: list[tuple[int, bool]]) -> None:
         host.want(REBOOT)
         for fuse, power in kills:
             host.world.calls = 0
-            await kill_at(host, fuse, power=power)
+            await host.kill_at(fuse, power=power)
         host.world.fuse = -1
         await host.settle()
         assert_done(host, REBOOT)

@@ -11,7 +11,6 @@ from nodeagent.core.update.events import EventKind
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.survey import MAX_KEPT, Survey
 from nodeagent.errors import AgentError, Retryable, Terminal
-from tests.agent.update.test_kills import kill_at
 from tests.world import FakeUnit, Fault, World
 from tests.world.run import Host, config
 
@@ -142,7 +141,7 @@ async def test_killed_at_any_call_it_ends_the_same(power: bool) -> None:
         it.world.calls = 0
         it.want(C)
         fuse += 1
-        blew = await kill_at(it, fuse, power=power)
+        blew = await it.kill_at(fuse, power=power)
         await it.settle()
         assert (it.phase, name_of(it)) == (Phase.IDLE, "c")
         assert it.world.disk["/etc/app/x"] == RegularFile(b"2")

@@ -16,7 +16,7 @@ from nodeagent.core.config.file_tree import expand
 from nodeagent.core.config.machineconfig import MachineConfig, UnitEntry
 from nodeagent.core.update.phase import Phase
 from tests.support.keys import ed25519, sha512
-from tests.world import FakeUnit, Killed, World
+from tests.world import FakeUnit, World
 from tests.world.run import Host, config
 
 pytestmark = pytest.mark.looptime
@@ -50,21 +50,6 @@ async def at_old() -> Host:
     return host
 
 
-async def kill_at(host: Host, fuse: int, *, power: bool) -> bool:
-    """True if the fuse blew."""
-    host.world.fuse = fuse
-    try:
-        if await host._live():
-            return False
-    except Killed:
-        pass
-    blew = host.world.calls >= fuse
-    host.world.fuse = -1
-    if blew and power:
-        host.world.power_cut()
-    return blew
-
-
 def assert_converged(host: Host, new: MachineConfig) -> None:
     world = host.world
     assert host.phase is Phase.IDLE, host.record
@@ -95,7 +80,7 @@ async def test_killed_at_every_point(new: MachineConfig, power: bool) -> None:
     for fuse in range(1, total + 1):
         host = await at_old()
         host.want(new)
-        await kill_at(host, fuse, power=power)
+        await host.kill_at(fuse, power=power)
         await host.settle()
         assert_converged(host, new)
         reboots = host.actions().count("reboot")
@@ -133,7 +118,7 @@ async def test_killed_at_every_point_of_a_revert(power: bool) -> None:
     assert whole.record.reason == "Reverted"
     for fuse in range(1, whole.world.calls + 1):
         host = await prepared()
-        await kill_at(host, fuse, power=power)
+        await host.kill_at(fuse, power=power)
         await host.settle()
         assert host.phase is Phase.DEGRADED, f"fuse {fuse}: {host.record}"
         assert host.world.disk == expand(OLD), f"fuse {fuse}"
@@ -150,7 +135,7 @@ def test_killed_again_and_again(kills: list[tuple[int, bool]]) -> None:
         host.want(BUSY)
         for fuse, power in kills:
             host.world.calls = 0
-            await kill_at(host, fuse, power=power)
+            await host.kill_at(fuse, power=power)
         host.world.fuse = -1
         await host.settle()
         assert_converged(host, BUSY)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from nodeagent.host.dbus.client import Bus
 from nodeagent.host.rpmostree.adapter import RpmOstree, detect
 from nodeagent.host.systemd import Systemd
 from tests.host.fake_systemd import FakeSystemd
-from tests.host.rpmostree.adapters import IMAGE, NEW, QUICK, Told, adapter, quiet
+from tests.host.rpmostree.adapters import IMAGE, NEW, QUICK, Told, adapter
 from tests.host.rpmostree.fake_rpmostree import BUSY, FAILED, OLD_IMAGE, A, B, FakeRpmOstree, deployment, until
 from tests.host.rpmostree.fake_transaction import FakeTransaction
 from tests.support.fake_peer import DBusFault
@@ -30,25 +29,6 @@ from tests.support.fixtures import PrivateBus
 
 pytestmark = pytest.mark.usefixtures("no_leaked_fds")
 PINNED = "ostree-unverified-registry:" + NEW
-
-
-@pytest.fixture
-async def manager(private_bus: PrivateBus) -> AsyncIterator[FakeSystemd]:
-    async with quiet(FakeSystemd()) as manager:
-        await manager.start(private_bus.address)
-        yield manager
-
-
-@pytest.fixture
-async def daemon(private_bus: PrivateBus, tmp_path: Path) -> AsyncIterator[FakeRpmOstree]:
-    async with FakeRpmOstree(tmp_path) as daemon:
-        await daemon.start(private_bus.address)
-        yield daemon
-
-
-@pytest.fixture
-def os(private_bus: PrivateBus, bus: Bus, manager: FakeSystemd, daemon: FakeRpmOstree) -> RpmOstree:
-    return adapter(private_bus, Systemd(bus), daemon.root)
 
 
 async def stage(os: RpmOstree, target: OsTarget = IMAGE, **more: Any) -> Any:

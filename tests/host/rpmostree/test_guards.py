@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os as system
-from collections.abc import AsyncIterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -18,7 +17,7 @@ from nodeagent.host.rpmostree.adapter import RpmOstree
 from nodeagent.host.rpmostree.guards import output_of
 from nodeagent.host.systemd import Systemd
 from tests.host.fake_systemd import FakeSystemd
-from tests.host.rpmostree.adapters import IMAGE, INACTIVE, adapter, quiet
+from tests.host.rpmostree.adapters import IMAGE, INACTIVE, adapter
 from tests.host.rpmostree.fake_rpmostree import A, B, C, FakeRpmOstree, vardict
 from tests.support.fixtures import PrivateBus
 
@@ -27,24 +26,10 @@ ACTIVE = {"ActiveState": Variant("s", "active")}
 
 
 @pytest.fixture
-async def manager(private_bus: PrivateBus) -> AsyncIterator[FakeSystemd]:
-    async with quiet(FakeSystemd()) as manager:
-        await manager.start(private_bus.address)
-        yield manager
-
-
-@pytest.fixture
-async def daemon(private_bus: PrivateBus, tmp_path: Path) -> AsyncIterator[FakeRpmOstree]:
-    async with FakeRpmOstree(tmp_path) as daemon:
-        await daemon.start(private_bus.address)
-        (tmp_path / "sysroot").mkdir()
-        (tmp_path / "boot").mkdir()
-        yield daemon
-
-
-@pytest.fixture
-def os(private_bus: PrivateBus, bus: Bus, manager: FakeSystemd, daemon: FakeRpmOstree) -> RpmOstree:
-    return adapter(private_bus, Systemd(bus), daemon.root)
+def daemon(daemon: FakeRpmOstree, tmp_path: Path) -> FakeRpmOstree:
+    (tmp_path / "sysroot").mkdir()
+    (tmp_path / "boot").mkdir()
+    return daemon
 
 
 async def refused(os: RpmOstree, target: OsTarget = IMAGE) -> Refused:

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 from dbus_next import Variant
 
 from nodeagent.errors import Refused, Terminal
-from nodeagent.host.dbus.client import Bus
 from nodeagent.host.rpmostree.adapter import RpmOstree
 from nodeagent.host.rpmostree.deployments import has_superusers
-from nodeagent.host.systemd import Systemd
 from tests.host.fake_systemd import FakeSystemd
-from tests.host.rpmostree.adapters import adapter, quiet
 from tests.host.rpmostree.fake_rpmostree import A, C, FakeRpmOstree, deployment
-from tests.support.fixtures import PrivateBus
 
 pytestmark = pytest.mark.usefixtures("no_leaked_fds")
 
@@ -38,25 +33,11 @@ fi
 
 
 @pytest.fixture
-async def manager(private_bus: PrivateBus) -> AsyncIterator[FakeSystemd]:
-    async with quiet(FakeSystemd()) as manager:
-        await manager.start(private_bus.address)
-        yield manager
-
-
-@pytest.fixture
-async def daemon(private_bus: PrivateBus, tmp_path: Path) -> AsyncIterator[FakeRpmOstree]:
-    """The one before the booted one was put behind it, so its entry has a list of users."""
-    async with FakeRpmOstree(tmp_path) as daemon:
-        await daemon.start(private_bus.address)
-        old = deployment(C, container_image_reference="old", entry=RESTRICTED, options='console=a console=b x="$1 2"')
-        daemon.deployments = [deployment(booted=True), old]
-        yield daemon
-
-
-@pytest.fixture
-def os(private_bus: PrivateBus, bus: Bus, manager: FakeSystemd, daemon: FakeRpmOstree) -> RpmOstree:
-    return adapter(private_bus, Systemd(bus), daemon.root)
+def daemon(daemon: FakeRpmOstree) -> FakeRpmOstree:
+    """The deployment behind the booted one has an entry with a list of users."""
+    old = deployment(C, container_image_reference="old", entry=RESTRICTED, options='console=a console=b x="$1 2"')
+    daemon.deployments = [deployment(booted=True), old]
+    return daemon
 
 
 def superusers(daemon: FakeRpmOstree) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -14,25 +13,12 @@ from nodeagent.host.rpmostree.adapter import RpmOstree
 from nodeagent.host.rpmostree.finalization import PREPARED
 from nodeagent.host.systemd import Systemd
 from tests.host.fake_systemd import FakeSystemd
-from tests.host.rpmostree.adapters import adapter, quiet
+from tests.host.rpmostree.adapters import adapter
 from tests.host.rpmostree.fake_rpmostree import FakeRpmOstree
 from tests.support.fixtures import PrivateBus
 
 pytestmark = pytest.mark.usefixtures("no_leaked_fds")
 MOUNTINFO = "36 25 0:30 / /run/nextroot ro,relatime shared:1 - overlay composefs ro\n"
-
-
-@pytest.fixture
-async def manager(private_bus: PrivateBus) -> AsyncIterator[FakeSystemd]:
-    async with quiet(FakeSystemd()) as manager:
-        await manager.start(private_bus.address)
-        yield manager
-
-
-@pytest.fixture
-def model(tmp_path: Path) -> FakeRpmOstree:
-    """Not on the bus: nothing of this is asked of the daemon."""
-    return FakeRpmOstree(tmp_path)
 
 
 @pytest.fixture

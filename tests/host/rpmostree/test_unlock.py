@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -16,25 +15,12 @@ from nodeagent.host.rpmostree.adapter import RpmOstree
 from nodeagent.host.rpmostree.staging import OwnDeployments, Ownership
 from nodeagent.host.systemd import Systemd
 from tests.host.fake_systemd import FakeSystemd
-from tests.host.rpmostree.adapters import INACTIVE, adapter, quiet
+from tests.host.rpmostree.adapters import INACTIVE, adapter
 from tests.host.rpmostree.fake_rpmostree import FakeRpmOstree
 from tests.support.fixtures import PrivateBus
 
 pytestmark = pytest.mark.usefixtures("no_leaked_fds")
 FINALIZE = "ostree-finalize-staged.service"
-
-
-@pytest.fixture
-async def manager(private_bus: PrivateBus) -> AsyncIterator[FakeSystemd]:
-    async with quiet(FakeSystemd()) as manager:
-        await manager.start(private_bus.address)
-        yield manager
-
-
-@pytest.fixture
-def model(tmp_path: Path) -> FakeRpmOstree:
-    """Not on the bus: nothing of this is asked of the daemon."""
-    return FakeRpmOstree(tmp_path)
 
 
 @pytest.fixture
