@@ -43,6 +43,7 @@ PLAIN = (
     "docs/usage/*.md",
     "nodeagent/agent/cluster_source.py",
     "nodeagent/agent/compose.py",
+    "nodeagent/agent/daemon.py",
     "nodeagent/agent/coordination.py",
     "nodeagent/agent/maintenance.py",
     "nodeagent/agent/tasks.py",

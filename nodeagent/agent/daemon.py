@@ -111,9 +111,9 @@ class Daemon:
         )
 
     async def reload(self) -> None:
-        """Reads the settings again. What is under way goes on with the old ones where it has begun to use them.
+        """Read the settings again. A step that has begun continues with the old ones.
 
-        Raises ``InvalidInput`` and changes nothing if they are wrong.
+        Raises ``InvalidInput`` and changes nothing if they are invalid.
         """
         found = await asyncio.to_thread(self._read)
         if found.error is not None:
@@ -122,7 +122,7 @@ class Daemon:
         settings = found.settings
         for name in ("desired_config", "state_dir", "node_name", "cluster", "slots"):
             if getattr(settings, name) != getattr(self.settings, name):
-                raise InvalidInput(f"{name} changes with a restart only", reason="RestartNeeded")
+                raise InvalidInput(f"{name} requires a restart", reason="RestartNeeded")
         await self.adapters.use(settings)
         self.metrics.use(settings.metrics.file)
         log.setup(settings.log.level)
@@ -131,16 +131,18 @@ class Daemon:
         await keep(settings, self.store, self.report)
 
     async def _renew(self, step: ActStep) -> None:
-        """What a plan asks of our own unit, when the update is over and closed: in the middle of it a restart would
-        begin the same action again and again. systemd starts a process that ended."""
+        """Reload or restart this agent for a plan, once the update is closed: a restart before that would be repeated.
+
+        systemd starts the process again when it ends.
+        """
         try:
             if isinstance(step, ReloadUnit):
                 await self.reload()
                 return
         except InvalidInput as error:
             if error.reason != "RestartNeeded":
-                return  # it is a problem in the status
-        log.get(__name__).info(f"ending, to be started again: {describe(step)}")
+                return  # the status has the problem
+        log.get(__name__).info(f"stopping for a restart: {describe(step)}")
         self.stop.set()
 
     def _config_changed(self, _again: bool) -> None:
@@ -148,7 +150,7 @@ class Daemon:
 
     async def _requested(self, source: ConfigSource) -> None:
         async with self.loop.recorded(ApplyRequest(source.digest)):
-            pass  # it is the desired one already
+            pass  # the config is the desired one already
 
     async def _desired(self) -> Desired | None:
         if self.cluster_source is not None:
@@ -157,12 +159,12 @@ class Daemon:
         return await parse_desired(text) if text is not None else None
 
     async def _valid(self, digest: str) -> Desired:
-        """A stored config that is to be applied again. Raises ``InvalidInput`` where this version would not take it."""
+        """Return a stored config to apply again. Raises ``InvalidInput`` if it is invalid for this version."""
         source = await self.store.get_config(digest)
         return await asyncio.to_thread(read_source, source)
 
     async def _load(self, digest: str) -> Desired:
-        """A stored config that was applied: what breaks a rule that is new in this version is left out."""
+        """Return a stored config that was applied, without the parts that break a rule which is new in this version."""
         return await self._stored(await self.store.get_config(digest))
 
     async def _stored(self, source: ConfigSource) -> Desired:
@@ -170,12 +172,14 @@ class Daemon:
             return await asyncio.to_thread(read_source, source)
         except InvalidInput as error:
             stored = await asyncio.to_thread(lambda: Desired(source, parse_stored(source.text)))
-            words = f"what this version does not take of the stored config {source.name} is left out: {error.message}"
+            words = (
+                f"parts of the stored config {source.name} are invalid for this version and left out: {error.message}"
+            )
             self.report.problem("config", InvalidInput(words, reason="StoredConfigInvalid"))
             return stored
 
     async def _adopted(self) -> Desired | None:
-        """What a machine-config-daemon left, with the originals that it kept."""
+        """Import the config of a machine-config-daemon, with the originals that it kept."""
         source = await asyncio.to_thread(mcd_import.current_config)
         if source is None:
             return None
@@ -193,10 +197,10 @@ async def run(
     error: InvalidInput | None = None,
     read: Callable[[], FoundSettings] = read_settings,
 ) -> None:
-    """Until SIGTERM. With ``error``, ``settings`` are what could be read of invalid ones; ``read`` reads them again.
+    """Run until SIGTERM. With ``error``, ``settings`` are the readable part of invalid ones; ``read`` reads them again.
 
-    What keeps it from working is shown to everybody and tried again. Raises ``AgentError`` only where not even that is
-    possible: another daemon is running, or there is no bus.
+    An error that prevents a start is in the status, and the start is retried. Raises ``AgentError`` only if the status
+    cannot be served: another daemon is running, or there is no bus.
     """
     found = FoundSettings(settings, error)
     async with stop_signals() as stop, Bus() as bus:
@@ -251,7 +255,7 @@ async def _live(daemon: Daemon, bus: Bus, notifier: Notifier, stop: asyncio.Even
         notifier.ready()
         watched = [path for path in (daemon.desired_path, daemon.settings.policy) if path]
         watches = [config_file.watch(path, daemon.loop.look_again) for path in watched]
-        # Not before we are ready: the other side may have to be started first.
+        # After the daemon is ready: its peers may start later.
         beside: list[tuple[str, Callable[[], Awaitable[None]]]] = [("metrics", daemon.metrics.run)]
         if daemon.ports.os is not None:
             beside.append(("the view of deployments", daemon.ports.os.tell))
@@ -279,7 +283,7 @@ async def _live(daemon: Daemon, bus: Bus, notifier: Notifier, stop: asyncio.Even
 
 
 def main() -> int:
-    """The process: settings, logging, and the one place where an error ends it."""
+    """Run the process: read the settings, set up the log, and report the error that ends it."""
     notifier = Notifier()
     log.setup()
     try:

@@ -247,7 +247,7 @@ async def test_begun_shown_and_given_back(scene: Scene) -> None:
         await scene.coordination.acquire(update("u1"))
 
 
-async def test_for_somebody_else(scene: Scene) -> None:
+async def test_a_request_on_behalf_of_another_user(scene: Scene) -> None:
     async with scene.life() as keeper:
         await keeper.start("root", MaintenanceRequest("disk swap", "jane@example.com"))
         assert scene.holder == "jane@example.com (by root)"
@@ -266,14 +266,14 @@ async def test_for_somebody_else(scene: Scene) -> None:
         (MaintenanceRequest("x", "y" * 501), "BadText"),
     ],
 )
-async def test_what_makes_no_sense_is_refused(scene: Scene, asked: MaintenanceRequest, reason: str) -> None:
+async def test_an_invalid_request_is_refused(scene: Scene, asked: MaintenanceRequest, reason: str) -> None:
     async with scene.life() as keeper:
         with pytest.raises(InvalidInput) as caught:
             await keeper.start("root", asked)
         assert (caught.value.reason, scene.note) == (reason, None)
 
 
-async def test_a_full_store_leaves_nothing_behind(scene: Scene) -> None:
+async def test_a_full_store_leaves_no_maintenance(scene: Scene) -> None:
     async with scene.life() as keeper:
         scene.full = Terminal("no space left", reason="NoSpace")
         await refused(keeper.start("root", MaintenanceRequest("disk swap")), "NoSpace")
@@ -300,7 +300,7 @@ async def test_no_drain_without_a_cluster(scene: Scene) -> None:
         assert scene.note is None
 
 
-async def test_an_update_in_progress_refuses_it_and_nothing_is_left(scene: Scene) -> None:
+async def test_an_update_in_progress_refuses_a_maintenance(scene: Scene) -> None:
     scene.world.holder = UPDATE
     async with scene.life() as keeper:
         assert "update to worker-2" in await refused(keeper.start("root", MaintenanceRequest("disk swap")), "LeaseHeld")
@@ -308,7 +308,7 @@ async def test_an_update_in_progress_refuses_it_and_nothing_is_left(scene: Scene
         await scene.coordination.acquire(update("u1", "update to worker-2"))
 
 
-async def test_it_waits_for_the_update_and_comes_before_the_next_one(scene: Scene) -> None:
+async def test_a_waiting_maintenance_begins_before_the_next_update(scene: Scene) -> None:
     scene.world.holder = UPDATE
     async with scene.life() as keeper:
         await keeper.start("root", MaintenanceRequest("disk swap", wait=True))
@@ -323,7 +323,7 @@ async def test_it_waits_for_the_update_and_comes_before_the_next_one(scene: Scen
         assert (scene.state, scene.holder, (scene.told() or {})["message"]) == ("under way", "root", "")
 
 
-async def test_a_plan_is_taken_back(scene: Scene) -> None:
+async def test_a_waiting_maintenance_is_cancelled(scene: Scene) -> None:
     scene.world.holder = UPDATE
     async with scene.life() as keeper:
         await keeper.start("root", MaintenanceRequest("disk swap", wait=True))
@@ -331,7 +331,7 @@ async def test_a_plan_is_taken_back(scene: Scene) -> None:
         assert (scene.note, scene.told(), scene.world.holder) == (None, None, UPDATE)
 
 
-async def test_its_time_passes(scene: Scene) -> None:
+async def test_a_maintenance_ends_at_its_time(scene: Scene) -> None:
     async with scene.life() as keeper:
         note = await keeper.start("root", MaintenanceRequest("disk swap", seconds=7200))
         assert note.until == add_seconds(note.since, 7200)
@@ -359,7 +359,7 @@ async def test_through_restarts_and_reboots(scene: Scene) -> None:
         await keeper.stop("root")
 
 
-async def test_one_that_was_begun_by_an_agent_without_notes(scene: Scene) -> None:
+async def test_a_maintenance_of_an_agent_that_stored_none(scene: Scene) -> None:
     scene.world.holder = Holder("alice", "maintenance", "disk swap", "2026-01-01T00:00:00.000Z")
     async with scene.life() as keeper:
         assert (scene.state, (scene.told() or {})["requester"]) == ("under way", "alice")
@@ -386,7 +386,7 @@ async def test_a_lease_that_was_taken_away_ends_it(scene: Scene) -> None:
         assert (scene.told(), scene.node.cordoned, scene.freed) == (None, "", 1)
 
 
-async def test_a_server_that_is_away_ends_nothing(scene: Scene) -> None:
+async def test_an_outage_of_the_server_ends_no_maintenance(scene: Scene) -> None:
     async with scene.life() as keeper:
         await keeper.start("root", MaintenanceRequest("disk swap"))
         scene.lease.away = Unreachable("no answer", reason="KubeUnreachable")
@@ -419,7 +419,7 @@ async def test_drained_and_uncordoned(scene: Scene) -> None:
         assert scene.node.cordoned == ""
 
 
-async def test_its_machine_is_not_deleted_meanwhile(scene: Scene) -> None:
+async def test_the_machine_is_protected_during_a_maintenance(scene: Scene) -> None:
     async with scene.life() as keeper:
         await keeper.start("root", MaintenanceRequest("disk swap"))
         assert scene.gates.held
@@ -430,7 +430,7 @@ async def test_its_machine_is_not_deleted_meanwhile(scene: Scene) -> None:
         assert (scene.note, scene.holder) == (None, "")
 
 
-async def test_a_node_that_is_gone_keeps_nothing_open(scene: Scene) -> None:
+async def test_a_deleted_node_ends_the_maintenance(scene: Scene) -> None:
     async with scene.life() as keeper:
         await keeper.start("root", MaintenanceRequest("disk swap", drain=True))
         await asyncio.sleep(10)
@@ -449,7 +449,7 @@ async def test_a_drain_is_stopped(scene: Scene) -> None:
         assert (scene.told(), scene.node.cordoned, scene.holder) == (None, "", "")
 
 
-async def test_a_drain_that_fails_is_a_persons_decision(scene: Scene) -> None:
+async def test_a_failed_drain_waits_for_an_operator(scene: Scene) -> None:
     async with scene.life() as keeper:
         scene.node.error = Refused("shop/web-0 is there", reason="DrainTimedOut")
         await keeper.start("root", MaintenanceRequest("disk swap", drain=True, power_off=True))
@@ -463,7 +463,7 @@ async def test_a_drain_that_fails_is_a_persons_decision(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("drain", [True, False])
-async def test_powered_off_and_back_up_it_goes_on(scene: Scene, drain: bool) -> None:
+async def test_a_maintenance_continues_after_a_power_off(scene: Scene, drain: bool) -> None:
     async with scene.life() as keeper:
         await keeper.start("root", MaintenanceRequest("new memory", seconds=7200, drain=drain, power_off=True))
         assert scene.world.rebooting is not None
@@ -479,7 +479,7 @@ async def test_powered_off_and_back_up_it_goes_on(scene: Scene, drain: bool) -> 
     assert (scene.holder, scene.node.cordoned) == ("", "")
 
 
-async def test_off_once_more_when_it_is_asked_for_once_more(scene: Scene) -> None:
+async def test_a_second_request_powers_off_again(scene: Scene) -> None:
     for boot in (1, 2):
         async with scene.life() as keeper:
             await asyncio.sleep(1000)
@@ -499,7 +499,7 @@ async def test_off_until_released(scene: Scene) -> None:
     assert scene.world.holder.expires == ""
 
 
-async def test_back_up_after_its_time(scene: Scene) -> None:
+async def test_a_host_that_boots_after_the_end(scene: Scene) -> None:
     async with scene.life() as keeper:
         await keeper.start("root", MaintenanceRequest("new memory", seconds=600, power_off=True))
         assert scene.world.rebooting is not None
@@ -524,7 +524,7 @@ async def test_a_lease_that_is_lost_while_users_are_warned_stops_the_power_off(w
     assert scene.world.done == []
 
 
-async def test_a_power_off_respects_who_blocks_it(scene: Scene) -> None:
+async def test_a_power_off_waits_for_inhibitors(scene: Scene) -> None:
     scene.world.blockers = [Inhibitor("backup", "nightly", "backup[7]")]
     async with scene.life() as keeper:
         await keeper.start("root", MaintenanceRequest("new memory", power_off=True))
@@ -550,7 +550,7 @@ async def test_a_power_off_that_waits_is_stopped(scene: Scene) -> None:
         assert (scene.world.done, scene.told()) == ([], None)
 
 
-async def test_no_power_off_while_somebody_else_drains_the_node_or_etcd_needs_it(scene: Scene) -> None:
+async def test_no_power_off_while_another_actor_or_etcd_refuses(scene: Scene) -> None:
     async with scene.life() as keeper:
         for gate, reason in ((scene.gates, "DrainedByOther"), (scene.guard, "EtcdQuorumAtRisk")):
             gate.refusal = Refused("not now", reason=reason)
@@ -610,7 +610,7 @@ async def test_killed_at_every_call(fuse: int) -> None:
     assert [entry.partition(":")[2] for entry in scene.world.done].count("power-off") <= 1
 
 
-def test_a_note_of_the_store_is_checked() -> None:
+def test_a_stored_maintenance_is_checked() -> None:
     note = Maintenance("a", "root", "x", "2026-01-01T00:00:00.000Z", drain=True)
     assert from_dict({**to_dict(note), "of a newer agent": 1}) == note
     for bad in ({"drain": "yes"}, {"tries": "1"}):

@@ -135,14 +135,14 @@ async def test_reads_are_repeated_and_writes_are_not(connect: Connect) -> None:
             assert len(server.requests) == 1, "it may have been done"
 
 
-async def test_reads_end_some_day(connect: Connect) -> None:
+async def test_reads_are_not_repeated_without_end(connect: Connect) -> None:
     async with serving(Answer(500)) as server, connect(server) as kube:
         with pytest.raises(ServerFault):
             await kube.get("/x")
         assert len(server.requests) == 3
 
 
-async def test_a_throttled_write_was_not_looked_at(connect: Connect) -> None:
+async def test_a_throttled_write_is_repeated(connect: Connect) -> None:
     async with serving(Answer(429, headers={"Retry-After": "0"}), Answer()) as server, connect(server) as kube:
         await kube.create("/x", {})
         assert len(server.requests) == 2
@@ -152,7 +152,7 @@ async def test_a_throttled_write_was_not_looked_at(connect: Connect) -> None:
         assert (caught.value.retry_after, len(server.requests)) == (7.0, 1)
 
 
-async def test_who_is_told_to_wait_long_is_told_at_once(connect: Connect) -> None:
+async def test_a_long_retry_after_is_raised_at_once(connect: Connect) -> None:
     async with serving(Answer(429, headers={"Retry-After": "60"})) as server, connect(server) as kube:
         with pytest.raises(Throttled):
             await kube.get("/x")
@@ -206,7 +206,7 @@ async def test_a_list_without_end_is_given_up(connect: Connect, monkeypatch: pyt
             await kube.items("/x")
 
 
-async def test_nobody_there(connect: Connect) -> None:
+async def test_a_server_that_does_not_listen(connect: Connect) -> None:
     async with serving(Answer()) as server:
         kube = connect(server)
     async with kube:
@@ -267,7 +267,7 @@ def test_the_service_account_of_a_pod(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text", ["", "{", "[]", "clusters: 7", '{"current-context": "x", "contexts": []}', f"token: [{SECRET}"]
 )
-async def test_a_broken_kubeconfig_is_named_and_not_quoted(tmp_path: Path, text: str) -> None:
+async def test_an_invalid_kubeconfig_is_named_and_not_quoted(tmp_path: Path, text: str) -> None:
     path = tmp_path / "kubeconfig"
     path.write_text(text)
     async with KubeClient(Access(str(path), private=str(tmp_path)), Clock()) as kube:
@@ -284,9 +284,7 @@ async def test_no_kubeconfig(tmp_path: Path) -> None:
             await kube.get("/x")
 
 
-async def test_an_authority_is_asked_for_no_more_than_kubectl_asks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_authority_needs_no_more_than_for_kubectl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = ssl.create_default_context
 
     def as_since_python_3_13(*args: Any, **options: Any) -> ssl.SSLContext:

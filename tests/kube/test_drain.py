@@ -69,7 +69,7 @@ async def test_a_lease_that_is_lost_in_a_round_ends_it_after_a_few_evictions(tmp
     assert len(api.evicted) == 2 * TOGETHER
 
 
-async def test_a_daemon_set_is_asked_for_once(tmp_path: Path) -> None:
+async def test_a_daemon_set_is_read_once(tmp_path: Path) -> None:
     async def check_lease(_: str) -> None: ...
 
     pods = [pod(f"a{number}", "DaemonSet", "there") for number in range(3)]

@@ -182,7 +182,7 @@ async def test_a_config_is_fetched_once_for_each_name_and_kept(tmp_path: Path) -
     assert memory.source.name == B
 
 
-async def test_without_the_operator_configs_are_in_our_group(tmp_path: Path) -> None:
+async def test_configs_are_in_the_own_group_without_the_operator(tmp_path: Path) -> None:
     api = Api({DESIRED: A})
     api.config(A, OURS)
     async with agent(tmp_path, api) as side:
@@ -192,7 +192,7 @@ async def test_without_the_operator_configs_are_in_our_group(tmp_path: Path) -> 
     assert OURS.encode() in source.text
 
 
-async def test_it_goes_on_without_the_server_from_the_start(tmp_path: Path) -> None:
+async def test_a_start_without_the_server(tmp_path: Path) -> None:
     kept = ConfigSource(A, "digest", b"text")
     async with agent(tmp_path, Api(away=True), Memory(kept)) as side:
         await named(side, A)
@@ -202,7 +202,7 @@ async def test_it_goes_on_without_the_server_from_the_start(tmp_path: Path) -> N
     assert side.changes == []
 
 
-async def test_what_was_desired_stays_so_while_the_new_one_cannot_be_fetched(tmp_path: Path) -> None:
+async def test_the_desired_config_stays_while_the_next_cannot_be_fetched(tmp_path: Path) -> None:
     api = Api({DESIRED: A})
     api.config(A)
     async with agent(tmp_path, api) as side:
@@ -235,7 +235,7 @@ async def test_a_config_that_comes_later_than_its_name(tmp_path: Path) -> None:
         ({DESIRED: B}, Forbidden, "KubeForbidden"),
     ],
 )
-async def test_what_cannot_be_done_is_an_answer(
+async def test_a_config_that_cannot_be_used_is_refused(
     tmp_path: Path, notes: dict[str, str], kind: type[AgentError], reason: str
 ) -> None:
     api = Api(notes)
@@ -247,7 +247,7 @@ async def test_what_cannot_be_done_is_an_answer(
     assert all("secrets" not in ask for ask in api.asked)
 
 
-async def test_nothing_is_desired_any_more(tmp_path: Path) -> None:
+async def test_no_config_is_desired(tmp_path: Path) -> None:
     api, memory = Api({DESIRED: A}), Memory()
     api.config(A)
     async with agent(tmp_path, api, memory) as side:
@@ -257,7 +257,7 @@ async def test_nothing_is_desired_any_more(tmp_path: Path) -> None:
     assert memory.source is None
 
 
-async def test_a_node_that_is_gone_takes_nothing_back(tmp_path: Path) -> None:
+async def test_a_deleted_node_keeps_the_desired_config(tmp_path: Path) -> None:
     api = Api({DESIRED: A})
     api.config(A)
     async with agent(tmp_path, api) as side:
@@ -280,7 +280,7 @@ async def test_a_store_that_fails_ends_it(tmp_path: Path) -> None:
                 await asyncio.wait_for(shake.run(), 20)
 
 
-async def test_a_person_asks_for_a_config_again(tmp_path: Path) -> None:
+async def test_an_operator_requests_a_config_again(tmp_path: Path) -> None:
     api = Api({DESIRED: A})
     api.config(A)
     async with agent(tmp_path, api) as side:
@@ -368,7 +368,7 @@ async def test_a_write_that_is_refused_is_tried_again(tmp_path: Path, status: in
     assert not failures
 
 
-async def test_what_somebody_else_changed_is_put_right(tmp_path: Path) -> None:
+async def test_an_annotation_changed_by_another_client_is_corrected(tmp_path: Path) -> None:
     api = Api({CURRENT: A, STATE: "Done"})
     async with agent(tmp_path, api) as side:
         side.shake.report(Status(Phase.IDLE, current=A))
@@ -377,7 +377,7 @@ async def test_what_somebody_else_changed_is_put_right(tmp_path: Path) -> None:
         await until(lambda: api.notes == {CURRENT: A, STATE: "Done"})
 
 
-async def test_a_node_that_is_made_anew_is_told(tmp_path: Path) -> None:
+async def test_a_recreated_node_gets_the_annotations(tmp_path: Path) -> None:
     api = Api({CURRENT: A, STATE: "Done"}, registered=False)
     async with agent(tmp_path, api) as side:
         side.shake.report(Status(Phase.DEGRADED, "Drifted", "x", current=A))
@@ -386,7 +386,7 @@ async def test_a_node_that_is_made_anew_is_told(tmp_path: Path) -> None:
         await until(lambda: api.notes == {CURRENT: A, STATE: "Degraded", REASON: "Drifted: x"})
 
 
-async def test_a_reason_that_goes_on_changing_is_not_written_each_time(tmp_path: Path) -> None:
+async def test_a_changing_reason_is_written_at_intervals(tmp_path: Path) -> None:
     api = Api({CURRENT: A})
     async with agent(tmp_path, api) as side:
         for left in range(20, 0, -1):
@@ -498,7 +498,7 @@ async def test_a_node_that_stays_cordoned_says_what_a_controller_needs(
         assert ("kubectl uncordon n" in await port.advice()) is said
 
 
-async def test_an_answer_is_not_asked_for_twice(tmp_path: Path) -> None:
+async def test_an_answered_drain_is_not_requested_again(tmp_path: Path) -> None:
     api = Api({DESIRED: B, DRAIN: f"drain-{B}", DRAINED: f"drain-{B}"}, cordoned=True)
     async with agent(tmp_path, api) as side:
         await ControllerDrain(side.client, "n", check_lease=ours).drain("op", 20)

@@ -134,7 +134,7 @@ def lose(method: str) -> Callable[[Request, Answer], Any]:
     return after
 
 
-async def test_a_lease_that_was_made_and_not_answered_is_ours(tmp_path: Path) -> None:
+async def test_a_lease_created_without_an_answer_is_held(tmp_path: Path) -> None:
     async with scene(tmp_path) as s:
         s.leases.after = lose("POST")
         await s.lease.acquire("nodeagent", "op", "why")
@@ -143,7 +143,7 @@ async def test_a_lease_that_was_made_and_not_answered_is_ours(tmp_path: Path) ->
         assert s.leases.log.count("PATCH") == 0, "its time counts from before the write"
 
 
-async def test_a_renewal_that_was_done_and_not_answered_counts(tmp_path: Path) -> None:
+async def test_a_renewal_without_an_answer_counts_if_it_was_done(tmp_path: Path) -> None:
     async with scene(tmp_path) as s:
         await s.lease.acquire("nodeagent", "op", "why")
         s.leases.after = lose("PATCH")
@@ -160,7 +160,7 @@ async def test_a_write_that_was_not_done_does_not_count(tmp_path: Path) -> None:
         assert s.memory.token is None
 
 
-async def test_a_write_that_was_done_much_later_is_given_back(tmp_path: Path) -> None:
+async def test_a_write_that_was_done_late_is_released(tmp_path: Path) -> None:
     async with scene(tmp_path) as s:
         await s.lease.acquire("nodeagent", "op", "why")
         s.memory.token = None  # as if we had given up before it was there
@@ -196,7 +196,7 @@ async def test_a_release_meets_a_change(tmp_path: Path) -> None:
         assert s.leases.log.count("DELETE") == 2
 
 
-async def test_a_lease_that_never_stands_still(tmp_path: Path) -> None:
+async def test_a_lease_that_changes_all_the_time(tmp_path: Path) -> None:
     async with scene(tmp_path) as s:
         await s.lease.acquire("nodeagent", "op", "why")
         s.leases.before = lambda request: s.leases.touch() if request.method != "GET" else None
@@ -207,7 +207,7 @@ async def test_a_lease_that_never_stands_still(tmp_path: Path) -> None:
         assert s.memory.token is not None
 
 
-async def test_it_goes_while_it_is_renewed(tmp_path: Path) -> None:
+async def test_a_lease_that_is_deleted_before_its_renewal(tmp_path: Path) -> None:
     async with scene(tmp_path) as s:
         await s.lease.acquire("nodeagent", "op", "why")
 
@@ -230,7 +230,7 @@ async def test_a_long_suspend_is_noticed(tmp_path: Path) -> None:
         assert s.leases.log.count("PATCH") == before + 1, "nobody took it, and it is renewed before anything is done"
 
 
-async def test_who_asks_twice_is_answered_from_memory(tmp_path: Path) -> None:
+async def test_a_second_read_within_seconds_is_cached(tmp_path: Path) -> None:
     async with scene(tmp_path) as s:
         await s.lease.acquire("nodeagent", "op", "why")
         asked = s.client.requests

@@ -52,19 +52,19 @@ async def test_each_state_once(tmp_path: Path) -> None:
     assert (troubles, requests) == ([], 7)
 
 
-async def test_nothing_there_from_the_start_is_a_state(tmp_path: Path) -> None:
+async def test_an_object_that_never_existed_is_a_state(tmp_path: Path) -> None:
     states, _, _ = await collect(tmp_path, 1, Answer(404, {}))
     assert states == [None]
 
 
-async def test_trouble_is_told_and_tried_again(tmp_path: Path) -> None:
+async def test_faults_are_reported_and_retried(tmp_path: Path) -> None:
     denied = Answer(403, {"message": "cannot get"})
     states, troubles, _ = await collect(tmp_path, 2, version(1), denied, denied, version(1), version(2))
     assert [state["resourceVersion"] for state in states] == ["1", "2"]
     assert [trouble and trouble.reason for trouble in troubles] == ["KubeForbidden", "KubeForbidden", None]
 
 
-async def test_it_asks_no_faster_than_agreed(tmp_path: Path) -> None:
+async def test_the_poll_interval_is_respected(tmp_path: Path) -> None:
     began = time.monotonic()
     _, _, requests = await collect(tmp_path, 2, *[version(1)] * 20, version(2))
     assert time.monotonic() - began >= EVERY * (requests - 1)

@@ -182,7 +182,9 @@ def test_pauses_grow_to_a_minute_and_no_further() -> None:
         ),
     ],
 )
-def test_why_here(what: dict[str, Any], failure: Cause | None, words: str, cause: Cause, why: str) -> None:
+def test_the_reason_of_a_remaining_pod(
+    what: dict[str, Any], failure: Cause | None, words: str, cause: Cause, why: str
+) -> None:
     left = remaining_pod(what, failure, words)
     assert (left.cause, left.why) == (cause, why)
 

@@ -49,11 +49,11 @@ def node(*taints: str, labels: Any = None, annotations: Any = None, **meta: Any)
         (node("medik8s.io/drain", deletionTimestamp="T"), ["NodeLeaving", "UnderMaintenance"]),
     ],
 )
-def test_node_signs(what: dict[str, Any], reasons: list[str]) -> None:
+def test_node_gates(what: dict[str, Any], reasons: list[str]) -> None:
     assert [gate.reason for gate in node_gates(what, controls_node=False)] == reasons
 
 
-def test_orders_to_us_are_no_work_of_others() -> None:
+def test_requests_of_the_controller_are_no_gate() -> None:
     working = {**DONE, MCO + "state": "Working", MCO + "desiredConfig": "b", MCO + "desiredDrain": "drain-b"}
     assert node_gates(node(annotations=working), controls_node=True) == []
     assert len(node_gates(node(annotations=working), controls_node=False)) == 2
@@ -62,7 +62,7 @@ def test_orders_to_us_are_no_work_of_others() -> None:
     ] == ["NodeLeaving"]
 
 
-def test_maintenance_signs() -> None:
+def test_maintenance_gates() -> None:
     others = {"metadata": {"name": "m0"}, "spec": {"nodeName": "n2"}}
     ours = {"metadata": {"name": "m1"}, "spec": {"nodeName": "n1", "reason": "new disks"}}
     assert maintenance_gates("n1", [others, ours]) == [

@@ -91,7 +91,7 @@ def test_answers_narrow_the_bounds() -> None:
     assert clock.latest(0) - clock.earliest(0) == pytest.approx(0.4)
 
 
-def test_a_server_whose_clock_was_set_is_believed_anew() -> None:
+def test_a_server_whose_clock_was_set_is_measured_again() -> None:
     clock = ServerClock().updated(100.0, 10.0, 10.1).updated(5000.0, 11.0, 11.1)
     assert clock.earliest(11.1) == pytest.approx(5000.0)
 

@@ -76,7 +76,7 @@ def test_judge(lease: NodeLease | None, seen: Seen | None, standing: Standing) -
     assert judge(lease, seen, ME, SERVER, STEADY) is standing
 
 
-def test_any_change_starts_the_waiting_anew() -> None:
+def test_any_change_restarts_the_wait() -> None:
     first = Seen.again(None, NMO, 10.0)
     assert first == Seen("u1/7", 10.0)
     assert Seen.again(first, NMO, 99.0) == first
@@ -102,7 +102,7 @@ def test_a_new_lease_is_one_that_medik8s_reads() -> None:
     assert lease.expires == NOW + 600
 
 
-def test_taking_over_counts_and_fails_if_the_lease_moved() -> None:
+def test_a_takeover_counts_and_fails_if_the_lease_has_changed() -> None:
     patch = take_over(NMO, ME, "n1", "node-uid", 600.0, NOW)
     assert patch["metadata"]["resourceVersion"] == "7"
     assert patch["spec"]["leaseTransitions"] == 3

@@ -20,7 +20,7 @@ def item(pool: SlotPool, index: int, *, holder: str = "n/3f2b", uid: str = "u") 
 
 
 @given(st.integers(1, 6), st.sets(st.integers(0, 9)), st.integers(0, 100))
-def test_whoever_takes_one_there_are_never_too_many(count: int, held: set[int], first: int) -> None:
+def test_there_are_never_more_holders_than_slots(count: int, held: set[int], first: int) -> None:
     pool = SlotPool("workers", Kind.DISRUPT, count)
     free = free_indices(pool, read_slots(pool, [item(pool, index) for index in held]), first)
     assert not set(free) & held
@@ -43,7 +43,7 @@ def test_one_without_a_holder_is_free() -> None:
     assert taken(slots[0], CLAIM, "n", "u", None)["metadata"]["resourceVersion"] == "1"
 
 
-def test_ours_is_known_by_node_and_host() -> None:
+def test_a_slot_belongs_to_a_node_and_a_host() -> None:
     pool = SlotPool("workers", Kind.DISRUPT, 2)
     slots = read_slots(pool, [item(pool, 0), item(pool, 1, uid="other")])
     assert [slot.index for slot in held_by(slots, "u", "host-a")] == [0]

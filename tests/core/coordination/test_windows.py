@@ -49,7 +49,7 @@ moments = st.builds(
 
 
 @given(schedules, moments)
-def test_the_clock_on_the_wall_decides(schedule: Schedule, at: datetime) -> None:
+def test_local_time_decides(schedule: Schedule, at: datetime) -> None:
     local = at.astimezone(schedule.zone)
     monday = local.replace(tzinfo=None, hour=0, minute=0) - timedelta(days=local.weekday())
     wall = local.replace(tzinfo=None)
@@ -79,7 +79,7 @@ def test_the_next_change_is_the_first(schedule: Schedule, at: datetime) -> None:
 
 
 @given(schedules, moments, st.integers(0, 300))
-def test_nothing_begins_that_would_not_be_done(schedule: Schedule, at: datetime, minutes: int) -> None:
+def test_no_operation_begins_that_ends_after_the_window(schedule: Schedule, at: datetime, minutes: int) -> None:
     need = minutes * MINUTE
     if schedule.may_begin(at, need):
         assert schedule.is_open(at)
