@@ -88,7 +88,7 @@ Make = Callable[..., Awaitable[Node]]
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(draining, "LEAST", 1.0)
+    monkeypatch.setattr(draining, "MIN_DRAIN", 1.0)
     monkeypatch.setattr(admission, "NEED", 2.0)
     monkeypatch.setattr(admission, "LONGEST_PAUSE", 1.0)
 
@@ -285,6 +285,27 @@ async def test_a_node_that_failed_holds_the_others_back(cluster: Cluster, make_m
     cluster.admin.delete(f"{SLOT_PATH}/{slot['metadata']['name']}")  # an operator has looked
     await second.rests()
     assert second.member.phase is Phase.IDLE
+
+
+async def test_a_node_that_failed_holds_the_others_back_until_it_is_repaired(
+    cluster: Cluster, make_member: Make
+) -> None:
+    pool = "one-that-is-repaired"
+    first = await make_member(pool=pool, limits=replace(QUICK, revert=False))
+    second = await make_member(pool=pool)
+    first.member.world.units["app.service"] = FakeUnit(bad_until_boot=99)
+    first.update(RESTARTS)
+    await first.rests()
+    assert (first.member.phase, lease_of(cluster, first.node) is None) == (Phase.DEGRADED, False)
+    second.update(RESTARTS)
+    await second.member.told(EventKind.WAITING, "SlotHeld")
+    first.member.world.units["app.service"] = FakeUnit()
+    first.update(REBOOTS)
+    await first.rests()
+    assert (first.member.phase, first.given_back()) == (Phase.IDLE, True)
+    await second.rests()
+    assert second.member.phase is Phase.IDLE
+    assert holders(cluster, "disrupt", pool) == []
 
 
 async def test_so_many_stage_at_once(cluster: Cluster, make_member: Make) -> None:
