@@ -142,7 +142,7 @@ def legs(title: str, leg: str, order: Sequence[str], table: Table) -> str:
         parts += [rectangle(middle - width / 2, y, width, 40, "box"), text(middle, y + 25, phase, "bold", "middle")]
         for line, targets in enumerate(_elsewhere(leg, table[leg, phase])):
             parts.append(text(490, y + 12 + 18 * line, f"→ {targets}", "small"))
-    return picture(760, 52 + step * len(phases), title, parts)
+    return picture(760, 64 + step * len(phases), title, parts)
 
 
 def _elsewhere(leg: str, targets: Iterable[tuple[str, str]]) -> Iterator[str]:
