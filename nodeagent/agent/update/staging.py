@@ -127,6 +127,8 @@ async def _stage(run: Run, os: Os, target: OsTarget, report: _ProgressReport) ->
 
 def _fenced(run: Run) -> contextlib.AbstractAsyncContextManager[None]:
     def report(event: FenceEvent) -> None:
+        if event.etcd_disk:
+            run.update.change_os(etcd_disk=event.etcd_disk)
         kind = EventKind.WARNING if event.bad else EventKind.FENCE
         run.narrate(kind, event.message, reason=event.reason, fence=event.view, often=event.often)
 

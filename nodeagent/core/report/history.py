@@ -41,6 +41,7 @@ def entry_of(
         fallback=bool(record.fallback),
         to_digest=record.to_digest,
         successor=record.aborted.successor if record.aborted else successor,
+        etcd_disk=record.os.etcd_disk,
     )
 
 

@@ -7,10 +7,10 @@ Every method that waits on somebody else takes a deadline in seconds or has a bo
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 from nodeagent.core.config.file_tree import FileTreeEntry
 from nodeagent.core.config.machineconfig import ConfigSource, MachineConfig
@@ -420,6 +420,7 @@ class HistoryEntry:
     fallback: bool = False  # a reboot that the plan had not, because an action failed
     to_digest: str = ""  # of the config that the update was to; "" in entries of older agents
     successor: str = ""  # of a superseded one: the name of the config that took its place
+    etcd_disk: Mapping[str, Any] = field(default_factory=dict)  # see core.etcd.disk_latency; {} without a fence
 
 
 class Store(Protocol):

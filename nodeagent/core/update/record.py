@@ -74,7 +74,8 @@ class OsProgress:
     made of it. ``staged`` is the id of a deployment of ours, kept until the next update if that one was abandoned, and
     ``staged_boot_id`` the boot in which it was staged. ``lost_stagings`` counts those lost for no known reason,
     ``restage_count`` the stagings after the first write. ``clean_shutdown_boot_id`` is the boot whose shutdown was in
-    order, as far as the agent saw it, after it had requested the reboot.
+    order, as far as the agent saw it, after it had requested the reboot. ``etcd_disk`` is the latency of etcd's disk
+    around the last staging, see ``core.etcd.disk_latency``.
     """
 
     target: Mapping[str, Any] | None = None
@@ -84,6 +85,7 @@ class OsProgress:
     lost_stagings: int = 0
     restage_count: int = 0
     clean_shutdown_boot_id: str = ""
+    etcd_disk: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def leftover(self) -> OsProgress:

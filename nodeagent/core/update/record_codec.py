@@ -71,6 +71,7 @@ class _Stored:
     misses: int = 0
     again: int = 0
     left_boot: str = ""
+    etcd_disk: dict[str, Any] = field(default_factory=dict)
     wrote_boot: str = ""
     merged: bool = False
     restored: bool = False
@@ -129,6 +130,7 @@ def record_to_dict(record: Record) -> dict[str, Any]:
         misses=os.lost_stagings,
         again=os.restage_count,
         left_boot=os.clean_shutdown_boot_id,
+        etcd_disk=dict(os.etcd_disk),
         wrote_boot=progress.first_write_boot_id,
         unfinished=record.unfinished,
         held=record.held,
@@ -214,6 +216,7 @@ def record_from_dict(data: Mapping[str, Any]) -> Record:
             stored.misses,
             stored.again,
             stored.left_boot,
+            stored.etcd_disk,
         ),
         unfinished=stored.unfinished,
         held=stored.held,

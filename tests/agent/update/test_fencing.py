@@ -29,6 +29,8 @@ from tests.world.os_host import NEW, at_old
 UP = FenceView(True, "started", "an update is about to be staged", 16_000_000, 489)
 OPEN = replace(UP, reason="calm", message="probe: 0 of 20 fsyncs over 8 ms", write_bps=None, write_iops=None)
 
+LATENCY = {"wal_fsync": {"during": {"samples": 500, "slow": 2, "p99_ms": 15.9}}}
+
 
 class Around:
     """A port that notes when it is up."""
@@ -45,7 +47,7 @@ class Around:
             yield
         finally:
             self.up = False
-            tell(FenceEvent(None, "gone"))
+            tell(FenceEvent(None, "gone", etcd_disk=LATENCY))
 
 
 @pytest.mark.looptime
@@ -66,6 +68,7 @@ async def test_it_is_up_while_the_os_is_staged_and_between_two_tries_it_is_not()
     assert around.times == 2
     told = [event.message for event in host.world.events if event.kind is EventKind.FENCE]
     assert told == ["up", "gone"] * 2
+    assert host.world.history[-1].etcd_disk == LATENCY
 
 
 IDLE = Idle(0.005, 0.02)
