@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import importlib
 import inspect
 import io
@@ -24,7 +25,7 @@ from nodeagent.core.plan.change import Action
 from nodeagent.core.plan.domain import RuleEntry, SocketHealth
 from nodeagent.core.plan.policy import SSHKEY
 from nodeagent.core.report.metrics import FAMILIES, HISTORY
-from nodeagent.core.update.legs import Abort
+from nodeagent.core.update.legs import Abort, Apply, Fallback, Leg, Prepare, Revert
 from nodeagent.core.update.phase import BY_PROGRESS, DEADLINE, DISRUPTIVE, Phase
 from nodeagent.core.update.record import Record
 from nodeagent.core.update.resume import resume
@@ -347,7 +348,29 @@ PARTS: Mapping[str, Mapping[str, Callable[[], str]]] = {
 }
 
 
+# From top to bottom, in every figure of a leg.
+ORDER = (
+    *(Phase.WRITING, Phase.ACTING, Phase.REVERTING, Phase.STAGING, Phase.LEASING, Phase.DRAINING, Phase.REBOOTING),
+    *(Phase.VERIFYING, Phase.RELEASING),
+)
+LEGS: Mapping[type[Leg], str] = {
+    Prepare: "Prepare: until the first write, an update can be given up",
+    Apply: "Apply: after the first write, an update is completed or reverted",
+    Fallback: "Fallback: at most one reboot that was not planned",
+    Revert: "Revert: the previous config is restored and verified",
+}
+
+
+def leg(kind: type[Leg]) -> str:
+    states = {
+        (of.__name__, str(phase)): [(to.__name__, str(end)) for to, end in ends] for (of, phase), ends in NEXT.items()
+    }
+    picture: str = figures.legs(LEGS[kind], kind.__name__, list(map(str, ORDER)), states)
+    return picture
+
+
 FIGURES: Mapping[str, Callable[[], str]] = {
+    **{f"docs/explanation/leg-{kind.__name__.lower()}.svg": functools.partial(leg, kind) for kind in LEGS},
     "docs/development/architecture.svg": figures.architecture,
     "docs/explanation/timeline.svg": figures.timeline,
 }
