@@ -13,14 +13,14 @@ from typing import Literal
 import pytest
 
 from nodeagent.agent import compose
-from nodeagent.agent.coordination import Coordination
+from nodeagent.agent.coordination import Coordination, Operation
 from nodeagent.agent.report.report import Report
 from nodeagent.agent.update.run import Ports
 from nodeagent.core.coordination.lease import Claim, LeaseToken
 from nodeagent.core.report.status import Status
 from nodeagent.core.update.events import EventKind
 from nodeagent.core.update.phase import Phase
-from nodeagent.errors import InvalidInput, Terminal
+from nodeagent.errors import InvalidInput, Refused, Terminal
 from nodeagent.host.clock import SystemClock
 from nodeagent.host.etcd.lazy import LazyQuorumCheck
 from nodeagent.host.fleetlock import FleetLock
@@ -34,6 +34,7 @@ from nodeagent.settings.schema import Settings
 from nodeagent.settings.windows import window_schedule
 from tests.host.test_fleetlock import FleetServer, serving
 from tests.world import FakeClock, FakeLease, FakeUnit, World
+from tests.world.cluster_host import fresh
 from tests.world.run import LIMITS, Host, config
 
 MACHINE_ID = "0123456789abcdef0123456789abcdef"
@@ -187,3 +188,40 @@ def test_nothing_of_kubernetes_is_loaded_without_a_cluster() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.strip() == "[]"
+
+
+async def test_everything_is_acquired_in_order_and_released_in_reverse() -> None:
+    host = fresh()
+    coordination, update = host.ports().coordination, Operation("u1", "nodeagent", "update")
+    await coordination.acquire(update)
+    assert host.around.hook
+    await coordination.release(update)
+    assert host.around.log == ["slot", "lease", "release lease", "release slot"]
+    assert not host.around.hook
+
+
+async def test_a_reservation_is_checked_before_a_slot_is_taken() -> None:
+    host = fresh()
+    coordination = host.ports().coordination
+    coordination.reserve("maintenance.1", "jane waits for the lease")
+    with pytest.raises(Refused, match="jane waits for the lease"):
+        await coordination.acquire(Operation("u1", "nodeagent", "update"))
+    assert host.around.log == []
+    await coordination.acquire(Operation("maintenance.1", "jane", "disks", queued=False))
+    assert host.around.log == ["lease"], "an operator needs no slot"
+
+
+async def test_an_actor_that_comes_in_between_leaves_nothing_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    host = fresh()
+    coordination = host.ports().coordination
+    acquire = FakeLease.acquire
+
+    async def then_leaves(self: FakeLease, holder: str, operation: str, reason: str) -> None:
+        await acquire(self, holder, operation, reason)
+        host.around.gate = Refused("the Node is being deleted", reason="NodeLeaving")
+
+    monkeypatch.setattr(FakeLease, "acquire", then_leaves)
+    with pytest.raises(Refused):
+        await coordination.acquire(Operation("u1", "nodeagent", "update"))
+    assert host.around.log == ["slot", "lease", "release lease", "release slot"]
+    assert host.world.holder is None
