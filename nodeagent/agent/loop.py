@@ -11,13 +11,14 @@ from dataclasses import replace
 
 from nodeagent.agent.update import idle
 from nodeagent.agent.update.after_boot import record_clean_shutdown
+from nodeagent.agent.update.begin import begin_update, lasting_of
 from nodeagent.agent.update.bugs import bug
+from nodeagent.agent.update.desired import DesiredReader
 from nodeagent.agent.update.executor import Executor, Outcome
 from nodeagent.agent.update.finishing import finish
 from nodeagent.agent.update.outages import Outage
 from nodeagent.agent.update.outcomes import abort
 from nodeagent.agent.update.preflight import Desired, Preflight
-from nodeagent.agent.update.requests import Requests
 from nodeagent.agent.update.run import Ports, Transition, Update, UpdatePolicy, narrate
 from nodeagent.agent.update.takeover import close_interrupted, takeover_by, unusable
 from nodeagent.agent.update.unreadable import is_unreadable, load_or_half_way, rebuild
@@ -27,14 +28,13 @@ from nodeagent.core.plan.steps import ActStep
 from nodeagent.core.report.history import entry_of_request
 from nodeagent.core.update import resume as resuming
 from nodeagent.core.update.apply_request import ApplyRequest
-from nodeagent.core.update.events import Event, EventKind
-from nodeagent.core.update.legs import INTERRUPTED, Prepare, Unreleased
+from nodeagent.core.update.events import EventKind
+from nodeagent.core.update.legs import INTERRUPTED, Unreleased
 from nodeagent.core.update.outcome import UpdateOutcome
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.record import (
     IllegalTransition,
     Record,
-    advance,
     after_boot,
     at_rest,
     degraded_record,
@@ -46,10 +46,8 @@ from nodeagent.core.update.resume import Decision
 from nodeagent.errors import (
     AgentError,
     InvalidInput,
-    Refused,
     Retryable,
     ServiceUnavailable,
-    Unreachable,
     Unreconcilable,
     full_text,
 )
@@ -90,18 +88,14 @@ class Loop:
         self.ports = ports
         self._renew = renew
         self._update_wake = asyncio.Event()  # the desired config may have changed during an update
-        self.executor = Executor(ports, policy, self._superseded, self._update_wake, chance)
+        self.desired = DesiredReader(ports, desired)
+        self.executor = Executor(ports, policy, self.desired.superseded, self._update_wake, chance)
         self._preflight = preflight
-        self._desired = desired
         self._load = load
         self._adopted = adopted
         self._chance = chance
         self._wake = asyncio.Event()
-        self._recording = asyncio.Lock()  # between a request in the store and the desired config that it is for
         self._changed = asyncio.Event()  # the desired config may have changed while an update is under way
-        self.requests = Requests(ports)
-        self._reported: str | None = None  # digest of the desired config that was reported last
-        self._decided = False  # an operator requested a config in this life
         self._refused, self._stuck_since = "", ""
         self._wanted: Desired | None = None  # the config that was looked at last
         self._delays = delays(RETRY_FIRST, RETRY_CAP)
@@ -134,16 +128,8 @@ class Loop:
     async def recorded(self, request: ApplyRequest, desired: Desired | None = None) -> AsyncIterator[None]:
         """Inside, the desired config is made the one of ``request``, which is in the store by then. Given ``desired``,
         the end of what was requested is reported."""
-        async with self._recording:
-            await self.ports.store.keep_request(request)
-            try:
-                yield
-            except AgentError:
-                await self.ports.store.drop_request(request.digest)
-                raise
-        if desired is not None:
-            self.requests.add(desired)
-        self._decided = True
+        async with self.desired.recorded(request, desired):
+            yield
         self.look_again()
 
     async def run(self) -> None:
@@ -190,9 +176,9 @@ class Loop:
         try:
             await self._resume()
         except AgentError as error:
-            if not (self._decided and is_unreadable(error)):
+            if not (self.desired.requested and is_unreadable(error)):
                 raise
-            self._decided = False
+            self.desired.requested = False
             record = await self.ports.store.set_record_aside(error.reason, str(error))
             text = f"set the record of {record.update_id} aside: {error}"
             narrate(self.ports, None, EventKind.WARNING, text, reason=error.reason, record=record)
@@ -203,7 +189,7 @@ class Loop:
         if decision in (Decision.IDLE, Decision.DEGRADED):
             return
         with contextlib.suppress(AgentError):  # for the status; what is wrong with it is found when it is its turn
-            self._report_desired(await self._read())
+            self.desired.report(await self.desired.read())
         update = await rebuild(record, self._load)
         boot_id = self.ports.power.boot_id()
         rebooted = record.boot_id != boot_id
@@ -263,7 +249,7 @@ class Loop:
         outcome = await self._run(update)
         if outcome is Outcome.PUT_OFF:
             # The watch tells of a file that we were asked to apply once more; that is no reason to try at once again.
-            if await self.ports.store.request() is None and not await self._superseded(update):
+            if await self.ports.store.request() is None and not await self.desired.superseded(update):
                 self._wake.clear()
             return self._delay()
         return 0.0 if outcome is Outcome.ENDED else None
@@ -281,8 +267,7 @@ class Loop:
     async def _next_update(self, record: Record) -> Update | None:
         self._update_wake.clear()
         self._wanted = None
-        async with self._recording:
-            desired, request = await self._desired_and_request()
+        desired, request = await self.desired.with_request()
         self._wanted = desired
         current = await self.ports.store.current()
         if interrupted(record) and not (desired and desired.source.digest == record.to_digest != current):
@@ -291,12 +276,12 @@ class Loop:
         if desired is None:
             if not unfinished:  # where an update stopped half-way, an operator decides what becomes of it
                 await idle.discard_unwanted(self.ports, record)
-            self._report_desired(None)
+            self.desired.report(None)
             return None
         other = "" if desired.source.digest == current else desired.meaning  # what failed was not this text, then
         if (failed := matching(record.lasting.rejections, desired.source.digest, other)) and request is None:
             idle.check_not_rejected(record, desired, failed)
-            self._report_desired(desired)
+            self.desired.report(desired)
             return None
         if desired.source.digest == current and not unfinished:
             record = await idle.discard_unwanted(self.ports, record)
@@ -306,103 +291,21 @@ class Loop:
                 await idle.rest(self.ports, record)
             if request is not None:
                 await self.ports.store.drop_request(request.digest)
-            self._report_desired(desired)
-            self.requests.unchanged(desired)
+            self.desired.report(desired)
+            self.desired.requests.unchanged(desired)
             return None
-        rolled_back, meaning = record.lasting.rolled_back_digest, record.lasting.rolled_back_meaning
-        if request is not None and request.avoid:
-            rolled_back, meaning = request.avoid, request.avoid_meaning
-        if rolled_back == desired.source.digest or meaning == desired.meaning:
-            if request is None:
-                raise Refused(
-                    f"{desired.config.name} was rolled back by an operator; it must be re-applied explicitly",
-                    reason="RolledBack",
-                )
-            rolled_back = meaning = ""
+        lasting = lasting_of(record, desired, request)
         try:
             update = await self._prepare(record, desired, current, dirty=unfinished)
         except (InvalidInput, Unreconcilable):
             await self.ports.store.drop_request(desired.source.digest)
             raise
         await self.ports.store.put_config(desired.source)
-        if interrupted(record):  # it begins again
-            update.record = replace(update.record, update_id=record.update_id, started=record.started)
-        if unfinished:
-            held = await idle.still_held(self.ports, record) or update.record.update_id
-            left = idle.left_half_way(record)
-            update.record = replace(update.record, held=held, cordon=record.cordon, unfinished=left)
-        staged = await idle.leftover(self.ports, record, update)
-        kept = record.lasting.without(desired.source.digest, desired.meaning)
-        lasting = replace(kept, rolled_back_digest=rolled_back, rolled_back_meaning=meaning)
-        update.record = replace(update.record, lasting=lasting)
-        update.change_os(staged=staged)
-        update.record = advance(
-            update.record,
-            Phase.LEASING if update.target is None else Phase.STAGING,
-            Prepare(),
-            now=self.ports.clock.now(),
-            boot_id=self.ports.power.boot_id(),
-        )
-        await self.ports.store.begin(update.record)
-        actions = ", ".join(f"{a.type} {a.unit}".strip() for a in update.plan.actions) or "nothing"
-        narrate(self.ports, update, EventKind.UPDATE_STARTED, actions, writes=len(update.writes))
-        narrate(self.ports, update, EventKind.PHASE)
-        self._report_desired(desired)
+        await begin_update(self.ports, record, update, lasting)
+        self.desired.report(desired)
         for note in update.record.notes:
             narrate(self.ports, update, EventKind.WARNING, note)
         return update
-
-    async def _desired_and_request(self) -> tuple[Desired | None, ApplyRequest | None]:
-        """The desired config, and the request for it. A request for another config is over."""
-        store = self.ports.store
-        request = await store.request()
-        try:
-            desired = await self._read()
-        except InvalidInput:
-            if request is not None:
-                await store.drop_request(request.digest)
-            raise
-        if request is not None and (desired is None or desired.source.digest != request.digest):
-            await store.drop_request(request.digest)
-            request = None
-        return desired, request
-
-    async def _superseded(self, update: Update) -> bool:
-        """Whether something else is desired by now; ``update.takeover`` has the answer. What cannot be read is
-        something else, too, unless it may be read again in a moment."""
-        try:
-            desired = await self._read()
-        except (Retryable, Unreachable):
-            return False
-        except AgentError as error:
-            update.takeover = unusable(error)
-            return True
-        if desired is not None and desired.source.digest == update.digest:
-            return False
-        update.takeover = await takeover_by(self.ports, desired)
-        return True
-
-    async def _read(self) -> Desired | None:
-        """The desired config. Ends the requests for others that wait for their turn."""
-        number = self.requests.number
-        try:
-            desired = await self._desired()
-        except (Retryable, Unreachable):
-            raise
-        except AgentError as error:
-            self.requests.replaced(number, "", unusable(error))
-            raise
-        self.requests.replaced(number, desired.source.digest if desired else "", await takeover_by(self.ports, desired))
-        return desired
-
-    def _report_desired(self, desired: Desired | None) -> None:
-        """Once for each change. At rest, only when it is known what follows: ``Degraded`` is about the config that the
-        status names as the desired one."""
-        name, digest = (desired.config.name, desired.source.digest) if desired else ("", "")
-        if digest != self._reported:
-            self._reported = digest
-            event = Event(EventKind.DESIRED, Phase.IDLE, desired=name, fields={"digest": digest})
-            self.ports.reporter.emit(event)
 
     async def check(self, desired: Desired) -> None:
         """Raises what an update to this config would be refused with. Changes nothing on the host."""
@@ -422,7 +325,7 @@ class Loop:
     async def _run(self, update: Update) -> Outcome:
         digest = update.digest
         # The end of an update that is already reported is no answer to a newer request for the same config.
-        self.requests.running = "" if update.ended else digest
+        self.desired.requests.running = "" if update.ended else digest
         following = asyncio.create_task(self._follow())
         try:
             while True:
@@ -434,9 +337,9 @@ class Loop:
                 # logind said yes; the host goes down under us. If it does not, the executor asks again, a few times.
                 await asyncio.sleep(self.policy.reboot_grace)
         finally:
-            self.requests.forget(self.requests.running)
-            self.requests.running = ""
-            self._reported = None  # the status names what was updated to, if that failed
+            self.desired.requests.forget(self.desired.requests.running)
+            self.desired.requests.running = ""
+            self.desired.report_again()
             following.cancel()
             await asyncio.gather(following, return_exceptions=True)
 
@@ -446,7 +349,7 @@ class Loop:
             await self._changed.wait()
             self._changed.clear()
             with contextlib.suppress(AgentError):
-                self._report_desired(await self._read())
+                self.desired.report(await self.desired.read())
 
     async def _refuse(self, record: Record, error: AgentError) -> None:
         """The host is as it was, but it is not what is desired: that is Degraded, with the reason."""
@@ -459,11 +362,11 @@ class Loop:
             record = await idle.degrade(self.ports, replace(record, to_name=name), error.reason, text)
             self._refused = words  # not before: where the store takes nothing, nothing was reported yet
             if wanted is not None:
-                self._report_desired(wanted)
-        elif digest not in self.requests:
+                self.desired.report(wanted)
+        elif digest not in self.desired.requests:
             return
         if digest:
-            self.requests.forget(digest)
+            self.desired.requests.forget(digest)
             entry = entry_of_request(name, digest, self.ports.clock.now(), UpdateOutcome.REFUSED, error.reason, text)
             code = error.exit_code if error.exit_code in (2, 3, 4) else 1
             finish(self.ports, entry, record.phase, code=code)

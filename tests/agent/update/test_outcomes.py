@@ -459,22 +459,22 @@ async def test_a_config_that_was_read_before_a_request_does_not_end_it() -> None
     host = await started()
     loop = host.build()
     release = asyncio.Event()
-    read = loop._desired
+    read = loop.desired.source
 
     async def slowly() -> object:
         found = await read()
         await release.wait()
         return found
 
-    loop._desired = slowly  # type: ignore[assignment]
-    look = asyncio.create_task(loop._read())
+    loop.desired.source = slowly
+    look = asyncio.create_task(loop.desired.read())
     await asyncio.sleep(1)
     host.world.events.clear()
     await request(host, B)
     release.set()
     await look
     assert outcomes(host) == []
-    loop._desired = read
+    loop.desired.source = read
     await host.turn_and_settle(loop)
     assert outcomes(host) == [("b", "done", 0)]
 

@@ -1,0 +1,111 @@
+"""The desired config as the loop sees it: read again each time, with the request for it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+from nodeagent.agent.update.preflight import Desired
+from nodeagent.agent.update.requests import Requests
+from nodeagent.agent.update.run import Ports, Update
+from nodeagent.agent.update.takeover import takeover_by, unusable
+from nodeagent.core.update.apply_request import ApplyRequest
+from nodeagent.core.update.events import Event, EventKind
+from nodeagent.core.update.phase import Phase
+from nodeagent.errors import AgentError, InvalidInput, Retryable, Unreachable
+
+__all__ = ["DesiredReader"]
+
+
+class DesiredReader:
+    """``source`` reads the desired config; None means that there is none.
+
+    ``requested``: an operator requested a config while this process ran.
+    """
+
+    def __init__(self, ports: Ports, source: Callable[[], Awaitable[Desired | None]]) -> None:
+        self.requests = Requests(ports)
+        self.requested = False
+        self.source = source
+        self._ports = ports
+        self._recording = asyncio.Lock()  # between a request in the store and the desired config that it is for
+        self._reported: str | None = None  # digest of the desired config that was reported last
+
+    @contextlib.asynccontextmanager
+    async def recorded(self, request: ApplyRequest, desired: Desired | None) -> AsyncIterator[None]:
+        """Store ``request``. In the block, the desired config is made the one of it. Given ``desired``, the end of the
+        request is reported."""
+        async with self._recording:
+            await self._ports.store.keep_request(request)
+            try:
+                yield
+            except AgentError:
+                await self._ports.store.drop_request(request.digest)
+                raise
+        if desired is not None:
+            self.requests.add(desired)
+        self.requested = True
+
+    async def with_request(self) -> tuple[Desired | None, ApplyRequest | None]:
+        """Return the desired config, and the request for it. A request for another config ends."""
+        async with self._recording:
+            store = self._ports.store
+            request = await store.request()
+            try:
+                desired = await self.read()
+            except InvalidInput:
+                if request is not None:
+                    await store.drop_request(request.digest)
+                raise
+            if request is not None and (desired is None or desired.source.digest != request.digest):
+                await store.drop_request(request.digest)
+                request = None
+            return desired, request
+
+    async def read(self) -> Desired | None:
+        """Return the desired config. The requests for others that wait for their turn end."""
+        number = self.requests.number
+        try:
+            desired = await self.source()
+        except (Retryable, Unreachable):
+            raise
+        except AgentError as error:
+            self.requests.replaced(number, "", unusable(error))
+            raise
+        digest = desired.source.digest if desired else ""
+        self.requests.replaced(number, digest, await takeover_by(self._ports, desired))
+        return desired
+
+    async def superseded(self, update: Update) -> bool:
+        """Return whether another config is desired by now, and note it in ``update.takeover``.
+
+        A config that cannot be used is another one, unless it may be read in a moment.
+        """
+        try:
+            desired = await self.read()
+        except (Retryable, Unreachable):
+            return False
+        except AgentError as error:
+            update.takeover = unusable(error)
+            return True
+        if desired is not None and desired.source.digest == update.digest:
+            return False
+        update.takeover = await takeover_by(self._ports, desired)
+        return True
+
+    def report(self, desired: Desired | None) -> None:
+        """Report each change of the desired config once.
+
+        At rest, only when it is known what follows: ``Degraded`` is about the config that the status names as the
+        desired one.
+        """
+        name, digest = (desired.config.name, desired.source.digest) if desired else ("", "")
+        if digest != self._reported:
+            self._reported = digest
+            event = Event(EventKind.DESIRED, Phase.IDLE, desired=name, fields={"digest": digest})
+            self._ports.reporter.emit(event)
+
+    def report_again(self) -> None:
+        """The status names the target of a failed update: report the desired config at the next opportunity."""
+        self._reported = None
