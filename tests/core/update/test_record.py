@@ -71,7 +71,8 @@ def legs(kind: type[Leg], phase: Phase) -> st.SearchStrategy[Leg]:
 @st.composite
 def records(draw: st.DrawFn) -> Record:
     kind, phase = draw(st.sampled_from(list(NEXT)))
-    os = st.builds(OsProgress, st.none() if kind is Fallback else mappings, text, text, text, counts, counts, text)
+    target = st.none() if kind is Fallback else mappings
+    os = st.builds(OsProgress, target, text, text, text, counts, counts, text, mappings)
     return Record(phase, draw(legs(kind, phase)), **draw(st.fixed_dictionaries(OTHERS)), os=draw(os))
 
 
