@@ -256,7 +256,7 @@ async def test_a_lease_that_was_made_again_under_our_name_is_not_ours(
     for key in ("uid", "resourceVersion", "creationTimestamp", "managedFields"):
         copy["metadata"].pop(key)
     cluster.admin.create(LEASE_PATH, copy)
-    assert "made anew" in await refused(agent.lease.check(OP), "LeaseLost")
+    assert "created again" in await refused(agent.lease.check(OP), "LeaseLost")
 
 
 async def test_an_annotation_by_somebody_does_not_disturb(cluster: Cluster, node: str, agent: Agent) -> None:
