@@ -41,6 +41,12 @@ PLAIN = (
     "docs/reference/*.md",
     "docs/research/*.md",
     "docs/usage/*.md",
+    "integration/hosts/*.py",
+    "integration/hosts/container/image.py",
+    "integration/hosts/container/recipe.py",
+    "integration/hosts/ostree/ostree_host.py",
+    "integration/hosts/ostree/test_conformance.py",
+    "integration/trees/*.py",
     "nodeagent/agent/cluster_source.py",
     "nodeagent/agent/compose.py",
     "nodeagent/agent/daemon.py",
@@ -93,6 +99,12 @@ PLAIN = (
     "packaging/*.sh",
     "packaging/man/nodeagent.8",
     "systemd/usr/lib/**/*.*",
+    "tests/agent/update/test_os_manual.py",
+    "tests/agent/update/test_os_rollback.py",
+    "tests/conftest.py",
+    "tests/integration/test_sources.py",
+    "tests/support/guards.py",
+    "tests/world/*.py",
 )
 # The page that lists the words.
 EXCEPT = ("docs/development/style.md",)

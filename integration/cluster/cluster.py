@@ -1,4 +1,4 @@
-"""A control plane: etcd, kube-apiserver, a certificate authority, and nobody else.
+"""A control plane: etcd, kube-apiserver, a certificate authority, and no controllers.
 
 There is no controller manager, scheduler or kubelet: whatever those would do, a test does itself, so it happens when
 the test wants it. RBAC and the Node authorizer decide; the custom resources that nodeagent reads are there in a
@@ -50,7 +50,7 @@ class Cluster:
             str(binaries.etcd), "--name=one", f"--data-dir={directory / 'etcd'}",
             f"--listen-client-urls={etcd_url}", f"--advertise-client-urls={etcd_url}",
             f"--listen-peer-urls=http://127.0.0.1:{free_port()}",
-            "--unsafe-no-fsync",  # nobody cuts the power of this cluster
+            "--unsafe-no-fsync",  # no test cuts the power of this cluster
             "--log-level=warn",
         ], directory / "etcd.log", lambda: _healthy(etcd_port))
         self.apiserver = Server("kube-apiserver", [
@@ -61,7 +61,7 @@ class Cluster:
             f"--service-account-issuer={ISSUER}", f"--service-account-signing-key-file={token_key}",
             f"--service-account-key-file={token_key}", "--service-cluster-ip-range=10.0.0.0/24",
             "--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction",
-            "--disable-admission-plugins=ServiceAccount",  # nobody here makes the default service accounts
+            "--disable-admission-plugins=ServiceAccount",  # no controller makes the default service accounts here
             "--endpoint-reconciler-type=none", "--profiling=false",
             f"--audit-policy-file={HERE / 'audit.yaml'}", f"--audit-log-path={self._audit}",
             "--audit-log-mode=blocking",

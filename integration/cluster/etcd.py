@@ -77,7 +77,7 @@ class EtcdMember:
         (manifests / "etcd.yaml").write_text(yaml.safe_dump(pod))
 
     def ask(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
-        """Raises OSError if nobody is there."""
+        """Raises OSError if no server answers."""
         context = ssl.create_default_context(cafile=str(self._cluster.authority.certificate))
         context.load_cert_chain(self.certificate, self.key)
         connection = http.client.HTTPSConnection(self.address, self._cluster.client_port, timeout=10, context=context)
@@ -143,7 +143,7 @@ class EtcdCluster:
                 if status and status["leader"] == status["header"]["member_id"]:
                     return member
             time.sleep(0.1)
-        raise AssertionError("nobody leads")
+        raise AssertionError("no member leads")
 
     def follower(self) -> EtcdMember:
         leader = self.leader()

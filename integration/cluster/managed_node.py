@@ -1,4 +1,4 @@
-"""A node of the cluster (`member`) with what stands beside the loop: the maintenance, and what the cluster is told."""
+"""A simulated node (`sim_node`) with the tasks beside the loop: the maintenance, and the reports to the cluster."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class ManagedNode(SimNode):
                 await self.side.close()
 
     async def goes_down(self) -> None:
-        """By itself: rebooted, or powered off."""
+        """The host rebooted or powered off on its own."""
         assert self.life is not None
         await asyncio.wait_for(asyncio.shield(self.life), 90)
 

@@ -32,7 +32,7 @@ class Manager:
     later: float = 0.0
 
     def request(self, node: str, seconds: int) -> Object:
-        """Raises ``AlreadyHeld``, and ``ApiError`` 409 where somebody was faster."""
+        """Raises ``AlreadyHeld``, and ``ApiError`` 409 where another client was faster."""
         now, found = self._now(), self.find(node)
         spec: dict[str, Any] = {
             "holderIdentity": self.identity,

@@ -17,7 +17,7 @@ TAIL: Final = 3000
 
 
 class ServerFailed(HostRingError):
-    """It ended by itself or is not ready in time; the message has the end of its log."""
+    """The server ended, or is not ready in time; the message has the end of its log."""
 
 
 def free_port() -> int:
@@ -55,7 +55,7 @@ class Server:
         deadline = time.monotonic() + timeout
         while not self._ready():
             if self._process is None or self._process.poll() is not None:
-                raise ServerFailed(f"{self.name} ended by itself: {self._tail()}")
+                raise ServerFailed(f"{self.name} ended: {self._tail()}")
             if time.monotonic() > deadline:
                 raise ServerFailed(f"{self.name} is not ready after {timeout:g} s: {self._tail()}")
             time.sleep(0.1)

@@ -1,6 +1,6 @@
 """A node of the cluster: the real loop and executor on a host in memory, with everything real that it has of a cluster.
 
-The host is that of ring 1 (`tests/agent`), so a test can cut its power or have it boot something else at any moment;
+The host is that of ring 1 (`tests/world`), so a test can cut its power or have it boot something else at any moment;
 lease, slots, drain and gates are what the daemon composes (`nodeagent/agent/cluster.py`), on the API server. Each life
 of the daemon has a connection and a boot id of its own; the token of the lease is all that it finds of the last one.
 """
@@ -162,8 +162,8 @@ class SimNode(Host):
                 return
         raise AssertionError(f"no rest after {lives} lives: {self.record}")
 
-    async def told(self, kind: EventKind, reason: str = "", timeout: float = 60.0) -> str:
-        """Waits until that was told, and returns the words."""
+    async def reported(self, kind: EventKind, reason: str = "", timeout: float = 60.0) -> str:
+        """Wait until such an event was emitted, and return its message."""
         async with asyncio.timeout(timeout):
             while True:
                 for event in self.world.events:

@@ -18,7 +18,7 @@ CHUNK: Final = 1 << 16
 
 @contextlib.contextmanager
 def relay(directory: Path, port: int) -> Iterator[None]:
-    """Whoever connects to `directory`/socket is connected to the port of this machine."""
+    """Connect clients of `directory`/socket to the port of this machine."""
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(directory / "socket"))
         listening.listen()

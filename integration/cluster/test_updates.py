@@ -163,7 +163,7 @@ async def test_nothing_is_begun_while_another_one_has_the_node(story: Story, hol
     before = foreign(story.cluster, story.node, holder=holder)
     story.member.want(REBOOTS)
     story.begin()
-    assert holder in await story.member.told(EventKind.WAITING, "LeaseHeld")
+    assert holder in await story.member.reported(EventKind.WAITING, "LeaseHeld")
     assert not story.member.cordoned
     assert story.names() == ["web"]
     assert story.lease() == before
@@ -246,7 +246,7 @@ async def test_a_boot_that_takes_longer_than_the_lease(story: Story) -> None:
     assert not await story.ends()
     fencing = foreign(story.cluster, story.node, holder=FENCER)
     story.begin()
-    message = await story.member.told(EventKind.WAITING, "LeaseHeld")
+    message = await story.member.reported(EventKind.WAITING, "LeaseHeld")
     assert FENCER in message
     assert "stays cordoned until then" in message
     assert story.lease() == fencing, "what is his is left alone"
@@ -348,7 +348,7 @@ async def test_a_member_of_etcd_that_is_missed(make_story: MakeStory, members_of
     story.pod("web")
     story.member.want(REBOOTS)
     story.begin()
-    assert peer.name in await story.member.told(EventKind.WAITING, "EtcdQuorumAtRisk")
+    assert peer.name in await story.member.reported(EventKind.WAITING, "EtcdQuorumAtRisk")
     assert not story.member.cordoned
     assert story.lease() is None
     assert story.names() == ["web"]
@@ -392,11 +392,11 @@ async def test_a_peer_of_etcd_that_goes_down_before_the_reboot(
     story.member.world.blockers.append(Inhibitor("backup", "copies", "backup[77]"))
     story.member.want(REBOOTS)
     story.begin()
-    await story.member.told(EventKind.WAITING, "RebootBlocked")
+    await story.member.reported(EventKind.WAITING, "RebootBlocked")
     peer.server.kill()
     try:
         story.member.world.blockers.clear()
-        assert peer.name in await story.member.told(EventKind.WAITING, "EtcdQuorumAtRisk")
+        assert peer.name in await story.member.reported(EventKind.WAITING, "EtcdQuorumAtRisk")
         assert story.member.world.boot == 1
         assert story.lease() is not None
     finally:
@@ -425,7 +425,7 @@ async def test_a_window_that_closes_in_the_middle_of_a_drain(make_story: MakeSto
     assert story.given_back()
     story.member.want(config("next", {"/etc/app/x": "3", "/etc/unlisted": "2"}))
     story.begin()
-    assert "no window is open; the next one opens " in await story.member.told(EventKind.WAITING, "WindowClosed")
+    assert "no window is open; the next one opens " in await story.member.reported(EventKind.WAITING, "WindowClosed")
     assert story.lease() is None
     story.member.clock.ahead = timedelta(0)
     assert story.member.loop is not None

@@ -97,7 +97,7 @@ class TlsProxy:
 
     def now(self) -> float:
         """Seconds since the epoch by the proxy's clock."""
-        return time.time() + self.ahead  # noqa: TID251 - the clock that is told from
+        return time.time() + self.ahead  # noqa: TID251 - the clock of the machine
 
     def date(self) -> str:
         return formatdate(int(self.now()), usegmt=True)

@@ -1,6 +1,6 @@
 """A Go that can build the API server, got from what a bare machine has: its own Go, Debian's or Fedora's.
 
-Since 1.21 Go fetches the release that it is told to be (GOTOOLCHAIN) through the module proxy. An older one, Debian 12
+Since 1.21 Go fetches the release that GOTOOLCHAIN names through the module proxy. An older one, Debian 12
 has 1.19, can still download that release as the module it is; only the modes of its programs are lost on the way.
 """
 

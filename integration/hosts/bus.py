@@ -23,13 +23,13 @@ from integration.hosts.testhost import COMMAND_TIMEOUT, TestHost
 from nodeagent.host.dbus.codec import HEADER_SIZE, Kind, Message, decode, encode, frame_size
 
 SOCKET = "run/dbus/system_bus_socket"
-TIMEOUT = 10.0  # seconds for an answer, unless told otherwise
+TIMEOUT = 10.0  # seconds for an answer, unless the caller sets another limit
 BUS = "org.freedesktop.DBus"
 PROPERTIES = "org.freedesktop.DBus.Properties"
 
 
 class Connection:
-    """One connection to the bus of one boot. Closed by itself when it fails and when nobody refers to it any more."""
+    """One connection to the bus of one boot. It closes when it fails, and when it is garbage."""
 
     def __init__(self, leader: int) -> None:
         self.leader = leader

@@ -1,5 +1,7 @@
-"""Directories of machines: each is held by the process that runs the machine, however that ends. What nobody holds was
-left by a run that was killed."""
+"""Directories of machines: each is held by the process that runs the machine, however that ends.
+
+A directory without a holder is from a run that was killed.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ def claim(directory: Path) -> TextIO:
 
 
 def leftovers(parent: Path, pattern: str) -> Iterator[Path]:
-    """Those that nobody holds, each held by us while it is looked at. What is claimed meanwhile waits."""
+    """Yield the directories without a holder. Each is held during its turn, and a new claim of it waits."""
     if not parent.is_dir():
         return
     with _alone(parent):

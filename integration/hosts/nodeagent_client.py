@@ -1,4 +1,4 @@
-"""nodeagent on a test host: what to give it, what to ask it, and what to wait for.
+"""A client of nodeagent on a test host: configs and settings for it, requests to it, and waits for its state.
 
 Configs are built as JSON text, because that is what both `nodeagent apply` and the watched file take. What every test
 does is asked for over the host's bus, as `nodeagent apply` and `nodeagent history` do: a poll must cost less than what
@@ -271,7 +271,7 @@ def wait_outcome(host: TestHost, name: str, timeout: float = REBOOT_TIMEOUT) -> 
 
 
 def wait_daemon(host: TestHost, timeout: float = 20.0) -> None:
-    """Until it answers on the bus, e.g. after a restart. Fails at once if it ended by itself."""
+    """Until it answers on the bus, e.g. after a restart. Fails at once if the daemon ended."""
 
     def up() -> bool:
         try:

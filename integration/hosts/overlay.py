@@ -53,7 +53,7 @@ def _unmount_listed(prefix: str) -> bool:
         try:
             process.run(["umount", point], timeout=10)
         except CommandFailed:
-            # Somebody looks into it, say a shell of the developer: detach now, vanish when they leave.
+            # Another process uses it, such as a shell: detach it now, it vanishes when that process ends.
             process.run(["umount", "--lazy", point], timeout=10)
     return bool(ours)
 

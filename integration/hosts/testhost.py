@@ -82,7 +82,7 @@ class TestHost(abc.ABC):
         return self.run(["test", "-e", path, "-o", "-L", path], check=False).returncode == 0
 
     def write(self, path: str, content: str | bytes, *, mode: int = 0o644, owner: str = "root") -> None:
-        """Put a file in place by rename, with its parents, so that whoever watches it never sees half of it."""
+        """Put a file in place by rename, with its parents, so that a watcher never sees half of it."""
         data = content.encode() if isinstance(content, str) else content
         # Not install(1) from /dev/stdin: a host that is off has no /dev.
         script = 'mkdir -p "$(dirname "$1")" && cat >"$1.new" && chmod "$2" "$1.new" && chown "$3" "$1.new"'
@@ -109,7 +109,7 @@ class TestHost(abc.ABC):
         return [{field: _field_text(value) for field, value in json.loads(line).items()} for line in lines]
 
     def journal_tail(self, lines: int = JOURNAL_TAIL) -> str:
-        """The last lines of the journal as a person reads them, or why there are none. Never raises."""
+        """Return the last lines of the journal as text, or why there are none. Never raises."""
         argv = ["journalctl", "--quiet", "--no-pager", "--output=short-monotonic", f"--lines={lines}"]
         try:
             return self.run(argv, check=False, timeout=10).stdout

@@ -1,7 +1,7 @@
 """What a tree has that the plain one has not, as a directory that `ostree commit --base` lays over the plain commit.
 
 Hashing a whole tree takes seconds and a variant differs in a few files. Both trees are views of the same read-only
-layers, so an entry that nobody touched has the same inode number and change time in both.
+layers, so an unchanged entry has the same inode number and change time in both.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The repository is in the cache directory of
 `integration.hosts.container`, so that a host's repository, which is there as
-well, takes its objects by hard link. A commit that nobody asked for in UNUSED_DAYS is forgotten.
+well, takes its objects by hard link. A commit without a use in UNUSED_DAYS is forgotten.
 
     python -m integration.trees.ostree_repo [machine]      makes the repository with A, B and BAD
 """

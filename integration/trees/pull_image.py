@@ -18,7 +18,7 @@ from integration.standins.rpmostreed.standin.refspec import parse_image
 
 
 class Quiet:
-    """The output of a transaction that nobody watches."""
+    """The output of a transaction without a client."""
 
     def message(self, text: str) -> None:
         pass

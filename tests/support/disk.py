@@ -1,4 +1,4 @@
-"""Helpers for tests on real directories: what a tree is, byte for byte, and mounts that nobody else sees."""
+"""Helpers for tests on real directories: what a tree is, byte for byte, and mounts in a private namespace."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ async def bus(private_bus: PrivateBus) -> AsyncIterator[Bus]:
 @pytest.fixture
 async def no_leaked_fds() -> AsyncIterator[None]:
     """For tests of what opens sockets: afterwards this process has no more descriptors than before. (Fewer it may have:
-    the garbage of an earlier test may go meanwhile.)"""
+    the garbage of an earlier test may go during this one.)"""
     gc.collect()
     before = len(os.listdir("/proc/self/fd"))
     yield
@@ -101,7 +101,7 @@ def _open_files() -> list[str]:
 
 @pytest.fixture
 def loop_device(tmp_path: Path) -> Iterator[str]:
-    """Its number. Of a loop device of our own: a queue that nobody else is behind."""
+    """Its number. Of a loop device of our own: a queue that no other program uses."""
     if os.geteuid() != 0 or not Path("/dev/loop-control").exists() or shutil.which("losetup") is None:
         pytest.skip("needs root, losetup and loop devices")
     image = tmp_path / "disk.img"
@@ -114,7 +114,7 @@ def loop_device(tmp_path: Path) -> Iterator[str]:
     fresh = SysfsQueue(number)
     try:
         for name, value in (("scheduler", "none"), ("nr_requests", "99"), ("nr_requests", "128")):
-            fresh.write(name, value)  # whoever had the device before, also if that was a test that failed
+            fresh.write(name, value)  # an earlier test that failed may have changed them
         yield number
     finally:
         subprocess.run(["losetup", "--detach", device], check=True, timeout=20)

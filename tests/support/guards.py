@@ -18,7 +18,7 @@ settings.load_profile("default")
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """pytest-asyncio asks for the thread's loop between tests; one that it has to make is closed by nobody."""
+    """Give pytest-asyncio a loop for the time between tests, and close it: a loop of its own would stay open."""
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
     session.config.add_cleanup(loop.close)

@@ -1,5 +1,7 @@
-"""A host in memory with a cluster around it: the lease, the slots, the node, those who hold none, etcd, an API server
-that can be away. Whatever disrupts the host looks whether it may: a test that forgets to ask fails all the same."""
+"""A host in memory in a cluster: lease, slots, node, other actors, etcd, and an API server that can be unreachable.
+
+The ports that disrupt the host check the lease and the slot, in every test.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ DRAIN = config("drain", {"/etc/app/x": "1", "/etc/web/x": "1", "/etc/moved": "2"
 
 @dataclass
 class Around:
-    """What is not on the host and outlives it. ``now`` is the clock of the loop."""
+    """The state of the cluster, which outlives the host."""
 
     pods: list[str] = field(default_factory=lambda: list(PODS))
     stuck: bool = False  # a budget allows no eviction
@@ -189,7 +191,7 @@ class FakeGates:
 
 
 class FakeQuorum:
-    """Answers while the API server does not."""
+    """The etcd of the node. It answers while the API server does not."""
 
     def __init__(self, world: World, around: Around) -> None:
         self.world, self.around = world, around

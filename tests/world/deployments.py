@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Etc:
-    """What belongs to one deployment and no other: its /etc, with the password file and the links of units in it."""
+    """The part of the host that belongs to one deployment: its /etc, with the password file and the links of units."""
 
     files: dict[str, FileTreeEntry] = field(default_factory=dict)
     passwords: dict[str, str] = field(default_factory=dict)
@@ -36,8 +36,8 @@ class Deployments:
     shipped: dict[str, dict[str, FileTreeEntry]] = field(default_factory=dict)  # image digest to its own /etc
     serial: int = 0
     grub_asks: bool = False  # GRUB has superusers, and old entries a list of users
-    boot_menu: dict[int, str] = field(default_factory=dict)  # a person chooses this deployment at that boot
-    next_root: bool = False  # somebody prepared a soft reboot
+    boot_menu: dict[int, str] = field(default_factory=dict)  # an operator chooses this deployment at that boot
+    next_root: bool = False  # an operator prepared a soft reboot
     finalize_failure: str = ""
     stage_seconds: float = 0.0
     staged_with_lease: list[str] = field(default_factory=list)  # who held the lease while something was staged
@@ -50,7 +50,7 @@ def lost_answer() -> ServiceUnavailable:
 
 
 class FakeDeployments:
-    """rpm-ostree and the boot loader, as far as a client of ours can tell."""
+    """The port on rpm-ostree and the boot loader."""
 
     def __init__(self, world: World) -> None:
         self.world = world

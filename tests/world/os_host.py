@@ -61,7 +61,7 @@ async def at_old(first: MachineConfig = OLD) -> Host:
 
 
 def managed(world: World, *configs: MachineConfig) -> dict[str, FileTreeEntry]:
-    """What is on the disk of the paths that these configs know."""
+    """Return the files on the disk that these configs manage."""
     paths = {path for config in configs for path in expand(config)}
     return {path: node for path, node in world.disk.items() if path in paths}
 
@@ -73,7 +73,7 @@ def booted_digest(world: World) -> str:
 
 
 def bad_on(world: World, digest: str) -> None:
-    """app.service does not come up with this OS image."""
+    """Let app.service fail with this OS image."""
 
     class Picky(FakeUnit):
         @property

@@ -33,7 +33,7 @@ class Outage:
 
 
 class LocalService:
-    """A port behind which is a service of this host, with the outage of the world around each call."""
+    """A port on a service of the host. The outage of the world decides about each call."""
 
     def __init__(self, port: Any, world: World, service: str) -> None:
         self._port = port

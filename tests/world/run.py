@@ -66,7 +66,7 @@ def change_work(loop: Loop, change: Callable[[Phase, Work], Work]) -> None:
 
 @dataclass
 class Host:
-    """``configs`` by digest stand for the parser: tests of the loop are not tests of the parser."""
+    """A host and the agent on it. ``configs`` by digest replace the parser, which has its own tests."""
 
     world: World = field(default_factory=World)
     limits: UpdatePolicy = LIMITS
@@ -79,7 +79,7 @@ class Host:
     renewed: list[tuple[ActStep, Phase]] = field(default_factory=list)  # what was asked of our own unit, and when
 
     def want(self, config: MachineConfig, rendering: str = "") -> None:
-        """``rendering`` is whatever else the text says that means nothing for a host."""
+        """Set the desired config. ``rendering`` is a part of its text without a meaning for a host."""
         text = f"{config!r}{config.name}{rendering}"
         digest = hashlib.sha256(text.encode()).hexdigest()
         self.configs[digest] = config
@@ -166,7 +166,7 @@ class Host:
         return False
 
     async def ask(self, loop: Loop | None = None, *, avoid: str = "") -> None:
-        """As an operator does, who wants that config, and maybe away from another one. Until the host is at rest."""
+        """Request the desired config as an operator does, maybe away from another one, until the host is at rest."""
         loop = loop or self.build()
         async with loop.recorded(self.request(avoid=avoid)):
             pass
@@ -181,7 +181,7 @@ class Host:
         return ApplyRequest(self.wanted, avoid, meaning(self.configs[avoid]) if avoid else "")
 
     async def turn_and_settle(self, loop: Loop) -> None:
-        """With what that process remembers, up to its end or a reboot; then whatever is left to do."""
+        """Run one turn of that process up to its end or a reboot, then settle."""
         self.world.rebooting = asyncio.Event()
         asked, down = asyncio.create_task(loop.turn()), asyncio.create_task(self.world.rebooting.wait())
         await asyncio.wait({asked, down}, return_when=asyncio.FIRST_COMPLETED)
@@ -191,7 +191,7 @@ class Host:
         await self.settle()
 
     async def settle(self, lives: int = 12) -> None:
-        """Until the daemon has nothing left to do; through kills and reboots."""
+        """Run until the daemon has nothing left to do, through kills and reboots."""
         for _ in range(lives):
             try:
                 if await self._live():

@@ -24,7 +24,7 @@ from tests.world.units import Units
 class World(Disk, Units, Deployments, Stored, Power, Faults):
     outage: Outage | None = None  # of the services of this host
     events: list[Event] = field(default_factory=list)
-    tampers: dict[str, FileTreeEntry] = field(default_factory=dict)  # what somebody writes to the disk at each boot
+    tampers: dict[str, FileTreeEntry] = field(default_factory=dict)  # files that another program writes at each boot
 
     def __setattr__(self, name: str, value: object) -> None:
         """Reject a name that is no field: a test that injects nothing must not pass."""
@@ -33,8 +33,10 @@ class World(Disk, Units, Deployments, Stored, Power, Faults):
         super().__setattr__(name, value)
 
     def soft_reboot(self) -> None:
-        """By somebody else. /run stays, so a locked deployment stays staged; an unlocked one is finalized, and what
-        runs is the same one as before."""
+        """Start the userspace again, as an operator does.
+
+        /run stays, so a locked deployment stays staged. An unlocked one is finalized; the running one stays.
+        """
         found = staged(self.deployments)
         if found is not None and not found.locked:
             self._merge(found)
@@ -44,7 +46,7 @@ class World(Disk, Units, Deployments, Stored, Power, Faults):
         self._start_units()
 
     def shut_down(self) -> None:
-        """An orderly one: what is staged and unlocked is finalized, then the host boots."""
+        """Finalize a staged deployment that is unlocked, then boot."""
         found = staged(self.deployments)
         self.finalize_failure = ""
         if found is None or found.locked:
@@ -61,7 +63,7 @@ class World(Disk, Units, Deployments, Stored, Power, Faults):
         self.finalize_failure = failure
 
     def _merge(self, new: Deployment) -> None:
-        """What is not as the old image ships it goes along; a file equal to the old default counts as unchanged."""
+        """Merge /etc for a new deployment, as libostree does: a file equal to the old default counts as unchanged."""
         old = booted(self.deployments)
         assert old is not None
         was, ships = self.shipped.get(old.digest, {}), self.shipped.get(new.digest, {})
@@ -94,7 +96,7 @@ class World(Disk, Units, Deployments, Stored, Power, Faults):
         self.deployments = [replace(d, booted=d.id == chosen.id) for d in self.deployments]
 
     def power_cut(self) -> None:
-        """A new boot: every service starts with what is on the disk. What was staged was in memory."""
+        """Boot: a staged deployment is lost, and every service starts with the files on the disk."""
         self.boot += 1
         self.soft = 0
         self.finalize_failure = ""

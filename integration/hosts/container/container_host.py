@@ -104,7 +104,7 @@ class Host(TestHost):
 
     @contextlib.contextmanager
     def rebooting(self, timeout: float = BOOT_TIMEOUT) -> Iterator[None]:
-        """Around what makes the host reboot by itself: ends when the next boot is complete."""
+        """Around an action that makes the host reboot: ends when the next boot is complete."""
         awaited = len(self.container.boots) + 1
         yield
         self._wait_boot(awaited, timeout)
@@ -143,7 +143,7 @@ class Host(TestHost):
 
     @property
     def reboots(self) -> int:
-        """How often the host rebooted by itself; power cuts do not count."""
+        """How often the host rebooted; power cuts do not count."""
         return sum(boot.after_reboot for boot in self.boots)
 
     @property

@@ -112,7 +112,7 @@ def layer(kind: str, key: str, build: Callable[[Path], None]) -> Layer:
     lock = path.with_suffix(".lock").open("a+")
     try:
         while True:
-            fcntl.flock(lock, fcntl.LOCK_SH)  # waits for whoever builds it
+            fcntl.flock(lock, fcntl.LOCK_SH)  # waits for the process that builds it
             if path.is_dir():
                 os.utime(lock.fileno())
                 return Layer(path, lock)
@@ -158,7 +158,7 @@ def _prune(cache: Path, kind: str, keep: Path) -> None:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 continue
-            # The lock file stays: somebody may be waiting for it.
+            # The lock file stays: another process may be waiting for it.
             overlay.remove_tree(path)
 
 

@@ -96,7 +96,7 @@ def build(root: Path, mirrors: list[str], apt_options: list[str]) -> None:
             *mirrors,
         ],
         timeout=BUILD_TIMEOUT,
-        # The umask and locale of whoever runs this must not get into the image.
+        # The umask and locale of the caller must not get into the image.
         env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8", "HOME": "/root"},
     )
     _customize(root)

@@ -47,7 +47,7 @@ def install(
     with ostree_repo.toolbox(*seen, Path(fetched[0])) as tools:
         tools.run("ostree", "admin", "init-fs", "--modern", str(disk))
         tools.run("ostree", "config", f"--repo={repo}", "set", "sysroot.readonly", "true")
-        # No bootloader is there to be told of a new entry, and the memory needs no sync.
+        # There is no bootloader that needs the new entry, and the memory needs no sync.
         tools.run("ostree", "config", f"--repo={repo}", "set", "sysroot.bootloader", "none")
         tools.run("ostree", "admin", f"--sysroot={disk}", "os-init", OSNAME)
         tools.run("ostree", f"--repo={repo}", "pull-local", *UNCHECKED, *fetched)

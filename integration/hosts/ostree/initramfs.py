@@ -9,8 +9,8 @@ the deployment with its writable /etc and read-only /usr, /boot and a read-only 
 Fedora CoreOS and RHCOS set it), and leaves `/run/ostree-booted` and `/run/ostree`. It is run in a chroot with a
 /proc whose `cmdline` is that of the entry. The root is then at WORK/sysroot, the initramfs's /run at WORK/run.
 
-What is not: there is no kernel and no initramfs image (those of the tree are placeholders that nobody reads), and
-nobody asks a bootloader, so that counting boot attempts and falling back is not there to be tested. An entry that
+What is not: there is no kernel and no initramfs image (those of the tree are placeholders that no program reads), and
+no bootloader, so that counting boot attempts and falling back cannot be tested. An entry that
 GRUB would ask a password for does not boot.
 
 MODE is `boot`, or `files` to look at a host that is off: there /var is mounted as well, which systemd does in a boot
@@ -43,7 +43,7 @@ def main(mode: str, disk_name: str, work_name: str, *command: str) -> None:
     if ctypes.CDLL(None, use_errno=True).unshare(CLONE_NEWNS) != 0:
         raise OSError(ctypes.get_errno(), "unshare(CLONE_NEWNS)")
     mount("--make-rprivate", "/")
-    # A symbolic link, which ostree-prepare-root resolves by itself.
+    # A symbolic link, which ostree-prepare-root resolves.
     deployment = (disk / dict(word.partition("=")[::2] for word in options.split())["ostree"].lstrip("/")).resolve()
     make_root(disk, deployment, work, options)
     # It says what it does; what COMMAND says must not be mixed with that.

@@ -84,12 +84,12 @@ class OstreeHost(Host):
         disk.add(self.root, self._ostree_repo, commit)
 
     def stage(self, commit: Commit, *options: str) -> None:
-        """Stage a commit as somebody at a console would. `options` are of `ostree admin deploy`."""
+        """Stage a commit as an admin at a console does. `options` are of `ostree admin deploy`."""
         self.add(commit)
         self.run(["ostree", "admin", "deploy", "--stage", *options, commit.checksum])
 
     def deployments(self) -> list[Deployment]:
-        """What libostree in the host says, in boot order: the next to boot first."""
+        """Return the deployments as libostree in the host lists them: the next to boot first."""
         return deployments_of(self)
 
     @property
@@ -110,7 +110,7 @@ class OstreeHost(Host):
 
 
 def deployments_of(host: TestHost) -> list[Deployment]:
-    """What libostree in a running host says, in boot order."""
+    """Return the deployments of a running host in boot order."""
     return _parse_status(host.run(["ostree", "admin", "status"]).stdout)
 
 

@@ -42,7 +42,7 @@ class OstreeContainer(Container):
             f"--bind-ro={self._work / 'run'}:/run/initramfs",
             # Left alone, nspawn would write to the deployment's /etc and /var on behalf of this machine.
             *("--resolv-conf=off", "--timezone=off", "--link-journal=no"),
-            "--kill-signal=SIGRTMIN+3",  # nspawn knows this by itself only where it chooses the init
+            "--kill-signal=SIGRTMIN+3",  # nspawn sets this itself only where it chooses the init
             *("/bin/sh", "-c", INIT, "init", "{options}"),
         ]
 

@@ -1,4 +1,4 @@
-"""Updates of the OS by the agent: configs, how to watch one at a given point, what the stand-in shall do wrong.
+"""Updates of the OS by the agent: configs, how to watch one at a given point, and faults of the stand-in.
 
 A config of these tests always has a file and a unit beside the image, because what goes wrong with an update is seen
 in what is on which side: files of the new config with the old OS, or the other way round.
@@ -54,7 +54,7 @@ def config(name: str, image: Published | str | None = None, *, unit: str = UNIT,
 
 
 def inject_faults(host: TestHost, *rules: Rule) -> None:
-    """What the stand-in shall do from now on; nothing, if nothing is given. Gone after a boot."""
+    """Replace the faults that the stand-in injects. A boot removes them."""
     host.write(FAULTS, json.dumps({"rules": list(rules)}))
 
 
@@ -81,7 +81,7 @@ def wait_current(host: TestHost, name: str) -> None:
 
 
 def apply_again(host: TestHost, config: str) -> None:
-    """What a person does after the config failed: returns when it is being tried once more."""
+    """Apply a config again after it failed, as an operator does, and wait until the agent tries it."""
     agent.apply(host, config)
     wait_status(host, "it is tried again", lambda now: now["phase"] != "Degraded")
 

@@ -1,7 +1,7 @@
 """Fixtures of the vm ring: disks and frozen guests once, a fresh machine for every test that asks for one.
 
 `vm` has the tree A booted, with nodeagent and the stand-in of rpm-ostreed in it, and goes on from a frozen guest, so it
-is there in seconds. Whoever wants another tree or root filesystem asks `make_vm`.
+is there in seconds. For another tree or root filesystem use `make_vm`.
 
 `node` was installed from the image of A, and has `a` as its current config; `shelf` is the registry on its second disk:
 

@@ -116,7 +116,7 @@ ExecStart=-udevadm trigger --type=all --action=add --prioritized-subsystem=block
 # systemd itself loads these at its start, if they are there.
 NO_MODULES = "".join(f"blacklist {name}\n" for name in ("ip_tables", "qemu_fw_cfg", "virtio_rng", "dmi_sysfs", "vsock"))
 
-# As Fedora CoreOS mounts it: whoever writes there remounts it in a mount namespace of its own.
+# As Fedora CoreOS mounts it: a program that writes there remounts it in a mount namespace of its own.
 BOOT_MOUNT = """\
 [Unit]
 Description=Boot partition

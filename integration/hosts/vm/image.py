@@ -1,7 +1,7 @@
 """Disks of virtual machines, cached by the content of their sources, in the cache of `integration.hosts.container`.
 
-A disk has one tree deployed, from `integration.trees` with the parts of `guest.py`. Nobody writes to it: a machine gets
-an overlay.
+A disk has one tree deployed, from `integration.trees` with the parts of `guest.py`. No program writes to it: a
+machine gets an overlay.
 
     python -m integration.hosts.vm.image [xfs]      builds the disk with the tree A and says how long each step took
 """

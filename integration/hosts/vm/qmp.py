@@ -1,4 +1,4 @@
-"""QEMU's control socket (QMP), as far as the harness needs it: commands in turn, and the events that came meanwhile."""
+"""QEMU's control socket (QMP), as far as the harness needs it: commands in turn, and the events in between."""
 
 from __future__ import annotations
 

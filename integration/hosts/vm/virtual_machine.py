@@ -158,7 +158,7 @@ class Vm(TestHost):
 
     @contextlib.contextmanager
     def rebooting(self, timeout: float = BOOT_TIMEOUT, *, complete: bool = True) -> Iterator[None]:
-        """Around what makes the guest reboot by itself: ends when the next boot is complete."""
+        """Around an action that makes the guest reboot: ends when the next boot is complete."""
         awaited = len(self.boots) + 1
         yield
         self.wait_boot(awaited, timeout, complete=complete)
@@ -228,7 +228,7 @@ class Vm(TestHost):
 
     @property
     def reboots(self) -> int:
-        """How often the guest rebooted by itself; power cuts do not count."""
+        """How often the guest rebooted; power cuts do not count."""
         return sum(boot.after_reboot for boot in self.boots)
 
     @property
@@ -326,7 +326,7 @@ class Vm(TestHost):
                 if end is not End.REBOOT:
                     return
                 after_reboot = True
-        except Exception as error:  # told to whoever waits: a thread has nobody to raise to
+        except Exception as error:  # raised in the thread that waits; this one has no caller
             self._failure = error
         finally:
             with self._changed:
@@ -351,7 +351,7 @@ class Vm(TestHost):
             greeter.join()
 
     def _greet(self, qemu: Qemu, kernel: Kernel, after_reboot: bool, started: float) -> None:
-        with contextlib.suppress(HostGone, HostTimeout):  # whoever waits has a deadline
+        with contextlib.suppress(HostGone, HostTimeout):  # the waiting call has a deadline
             hello = qemu.channel.greet(time.time(), AGENT_TIMEOUT)  # noqa: TID251 - the guest's clock is set to it
             with self._changed:
                 if self._qemu is qemu:

@@ -70,7 +70,7 @@ async def test_rollback_is_permanent() -> None:
     host.want(NEW)  # something writes it there again
     await host.settle()
     assert (host.phase, host.record.reason, booted_digest(host.world)) == (Phase.DEGRADED, "RolledBack", A_DIGEST)
-    await host.ask()  # a person does
+    await host.ask()  # an operator does
     assert (host.phase, booted_digest(host.world), host.record.lasting.rolled_back_digest) == (Phase.IDLE, B_DIGEST, "")
 
 

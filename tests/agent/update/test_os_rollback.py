@@ -76,7 +76,7 @@ async def test_no_rollback_when_revert_is_off() -> None:
     assert (host.phase, host.record.reason, host.actions()) == (Phase.DEGRADED, "UnitUnhealthy", ["reboot"])
     assert booted_digest(host.world) == B_DIGEST
     assert host.world.holder is not None
-    host.want(OLD)  # a person goes back
+    host.want(OLD)  # an operator goes back
     await host.settle()
     assert (host.phase, booted_digest(host.world)) == (Phase.IDLE, A_DIGEST)
     assert managed(host.world, OLD, BAD) == expand(OLD)
@@ -170,7 +170,7 @@ async def test_failed_rollback_causes_no_loop() -> None:
 
 @pytest.mark.parametrize("theirs", [False, True])
 async def test_no_rollback_while_deployment_is_staged(theirs: bool) -> None:
-    """Of what was asked for it goes, and what somebody else staged is his to remove."""
+    """An own staged deployment is removed. Another program removes its own."""
     host = await at_old()
     bad_on(host.world, B_DIGEST)
     host.want(BAD)
@@ -187,7 +187,7 @@ async def test_no_rollback_while_deployment_is_staged(theirs: bool) -> None:
     assert (host.phase, host.record.reason) == (Phase.DEGRADED, "StagedByOther")
     assert (host.world.deployments[0].id, booted_digest(host.world)) == ("os-cccc.9", B_DIGEST)
     assert host.world.holder is not None
-    del host.world.deployments[0]  # he has done so; now the way back is open to a person
+    del host.world.deployments[0]  # removed: now an operator can go back
     host.want(OLD)
     await host.settle()
     assert (host.phase, booted_digest(host.world)) == (Phase.IDLE, A_DIGEST)
