@@ -126,7 +126,7 @@ def unblock_reboot(host: TestHost) -> None:
 
 
 def wait_blocked(host: TestHost) -> None:
-    wait_said(host, "the reboot waits for backup")
+    wait_reason(host, "RebootBlocked")
 
 
 def wait_updated(host: TestHost, name: str, tree: Tree, timeout: float = WAIT) -> None:
