@@ -56,9 +56,9 @@ __all__ = ["Loop"]
 
 RETRY_FIRST = 30.0
 RETRY_CAP = 3600.0
-"""Seconds between two looks at a desired config that was refused, or not staged, for a reason that may pass."""
+"""Seconds between two attempts to apply a config that was refused, or not staged, for a reason that may pass."""
 AGAIN, AGAIN_AFTER = 2, 2.0
-"""How often what may pass is not told as a refusal yet, and seconds between: systemd is started anew, a bus goes."""
+"""How often a passing fault is not reported as a refusal yet, and the seconds between the attempts."""
 
 STUCK_FIRST, STUCK_CAP = 2.0, 60.0
 """Seconds until a store that failed is tried again, doubled each time."""
@@ -248,7 +248,7 @@ class Loop:
             return None
         outcome = await self._run(update)
         if outcome is Outcome.PUT_OFF:
-            # The watch tells of a file that we were asked to apply once more; that is no reason to try at once again.
+            # The watch reports a file that was written again with the same config: no reason to retry at once.
             if await self.ports.store.request() is None and not await self.desired.superseded(update):
                 self._wake.clear()
             return self._delay()
@@ -285,7 +285,7 @@ class Loop:
             return None
         if desired.source.digest == current and not unfinished:
             record = await idle.discard_unwanted(self.ports, record)
-            if record.phase is Phase.DEGRADED:  # somebody took the refused config back
+            if record.phase is Phase.DEGRADED:  # the refused config is not desired any more
                 await idle.rest(self.ports, replace(at_rest(record), to_name=desired.config.name))
             elif record.reason:  # why something else waited or ended says nothing about a host that is as desired
                 await idle.rest(self.ports, record)

@@ -52,7 +52,7 @@ def report(ports: Ports, found: Mapping[str, str], record: Record) -> None:
 
 
 async def _others(ports: Ports, config: MachineConfig, entry: str) -> str:
-    """Who else can change what ``entry`` is about; "" for nobody but root."""
+    """Return who besides root can change what ``entry`` is about; "" if only root can."""
     domain, _, key = entry.partition(":")
     match domain:
         case "file":

@@ -1,8 +1,7 @@
-"""The deployments of the host as the phases use them: told when they change, the booted one remembered, and what is
-ours among them.
+"""The deployments of the host as the phases use them: each change is reported, and the booted one is remembered.
 
-What we staged is known by its id, which is saved when the staging is over. If we were killed just before that, it is
-known by being exactly what we were asked to stage: the target was saved first.
+A deployment of ours is known by its id, which is saved at the end of the staging. If the agent was killed just before
+that, it is known by having exactly what was to be staged: the target was saved first.
 """
 
 from __future__ import annotations
@@ -39,11 +38,11 @@ STARTING = 30.0
 class Where(Enum):
     OLD = "old"  # the deployment that was booted when the update began
     NEW = "new"
-    OTHER = "other"  # somebody chose a third one
+    OTHER = "other"  # a third one was chosen at the boot menu
 
 
 class Os:
-    """The port, with every change of the boot order told. Raises what ``Deployments`` does."""
+    """The port, which reports every change of the boot order. Raises what ``Deployments`` does."""
 
     def __init__(self, port: Deployments, reporter: Reporter) -> None:
         self._port = port
@@ -117,7 +116,7 @@ class Os:
         return await self._port.finalize_failure()
 
     async def tell(self) -> None:
-        """For those who watch; that it cannot be asked just now is told by whoever needs the answer."""
+        """Report the boot order. A fault is left to the caller that needs the deployments."""
         with contextlib.suppress(AgentError):
             await self.list()
 

@@ -121,7 +121,7 @@ class Preflight:
                 return await with_os(self.ports, base, [*known, new], new, needed=not same_os(base, new))
             if not self.repair_drift:
                 raise Refused(
-                    f"{len(drift)} managed entries were changed by somebody else",
+                    f"{len(drift)} managed entries were changed by another program",
                     reason="Drifted",
                     hint="put them back, or set on_drift: repair to have them overwritten",
                     problems=drift,

@@ -85,7 +85,7 @@ async def os_mismatches(ports: Ports, config: MachineConfig, *, needed: bool = T
 
 
 async def _booted(ports: Ports, *, needed: bool) -> Deployment | None:
-    """None where nobody can say, and it does not matter."""
+    """Return the booted deployment; None where it is not known and not needed."""
     if ports.os is None:
         return None
     try:
@@ -114,8 +114,8 @@ async def with_os(
     *,
     needed: bool = True,
 ) -> MachineConfig:
-    """``base`` with what is booted, whoever has brought it there. Not ``needed``: an update that asks nothing new of
-    the OS does not wait for an rpm-ostreed that does not answer, it may be what repairs it."""
+    """Return ``base`` with the booted OS, whichever update brought it. An update that needs nothing new of the OS
+    (not ``needed``) does not wait for an rpm-ostreed that does not answer, which it may be about to repair."""
     if not any(map(asks_of_os, candidates)) or (deployment := await _booted(ports, needed=needed)) is None:
         return base
     return os_in_force(base, candidates, new, deployment)

@@ -34,7 +34,7 @@ from nodeagent.errors import AgentError, ServiceUnavailable, Terminal
 
 __all__ = ["forget_originals", "managed_keys", "restore", "write"]
 
-# What systemctl is-enabled calls a unit that starts by itself; everything else is put back by disabling.
+# The states of systemctl is-enabled for a unit that starts at boot; units in other states are restored by disabling.
 ENABLED_STATES = frozenset({"enabled", "enabled-runtime"})
 NOT_A_FILE = "NotAFile"
 

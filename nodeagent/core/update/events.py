@@ -1,4 +1,4 @@
-"""What the executor tells while it works. The report is the only reader; everything people see comes from it."""
+"""Events that the executor emits. The report is the only reader; everything that users see comes from it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class EventKind(StrEnum):
     STAGING = "staging"  # how far the OS is staged; fields["often"]: not worth a line in the journal
     FENCE = "fence"  # fields["fence"] is how it stands, or None; without a message only numbers changed
     DEPLOYMENTS = "deployments"  # fields["deployments"] is the boot order as it is now
-    WAITING = "waiting"  # somebody else is in the way; message says who
+    WAITING = "waiting"  # for another actor; the message names it
     FALLBACK = "fallback"  # we reboot because an action failed
     REVERTING = "reverting"
     UPDATE_DONE = "update-done"
@@ -33,7 +33,7 @@ class EventKind(StrEnum):
     UPDATE_FINISHED = "update-finished"  # fields: entry (a HistoryEntry), outcome, digest, exit_code
     DRAIN = "drain"  # fields["remaining"] are the pods that are left; fields["often"] as above
     LEASE = "lease"  # the holder changed; fields["lease"] is who has it now, or None
-    MAINTENANCE = "maintenance"  # fields["maintenance"] is what a person asked for, or None; fields["waits"] for whom
+    MAINTENANCE = "maintenance"  # fields["maintenance"] is the request, or None; fields["waits"] is the reason to wait
     RESUMED = "resumed"  # after a crash or a reboot
     STOPPED = "stopped"
     WARNING = "warning"

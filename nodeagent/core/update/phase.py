@@ -32,7 +32,7 @@ DEADLINE: Mapping[Phase, float | None] = MappingProxyType(
     {
         Phase.IDLE: None,
         Phase.STAGING: 3 * 3600.0,  # an image over a slow link; without progress it ends much sooner (os.no_progress)
-        Phase.LEASING: None,  # somebody else's maintenance lasts as long as it lasts; status says who
+        Phase.LEASING: None,  # the maintenance of another holder has no limit; the status names the holder
         Phase.DRAINING: None,  # settings (drain.timeout), kept over restarts
         Phase.WRITING: 600.0,  # for one file: five times what the kernel calls a hung task, and an fsync takes seconds
         Phase.ACTING: 3600.0,  # each action has its own, shorter deadline (settings); this bounds the sum

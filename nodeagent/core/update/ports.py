@@ -2,7 +2,7 @@
 
 All methods raise only ``AgentError`` kinds. ``Terminal`` means that trying again is pointless; ``Retryable`` that it
 is not; ``ServiceUnavailable`` that a service of this host gave no answer at all.
-Every method that waits on somebody else takes a deadline in seconds or has a bounded one of its own.
+Every method that waits for another program takes a deadline in seconds or has a bounded one of its own.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Clock(Protocol):
         ...
 
     def monotonic(self) -> float:
-        """Seconds on a clock that nobody sets; only differences mean something."""
+        """Seconds on a clock that is never set; only differences mean something."""
         ...
 
 
@@ -168,7 +168,7 @@ class HealthChecks(Protocol):
     """What domains know about a unit beyond what systemd says of it."""
 
     async def check(self, unit: str) -> str | None:
-        """ "" if it is well, else what is wrong; None if nobody knows how to look. Bounded by a few seconds."""
+        """ "" if it is well, else what is wrong; None if there is no check for it. Bounded by a few seconds."""
         ...
 
 
@@ -206,24 +206,24 @@ class Power(Protocol):
         ...
 
     def inhibit(self, why: str) -> AbstractAsyncContextManager[None]:
-        """Nobody else shuts this host down while we write. Degrades to nothing, with a warning, without logind."""
+        """Keep other programs from shutting this host down. Without logind it only warns."""
         ...
 
     async def reboot(
         self, why: str, *, warn: float, force: bool, confirm: Confirm | None = None, direct: bool = False
     ) -> None:
-        """Tells logged-in users, gives them ``warn`` seconds if there are any, awaits ``confirm`` and asks logind.
+        """Warns logged-in users, gives them ``warn`` seconds if there are any, awaits ``confirm`` and calls logind.
 
         Returns when the reboot was accepted. ``force`` overrides blockers. What ``confirm`` raises cancels the reboot
         and the warning of it, as cancelling the call does. ``direct`` starts systemd's target instead, for a logind
-        that does not answer; then nobody is warned.
+        that does not answer; then no user is warned.
         """
         ...
 
     async def power_off(
         self, why: str, *, warn: float, force: bool, confirm: Confirm | None = None, direct: bool = False
     ) -> None:
-        """As ``reboot``; the host stays off until somebody else switches it on."""
+        """As ``reboot``; the host stays off until it is switched on."""
         ...
 
 
@@ -231,7 +231,7 @@ class Deployments(Protocol):
     """The OS deployments of this host, and the daemon that makes them. None on a host that is not image-based."""
 
     async def list(self) -> Sequence[Deployment]:
-        """In boot order, read anew: the first is what boots next (a staged one only if it is not locked then)."""
+        """In boot order, read again: the first is what boots next (a staged one only if it is not locked then)."""
         ...
 
     async def check_stageable(self, target: OsTarget) -> None:
@@ -250,7 +250,7 @@ class Deployments(Protocol):
 
         Raises ``Retryable`` (``RegistryUnreachable``, ``TransactionStuck``, ...), ``Terminal`` (``ImageNotFound``,
         ``Unauthorized``, ``SignatureInvalid``, ``NoSpace``, ``StageIncomplete``) and ``Refused`` (``TransactionBusy``:
-        somebody else's transaction, for longer than we wait).
+        a transaction of another program, for longer than we wait).
         """
         ...
 
@@ -271,7 +271,7 @@ class Deployments(Protocol):
         ...
 
     async def unmerged_soft_reboot(self) -> str:
-        """Id of a locked deployment that somebody prepared for a soft reboot, which would start it unmerged; "" if
+        """Id of a locked deployment that is prepared for a soft reboot, which would start it unmerged; "" if
         there is none. Cheap."""
         ...
 
@@ -310,14 +310,14 @@ class Lease(Protocol):
     backend: str
 
     async def acquire(self, holder: str, operation: str, reason: str) -> None:
-        """Raises ``Refused`` with reason ``LeaseHeld`` and the holder in the message if somebody else has it."""
+        """Raises ``Refused`` with reason ``LeaseHeld`` and the holder in the message if another operation has it."""
         ...
 
     async def check(self, operation: str, *, need: float = 0.0, offline: bool = False) -> None:
         """Before anything that cannot be undone. Raises ``Refused`` with reason ``LeaseLost``; where others are asked,
         also ``LeaseGivenBack`` (the former holder deleted ours), ``LeaseExpired``, and what not reaching them raises.
-        ``need`` is the longest that the step takes, in seconds. With ``offline``, time that is left is enough if nobody
-        answers."""
+        ``need`` is the longest that the step takes, in seconds. With ``offline``, the time that is left is enough
+        without an answer."""
         ...
 
     async def before_reboot(self, operation: str, cover: float) -> None:
@@ -359,7 +359,7 @@ class Slots(Protocol):
         ...
 
     async def check(self, operation: str) -> None:
-        """Raises ``Refused`` with reason ``SlotLost`` if somebody freed it."""
+        """Raises ``Refused`` with reason ``SlotLost`` if it was freed."""
         ...
 
     async def release(self, operation: str) -> None:

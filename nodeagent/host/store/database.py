@@ -42,7 +42,7 @@ _SPARE_CONFIGS = 2
 """Configs that nothing refers to yet and that are kept all the same: one that was just put in waits for its turn."""
 
 _SPARE_PAGES = 4096
-"""Free pages (of 4 KiB) that the file may keep; a revert of a large file must not leave it large for ever."""
+"""Free pages (of 4 KiB) that the file may keep; a revert of a large file must not leave it large permanently."""
 
 
 class Reader:

@@ -1,7 +1,7 @@
 """Opening the store's file: whose it is, who else has it open, what state it is in.
 
 *Journal.* A rollback journal in mode TRUNCATE with ``synchronous=FULL``, not WAL: everything is in one file when
-nobody is writing, any SQLite opens it, and a reader without write access needs no shared memory beside it. In
+there is no writer, any SQLite opens it, and a reader without write access needs no shared memory beside it. In
 TRUNCATE mode FULL also syncs the truncation of the journal, which is the commit; in mode DELETE a power cut could
 bring the deleted journal back, and with it the old state.
 
@@ -111,7 +111,7 @@ def _claim(folder: Path) -> int:
 
 
 def _lock_owner(info: os.stat_result) -> str:
-    """ " (pid N)", as far as the kernel tells. Lines end in ``PID MAJOR:MINOR:INODE START END``; see proc_locks(5)."""
+    """ " (pid N)", if the kernel shows it. Lines end in ``PID MAJOR:MINOR:INODE START END``; see proc_locks(5)."""
     with suppress(OSError, ValueError):
         for line in Path("/proc/locks").read_text().splitlines():
             words = line.split()
