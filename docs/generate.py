@@ -33,6 +33,7 @@ from nodeagent.core.update.transitions import NEXT
 from nodeagent.domains import DOMAINS
 from nodeagent.host.dbus.codec import complete_types
 from nodeagent.log.messages import MESSAGES
+from nodeagent.reasons import Reason
 from nodeagent.settings.schema import KEYS, Settings, flatten
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -259,13 +260,13 @@ def bounds(kind: Any) -> str:
 
 def reasons() -> str:
     """A heading for each reason, so that each has an anchor. The groups are the comments in the source of ``HINTS``."""
-    groups: dict[str, list[str]] = {}
+    groups: dict[str, list[Reason]] = {}
     title = ""
     for line in inspect.getsource(hints).splitlines():
         if comment := re.fullmatch(r" {8}# (.+)", line):
             title = comment.group(1)
-        elif (key := re.match(r' {8}"(\w+)":', line)) and key.group(1) in hints.HINTS:
-            groups.setdefault(title, []).append(key.group(1))
+        elif key := re.match(r" {8}Reason\.([A-Z_]+):", line):
+            groups.setdefault(title, []).append(Reason[key.group(1)])
     parts = []
     for name, words in groups.items():
         parts.append(f"## {name}")

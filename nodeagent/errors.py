@@ -1,14 +1,15 @@
 """The few kinds of error that anything above the adapters has to tell apart.
 
 Every foreign error (D-Bus, errno, SQLite, HTTP) becomes one of these at the adapter that met it, once. ``reason`` is
-a stable CamelCase word: it is what scripts match, what `nodeagent status` shows and what the journal carries. The
-message is for people and never holds a secret.
+a stable word (``nodeagent.reasons``). The message is for operators and never contains a secret.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+
+from nodeagent.reasons import Reason
 
 __all__ = [
     "AgentError",
@@ -36,9 +37,11 @@ class AgentError(Exception):
     """Base of all errors we raise on purpose. ``exit_code`` is the one of the command line contract."""
 
     exit_code = 1
-    default_reason = "AgentFailed"
+    default_reason: Reason = Reason.AGENT_FAILED
 
-    def __init__(self, message: str, *, reason: str = "", hint: str = "", problems: Iterable[Problem] = ()) -> None:
+    def __init__(
+        self, message: str, *, reason: Reason | None = None, hint: str = "", problems: Iterable[Problem] = ()
+    ) -> None:
         super().__init__(message)
         self.message = message
         self.reason = reason or self.default_reason
@@ -56,34 +59,34 @@ class InvalidInput(AgentError):
     """The input cannot be read or breaks a rule. Nothing was touched; trying again gives the same answer."""
 
     exit_code = 2
-    default_reason = "InvalidInput"
+    default_reason = Reason.INVALID_INPUT
 
 
 class Unreconcilable(AgentError):
     """The input is valid, but the change cannot be applied to a running host."""
 
     exit_code = 3
-    default_reason = "Unreconcilable"
+    default_reason = Reason.UNRECONCILABLE
 
 
 class Refused(AgentError):
     """Somebody else holds the lease, a window is closed, a guard said no. Waiting may help."""
 
     exit_code = 4
-    default_reason = "Refused"
+    default_reason = Reason.REFUSED
 
 
 class Unreachable(AgentError):
     """The daemon, or a service that we ask, does not answer."""
 
     exit_code = 5
-    default_reason = "Unreachable"
+    default_reason = Reason.UNREACHABLE
 
 
 class Retryable(AgentError):
     """A passing fault of the host: the same call may succeed later. The executor bounds how often."""
 
-    default_reason = "TryAgain"
+    default_reason = Reason.TRY_AGAIN
 
 
 class ServiceUnavailable(AgentError):
@@ -93,10 +96,10 @@ class ServiceUnavailable(AgentError):
     ``service`` is the name of the service for people.
     """
 
-    default_reason = "ServiceUnavailable"
+    default_reason = Reason.SERVICE_UNAVAILABLE
     service: str = ""
 
-    def __init__(self, message: str, *, reason: str = "", service: str = "") -> None:
+    def __init__(self, message: str, *, reason: Reason | None = None, service: str = "") -> None:
         super().__init__(message, reason=reason)
         self.service = service
 
@@ -104,4 +107,4 @@ class ServiceUnavailable(AgentError):
 class Terminal(AgentError):
     """A fault of the host that will not pass by itself: no space, read-only, a corrupt store."""
 
-    default_reason = "HostFault"
+    default_reason = Reason.HOST_FAULT

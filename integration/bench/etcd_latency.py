@@ -39,6 +39,7 @@ from nodeagent.fence.sensors.protected import MetricsSource, etcd_metrics
 from nodeagent.host.clock import SystemClock
 from nodeagent.host.etcd.detect import detect
 from nodeagent.host.etcd.options import Options
+from nodeagent.reasons import Reason
 
 SCHEMA = "nodeagent/bench-etcd-latency/v1"
 HISTOGRAMS: Mapping[str, str] = {"wal_fsync": WAL_FSYNC, "backend_commit": BACKEND_COMMIT}
@@ -136,7 +137,7 @@ def _run(args: argparse.Namespace) -> int:
     if not found:
         raise InvalidInput(
             "two pages of one span are needed, with etcd's histograms in them",
-            reason="NoMetrics",
+            reason=Reason.NO_METRICS,
         )
     if args.json:
         print(json.dumps({"schema": SCHEMA, "figures": [_as_dict(each) for each in found]}))
@@ -171,7 +172,7 @@ def _scrape(text: str, name: str) -> Scrape:
         # A page of another program has no time; that of the file is near.
         at = datetime.fromisoformat(taken[1]).timestamp() if taken else Path(name).stat().st_mtime
     except (ValueError, OSError) as error:
-        raise InvalidInput(f"{name}: its time is not known", reason="CannotRead") from error
+        raise InvalidInput(f"{name}: its time is not known", reason=Reason.CANNOT_READ) from error
     return Scrape(at, parse(text, HISTOGRAMS.values()))
 
 

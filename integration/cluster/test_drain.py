@@ -23,6 +23,7 @@ from nodeagent.kube import drain as module
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.drain import CORDONED_BY, KubeNode
 from nodeagent.kube.errors import Conflict
+from nodeagent.reasons import Reason
 
 OP = "3f2b"
 _numbers = itertools.count(1)
@@ -282,7 +283,7 @@ async def test_a_lost_lease_stops_it_before_the_next_eviction(scene: Scene) -> N
     scene.pod("web")
 
     async def lost(_: str) -> None:
-        raise Refused("the lease was lost: NHC took it", reason="LeaseLost")
+        raise Refused("the lease was lost: NHC took it", reason=Reason.LEASE_LOST)
 
     await refused(scene.port(lost).drain(OP, 60), "LeaseLost")
     assert scene.names() == ["web"]

@@ -21,6 +21,7 @@ from nodeagent.core.update.apply_request import ApplyRequest
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.record import half_way
 from nodeagent.errors import AgentError, Refused
+from nodeagent.reasons import Reason
 
 __all__ = ["Api"]
 
@@ -81,13 +82,13 @@ class Api:
         # An update that waits for a service of the host is Degraded in the status, and goes on.
         for phase in (self._report.status.phase, record.phase):
             if phase not in (Phase.IDLE, Phase.DEGRADED):
-                raise Refused(f"an update is under way ({phase})", reason="UpdateUnderWay")
+                raise Refused(f"an update is under way ({phase})", reason=Reason.UPDATE_UNDER_WAY)
         present, digest = await self._ports.store.current(), await self._ports.store.previous()
         if half_way(record):
             failed = "" if record.aborted else record.to_digest
             present, digest = failed or record.unfinished.partition(" ")[0], present
         if not digest:
-            raise Refused("there is no config before the current one", reason="NoPrevious")
+            raise Refused("there is no config before the current one", reason=Reason.NO_PREVIOUS)
         previous = await self._valid(digest)
         await self._loop.check(previous)
         request = ApplyRequest(previous.source.digest, present, await self._meaning(present))
@@ -103,13 +104,13 @@ class Api:
 
     def _ours_to_say(self) -> None:
         if not self._desired_path:
-            raise Refused("the cluster says which config this host shall have", reason="ClusterDecides")
+            raise Refused("the cluster says which config this host shall have", reason=Reason.CLUSTER_DECIDES)
 
     async def verify(self) -> str:
         """Drift: what of the current config the host does not have."""
         digest = await self._ports.store.current()
         if not digest:
-            raise Refused("there is no current config yet", reason="NoCurrentConfig")
+            raise Refused("there is no current config yet", reason=Reason.NO_CURRENT_CONFIG)
         current = await self._load(digest)
         wrong = {**await mismatches(self._ports, current.config), **await os_mismatches(self._ports, current.config)}
         answer: dict[str, Any] = {

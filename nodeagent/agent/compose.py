@@ -41,6 +41,7 @@ from nodeagent.host.rpmostree import adapter
 from nodeagent.host.store.store import SqliteStore
 from nodeagent.host.systemd import Systemd
 from nodeagent.host.users import HostUsers
+from nodeagent.reasons import Reason
 from nodeagent.settings.check import check_consistency
 from nodeagent.settings.schema import Settings
 from nodeagent.settings.windows import window_schedule
@@ -214,4 +215,4 @@ def _instance() -> str:
     try:
         return client_id(MACHINE_ID.read_text().strip())
     except (OSError, ValueError) as error:
-        raise Terminal(f"{MACHINE_ID} has no machine id: {error}", reason="NoMachineId") from error
+        raise Terminal(f"{MACHINE_ID} has no machine id: {error}", reason=Reason.NO_MACHINE_ID) from error

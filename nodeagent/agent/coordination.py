@@ -17,13 +17,14 @@ from nodeagent.core.backoff import jittered
 from nodeagent.core.coordination.windows import Schedule
 from nodeagent.core.update.ports import Clock, EtcdQuorum, Gates, Holder, Lease, Slots
 from nodeagent.errors import AgentError, Refused
+from nodeagent.reasons import Reason
 
 __all__ = ["EXPIRED", "LOST", "Coordination", "Operation", "ignore_missing_node"]
 
-LOST: Final = frozenset({"LeaseLost", "LeaseGivenBack", "SlotLost"})
+LOST: Final = frozenset({Reason.LEASE_LOST, Reason.LEASE_GIVEN_BACK, Reason.SLOT_LOST})
 """Reasons with which the right to disrupt the node was taken away. The operation ends: that was intended."""
 
-EXPIRED: Final = "LeaseExpired"
+EXPIRED: Final = Reason.LEASE_EXPIRED
 
 POLL: Final = 60.0
 """Seconds between two reads of the lease while this agent does not use it."""
@@ -91,7 +92,7 @@ class Coordination:
         """
         self._check_window(operation)
         if self._reserved_for not in ("", operation.id):
-            raise Refused(self._refusal, reason="LeaseHeld")
+            raise Refused(self._refusal, reason=Reason.LEASE_HELD)
         if operation.queued:
             # Nothing is taken yet: a slot that waits for something else is lost to other nodes.
             if self._slot is not None or self._gates is not None:
@@ -145,7 +146,7 @@ class Coordination:
         if holder is not None and holder.operation != operation:
             since = f" since {holder.since}" if holder.since else ""
             why = f" ({holder.reason})" if holder.reason else ""
-            raise Refused(f"{holder.name} holds the lease{since}{why}{detail}", reason="LeaseHeld")
+            raise Refused(f"{holder.name} holds the lease{since}{why}{detail}", reason=Reason.LEASE_HELD)
 
     async def extend_lease(self, operation: str, seconds: float | None) -> None:
         await self._lease.extend(operation, seconds)
@@ -222,7 +223,7 @@ class Coordination:
             return
         opens = operation.windows.opens(now)
         when = f"opens {opens.isoformat(timespec='minutes').replace('+00:00', 'Z')}" if opens else "never opens"
-        raise Refused(f"no window is open; the next one {when}", reason="WindowClosed")
+        raise Refused(f"no window is open; the next one {when}", reason=Reason.WINDOW_CLOSED)
 
 
 async def ignore_missing_node(work: Awaitable[None]) -> None:
@@ -230,5 +231,5 @@ async def ignore_missing_node(work: Awaitable[None]) -> None:
     try:
         await work
     except Refused as error:
-        if error.reason != "NodeUnknown":
+        if error.reason != Reason.NODE_UNKNOWN:
             raise

@@ -40,6 +40,7 @@ from nodeagent.host.dbus.client import Bus
 from nodeagent.host.eventloop import DaemonLoop
 from nodeagent.host.notify import Notifier
 from nodeagent.host.rpmostree.finalization import PREPARED
+from nodeagent.reasons import Reason
 from nodeagent.settings.schema import Settings
 
 __all__ = ["Daemon", "main", "run"]
@@ -122,7 +123,7 @@ class Daemon:
         settings = found.settings
         for name in ("desired_config", "state_dir", "node_name", "cluster", "slots"):
             if getattr(settings, name) != getattr(self.settings, name):
-                raise InvalidInput(f"{name} requires a restart", reason="RestartNeeded")
+                raise InvalidInput(f"{name} requires a restart", reason=Reason.RESTART_NEEDED)
         await self.adapters.use(settings)
         self.metrics.use(settings.metrics.file)
         log.setup(settings.log.level)
@@ -140,7 +141,7 @@ class Daemon:
                 await self.reload()
                 return
         except InvalidInput as error:
-            if error.reason != "RestartNeeded":
+            if error.reason != Reason.RESTART_NEEDED:
                 return  # the status has the problem
         log.get(__name__).info(f"stopping for a restart: {describe(step)}")
         self.stop.set()
@@ -175,7 +176,7 @@ class Daemon:
             words = (
                 f"parts of the stored config {source.name} are invalid for this version and left out: {error.message}"
             )
-            self.report.problem("config", InvalidInput(words, reason="StoredConfigInvalid"))
+            self.report.problem("config", InvalidInput(words, reason=Reason.STORED_CONFIG_INVALID))
             return stored
 
     async def _adopted(self) -> Desired | None:
@@ -225,7 +226,7 @@ async def run(
             await held.close()
 
 
-_NOT_ALONE = frozenset({"StoreBusy"})
+_NOT_ALONE = frozenset({Reason.STORE_BUSY})
 
 
 async def _build(found: FoundSettings, bus: Bus, stack: AsyncExitStack, read: Callable[[], FoundSettings]) -> Daemon:

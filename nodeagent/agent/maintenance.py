@@ -34,6 +34,7 @@ from nodeagent.core.coordination.maintenance import (
 )
 from nodeagent.core.update.events import Event, EventKind
 from nodeagent.errors import AgentError, Refused, Retryable, ServiceUnavailable
+from nodeagent.reasons import Reason
 
 __all__ = ["MaintenanceManager", "MaintenanceStore"]
 
@@ -43,10 +44,18 @@ POLL: Final = 60.0
 ANSWER: Final = 60.0
 """Seconds after which a request is answered, even if the lease does not answer."""
 
-_TAKEN_AWAY: Final = frozenset({"LeaseLost", "LeaseGivenBack", "LeaseHeld"})
+_TAKEN_AWAY: Final = frozenset({Reason.LEASE_LOST, Reason.LEASE_GIVEN_BACK, Reason.LEASE_HELD})
 """Reasons with which the lease was taken away. One that expired while the API server was down is acquired again."""
 
-_GIVEN_UP: Final = frozenset({"DrainTimedOut", "DrainRefused", "DrainCanceled", "PowerOffBlocked", "PowerOffFailed"})
+_GIVEN_UP: Final = frozenset(
+    {
+        Reason.DRAIN_TIMED_OUT,
+        Reason.DRAIN_REFUSED,
+        Reason.DRAIN_CANCELED,
+        Reason.POWER_OFF_BLOCKED,
+        Reason.POWER_OFF_FAILED,
+    }
+)
 """Reasons that an operator has to act on: the maintenance continues without that step, and a request retries it."""
 
 
@@ -96,7 +105,7 @@ class MaintenanceManager:
         """
         request.check()
         if request.drain and self._ports.node is None:
-            raise Refused("this host is in no cluster, so there is nothing to drain", reason="NoCluster")
+            raise Refused("this host is in no cluster, so there is nothing to drain", reason=Reason.NO_CLUSTER)
         name = request.requester.strip() or caller
         name = name if name == caller else f"{name} (by {caller})"
         async with self._changing:
@@ -121,7 +130,7 @@ class MaintenanceManager:
         the background.
         """
         if self._current is None:
-            raise Refused("no maintenance is in progress", reason="NoMaintenance")
+            raise Refused("no maintenance is in progress", reason=Reason.NO_MAINTENANCE)
         self._error = None
         if not self._current.ended:
             await self._change("", ended=f"stopped by {caller}")
@@ -132,7 +141,7 @@ class MaintenanceManager:
     def _check_released(self) -> None:
         if self._current is not None:
             why = self._error.message if self._error is not None else f"no answer within {ANSWER:g} s"
-            raise Retryable(f"the maintenance is ending; the agent retries: {why}", reason="MaintenanceEnding")
+            raise Retryable(f"the maintenance is ending; the agent retries: {why}", reason=Reason.MAINTENANCE_ENDING)
 
     def _wanted(self, before: Maintenance | None, name: str, request: MaintenanceRequest) -> Maintenance:
         now = self._ports.clock.now()
@@ -141,9 +150,9 @@ class MaintenanceManager:
             about = (uuid.uuid4().hex[:8], name, request.reason.strip(), now)
             return Maintenance(*about, until=until, drain=request.drain, power_off=request.power_off)
         if before.ended:
-            raise Refused(f"the previous maintenance is still ending: {self._waits}", reason="MaintenanceEnding")
+            raise Refused(f"the previous maintenance is still ending: {self._waits}", reason=Reason.MAINTENANCE_ENDING)
         if before.requester != name:
-            raise Refused(held_message(before), reason="LeaseHeld")
+            raise Refused(held_message(before), reason=Reason.LEASE_HELD)
         return before.again(until=until, drain=request.drain, power_off=request.power_off)
 
     def _queued(self) -> bool:
@@ -237,7 +246,7 @@ class MaintenanceManager:
     async def _power_off(self, current: Maintenance) -> None:
         """Power the host off. The boot that is to end is stored first, so that the next boot is the way back up."""
         if current.tries >= POWER_OFF_TRIES:
-            raise Refused(f"requested a power-off {current.tries} times without effect", reason="PowerOffFailed")
+            raise Refused(f"requested a power-off {current.tries} times without effect", reason=Reason.POWER_OFF_FAILED)
         ports, limits, coordination = self._ports, self._limits(), self._coordination
         away = self._unavailable_since
         # Without logind no program reports inhibitors; systemd powers the host off without it.
@@ -257,7 +266,8 @@ class MaintenanceManager:
             self._waits = message
             self._emit(message)
 
-        power_off = Shutdown("power-off", current.operation, "PowerOffBlocked", ports.power.power_off, permit, confirm)
+        blocked_by = Reason.POWER_OFF_BLOCKED
+        power_off = Shutdown("power-off", current.operation, blocked_by, ports.power.power_off, permit, confirm)
         await go_down(ports, limits, power_off, current.words, report=blocked, direct=direct)
         # Only an accepted power-off counts: a logind that does not answer does not prove that the host cannot go off.
         await self._change("powering off", tries=current.tries + 1)

@@ -18,6 +18,7 @@ from nodeagent.core.plan.policy_parse import parse_policy
 from nodeagent.domains import default_policy
 from nodeagent.errors import AgentError, InvalidInput
 from nodeagent.host import config_file
+from nodeagent.reasons import Reason
 from nodeagent.settings.schema import Settings
 
 __all__ = ["HostPolicy"]
@@ -61,7 +62,7 @@ class HostPolicy:
         text = await config_file.read(path) if path else None
         if text is None:
             if path and path != Settings().policy:
-                raise InvalidInput(f"{path} does not exist", reason="NoPolicy")
+                raise InvalidInput(f"{path} does not exist", reason=Reason.NO_POLICY)
             found, text = default_policy(), b""
         else:
             found = await _parsed(text, path)

@@ -7,6 +7,7 @@ import asyncio
 from nodeagent.agent.report.report import Report
 from nodeagent.agent.update.os_deployments import Os
 from nodeagent.errors import Refused
+from nodeagent.reasons import Reason
 
 __all__ = ["SoftRebootWatch"]
 
@@ -32,6 +33,6 @@ class SoftRebootWatch:
                 message = (
                     f"{deployment} is locked and prepared for a soft reboot: systemctl reboot would start it unmerged"
                 )
-                self._report.problem(TOPIC, Refused(message, reason="LockedSoftReboot"))
+                self._report.problem(TOPIC, Refused(message, reason=Reason.LOCKED_SOFT_REBOOT))
             else:
                 self._report.solved(TOPIC, "no locked deployment is prepared for a soft reboot any more")

@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from nodeagent import log
 from nodeagent.core.backoff import delays, jittered
 from nodeagent.host.notify import Notifier, watchdog_interval
+from nodeagent.reasons import Reason
 
 __all__ = ["keep_running", "run_until", "stop_signals", "watchdog"]
 
@@ -43,7 +44,7 @@ async def keep_running(name: str, work: Callable[[], Awaitable[None]], chance: C
             text = f"{type(error).__name__}: {error}"
             if text != logged:
                 logged = text
-                reason = getattr(error, "reason", "InternalError")
+                reason = getattr(error, "reason", Reason.INTERNAL_ERROR)
                 words = f"{name} failed and starts again in {pause:.0f} s: {text}"
                 log.get(__name__).error(words, reason=reason, exc_info=error)
             await asyncio.sleep(pause)

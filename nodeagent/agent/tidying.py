@@ -12,6 +12,7 @@ from nodeagent.agent.update.preflight import Desired
 from nodeagent.core.config.file_tree import expand
 from nodeagent.core.update.ports import Files, Store
 from nodeagent.errors import AgentError, Terminal
+from nodeagent.reasons import Reason
 
 __all__ = ["sweep"]
 
@@ -26,11 +27,11 @@ async def sweep(
         async with asyncio.timeout(SWEEP_FOR):
             swept = await files.sweep(sorted({*await _paths(store, load), desired_path}))
     except TimeoutError:
-        report.problem("sweep", Terminal(f"not done within {SWEEP_FOR:g} s", reason="SweepIncomplete"))
+        report.problem("sweep", Terminal(f"not done within {SWEEP_FOR:g} s", reason=Reason.SWEEP_INCOMPLETE))
         return
     if swept.left:
         first = f"{len(swept.left)} leftover temporary files were not removed"
-        report.problem("sweep", Terminal(first, reason="SweepIncomplete", problems=swept.left))
+        report.problem("sweep", Terminal(first, reason=Reason.SWEEP_INCOMPLETE, problems=swept.left))
 
 
 async def _paths(store: Store, load: Callable[[str], Awaitable[Desired]]) -> set[str]:

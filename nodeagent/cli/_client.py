@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from nodeagent.core.config.text import plain_json
 from nodeagent.core.hints import hint
 from nodeagent.errors import AgentError, Terminal, Unreachable
+from nodeagent.reasons import Reason
 
 if TYPE_CHECKING:
     from nodeagent.host.dbus.client import Bus
@@ -47,7 +48,7 @@ ETCD = 60.0
 POLL = 1.0
 """Seconds between two requests to a daemon that does not run: a name without an owner sends no signals."""
 
-NO_ANSWER = frozenset({"BusTimeout", "NoReply", "BusConnectionLost", "LimitsExceeded"})
+NO_ANSWER = frozenset({Reason.BUS_TIMEOUT, Reason.NO_REPLY, Reason.BUS_CONNECTION_LOST, Reason.LIMITS_EXCEEDED})
 
 T = TypeVar("T")
 
@@ -194,14 +195,14 @@ class _translated:  # noqa: N801 - a context manager, read as a word
         if not isinstance(error, AgentError):
             return
         error.hint = error.hint or hint(error.reason)
-        if error.reason == "ServiceUnknown":
-            raise Unreachable("the daemon does not run", reason=error.reason, hint=hint("Unreachable")) from error
-        if error.reason == "BusUnreachable":
+        if error.reason == Reason.SERVICE_UNKNOWN:
+            raise Unreachable("the daemon does not run", reason=error.reason, hint=hint(Reason.UNREACHABLE)) from error
+        if error.reason == Reason.BUS_UNREACHABLE:
             raise Unreachable(
                 "the system bus cannot be reached", reason=error.reason, hint=hint(error.reason)
             ) from error
         if error.reason in NO_ANSWER:
-            raise Unreachable(error.message, reason=error.reason, hint=hint("Unreachable")) from error
+            raise Unreachable(error.message, reason=error.reason, hint=hint(Reason.UNREACHABLE)) from error
 
 
 def _object(text: Any) -> dict[str, Any]:
@@ -210,7 +211,9 @@ def _object(text: Any) -> dict[str, Any]:
     except (TypeError, ValueError):
         answer = None
     if not isinstance(answer, dict):
-        raise Terminal("unexpected reply from the daemon", reason="UnexpectedReply", hint=hint("UnexpectedReply"))
+        raise Terminal(
+            "unexpected reply from the daemon", reason=Reason.UNEXPECTED_REPLY, hint=hint(Reason.UNEXPECTED_REPLY)
+        )
     return answer
 
 

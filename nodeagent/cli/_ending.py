@@ -10,6 +10,7 @@ from nodeagent.cli._io import printable
 from nodeagent.cli._render import BAD, GOOD, WARN, counted, duration, paint
 from nodeagent.core.hints import hint
 from nodeagent.core.update.outcome import UpdateOutcome, exit_code
+from nodeagent.reasons import Reason
 
 __all__ = ["Ending", "ending_of", "ending_without_signal", "print_ending"]
 
@@ -70,9 +71,9 @@ def ending_without_signal(
         return None
     if desired == current:
         why = f"the current config {status['desired']} is desired again"
-        return Ending(UpdateOutcome.WITHDRAWN, "Withdrawn", why)
+        return Ending(UpdateOutcome.WITHDRAWN, Reason.WITHDRAWN, why)
     why = f"{status['desired']} is desired instead"
-    return Ending(UpdateOutcome.SUPERSEDED, "Superseded", why, successor=status["desired"])
+    return Ending(UpdateOutcome.SUPERSEDED, Reason.SUPERSEDED, why, successor=status["desired"])
 
 
 def print_ending(name: str, result: Ending) -> None:

@@ -18,6 +18,7 @@ from nodeagent.cli._io import printable
 from nodeagent.cli._render import Screen, bar, clock, duration, local_now, on_terminal
 from nodeagent.core.hints import hint
 from nodeagent.errors import Refused, Unreachable
+from nodeagent.reasons import Reason
 
 __all__ = ["Show", "Tick", "events", "lines", "progress_line", "request_and_wait"]
 
@@ -204,8 +205,8 @@ def _stopped(*, by_user: bool, requested: bool) -> Refused:
     words = "stopped while the update goes on" if requested else "stopped before the request was answered"
     error = Refused(
         words if by_user else f"{words}; the host may be rebooting",
-        reason="StillUnderWay",
-        hint=hint("StillUnderWay"),
+        reason=Reason.STILL_UNDER_WAY,
+        hint=hint(Reason.STILL_UNDER_WAY),
     )
     if by_user:
         # As a shell reports it.

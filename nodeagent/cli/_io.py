@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TextIO, TypeVar
 
 from nodeagent.errors import AgentError, InvalidInput, Problem
+from nodeagent.reasons import Reason
 
 if TYPE_CHECKING:
     from nodeagent.core.plan.policy import Policy
@@ -50,7 +51,7 @@ def read(path: str) -> bytes:
             return file.read(MAX_BYTES + 1)
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
         why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise InvalidInput(f"cannot read {name_of(path)}: {why}", reason="CannotRead") from None
+        raise InvalidInput(f"cannot read {name_of(path)}: {why}", reason=Reason.CANNOT_READ) from None
 
 
 def load_policy(path: str | None) -> Policy:

@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from nodeagent.errors import AgentError, InvalidInput, Terminal, Unreachable
+from nodeagent.reasons import Reason
 
 if TYPE_CHECKING:
     from nodeagent.host.store.database import Reader
@@ -79,6 +80,6 @@ def _name(store: Reader, digest: str) -> str:
 def _both(why: Unreachable, error: AgentError) -> AgentError:
     """Return the error to report. A damaged store explains why the daemon does not run; a store that is missing or not
     readable for this user does not."""
-    if isinstance(error, Terminal) and error.reason not in ("NoStore", "PermissionDenied"):
+    if isinstance(error, Terminal) and error.reason not in (Reason.NO_STORE, Reason.PERMISSION_DENIED):
         return error
     return Unreachable(f"{why.message}, and {error.message}", reason=why.reason, hint=why.hint or error.hint)

@@ -15,6 +15,7 @@ from nodeagent.core.hints import HINTS, documentation, hint
 from nodeagent.core.plan.policy import SSHKEY, Entry
 from nodeagent.core.plan.policy_explain import Explanation, explain
 from nodeagent.errors import InvalidInput
+from nodeagent.reasons import Reason
 
 __all__ = ["SCHEMA", "add_arguments", "run"]
 
@@ -72,14 +73,14 @@ def _target(text: str) -> tuple[str, str]:
     if text.startswith("/"):
         path = text.rstrip("/")
         if problem := path_problem(path):
-            raise InvalidInput(f"the path {problem}", reason="Usage")
+            raise InvalidInput(f"the path {problem}", reason=Reason.USAGE)
         return "file", path
     if text in WORDS:
         return text, text
     if problem := unit_name_problem(text):
         advice = f"a path starts with /, a unit ends in .service and the like, other words are: {', '.join(WORDS)}"
         message = f"{text!r} is no path, no unit and no known reason: {problem}"
-        raise InvalidInput(message, reason="Usage", hint=advice)
+        raise InvalidInput(message, reason=Reason.USAGE, hint=advice)
     return "unit", text
 
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from nodeagent.cli._io import emit, printable
 from nodeagent.cli._render import BAD, GOOD, WARN, counted, paint, table
 from nodeagent.errors import AgentError, InvalidInput, Refused
+from nodeagent.reasons import Reason
 
 if TYPE_CHECKING:
     from nodeagent.core.report.rollout import ClusterObjects, NodeRollout, PoolRollout, Rollout
@@ -26,12 +27,12 @@ WAITING = 4
 SHOWN = 10
 COUNTS = ("updated", "updating", "pending", "degraded")
 
-HINTS = {
-    "KubeUnreachable": "kubectl get --raw /readyz with the same kubeconfig shows whether the API server answers",
-    "KubeUnauthorized": "log in again, or name another kubeconfig or context (--kubeconfig, --context)",
-    "KubeForbidden": "request the role of packaging/kubernetes/fleet-viewer.yaml",
-    "KubeconfigInvalid": "kubectl config view with the same file shows what is wrong with it",
-    "ClientMissing": "pip install nodeagent[cluster]; the package has it",
+HINTS: Mapping[str, str] = {
+    Reason.KUBE_UNREACHABLE: "kubectl get --raw /readyz with the same kubeconfig shows whether the API server answers",
+    Reason.KUBE_UNAUTHORIZED: "log in again, or name another kubeconfig or context (--kubeconfig, --context)",
+    Reason.KUBE_FORBIDDEN: "request the role of packaging/kubernetes/fleet-viewer.yaml",
+    Reason.KUBECONFIG_INVALID: "kubectl config view with the same file shows what is wrong with it",
+    Reason.CLIENT_MISSING: "pip install nodeagent[cluster]; the package has it",
 }
 
 
@@ -55,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
         seen, unknown = _read(args.kubeconfig or _kubeconfig(), args.context, args.lease_namespace)
     except AgentError as error:
         error.hint = error.hint or HINTS.get(error.reason, "")
-        if error.reason == "KubeconfigInvalid":
+        if error.reason == Reason.KUBECONFIG_INVALID:
             # For this command the kubeconfig is an input of the caller.
             raise InvalidInput(error.message, reason=error.reason, hint=error.hint) from error
         raise
@@ -63,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
     if not any(pool.members for pool in fleet.pools):
         raise Refused(
             "no node of this cluster is in a pool or has a desired config",
-            reason="NoFleet",
+            reason=Reason.NO_FLEET,
             hint="is it the right cluster? (--kubeconfig, --context)",
         )
     if args.json:
@@ -83,7 +84,7 @@ def _kubeconfig() -> str:
             return path
     raise InvalidInput(
         "there is no kubeconfig" + (f" at {printable(', '.join(named))}" if named else " in ~/.kube/config"),
-        reason="KubeconfigInvalid",
+        reason=Reason.KUBECONFIG_INVALID,
         hint="name one: --kubeconfig FILE, or the environment variable KUBECONFIG",
     )
 

@@ -16,6 +16,7 @@ from typing import Final, NamedTuple, NoReturn
 
 from nodeagent.cli import _io
 from nodeagent.errors import AgentError, InvalidInput
+from nodeagent.reasons import Reason
 
 __all__ = ["COMMANDS", "Command", "build_parser", "entry", "main"]
 
@@ -76,7 +77,7 @@ PIPE_CLOSED: Final = 128 + 13
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         # argparse would print its usage and exit. The contract promises one line.
-        raise InvalidInput(message, reason="Usage", hint=f"{self.prog} --help")
+        raise InvalidInput(message, reason=Reason.USAGE, hint=f"{self.prog} --help")
 
 
 def build_parser(only: str | None = None) -> argparse.ArgumentParser:
@@ -122,7 +123,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if os.environ.get("NODEAGENT_TRACEBACK"):
             raise
         hint = "this is a bug in nodeagent; NODEAGENT_TRACEBACK=1 shows where"
-        return _fail(AgentError(f"{type(error).__name__}: {error}", reason="InternalError", hint=hint), words)
+        return _fail(AgentError(f"{type(error).__name__}: {error}", reason=Reason.INTERNAL_ERROR, hint=hint), words)
 
 
 def _run(words: list[str]) -> int:
@@ -161,13 +162,13 @@ def _unknown_command(word: str, names: set[str]) -> InvalidInput:
 
     close = get_close_matches(word, sorted(names), 1)
     hint = f"did you mean nodeagent {close[0]}?" if close else "nodeagent --help lists the commands"
-    return InvalidInput(f"there is no command {word!r}", reason="Usage", hint=hint)
+    return InvalidInput(f"there is no command {word!r}", reason=Reason.USAGE, hint=hint)
 
 
 def _unknown_argument(command: str, extra: Sequence[str]) -> InvalidInput:
     hints = [FOREIGN[word.partition("=")[0]] for word in extra if word.partition("=")[0] in FOREIGN]
     hints = [*dict.fromkeys(hints), f"nodeagent {command} --help"]
-    return InvalidInput(f"unrecognized arguments: {' '.join(extra)}", reason="Usage", hint="\n".join(hints))
+    return InvalidInput(f"unrecognized arguments: {' '.join(extra)}", reason=Reason.USAGE, hint="\n".join(hints))
 
 
 def _fail(error: AgentError, words: Sequence[str]) -> int:

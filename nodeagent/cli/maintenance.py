@@ -13,6 +13,7 @@ from nodeagent.cli._render import ago, clock, local_now
 from nodeagent.cli.lease import describe_lease
 from nodeagent.core.hints import hint
 from nodeagent.errors import InvalidInput, Refused, Unreachable
+from nodeagent.reasons import Reason
 
 __all__ = ["add_arguments", "flag", "run", "seconds_of"]
 
@@ -72,7 +73,7 @@ def seconds_of(text: str) -> int:
     number = text.rstrip("abcdefghijklmnopqrstuvwxyz")
     unit = UNITS.get(text[len(number) :].strip())
     if unit is None or not (number.isascii() and number.strip().isdigit()) or int(number) == 0:
-        raise InvalidInput(f"{text} is no duration", reason="BadDuration", hint=hint("BadDuration"))
+        raise InvalidInput(f"{text} is no duration", reason=Reason.BAD_DURATION, hint=hint(Reason.BAD_DURATION))
     return int(number) * unit
 
 
@@ -96,7 +97,7 @@ def _start(args: argparse.Namespace) -> dict[str, Any]:
     try:
         return ask(lambda client: _request(client, args.reason, options, quiet=args.json))
     except Refused as error:
-        if error.reason == "LeaseHeld":
+        if error.reason == Reason.LEASE_HELD:
             error.hint = "nodeagent lease show names the holder; with --wait it begins when the lease is free"
         raise
 

@@ -13,6 +13,7 @@ from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.plan.change import Action, ActionType, Plan, PlannedChange
 from nodeagent.core.plan.policy import Policy
 from nodeagent.errors import InvalidInput, Problem
+from nodeagent.reasons import Reason
 
 __all__ = ["POLICY", "actions_text", "add_arguments", "plan_update", "run"]
 
@@ -41,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Raise ``InvalidInput`` for invalid configs, ``Unreconcilable`` for a change that a running host cannot make."""
     if [args.old, args.new, args.policy].count(_io.STDIN) > 1:
-        raise InvalidInput("only one input can be standard input", reason="Usage")
+        raise InvalidInput("only one input can be standard input", reason=Reason.USAGE)
     old, new, policy = _load(args.old, args.new, args.policy)
     plan = plan_update(old, new, policy, _io.name_of(args.new))
     from nodeagent.domains import warnings

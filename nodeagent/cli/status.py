@@ -28,6 +28,7 @@ from nodeagent.cli._render import (
 )
 from nodeagent.core.hints import documentation, hint
 from nodeagent.errors import Unreachable
+from nodeagent.reasons import Reason
 
 __all__ = ["add_arguments", "run", "view"]
 
@@ -71,7 +72,7 @@ async def _watch(client: Client, *, as_json: bool) -> None:
             event = await next_event()
             if not isinstance(event, Tick):
                 # Without a daemon, the status that it reported last is shown, or that of its record.
-                unreachable = Unreachable("the daemon does not run", hint=hint("Unreachable"))
+                unreachable = Unreachable("the daemon does not run", hint=hint(Reason.UNREACHABLE))
                 last = event or {**(last or _offline.status(unreachable)), "daemon": "stopped"}
                 if screen is None:
                     show(last)

@@ -8,6 +8,7 @@ from nodeagent import domains
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.plan.reconcile import check_reconcilable, remedy
 from nodeagent.errors import InvalidInput, Problem, Unreconcilable
+from nodeagent.reasons import Reason
 
 __all__ = ["check_update"]
 
@@ -20,7 +21,7 @@ def check_update(old: MachineConfig, new: MachineConfig, name: str) -> None:
     invalid, fixed = domains.validate(old, new), check_reconcilable(old, new)
     if invalid:
         message = f"{name} has invalid content: {_first(invalid)}"
-        raise InvalidInput(message, reason="InvalidContent", problems=(*invalid, *fixed))
+        raise InvalidInput(message, reason=Reason.INVALID_CONTENT, problems=(*invalid, *fixed))
     if fixed:
         message = f"{name} cannot be applied to a running host: {_first(fixed)}"
         raise Unreconcilable(message, problems=fixed, hint=remedy(fixed))

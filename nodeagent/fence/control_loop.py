@@ -16,6 +16,7 @@ from nodeagent.fence.policy.controller import begin, step
 from nodeagent.fence.policy.disks import Disks
 from nodeagent.fence.policy.signals import weigh
 from nodeagent.fence.sensors.sensors import Sensors
+from nodeagent.reasons import Reason
 
 if TYPE_CHECKING:
     from nodeagent.fence.fence import ActiveFence
@@ -124,7 +125,7 @@ class ControlLoop:
 
 
 def failed_view(view: FenceView, error: Exception) -> FenceView:
-    return replace(view, active=False, reason="FenceFailed", message=f"{type(error).__name__}: {error}")
+    return replace(view, active=False, reason=Reason.FENCE_FAILED, message=f"{type(error).__name__}: {error}")
 
 
 def _now() -> float:

@@ -44,6 +44,7 @@ from nodeagent.fence.restore_log import RestoreLog
 from nodeagent.fence.sensors.protected import Protected
 from nodeagent.fence.sensors.sensors import Sensors, open_sensors
 from nodeagent.host.dbus.client import Bus
+from nodeagent.reasons import Reason
 
 __all__ = ["ActiveFence", "FenceOptions", "fenced"]
 
@@ -108,14 +109,14 @@ async def fenced(
         try:
             _was, failed = await recover(bus, restore_log, system)
             if failed:
-                raise Terminal("; ".join(failed), reason="FenceNotRecovered")
+                raise Terminal("; ".join(failed), reason=Reason.FENCE_NOT_RECOVERED)
             # Subscribed before the disk is looked up, so that no change in between is missed.
             events = await _subscribe(stack, listen)
             disks = await _find_shared(protected, paths, find)
             actuators = Actuators(bus, restore_log, unit, disks, protected.pids, system)
             stack.push_async_callback(_restore, fence, actuators)
             if not await actuators.begin(object_fsync=options.object_fsync):
-                raise Terminal("; ".join(actuators.missing), reason="NothingToLimit")
+                raise Terminal("; ".join(actuators.missing), reason=Reason.NOTHING_TO_LIMIT)
             sensors = await stack.enter_async_context(open_sensors(protected, system.cgroups, system.proc))
             actuators.probe_thread = sensors.thread
             fence.disk_latency = sensors.disk_latency
@@ -124,7 +125,7 @@ async def fenced(
             switch = options.switch_scheduler and filesystem == _SWITCHED
             idle_p99 = None if fence.idle is None else fence.idle.p99
             if not await actuators.shape(partial(ladder, idle_p99=idle_p99, may_switch=switch)):
-                raise Terminal("; ".join(actuators.missing), reason="NothingToLimit")
+                raise Terminal("; ".join(actuators.missing), reason=Reason.NOTHING_TO_LIMIT)
             bounds = opening(careful(options.bounds, filesystem, kernel), fence.idle)
             watch = DiskWatch(events, disks, lambda: _find_shared(protected, paths, find))
             loop = ControlLoop(fence, actuators, sensors, bounds, watch)
@@ -160,7 +161,9 @@ async def _find_shared(protected: Protected, paths: Sequence[str], find: Find) -
         theirs = await find((str(protected.directory),))
         if not disks.meets(theirs):
             names = " and ".join(disk.path for disk in theirs.disks)
-            raise Terminal(f"{protected.directory} is on {names}, where the update does not write", reason="OtherDisk")
+            raise Terminal(
+                f"{protected.directory} is on {names}, where the update does not write", reason=Reason.OTHER_DISK
+            )
     return disks
 
 

@@ -20,6 +20,7 @@ from nodeagent.errors import AgentError
 from nodeagent.fence.policy.bounds import Idle
 from nodeagent.fence.restore_log import FileRestoreLog
 from nodeagent.host.dbus.client import Bus
+from nodeagent.reasons import Reason
 from nodeagent.settings.fence import FenceSettings
 
 if TYPE_CHECKING:
@@ -35,8 +36,8 @@ UPDATER = "rpm-ostreed.service"
 IDLE_VALID = 900.0
 """Seconds for which a measurement of the idle disk is used again: a failed staging is retried after minutes."""
 _MB = 1_000_000
-_NOT_RECOVERED = "FenceNotRecovered"
-_BAD = frozenset({_NOT_RECOVERED, "FenceFailed"})
+_NOT_RECOVERED = Reason.FENCE_NOT_RECOVERED
+_BAD = frozenset({_NOT_RECOVERED, Reason.FENCE_FAILED})
 
 Emit = Callable[[FenceEvent], None]
 _log = log.get(__name__)
@@ -94,7 +95,7 @@ class HostFence:
             # Another release was installed under the running daemon; a restart of the daemon helps.
             import_error = str(error)
         if import_error:
-            reporter.once(f"not active, {import_error}", reason="FenceFailed")
+            reporter.once(f"not active, {import_error}", reason=Reason.FENCE_FAILED)
             yield
             return
         from nodeagent.fence.fence import FenceOptions, fenced

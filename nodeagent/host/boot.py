@@ -26,6 +26,7 @@ from nodeagent.errors import AgentError
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.fs.atomic import temp_name
 from nodeagent.host.fs.os_errors import translated
+from nodeagent.reasons import Reason
 
 __all__ = ["identify", "kernel_boot_id"]
 
@@ -75,7 +76,7 @@ async def _query(bus: Bus, recorded: Mapping[str, int], timeout: float) -> Mappi
     try:
         return {"count": int(await bus.get(_NAME, _PATH, _MANAGER, _COUNT, timeout=timeout))}
     except AgentError as error:
-        if error.reason not in ("UnknownProperty", "InvalidArgs"):
+        if error.reason not in (Reason.UNKNOWN_PROPERTY, Reason.INVALID_ARGS):
             raise
     userspace = int(await bus.get(_NAME, _PATH, _MANAGER, _USERSPACE, timeout=timeout))
     count = recorded.get("count", 0)

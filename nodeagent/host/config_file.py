@@ -11,6 +11,7 @@ from pathlib import Path
 
 from nodeagent.errors import InvalidInput, Terminal
 from nodeagent.host.inotify import GONE, OVERFLOW, Watch
+from nodeagent.reasons import Reason
 
 __all__ = ["MAX_BYTES", "read", "watch"]
 
@@ -35,26 +36,26 @@ def _read(path: str) -> bytes | None:
         return None
     except OSError as error:
         if error.errno == errno.ELOOP:
-            raise InvalidInput(f"{path} is a link", reason="UnsafeConfig") from error
-        raise Terminal(f"{path}: {error.strerror}", reason="ConfigUnreadable") from error
+            raise InvalidInput(f"{path} is a link", reason=Reason.UNSAFE_CONFIG) from error
+        raise Terminal(f"{path}: {error.strerror}", reason=Reason.CONFIG_UNREADABLE) from error
     try:
         _refuse_unsafe(path, os.fstat(fd))
         # After the check, because a directory cannot become a file object.
         with os.fdopen(fd, "rb", closefd=False) as file:
             return file.read(MAX_BYTES + 1)
     except OSError as error:
-        raise Terminal(f"{path}: {error.strerror}", reason="ConfigUnreadable") from error
+        raise Terminal(f"{path}: {error.strerror}", reason=Reason.CONFIG_UNREADABLE) from error
     finally:
         os.close(fd)
 
 
 def _refuse_unsafe(path: str, found: os.stat_result) -> None:
     if not stat.S_ISREG(found.st_mode):
-        raise InvalidInput(f"{path} is not a regular file", reason="UnsafeConfig")
+        raise InvalidInput(f"{path} is not a regular file", reason=Reason.UNSAFE_CONFIG)
     if found.st_uid not in (0, os.geteuid()) or found.st_mode & 0o022:
-        raise InvalidInput(f"{path} is writable for users other than root", reason="UnsafeConfig")
+        raise InvalidInput(f"{path} is writable for users other than root", reason=Reason.UNSAFE_CONFIG)
     if found.st_size > MAX_BYTES:
-        raise InvalidInput(f"{path} has {found.st_size} bytes, more than {MAX_BYTES}", reason="TooLarge")
+        raise InvalidInput(f"{path} has {found.st_size} bytes, more than {MAX_BYTES}", reason=Reason.TOO_LARGE)
 
 
 async def watch(path: str, changed: Callable[[], None]) -> None:

@@ -17,6 +17,7 @@ from nodeagent.core.backoff import delays, jittered
 from nodeagent.core.coordination.fleetlock import Call, body_of, is_group, refusal_text
 from nodeagent.errors import InvalidInput, Refused, Terminal, Unreachable
 from nodeagent.host.http import Answer, HttpFault, request, tls_context
+from nodeagent.reasons import Reason
 
 __all__ = ["FleetLock"]
 
@@ -51,9 +52,11 @@ class FleetLock:
     ) -> None:
         parts = urlsplit(base)
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None or parts.query:
-            raise InvalidInput("the address of the FleetLock server is no plain URL", reason="FleetLockInvalid")
+            raise InvalidInput("the address of the FleetLock server is no plain URL", reason=Reason.FLEET_LOCK_INVALID)
         if not is_group(group):
-            raise InvalidInput(f"{group!r} is no group: letters, digits, dots and dashes", reason="FleetLockInvalid")
+            raise InvalidInput(
+                f"{group!r} is no group: letters, digits, dots and dashes", reason=Reason.FLEET_LOCK_INVALID
+            )
         self._base = base.rstrip("/") + "/"
         self._body = body_of(client, group)
         self._group = group
@@ -103,10 +106,10 @@ class FleetLock:
             return await request("POST", url, body=self._body, headers=headers, tls=self._tls, timeout=self._timeout)
         except OSError as error:
             raise Terminal(
-                f"the authority {self._ca}: {error.strerror or error}", reason="FleetLockRejected"
+                f"the authority {self._ca}: {error.strerror or error}", reason=Reason.FLEET_LOCK_REJECTED
             ) from error
         except HttpFault as fault:
-            raise Unreachable(f"{url}: {fault}", reason="FleetLockUnreachable") from fault
+            raise Unreachable(f"{url}: {fault}", reason=Reason.FLEET_LOCK_UNREACHABLE) from fault
 
     def _judge(self, call: Call, answer: Answer) -> None:
         body = answer.json()
@@ -118,8 +121,8 @@ class FleetLock:
             return
         refused = status in NOT_NOW or (status >= 500 and words and body.get("kind") != INTERNAL_ERROR)
         if call is Call.LOCK and refused:
-            raise Refused(f"no slot of group {self._group} ({words or f'status {status}'})", reason="SlotHeld")
+            raise Refused(f"no slot of group {self._group} ({words or f'status {status}'})", reason=Reason.SLOT_HELD)
         message = f"{self._base}{call}: status {status}{', ' + words if words else ''}"
         if status >= 500 or status in NOT_NOW:
-            raise Unreachable(message, reason="FleetLockUnreachable")
-        raise Terminal(message, reason="FleetLockRejected")
+            raise Unreachable(message, reason=Reason.FLEET_LOCK_UNREACHABLE)
+        raise Terminal(message, reason=Reason.FLEET_LOCK_REJECTED)

@@ -17,6 +17,7 @@ from nodeagent.core.coordination.maintenance import add_seconds
 from nodeagent.core.update.ports import Clock, Holder
 from nodeagent.errors import Refused, Terminal
 from nodeagent.host.store.store import SqliteStore
+from nodeagent.reasons import Reason
 
 __all__ = ["LocalLease", "StoredToken"]
 
@@ -36,14 +37,14 @@ class LocalLease:
         """Take the lease. A holder that acquires it again keeps the first ``since`` and reason."""
         has = await self._store.take_lease(Holder(holder, operation, reason, self._clock.now()))
         if (has.name, has.operation) != (holder, operation):
-            raise Refused(_describe(has), reason="LeaseHeld")
+            raise Refused(_describe(has), reason=Reason.LEASE_HELD)
 
     async def check(self, operation: str, *, need: float = 0.0, offline: bool = False) -> None:  # noqa: ARG002
         has = await self._store.lease()
         if has is None:
-            raise Refused("the lease on this host was released by another client", reason="LeaseLost")
+            raise Refused("the lease on this host was released by another client", reason=Reason.LEASE_LOST)
         if has.operation != operation:
-            raise Refused(_describe(has), reason="LeaseLost")
+            raise Refused(_describe(has), reason=Reason.LEASE_LOST)
 
     async def extend(self, operation: str, seconds: float | None) -> None:
         await self.check(operation)
@@ -82,7 +83,7 @@ class StoredToken:
             return LeaseToken.from_dict(plain_json.loads(text))
         except (ValueError, TypeError, KeyError) as error:
             raise Terminal(
-                f"the token of the lease in the store is unreadable: {error}", reason="StoreCorrupt"
+                f"the token of the lease in the store is unreadable: {error}", reason=Reason.STORE_CORRUPT
             ) from None
 
     async def save(self, token: LeaseToken | None) -> None:

@@ -30,6 +30,7 @@ from nodeagent.errors import AgentError, Refused
 from nodeagent.host.boot import kernel_boot_id
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.dbus.errors import BusFault, BusRetryable, BusTerminal, service_name
+from nodeagent.reasons import Reason
 
 __all__ = ["Logind"]
 
@@ -47,11 +48,11 @@ class _Shutdown:
     scheduled: str
     target: str
     words: str
-    blocked: str
+    blocked: Reason
 
 
-_REBOOT = _Shutdown("Reboot", "reboot", "reboot.target", "reboot", "RebootBlocked")
-_POWER_OFF = _Shutdown("PowerOff", "poweroff", "poweroff.target", "power-off", "PowerOffBlocked")
+_REBOOT = _Shutdown("Reboot", "reboot", "reboot.target", "reboot", Reason.REBOOT_BLOCKED)
+_POWER_OFF = _Shutdown("PowerOff", "poweroff", "poweroff.target", "power-off", Reason.POWER_OFF_BLOCKED)
 
 _SYSTEMD = "org.freedesktop.systemd1"
 _UNIT = "systemd-logind.service"
@@ -193,7 +194,12 @@ class Logind:
         except BusFault as error:
             # Since 257 polkit decides about root too: it may require a password, or not answer. With ``force`` the
             # settings allow to proceed without it.
-            no_answer = error.reason in ("AuthorizationRequired", "AccessDenied", "BusTimeout", "NoReply")
+            no_answer = error.reason in (
+                Reason.AUTHORIZATION_REQUIRED,
+                Reason.ACCESS_DENIED,
+                Reason.BUS_TIMEOUT,
+                Reason.NO_REPLY,
+            )
             if _no_logind(error) or (force and no_answer):
                 await self._start_target(kind)
             else:
@@ -207,7 +213,7 @@ class Logind:
         try:
             await self._call(f"{kind.method}WithFlags", "t", (flags,))
         except BusTerminal as error:
-            if error.reason not in ("InvalidArgs", "UnknownMethod"):
+            if error.reason not in (Reason.INVALID_ARGS, Reason.UNKNOWN_METHOD):
                 raise
             # A logind without this flag lets root override inhibitors without it.
             await self._call(kind.method, "b", (False,))
@@ -220,7 +226,9 @@ class Logind:
         if error.bus_error == "org.freedesktop.login1.OperationInProgress":
             if await self._bus.get(_NAME, _PATH, _MANAGER, "PreparingForShutdown"):
                 return
-            raise BusRetryable(error.message, reason="OperationInProgress", service=service_name(_NAME)) from error
+            raise BusRetryable(
+                error.message, reason=Reason.OPERATION_IN_PROGRESS, service=service_name(_NAME)
+            ) from error
         raise error
 
     async def _has_users(self) -> bool:
@@ -282,4 +290,4 @@ def _no_logind(error: BusFault) -> bool:
 
     An unreachable bus does not mean that.
     """
-    return error.reason == "ServiceUnknown" or error.bus_error.startswith(_OF_SYSTEMD)
+    return error.reason == Reason.SERVICE_UNKNOWN or error.bus_error.startswith(_OF_SYSTEMD)

@@ -16,6 +16,7 @@ from nodeagent.core.update.ports import Snapshot
 from nodeagent.errors import InvalidInput
 from nodeagent.host.fs.files import DiskFiles
 from nodeagent.host.fs.os_errors import translated
+from nodeagent.reasons import Reason
 
 __all__ = ["CONFIG_LIMIT", "CURRENT_CONFIG", "current_config", "originals"]
 
@@ -84,4 +85,4 @@ def _fail(error: OSError) -> None:
 
 
 def _refusal(what: str) -> InvalidInput:
-    return InvalidInput(f"{CURRENT_CONFIG} cannot be adopted: {what}", reason="AdoptionFailed", hint=_HINT)
+    return InvalidInput(f"{CURRENT_CONFIG} cannot be adopted: {what}", reason=Reason.ADOPTION_FAILED, hint=_HINT)

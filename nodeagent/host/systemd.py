@@ -29,6 +29,7 @@ from nodeagent.errors import AgentError, Terminal
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.dbus.errors import LOST, BusFault, BusRetryable, service_name
 from nodeagent.host.dbus.signals import CALL_TIMEOUT, Match, Signals
+from nodeagent.reasons import Reason
 
 __all__ = ["Systemd", "UnitJobFailed"]
 
@@ -46,19 +47,19 @@ _GRACE = 1.0  # seconds for a signal that was sent but not received yet
 _RELOAD_GRACE = 15.0  # seconds for the answer after the signal that a daemon-reload has finished
 
 _REASONS = {
-    "org.freedesktop.systemd1.NoSuchUnit": "UnitNotFound",
-    "org.freedesktop.DBus.Error.FileNotFound": "UnitNotFound",
-    "System.Error.ENOENT": "UnitNotFound",
-    "org.freedesktop.systemd1.UnitMasked": "UnitMasked",
-    "org.freedesktop.systemd1.UnitExists": "UnitExists",
-    "org.freedesktop.systemd1.LoadFailed": "UnitInvalid",
-    "org.freedesktop.systemd1.BadUnitSetting": "UnitInvalid",
-    "org.freedesktop.systemd1.JobTypeNotApplicable": "JobNotApplicable",
-    "org.freedesktop.systemd1.OnlyByDependency": "JobNotApplicable",
-    "org.freedesktop.systemd1.TransactionIsDestructive": "JobConflict",
-    "org.freedesktop.systemd1.TransactionJobsConflicting": "JobConflict",
-    "org.freedesktop.systemd1.TransactionOrderIsCyclic": "JobConflict",
-    "org.freedesktop.systemd1.ShuttingDown": "ShuttingDown",
+    "org.freedesktop.systemd1.NoSuchUnit": Reason.UNIT_NOT_FOUND,
+    "org.freedesktop.DBus.Error.FileNotFound": Reason.UNIT_NOT_FOUND,
+    "System.Error.ENOENT": Reason.UNIT_NOT_FOUND,
+    "org.freedesktop.systemd1.UnitMasked": Reason.UNIT_MASKED,
+    "org.freedesktop.systemd1.UnitExists": Reason.UNIT_EXISTS,
+    "org.freedesktop.systemd1.LoadFailed": Reason.UNIT_INVALID,
+    "org.freedesktop.systemd1.BadUnitSetting": Reason.UNIT_INVALID,
+    "org.freedesktop.systemd1.JobTypeNotApplicable": Reason.JOB_NOT_APPLICABLE,
+    "org.freedesktop.systemd1.OnlyByDependency": Reason.JOB_NOT_APPLICABLE,
+    "org.freedesktop.systemd1.TransactionIsDestructive": Reason.JOB_CONFLICT,
+    "org.freedesktop.systemd1.TransactionJobsConflicting": Reason.JOB_CONFLICT,
+    "org.freedesktop.systemd1.TransactionOrderIsCyclic": Reason.JOB_CONFLICT,
+    "org.freedesktop.systemd1.ShuttingDown": Reason.SHUTTING_DOWN,
 }
 
 
@@ -69,10 +70,10 @@ class UnitJobFailed(AgentError):
     (``JobFailed``, ``JobTimeout``, ``JobDependency``, ...), or why systemd rejected the job.
     """
 
-    default_reason = "JobFailed"
+    default_reason = Reason.JOB_FAILED
 
-    def __init__(self, unit: str, result: str, message: str, *, reason: str = "") -> None:
-        super().__init__(message, reason=reason or f"Job{result.capitalize()}")
+    def __init__(self, unit: str, result: str, message: str, *, reason: Reason | None = None) -> None:
+        super().__init__(message, reason=reason or Reason(f"Job{result.capitalize()}"))
         self.unit = unit
         self.result = result
 
@@ -133,7 +134,7 @@ class Systemd:
         try:
             return str((await self._manager_call("GetUnitFileState", unit, "s", (unit,)))[0])
         except UnitJobFailed as error:
-            if error.reason == "UnitNotFound":
+            if error.reason == Reason.UNIT_NOT_FOUND:
                 return ""
             raise
 
@@ -147,7 +148,7 @@ class Systemd:
         try:
             await self._manager_call("DisableUnitFiles", unit, "asb", ([unit], False))
         except UnitJobFailed as error:
-            if error.reason != "UnitNotFound":
+            if error.reason != Reason.UNIT_NOT_FOUND:
                 raise
 
     async def preset(self, unit: str) -> None:
@@ -208,17 +209,17 @@ class Systemd:
                 try:
                     await answer
                 except BusRetryable as error:
-                    if error.reason == "BusTimeout" and began.is_set():
+                    if error.reason == Reason.BUS_TIMEOUT and began.is_set():
                         raise TimeoutError from error
-                    if error.reason != "NoReply":
+                    if error.reason != Reason.NO_REPLY:
                         raise
                     async with asyncio.timeout_at(until):
                         await seen
             except TimeoutError:
                 message = f"daemon-reload not finished after {deadline:g} s"
                 if began.is_set():  # the manager works on it, so it is not unavailable
-                    raise Terminal(message, reason="ActionLate") from None
-                raise BusRetryable(message, reason="BusTimeout", service=_SERVICE_NAME) from None
+                    raise Terminal(message, reason=Reason.ACTION_LATE) from None
+                raise BusRetryable(message, reason=Reason.BUS_TIMEOUT, service=_SERVICE_NAME) from None
             finally:
                 answer.cancel()
                 seen.cancel()
@@ -248,7 +249,7 @@ class Systemd:
                     await self._wait(removed, unit, job, until, deadline)
                     return "" if verb in ("ReloadUnit", "StopUnit") else (await self.state(unit)).condition
             except BusRetryable as error:
-                if error.reason not in (LOST, "NoReply") or attempt == _ATTEMPTS - 1 or _now() >= until:
+                if error.reason not in (LOST, Reason.NO_REPLY) or attempt == _ATTEMPTS - 1 or _now() >= until:
                     raise
         raise AssertionError("the last attempt returns or raises")
 

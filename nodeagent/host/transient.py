@@ -15,6 +15,7 @@ from nodeagent.host.dbus.client import Bus
 from nodeagent.host.dbus.codec import variant
 from nodeagent.host.dbus.errors import BusFault
 from nodeagent.host.dbus.signals import Match, Signals
+from nodeagent.reasons import Reason
 
 __all__ = ["run_unit"]
 
@@ -74,4 +75,4 @@ async def _failure(removed: Signals, name: str, command: Sequence[str], result: 
     except BusFault:
         pass  # the unit is unloaded already; the result must suffice
     message = f"{' '.join(command)}: {result}{status}; see journalctl -u {name}"
-    return Terminal(message, reason="CommandFailed")
+    return Terminal(message, reason=Reason.COMMAND_FAILED)

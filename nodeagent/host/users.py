@@ -14,6 +14,7 @@ from pathlib import Path
 from nodeagent.errors import InvalidInput, Retryable, Terminal
 from nodeagent.host.fs.os_errors import translated
 from nodeagent.host.fs.owners import Owners, colon_fields
+from nodeagent.reasons import Reason
 
 __all__ = ["HostUsers", "locked"]
 
@@ -48,13 +49,15 @@ class HostUsers:
     async def set_password_hash(self, user: str, value: str) -> None:
         """Set the hash. Raises ``InvalidInput`` for an empty one, which would allow logins without a password."""
         if not value or any(char in value for char in ":\n\r\0"):
-            raise InvalidInput(f"the password hash of {user} is empty or has an illegal character", reason="BadHash")
+            raise InvalidInput(
+                f"the password hash of {user} is empty or has an illegal character", reason=Reason.BAD_HASH
+            )
         if await self.password_hash(user) is None:
-            raise Terminal(f"this host has no user {user!r}", reason="UnknownUser")
+            raise Terminal(f"this host has no user {user!r}", reason=Reason.UNKNOWN_USER)
         await self._chpasswd(user, value)
         await asyncio.to_thread(self._sync)
         if await self.password_hash(user) != value:
-            raise Terminal(f"chpasswd did not change the password of {user}", reason="PasswordNotSet")
+            raise Terminal(f"chpasswd did not change the password of {user}", reason=Reason.PASSWORD_NOT_SET)
 
     async def lock(self, user: str) -> None:
         """Lock the password of a user. Does nothing if the user is missing."""
@@ -92,14 +95,16 @@ class HostUsers:
                 env=_ENVIRONMENT,
             )
         except FileNotFoundError as error:
-            raise Terminal("this host has no chpasswd; it comes with shadow-utils", reason="ToolMissing") from error
+            raise Terminal(
+                "this host has no chpasswd; it comes with shadow-utils", reason=Reason.TOOL_MISSING
+            ) from error
         try:
             async with asyncio.timeout(self._deadline):
                 _, noise = await process.communicate(f"{user}:{value}\n".encode())
         except TimeoutError as error:
             raise Retryable(
                 f"chpasswd did not end within {self._deadline:g} s; another tool may hold the lock on the accounts",
-                reason="ToolTimedOut",
+                reason=Reason.TOOL_TIMED_OUT,
             ) from error
         finally:
             if process.returncode is None:
@@ -107,4 +112,6 @@ class HostUsers:
                 await process.wait()
         if process.returncode != 0:
             output = noise.decode(errors="replace").replace(value, "...").strip()
-            raise Terminal(f"chpasswd failed for {user} (exit {process.returncode}): {output}", reason="PasswordNotSet")
+            raise Terminal(
+                f"chpasswd failed for {user} (exit {process.returncode}): {output}", reason=Reason.PASSWORD_NOT_SET
+            )

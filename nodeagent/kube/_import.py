@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from nodeagent._partial_import import without_init
 from nodeagent.errors import Terminal
+from nodeagent.reasons import Reason
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -57,7 +58,7 @@ def _loaded() -> Library:
     try:
         return _load()
     except ModuleNotFoundError as error:
-        raise Terminal(f"the client for Kubernetes is not installed: {error}", reason="ClientMissing") from None
+        raise Terminal(f"the client for Kubernetes is not installed: {error}", reason=Reason.CLIENT_MISSING) from None
 
 
 def _load() -> Library:

@@ -8,6 +8,7 @@ from nodeagent.core.update.ports import Clock
 from nodeagent.errors import Refused, Retryable
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.errors import NotFound
+from nodeagent.reasons import Reason
 
 __all__ = ["NodeConditions"]
 
@@ -30,11 +31,11 @@ class NodeConditions:
         try:
             node = await self._client.get(self._path)
         except NotFound:
-            raise Refused(f"there is no Node {self._node} in the cluster", reason="NodeUnknown") from None
+            raise Refused(f"there is no Node {self._node} in the cluster", reason=Reason.NODE_UNKNOWN) from None
         try:
             now = seconds_time(self._client.server_clock.earliest(self._clock.monotonic()))
         except Uncertain:
-            raise Retryable("the API server sends no time (no Date header)", reason="KubeNoDate") from None
+            raise Retryable("the API server sends no time (no Date header)", reason=Reason.KUBE_NO_DATE) from None
         there = (node.get("status") or {}).get("conditions") or ()
         changed = differing(conditions(state), there, now)
         if changed:

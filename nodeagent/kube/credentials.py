@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from nodeagent.errors import Terminal
 from nodeagent.kube._import import load
+from nodeagent.reasons import Reason
 
 __all__ = ["Access", "Identity"]
 
@@ -65,7 +66,9 @@ class Access:
             words = str(error) if isinstance(error, library.ConfigException) else type(error).__name__
             if isinstance(error, OSError) and error.strerror:
                 words = error.strerror
-            raise Terminal(f"{self.kubeconfig or self.service_account}: {words}", reason="KubeconfigInvalid") from None
+            raise Terminal(
+                f"{self.kubeconfig or self.service_account}: {words}", reason=Reason.KUBECONFIG_INVALID
+            ) from None
         for path in (configuration.ssl_ca_cert, configuration.cert_file, configuration.key_file):
             if path:
                 files.add(str(path))

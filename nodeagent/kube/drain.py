@@ -35,6 +35,7 @@ from nodeagent.errors import Refused, Retryable, Terminal, Unreachable
 from nodeagent.kube.client import KubeClient, Object
 from nodeagent.kube.daemonsets import DaemonSets
 from nodeagent.kube.errors import Conflict, KubeFault, NotFound
+from nodeagent.reasons import Reason
 
 __all__ = ["CORDONED_BY", "Drain", "KubeNode", "pods_of"]
 
@@ -114,7 +115,7 @@ class KubeNode:
         except TimeoutError:
             left = "; ".join(f"{pod.namespace}/{pod.name}: {pod.why}" for pod in work.remaining)
             message = f"node {self._node} is not empty after {deadline:g} s: {left or 'pods keep coming back'}"
-            raise Refused(message, reason="DrainTimedOut") from None
+            raise Refused(message, reason=Reason.DRAIN_TIMED_OUT) from None
 
     async def uncordon(self, operation: str) -> None:
         """Undo the cordon of this operation, and no other one."""
@@ -137,7 +138,7 @@ class KubeNode:
             if node["spec"].get("unschedulable"):
                 return False  # from an earlier attempt, or of another actor, which undoes it
             if not may:
-                raise Refused(f"node {self._node} was uncordoned twice", reason="DrainCanceled")
+                raise Refused(f"node {self._node} was uncordoned twice", reason=Reason.DRAIN_CANCELED)
             if await self._write(node, unschedulable=True, operation=operation):
                 return True
         raise self._contended()
@@ -146,7 +147,7 @@ class KubeNode:
         try:
             return await self._client.get(self._path)
         except NotFound:
-            raise Refused(f"there is no Node {self._node} in the cluster", reason="NodeUnknown") from None
+            raise Refused(f"there is no Node {self._node} in the cluster", reason=Reason.NODE_UNKNOWN) from None
 
     async def _write(self, node: Object, *, unschedulable: bool | None, operation: str | None) -> bool:
         meta = {"resourceVersion": node["metadata"]["resourceVersion"], "annotations": {CORDONED_BY: operation}}
@@ -157,7 +158,7 @@ class KubeNode:
         return True
 
     def _contended(self) -> Retryable:
-        return Retryable(f"node {self._node} changes faster than it can be read", reason="NodeContended")
+        return Retryable(f"node {self._node} changes faster than it can be read", reason=Reason.NODE_CONTENDED)
 
 
 class Drain:
@@ -189,7 +190,7 @@ class Drain:
         if protected and not self._started:
             left = [self._remaining(pod, found) for pod, found in classes if pod["metadata"]["uid"] in protected]
             names = "; ".join(f"{pod.namespace}/{pod.name}: {pod.why}" for pod in sorted(left))
-            raise Refused(f"the policy protects pods of this node: {names}", reason="DrainRefused")
+            raise Refused(f"the policy protects pods of this node: {names}", reason=Reason.DRAIN_REFUSED)
         self._started = True
         alive = {pod["metadata"]["uid"] for pod in going}
         self._tries = {uid: one for uid, one in self._tries.items() if uid in alive}

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nodeagent.errors import AgentError, Refused, Retryable, Terminal, Unreachable
+from nodeagent.reasons import Reason
 
 __all__ = [
     "AlreadyExists",
@@ -43,55 +44,55 @@ class KubeFault(AgentError):
 class NoAnswer(KubeFault, Unreachable):
     """No connection, or no answer in time. The request may have been carried out."""
 
-    default_reason = "KubeUnreachable"
+    default_reason = Reason.KUBE_UNREACHABLE
 
 
 class ServerFault(KubeFault, Retryable):
     """A 5xx: etcd does not answer, a webhook failed. The request may have been carried out."""
 
-    default_reason = "KubeServerFault"
+    default_reason = Reason.KUBE_SERVER_FAULT
 
 
 class Throttled(KubeFault, Retryable):
-    default_reason = "KubeThrottled"
+    default_reason = Reason.KUBE_THROTTLED
 
 
 class Unauthorized(KubeFault, Unreachable):
     """The token or certificate is not accepted, not even after it was read again."""
 
-    default_reason = "KubeUnauthorized"
+    default_reason = Reason.KUBE_UNAUTHORIZED
 
 
 class Forbidden(KubeFault, Refused):
     """The message names the missing permission, or the policy that refused the request."""
 
-    default_reason = "KubeForbidden"
+    default_reason = Reason.KUBE_FORBIDDEN
 
 
 class NotFound(KubeFault, Terminal):
-    default_reason = "KubeNotFound"
+    default_reason = Reason.KUBE_NOT_FOUND
 
 
 class Gone(KubeFault, Retryable):
     """The position in the list or the watch is too old: list again."""
 
-    default_reason = "KubeExpired"
+    default_reason = Reason.KUBE_EXPIRED
 
 
 class Conflict(KubeFault, Retryable):
     """The object has changed, or is another one, since it was read: read it again."""
 
-    default_reason = "KubeConflict"
+    default_reason = Reason.KUBE_CONFLICT
 
 
 class AlreadyExists(Conflict):
-    default_reason = "KubeAlreadyExists"
+    default_reason = Reason.KUBE_ALREADY_EXISTS
 
 
 class Rejected(KubeFault, Terminal):
     """Any other 4xx: the request is wrong, so it is not repeated."""
 
-    default_reason = "KubeRejected"
+    default_reason = Reason.KUBE_REJECTED
 
 
 _KINDS: Mapping[int, type[KubeFault]] = {

@@ -16,6 +16,7 @@ from nodeagent.core.report.node_events import Notice
 from nodeagent.errors import Refused, Retryable
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.errors import NotFound
+from nodeagent.reasons import Reason
 
 __all__ = ["CONTROLLER", "NodeEvents"]
 
@@ -112,7 +113,7 @@ class NodeEvents:
             try:
                 node = await self._client.get(f"/api/v1/nodes/{self._node}")
             except NotFound:
-                raise Refused(f"there is no Node {self._node} in the cluster", reason="NodeUnknown") from None
+                raise Refused(f"there is no Node {self._node} in the cluster", reason=Reason.NODE_UNKNOWN) from None
             self._uid = str(node["metadata"]["uid"])
         return self._uid
 
@@ -120,7 +121,7 @@ class NodeEvents:
         try:
             return micro_time(self._client.server_clock.earliest(at))
         except Uncertain:
-            raise Retryable("the API server sends no time (no Date header)", reason="KubeNoDate") from None
+            raise Retryable("the API server sends no time (no Date header)", reason=Reason.KUBE_NO_DATE) from None
 
 
 def _cut(text: str) -> str:

@@ -23,6 +23,7 @@ from nodeagent.core.coordination.gates import (
 from nodeagent.errors import Refused, Retryable
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.errors import Conflict, NotFound
+from nodeagent.reasons import Reason
 
 __all__ = ["Gates"]
 
@@ -86,13 +87,15 @@ class Gates:
             except NotFound:
                 pass  # the Machine was deleted, and the node with it
             return
-        raise Retryable(f"the Machine of {self._node} changes faster than it can be read", reason="MachineContended")
+        raise Retryable(
+            f"the Machine of {self._node} changes faster than it can be read", reason=Reason.MACHINE_CONTENDED
+        )
 
     async def _read_node(self) -> Object:
         try:
             return await self._client.get(f"/api/v1/nodes/{self._node}")
         except NotFound:
-            raise Refused(f"there is no Node {self._node} in the cluster", reason="NodeUnknown") from None
+            raise Refused(f"there is no Node {self._node} in the cluster", reason=Reason.NODE_UNKNOWN) from None
 
     async def _read_machine(self, node: Object) -> Object | None:
         where = machine_of(node)

@@ -35,6 +35,7 @@ from nodeagent.errors import AgentError, InvalidInput, Refused, Retryable, Unrea
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.errors import NotFound
 from nodeagent.kube.poll import EVERY, follow
+from nodeagent.reasons import Reason
 
 __all__ = ["CONFIGS", "ConfigMemory", "Handshake"]
 
@@ -184,10 +185,12 @@ class Handshake:
         if not name:
             return None
         if not is_name(name):
-            raise InvalidInput("the Node's desiredConfig is not a name of a MachineConfig", reason="ConfigNameInvalid")
+            raise InvalidInput(
+                "the Node's desiredConfig is not a name of a MachineConfig", reason=Reason.CONFIG_NAME_INVALID
+            )
         if request.image:
             message = f"the Node requests an image of its own beside {name} (desiredImage)"
-            raise Unreconcilable(message, reason="ImageLayered")
+            raise Unreconcilable(message, reason=Reason.IMAGE_LAYERED)
         if self._source is not None and name == self._source.name == self._fetched:
             return self._source
         for configs in CONFIGS:
@@ -198,7 +201,7 @@ class Handshake:
             source = await asyncio.to_thread(source_of, found)  # a megabyte of JSON
             self._fetched = source.name
             return source
-        raise Refused(f"there is no MachineConfig {name} in the cluster", reason="ConfigNotFound")
+        raise Refused(f"there is no MachineConfig {name} in the cluster", reason=Reason.CONFIG_NOT_FOUND)
 
     def _retries(self, request: ControllerRequest) -> bool:
         return not self._pending and self._source is not None and request.retry == self._source.name

@@ -37,6 +37,7 @@ from nodeagent.core.update.ports import Clock, Holder
 from nodeagent.errors import AgentError, Refused, Retryable, Terminal, Unreachable
 from nodeagent.kube.client import KubeClient, Object
 from nodeagent.kube.errors import AlreadyExists, Conflict, NoAnswer, NotFound, ServerFault
+from nodeagent.reasons import Reason
 
 __all__ = ["KubeLease", "TokenStore"]
 
@@ -112,7 +113,7 @@ class KubeLease:
                     await self._renew(token, lease, max(self._duration, need + self._slack))
             except (Unreachable, Retryable) as fault:
                 if self._left() <= 0:
-                    raise Refused(f"the lease ran out: {fault.message}", reason="LeaseExpired") from fault
+                    raise Refused(f"the lease ran out: {fault.message}", reason=Reason.LEASE_EXPIRED) from fault
                 if not offline or self._left() < need:
                     raise
 
@@ -196,7 +197,7 @@ class KubeLease:
         elif standing is Standing.FREE or standing is Standing.EXPIRED:
             lease = await self._take(claim, lease)
         else:
-            raise Refused(_describe(lease, standing), reason="LeaseHeld")
+            raise Refused(_describe(lease, standing), reason=Reason.LEASE_HELD)
         held = LeaseToken(mine.claim if mine else claim, lease.uid, lease.transitions)
         await self._store.save(held)
 
@@ -205,13 +206,13 @@ class KubeLease:
         try:
             uid = (await self._client.get(f"/api/v1/nodes/{name}"))["metadata"]["uid"]
         except NotFound:
-            raise Refused(f"there is no Node {name} in the cluster", reason="NodeUnknown") from None
+            raise Refused(f"there is no Node {name} in the cluster", reason=Reason.NODE_UNKNOWN) from None
         if lease is None:
             body = new_lease(claim, self._name, name, uid, duration, self._now())
             try:
                 return await self._write(self._client.create(self._leases, body), claim, body, duration)
             except NotFound as error:
-                raise Terminal(error.message, reason="LeaseNamespaceMissing") from None
+                raise Terminal(error.message, reason=Reason.LEASE_NAMESPACE_MISSING) from None
         body = take_over(lease, claim, name, uid, duration, self._now())
         return await self._write(self._client.patch(f"{self._leases}/{self._name}", body), claim, body, duration)
 
@@ -268,7 +269,7 @@ class KubeLease:
     async def _holding(self, operation: str) -> LeaseToken:
         token = await self._store.load()
         if token is None or token.claim.operation != operation:
-            raise Refused("the lease is not held for this operation", reason="LeaseLost")
+            raise Refused("the lease is not held for this operation", reason=Reason.LEASE_LOST)
         return token
 
     async def _still_ours(self, token: LeaseToken) -> NodeLease:
@@ -300,7 +301,7 @@ class KubeLease:
         self._last = None
 
     def _contended(self) -> Retryable:
-        return Retryable(f"the lease {self._name} changes faster than it can be read", reason="LeaseContended")
+        return Retryable(f"the lease {self._name} changes faster than it can be read", reason=Reason.LEASE_CONTENDED)
 
 
 @contextmanager
@@ -308,7 +309,7 @@ def _needs_time() -> Iterator[None]:
     try:
         yield
     except Uncertain:
-        raise Retryable("the API server sends no time (no Date header)", reason="KubeNoDate") from None
+        raise Retryable("the API server sends no time (no Date header)", reason=Reason.KUBE_NO_DATE) from None
 
 
 def _describe(lease: NodeLease | None, standing: Standing) -> str:

@@ -20,6 +20,7 @@ from nodeagent.errors import AgentError, Refused, Retryable, Unreachable
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.drain import pods_of
 from nodeagent.kube.errors import NotFound
+from nodeagent.reasons import Reason
 
 __all__ = ["ControllerDrain", "EitherDrain"]
 
@@ -104,7 +105,7 @@ class ControllerDrain:
         try:
             return read_request(await self._client.get(self._path))
         except NotFound:
-            raise Refused(f"there is no Node {self._node} in the cluster", reason="NodeUnknown") from None
+            raise Refused(f"there is no Node {self._node} in the cluster", reason=Reason.NODE_UNKNOWN) from None
 
     async def _until_answered(
         self, wanted: Callable[[ControllerRequest], Awaitable[str | None]], deadline: float, what: str
@@ -124,7 +125,7 @@ class ControllerDrain:
                     await asyncio.sleep(jittered(POLL, random.random()))  # noqa: S311 - spreads load, no secret
         except TimeoutError:
             message = f"the machine-config-controller did not answer {what} node {self._node} in {deadline:g} s"
-            raise Refused(message, reason="DrainTimedOut") from None
+            raise Refused(message, reason=Reason.DRAIN_TIMED_OUT) from None
 
 
 class EitherDrain:
@@ -148,7 +149,7 @@ class EitherDrain:
                 controller = (await self._by_controller.request()).controlled
                 break
             if loop.time() > end:
-                raise Refused(f"the API server did not answer in {deadline:g} s", reason="DrainTimedOut")
+                raise Refused(f"the API server did not answer in {deadline:g} s", reason=Reason.DRAIN_TIMED_OUT)
             await asyncio.sleep(jittered(POLL, random.random()))  # noqa: S311
         await (self._by_controller if controller else self._own).drain(operation, max(0.0, end - loop.time()))
 

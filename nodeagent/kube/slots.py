@@ -18,6 +18,7 @@ from nodeagent.core.update.ports import Clock
 from nodeagent.errors import Refused, Retryable, Terminal
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.errors import Conflict, NotFound
+from nodeagent.reasons import Reason
 
 __all__ = ["KubeSlots"]
 
@@ -53,19 +54,19 @@ class KubeSlots:
                 continue
             free = free_indices(self._pool, slots, random.randrange(1 << 16))  # noqa: S311 - spreads nodes
             if not free:
-                raise Refused(self._describe(slots), reason="SlotHeld")
+                raise Refused(self._describe(slots), reason=Reason.SLOT_HELD)
             known = {slot.index: slot for slot in slots}
             for index in free:
                 if await self._took(index, known.get(index), claim, uid):
                     return self._pool.lease(index)
-        raise Retryable(f"the slots of {self._pool.name} are taken as soon as free", reason="SlotContended")
+        raise Retryable(f"the slots of {self._pool.name} are taken as soon as free", reason=Reason.SLOT_CONTENDED)
 
     async def check(self, operation: str) -> None:
         """Raise ``Refused`` (``SlotLost``) if an admin released the slot of this operation."""
         uid = await self._node_uid()
         ours = held_by(await self.read(), uid, self._host.instance)
         if operation not in [slot.lease.notes.get("operation") for slot in ours]:
-            raise Refused(f"no slot of {self._pool.name} is held for this operation", reason="SlotLost")
+            raise Refused(f"no slot of {self._pool.name} is held for this operation", reason=Reason.SLOT_LOST)
 
     async def release(self, operation: str) -> None:
         """Release the slot of this operation. A slot that another operation took is left alone."""
@@ -82,7 +83,9 @@ class KubeSlots:
                 path = f"{self._leases}/{self._pool.lease(slot.index)}"
                 with suppress(Conflict, NotFound):  # read again
                     await self._client.delete(path, uid=slot.lease.uid, resource_version=slot.lease.version)
-        raise Retryable(f"the slot of {self._host.node} changes faster than it can be read", reason="SlotContended")
+        raise Retryable(
+            f"the slot of {self._host.node} changes faster than it can be read", reason=Reason.SLOT_CONTENDED
+        )
 
     async def read(self) -> Sequence[Slot]:
         """Return all slots of the pool, held or not."""
@@ -101,7 +104,7 @@ class KubeSlots:
             return False
         except NotFound as error:
             if slot is None:
-                raise Terminal(error.message, reason="LeaseNamespaceMissing") from None
+                raise Terminal(error.message, reason=Reason.LEASE_NAMESPACE_MISSING) from None
             return False
         return True
 
@@ -121,7 +124,7 @@ class KubeSlots:
         try:
             uid: str = (await self._client.get(f"/api/v1/nodes/{name}"))["metadata"]["uid"]
         except NotFound:
-            raise Refused(f"there is no Node {name} in the cluster", reason="NodeUnknown") from None
+            raise Refused(f"there is no Node {name} in the cluster", reason=Reason.NODE_UNKNOWN) from None
         return uid
 
     def _now(self) -> float | None:

@@ -17,6 +17,7 @@ from typing import Any, Literal, get_args, get_origin
 import msgspec
 
 from nodeagent.errors import InvalidInput, Problem
+from nodeagent.reasons import Reason
 from nodeagent.settings.obsolete import IGNORED, warning
 from nodeagent.settings.schema import GROUPS, KEYS, NodeName, Settings
 from nodeagent.settings.windows import window_schedule
@@ -87,7 +88,7 @@ def check_consistency(settings: Settings) -> None:
 
 
 def _contradiction(message: str) -> InvalidInput:
-    return InvalidInput(message, reason="SettingsInvalid")
+    return InvalidInput(message, reason=Reason.SETTINGS_INVALID)
 
 
 def _converted(key: str, value: Any) -> Any:
@@ -140,7 +141,7 @@ def invalid(problems: Sequence[Problem]) -> InvalidInput:
     more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
     return InvalidInput(
         f"{first.path}: {first.message}{more}",
-        reason="SettingsInvalid",
+        reason=Reason.SETTINGS_INVALID,
         hint="nodeagent config check shows every problem; nothing was changed",
         problems=problems,
     )

@@ -7,6 +7,7 @@ from zoneinfo import ZoneInfo
 
 from nodeagent.core.coordination.windows import Schedule, parse_windows
 from nodeagent.errors import InvalidInput
+from nodeagent.reasons import Reason
 from nodeagent.settings.cluster import WindowSettings
 
 __all__ = ["load_zone", "window_schedule"]
@@ -36,4 +37,4 @@ def load_zone(name: str, localtime: Path = Path("/etc/localtime")) -> ZoneInfo:
             return ZoneInfo("UTC")
     except (OSError, ValueError, KeyError) as error:
         # ZoneInfoNotFoundError, for an unknown name, is a KeyError.
-        raise InvalidInput(f"{name!r} is not a time zone of this host", reason="TimeZoneUnknown") from error
+        raise InvalidInput(f"{name!r} is not a time zone of this host", reason=Reason.TIME_ZONE_UNKNOWN) from error

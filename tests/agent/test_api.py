@@ -18,6 +18,7 @@ from nodeagent.core.report.status import Status
 from nodeagent.core.update.apply_request import ApplyRequest
 from nodeagent.core.update.phase import Phase
 from nodeagent.errors import Refused
+from nodeagent.reasons import Reason
 from tests.world import Fault, lost_answer
 from tests.world.os_host import A_DIGEST, KARGS, NEW, at_old, booted_digest, on
 from tests.world.run import Host, config
@@ -127,7 +128,7 @@ async def test_rollback_to_what_would_be_refused_changes_nothing() -> None:
     host = await at_old()
     host.want(NEW)
     await host.settle()
-    host.world.faults.append(Fault("guard", Refused("zincati", reason="OtherDriver"), times=None))
+    host.world.faults.append(Fault("guard", Refused("zincati", reason=Reason.OTHER_DRIVER), times=None))
     with pytest.raises(Refused, match="zincati"):
         await api(host).rollback()
     assert DESIRED not in host.world.disk

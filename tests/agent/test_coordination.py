@@ -28,6 +28,7 @@ from nodeagent.host.lease import TOKEN_NOTE, StoredToken
 from nodeagent.host.store.store import SqliteStore
 from nodeagent.kube.cluster import Cluster
 from nodeagent.kube.mco_drain import EitherDrain
+from nodeagent.reasons import Reason
 from nodeagent.settings.check import check_consistency
 from nodeagent.settings.cluster import ClusterSettings, DrainSettings, SlotSettings, WindowSettings
 from nodeagent.settings.schema import Settings
@@ -218,7 +219,7 @@ async def test_an_actor_that_comes_in_between_leaves_nothing_held(monkeypatch: p
 
     async def then_leaves(self: FakeLease, holder: str, operation: str, reason: str) -> None:
         await acquire(self, holder, operation, reason)
-        host.around.gate = Refused("the Node is being deleted", reason="NodeLeaving")
+        host.around.gate = Refused("the Node is being deleted", reason=Reason.NODE_LEAVING)
 
     monkeypatch.setattr(FakeLease, "acquire", then_leaves)
     with pytest.raises(Refused):

@@ -19,6 +19,7 @@ from nodeagent.core.report.status import Status, status_to_dict
 from nodeagent.core.update.events import Event, EventKind
 from nodeagent.core.update.ports import Holder, Inhibitor
 from nodeagent.errors import AgentError, InvalidInput, Refused, ServiceUnavailable, Terminal, Unreachable
+from nodeagent.reasons import Reason
 from tests.world import (
     FakeClock,
     FakeFiles,
@@ -96,7 +97,7 @@ class Node:
     async def uncordon(self, operation: str) -> None:
         self.world.tick()
         if self.gone:
-            raise Refused("there is no Node", reason="NodeUnknown")
+            raise Refused("there is no Node", reason=Reason.NODE_UNKNOWN)
         if self.cordoned == operation:
             self.cordoned = ""
 
@@ -120,7 +121,7 @@ class Gate:
 
     async def hold_machine(self) -> None:
         if self.leaving:
-            raise Refused("the machine is being deleted", reason="NodeLeaving")
+            raise Refused("the machine is being deleted", reason=Reason.NODE_LEAVING)
         self.held = True
 
     async def free_machine(self) -> None:
@@ -275,7 +276,7 @@ async def test_an_invalid_request_is_refused(scene: Scene, asked: MaintenanceReq
 
 async def test_a_full_store_leaves_no_maintenance(scene: Scene) -> None:
     async with scene.life() as keeper:
-        scene.full = Terminal("no space left", reason="NoSpace")
+        scene.full = Terminal("no space left", reason=Reason.NO_SPACE)
         await refused(keeper.start("root", MaintenanceRequest("disk swap")), "NoSpace")
         assert (scene.told(), scene.events) == (None, [])
         await scene.coordination.acquire(update("u1"))
@@ -283,7 +284,7 @@ async def test_a_full_store_leaves_no_maintenance(scene: Scene) -> None:
         scene.full = None
         await keeper.start("root", MaintenanceRequest("disk swap", seconds=60))
         held = scene.told()
-        scene.full = Terminal("no space left", reason="NoSpace")
+        scene.full = Terminal("no space left", reason=Reason.NO_SPACE)
         await refused(keeper.start("root", MaintenanceRequest("disk swap", seconds=3600)), "NoSpace")
         await refused(keeper.stop("root"), "NoSpace")
         assert scene.told() == held
@@ -389,7 +390,7 @@ async def test_a_lease_that_was_taken_away_ends_it(scene: Scene) -> None:
 async def test_an_outage_of_the_server_ends_no_maintenance(scene: Scene) -> None:
     async with scene.life() as keeper:
         await keeper.start("root", MaintenanceRequest("disk swap"))
-        scene.lease.away = Unreachable("no answer", reason="KubeUnreachable")
+        scene.lease.away = Unreachable("no answer", reason=Reason.KUBE_UNREACHABLE)
         await asyncio.sleep(1000)
         assert (scene.state, (scene.told() or {})["message"]) == ("under way", "KubeUnreachable: no answer")
         await refused(scene.coordination.acquire(update("u1")), "LeaseHeld")
@@ -401,7 +402,7 @@ async def test_an_outage_of_the_server_ends_no_maintenance(scene: Scene) -> None
 
 async def test_a_server_that_is_away_at_the_start(scene: Scene) -> None:
     async with scene.life() as keeper:
-        scene.lease.away = Unreachable("no answer", reason="KubeUnreachable")
+        scene.lease.away = Unreachable("no answer", reason=Reason.KUBE_UNREACHABLE)
         await refused(keeper.start("root", MaintenanceRequest("disk swap")), "KubeUnreachable")
         assert scene.state == "ending", "it may have been written all the same"
         scene.lease.away = None
@@ -451,7 +452,7 @@ async def test_a_drain_is_stopped(scene: Scene) -> None:
 
 async def test_a_failed_drain_waits_for_an_operator(scene: Scene) -> None:
     async with scene.life() as keeper:
-        scene.node.error = Refused("shop/web-0 is there", reason="DrainTimedOut")
+        scene.node.error = Refused("shop/web-0 is there", reason=Reason.DRAIN_TIMED_OUT)
         await keeper.start("root", MaintenanceRequest("disk swap", drain=True, power_off=True))
         await asyncio.sleep(5000)
         assert (scene.state, (scene.told() or {})["message"]) == ("under way", "DrainTimedOut: shop/web-0 is there")
@@ -637,7 +638,7 @@ class Absent(Outage):
     async def around(self, service: str, call: str, work: Callable[[], Awaitable[Any]], **options: Any) -> Any:
         if self.away and not options.get("direct"):
             await asyncio.sleep(25)
-            raise ServiceUnavailable("no answer within 25 s", reason="BusTimeout", service=service)
+            raise ServiceUnavailable("no answer within 25 s", reason=Reason.BUS_TIMEOUT, service=service)
         return await work()
 
 

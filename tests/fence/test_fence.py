@@ -33,6 +33,7 @@ from nodeagent.fence.restore_log import FileRestoreLog
 from nodeagent.fence.sensors import sensors
 from nodeagent.fence.sensors.protected import Protected
 from nodeagent.host.dbus.client import Bus
+from nodeagent.reasons import Reason
 from tests.fence.fake_limits import CGROUP, DISK, OTHER, UNIT, Manager
 from tests.support.fixtures import PrivateBus
 
@@ -478,7 +479,7 @@ async def test_a_victim_on_another_disk_needs_no_fence(host: Host) -> None:
 
 async def test_no_disk_at_all(host: Host) -> None:
     async def none(_paths: Sequence[str]) -> Disks:
-        raise Terminal("/: on no disk that is seen here", reason="NoDisk")
+        raise Terminal("/: on no disk that is seen here", reason=Reason.NO_DISK)
 
     host.find = none  # type: ignore[method-assign]
     async with host.fenced() as fence:

@@ -16,6 +16,7 @@ from nodeagent.core.update.ports import Power
 from nodeagent.errors import Refused, Retryable, ServiceUnavailable
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.logind import Logind
+from nodeagent.reasons import Reason
 from tests.host.fake_logind import FakeLogind
 from tests.support.fake_peer import DBusFault, FakePeer
 from tests.support.fixtures import PrivateBus
@@ -222,7 +223,7 @@ async def test_a_last_word_that_says_no_takes_the_warning_back(
     manager.sessions = users
 
     async def confirm() -> None:
-        raise Refused("somebody took it", reason="LeaseLost")
+        raise Refused("somebody took it", reason=Reason.LEASE_LOST)
 
     with pytest.raises(Refused, match="took it"):
         await logind.power_off("x", warn=0.05, force=False, confirm=confirm)

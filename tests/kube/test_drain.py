@@ -11,6 +11,7 @@ from nodeagent.errors import Refused
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.credentials import Access
 from nodeagent.kube.drain import TOGETHER, KubeNode
+from nodeagent.reasons import Reason
 from tests.kube.server import Answer, Request, serving
 from tests.kube.test_client import Clock, kubeconfig
 
@@ -62,7 +63,7 @@ async def test_a_lease_that_is_lost_in_a_round_ends_it_after_a_few_evictions(tmp
         nonlocal checks
         checks += 1
         if checks == 3:
-            raise Refused("somebody took it", reason="LeaseLost")
+            raise Refused("somebody took it", reason=Reason.LEASE_LOST)
 
     api = Api([pod(f"p{number}") for number in range(110)])
     assert await drain(tmp_path, api, check_lease) == "LeaseLost"

@@ -22,6 +22,7 @@ from nodeagent.kube.credentials import Access
 from nodeagent.kube.errors import Forbidden
 from nodeagent.kube.handshake import Handshake
 from nodeagent.kube.mco_drain import ControllerDrain, EitherDrain
+from nodeagent.reasons import Reason
 from tests.kube.server import CUT, Answer, Request, serving
 from tests.kube.test_client import Clock, kubeconfig
 
@@ -83,7 +84,7 @@ class Memory:
 
     async def keep_fetched(self, source: ConfigSource | None) -> None:
         if self.broken:
-            raise Terminal("no space", reason="NoSpace")
+            raise Terminal("no space", reason=Reason.NO_SPACE)
         self.source = source
 
 
@@ -514,7 +515,7 @@ async def test_a_controller_that_does_not_answer(tmp_path: Path) -> None:
 
 async def test_a_lease_that_is_lost_ends_the_wait(tmp_path: Path) -> None:
     async def lost(operation: str) -> None:
-        raise Refused("somebody took it", reason="LeaseLost")
+        raise Refused("somebody took it", reason=Reason.LEASE_LOST)
 
     api = Api({DESIRED: B})
     async with agent(tmp_path, api) as side:

@@ -19,6 +19,7 @@ from nodeagent.core.plan.deployment import booted
 from nodeagent.core.update.ports import HistoryEntry, Holder
 from nodeagent.core.update.record import Record
 from nodeagent.errors import Refused, Terminal
+from nodeagent.reasons import Reason
 from tests.world import FakeStore, FakeUnit, Fault, Killed, World, cluster_host, os_host
 from tests.world.run import Host, config
 
@@ -239,14 +240,14 @@ async def _os_revert() -> Host:
 
 async def _os_not_staged() -> Host:
     host = await _os()
-    host.world.faults.append(Fault("stage", Terminal("no such image", reason="ImageNotFound")))
+    host.world.faults.append(Fault("stage", Terminal("no such image", reason=Reason.IMAGE_NOT_FOUND)))
     return host
 
 
 async def _os_refused() -> Host:
     host = await _os()
     host.world.faults.append(
-        Fault("guard", Refused("another driver updates this host", reason="OtherDriver"), times=None)
+        Fault("guard", Refused("another driver updates this host", reason=Reason.OTHER_DRIVER), times=None)
     )
     return host
 
@@ -315,7 +316,7 @@ async def _withdrawn() -> Host:
 async def _unreleased() -> Host:
     """The lease of an update that is done cannot be given back before the agent is started again."""
     host = await _plain()
-    full = Terminal("the store is full", reason="NoSpace")
+    full = Terminal("the store is full", reason=Reason.NO_SPACE)
     host.world.faults.append(Fault("release lease", full, times=None, when=lambda: host.world.holder is not None))
     return _later(host, 600.0, lambda: host.world.repair("release lease"))
 

@@ -15,6 +15,7 @@ from nodeagent.core.config.file_tree import FileTreeEntry
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.update.ports import Confirm, Holder
 from nodeagent.errors import Refused, Unreachable
+from nodeagent.reasons import Reason
 from tests.world import FakeClock, FakeFiles, FakeLease, FakePower, FakeUnit, FakeUnits, World
 from tests.world.run import Host, config
 
@@ -51,7 +52,7 @@ class Around:
     def call(self, what: str) -> None:
         self.asked.append((asyncio.get_running_loop().time(), what))
         if self.away_since is not None:
-            raise Unreachable("the API server does not answer", reason="KubeUnreachable")
+            raise Unreachable("the API server does not answer", reason=Reason.KUBE_UNREACHABLE)
 
     def go_away(self) -> None:
         self.away_since = asyncio.get_running_loop().time()
@@ -114,7 +115,7 @@ class ClusterLease(FakeLease):
             gone = asyncio.get_running_loop().time() - self.around.away_since
             left = DURATION - gone if self._wrote else 0.0
             if left <= 0:
-                raise Refused(f"the lease ran out: {fault}", reason="LeaseExpired") from fault
+                raise Refused(f"the lease ran out: {fault}", reason=Reason.LEASE_EXPIRED) from fault
             if offline and left >= need:
                 return
             raise
@@ -149,7 +150,7 @@ class FakeSlots:
         self.world.tick()
         held = getattr(self.around, self.kind)
         if held.startswith("other"):
-            raise Refused(f"1 of 1 slots are held: {held}", reason="SlotHeld")
+            raise Refused(f"1 of 1 slots are held: {held}", reason=Reason.SLOT_HELD)
         setattr(self.around, self.kind, operation)
         self.around.log.append(self.kind)
         self.world.tick()
@@ -157,7 +158,7 @@ class FakeSlots:
     async def check(self, operation: str) -> None:
         self.around.call(self.kind)
         if getattr(self.around, self.kind) != operation:
-            raise Refused("no slot is held any more", reason="SlotLost")
+            raise Refused("no slot is held any more", reason=Reason.SLOT_LOST)
 
     async def release(self, operation: str) -> None:
         self.around.call(self.kind)
@@ -231,7 +232,7 @@ class FakeNode:
                 pass
             if clock.time() >= end:
                 around.late = True
-                raise Refused(f"not empty after {deadline:g} s: {around.pods}", reason="DrainTimedOut")
+                raise Refused(f"not empty after {deadline:g} s: {around.pods}", reason=Reason.DRAIN_TIMED_OUT)
             await asyncio.sleep(3)
 
     async def uncordon(self, operation: str) -> None:

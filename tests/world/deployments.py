@@ -11,6 +11,7 @@ from nodeagent.core.config.file_tree import FileTreeEntry
 from nodeagent.core.config.image import ContainerImage, OstreeCommit
 from nodeagent.core.plan.deployment import Deployment, OsTarget, StageProgress, booted, staged, unmet
 from nodeagent.errors import Refused, ServiceUnavailable, Terminal
+from nodeagent.reasons import Reason
 
 if TYPE_CHECKING:
     from tests.world.world import World
@@ -46,7 +47,7 @@ class Deployments:
 
 def lost_answer() -> ServiceUnavailable:
     """The error of a request to an rpm-ostreed that does not answer."""
-    return ServiceUnavailable("rpm-ostreed does not answer", reason="BusTimeout")
+    return ServiceUnavailable("rpm-ostreed does not answer", reason=Reason.BUS_TIMEOUT)
 
 
 class FakeDeployments:
@@ -72,7 +73,7 @@ class FakeDeployments:
             if not unmet(target, there) and there.locked:
                 return there
             if there.id != replace:
-                raise Refused(f"{there.id} is staged, and not by us", reason="StagedByOther")
+                raise Refused(f"{there.id} is staged, and not by us", reason=Reason.STAGED_BY_OTHER)
         world.meet("stage")
         for part in range(20):
             if world.holder is not None:
@@ -117,7 +118,7 @@ class FakeDeployments:
         self.world.tick()
         there = staged(self.world.deployments)
         if there is None or there.id != deployment:
-            raise Refused(f"{deployment} is not staged any more", reason="StagedLost")
+            raise Refused(f"{deployment} is not staged any more", reason=Reason.STAGED_LOST)
         self.world.deployments[0] = replace(there, locked=False)
         self.world.tick()
 
@@ -131,10 +132,10 @@ class FakeDeployments:
         self.world.tick()
         order = self.world.deployments
         if order[0].staged:
-            raise Refused(f"cannot roll back while {order[0].id} is staged", reason="StagedByOther")
+            raise Refused(f"cannot roll back while {order[0].id} is staged", reason=Reason.STAGED_BY_OTHER)
         if order[0].booted:
             if len(order) < 2:
-                raise Terminal("there is no other deployment", reason="NoRollback")
+                raise Terminal("there is no other deployment", reason=Reason.NO_ROLLBACK)
             order[0], order[1] = order[1], order[0]
             if self.world.grub_asks:  # for a password, before it boots an old entry: so it gets a new one
                 self.world.serial += 1

@@ -10,6 +10,7 @@ from nodeagent.core.config.file_tree import FileTreeEntry
 from nodeagent.core.update.ports import Swept
 from nodeagent.core.update.survey import Survey
 from nodeagent.errors import Terminal
+from nodeagent.reasons import Reason
 from tests.world.faults import Fault
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ class Disk:
 
 def full_disk() -> Fault:
     """Return the fault of every write while the disk is full."""
-    return Fault("install", Terminal("no space left", reason="NoSpace"), times=None)
+    return Fault("install", Terminal("no space left", reason=Reason.NO_SPACE), times=None)
 
 
 class FakeFiles:

@@ -12,6 +12,7 @@ from nodeagent.core.update.ports import HistoryEntry, Holder, Snapshot
 from nodeagent.core.update.record import Record
 from nodeagent.core.update.record_codec import record_from_dict, record_to_dict, salvaged
 from nodeagent.errors import Refused
+from nodeagent.reasons import Reason
 
 if TYPE_CHECKING:
     from tests.world.world import World
@@ -144,13 +145,13 @@ class FakeLease:
         self.world.tick()
         held = self.world.holder
         if held is not None and (held.name, held.operation) != (holder, operation):
-            raise Refused(f"{held.name} holds the lease: {held.reason}", reason="LeaseHeld")
+            raise Refused(f"{held.name} holds the lease: {held.reason}", reason=Reason.LEASE_HELD)
         self.world.holder = Holder(holder, operation, reason, "now")
         self.world.tick()
 
     async def check(self, operation: str, *, need: float = 0.0, offline: bool = False) -> None:
         if self.world.holder is None or self.world.holder.operation != operation:
-            raise Refused("the lease is not ours any more", reason="LeaseLost")
+            raise Refused("the lease is not ours any more", reason=Reason.LEASE_LOST)
 
     async def extend(self, operation: str, seconds: float | None) -> None:
         await self.check(operation)

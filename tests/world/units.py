@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from nodeagent.core.config.file_tree import FileTreeEntry
 from nodeagent.core.update.ports import UnitState
 from nodeagent.errors import AgentError
+from nodeagent.reasons import Reason
 
 if TYPE_CHECKING:
     from tests.world.world import World
@@ -45,7 +46,7 @@ class Units:
 
 
 class JobFailed(AgentError):
-    default_reason = "JobFailed"
+    default_reason = Reason.JOB_FAILED
 
 
 class FakeUnits:
@@ -107,13 +108,13 @@ class FakeUnits:
         self.world.tick()
         u = self._unit(unit)
         if u.load == "not-found":
-            raise JobFailed(f"{unit} not found", reason="UnitNotFound")
+            raise JobFailed(f"{unit} not found", reason=Reason.UNIT_NOT_FOUND)
         if since is not None and u.active == "active" and str(u.invocation) != since:
             return ""  # it took place, and its answer was lost
         self.world.done.append(f"{self.world.boot}:restart {unit}")
         if u.hang:
             await asyncio.sleep(deadline)
-            raise JobFailed(f"{unit} is late", reason="JobTimeout")
+            raise JobFailed(f"{unit} is late", reason=Reason.JOB_TIMEOUT)
         if u.fail_restarts or self.world.boot < u.bad_until_boot:
             u.fail_restarts = max(0, u.fail_restarts - 1)
             u.active = "failed"

@@ -19,6 +19,7 @@ from nodeagent.host.dbus.client import Bus
 from nodeagent.host.dbus.codec import Message
 from nodeagent.host.dbus.exporter import Exporter, Interface, Method, Property, Signal
 from nodeagent.host.dbus.polkit import authorize, caller_name
+from nodeagent.reasons import Reason
 
 __all__ = ["NAME", "PATH", "Served", "serve"]
 
@@ -142,7 +143,7 @@ def _request(reason: str, options: Mapping[str, Any]) -> MaintenanceRequest:
     must not be told yes by an agent that will not do it."""
     for name, value in options.items():
         if type(value) is not _OPTIONS.get(name):
-            raise InvalidInput(f"the option {name} is unknown, or of the wrong type", reason="BadOption")
+            raise InvalidInput(f"the option {name} is unknown, or of the wrong type", reason=Reason.BAD_OPTION)
     return MaintenanceRequest(reason, **options)
 
 

@@ -11,6 +11,7 @@ from nodeagent.core.report.status import Status, StatusProblem, fold
 from nodeagent.core.update.events import Event, EventKind
 from nodeagent.core.update.ports import Holder
 from nodeagent.errors import AgentError, full_text
+from nodeagent.reasons import Reason
 
 __all__ = ["Report", "Sink"]
 
@@ -40,7 +41,7 @@ class Report:
                 if sink not in self._broken:
                     self._broken.add(sink)
                     words = f"an event could not be reported: {type(error).__name__}: {error}"
-                    log.get(__name__).error(words, reason="InternalError", exc_info=error)
+                    log.get(__name__).error(words, reason=Reason.INTERNAL_ERROR, exc_info=error)
 
     def problem(self, topic: str, error: AgentError) -> None:
         """Reports what an admin has to put right while the agent goes on; once, until it changes."""

@@ -36,6 +36,7 @@ from nodeagent.core.plan.steps import (
 from nodeagent.core.update.events import EventKind
 from nodeagent.core.update.record import Record
 from nodeagent.errors import AgentError, Problem, ServiceUnavailable
+from nodeagent.reasons import Reason
 
 __all__ = ["ActionFailed", "act", "missing_units", "states_before", "unit_steps"]
 
@@ -52,7 +53,7 @@ AFTER_OUTAGE = 5.0
 
 
 class ActionFailed(AgentError):
-    default_reason = "ActionFailed"
+    default_reason = Reason.ACTION_FAILED
 
 
 def unit_steps(update: Update) -> tuple[ActStep, ...]:
@@ -99,7 +100,7 @@ async def act(run: Run, steps: tuple[ActStep, ...]) -> None:
         if unmet:
             note = f"start condition {unmet} of {step_unit(step)} is not met"
             await _skip(run, ident, f"{describe(step)} skipped, {note}")
-            run.narrate(EventKind.STEP_SKIPPED, note, reason="ConditionNotMet", step=step)
+            run.narrate(EventKind.STEP_SKIPPED, note, reason=Reason.CONDITION_NOT_MET, step=step)
             continue
         update.change_leg(done=run.record.written.done | {ident})
         await ports.store.save(run.record)
@@ -239,7 +240,7 @@ async def _do(run: Run, step: ActStep, since: str | None) -> str:
             return await work or ""
     except TimeoutError:
         message = f"{describe(step)}: no answer within {limit + JOB_HEADROOM:.0f} s"
-        raise ServiceUnavailable(message, reason="BusTimeout", service="systemd") from None
+        raise ServiceUnavailable(message, reason=Reason.BUS_TIMEOUT, service="systemd") from None
 
 
 async def missing_units(ports: Ports, update: Update, new: MachineConfig) -> tuple[Problem, ...]:

@@ -25,6 +25,7 @@ from nodeagent.core.update.events import EventKind
 from nodeagent.core.update.legs import Apply, Revert
 from nodeagent.core.update.phase import Phase
 from nodeagent.errors import Terminal
+from nodeagent.reasons import Reason
 
 __all__ = [
     "MAX_LOST_STAGINGS",
@@ -60,11 +61,13 @@ async def check_booted(run: Run, os: Os, target: OsTarget) -> Transition | None:
     if not (wrong := unmet(target, booted)):
         return None
     if booted.id == staged:
-        raise VerifyFailed(f"the new deployment {_described(wrong)}", reason="DeploymentWrong")
+        raise VerifyFailed(f"the new deployment {_described(wrong)}", reason=Reason.DEPLOYMENT_WRONG)
     if why := await os.finalize_failure():
-        raise VerifyFailed(f"the new deployment was not finalized: {why}", reason="FinalizeFailed")
+        raise VerifyFailed(f"the new deployment was not finalized: {why}", reason=Reason.FINALIZE_FAILED)
     if any(d.id == staged and not d.staged for d in await os.list()):
-        raise VerifyFailed(f"{staged} is in the boot order, but {booted.id} was booted", reason="OldDeploymentBooted")
+        raise VerifyFailed(
+            f"{staged} is in the boot order, but {booted.id} was booted", reason=Reason.OLD_DEPLOYMENT_BOOTED
+        )
     return stage_again(run, f"{booted.id} booted, and the staged deployment is gone")
 
 
@@ -82,20 +85,20 @@ def stage_again(run: Run, why: str) -> Transition:
     same_boot = os.staged_boot_id == run.ports.power.boot_id()
     if same_boot or os.clean_shutdown_boot_id == os.staged_boot_id:
         if os.lost_stagings >= MAX_LOST_STAGINGS:
-            raise VerifyFailed(f"{why}; staged {os.lost_stagings + 1} times", reason="StagedLost")
+            raise VerifyFailed(f"{why}; staged {os.lost_stagings + 1} times", reason=Reason.STAGED_LOST)
         run.update.change_os(lost_stagings=os.lost_stagings + 1)
-    return Transition(Phase.STAGING, reason="StagedLost", message=why)
+    return Transition(Phase.STAGING, reason=Reason.STAGED_LOST, message=why)
 
 
 async def before_staging_again(run: Run) -> None:
     """Wait whether this boot lasts. Raise ``Terminal`` (``StagedLost``) if the update was staged too often."""
     count = run.record.os.restage_count
     if count >= MAX_RESTAGINGS:
-        raise Terminal(f"staged {count + 1} times, and the host went down each time", reason="StagedLost")
+        raise Terminal(f"staged {count + 1} times, and the host went down each time", reason=Reason.STAGED_LOST)
     if count >= IMMEDIATE_RESTAGINGS:
         pause = PAUSE * 2 ** (count - IMMEDIATE_RESTAGINGS)
         why = f"staged {count + 1} times already; waiting {pause:g} s to see whether this boot lasts"
-        run.narrate(EventKind.WAITING, why, reason="StagedLost")
+        run.narrate(EventKind.WAITING, why, reason=Reason.STAGED_LOST)
         await asyncio.sleep(pause)
     # Before the work, not after its failure: an attempt cut short by a power loss would not be counted.
     run.update.change_os(restage_count=count + 1)
@@ -128,7 +131,7 @@ async def repair_etc_merge(run: Run) -> Transition | None:
     update.change_leg(etc_merge_repaired=True)
     update.writes = tuple(step_from_pair(*pair) for pair in pairs)
     why = f"{len(lost)} entries came out of the merge of /etc as the OS ships them"
-    return Transition(Phase.WRITING, reason="Merged", message=why)
+    return Transition(Phase.WRITING, reason=Reason.MERGED, message=why)
 
 
 async def back_to_old(run: Run, os: Os) -> Transition | None:
@@ -148,13 +151,13 @@ async def back_to_old(run: Run, os: Os) -> Transition | None:
             old = await os.rollback()
             run.update.change_leg(rolled_back=True)
             run.update.change_os(origin=old)
-            return Transition(Phase.REBOOTING, reason="Reverting", message=f"rebooting into {old}")
+            return Transition(Phase.REBOOTING, reason=Reason.REVERTING, message=f"rebooting into {old}")
         case _:
-            raise Terminal(f"{record.os.origin} should be booted, but {booted.id} is", reason="RollbackFailed")
+            raise Terminal(f"{record.os.origin} should be booted, but {booted.id} is", reason=Reason.ROLLBACK_FAILED)
 
 
 async def still_old(run: Run, os: Os) -> None:
     """Check the deployment after a revert. Raise ``Terminal`` (``RollbackFailed``) if it is not the old one."""
     booted = await os.booted_within(run.ports.clock, run.policy.verify_timeout)
     if where(run.record, booted) is not Where.OLD:
-        raise Terminal(f"{run.record.os.origin} should be booted, but {booted.id} is", reason="RollbackFailed")
+        raise Terminal(f"{run.record.os.origin} should be booted, but {booted.id} is", reason=Reason.ROLLBACK_FAILED)

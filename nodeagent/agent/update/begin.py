@@ -13,6 +13,7 @@ from nodeagent.core.update.legs import Prepare
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.record import Lasting, Record, advance, half_way, interrupted
 from nodeagent.errors import Refused
+from nodeagent.reasons import Reason
 
 __all__ = ["begin_update", "lasting_of"]
 
@@ -27,7 +28,7 @@ def lasting_of(record: Record, desired: Desired, request: ApplyRequest | None) -
         if request is None:
             name = desired.config.name
             raise Refused(
-                f"{name} was rolled back by an operator; it must be re-applied explicitly", reason="RolledBack"
+                f"{name} was rolled back by an operator; it must be re-applied explicitly", reason=Reason.ROLLED_BACK
             )
         kept = replace(kept, rolled_back_digest="", rolled_back_meaning="")
     return kept

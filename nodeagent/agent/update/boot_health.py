@@ -14,6 +14,7 @@ from nodeagent.agent.update.progress import Progress
 from nodeagent.agent.update.run import Run, Update
 from nodeagent.agent.update.verification import VerifyFailed
 from nodeagent.core.update.ports import UnitState
+from nodeagent.reasons import Reason
 
 __all__ = ["note_units", "watch_boot"]
 
@@ -87,7 +88,7 @@ async def watch_boot(run: Run, progress: Progress) -> None:
             return
         if now >= deadline:
             if bad:
-                raise VerifyFailed("; ".join(bad[:5]), reason="UnitUnhealthy")
+                raise VerifyFailed("; ".join(bad[:5]), reason=Reason.UNIT_UNHEALTHY)
             return
         if good_since is None:
             progress(f"{bad[0] if bad else 'units are still starting'}; waiting for it", deadline)

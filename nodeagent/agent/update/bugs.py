@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from nodeagent import log
 from nodeagent.errors import Terminal
+from nodeagent.reasons import Reason
 
 __all__ = ["bug"]
 
@@ -15,5 +16,5 @@ __all__ = ["bug"]
 def bug(error: Exception, where: str) -> Terminal:
     """Logs the traceback. The message has no word of the exception, which may quote a config."""
     words = f"a bug in nodeagent: {type(error).__name__} in {where}"
-    log.get(__name__).error(words, reason="InternalError", exc_info=error)
-    return Terminal(words, reason="InternalError")
+    log.get(__name__).error(words, reason=Reason.INTERNAL_ERROR, exc_info=error)
+    return Terminal(words, reason=Reason.INTERNAL_ERROR)

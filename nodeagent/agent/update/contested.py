@@ -14,10 +14,11 @@ from nodeagent.core.config.paths import ssh_keys_path
 from nodeagent.core.update.events import EventKind
 from nodeagent.core.update.record import Record
 from nodeagent.errors import AgentError
+from nodeagent.reasons import Reason
 
 __all__ = ["REASON", "divide", "left_alone", "report"]
 
-REASON = "PathContested"
+REASON = Reason.PATH_CONTESTED
 
 _OTHERS_WRITE = 0o022
 

@@ -16,6 +16,7 @@ from nodeagent.core.update.events import EventKind
 from nodeagent.core.update.ports import NodeDrainer
 from nodeagent.core.update.reboot_budget import USED_UP
 from nodeagent.errors import Refused
+from nodeagent.reasons import Reason
 
 __all__ = ["MIN_DRAIN", "Superseded", "drain_before_fallback", "drain_before_writing", "unless_newer"]
 
@@ -36,7 +37,7 @@ async def drain_before_writing(run: Run) -> str:
     node, late = run.ports.node, ""
     while node is not None and (late := await _drain(run, node)):
         if not (reboots(run.update) or run.record.lasting.budget.left):
-            raise Refused(f"{late}; {USED_UP}", reason="DrainTimedOut")
+            raise Refused(f"{late}; {USED_UP}", reason=Reason.DRAIN_TIMED_OUT)
         try:
             await run.ports.coordination.check_quorum()
         except Refused as error:
@@ -60,7 +61,7 @@ async def _drain(run: Run, node: NodeDrainer) -> str:
     try:
         await node.drain(run.record.operation, max(left, MIN_DRAIN))
     except Refused as error:
-        if error.reason != "DrainTimedOut" or not (run.policy.drain_or_reboot and run.policy.may_reboot):
+        if error.reason != Reason.DRAIN_TIMED_OUT or not (run.policy.drain_or_reboot and run.policy.may_reboot):
             raise
         return error.message
     return ""

@@ -28,6 +28,7 @@ from nodeagent.core.update.legs import INTERRUPTED, Apply, Fallback, Prepare, Un
 from nodeagent.core.update.phase import BY_PROGRESS, DEADLINE, Phase
 from nodeagent.core.update.record import IllegalTransition, Record, advance
 from nodeagent.errors import AgentError, Retryable, ServiceUnavailable
+from nodeagent.reasons import Reason
 
 __all__ = ["Executor", "Outcome"]
 
@@ -127,7 +128,7 @@ class Executor:
                     raise
                 how = "made no progress for" if phase in BY_PROGRESS else "took more than"
                 late = f"{phase} {how} {DEADLINE[phase]} s"
-                return await failed(run, late, "PhaseLate", curable=True)
+                return await failed(run, late, Reason.PHASE_LATE, curable=True)
             except AgentError as error:
                 curable = isinstance(error, actions.ActionFailed) or getattr(error, "curable", False)
                 return await failed(run, str(error), error.reason, curable=curable)

@@ -17,6 +17,7 @@ from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.record import OsProgress, Record, advance, half_way, interrupted
 from nodeagent.core.update.rejections import Rejection
 from nodeagent.errors import AgentError, InvalidInput, Refused
+from nodeagent.reasons import Reason
 
 __all__ = [
     "check_not_rejected",
@@ -142,4 +143,4 @@ def check_not_rejected(record: Record, desired: Desired, failed: Rejection) -> N
         return
     since = f" at {failed.since}" if failed.since else ""
     other = f" as {failed.name}" if failed.name not in ("", name) else ""
-    raise Refused(f"{name} failed on this host{other}{since}: {failed.why}", reason="ConfigRejected")
+    raise Refused(f"{name} failed on this host{other}{since}: {failed.why}", reason=Reason.CONFIG_REJECTED)

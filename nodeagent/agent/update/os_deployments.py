@@ -24,6 +24,7 @@ from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.ports import Clock, Deployments, Reporter
 from nodeagent.core.update.record import Record
 from nodeagent.errors import AgentError, Retryable, Terminal, Unreachable
+from nodeagent.reasons import Reason
 
 __all__ = ["Os", "Where", "discard_ours", "ours", "where"]
 
@@ -67,7 +68,7 @@ class Os:
         if self._booted is None:
             await self.list()
         if self._booted is None:
-            raise Terminal("none of the deployments is the booted one", reason="NoBootedDeployment")
+            raise Terminal("none of the deployments is the booted one", reason=Reason.NO_BOOTED_DEPLOYMENT)
         return self._booted
 
     async def booted_within(self, clock: Clock, seconds: float) -> Deployment:

@@ -19,6 +19,7 @@ from nodeagent.core.update.events import EventKind
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.record import Record
 from nodeagent.errors import ServiceUnavailable
+from nodeagent.reasons import Reason
 
 __all__ = ["Outage"]
 
@@ -31,7 +32,7 @@ OVER: Final = 60.0
 FORGOTTEN: Final = 600.0
 """Seconds without a fault after which the next one begins another outage. The longest call fails sooner."""
 
-PASSING: Final = frozenset({"BusConnectionLost", "NoReply"})
+PASSING: Final = frozenset({Reason.BUS_CONNECTION_LOST, Reason.NO_REPLY})
 """Reasons with which a service that is restarted fails at once; the first of these is only a warning."""
 
 

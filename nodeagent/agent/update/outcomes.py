@@ -5,6 +5,7 @@ Each function returns where to go next. The record keeps the reason for the stat
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -30,16 +31,20 @@ from nodeagent.core.update.outcome import UpdateOutcome
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.reboot_budget import USED_UP
 from nodeagent.core.update.record import Record, reject
+from nodeagent.reasons import Reason
 
 __all__ = ["OUTCOMES", "abandon", "abort", "at_end", "degraded", "failed"]
 
-OUTCOMES: Final = {"Superseded": UpdateOutcome.SUPERSEDED, "Withdrawn": UpdateOutcome.WITHDRAWN}
+OUTCOMES: Final[Mapping[str, UpdateOutcome]] = {
+    Reason.SUPERSEDED: UpdateOutcome.SUPERSEDED,
+    Reason.WITHDRAWN: UpdateOutcome.WITHDRAWN,
+}
 """Reasons to abort an update whose config is not desired any more, and the outcomes in the history."""
 
-CANCELED: Final = frozenset({"DrainCanceled", "SlotLost"})
+CANCELED: Final = frozenset({Reason.DRAIN_CANCELED, Reason.SLOT_LOST})
 """What an operator did to stop this update. It is not tried again without a request."""
 
-BUDGET_SPENT: Final = "RebootBudgetSpent"
+BUDGET_SPENT: Final = Reason.REBOOT_BUDGET_SPENT
 
 
 async def failed(run: Run, message: str, reason: str, *, curable: bool) -> Transition:
@@ -72,7 +77,7 @@ async def _failed_before_writing(run: Run, message: str, reason: str) -> Transit
         # The slot may still be held: the staging was cancelled, or the API server is away. Releasing waits for it.
         return abort(reason, message)
     canceled = reason in CANCELED
-    if reason == "LeaseLost":
+    if reason == Reason.LEASE_LOST:
         canceled = not await run.ports.coordination.lease_was_stolen(run.record.operation)
     if canceled:
         run.update.record = reject(run.record, message, run.ports.clock.now())
@@ -121,7 +126,7 @@ def at_end(run: Run) -> Transition:
         case Revert():
             before = record.from_name or "what it ran before"
             why = f"{record.to_name} was reverted, and the host runs {before}: {record.lasting.failed_why}"
-            return Transition(Phase.DEGRADED, Rest(), "Reverted", why)
+            return Transition(Phase.DEGRADED, Rest(), Reason.REVERTED, why)
         case _:
             return Transition(Phase.IDLE, Rest())
 

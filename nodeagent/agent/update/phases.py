@@ -44,6 +44,7 @@ from nodeagent.core.update.outcome import UpdateOutcome
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.transitions import State
 from nodeagent.errors import AgentError, Terminal
+from nodeagent.reasons import Reason
 
 __all__ = ["PHASES", "Work"]
 
@@ -82,7 +83,7 @@ async def _drain(run: Run) -> Transition:
             return await superseded(run)
     await admission.recheck_before_write(run.ports, run.update)
     if late:
-        run.narrate(EventKind.FALLBACK, late, reason="DrainTimedOut")
+        run.narrate(EventKind.FALLBACK, late, reason=Reason.DRAIN_TIMED_OUT)
     # Pods that could not be evicted go down with the host, not with a service.
     return await _begin_writing(run, reboot_instead="" if admission.reboots(run.update) else late)
 
@@ -104,7 +105,7 @@ async def superseded(run: Run) -> Transition:
             run.update.change_os(target=None, staged="", staged_boot_id="")
         except AgentError as error:  # the record at rest keeps what is ours; the loop discards it later
             run.narrate(EventKind.WARNING, str(error), reason=error.reason)
-    return abandon(run.update.takeover or Takeover("Superseded", "another config is desired now"))
+    return abandon(run.update.takeover or Takeover(Reason.SUPERSEDED, "another config is desired now"))
 
 
 # After it.
@@ -119,11 +120,12 @@ async def _act(run: Run) -> Transition:
     update, leg = run.update, run.record.leg
     update.index = len(update.writes)
     if isinstance(leg, Apply) and leg.reboot_instead:
-        return Transition(Phase.REBOOTING, fallback_of(leg, leg.reboot_instead), "DrainTimedOut", leg.reboot_instead)
+        fallback = fallback_of(leg, leg.reboot_instead)
+        return Transition(Phase.REBOOTING, fallback, Reason.DRAIN_TIMED_OUT, leg.reboot_instead)
     await actions.act(run, actions.unit_steps(update))
     if admission.reboots(update):
         await boot_health.note_units(run)
-        return Transition(Phase.REBOOTING, reason="Planned", message=f"rebooting into {run.record.to_name}")
+        return Transition(Phase.REBOOTING, reason=Reason.PLANNED, message=f"rebooting into {run.record.to_name}")
     return Transition(Phase.VERIFYING)
 
 
@@ -132,7 +134,7 @@ async def _stage_again(run: Run) -> Transition:
     if not run.update.repeated:  # an attempt without an answer of the service was no attempt to stage
         await after_boot.before_staging_again(run)
     await staging.stage_again(run, os, target)
-    return Transition(Phase.REBOOTING, reason="Planned", message=f"rebooting into {run.record.to_name}")
+    return Transition(Phase.REBOOTING, reason=Reason.PLANNED, message=f"rebooting into {run.record.to_name}")
 
 
 async def _drain_before_fallback(run: Run) -> Transition:
@@ -177,12 +179,12 @@ async def _revert(run: Run) -> Transition:
     if update.target is not None:
         # Services that started in this boot may have read what was just restored.
         stale = bool(run.record.writes) and leg.first_write_boot_id != run.ports.power.boot_id()
-        return Transition(Phase.REBOOTING, reason="Reverting") if stale else Transition(Phase.VERIFYING)
+        return Transition(Phase.REBOOTING, reason=Reason.REVERTING) if stale else Transition(Phase.VERIFYING)
     if not leg.undo_actions:
         return Transition(Phase.VERIFYING)
     if admission.reboots(update):
         # What the new config needed a reboot for, the old one needs it for as well, if there was one.
-        return Transition(Phase.REBOOTING, reason="Reverting") if leg.reboots else Transition(Phase.VERIFYING)
+        return Transition(Phase.REBOOTING, reason=Reason.REVERTING) if leg.reboots else Transition(Phase.VERIFYING)
     update.index = len(update.writes)
     await actions.act(run, actions.unit_steps(update))
     return Transition(Phase.VERIFYING)
@@ -218,7 +220,7 @@ async def _watch_units(run: Run, progress: Progress) -> None:
 def _deployments(run: Run) -> tuple[Os, OsTarget]:
     os, target = run.ports.os, run.update.target
     if os is None or target is None:
-        raise Terminal("the deployments of this host cannot be reached any more", reason="NoDeployments")
+        raise Terminal("the deployments of this host cannot be reached any more", reason=Reason.NO_DEPLOYMENTS)
     return os, target
 
 

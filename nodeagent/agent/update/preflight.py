@@ -30,6 +30,7 @@ from nodeagent.core.update.survey import MAX_KEPT
 from nodeagent.domains import warnings
 from nodeagent.domains.checks import check_update
 from nodeagent.errors import InvalidInput, Problem, Refused, Unreconcilable
+from nodeagent.reasons import Reason
 
 __all__ = ["Desired", "Preflight", "read_source"]
 
@@ -100,14 +101,14 @@ class Preflight:
         if found.obstacles:
             raise Refused(
                 f"{len(found.obstacles)} paths cannot be written",
-                reason="PathBlocked",
+                reason=Reason.PATH_BLOCKED,
                 problems=[Problem(path, why) for path, why in sorted(found.obstacles.items())],
             )
         if found.kept > MAX_KEPT:
             raise Refused(
                 f"the files that this update replaces have {found.kept} bytes together; at most {MAX_KEPT} are kept"
                 " for a revert",
-                reason="RevertTooLarge",
+                reason=Reason.REVERT_TOO_LARGE,
             )
 
     async def _old(
@@ -122,7 +123,7 @@ class Preflight:
             if not self.repair_drift:
                 raise Refused(
                     f"{len(drift)} managed entries were changed by another program",
-                    reason="Drifted",
+                    reason=Reason.DRIFTED,
                     hint="put them back, or set on_drift: repair to have them overwritten",
                     problems=drift,
                 )
@@ -150,7 +151,7 @@ class Preflight:
         if changes and self.ports.os is None:
             raise Unreconcilable(
                 "this host has no deployments of an operating system: it is not booted from an image",
-                reason="NoDeployments",
+                reason=Reason.NO_DEPLOYMENTS,
                 problems=problems,
             )
         target = target_between(old, new)
@@ -163,7 +164,7 @@ class Preflight:
     def _check_reboot(self, plan: Plan) -> None:
         if plan.reboot and not self.policy_of_updates.may_reboot:
             why = next(", ".join(a.because) for a in plan.actions if a.type == "Reboot")
-            raise Refused(f"a reboot is needed for {why}", reason="RebootNotAllowed", hint="see reboot.allow")
+            raise Refused(f"a reboot is needed for {why}", reason=Reason.REBOOT_NOT_ALLOWED, hint="see reboot.allow")
 
     def _update(
         self,

@@ -20,6 +20,7 @@ from nodeagent.core.update.events import EventKind
 from nodeagent.core.update.legs import Apply, Fallback
 from nodeagent.core.update.resume import MAX_REBOOT_TRIES
 from nodeagent.errors import AgentError, Refused, ServiceUnavailable
+from nodeagent.reasons import Reason
 
 __all__ = ["Shutdown", "go_down", "request_reboot"]
 
@@ -38,7 +39,7 @@ class Shutdown:
 
     name: str
     operation: str
-    blocked: str
+    blocked: Reason
     request: Callable[..., Awaitable[None]]
     permit: Callable[[], Awaitable[None]]
     confirm: Callable[[], Awaitable[None]]
@@ -82,7 +83,7 @@ async def request_reboot(run: Run, *, direct: bool) -> Transition | None:
     the phase, so the next start knows whether the host rebooted.
     """
     if run.record.reboot_requests >= MAX_REBOOT_TRIES:
-        return degraded(run, f"requested {MAX_REBOOT_TRIES} reboots without effect", "RebootFailed")
+        return degraded(run, f"requested {MAX_REBOOT_TRIES} reboots without effect", Reason.REBOOT_FAILED)
     run.update.reboot_accepted = False
     if run.record.os.clean_shutdown_boot_id:
         run.update.change_os(clean_shutdown_boot_id="")
@@ -97,7 +98,7 @@ async def request_reboot(run: Run, *, direct: bool) -> Transition | None:
     except ServiceUnavailable:
         raise
     except AgentError as error:
-        if error.reason != "StagedLost" or not isinstance(run.record.leg, Apply):
+        if error.reason != Reason.STAGED_LOST or not isinstance(run.record.leg, Apply):
             return degraded(run, str(error), error.reason)
         try:
             return stage_again(run, str(error))
@@ -120,7 +121,7 @@ async def _reboot(run: Run, *, direct: bool) -> None:
     allowed = float("-inf")
 
     def report(kind: EventKind, message: str) -> None:
-        run.narrate(kind, message, reason="RebootBlocked")
+        run.narrate(kind, message, reason=Reason.REBOOT_BLOCKED)
 
     async def permit() -> None:
         nonlocal allowed
@@ -132,7 +133,7 @@ async def _reboot(run: Run, *, direct: bool) -> None:
         await permit()
         if ports.os is not None and (deployment := await ports.os.unmerged_soft_reboot()):
             why = f"{deployment} is locked and prepared for a soft reboot, which is cleared before the reboot"
-            run.narrate(EventKind.WARNING, why, reason="LockedSoftReboot")
+            run.narrate(EventKind.WARNING, why, reason=Reason.LOCKED_SOFT_REBOOT)
             await ports.os.reset_soft_reboot()
 
     async def finish() -> None:
@@ -142,7 +143,7 @@ async def _reboot(run: Run, *, direct: bool) -> None:
             await _unlock(os, run.record.os.staged)
 
     operation, why = run.record.operation, run.record.fallback or f"applying {run.record.to_name}"
-    shutdown = Shutdown("reboot", operation, "RebootBlocked", ports.power.reboot, permit, confirm, finish)
+    shutdown = Shutdown("reboot", operation, Reason.REBOOT_BLOCKED, ports.power.reboot, permit, confirm, finish)
     await go_down(ports, run.policy, shutdown, why, report=report, direct=direct)
 
 
@@ -152,7 +153,7 @@ async def _unlock(os: Os, deployment: str) -> None:
         await os.unlock(deployment)
     except Refused as error:
         first = next(iter(await os.list()), None)
-        if error.reason != "StagedLost" or first is None or first.id != deployment or first.staged:
+        if error.reason != Reason.STAGED_LOST or first is None or first.id != deployment or first.staged:
             raise
 
 

@@ -20,6 +20,7 @@ from nodeagent.core.update.events import EventKind, StepProgress
 from nodeagent.core.update.fence_view import FenceEvent
 from nodeagent.domains.pull_secret import credentials_of
 from nodeagent.errors import Retryable, ServiceUnavailable, Unreachable
+from nodeagent.reasons import Reason
 
 __all__ = ["stage_again", "stage_unless_newer"]
 
@@ -45,7 +46,7 @@ async def stage_unless_newer(run: Run, os: Os, target: OsTarget) -> bool:
             return False
         if holder := await _other_holder(run):
             if holder != reported:
-                run.narrate(EventKind.WAITING, holder, reason="LeaseHeld")
+                run.narrate(EventKind.WAITING, holder, reason=Reason.LEASE_HELD)
                 reported = holder
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(run.policy.lease_retry):

@@ -13,21 +13,22 @@ from nodeagent.core.report.history import entry_of
 from nodeagent.core.update.events import EventKind
 from nodeagent.core.update.record import Record, at_rest
 from nodeagent.errors import AgentError
+from nodeagent.reasons import Reason
 
 __all__ = ["close_interrupted", "takeover_by", "unusable"]
 
 
 async def takeover_by(ports: Ports, desired: Desired | None) -> Takeover:
     if desired is None:
-        return Takeover("Withdrawn", "no config is desired any more; nothing was changed")
+        return Takeover(Reason.WITHDRAWN, "no config is desired any more; nothing was changed")
     name = desired.config.name
     if desired.source.digest == await ports.store.current():
-        return Takeover("Withdrawn", f"the current config {name} is desired again; nothing was changed")
-    return Takeover("Superseded", f"{name} is desired instead; nothing was changed", name)
+        return Takeover(Reason.WITHDRAWN, f"the current config {name} is desired again; nothing was changed")
+    return Takeover(Reason.SUPERSEDED, f"{name} is desired instead; nothing was changed", name)
 
 
 def unusable(error: AgentError) -> Takeover:
-    return Takeover("Superseded", f"the desired config cannot be used: {error}; nothing was changed")
+    return Takeover(Reason.SUPERSEDED, f"the desired config cannot be used: {error}; nothing was changed")
 
 
 async def close_interrupted(ports: Ports, record: Record, takeover: Takeover) -> Record:

@@ -18,10 +18,11 @@ from nodeagent.core.plan.plan_json import plan_from_dict
 from nodeagent.core.update.legs import Unreleased
 from nodeagent.core.update.record import UNKNOWN_UPDATE, Record, degraded_record
 from nodeagent.errors import AgentError, InvalidInput, Terminal
+from nodeagent.reasons import Reason
 
 __all__ = ["is_unreadable", "known_plan", "load_or_half_way", "rebuild"]
 
-_REASONS: Final = frozenset({"StoreCorrupt", "RecordTooNew", "RecordUnreadable"})
+_REASONS: Final = frozenset({Reason.STORE_CORRUPT, Reason.RECORD_TOO_NEW, Reason.RECORD_UNREADABLE})
 
 
 def is_unreadable(error: AgentError) -> bool:
@@ -55,7 +56,7 @@ async def rebuild(record: Record, load: Callable[[str], Awaitable[Desired]]) -> 
         return Update(record, desired.config, plan_from_dict(record.plan or {}))
     except InvalidInput as error:
         words = f"the config {record.to_name} of the update under way cannot be read: {error.message}"
-        raise Terminal(words, reason="RecordUnreadable") from error
+        raise Terminal(words, reason=Reason.RECORD_UNREADABLE) from error
     except (ValueError, TypeError, KeyError) as error:
         words = f"the update to {record.to_name} has a step or an action that this version does not know: {error}"
-        raise Terminal(words, reason="RecordTooNew") from error
+        raise Terminal(words, reason=Reason.RECORD_TOO_NEW) from error

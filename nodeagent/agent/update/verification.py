@@ -22,6 +22,7 @@ from nodeagent.core.plan.effective_os import asks_of_os, mismatches_of, os_in_fo
 from nodeagent.core.plan.steps import ReloadUnit, RestartUnit, step_id
 from nodeagent.core.update.ports import UnitState
 from nodeagent.errors import AgentError, Unreconcilable
+from nodeagent.reasons import Reason
 
 __all__ = ["VerifyFailed", "in_force", "mismatches", "os_mismatches", "watch_units", "with_os"]
 
@@ -38,9 +39,9 @@ NOT_ENABLED = frozenset({"disabled", "static", "indirect", "generated", "linked"
 class VerifyFailed(AgentError):
     """``curable``: a reboot may help."""
 
-    default_reason = "VerifyFailed"
+    default_reason = Reason.VERIFY_FAILED
 
-    def __init__(self, message: str, *, reason: str = "", curable: bool = False) -> None:
+    def __init__(self, message: str, *, reason: Reason | None = None, curable: bool = False) -> None:
         super().__init__(message, reason=reason)
         self.curable = curable
 
@@ -236,24 +237,24 @@ async def watch_units(run: Run, progress: Progress) -> None:
             await asyncio.sleep(PERIOD)
             continue
         if check.health is _Health.BAD:
-            raise VerifyFailed(check.why, reason="UnitUnhealthy", curable=True)
+            raise VerifyFailed(check.why, reason=Reason.UNIT_UNHEALTHY, curable=True)
         if check.health is _Health.GOOD:
             if first is None:
                 first, since = check, clock()
             elif check.runs != first.runs:
                 for unit, (_, restarts) in check.runs.items():
                     if restarts > first.runs.get(unit, ("", 0))[1] and not excused:
-                        raise VerifyFailed(f"{unit} did not stay up", reason="UnitUnhealthy", curable=True)
+                        raise VerifyFailed(f"{unit} did not stay up", reason=Reason.UNIT_UNHEALTHY, curable=True)
                 # Restarted by an operator, or by another program: watch the new run.
                 first, since = check, clock()
             if clock() - since >= policy.settle:
                 return
             progress("the restarted units run; they are watched", since + policy.settle)
         elif first is not None:
-            raise VerifyFailed(f"{check.why} again after it was up", reason="UnitUnhealthy", curable=True)
+            raise VerifyFailed(f"{check.why} again after it was up", reason=Reason.UNIT_UNHEALTHY, curable=True)
         if clock() >= deadline:
             raise VerifyFailed(
-                f"{check.why or 'units'} after {policy.verify_timeout:.0f} s", reason="VerifyLate", curable=True
+                f"{check.why or 'units'} after {policy.verify_timeout:.0f} s", reason=Reason.VERIFY_LATE, curable=True
             )
         if first is None:
             progress(f"{check.why}; waiting for it", deadline)

@@ -31,12 +31,13 @@ from nodeagent.core.update.legs import Apply
 from nodeagent.core.update.ports import Snapshot
 from nodeagent.core.update.survey import MAX_KEPT
 from nodeagent.errors import AgentError, ServiceUnavailable, Terminal
+from nodeagent.reasons import Reason
 
 __all__ = ["forget_originals", "managed_keys", "restore", "write"]
 
 # The states of systemctl is-enabled for a unit that starts at boot; units in other states are restored by disabling.
 ENABLED_STATES = frozenset({"enabled", "enabled-runtime"})
-NOT_A_FILE = "NotAFile"
+NOT_A_FILE = Reason.NOT_A_FILE
 
 
 def _key(step: WriteStep) -> str:
@@ -87,7 +88,8 @@ async def _remember(ports: Ports, update: Update) -> Sequence[Snapshot]:
             if kept > MAX_KEPT:
                 kept -= _size(snapshot)
                 raise Terminal(
-                    f"no room to keep {path} for a revert beside {kept} bytes of other files", reason="RevertTooLarge"
+                    f"no room to keep {path} for a revert beside {kept} bytes of other files",
+                    reason=Reason.REVERT_TOO_LARGE,
                 )
         except AgentError as error:
             if not key.startswith("path:") or not await left_alone(ports, update, path, error):
@@ -225,7 +227,7 @@ async def restore(ports: Ports, update: Update) -> None:
         await _attempt(failed, _unless_contested(ports, update, path, work) if kind == "path" else work)
         update.progressed()
     if failed:
-        raise Terminal("; ".join(str(error) for error in failed), reason="RevertFailed") from failed[0]
+        raise Terminal("; ".join(str(error) for error in failed), reason=Reason.REVERT_FAILED) from failed[0]
 
 
 async def _put_back(ports: Ports, snapshot: Snapshot, made_dirs: Sequence[str]) -> None:

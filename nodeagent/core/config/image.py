@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass
 
 from nodeagent.errors import InvalidInput
+from nodeagent.reasons import Reason
 
 __all__ = ["ContainerImage", "OsImage", "OstreeCommit", "content_id", "image_to_text", "parse_image"]
 
@@ -77,11 +78,11 @@ def parse_image(text: str) -> OsImage:
     scheme, rest = _split_scheme(text)
     name, at, digest = rest.partition("@")
     if not _REFERENCE.fullmatch(name):
-        raise InvalidInput(f"osImageURL: {text!r} is not an image reference", reason="ImageInvalid")
+        raise InvalidInput(f"osImageURL: {text!r} is not an image reference", reason=Reason.IMAGE_INVALID)
     if not at:
         raise _not_pinned(text, "@sha256:...")
     if not _DIGEST.fullmatch(digest):
-        raise InvalidInput(f"osImageURL: {digest!r} is not a sha256 digest", reason="ImageInvalid")
+        raise InvalidInput(f"osImageURL: {digest!r} is not a sha256 digest", reason=Reason.IMAGE_INVALID)
     return ContainerImage(UNVERIFIED if scheme in ("", "docker://") else scheme, _without_tag(name), digest)
 
 
@@ -99,7 +100,7 @@ def _split_scheme(text: str) -> tuple[str, str]:
     if "://" in text or text.startswith("ostree-"):
         raise InvalidInput(
             f"osImageURL: {text!r} has an unknown form",
-            reason="ImageInvalid",
+            reason=Reason.IMAGE_INVALID,
             hint="REFERENCE@sha256:..., ostree-image-signed:docker://REFERENCE@sha256:... or ostree://REMOTE/BRANCH@...",
         )
     return "", text
@@ -114,18 +115,18 @@ def _commit(text: str) -> OstreeCommit:
     remote, _, rest = text.removeprefix("ostree://").partition("/")
     branch, at, checksum = rest.partition("@")
     if not (_REMOTE.fullmatch(remote) and _BRANCH.fullmatch(branch)):
-        raise InvalidInput(f"osImageURL: {text!r} is not ostree://REMOTE/BRANCH@CHECKSUM", reason="ImageInvalid")
+        raise InvalidInput(f"osImageURL: {text!r} is not ostree://REMOTE/BRANCH@CHECKSUM", reason=Reason.IMAGE_INVALID)
     if not at:
         raise _not_pinned(text, "@CHECKSUM")
     if not _CHECKSUM.fullmatch(checksum):
-        raise InvalidInput(f"osImageURL: {checksum!r} is not the checksum of a commit", reason="ImageInvalid")
+        raise InvalidInput(f"osImageURL: {checksum!r} is not the checksum of a commit", reason=Reason.IMAGE_INVALID)
     return OstreeCommit(remote, branch, checksum)
 
 
 def _not_pinned(text: str, form: str) -> InvalidInput:
     return InvalidInput(
         f"osImageURL: {text!r} names no fixed content",
-        reason="ImageNotPinned",
+        reason=Reason.IMAGE_NOT_PINNED,
         hint=f"append {form}: the content of a tag or a branch changes and cannot be verified",
     )
 

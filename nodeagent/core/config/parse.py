@@ -28,6 +28,7 @@ from nodeagent.core.config.text.document import check_text, inspect, is_json, lo
 from nodeagent.core.config.unit_names import unit_name_problem
 from nodeagent.core.config.unsupported import UnsupportedSections
 from nodeagent.errors import InvalidInput
+from nodeagent.reasons import Reason
 
 __all__ = ["API_VERSION", "KERNEL_TYPES", "KIND", "parse", "parse_document", "parse_stored"]
 
@@ -89,7 +90,7 @@ def parse_document(data: object, what: str = "the MachineConfig", *, lenient: bo
     if not isinstance(data, dict):
         raise InvalidInput(f"{what} is invalid: must be an object, is {kind_of(data)}")
     if kind := _other_kind(data):
-        raise InvalidInput(f"{what} {kind}", reason="NotMachineConfig")
+        raise InvalidInput(f"{what} {kind}", reason=Reason.NOT_MACHINE_CONFIG)
     problems = Problems()
     document = shaped(data, schema.Document, Location(problems))
     if not lenient:

@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from nodeagent.reasons import Reason
+
 __all__ = ["Gate", "hooks_with", "hooks_without", "machine_gates", "machine_of", "maintenance_gates", "node_gates"]
 
 Object = Mapping[str, Any]
@@ -17,9 +19,9 @@ Object = Mapping[str, Any]
 MCO = "machineconfiguration.openshift.io/"
 EXCLUDED = "remediation.medik8s.io/exclude-from-remediation"
 TAINTS = {
-    "ToBeDeletedByClusterAutoscaler": ("NodeLeaving", "the cluster autoscaler is about to delete the node"),
-    "node.kubernetes.io/out-of-service": ("OutOfService", "the node was declared out of service"),
-    "medik8s.io/drain": ("UnderMaintenance", "the node-maintenance-operator drains the node"),
+    "ToBeDeletedByClusterAutoscaler": (Reason.NODE_LEAVING, "the cluster autoscaler is about to delete the node"),
+    "node.kubernetes.io/out-of-service": (Reason.OUT_OF_SERVICE, "the node was declared out of service"),
+    "medik8s.io/drain": (Reason.UNDER_MAINTENANCE, "the node-maintenance-operator drains the node"),
 }
 MACHINE_ANNOTATION = "machine.openshift.io/machine"  # of the Node: namespace/name
 HOOK = {"name": "NodeUpdate", "owner": "nodeagent"}
@@ -30,7 +32,7 @@ HOOK = {"name": "NodeUpdate", "owner": "nodeagent"}
 class Gate:
     """Another actor. ``reason`` is stable for scripts; ``message`` names the actor and its work."""
 
-    reason: str
+    reason: Reason
     message: str
 
 
@@ -41,20 +43,20 @@ def node_gates(node: Object, *, controls_node: bool) -> Sequence[Gate]:
     notes, labels = meta.get("annotations") or {}, meta.get("labels") or {}
     found = []
     if meta.get("deletionTimestamp"):
-        found.append(Gate("NodeLeaving", "the Node is being deleted"))
+        found.append(Gate(Reason.NODE_LEAVING, "the Node is being deleted"))
     keys = [taint.get("key") for taint in spec.get("taints") or ()]
     found += [Gate(*TAINTS[key]) for key in keys if key in TAINTS]
     if str(labels.get(EXCLUDED, "")).lower() == "true":
-        found.append(Gate("UnderMaintenance", f"the node is excluded from remediation (label {EXCLUDED})"))
+        found.append(Gate(Reason.UNDER_MAINTENANCE, f"the node is excluded from remediation (label {EXCLUDED})"))
     if not controls_node:
         drain, drained = notes.get(MCO + "desiredDrain"), notes.get(MCO + "lastAppliedDrain")
         if drain and drain != drained:
-            found.append(Gate("MachineConfigOperator", f"the machine-config-operator works on {drain}"))
+            found.append(Gate(Reason.MACHINE_CONFIG_OPERATOR, f"the machine-config-operator works on {drain}"))
         current, desired = notes.get(MCO + "currentConfig"), notes.get(MCO + "desiredConfig")
         state = notes.get(MCO + "state", "Done")
         if desired and (desired != current or state != "Done"):
             message = f"the machine-config-daemon updates the node to {desired} (state {state})"
-            found.append(Gate("MachineConfigOperator", message))
+            found.append(Gate(Reason.MACHINE_CONFIG_OPERATOR, message))
     return found
 
 
@@ -64,14 +66,14 @@ def maintenance_gates(node: str, maintenances: Sequence[Object]) -> Sequence[Gat
         spec = each.get("spec") or {}
         if spec.get("nodeName") == node:
             reason = f" ({spec['reason']})" if spec.get("reason") else ""
-            found.append(Gate("UnderMaintenance", f"NodeMaintenance {each['metadata']['name']}{reason}"))
+            found.append(Gate(Reason.UNDER_MAINTENANCE, f"NodeMaintenance {each['metadata']['name']}{reason}"))
     return found
 
 
 def machine_gates(machine: Object) -> Sequence[Gate]:
     meta = machine["metadata"]
     if meta.get("deletionTimestamp"):
-        return [Gate("NodeLeaving", f"Machine {meta['namespace']}/{meta['name']} is being deleted")]
+        return [Gate(Reason.NODE_LEAVING, f"Machine {meta['namespace']}/{meta['name']} is being deleted")]
     return []
 
 

@@ -19,6 +19,7 @@ from enum import StrEnum
 from typing import Any
 
 from nodeagent.core.coordination.kube_time import ServerClock, micro_time, parse_time
+from nodeagent.reasons import Reason
 
 __all__ = [
     "Claim",
@@ -225,13 +226,13 @@ def _owner(node: str, uid: str) -> list[Object]:
 DELETED = "it was deleted"
 
 
-def reason_lost(token: LeaseToken, why: str) -> str:
+def reason_lost(token: LeaseToken, why: str) -> Reason:
     """Return the reason for ``why``, which is from ``why_lost``.
 
     A holder of medik8s that releases a lease which it no longer has deletes it, whichever client holds it by then. So
     the deletion of a lease that was taken over is not necessarily a request to cancel this operation.
     """
-    return "LeaseGivenBack" if why == DELETED and token.transitions else "LeaseLost"
+    return Reason.LEASE_GIVEN_BACK if why == DELETED and token.transitions else Reason.LEASE_LOST
 
 
 @dataclass(frozen=True, slots=True)

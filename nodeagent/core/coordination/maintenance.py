@@ -14,6 +14,7 @@ from typing import Any
 
 from nodeagent.core.boot import kernel_boot
 from nodeagent.errors import InvalidInput
+from nodeagent.reasons import Reason
 
 __all__ = [
     "MAINTENANCE",
@@ -129,12 +130,12 @@ class MaintenanceRequest:
     def check(self) -> None:
         """Raise ``InvalidInput`` (``NoReason``, ``BadDuration``, ``BadText``)."""
         if not self.reason.strip():
-            raise InvalidInput("a reason is required", reason="NoReason")
+            raise InvalidInput("a reason is required", reason=Reason.NO_REASON)
         if not 0 <= self.seconds <= LONGEST:
-            raise InvalidInput(f"a maintenance lasts {LONGEST / 86400:.0f} days at most", reason="BadDuration")
+            raise InvalidInput(f"a maintenance lasts {LONGEST / 86400:.0f} days at most", reason=Reason.BAD_DURATION)
         for text in (self.reason, self.requester):
             if len(text) > MAX_TEXT or not text.isprintable():
-                raise InvalidInput(f"one line of {MAX_TEXT} characters at most", reason="BadText")
+                raise InvalidInput(f"one line of {MAX_TEXT} characters at most", reason=Reason.BAD_TEXT)
 
 
 def held_message(current: Maintenance) -> str:

@@ -16,6 +16,7 @@ from enum import StrEnum
 from itertools import pairwise
 
 from nodeagent.errors import Retryable
+from nodeagent.reasons import Reason
 
 __all__ = [
     "BACKEND_COMMIT",
@@ -138,7 +139,7 @@ def _number(text: str) -> float:
 
 
 def _invalid(what: str) -> Retryable:
-    return Retryable(f"metrics: {what}", reason="MetricsInvalid")
+    return Retryable(f"metrics: {what}", reason=Reason.METRICS_INVALID)
 
 
 def increase(scrapes: Sequence[Histogram]) -> Increase | None:

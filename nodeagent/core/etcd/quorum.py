@@ -14,6 +14,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from nodeagent.reasons import Reason
+
 __all__ = [
     "Alarm",
     "Member",
@@ -80,7 +82,7 @@ class Survey:
 class Refusal:
     """``reason`` is stable; ``message`` names members."""
 
-    reason: str
+    reason: Reason
     message: str
 
 
@@ -109,7 +111,7 @@ def judge(survey: Survey, *, single: bool = False) -> Verdict:
         *_leadership(survey),
     ]
     if survey.unknown:
-        refusals.append(Refusal("EtcdUnreachable", survey.unknown))
+        refusals.append(Refusal(Reason.ETCD_UNREACHABLE, survey.unknown))
     if refusals:
         return Verdict(tuple(refusals))
     return Verdict(leader_to=_successor(survey))
@@ -137,17 +139,17 @@ def _trouble(member: Member, state: State | None, last: int) -> str:
 
 def _alarms(survey: Survey) -> Iterable[Refusal]:
     for alarm in survey.alarms:
-        yield Refusal("EtcdAlarm", f"alarm {alarm.kind} of {survey.title(alarm.member)}")
+        yield Refusal(Reason.ETCD_ALARM, f"alarm {alarm.kind} of {survey.title(alarm.member)}")
 
 
 def _changes(survey: Survey) -> Iterable[Refusal]:
     if survey.us not in {member.id for member in survey.members}:
-        yield Refusal("EtcdNotMember", "the member on this host is not one of its cluster")
+        yield Refusal(Reason.ETCD_NOT_MEMBER, "the member on this host is not one of its cluster")
     for member in survey.members:
         if member.learner:
-            yield Refusal("EtcdLearner", f"{member.title} is a learner: the membership is being changed")
+            yield Refusal(Reason.ETCD_LEARNER, f"{member.title} is a learner: the membership is being changed")
         elif not member.name:
-            yield Refusal("EtcdUnstarted", f"{member.title} was added and has not started yet")
+            yield Refusal(Reason.ETCD_UNSTARTED, f"{member.title} was added and has not started yet")
 
 
 def _quorum(survey: Survey, *, single: bool) -> Iterable[Refusal]:
@@ -157,7 +159,7 @@ def _quorum(survey: Survey, *, single: bool) -> Iterable[Refusal]:
         return
     if len(voters) - 1 < quorum:
         what = "its only voter" if len(voters) == 1 else f"one of {len(voters)} voters, all of which it needs"
-        yield Refusal("EtcdNotRedundant", f"etcd would lose {what}")
+        yield Refusal(Reason.ETCD_NOT_REDUNDANT, f"etcd would lose {what}")
         return
     wrong = troubles(survey)
     others = [member for member in voters if member.id != survey.us]
@@ -165,15 +167,15 @@ def _quorum(survey: Survey, *, single: bool) -> Iterable[Refusal]:
     if len(healthy) < quorum:
         bad = "; ".join(f"{member.title}: {wrong[member.id]}" for member in others if wrong[member.id])
         numbers = f"without this member {len(healthy)} healthy voters are left, and {quorum} are needed"
-        yield Refusal("EtcdQuorumAtRisk", f"{numbers} ({bad})" if bad else numbers)
+        yield Refusal(Reason.ETCD_QUORUM_AT_RISK, f"{numbers} ({bad})" if bad else numbers)
 
 
 def _leadership(survey: Survey) -> Iterable[Refusal]:
     leaders = {state.leader for state in survey.states.values() if not state.fault and state.leader}
     if len(leaders) > 1:
-        yield Refusal("EtcdNoLeader", "the members do not agree who leads")
+        yield Refusal(Reason.ETCD_NO_LEADER, "the members do not agree who leads")
     elif leaders == {survey.us} and survey.states.get(survey.us, State("silent")).fault:
-        yield Refusal("EtcdNoLeader", "the member on this host leads, and does not answer")
+        yield Refusal(Reason.ETCD_NO_LEADER, "the member on this host leads, and does not answer")
 
 
 def _successor(survey: Survey) -> str:

@@ -23,6 +23,7 @@ from nodeagent.core.coordination.gates import MCO
 from nodeagent.core.report.redact import redact
 from nodeagent.core.report.status import Status
 from nodeagent.core.update.phase import Phase
+from nodeagent.reasons import Reason
 
 __all__ = [
     "CURRENT",
@@ -59,7 +60,9 @@ RETRY: Final = "nodeagent.org/retry"
 """Annotation that requests a config that failed, by its name. The agent removes it when the request is recorded."""
 
 MAX_REASON: Final = 1000  # characters; the machine-config-daemon allows 2000
-UNRECONCILABLE: Final = frozenset({"Unreconcilable", "NoDeployments", "BootcHost", "ImageLayered"})
+UNRECONCILABLE: Final = frozenset(
+    {Reason.UNRECONCILABLE, Reason.NO_DEPLOYMENTS, Reason.BOOTC_HOST, Reason.IMAGE_LAYERED}
+)
 """Reasons of a refused update to a valid config that no running host can apply."""
 
 _NAME: Final = re.compile(
@@ -74,7 +77,7 @@ class DaemonState(StrEnum):
     WORKING = "Working"
     DONE = "Done"
     DEGRADED = "Degraded"
-    UNRECONCILABLE = "Unreconcilable"
+    UNRECONCILABLE = Reason.UNRECONCILABLE
 
 
 @dataclass(frozen=True, slots=True)

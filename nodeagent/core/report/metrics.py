@@ -16,6 +16,7 @@ from nodeagent.core.report.exposition import Family, Kind, Sample
 from nodeagent.core.report.status import Status
 from nodeagent.core.update.outcome import IN_HISTORY
 from nodeagent.core.update.phase import Phase
+from nodeagent.reasons import Reason
 
 __all__ = ["FAMILIES", "HISTORY", "samples"]
 
@@ -146,7 +147,7 @@ def _standing(status: Status, version: str) -> Iterator[Sample]:
         yield REASON.at(1, status.reason)
     yield CONFIG.at(1, status.current, status.desired)
     yield IN_SYNC.at(_in_sync(status))
-    yield DRIFTED.at(status.reason == "Drifted")
+    yield DRIFTED.at(status.reason == Reason.DRIFTED)
     for found in status.deployments:
         for state, is_so in (("booted", found.booted), ("staged", found.staged)):
             if is_so:

@@ -18,6 +18,7 @@ from nodeagent.core.report.status import Status
 from nodeagent.core.update.events import Event, EventKind
 from nodeagent.core.update.outcome import ENDED_UNCHANGED
 from nodeagent.core.update.phase import Phase
+from nodeagent.reasons import Reason
 
 __all__ = ["BLOCKED_FOR", "LONGEST", "Notice", "Notices", "node_state"]
 
@@ -102,7 +103,7 @@ class Notices:
             case EventKind.REVERTING:
                 yield Notice("UpdateReverting", "Revert", f"{event.reason}: {event.message}", warning=True)
             case EventKind.DEGRADED:
-                reason = "UpdateReverted" if event.reason == "Reverted" else "UpdateDegraded"
+                reason = "UpdateReverted" if event.reason == Reason.REVERTED else "UpdateDegraded"
                 yield Notice(reason, "Update", f"{event.reason}: {event.message}", warning=True)
             case EventKind.UPDATE_FINISHED if event.fields.get("outcome") in ENDED_UNCHANGED:
                 yield Notice("UpdateEnded", "Update", f"{event.reason}: {event.message}")
@@ -163,7 +164,7 @@ class Notices:
             case MaintenanceState.UNDER_WAY:
                 yield from _started(note, was)
             case MaintenanceState.ENDING:
-                yield Notice("MaintenanceEnding", "Maintain", f"{note.words} ({note.ended})")
+                yield Notice(Reason.MAINTENANCE_ENDING, "Maintain", f"{note.words} ({note.ended})")
             case None:
                 pass
 

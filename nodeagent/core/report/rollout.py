@@ -17,6 +17,7 @@ from nodeagent.core.coordination.gates import Gate, maintenance_gates, node_gate
 from nodeagent.core.coordination.lease import read_lease
 from nodeagent.core.coordination.maintenance import is_maintenance
 from nodeagent.core.report.handshake import ControllerRequest, DaemonState, clean, read_request
+from nodeagent.reasons import Reason
 
 __all__ = [
     "SCHEMA",
@@ -267,18 +268,18 @@ def _pool_member(node: Object, pool: str, target: str, objects: ClusterObjects) 
     elif (
         member.progress is NodeProgress.DEGRADED
         and request.cordoned
-        and "Cordoned" not in [f.reason for f in member.flags]
+        and Reason.CORDONED not in [f.reason for f in member.flags]
     ):
         member = replace(member, flags=sorted({*member.flags, _CORDONED}))
     return member
 
 
 _NO_DESIRED_CONFIG: Final = Gate(
-    "NoDesiredConfig",
+    Reason.NO_DESIRED_CONFIG,
     "it has no desiredConfig, so its controller counts it as unavailable and gives it none: annotate the first one",
 )
 _CORDONED: Final = Gate(
-    "Cordoned",
+    Reason.CORDONED,
     "its controller gives a cordoned node no other config: run kubectl uncordon after a check of the node",
 )
 
@@ -302,13 +303,13 @@ def _flags(node: Object, request: ControllerRequest, objects: ClusterObjects) ->
     found = [*node_gates(node, controls_node=True), *maintenance_gates(name, objects.maintenances)]
     notes = (node.get("metadata") or {}).get("annotations") or {}
     if request.cordoned and CORDONED_BY not in notes and not request.drain.startswith("drain-"):
-        found.append(Gate("Cordoned", "the node is cordoned, and not by an update"))
+        found.append(Gate(Reason.CORDONED, "the node is cordoned, and not by an update"))
     for condition in (node.get("status") or {}).get("conditions") or ():
         kind, why = condition.get("type"), condition.get("message") or condition.get("reason") or ""
         if kind not in ("MaintenancePlanned", "MaintenanceInProgress") or condition.get("status") != "True":
             continue
         if condition.get("reason") != "UpdateRequested":  # an agent in the queue sets it itself
-            found.append(Gate("UnderMaintenance", clean(f"{kind}: {why}")))
+            found.append(Gate(Reason.UNDER_MAINTENANCE, clean(f"{kind}: {why}")))
     if (gate := _held(objects.leases.get(name), objects.now)) is not None:
         found.append(gate)
     return sorted(set(found))
@@ -325,7 +326,7 @@ def _held(data: Object | None, now: float | None) -> Gate | None:
         return None
     why = f": {lease.holder_notes['reason']}" if lease.holder_notes.get("reason") else ""
     since = f" since {lease.acquired}" if lease.acquired else ""
-    return Gate("LeaseHeld", clean(f"{who} holds the node lease{since}{why}"))
+    return Gate(Reason.LEASE_HELD, clean(f"{who} holds the node lease{since}{why}"))
 
 
 def rollout_to_dict(rollout: Rollout, unknown: Sequence[str]) -> dict[str, Any]:

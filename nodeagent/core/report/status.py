@@ -15,6 +15,7 @@ from nodeagent.core.update.events import Event, EventKind, StepProgress
 from nodeagent.core.update.fence_view import FenceView, fence_to_dict
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.ports import Holder
+from nodeagent.reasons import Reason
 
 __all__ = ["SCHEMA", "Status", "StatusProblem", "fold", "line", "status_to_dict"]
 
@@ -158,7 +159,7 @@ def _drained(status: Status, event: Event) -> bool:
     """From the end of the drain until what it was for has ended, unless it ended because its time was over."""
     if event.phase in _UNDRAINED:
         return False
-    return status.drained or (status.phase is Phase.DRAINING and status.reason != "DrainTimedOut")
+    return status.drained or (status.phase is Phase.DRAINING and status.reason != Reason.DRAIN_TIMED_OUT)
 
 
 def line(status: Status) -> str:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Final
 
+from nodeagent.reasons import Kind, Reason
+
 __all__ = ["ENDED_UNCHANGED", "IN_HISTORY", "UpdateOutcome", "exit_code"]
 
 
@@ -36,30 +38,6 @@ IN_HISTORY: Final = (
 ENDED_UNCHANGED: Final = (UpdateOutcome.SUPERSEDED, UpdateOutcome.WITHDRAWN)
 """Ends of an update that wrote nothing, and is not tried again."""
 
-_BY_REASON: Final = {
-    "InvalidInput": 2,
-    "ImageInvalid": 2,
-    "ImageNotPinned": 2,
-    "Unreconcilable": 3,
-    "NoDeployments": 3,
-    "BootcHost": 3,
-    "Refused": 4,
-    "LeaseHeld": 4,
-    "LeaseLost": 4,
-    "LeaseGivenBack": 4,
-    "SlotLost": 4,
-    "DrainCanceled": 4,
-    "DrainTimedOut": 4,
-    "Drifted": 4,
-    "RebootNotAllowed": 4,
-    "RolledBack": 4,
-    "ConfigRejected": 4,
-    "OtherDriver": 4,
-    "StagedByOther": 4,
-    "TransactionBusy": 4,
-}
-"""Exit statuses for an update that changed nothing, where only the reason is known. Others are failures: 1."""
-
 
 def exit_code(outcome: str, reason: str = "") -> int:
     match outcome:
@@ -68,8 +46,12 @@ def exit_code(outcome: str, reason: str = "") -> int:
         case UpdateOutcome.SUPERSEDED | UpdateOutcome.WITHDRAWN:
             return 4
         case UpdateOutcome.REFUSED:
-            return _BY_REASON.get(reason, 4)
+            return kind.exit_code if (kind := Reason(reason).kind) in (Kind.INPUT, Kind.UNRECONCILABLE) else 4
         case UpdateOutcome.POSTPONED:
-            return _BY_REASON.get(reason, 1)
+            return (
+                kind.exit_code
+                if (kind := Reason(reason).kind) in (Kind.INPUT, Kind.UNRECONCILABLE, Kind.REFUSED)
+                else 1
+            )
         case _:
             return 1

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from enum import StrEnum
 from types import MappingProxyType
 
+from nodeagent.reasons import Reason
+
 __all__ = ["BY_PROGRESS", "DEADLINE", "DISRUPTIVE", "Phase"]
 
 
@@ -20,7 +22,7 @@ class Phase(StrEnum):
     ACTING = "Acting"
     VERIFYING = "Verifying"
     REBOOTING = "Rebooting"
-    REVERTING = "Reverting"
+    REVERTING = Reason.REVERTING
     RELEASING = "Releasing"
     DEGRADED = "Degraded"
 

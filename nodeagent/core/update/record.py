@@ -27,6 +27,7 @@ from nodeagent.core.update.reboot_budget import Budget
 from nodeagent.core.update.rejections import Rejection, added, matching, without
 from nodeagent.core.update.transitions import NEXT
 from nodeagent.errors import AgentError
+from nodeagent.reasons import Reason
 
 __all__ = [
     "UNKNOWN_UPDATE",
@@ -49,7 +50,7 @@ UNKNOWN_UPDATE = "unknown"
 
 
 class IllegalTransition(AgentError):
-    default_reason = "IllegalTransition"
+    default_reason = Reason.ILLEGAL_TRANSITION
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,4 +299,4 @@ def half_way(record: Record) -> bool:
         return True  # the next update was aborted before it wrote anything, or was reverted to that state
     if isinstance(record.leg, Unreleased):
         return False
-    return record.phase is Phase.DEGRADED and bool(record.update_id) and record.reason != "Reverted"
+    return record.phase is Phase.DEGRADED and bool(record.update_id) and record.reason != Reason.REVERTED

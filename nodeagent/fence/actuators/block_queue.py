@@ -32,6 +32,7 @@ from nodeagent.fence.policy.disks import BlockNode, DeviceNumber
 from nodeagent.fence.policy.shape import QueueFacts, Shape
 from nodeagent.fence.restore_log import RestoreLog
 from nodeagent.host.fs.os_errors import translated
+from nodeagent.reasons import Reason
 
 __all__ = ["Attributes", "Queue", "SysfsQueue", "recover"]
 
@@ -167,10 +168,12 @@ class Queue:
             return
         try:
             if not await asyncio.to_thread(self._restore, _Found(**plain_json.loads(note))):
-                raise Retryable(f"{self._path}: its queue does not have its original values", reason="QueueNotRestored")
+                raise Retryable(
+                    f"{self._path}: its queue does not have its original values", reason=Reason.QUEUE_NOT_RESTORED
+                )
         except (TypeError, ValueError) as error:
             raise Terminal(
-                f"{self._path}: its entry in the restore log cannot be read", reason="QueueNotRestored"
+                f"{self._path}: its entry in the restore log cannot be read", reason=Reason.QUEUE_NOT_RESTORED
             ) from error
         await self._restore_log.clear(self._key)
 
@@ -244,7 +247,7 @@ class Queue:
                 self._put({_WBT: found.wbt})
             now = self._found()
         except Retryable as error:
-            if error.reason != "PathChanged":
+            if error.reason != Reason.PATH_CHANGED:
                 raise
             # The disk was removed.
             return True

@@ -28,6 +28,7 @@ from nodeagent.host.dbus.client import Bus
 from nodeagent.host.dbus.codec import variant
 from nodeagent.host.dbus.errors import BusFault
 from nodeagent.host.fs.os_errors import translated
+from nodeagent.reasons import Reason
 
 __all__ = ["IoMax", "UnitIo", "parse_io_max", "recover"]
 
@@ -73,7 +74,7 @@ class UnitIo:
         cgroup v1, or no io controller."""
         if not await asyncio.to_thread(_has_io, self._cgroups):
             message = f"{self._cgroups}: no cgroup v2 with an io controller, so nothing is limited"
-            raise Terminal(message, reason="NoIoControl")
+            raise Terminal(message, reason=Reason.NO_IO_CONTROL)
         if self._key in await self._restore_log.load():
             return
         found = {name: await self._get(name) for name in _LISTS}
@@ -91,7 +92,7 @@ class UnitIo:
         )
         if held is not None:
             message = f"{self._unit}: requested {wanted} on {' and '.join(numbers)}, the kernel has {held}"
-            raise Retryable(message, reason="LimitNotHeld")
+            raise Retryable(message, reason=Reason.LIMIT_NOT_HELD)
 
     async def end(self) -> None:
         """Restore the original values; no effect without ``begin``. If that fails, the entry of the log stays."""
@@ -111,7 +112,7 @@ class UnitIo:
             held = await self._settled(lambda io_max: not any({"wbps", "wiops"} & at.keys() for at in io_max.values()))
             if held is not None:
                 message = f"{self._unit}: the kernel still limits its writes ({held})"
-                raise Retryable(message, reason="LimitsNotReset")
+                raise Retryable(message, reason=Reason.LIMITS_NOT_RESET)
 
     def _read_note(self, note: str) -> Mapping[str, Any]:
         try:
@@ -120,7 +121,7 @@ class UnitIo:
             return lists | {name: int(found[name]) for name in _SCALARS if name in found}
         except (ValueError, TypeError, KeyError) as error:
             message = f"{self._unit}: its entry in the restore log cannot be read"
-            raise Terminal(message, reason="LimitsNotReset") from error
+            raise Terminal(message, reason=Reason.LIMITS_NOT_RESET) from error
 
     async def thaw(self) -> None:
         """Thaw a unit that nodeagent 0.1 left frozen when it was killed; no effect on a unit that does not run.

@@ -19,6 +19,7 @@ from nodeagent.host.dbus.client import Bus
 from nodeagent.host.dbus.errors import BusFault
 from nodeagent.host.fs.os_errors import translated
 from nodeagent.host.systemd import Systemd
+from nodeagent.reasons import Reason
 
 __all__ = ["ObjectFsync", "units_left"]
 
@@ -68,7 +69,7 @@ class ObjectFsync:
         running = (await self._systemd.state(self._unit)).active in _ACTIVE
         if running and await self._busy():
             message = f"{self._unit} works for another client; its objects are not synced one by one"
-            raise Retryable(message, reason="UpdaterBusy")
+            raise Retryable(message, reason=Reason.UPDATER_BUSY)
         await self._restore_log.save(self._key, "")
         await asyncio.to_thread(self._write, text)
         await self._systemd.daemon_reload(_RELOAD)

@@ -24,6 +24,7 @@ from nodeagent.core.config.text import plain_json
 from nodeagent.errors import Terminal
 from nodeagent.fence.restore_log import RestoreLog
 from nodeagent.host.fs.os_errors import fault
+from nodeagent.reasons import Reason
 
 __all__ = ["IDLE", "REALTIME", "IoPriority", "Priorities", "SystemIoPriority"]
 
@@ -97,7 +98,9 @@ class Priorities:
         try:
             return {str(int(pid)): dict(entry) for pid, entry in plain_json.loads(text or "{}").items()}
         except (ValueError, TypeError, AttributeError) as error:
-            raise Terminal("the restore log of I/O priorities cannot be read", reason="PriorityNotRestored") from error
+            raise Terminal(
+                "the restore log of I/O priorities cannot be read", reason=Reason.PRIORITY_NOT_RESTORED
+            ) from error
 
     def _look(self, wanted: Mapping[int, int], note: Mapping[str, Any]) -> tuple[dict[str, Any], dict[int, int]]:
         """Return the new entry of the log, and the priorities to set."""
@@ -170,7 +173,7 @@ def _library() -> Any:
 def _call(which: int, *arguments: int) -> int:
     numbers = _NUMBERS.get(platform.machine())
     if numbers is None:
-        raise Terminal(f"no I/O priorities on {platform.machine()}", reason="NoPriorities")
+        raise Terminal(f"no I/O priorities on {platform.machine()}", reason=Reason.NO_PRIORITIES)
     result = int(_library().syscall(ctypes.c_long(numbers[which]), *map(ctypes.c_long, arguments)))
     if result < 0:
         code = ctypes.get_errno()

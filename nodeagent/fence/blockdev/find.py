@@ -17,6 +17,7 @@ from nodeagent.errors import Terminal
 from nodeagent.fence.blockdev.udev import Udev, number_of
 from nodeagent.fence.policy.disks import DeviceNumber, Disks, find, together
 from nodeagent.host.fs.os_errors import translated
+from nodeagent.reasons import Reason
 
 __all__ = ["SYSROOT", "disks_below", "find_disks", "mounted_at"]
 
@@ -41,7 +42,7 @@ def disks_below(paths: Sequence[str], udev: Udev | None = None) -> Disks:
         found = [disks for top in tops if (disks := find(top, lookup)) is not None]
         if found:
             return together(found)
-    raise Terminal(f"{' and '.join(paths)}: not on a disk that is visible", reason="NoDisk")
+    raise Terminal(f"{' and '.join(paths)}: not on a disk that is visible", reason=Reason.NO_DISK)
 
 
 def _tops(path: str, udev: Udev) -> tuple[DeviceNumber, ...]:

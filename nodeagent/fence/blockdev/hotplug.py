@@ -16,6 +16,7 @@ from typing import Any
 from nodeagent.errors import Retryable
 from nodeagent.fence.blockdev.udev import Udev, number_of
 from nodeagent.fence.policy.disks import DeviceNumber
+from nodeagent.reasons import Reason
 
 __all__ = ["Hotplug", "hotplug"]
 
@@ -52,7 +53,7 @@ def _monitor() -> Any:
         monitor.filter_by("block")
         monitor.start()
     except OSError as error:
-        raise Retryable(f"cannot subscribe to block devices: {error}", reason="NoHotplug") from error
+        raise Retryable(f"cannot subscribe to block devices: {error}", reason=Reason.NO_HOTPLUG) from error
     return monitor
 
 

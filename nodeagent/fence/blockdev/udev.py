@@ -13,6 +13,7 @@ from typing import Any
 
 from nodeagent.errors import Terminal
 from nodeagent.fence.policy.disks import BlockNode, DeviceNumber
+from nodeagent.reasons import Reason
 
 __all__ = ["Udev", "number_of"]
 
@@ -27,7 +28,7 @@ class Udev:
             self._context = pyudev.Context()
         except (ImportError, OSError, AttributeError) as error:
             # AttributeError: a libudev without a function that is needed.
-            raise Terminal(f"cannot query udev for block devices: {error}", reason="NoUdev") from error
+            raise Terminal(f"cannot query udev for block devices: {error}", reason=Reason.NO_UDEV) from error
         self._library: Any = pyudev
 
     def monitor(self) -> Any:

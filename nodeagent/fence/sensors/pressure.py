@@ -15,6 +15,7 @@ from pathlib import Path
 
 from nodeagent.errors import Retryable
 from nodeagent.host.fs.os_errors import fault
+from nodeagent.reasons import Reason
 
 __all__ = ["Pressure", "pressure"]
 
@@ -50,7 +51,7 @@ class Pressure:
         except OSError as error:
             # ENODEV: the cgroup was removed. EOPNOTSUPP: PSI is off.
             message = f"{self._file}: the cgroup is gone, or the kernel measures no pressure"
-            raise Retryable(message, reason="NoPressure") from error
+            raise Retryable(message, reason=Reason.NO_PRESSURE) from error
         line = next((line for line in text.splitlines() if line.startswith(_SOME)), "")
         return int(line.rpartition(_TOTAL)[2] or 0)
 
@@ -69,11 +70,11 @@ def _open(file: Path) -> int:
     try:
         return os.open(file, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError as error:
-        raise Retryable(f"{file}: no pressure is measured there", reason="NoPressure") from error
+        raise Retryable(f"{file}: no pressure is measured there", reason=Reason.NO_PRESSURE) from error
     except OSError as error:
         if error.errno in _OFF:
             message = f"{file}: the kernel measures no pressure (psi=1 turns it on)"
-            raise Retryable(message, reason="NoPressure") from error
+            raise Retryable(message, reason=Reason.NO_PRESSURE) from error
         raise fault(error, "read", str(file)) from error
 
 

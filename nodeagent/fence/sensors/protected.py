@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 from nodeagent.errors import Retryable, Terminal
 from nodeagent.host.http import HttpFault, request, tls_context
+from nodeagent.reasons import Reason
 
 if TYPE_CHECKING:
     from nodeagent.host.etcd.detect import Found
@@ -107,16 +108,16 @@ async def etcd_metrics(metrics: MetricsSource, options: Options) -> Scrape:
             last = last or error
         else:
             return lambda url=url: _page(url, tls)  # type: ignore[misc]
-    raise last or Retryable("no address is known", reason="NoMetrics")
+    raise last or Retryable("no address is known", reason=Reason.NO_METRICS)
 
 
 async def _page(url: str, tls: ssl.SSLContext | None) -> str:
     try:
         answer = await request("GET", url, tls=tls, timeout=TIMEOUT)
     except HttpFault as error:
-        raise Retryable(f"{url}: {error}", reason="NoMetrics") from error
+        raise Retryable(f"{url}: {error}", reason=Reason.NO_METRICS) from error
     if answer.status != 200:
-        raise Retryable(f"{url}: status {answer.status}", reason="NoMetrics")
+        raise Retryable(f"{url}: status {answer.status}", reason=Reason.NO_METRICS)
     return answer.body.decode(errors="replace")
 
 
@@ -124,10 +125,10 @@ def _tls(files: tuple[str, str, str]) -> ssl.SSLContext:
     try:
         return tls_context(*files)
     except ssl.SSLError as error:
-        raise Terminal(f"certificates: {error.reason or error}", reason="EtcdCredentials") from error
+        raise Terminal(f"certificates: {error.reason or error}", reason=Reason.ETCD_CREDENTIALS) from error
     except OSError as error:
         which = error.filename or ", ".join(filter(None, files))
-        raise Terminal(f"certificates: {error.strerror}: {which}", reason="EtcdCredentials") from error
+        raise Terminal(f"certificates: {error.strerror}: {which}", reason=Reason.ETCD_CREDENTIALS) from error
 
 
 def _data_of(found: Found, root: Path) -> Path | None:

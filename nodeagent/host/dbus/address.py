@@ -6,6 +6,7 @@ import os
 from urllib.parse import unquote
 
 from nodeagent.host.dbus.errors import BusTerminal
+from nodeagent.reasons import Reason
 
 __all__ = ["socket_paths", "system_bus_address"]
 
@@ -27,5 +28,5 @@ def socket_paths(address: str) -> list[str]:
         elif transport == "unix" and "abstract" in values:
             found.append("\0" + unquote(values["abstract"]))
     if not found:
-        raise BusTerminal(f"no unix socket in the bus address {address!r}", reason="BusAddressInvalid")
+        raise BusTerminal(f"no unix socket in the bus address {address!r}", reason=Reason.BUS_ADDRESS_INVALID)
     return found

@@ -36,6 +36,7 @@ from nodeagent.host.dbus.errors import (
     service_name,
 )
 from nodeagent.host.dbus.signals import BUS_NAME, CALL_TIMEOUT, Match, Signals
+from nodeagent.reasons import Reason
 
 __all__ = ["UNDECODABLE", "Bus"]
 
@@ -249,7 +250,7 @@ class Bus:
         _close(reply.fds[want_fds:])
         if len(reply.fds) < want_fds:
             _close(reply.fds)
-            raise BusTerminal(f"{what}: no file descriptor in the reply", reason="UnexpectedReply")
+            raise BusTerminal(f"{what}: no file descriptor in the reply", reason=Reason.UNEXPECTED_REPLY)
         return reply
 
     async def _connected(self) -> Connection:
@@ -276,7 +277,7 @@ class Bus:
                 if loop.time() + delay > until:
                     why = str(error) or "no answer"
                     message = f"cannot reach {self._address}: {why}"
-                    raise BusUnreachable(message, reason="BusUnreachable", service=BUS_SERVICE) from error
+                    raise BusUnreachable(message, reason=Reason.BUS_UNREACHABLE, service=BUS_SERVICE) from error
             await asyncio.sleep(delay)
             pause = min(pause * 2, _LAST_PAUSE)
         raise connection_lost("closed by this side")
@@ -363,4 +364,4 @@ async def _deadline(seconds: float, what: str, service: str) -> AsyncIterator[No
             yield
     except TimeoutError as error:
         message = f"{what}: no answer within {seconds:g} s"
-        raise BusRetryable(message, reason="BusTimeout", service=service) from error
+        raise BusRetryable(message, reason=Reason.BUS_TIMEOUT, service=service) from error

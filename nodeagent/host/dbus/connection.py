@@ -26,6 +26,7 @@ from nodeagent.host.dbus.codec import MAX_ELEMENTS, decode, encode
 from nodeagent.host.dbus.errors import BusRefused, BusTerminal, BusUnreachable, connection_lost
 from nodeagent.host.dbus.header import HEADER_SIZE, Kind, Message, frame_size, header_size, read_header
 from nodeagent.host.dbus.signals import BUS_NAME
+from nodeagent.reasons import Reason
 
 __all__ = ["UNDECODED", "Connection"]
 
@@ -79,7 +80,7 @@ class Connection:
                 hello = Message(Kind.CALL, "/org/freedesktop/DBus", BUS_NAME, "Hello", BUS_NAME)
                 reply = await connection.call(hello)
                 if reply.kind is not Kind.RETURN or not reply.body:
-                    raise BusUnreachable(f"{address} did not answer as a bus", reason="BusUnreachable")
+                    raise BusUnreachable(f"{address} did not answer as a bus", reason=Reason.BUS_UNREACHABLE)
                 connection.unique_name = str(reply.body[0])
         except BaseException as error:
             connection.close(f"could not connect: {error}")
@@ -127,7 +128,7 @@ class Connection:
     async def _authenticate(self) -> None:
         uid = str(os.geteuid()).encode().hex()
         if not (answer := await self._auth(f"\0AUTH EXTERNAL {uid}")).startswith("OK"):
-            raise BusRefused(f"the bus refused the connection: {answer[:100]}", reason="BusRefused")
+            raise BusRefused(f"the bus refused the connection: {answer[:100]}", reason=Reason.BUS_REFUSED)
         await self._auth("NEGOTIATE_UNIX_FD")  # without support it answers ERROR and never sends descriptors
         await self._loop.sock_sendall(self._socket, b"BEGIN\r\n")
 
@@ -259,7 +260,7 @@ class Connection:
                 self.on_undecodable(header)
             elif (future := self._awaited(header)) is not None:
                 text = f"the reply cannot be decoded: {error}"
-                future.set_exception(BusTerminal(text, reason="UnexpectedReply"))
+                future.set_exception(BusTerminal(text, reason=Reason.UNEXPECTED_REPLY))
             return
         if header.kind not in (Kind.RETURN, Kind.ERROR):
             _close_all(fds)
@@ -320,7 +321,7 @@ async def _connect(address: str) -> socket.socket:
         except BaseException:
             sock.close()
             raise
-    raise BusUnreachable(f"cannot connect to {address}: {failure}", reason="BusUnreachable") from failure
+    raise BusUnreachable(f"cannot connect to {address}: {failure}", reason=Reason.BUS_UNREACHABLE) from failure
 
 
 def _close_all(fds: deque[int] | tuple[int, ...]) -> None:

@@ -24,6 +24,7 @@ from nodeagent.errors import (
     Unreachable,
     Unreconcilable,
 )
+from nodeagent.reasons import Reason
 
 __all__ = [
     "BUS_SERVICE",
@@ -41,7 +42,7 @@ __all__ = [
 ]
 
 OWN_PREFIX = "org.nodeagent.Error."
-LOST = "BusConnectionLost"
+LOST = Reason.BUS_CONNECTION_LOST
 """Reason of each call that fails because the connection was lost. Its outcome is unknown: read the state again."""
 
 _FREEDESKTOP = "org.freedesktop.DBus.Error."
@@ -66,7 +67,7 @@ class BusRetryable(BusFault, ServiceUnavailable, Retryable):
 
 
 class BusTerminal(BusFault, Terminal):
-    default_reason = "BusCallFailed"
+    default_reason = Reason.BUS_CALL_FAILED
 
 
 class BusRefused(BusFault, Refused):
@@ -75,26 +76,26 @@ class BusRefused(BusFault, Refused):
 
 # Names are from the D-Bus specification and libdbus' dbus-protocol.h. Any other name is an answer of the service.
 # The same call would get it again, so it is terminal unless the adapter of the service decides otherwise.
-_KINDS: dict[str, tuple[type[BusFault], str]] = {
-    "ServiceUnknown": (BusUnreachable, "ServiceUnknown"),
-    "NameHasNoOwner": (BusUnreachable, "ServiceUnknown"),
-    "NoServer": (BusUnreachable, "BusUnreachable"),
-    "NoReply": (BusRetryable, "NoReply"),  # the service ended while it handled the call
-    "Timeout": (BusRetryable, "BusTimeout"),
-    "TimedOut": (BusRetryable, "BusTimeout"),
+_KINDS: dict[str, tuple[type[BusFault], Reason]] = {
+    "ServiceUnknown": (BusUnreachable, Reason.SERVICE_UNKNOWN),
+    "NameHasNoOwner": (BusUnreachable, Reason.SERVICE_UNKNOWN),
+    "NoServer": (BusUnreachable, Reason.BUS_UNREACHABLE),
+    "NoReply": (BusRetryable, Reason.NO_REPLY),  # the service ended while it handled the call
+    "Timeout": (BusRetryable, Reason.BUS_TIMEOUT),
+    "TimedOut": (BusRetryable, Reason.BUS_TIMEOUT),
     "Disconnected": (BusRetryable, LOST),
-    "LimitsExceeded": (BusRetryable, "LimitsExceeded"),
-    "NoMemory": (BusRetryable, "NoMemory"),
-    "AccessDenied": (BusRefused, "AccessDenied"),
-    "AuthFailed": (BusRefused, "AccessDenied"),
-    "InteractiveAuthorizationRequired": (BusRefused, "AuthorizationRequired"),
-    "UnknownMethod": (BusTerminal, "UnknownMethod"),
-    "UnknownInterface": (BusTerminal, "UnknownMethod"),
-    "UnknownObject": (BusTerminal, "UnknownObject"),
-    "UnknownProperty": (BusTerminal, "UnknownProperty"),
-    "InvalidArgs": (BusTerminal, "InvalidArgs"),
-    "InvalidSignature": (BusTerminal, "InvalidArgs"),
-    "NotSupported": (BusTerminal, "NotSupported"),
+    "LimitsExceeded": (BusRetryable, Reason.LIMITS_EXCEEDED),
+    "NoMemory": (BusRetryable, Reason.NO_MEMORY),
+    "AccessDenied": (BusRefused, Reason.ACCESS_DENIED),
+    "AuthFailed": (BusRefused, Reason.ACCESS_DENIED),
+    "InteractiveAuthorizationRequired": (BusRefused, Reason.AUTHORIZATION_REQUIRED),
+    "UnknownMethod": (BusTerminal, Reason.UNKNOWN_METHOD),
+    "UnknownInterface": (BusTerminal, Reason.UNKNOWN_METHOD),
+    "UnknownObject": (BusTerminal, Reason.UNKNOWN_OBJECT),
+    "UnknownProperty": (BusTerminal, Reason.UNKNOWN_PROPERTY),
+    "InvalidArgs": (BusTerminal, Reason.INVALID_ARGS),
+    "InvalidSignature": (BusTerminal, Reason.INVALID_ARGS),
+    "NotSupported": (BusTerminal, Reason.NOT_SUPPORTED),
 }
 
 _OWN_KINDS: dict[str, type[AgentError]] = {
@@ -126,27 +127,24 @@ def from_bus(name: str, body: Sequence[Any], what: str) -> AgentError:
     """Return the error for a D-Bus error. ``what`` was called, as ``interface.member``; messages begin with it."""
     message = body[0] if body and isinstance(body[0], str) else ""
     if name.startswith(OWN_PREFIX):
-        return _from_own(name.removeprefix(OWN_PREFIX), message, body[1] if len(body) > 1 else "")
+        return _from_own(Reason(name.removeprefix(OWN_PREFIX)), message, body[1] if len(body) > 1 else "")
     short = name.removeprefix(_FREEDESKTOP)
-    kind, reason = _KINDS.get(short, (BusTerminal, "")) if short != name else (BusTerminal, "")
+    unknown = (BusTerminal, BusTerminal.default_reason)
+    kind, reason = _KINDS.get(short, unknown) if short != name else unknown
     if short.startswith("Spawn."):  # the activation of the service failed
-        kind, reason = BusUnreachable, "ServiceUnknown"
+        kind, reason = BusUnreachable, Reason.SERVICE_UNKNOWN
     error = kind(f"{what}: {message or name}", reason=reason)
     error.bus_error, error.bus_message = name, message
     return error
 
 
-def _from_own(reason: str, message: str, details: Any) -> AgentError:
+def _from_own(reason: Reason, message: str, details: Any) -> AgentError:
     try:
         facts = plain_json.loads(details)
         problems = [Problem(str(p["path"]), str(p["message"])) for p in facts.get("problems", ())]
         kind, hint = _OWN_KINDS.get(facts.get("kind"), AgentError), str(facts.get("hint", ""))
-    except (
-        TypeError,
-        ValueError,
-        KeyError,
-        AttributeError,
-    ):  # another version of the daemon: only the reason is stable
+    except (TypeError, ValueError, KeyError, AttributeError):
+        # The details of another version of the daemon may differ; the reason is stable.
         return AgentError(message, reason=reason)
     return kind(message, reason=reason, hint=hint, problems=problems)
 

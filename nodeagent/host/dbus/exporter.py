@@ -40,6 +40,7 @@ from nodeagent.host.dbus.interface import (
     document,
 )
 from nodeagent.host.dbus.signals import BUS_NAME, Match
+from nodeagent.reasons import Reason
 
 __all__ = ["Exporter", "Interface", "Method", "Property", "Signal"]
 
@@ -135,7 +136,7 @@ class Exporter:
     async def _request_name(self) -> None:
         (answer,) = await self._bus.call_bus("RequestName", "su", (self._name, _DO_NOT_QUEUE))
         if answer not in (_PRIMARY_OWNER, _ALREADY_OWNER):
-            raise Terminal(f"{self._name} has another owner on the bus", reason="AlreadyRunning")
+            raise Terminal(f"{self._name} has another owner on the bus", reason=Reason.ALREADY_RUNNING)
 
     # -- calls ----------------------------------------------------------------------------------------------------
 
@@ -268,4 +269,4 @@ def _check_size(method: Method, size: int, uid: int | None) -> None:
     if size > largest:
         whose = "" if uid in (None, 0) else " for users other than root"
         message = f"the call has {size} bytes, and the limit{whose} is {largest}"
-        raise Refused(message, reason="CallTooLarge", hint=hint("CallTooLarge"))
+        raise Refused(message, reason=Reason.CALL_TOO_LARGE, hint=hint(Reason.CALL_TOO_LARGE))

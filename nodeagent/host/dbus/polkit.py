@@ -17,6 +17,7 @@ from nodeagent.errors import AgentError, Refused
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.dbus.codec import Message, a_sv
 from nodeagent.host.dbus.errors import BusFault
+from nodeagent.reasons import Reason
 
 __all__ = ["authorize", "caller_name"]
 
@@ -56,18 +57,18 @@ async def authorize(bus: Bus, message: Message, action: str) -> None:
             timeout=PASSWORD_TIMEOUT if message.interactive else ANSWER_TIMEOUT,
         )
     except BusFault as error:
-        if error.reason == "BusTimeout":
+        if error.reason == Reason.BUS_TIMEOUT:
             await _cancel(bus, cancellation)
-        raise Refused(f"{action} is for root: polkit does not answer", reason="NotAuthorized") from error
+        raise Refused(f"{action} is for root: polkit does not answer", reason=Reason.NOT_AUTHORIZED) from error
     except asyncio.CancelledError:
         await _cancel(bus, cancellation)
         raise
     if bus.connections != connection:
         # The unique name may belong to another caller on the new connection.
-        raise Refused("the caller has disconnected", reason="NotAuthorized")
+        raise Refused("the caller has disconnected", reason=Reason.NOT_AUTHORIZED)
     if not allowed:
         hint = "run it as root, or in a session that can prompt for a password" if challenge else ""
-        raise Refused(f"polkit does not allow {action}", reason="NotAuthorized", hint=hint)
+        raise Refused(f"polkit does not allow {action}", reason=Reason.NOT_AUTHORIZED, hint=hint)
 
 
 async def _cancel(bus: Bus, cancellation: str) -> None:
@@ -82,7 +83,7 @@ async def _uid(bus: Bus, message: Message) -> int:
     try:
         return await bus.uid_of(message.sender)
     except BusFault as error:
-        raise Refused("the caller has disconnected", reason="NotAuthorized") from error
+        raise Refused("the caller has disconnected", reason=Reason.NOT_AUTHORIZED) from error
 
 
 async def caller_name(bus: Bus, message: Message) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 from nodeagent.errors import AgentError
 from nodeagent.host.dbus.errors import BusRetryable
 from nodeagent.host.dbus.header import Kind, Message
+from nodeagent.reasons import Reason
 
 __all__ = ["BUS_NAME", "CALL_TIMEOUT", "Match", "Signals"]
 
@@ -111,7 +112,7 @@ class Signals:
 
     def put(self, signal: Message) -> None:
         if len(self._queue) >= _MAX_QUEUED:
-            self.fail(BusRetryable("too many signals at once", reason="SignalsLost"))
+            self.fail(BusRetryable("too many signals at once", reason=Reason.SIGNALS_LOST))
         elif self._error is None:
             self._queue.append(signal)
             self._wake.set()

@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar
 from nodeagent.core.etcd.quorum import Alarm, Member, State, read_alarms, read_members, read_state
 from nodeagent.errors import Unreachable
 from nodeagent.host.http import Answer, HttpFault, request
+from nodeagent.reasons import Reason
 
 __all__ = ["EtcdClient", "EtcdFault"]
 
@@ -25,7 +26,7 @@ HEALTH: Final = "/health?exclude=NOSPACE&exclude=CORRUPT"  # alarms have a reque
 class EtcdFault(Unreachable):
     """No answer, or an error. The message has the address and the message of etcd."""
 
-    default_reason = "EtcdUnreachable"
+    default_reason = Reason.ETCD_UNREACHABLE
 
 
 class EtcdClient:

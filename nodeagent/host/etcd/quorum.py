@@ -22,6 +22,7 @@ from nodeagent.host.etcd.client import TIMEOUT, EtcdClient, EtcdFault
 from nodeagent.host.etcd.detect import detect
 from nodeagent.host.etcd.options import Endpoints, Options, endpoints
 from nodeagent.host.http import tls_context
+from nodeagent.reasons import Reason
 
 __all__ = ["Access", "QuorumCheck", "Report"]
 
@@ -103,7 +104,7 @@ class QuorumCheck:
             if self._clock.monotonic() > deadline:
                 raise Refused(
                     f"etcd: the leadership did not move to {survey.title(to)} in {MOVE_TIMEOUT:g} s",
-                    reason="EtcdLeaderStays",
+                    reason=Reason.ETCD_LEADER_STAYS,
                 )
             await self._move(to)
             await asyncio.sleep(MOVE_PAUSE)
@@ -137,10 +138,12 @@ class QuorumCheck:
         try:
             return EtcdClient(tls_context(*files), timeout=self._timeout)
         except ssl.SSLError as error:
-            raise EtcdFault(f"certificates of etcd: {error.reason or error}", reason="EtcdCredentials") from error
+            raise EtcdFault(f"certificates of etcd: {error.reason or error}", reason=Reason.ETCD_CREDENTIALS) from error
         except OSError as error:
             which = error.filename or ", ".join(filter(None, files))
-            raise EtcdFault(f"certificates of etcd: {error.strerror}: {which}", reason="EtcdCredentials") from error
+            raise EtcdFault(
+                f"certificates of etcd: {error.strerror}: {which}", reason=Reason.ETCD_CREDENTIALS
+            ) from error
 
 
 async def _survey(client: EtcdClient, where: Endpoints, name: str) -> Survey:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 from nodeagent.errors import Retryable
+from nodeagent.reasons import Reason
 
 __all__ = ["is_temp", "put_dir", "put_file", "put_link", "remove_temp", "temp_name"]
 
@@ -136,4 +137,4 @@ def _drop_acls(fd: int) -> None:
 
 
 def _swapped() -> Retryable:
-    return Retryable("another process replaced the temporary file while it was written", reason="PathChanged")
+    return Retryable("another process replaced the temporary file while it was written", reason=Reason.PATH_CHANGED)

@@ -26,6 +26,7 @@ from nodeagent.host.fs.owners import Owners
 from nodeagent.host.fs.paths import Parent, Walk, open_parent, split
 from nodeagent.host.fs.selinux import Labels
 from nodeagent.host.fs.survey import contested, survey
+from nodeagent.reasons import Reason
 
 __all__ = ["CAPTURE_LIMIT", "DiskFiles", "HostFiles"]
 
@@ -37,7 +38,7 @@ CAPTURE_LIMIT = 64 << 20
 
 _READ_TRIES = 3
 _KEPT = (errno.ENOTEMPTY, errno.EEXIST, errno.EBUSY, errno.ENOENT)  # in use, a mount point, or removed already
-_NO_PLACE = ("LinkRefused", "NotADirectory", "NotAFile")
+_NO_PLACE = (Reason.LINK_REFUSED, Reason.NOT_A_DIRECTORY, Reason.NOT_A_FILE)
 
 
 class DiskFiles:
@@ -99,7 +100,7 @@ class DiskFiles:
                 return "; ".join(self._differences(parent, info, node))
         except AgentError as error:
             if error.reason in _NO_PLACE:
-                return "" if node is None and error.reason == "NotADirectory" else error.message
+                return "" if node is None and error.reason == Reason.NOT_A_DIRECTORY else error.message
             raise
 
     def missing_dirs(self, paths: Iterable[str]) -> list[str]:
@@ -153,7 +154,7 @@ class DiskFiles:
             except OSError as error:
                 left.append(Problem(path, fault(error, "sweep", path).message))
             except AgentError as error:
-                if error.reason != "LinkRefused":  # no write ever went through such a link
+                if error.reason != Reason.LINK_REFUSED:  # no write ever went through such a link
                     left.append(Problem(path, error.message))
         return Swept(removed, left)
 
@@ -205,14 +206,14 @@ class DiskFiles:
                     )
             finally:
                 os.close(fd)
-        raise Retryable(f"{parent.walk.path} changes while it is read", reason="PathChanged")
+        raise Retryable(f"{parent.walk.path} changes while it is read", reason=Reason.PATH_CHANGED)
 
     def _content(self, fd: int, info: os.stat_result, parent: Parent) -> bytes | None:
         """Return the content, or None if it changed during the read: a revert must not restore a mixture."""
         if info.st_size > self._limit:
             raise Terminal(
                 f"{parent.walk.path} has {info.st_size} bytes; more than {self._limit} are not kept for a revert",
-                reason="FileTooLarge",
+                reason=Reason.FILE_TOO_LARGE,
                 hint="move the file away if it is not needed at this path",
             )
         with os.fdopen(fd, "rb", buffering=0, closefd=False) as file:
@@ -281,7 +282,7 @@ def _lstat(parent: Parent) -> os.stat_result | None:
         return None
     if not (stat.S_ISREG(info.st_mode) or stat.S_ISLNK(info.st_mode)):
         kind = "a directory" if stat.S_ISDIR(info.st_mode) else "a device, socket or pipe"
-        raise Terminal(f"{parent.walk.path} is {kind}, where a file should be", reason="NotAFile")
+        raise Terminal(f"{parent.walk.path} is {kind}, where a file should be", reason=Reason.NOT_A_FILE)
     return info
 
 
@@ -292,7 +293,7 @@ def _open_file(parent: Parent) -> int:
     )
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
-        raise Retryable(f"{parent.walk.path} was replaced while it was read", reason="PathChanged")
+        raise Retryable(f"{parent.walk.path} was replaced while it was read", reason=Reason.PATH_CHANGED)
     return fd
 
 

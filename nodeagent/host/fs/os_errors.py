@@ -12,40 +12,41 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from nodeagent.errors import AgentError, Retryable, Terminal
+from nodeagent.reasons import Reason
 
 __all__ = ["fault", "translated"]
 
 _TERMINAL = {
-    errno.ENOSPC: "NoSpace",
-    errno.EDQUOT: "QuotaExceeded",
-    errno.EFBIG: "FileTooLarge",
-    errno.EROFS: "ReadOnly",
+    errno.ENOSPC: Reason.NO_SPACE,
+    errno.EDQUOT: Reason.QUOTA_EXCEEDED,
+    errno.EFBIG: Reason.FILE_TOO_LARGE,
+    errno.EROFS: Reason.READ_ONLY,
     # root gets EPERM almost only from attributes (chattr +i, +a); a mode or an LSM returns EACCES.
-    errno.EPERM: "Immutable",
-    errno.EACCES: "PermissionDenied",
-    errno.ENAMETOOLONG: "NameTooLong",
-    errno.EIO: "DiskFault",
-    errno.ELOOP: "LinkRefused",
-    errno.ENOTDIR: "NotADirectory",
-    errno.EISDIR: "NotAFile",
+    errno.EPERM: Reason.IMMUTABLE,
+    errno.EACCES: Reason.PERMISSION_DENIED,
+    errno.ENAMETOOLONG: Reason.NAME_TOO_LONG,
+    errno.EIO: Reason.DISK_FAULT,
+    errno.ELOOP: Reason.LINK_REFUSED,
+    errno.ENOTDIR: Reason.NOT_A_DIRECTORY,
+    errno.EISDIR: Reason.NOT_A_FILE,
 }
 _RETRYABLE = {
-    errno.EAGAIN: "Busy",
-    errno.EBUSY: "Busy",
-    errno.EINTR: "Busy",
-    errno.ETXTBSY: "Busy",
-    errno.ESTALE: "Busy",
-    errno.ENOENT: "PathChanged",  # the path existed before
-    errno.EEXIST: "PathChanged",
-    errno.ENOMEM: "OutOfMemory",
-    errno.EMFILE: "OutOfHandles",
-    errno.ENFILE: "OutOfHandles",
+    errno.EAGAIN: Reason.BUSY,
+    errno.EBUSY: Reason.BUSY,
+    errno.EINTR: Reason.BUSY,
+    errno.ETXTBSY: Reason.BUSY,
+    errno.ESTALE: Reason.BUSY,
+    errno.ENOENT: Reason.PATH_CHANGED,  # the path existed before
+    errno.EEXIST: Reason.PATH_CHANGED,
+    errno.ENOMEM: Reason.OUT_OF_MEMORY,
+    errno.EMFILE: Reason.OUT_OF_HANDLES,
+    errno.ENFILE: Reason.OUT_OF_HANDLES,
 }
 _HINTS = {
-    "NoSpace": "free space on that file system; nodeagent left no files there",
-    "ReadOnly": "the file system is mounted read-only; a disk error does that too, see the kernel log",
-    "Immutable": "check the attributes of the path and of its directory with lsattr",
-    "PermissionDenied": "SELinux or a restriction of the service denied it; see the audit log",
+    Reason.NO_SPACE: "free space on that file system; nodeagent left no files there",
+    Reason.READ_ONLY: "the file system is mounted read-only; a disk error does that too, see the kernel log",
+    Reason.IMMUTABLE: "check the attributes of the path and of its directory with lsattr",
+    Reason.PERMISSION_DENIED: "SELinux or a restriction of the service denied it; see the audit log",
 }
 
 
@@ -58,7 +59,7 @@ def fault(error: OSError, doing: str, path: str) -> AgentError:
         message += f" ({culprit})"
     if code in _RETRYABLE:
         return Retryable(message, reason=_RETRYABLE[code])
-    reason = _TERMINAL.get(code, "HostFault")
+    reason = _TERMINAL.get(code, Reason.HOST_FAULT)
     return Terminal(message, reason=reason, hint=_HINTS.get(reason, ""))
 
 

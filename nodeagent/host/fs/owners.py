@@ -15,6 +15,7 @@ from pathlib import Path
 
 from nodeagent.errors import Terminal
 from nodeagent.host.fs.os_errors import translated
+from nodeagent.reasons import Reason
 
 __all__ = ["Owners", "PasswdEntry", "colon_fields"]
 
@@ -52,7 +53,7 @@ class Owners:
             return user
         entry = self.user(user)
         if entry is None:
-            raise Terminal(f"this host has no user {user!r}", reason="UnknownUser")
+            raise Terminal(f"this host has no user {user!r}", reason=Reason.UNKNOWN_USER)
         return entry.uid
 
     def gid(self, group: int | str) -> int:
@@ -67,7 +68,7 @@ class Owners:
                 return grp.getgrnam(group).gr_gid
             except KeyError:
                 pass
-        raise Terminal(f"this host has no group {group!r}", reason="UnknownGroup")
+        raise Terminal(f"this host has no group {group!r}", reason=Reason.UNKNOWN_GROUP)
 
     def user(self, user: int | str) -> PasswdEntry | None:
         """Return an account by name or number, None if there is none."""

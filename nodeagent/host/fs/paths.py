@@ -21,6 +21,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from nodeagent.errors import InvalidInput, Terminal
+from nodeagent.reasons import Reason
 
 __all__ = ["Parent", "Walk", "open_parent", "split"]
 
@@ -33,7 +34,9 @@ def split(path: str) -> list[str]:
     parts = path.split("/")
     plain = not parts[0] and len(parts) > 1 and not any(part in ("", ".", "..") for part in parts[1:])
     if not plain or "\0" in path or any("\ud800" <= char <= "\udfff" for char in path):
-        raise InvalidInput(f"not an absolute path without '.', '..' and empty components: {path!r}", reason="BadPath")
+        raise InvalidInput(
+            f"not an absolute path without '.', '..' and empty components: {path!r}", reason=Reason.BAD_PATH
+        )
     return parts[1:]
 
 
@@ -142,7 +145,7 @@ class Walk:
     def _refusal(self, name: str, why: str) -> Terminal:
         return Terminal(
             f"{self.resolved(name)} is a symbolic link on the way to {self.path} and is not followed: {why}",
-            reason="LinkRefused",
+            reason=Reason.LINK_REFUSED,
             hint="replace it by a directory, or make root the owner of the link and of every directory above it",
         )
 

@@ -13,6 +13,7 @@ from nodeagent.core.update.survey import Survey
 from nodeagent.errors import AgentError, Terminal
 from nodeagent.host.fs.os_errors import translated
 from nodeagent.host.fs.paths import Parent, Walk, open_parent, split
+from nodeagent.reasons import Reason
 
 __all__ = ["contested", "survey"]
 
@@ -55,13 +56,14 @@ def survey(root: str, writes: Iterable[str], removes: Collection[str], limit: in
                 size = _size(parent, going=path in above)
             if size > limit:
                 raise Terminal(
-                    f"{path} has {size} bytes; more than {limit} are not kept for a revert", reason="FileTooLarge"
+                    f"{path} has {size} bytes; more than {limit} are not kept for a revert",
+                    reason=Reason.FILE_TOO_LARGE,
                 )
             kept += size
         except AgentError as error:
             # A path below a file does not exist, and a file that the same update removes is no obstacle.
             gone = path in leaving or any(place in leaving for place in _ancestors([path]))
-            if not (error.reason == "NotADirectory" and gone) and not contested(root, path):
+            if not (error.reason == Reason.NOT_A_DIRECTORY and gone) and not contested(root, path):
                 obstacles[path] = error.message
     return Survey(obstacles, kept)
 
@@ -82,7 +84,7 @@ def _size(parent: Parent, *, going: bool) -> int:
     if stat.S_ISLNK(info.st_mode) or (going and stat.S_ISDIR(info.st_mode)):
         return 0
     kind = "a directory" if stat.S_ISDIR(info.st_mode) else "a device, socket or pipe"
-    raise Terminal(f"{parent.walk.path} is {kind}, where a file should be", reason="NotAFile")
+    raise Terminal(f"{parent.walk.path} is {kind}, where a file should be", reason=Reason.NOT_A_FILE)
 
 
 def _ancestors(paths: Iterable[str]) -> Iterable[str]:

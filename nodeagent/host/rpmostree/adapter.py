@@ -30,6 +30,7 @@ from nodeagent.host.rpmostree.request import CLEANUP, ROLLBACK, Request, next_re
 from nodeagent.host.rpmostree.staging import OwnDeployments, Ownership, StagedState
 from nodeagent.host.rpmostree.transaction import End, Outcome, Timing, follow
 from nodeagent.host.transient import run_unit
+from nodeagent.reasons import Reason
 
 __all__ = ["MIN_FREE", "RpmOstree", "detect"]
 
@@ -116,13 +117,13 @@ class RpmOstree:
     async def unlock(self, deployment: str) -> None:
         if deployment not in await asyncio.to_thread(self._ownership.good):
             message = f"{deployment} is not the result of a successful transaction of nodeagent"
-            raise Refused(message, reason="StagedLost")
+            raise Refused(message, reason=Reason.STAGED_LOST)
         await self._finalization.unlock(deployment)
 
     async def discard(self) -> None:
         done = await self._until(CLEANUP, lambda state: state.first.booted)
         if not done.first.booted:
-            raise Terminal(f"cannot {CLEANUP.doing}: {done.first.id} still exists", reason="DiscardFailed")
+            raise Terminal(f"cannot {CLEANUP.doing}: {done.first.id} still exists", reason=Reason.DISCARD_FAILED)
         # A deployment of another client may get the same id.
         await asyncio.to_thread(self._ownership.close, OwnDeployments())
 
@@ -139,7 +140,7 @@ class RpmOstree:
             return await self._redeploy(chosen)
         done = await self._until(ROLLBACK, _rolled_back)
         if done.first.booted:
-            raise Terminal("cannot roll back: the same deployment would boot again", reason="NoRollback")
+            raise Terminal("cannot roll back: the same deployment would boot again", reason=Reason.NO_ROLLBACK)
         return done.first.id
 
     async def unmerged_soft_reboot(self) -> str:
@@ -173,7 +174,7 @@ class RpmOstree:
         first = state.first
         if first.checksum != old.checksum or first.booted or await self._asks_password(state, first):
             message = f"GRUB asks for a password before it boots {old.id}, and it cannot be deployed again{why}"
-            raise Terminal(message, reason="RollbackAsksPassword")
+            raise Terminal(message, reason=Reason.ROLLBACK_ASKS_PASSWORD)
         return first.id
 
     # -- parts ----------------------------------------------------------------------------------------------------
@@ -186,7 +187,7 @@ class RpmOstree:
                 yield session
         except BusUnreachable as error:
             # The bus reports the same error for a daemon that is not installed and for one that does not start.
-            if error.reason == "ServiceUnknown" and (absent := await self._guards.absent()):
+            if error.reason == Reason.SERVICE_UNKNOWN and (absent := await self._guards.absent()):
                 raise absent from error
             raise
 
@@ -231,14 +232,14 @@ class RpmOstree:
                     lost += 1
                     if lost > _LOST:
                         message = f"rpm-ostree ended during the transaction, {lost} times: cannot {request.doing}"
-                        raise Retryable(message, reason="TransactionLost")
+                        raise Retryable(message, reason=Reason.TRANSACTION_LOST)
                 elif outcome.success:
                     last = request
                 elif (package := absent_package(outcome.text)) in NOT_IN_EACH_IMAGE - absent:
                     absent.add(package)
                 elif SAME_REFS not in outcome.text:
                     raise await self._rejected(session, failure(outcome.text, request.doing), own, busy)
-        raise Terminal(f"cannot stage: not complete after {_REQUESTS} transactions", reason="StageIncomplete")
+        raise Terminal(f"cannot stage: not complete after {_REQUESTS} transactions", reason=Reason.STAGE_INCOMPLETE)
 
     async def _refuse_foreign(self, state: State, own: OwnDeployments, replace: str) -> None:
         """Refuse to replace a deployment of another client, which the daemon would use as the base and discard.
@@ -253,7 +254,9 @@ class RpmOstree:
             return
         what = first.version or first.digest or first.checksum
         message = f"{first.id} ({what}) is {'staged' if first.staged else 'the next to boot'}, but not by nodeagent"
-        raise Refused(message, reason="StagedByOther", hint="find its owner, or remove it: rpm-ostree cleanup -p")
+        raise Refused(
+            message, reason=Reason.STAGED_BY_OTHER, hint="find its owner, or remove it: rpm-ostree cleanup -p"
+        )
 
     async def _settle(self, session: Session, before: State, own: OwnDeployments, *, good: bool) -> None:
         """Record the result of an ended transaction.
@@ -296,7 +299,7 @@ class RpmOstree:
             return
         if any(d.id == staged.id for d in (await session.read()).deployments):
             why = one_line(outcome.text) or "rpm-ostree gave no reason"
-            raise Retryable(f"cannot {CLEANUP.doing}, {staged.id}: {why}", reason="DiscardFailed")
+            raise Retryable(f"cannot {CLEANUP.doing}, {staged.id}: {why}", reason=Reason.DISCARD_FAILED)
         own.forget(staged.id)
         await asyncio.to_thread(self._ownership.close, own)
 
@@ -322,7 +325,7 @@ class RpmOstree:
                 state = await session.read()
                 if outcome.end is End.LOST and not done(state):
                     message = f"rpm-ostree ended during the transaction: cannot {request.doing}"
-                    raise ServiceUnavailable(message, reason="TransactionLost", service="rpm-ostreed")
+                    raise ServiceUnavailable(message, reason=Reason.TRANSACTION_LOST, service="rpm-ostreed")
                 return state
             return state
 
@@ -347,13 +350,13 @@ class RpmOstree:
                 await self._services.restart(SERVICE, self._timing.restart)
             except AgentError as error:
                 message += f", which failed: {error.message}"
-        raise Retryable(message, reason="TransactionStuck")
+        raise Retryable(message, reason=Reason.TRANSACTION_STUCK)
 
 
 def _refuse_staged(state: State) -> None:
     if state.staged is not None:
         message = f"cannot roll back while {state.staged.id} is staged"
-        raise Refused(message, reason="StagedByOther", hint="remove it first: rpm-ostree cleanup -p")
+        raise Refused(message, reason=Reason.STAGED_BY_OTHER, hint="remove it first: rpm-ostree cleanup -p")
 
 
 def _rolled_back(state: State) -> bool:
@@ -370,4 +373,4 @@ def _previous(state: State) -> Deployment | None:
 def _incomplete(target: OsTarget, state: State) -> Terminal:
     wrong = ", ".join(f"{domain} {what}" for domain, what in unmet(target, state.first).items())
     message = f"rpm-ostree reported success, but the next deployment differs: {wrong or 'none is staged'}"
-    return Terminal(message, reason="StageIncomplete")
+    return Terminal(message, reason=Reason.STAGE_INCOMPLETE)

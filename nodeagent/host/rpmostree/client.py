@@ -37,6 +37,7 @@ from nodeagent.host.rpmostree.failures import failure, one_line
 from nodeagent.host.rpmostree.request import TITLE, Request
 from nodeagent.host.rpmostree.staging import Lock
 from nodeagent.host.rpmostree.transaction import Timing, cancel, describe
+from nodeagent.reasons import Reason
 
 __all__ = ["SERVICE", "BusyWait", "Local", "Session", "State", "connect", "start_transaction"]
 
@@ -103,7 +104,7 @@ class Session:
                 return await self._read()
             except Retryable as error:
                 # The boot order may have been rewritten since the daemon loaded it.
-                if error.reason != "NoBootEntry" or not left:
+                if error.reason != Reason.NO_BOOT_ENTRY or not left:
                     raise
             await asyncio.sleep(self._timing.retry_pause)
         raise AssertionError("unreachable")
@@ -112,13 +113,13 @@ class Session:
         await self._sysroot("Reload")
         path = str(await self.property("Booted"))
         if path == "/":
-            raise Unreconcilable("this host was not booted from an ostree deployment", reason="NoDeployments")
+            raise Unreconcilable("this host was not booted from an ostree deployment", reason=Reason.NO_DEPLOYMENTS)
         raw = await self.property("Deployments")
         local = await asyncio.to_thread(self._read_local)
         deployments = read_all(raw, entries=local.entries, staged=local.staged)
         booted, first = next((d for d in deployments if d.booted), None), first_of_booted(deployments)
         if booted is None or first is None:
-            raise Unreconcilable("none of the deployments is the booted one", reason="NoDeployments")
+            raise Unreconcilable("none of the deployments is the booted one", reason=Reason.NO_DEPLOYMENTS)
         return State(path, deployments, booted, first, local.entries)
 
     async def active_address(self) -> str:
@@ -144,7 +145,7 @@ class Session:
                 await self._register()
                 return await self._bus.call(_NAME, path, interface, member, signature, body, timeout=self._timing.call)
             except BusRetryable as error:
-                if error.reason not in ("NoReply", LOST) or not left:
+                if error.reason not in (Reason.NO_REPLY, LOST) or not left:
                     raise
             await asyncio.sleep(self._timing.retry_pause)
         raise AssertionError("unreachable")
@@ -170,7 +171,7 @@ class Session:
         try:
             return str((await self._bus.call_bus("GetNameOwner", "s", (_NAME,)))[0])
         except BusUnreachable as error:
-            if error.reason != "ServiceUnknown":
+            if error.reason != Reason.SERVICE_UNKNOWN:
                 raise
             return ""
 
@@ -207,7 +208,7 @@ class BusyWait:
         self._until = self._until or now + self.timing.busy
         if now + self._pause > self._until:
             message = f"cannot {doing}: still busy after {self.timing.busy:g} s: {client}"
-            raise Refused(message, reason="TransactionBusy")
+            raise Refused(message, reason=Reason.TRANSACTION_BUSY)
         self._on_progress(StageProgress(f"Waiting for {client}"))
         await asyncio.sleep(self._pause * random.uniform(0.75, 1.25))  # noqa: S311 - jitter separates two waiting clients
         self._pause = min(2 * self._pause, self.timing.busy_pause_max)

@@ -28,6 +28,7 @@ from nodeagent.core.config.kargs import split
 from nodeagent.core.plan.deployment import Deployment
 from nodeagent.errors import Retryable, Terminal
 from nodeagent.host.rpmostree.staging import Lock
+from nodeagent.reasons import Reason
 
 __all__ = ["BootEntries", "BootEntry", "first_of_booted", "has_superusers", "read_all"]
 
@@ -143,7 +144,7 @@ def read_all(
     deployments = [_one(values) for values in raw]
     booted = next((d for d in deployments if d.booted), None)
     if booted is not None and booted.id not in entries:
-        raise Retryable(f"/boot has no entry for {booted.id}, which is booted", reason="NoBootEntry")
+        raise Retryable(f"/boot has no entry for {booted.id}, which is booted", reason=Reason.NO_BOOT_ENTRY)
     of_booted = entries[booted.id].kernel_arguments if booted is not None else ()
 
     def one(deployment: Deployment) -> Deployment:
@@ -185,4 +186,4 @@ def _one(values: Mapping[str, Any]) -> Deployment:
         )
     except (KeyError, TypeError) as error:
         message = f"unexpected deployment from rpm-ostree: {error}"
-        raise Terminal(message, reason="UnexpectedReply") from error
+        raise Terminal(message, reason=Reason.UNEXPECTED_REPLY) from error

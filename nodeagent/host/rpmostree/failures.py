@@ -19,6 +19,7 @@ from __future__ import annotations
 import re
 
 from nodeagent.errors import AgentError, Refused, Retryable, Terminal
+from nodeagent.reasons import Reason
 
 __all__ = ["SAME_REFS", "absent_package", "failure", "one_line"]
 
@@ -29,29 +30,29 @@ _ABSENT = re.compile(r'Package "([^"]+)" not found')
 _MAX_TEXT = 600  # characters; a failed package script prints pages
 _USERINFO = re.compile(r"(?<=://)[^/@\s]+@")
 
-_TABLE: tuple[tuple[type[AgentError], str, str], ...] = (
-    (Terminal, "ImageBroken", r"\A\s*sanity-checking final rootfs"),
+_TABLE: tuple[tuple[type[AgentError], Reason, str], ...] = (
+    (Terminal, Reason.IMAGE_BROKEN, r"\A\s*sanity-checking final rootfs"),
     (
         Terminal,
-        "NoSpace",
+        Reason.NO_SPACE,
         r"min-free-space-(percent|size)|free space, but only|no space left on device|disk quota exceeded|\bENOSPC\b",
     ),
     (
         Terminal,
-        "SignatureInvalid",
+        Reason.SIGNATURE_INVALID,
         r"signature was required, but no signature exists|signature verification failed|invalid signature|bad signature"
         r"|is rejected by policy|source image rejected|refusing usage|no signatures found|none are in trusted keyring"
         r"|can't check signature|public key not found|signature.*(expired|revoked)|no valid signatures",
     ),
     (
         Terminal,
-        "Unauthorized",
+        Reason.UNAUTHORIZED,
         r"\bunauthorized\b|access to the resource is denied|authentication required|invalid username/password"
         r"|\b(401|403) \((unauthorized|forbidden)\)|server returned (http|status) (401|403)|\bdenied: ",
     ),
     (
         Terminal,
-        "ImageNotFound",
+        Reason.IMAGE_NOT_FOUND,
         r"manifest unknown|name unknown|name_unknown|manifest_unknown|not known to registry|\b404 \(not found\)"
         r"|server returned (http|status) 404|no such branch|no such metadata object|metadata not found for commit"
         r"|has no requested ref|refspec '.*' not found|\.commit: .*no such file or directory|remote \"?.*\"? not found"
@@ -59,13 +60,13 @@ _TABLE: tuple[tuple[type[AgentError], str, str], ...] = (
     ),
     (
         Terminal,
-        "PackageUnavailable",
+        Reason.PACKAGE_UNAVAILABLE,
         r"packages? not found|no package matches|could not depsolve|package \".*\" not found|multiple packages match"
         r"|nothing provides|is already provided by",
     ),
     (
         Retryable,
-        "RegistryUnreachable",
+        Reason.REGISTRY_UNREACHABLE,
         r"no such host|connection refused|connection reset|i/o timeout|tls handshake timeout|network is unreachable"
         r"|no route to host|(couldn't|could not) resolve|couldn't connect to server|could not connect"
         r"|timeout was reached|timed out|unexpected eof|unexpected end of file|temporary failure in name resolution"
@@ -73,10 +74,10 @@ _TABLE: tuple[tuple[type[AgentError], str, str], ...] = (
         r"|\b(429|500|502|503|504) \(|server returned (http|status) (429|5\d\d)|cannot update repo"
         r"|failed to download|\[(6|7|16|18|28|35|52|55|56|92)\] |finishpipe",
     ),
-    (Retryable, "TransactionCancelled", r"operation was cancelled|client disconnected before calling start"),
-    (Retryable, "ShuttingDown", r"reboot initiated, cannot start new transaction"),
-    (Refused, "StagedByOther", r"staged deployment \(remove with cleanup -p\)"),
-    (Terminal, "NoRollback", r"no rollback deployment found"),
+    (Retryable, Reason.TRANSACTION_CANCELLED, r"operation was cancelled|client disconnected before calling start"),
+    (Retryable, Reason.SHUTTING_DOWN, r"reboot initiated, cannot start new transaction"),
+    (Refused, Reason.STAGED_BY_OTHER, r"staged deployment \(remove with cleanup -p\)"),
+    (Terminal, Reason.NO_ROLLBACK, r"no rollback deployment found"),
 )
 _COMPILED = tuple((kind, reason, re.compile(pattern, re.IGNORECASE)) for kind, reason, pattern in _TABLE)
 
@@ -91,7 +92,7 @@ def failure(text: str, doing: str) -> AgentError:
     for kind, reason, pattern in _COMPILED:
         if pattern.search(text):
             return kind(message, reason=reason)
-    return Retryable(message, reason="StageFailed")
+    return Retryable(message, reason=Reason.STAGE_FAILED)
 
 
 def absent_package(text: str) -> str:

@@ -32,6 +32,7 @@ from nodeagent.host.rpmostree.guards import Services, output_of
 from nodeagent.host.rpmostree.staging import Lock, StagedState
 from nodeagent.host.rpmostree.transaction import Timing
 from nodeagent.host.transient import run_unit
+from nodeagent.reasons import Reason
 
 __all__ = ["PREPARED", "Finalization", "SoftReboot"]
 
@@ -73,13 +74,13 @@ class Finalization:
         elif lock.legacy:
             await asyncio.to_thread(self._staged.clear_legacy)
         if (await self._lock_of(deployment)).locked:
-            raise Terminal(f"{deployment} is still locked after unlocking it", reason="UnlockFailed")
+            raise Terminal(f"{deployment} is still locked after unlocking it", reason=Reason.UNLOCK_FAILED)
 
     async def _lock_of(self, deployment: str) -> Lock:
         lock = await asyncio.to_thread(self._staged.lock)
         if lock is None or lock.id != deployment:
             staged = f"; {lock.id} is staged" if lock else ""
-            raise Refused(f"{deployment} is no longer staged{staged}", reason="StagedLost")
+            raise Refused(f"{deployment} is no longer staged{staged}", reason=Reason.STAGED_LOST)
         return lock
 
     async def _finalizer_runs(self) -> None:
@@ -88,7 +89,7 @@ class Finalization:
         await self._services.start(_FINALIZE, self._timing.restart)
         if (state := await self._services.state(_FINALIZE)).active != "active":
             message = f"{_FINALIZE} is {state.active}: a shutdown would not finalize the staged deployment"
-            raise Terminal(message, reason="UnlockFailed")
+            raise Terminal(message, reason=Reason.UNLOCK_FAILED)
 
     # -- after a boot -----------------------------------------------------------------------------------------------
 
@@ -102,7 +103,7 @@ class Finalization:
         try:
             failed = (await self._services.state(_COMPLETE)).active == "failed"
         except AgentError as error:
-            if error.reason != "UnitNotFound":
+            if error.reason != Reason.UNIT_NOT_FOUND:
                 raise
             failed = False
         if not failed:
@@ -169,7 +170,7 @@ class SoftReboot:
             why = f": {error.message}"
         if deployment := await self.unmerged():
             message = f"{deployment} is locked and prepared for a soft reboot, which cannot be cleared{why}"
-            raise Refused(message, reason="LockedSoftReboot")
+            raise Refused(message, reason=Reason.LOCKED_SOFT_REBOOT)
 
     def _unmerged(self) -> str:
         # libostree deletes the staged deployment when it prepares another one, so the mounted one is the staged one.

@@ -23,6 +23,7 @@ from nodeagent.errors import AgentError, Refused, Unreconcilable
 from nodeagent.host.fs.os_errors import translated
 from nodeagent.host.rpmostree.client import SERVICE, Session, State
 from nodeagent.host.rpmostree.staging import read_vardict, string
+from nodeagent.reasons import Reason
 
 __all__ = ["Guards", "Services", "native_bootc", "output_of"]
 
@@ -86,7 +87,7 @@ def native_bootc(root: Path) -> bool:
 
 def bootc_host() -> Unreconcilable:
     """Return the error of a host without rpm-ostree."""
-    return Unreconcilable("this host is updated by bootc only and has no rpm-ostree", reason="BootcHost")
+    return Unreconcilable("this host is updated by bootc only and has no rpm-ostree", reason=Reason.BOOTC_HOST)
 
 
 class Guards:
@@ -115,7 +116,7 @@ class Guards:
             return None
         if await asyncio.to_thread((self._root / "usr/bin/bootc").exists):
             return bootc_host()
-        return Unreconcilable("this host has deployments, but no rpm-ostree", reason="NoDeployments")
+        return Unreconcilable("this host has deployments, but no rpm-ostree", reason=Reason.NO_DEPLOYMENTS)
 
     # -- drivers --------------------------------------------------------------------------------------------------
 
@@ -135,7 +136,7 @@ class Guards:
         try:
             return (await self._services.state(unit)).active in _RUNS
         except AgentError as error:
-            if error.reason in ("UnitNotFound", "UnitMasked", "UnitInvalid"):
+            if error.reason in (Reason.UNIT_NOT_FOUND, Reason.UNIT_MASKED, Reason.UNIT_INVALID):
                 return False
             raise
 
@@ -157,7 +158,7 @@ class Guards:
             free = _free(path)
         if free < self._min_free:
             message = f"{_mib(free)} MiB free in /sysroot, staging needs at least {_mib(self._min_free)}"
-            raise Refused(message, reason="NoSpace", hint="free space: rpm-ostree cleanup -br, df -h /sysroot")
+            raise Refused(message, reason=Reason.NO_SPACE, hint="free space: rpm-ostree cleanup -br, df -h /sysroot")
 
     async def _boot_space(self, state: State) -> None:
         names: dict[bool, set[str]] = {True: set(), False: set()}
@@ -181,7 +182,7 @@ class Guards:
         if free + frees < wants:
             message = f"{_mib(free + frees)} MiB can be freed in /boot, a kernel needs {_mib(wants)}"
             hint = "free space: rpm-ostree cleanup -r, ostree admin status (pinned deployments), ls /boot"
-            raise Refused(message, reason="BootFull", hint=hint)
+            raise Refused(message, reason=Reason.BOOT_FULL, hint=hint)
 
     async def _ostree_version(self) -> tuple[int, int]:
         """Return the version of libostree, (0, 0) if it is unknown."""
@@ -191,7 +192,7 @@ class Guards:
 
 
 def _driven(name: str, hint: str) -> Refused:
-    return Refused(f"this host is updated by {name}", reason="OtherDriver", hint=hint)
+    return Refused(f"this host is updated by {name}", reason=Reason.OTHER_DRIVER, hint=hint)
 
 
 def _free(path: Path) -> int:

@@ -32,6 +32,7 @@ from nodeagent.errors import AgentError
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.dbus.errors import LOST, BusFault, BusUnreachable
 from nodeagent.host.dbus.signals import Match, Signals
+from nodeagent.reasons import Reason
 
 __all__ = ["End", "Outcome", "Progress", "Timing", "cancel", "describe", "follow"]
 
@@ -177,7 +178,7 @@ async def _run(signals: Signals, timing: Timing, on_progress: Callable[[StagePro
         await signals.call("", "/", _INTERFACE, "Start", timeout=timing.short)
     except BusFault as error:
         # If the connection is lost, Finished may have arrived before. If the answer is late, the signals show progress.
-        if error.reason not in (LOST, "BusTimeout", "NoReply"):
+        if error.reason not in (LOST, Reason.BUS_TIMEOUT, Reason.NO_REPLY):
             raise
     progress = Progress()
     while True:

@@ -29,10 +29,11 @@ from nodeagent.host.store.rows import (
     to_json,
 )
 from nodeagent.host.store.schema import transaction
+from nodeagent.reasons import Reason
 
 __all__ = ["HISTORY_LIMIT", "Database", "Reader"]
 
-TOO_NEW = "RecordTooNew"
+TOO_NEW = Reason.RECORD_TOO_NEW
 _UNKNOWN_TIME = "1970-01-01T00:00:00.000Z"
 
 HISTORY_LIMIT = 200

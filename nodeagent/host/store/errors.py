@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from nodeagent.errors import AgentError, Retryable, Terminal
+from nodeagent.reasons import Reason
 
 __all__ = ["corrupt", "store_errors"]
 
@@ -18,7 +19,7 @@ _START_AFRESH = (
 
 
 def corrupt(path: str, what: str) -> Terminal:
-    return Terminal(f"the store {path} is damaged: {what}", reason="StoreCorrupt", hint=_START_AFRESH)
+    return Terminal(f"the store {path} is damaged: {what}", reason=Reason.STORE_CORRUPT, hint=_START_AFRESH)
 
 
 @contextmanager
@@ -33,28 +34,30 @@ def store_errors(path: str) -> Iterator[None]:
 
 def _translate(error: sqlite3.Error, path: str) -> AgentError:
     if isinstance(error, sqlite3.ProgrammingError):
-        return Terminal(f"{path}: {error}", reason="StoreFault")  # a bug of ours, such as a call from another thread
+        return Terminal(
+            f"{path}: {error}", reason=Reason.STORE_FAULT
+        )  # a bug of ours, such as a call from another thread
     # Text that is not UTF-8 is reported by the module, without a code.
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT)
     if code == sqlite3.SQLITE_READONLY_ROLLBACK:
         return Retryable(
             f"the last write to {path} was cut short",
-            reason="StoreNeedsRecovery",
+            reason=Reason.STORE_NEEDS_RECOVERY,
             hint="starting nodeagent puts it right; nothing is lost",
         )
     match code & _PRIMARY:
         case sqlite3.SQLITE_FULL:
-            return Terminal(f"no space left to write {path}; its old state is whole", reason="NoSpace")
+            return Terminal(f"no space left to write {path}; its old state is whole", reason=Reason.NO_SPACE)
         case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
-            return Retryable(f"another process keeps {path} locked", reason="StoreBusy")
+            return Retryable(f"another process keeps {path} locked", reason=Reason.STORE_BUSY)
         # Our statements are constants and tested: what does not fit them is the schema that the file claims to have.
         case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB | sqlite3.SQLITE_ERROR | sqlite3.SQLITE_FORMAT:
             return corrupt(path, str(error))
         case sqlite3.SQLITE_READONLY:
-            return Terminal(f"{path} is on a read-only file system", reason="ReadOnly")
+            return Terminal(f"{path} is on a read-only file system", reason=Reason.READ_ONLY)
         case sqlite3.SQLITE_IOERR:
-            return Terminal(f"{path}: {error} ({error.sqlite_errorname})", reason="DiskFault")
+            return Terminal(f"{path}: {error} ({error.sqlite_errorname})", reason=Reason.DISK_FAULT)
         case sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_PERM:
-            return Terminal(f"{path} cannot be opened", reason="PermissionDenied")
+            return Terminal(f"{path} cannot be opened", reason=Reason.PERMISSION_DENIED)
         case _:
-            return Terminal(f"{path}: {error}", reason="StoreFault")
+            return Terminal(f"{path}: {error}", reason=Reason.STORE_FAULT)

@@ -28,6 +28,7 @@ from nodeagent.host.store.database import Database, Reader
 from nodeagent.host.store.errors import corrupt, store_errors
 from nodeagent.host.store.rows import record_to_row
 from nodeagent.host.store.schema import HEADER_BYTES, check_header, check_tables, migrate, prepare, transaction
+from nodeagent.reasons import Reason
 
 __all__ = ["open_database", "read_only_open"]
 
@@ -76,7 +77,9 @@ def read_only_open(path: Path) -> Iterator[Reader]:
             with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
                 header = file.read(HEADER_BYTES)
         except FileNotFoundError as error:
-            raise Terminal(f"there is no store at {name}", reason="NoStore", hint="nodeagent never ran here") from error
+            raise Terminal(
+                f"there is no store at {name}", reason=Reason.NO_STORE, hint="nodeagent never ran here"
+            ) from error
     check_header(name, header)
     with store_errors(name):
         db = _connect(path, "ro")
@@ -101,7 +104,7 @@ def _claim(folder: Path) -> int:
         except BlockingIOError as error:
             raise Retryable(
                 f"another nodeagent{_lock_owner(info)} has the store in {folder} open",
-                reason="StoreBusy",
+                reason=Reason.STORE_BUSY,
                 hint="only one daemon can run on a host; see systemctl status nodeagent",
             ) from error
     except BaseException:
@@ -132,7 +135,7 @@ def _look(folder: int, path: Path) -> int | None:
         info = os.fstat(fd)
         _refuse_foreign(path, info)
         if not stat.S_ISREG(info.st_mode):
-            raise Terminal(f"{path} is not a file", reason="ForeignStore")
+            raise Terminal(f"{path} is not a file", reason=Reason.FOREIGN_STORE)
         check_header(str(path), os.read(fd, HEADER_BYTES))
         if info.st_mode & 0o077:
             os.fchmod(fd, 0o600)
@@ -145,7 +148,7 @@ def _refuse_foreign(path: Path, info: os.stat_result) -> None:
     if info.st_uid != os.geteuid():
         raise Terminal(
             f"{path} belongs to uid {info.st_uid}, not to us (uid {os.geteuid()}), and is not trusted",
-            reason="ForeignStore",
+            reason=Reason.FOREIGN_STORE,
         )
 
 

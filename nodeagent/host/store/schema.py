@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 
 from nodeagent.errors import Terminal
 from nodeagent.host.store.errors import corrupt
+from nodeagent.reasons import Reason
 
 __all__ = ["HEADER_BYTES", "MIGRATIONS", "check_header", "check_tables", "migrate", "prepare", "transaction"]
 
@@ -58,7 +59,7 @@ def check_header(path: str, header: bytes) -> None:
         raise Terminal(
             f"the store {path} has version {version}, from a newer nodeagent; this one knows up to {len(MIGRATIONS)}"
             " and has not touched it",
-            reason="StoreTooNew",
+            reason=Reason.STORE_TOO_NEW,
             hint="this happens after an OS rollback: update the OS again, or move the file away to start afresh",
         )
 

@@ -25,6 +25,7 @@ from nodeagent.core.update.record import Record
 from nodeagent.errors import Terminal
 from nodeagent.host.store.database import Database
 from nodeagent.host.store.opening import open_database
+from nodeagent.reasons import Reason
 
 __all__ = ["SqliteStore"]
 
@@ -173,7 +174,7 @@ class SqliteStore:
 
     async def _call(self, method: Callable[Concatenate[Database, _P], _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
         if self._database is None:
-            raise Terminal(f"the store {self._path} is not open", reason="StoreClosed")
+            raise Terminal(f"the store {self._path} is not open", reason=Reason.STORE_CLOSED)
         return await self._in_thread(method, self._database, *args, **kwargs)
 
     async def _in_thread(self, work: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:

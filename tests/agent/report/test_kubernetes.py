@@ -19,6 +19,7 @@ from nodeagent.core.report.status import Status
 from nodeagent.core.update.events import Event, EventKind
 from nodeagent.core.update.phase import Phase
 from nodeagent.errors import AgentError, Refused, Terminal, Unreachable
+from nodeagent.reasons import Reason
 
 pytestmark = pytest.mark.looptime
 
@@ -108,7 +109,7 @@ async def test_words_alone_are_not_written_at_every_look(cluster: Cluster) -> No
 async def test_a_cluster_that_is_away_is_told_later_what_was_when(cluster: Cluster) -> None:
     async with telling(cluster) as report:
         await asyncio.sleep(5)
-        cluster.error = Unreachable("no answer", reason="KubeUnreachable")
+        cluster.error = Unreachable("no answer", reason=Reason.KUBE_UNREACHABLE)
         phase(report, Phase.DRAINING)
         await asyncio.sleep(60)
         for _ in range(3):
@@ -124,7 +125,7 @@ async def test_a_cluster_that_is_away_is_told_later_what_was_when(cluster: Clust
 
 async def test_the_queue_has_an_end(cluster: Cluster) -> None:
     async with telling(cluster) as report:
-        cluster.error = Unreachable("no answer", reason="KubeUnreachable")
+        cluster.error = Unreachable("no answer", reason=Reason.KUBE_UNREACHABLE)
         for number in range(QUEUE + 50):
             waiting(report, str(number))
             waiting(report, str(number))
@@ -157,7 +158,7 @@ async def test_a_host_that_goes_off_says_so_and_waits_for_nobody(cluster: Cluste
         phase(report, Phase.DRAINING)
     assert cluster.states[-1].draining
     assert [reason for reason, _ in cluster.notices] == ["DrainRequested"]
-    cluster.error = Unreachable("no answer", reason="KubeUnreachable")
+    cluster.error = Unreachable("no answer", reason=Reason.KUBE_UNREACHABLE)
     async with telling(cluster) as report:
         phase(report, Phase.DRAINING)
     assert len(cluster.notices) == 1

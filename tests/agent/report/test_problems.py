@@ -6,12 +6,13 @@ from nodeagent.agent.report.report import Report
 from nodeagent.core.report.status import Status, line, status_to_dict
 from nodeagent.core.update.events import Event
 from nodeagent.errors import InvalidInput, Problem
+from nodeagent.reasons import Reason
 
 
 def test_a_problem_is_reported_once_and_until_it_is_solved() -> None:
     report, events = Report(Status()), list[Event]()
     report.add(lambda event, _: events.append(event))
-    bad = InvalidInput("bad", reason="SettingsInvalid", problems=[Problem("/x:1", "unknown key y")])
+    bad = InvalidInput("bad", reason=Reason.SETTINGS_INVALID, problems=[Problem("/x:1", "unknown key y")])
     report.problem("settings", bad)
     report.problem("settings", bad)
     assert len(events) == 1
@@ -19,7 +20,7 @@ def test_a_problem_is_reported_once_and_until_it_is_solved() -> None:
         {"topic": "settings", "reason": "SettingsInvalid", "message": "bad; /x:1: unknown key y"}
     ]
     assert line(report.status) == "Idle: problem: SettingsInvalid: bad; /x:1: unknown key y"
-    report.problem("settings", InvalidInput("worse", reason="SettingsInvalid"))
+    report.problem("settings", InvalidInput("worse", reason=Reason.SETTINGS_INVALID))
     assert [found.message for found in report.status.problems] == ["worse"]
     report.solved("settings", "the settings are valid again")
     report.solved("settings", "the settings are valid again")

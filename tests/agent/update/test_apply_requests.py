@@ -12,6 +12,7 @@ from nodeagent.core.config.file_tree import RegularFile
 from nodeagent.core.config.machineconfig import ConfigSource, MachineConfig
 from nodeagent.core.update.phase import Phase
 from nodeagent.errors import Terminal
+from nodeagent.reasons import Reason
 from tests.agent.test_api import DESIRED, api
 from tests.world import FakeFiles, FakeUnit, Killed, World, full_disk
 from tests.world.run import Host, config
@@ -108,7 +109,7 @@ async def test_a_desired_config_that_cannot_be_written_leaves_no_request(monkeyp
     host = await at_new()
 
     async def full(*_: object) -> None:
-        raise Terminal("no space left", reason="NoSpace")
+        raise Terminal("no space left", reason=Reason.NO_SPACE)
 
     install = FakeFiles.install
     monkeypatch.setattr(FakeFiles, "install", full)

@@ -17,6 +17,7 @@ from nodeagent.core.update.events import EventKind
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.ports import Holder
 from nodeagent.errors import Refused
+from nodeagent.reasons import Reason
 from tests.world import FakeUnit, os_host
 from tests.world.cluster_host import (
     DRAIN,
@@ -34,8 +35,8 @@ from tests.world.cluster_host import (
 pytestmark = pytest.mark.looptime
 
 NMO = Holder("node-maintenance", "nm-1", "new disks", "12:00")
-NO_QUORUM = Refused("etcd: two are needed", reason="EtcdQuorumAtRisk")
-LEAVING = Refused("Machine a/b is being deleted", reason="NodeLeaving")
+NO_QUORUM = Refused("etcd: two are needed", reason=Reason.ETCD_QUORUM_AT_RISK)
+LEAVING = Refused("Machine a/b is being deleted", reason=Reason.NODE_LEAVING)
 
 
 def waited_for(host: ClusterHost) -> list[str]:

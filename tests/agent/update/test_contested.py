@@ -11,6 +11,7 @@ from nodeagent.core.update.events import EventKind
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.survey import MAX_KEPT, Survey
 from nodeagent.errors import AgentError, Retryable, Terminal
+from nodeagent.reasons import Reason
 from tests.world import FakeUnit, Fault, World
 from tests.world.run import Host, config
 
@@ -19,11 +20,11 @@ pytestmark = pytest.mark.looptime
 HOME = "/etc/quiet/home"
 KEY = f"{HOME}/quiet"
 FAULTS = [
-    Terminal("/etc/quiet/home/quiet is a directory, where a file should be", reason="NotAFile"),
-    Terminal("cannot write /etc/quiet/home/quiet: Permission denied", reason="PermissionDenied"),
-    Terminal("/etc/quiet/home is a symbolic link, and not followed", reason="LinkRefused"),
-    Terminal("/etc/quiet/home/quiet has 99999999999 bytes", reason="FileTooLarge"),
-    Retryable("/etc/quiet/home/quiet was swapped while we looked at it", reason="PathChanged"),
+    Terminal("/etc/quiet/home/quiet is a directory, where a file should be", reason=Reason.NOT_A_FILE),
+    Terminal("cannot write /etc/quiet/home/quiet: Permission denied", reason=Reason.PERMISSION_DENIED),
+    Terminal("/etc/quiet/home is a symbolic link, and not followed", reason=Reason.LINK_REFUSED),
+    Terminal("/etc/quiet/home/quiet has 99999999999 bytes", reason=Reason.FILE_TOO_LARGE),
+    Retryable("/etc/quiet/home/quiet was swapped while we looked at it", reason=Reason.PATH_CHANGED),
 ]
 CONTENTS = {"/etc/app/x": "1", "/etc/quiet/q": "1", KEY: "1"}
 A = config("a", CONTENTS)

@@ -22,6 +22,7 @@ from nodeagent.fence.restore_log import FileRestoreLog
 from nodeagent.fence.sensors.protected import Protected
 from nodeagent.host.clock import SystemClock
 from nodeagent.host.dbus.client import Bus
+from nodeagent.reasons import Reason
 from nodeagent.settings.fence import FenceSettings
 from tests.world import Fault
 from tests.world.os_host import NEW, at_old
@@ -54,7 +55,7 @@ class Around:
 async def test_it_is_up_while_the_os_is_staged_and_between_two_tries_it_is_not() -> None:
     host = await at_old()
     host.fence = around = Around()
-    host.world.faults.append(Fault("stage", Retryable("no registry", reason="RegistryUnreachable")))
+    host.world.faults.append(Fault("stage", Retryable("no registry", reason=Reason.REGISTRY_UNREACHABLE)))
     seen: dict[str, set[bool]] = {"staging": set(), "else": set()}
     host.want(NEW)
     task = asyncio.create_task(host.settle())

@@ -20,6 +20,7 @@ from nodeagent.core.update.ports import Holder
 from nodeagent.core.update.record import Record
 from nodeagent.core.update.record import half_way as is_half_way
 from nodeagent.errors import AgentError, Refused, Terminal, Unreachable
+from nodeagent.reasons import Reason
 from tests.agent.update.test_transitions import FAILURES, plain
 from tests.world import FakeUnit, cluster_host, os_host
 from tests.world.cluster_host import ClusterHost
@@ -83,9 +84,9 @@ async def check(host: Host, wanted: Any) -> None:
 @pytest.mark.parametrize(
     ("phase", "error"),
     [
-        (Phase.LEASING, Refused("somebody uncordoned it", reason="DrainCanceled")),
-        (Phase.LEASING, Terminal("the disk fails", reason="DiskFault")),
-        (Phase.WRITING, Terminal("no space left", reason="NoSpace")),
+        (Phase.LEASING, Refused("somebody uncordoned it", reason=Reason.DRAIN_CANCELED)),
+        (Phase.LEASING, Terminal("the disk fails", reason=Reason.DISK_FAULT)),
+        (Phase.WRITING, Terminal("no space left", reason=Reason.NO_SPACE)),
     ],
     ids=["canceled", "put off", "reverted"],
 )
@@ -144,7 +145,7 @@ async def killed_while_leasing(host: Host) -> None:
 
 async def failing_once(host: Host, phase: Phase) -> None:
     build = host.build
-    failing(host, raising(phase, Terminal("no space left", reason="NoSpace")))
+    failing(host, raising(phase, Terminal("no space left", reason=Reason.NO_SPACE)))
     loop = host.build()
     host.world.rebooting = asyncio.Event()
     await loop.turn()
@@ -286,7 +287,7 @@ async def half_way_again(host: ClusterHost) -> None:
 
 
 async def unreachable(*_: object) -> str:
-    raise Unreachable("rpm-ostreed does not answer", reason="NoReply")
+    raise Unreachable("rpm-ostreed does not answer", reason=Reason.NO_REPLY)
 
 
 async def killed(task: asyncio.Task[None]) -> None:

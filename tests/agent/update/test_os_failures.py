@@ -20,6 +20,7 @@ from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.ports import Inhibitor
 from nodeagent.core.update.record import Record
 from nodeagent.errors import Refused, Retryable, Terminal
+from nodeagent.reasons import Reason
 from tests.world import FakeLease, FakeStore, Fault, Killed, full_disk
 from tests.world.os_host import (
     B_DIGEST,
@@ -39,7 +40,7 @@ pytestmark = pytest.mark.looptime
 
 async def test_staging_is_retried_after_network_failure() -> None:
     host = await at_old()
-    host.world.faults.append(Fault("stage", Retryable("no route", reason="RegistryUnreachable"), times=3))
+    host.world.faults.append(Fault("stage", Retryable("no route", reason=Reason.REGISTRY_UNREACHABLE), times=3))
     host.want(NEW)
     began = asyncio.get_running_loop().time()
     await host.settle()
@@ -51,9 +52,9 @@ async def test_staging_is_retried_after_network_failure() -> None:
 @pytest.mark.parametrize(
     "errors",
     [
-        [Terminal("manifest unknown", reason="ImageNotFound")],
-        [Refused("dnf", reason="TransactionBusy")],
-        [Retryable("no route", reason="RegistryUnreachable") for _ in range(5)],
+        [Terminal("manifest unknown", reason=Reason.IMAGE_NOT_FOUND)],
+        [Refused("dnf", reason=Reason.TRANSACTION_BUSY)],
+        [Retryable("no route", reason=Reason.REGISTRY_UNREACHABLE) for _ in range(5)],
     ],
     ids=["terminal", "busy", "network"],
 )
@@ -88,7 +89,7 @@ async def test_postponed_update_waits_unless_config_changes(
     meanwhile: Callable[[Host, Loop], None], at_once: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     host = await at_old()
-    host.world.faults.append(Fault("stage", Terminal("manifest unknown", reason="ImageNotFound")))
+    host.world.faults.append(Fault("stage", Terminal("manifest unknown", reason=Reason.IMAGE_NOT_FOUND)))
     host.want(NEW)
     loop = host.build()
     run, turn, ended = loop.executor.run, loop.turn, list[float]()
@@ -123,7 +124,7 @@ async def test_postponed_update_does_not_revive_failed_config() -> None:
     await host.settle()
     assert host.record.reason == "Reverted"
     host.world.repair("install")
-    host.world.faults.append(Fault("stage", Terminal("manifest unknown", reason="ImageNotFound")))
+    host.world.faults.append(Fault("stage", Terminal("manifest unknown", reason=Reason.IMAGE_NOT_FOUND)))
     host.want(on("c", "newest"))
     assert await host.build().turn() is not None
     assert host.record.reason == "ImageNotFound"
@@ -297,7 +298,7 @@ async def test_nothing_is_staged_again_without_the_lease(monkeypatch: pytest.Mon
 
     async def lost(self: FakeLease, operation: str, *, need: float = 0.0, offline: bool = False) -> None:
         if self.world.boot > 1:
-            raise Refused("the lease is not ours any more", reason="LeaseLost")
+            raise Refused("the lease is not ours any more", reason=Reason.LEASE_LOST)
         await check(self, operation)
 
     monkeypatch.setattr(FakeLease, "check", lost)

@@ -9,6 +9,7 @@ import pytest
 from nodeagent.core.update.events import EventKind
 from nodeagent.core.update.phase import Phase
 from nodeagent.errors import Refused
+from nodeagent.reasons import Reason
 from tests.world import Fault, full_disk
 from tests.world.os_host import (
     A_DIGEST,
@@ -46,7 +47,7 @@ async def test_refusal_while_reverted_survives_restart() -> None:
     await host.settle()
     host.world.repair("install")
     rejected = host.record.lasting.failed_digest
-    host.world.faults.append(Fault("guard", Refused("zincati", reason="OtherDriver"), times=None))
+    host.world.faults.append(Fault("guard", Refused("zincati", reason=Reason.OTHER_DRIVER), times=None))
     host.want(on("c", "newest"))
     await host.settle()
     assert (host.phase, host.record.reason, host.record.lasting.failed_digest) == (

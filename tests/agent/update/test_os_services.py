@@ -13,6 +13,7 @@ from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.record import Lasting
 from nodeagent.core.update.record_codec import record_to_dict
 from nodeagent.errors import Retryable, Unreconcilable
+from nodeagent.reasons import Reason
 from tests.world import FakeDeployments, Fault, lost_answer
 from tests.world.os_host import (
     A_DIGEST,
@@ -48,7 +49,7 @@ async def test_file_update_is_verified_without_rpm_ostreed() -> None:
 
 
 @pytest.mark.parametrize(
-    "error", [Retryable("hangs", reason="BusTimeout"), Unreconcilable("bootc", reason="BootcHost")]
+    "error", [Retryable("hangs", reason=Reason.BUS_TIMEOUT), Unreconcilable("bootc", reason=Reason.BOOTC_HOST)]
 )
 async def test_file_update_does_not_wait_for_rpm_ostreed(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     """They may be what repairs it. What needs it is refused."""
@@ -129,7 +130,7 @@ async def test_operator_request_is_for_one_config() -> None:
 
 async def test_first_start_on_bootc_host(monkeypatch: pytest.MonkeyPatch) -> None:
     async def fail(_self: FakeDeployments) -> list[object]:
-        raise Unreconcilable("bootc", reason="BootcHost")
+        raise Unreconcilable("bootc", reason=Reason.BOOTC_HOST)
 
     monkeypatch.setattr(FakeDeployments, "list", fail)
     host = os_host()

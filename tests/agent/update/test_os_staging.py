@@ -14,6 +14,7 @@ from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.ports import Holder
 from nodeagent.core.update.record import half_way
 from nodeagent.errors import Refused, Retryable, Unreconcilable
+from nodeagent.reasons import Reason
 from tests.world import FakeDeployments, FakeLease, Fault, Killed
 from tests.world.os_host import (
     A_DIGEST,
@@ -38,9 +39,9 @@ pytestmark = pytest.mark.looptime
 @pytest.mark.parametrize(
     "error",
     [
-        Refused("zincati", reason="OtherDriver"),
-        Unreconcilable("bootc", reason="BootcHost"),
-        Refused("2 GiB", reason="NoSpace"),
+        Refused("zincati", reason=Reason.OTHER_DRIVER),
+        Unreconcilable("bootc", reason=Reason.BOOTC_HOST),
+        Refused("2 GiB", reason=Reason.NO_SPACE),
     ],
 )
 async def test_guard_refuses_before_any_change(error: Refused) -> None:
@@ -222,7 +223,7 @@ async def test_own_staged_deployment_is_discarded_when_unwanted(monkeypatch: pyt
     host = await at_old()
 
     async def refuse(_self: FakeLease, _holder: str, _operation: str, _reason: str) -> None:
-        raise Refused("bob holds the lease: cables", reason="LeaseHeld")
+        raise Refused("bob holds the lease: cables", reason=Reason.LEASE_HELD)
 
     monkeypatch.setattr(FakeLease, "acquire", refuse)
     host.want(NEW)
@@ -239,7 +240,7 @@ async def test_failed_discard_is_retried(monkeypatch: pytest.MonkeyPatch) -> Non
     host = await at_old()
     host.world.stage_seconds = 0
     discard = FakeDeployments.discard
-    failures = [Retryable("rpm-ostreed left", reason="TransactionLost")] * 2
+    failures = [Retryable("rpm-ostreed left", reason=Reason.TRANSACTION_LOST)] * 2
 
     async def fail(self: FakeDeployments) -> None:
         if failures:
@@ -247,7 +248,7 @@ async def test_failed_discard_is_retried(monkeypatch: pytest.MonkeyPatch) -> Non
         await discard(self)
 
     async def refuse(_self: FakeLease, _holder: str, _operation: str, _reason: str) -> None:
-        raise Refused("bob holds the lease: cables", reason="LeaseHeld")
+        raise Refused("bob holds the lease: cables", reason=Reason.LEASE_HELD)
 
     monkeypatch.setattr(FakeDeployments, "discard", fail)
     monkeypatch.setattr(FakeLease, "acquire", refuse)
@@ -269,7 +270,7 @@ async def test_own_staged_deployment_is_discarded_without_desired_config(
 ) -> None:
     host = await at_old()
     discard = FakeDeployments.discard
-    failures = [Retryable("rpm-ostreed left", reason="TransactionLost")] * fault
+    failures = [Retryable("rpm-ostreed left", reason=Reason.TRANSACTION_LOST)] * fault
 
     async def fail(self: FakeDeployments) -> None:
         if failures:
@@ -277,7 +278,7 @@ async def test_own_staged_deployment_is_discarded_without_desired_config(
         await discard(self)
 
     async def refuse(_self: FakeLease, _holder: str, _operation: str, _reason: str) -> None:
-        raise Refused("an operator freed the lease", reason="LeaseLost")
+        raise Refused("an operator freed the lease", reason=Reason.LEASE_LOST)
 
     monkeypatch.setattr(FakeDeployments, "discard", fail)
     with monkeypatch.context() as patch:

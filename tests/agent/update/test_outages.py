@@ -18,6 +18,7 @@ from nodeagent.core.update.phase import DEADLINE, Phase
 from nodeagent.core.update.resume import MAX_REBOOT_TRIES
 from nodeagent.errors import AgentError
 from nodeagent.host.dbus.errors import BUS_SERVICE, BusRetryable, BusUnreachable, connection_lost
+from nodeagent.reasons import Reason
 from tests.agent.update.test_kills import BUSY, REBOOTING, at_old
 from tests.world import FakeUnit, FakeUnits, Killed, Outage, World, os_host
 from tests.world.os_host import B_DIGEST, bad_on, on
@@ -35,7 +36,7 @@ async def lost(_service: str) -> AgentError:
 
 async def unreachable(_service: str) -> AgentError:
     await asyncio.sleep(10)
-    return BusUnreachable("cannot reach the bus", reason="BusUnreachable", service=BUS_SERVICE)
+    return BusUnreachable("cannot reach the bus", reason=Reason.BUS_UNREACHABLE, service=BUS_SERVICE)
 
 
 async def hung(service: str) -> AgentError:
@@ -44,11 +45,11 @@ async def hung(service: str) -> AgentError:
 
 
 def _no_answer(service: str) -> AgentError:
-    return BusRetryable(f"no answer within {CALL_TIMEOUT} s", reason="BusTimeout", service=service)
+    return BusRetryable(f"no answer within {CALL_TIMEOUT} s", reason=Reason.BUS_TIMEOUT, service=service)
 
 
 async def died(service: str) -> AgentError:
-    return BusRetryable("it was restarted", reason="NoReply", service=service)
+    return BusRetryable("it was restarted", reason=Reason.NO_REPLY, service=service)
 
 
 FAULTS = {"connection lost": lost, "cannot connect": unreachable, "no answer in time": hung, "NoReply": died}

@@ -25,6 +25,7 @@ from nodeagent.core.update.ports import HistoryEntry, Holder, Inhibitor
 from nodeagent.core.update.record import half_way as half_way_record
 from nodeagent.core.update.record import interrupted
 from nodeagent.errors import InvalidInput, Retryable, Terminal
+from nodeagent.reasons import Reason
 from tests.agent.update.test_update import A, B, started
 from tests.world import FakeUnit, FakeUnits, Fault, Killed, full_disk
 from tests.world.os_host import NEW, at_old
@@ -271,7 +272,7 @@ async def test_an_interrupted_update_that_is_not_given_back_is_reported(monkeypa
     await asyncio.gather(task, return_exceptions=True)
 
     async def fails(_run: Run) -> Transition:
-        raise Terminal("no space left", reason="NoSpace")
+        raise Terminal("no space left", reason=Reason.NO_SPACE)
 
     failing = {(leg, Phase.RELEASING): fails for leg in (Abort, Unreleased)}
     monkeypatch.setattr(executor, "PHASES", {**PHASES, **failing})
@@ -314,7 +315,7 @@ async def test_a_desired_config_that_cannot_be_read_just_now_ends_nothing(monkey
     read, host.world.holder = Host._desired, JANE
 
     async def away(self: Host) -> None:
-        raise Retryable("the store is busy", reason="StoreBusy")
+        raise Retryable("the store is busy", reason=Reason.STORE_BUSY)
 
     monkeypatch.setattr(Host, "_desired", away)
     assert host.loop is not None

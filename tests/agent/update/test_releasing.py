@@ -21,6 +21,7 @@ from nodeagent.core.update.legs import Rest, Unreleased
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.record import half_way
 from nodeagent.errors import Refused, Terminal
+from nodeagent.reasons import Reason
 from tests.agent.test_api import api
 from tests.agent.update.test_outcomes import ends, outcomes
 from tests.world import FakeUnit, Fault, Killed, cluster_host
@@ -117,7 +118,7 @@ ENDS: list[tuple[End, str, list[str], str]] = [
     (superseded, "superseded", ["superseded"], "newest"),
     (interrupted, "postponed", [], "drain"),
 ]
-FAULTS = [Terminal("no space left", reason="NoSpace"), KeyError("x"), Phase.WRITING]
+FAULTS = [Terminal("no space left", reason=Reason.NO_SPACE), KeyError("x"), Phase.WRITING]
 REASONS = ["NoSpace", "InternalError", "IllegalTransition"]
 each_end = pytest.mark.parametrize("end", ENDS, ids=[end[0].__name__ for end in ENDS])
 

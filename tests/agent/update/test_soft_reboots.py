@@ -19,6 +19,7 @@ from nodeagent.core.plan.deployment import staged, target_between
 from nodeagent.core.report.status import Status, line
 from nodeagent.core.update.phase import Phase
 from nodeagent.errors import Refused
+from nodeagent.reasons import Reason
 from tests.agent.update import test_kills, test_os_kills
 from tests.world import FakeDeployments, Fault, Killed
 from tests.world.os_host import KARGS, NEW
@@ -156,7 +157,7 @@ async def test_it_is_cleared_before_a_reboot_of_ours() -> None:
 async def test_without_that_there_is_no_reboot() -> None:
     host = await test_os_kills.at_old()
     host.world.next_root = True
-    locked = Refused("it cannot be cleared", reason="LockedSoftReboot")
+    locked = Refused("it cannot be cleared", reason=Reason.LOCKED_SOFT_REBOOT)
     host.world.faults.append(Fault("reset soft reboot", locked, times=None))
     host.want(NEW)
     await host.settle()

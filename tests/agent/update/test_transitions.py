@@ -30,6 +30,7 @@ from nodeagent.core.update.record import OsProgress, Record
 from nodeagent.core.update.record_codec import record_to_dict
 from nodeagent.core.update.transitions import NEXT, State
 from nodeagent.errors import AgentError, Refused, Retryable, ServiceUnavailable, Terminal, Unreachable
+from nodeagent.reasons import Reason
 from tests.world import FakeFiles, FakePower, FakeUnit, World, cluster_host, os_host
 from tests.world.cluster_host import ClusterHost
 from tests.world.run import Host, change_work, config
@@ -48,19 +49,19 @@ PLAIN = config("new", {"/etc/app/x": "2"})
 UNTOLD = ("", "DrainTimedOut")
 
 FAILURES: dict[str, Callable[[], AgentError]] = {
-    "retryable": lambda: Retryable("the bus was restarted", reason="BusConnectionLost"),
-    "unreachable": lambda: Unreachable("no bus", reason="BusUnreachable"),
-    "service away": lambda: ServiceUnavailable("systemd does not answer", reason="NoReply"),
-    "terminal": lambda: Terminal("no space left", reason="NoSpace"),
-    "refused": lambda: Refused("no", reason="DrainTimedOut"),
-    "lease lost": lambda: Refused("the lease was lost", reason="LeaseLost"),
-    "slot lost": lambda: Refused("the slot was lost", reason="SlotLost"),
-    "canceled": lambda: Refused("uncordoned", reason="DrainCanceled"),
-    "staged lost": lambda: Refused("not staged any more", reason="StagedLost"),
-    "action failed": lambda: ActionFailed("restart app.service", reason="JobFailed"),
+    "retryable": lambda: Retryable("the bus was restarted", reason=Reason.BUS_CONNECTION_LOST),
+    "unreachable": lambda: Unreachable("no bus", reason=Reason.BUS_UNREACHABLE),
+    "service away": lambda: ServiceUnavailable("systemd does not answer", reason=Reason.NO_REPLY),
+    "terminal": lambda: Terminal("no space left", reason=Reason.NO_SPACE),
+    "refused": lambda: Refused("no", reason=Reason.DRAIN_TIMED_OUT),
+    "lease lost": lambda: Refused("the lease was lost", reason=Reason.LEASE_LOST),
+    "slot lost": lambda: Refused("the slot was lost", reason=Reason.SLOT_LOST),
+    "canceled": lambda: Refused("uncordoned", reason=Reason.DRAIN_CANCELED),
+    "staged lost": lambda: Refused("not staged any more", reason=Reason.STAGED_LOST),
+    "action failed": lambda: ActionFailed("restart app.service", reason=Reason.JOB_FAILED),
     "verify failed": lambda: VerifyFailed("x differs"),
-    "unit unhealthy": lambda: VerifyFailed("app.service died", reason="UnitUnhealthy", curable=True),
-    "not now": lambda: NotNow("a window is closed", reason="WindowClosed"),
+    "unit unhealthy": lambda: VerifyFailed("app.service died", reason=Reason.UNIT_UNHEALTHY, curable=True),
+    "not now": lambda: NotNow("a window is closed", reason=Reason.WINDOW_CLOSED),
 }
 
 

@@ -13,6 +13,7 @@ from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.ports import Holder, Inhibitor
 from nodeagent.core.update.record import Record
 from nodeagent.errors import ServiceUnavailable, Terminal
+from nodeagent.reasons import Reason
 from tests.support.keys import ed25519, sha512
 from tests.world import FakeStore, FakeUnit, FakeUsers, Fault, World, full_disk
 from tests.world.run import Host, config
@@ -369,7 +370,7 @@ async def test_a_password_that_cannot_be_set(monkeypatch: pytest.MonkeyPatch) ->
     it = await started(old)
 
     async def fail(_self: FakeUsers, _user: str, _value: str) -> None:
-        raise Terminal("chpasswd was killed", reason="PasswordNotSet")
+        raise Terminal("chpasswd was killed", reason=Reason.PASSWORD_NOT_SET)
 
     monkeypatch.setattr(FakeUsers, "set_password_hash", fail)
     it.want(config("b", {"/etc/quiet/q": "2"}, keys=[ed25519("me")], password=sha512("b")))
@@ -386,7 +387,7 @@ async def test_a_store_that_fills_in_the_middle(monkeypatch: pytest.MonkeyPatch)
 
     async def full(self: FakeStore, record: Record) -> None:
         if it.actions():
-            raise Terminal("no space left", reason="NoSpace")
+            raise Terminal("no space left", reason=Reason.NO_SPACE)
         await save(self, record)
 
     monkeypatch.setattr(FakeStore, "save", full)
@@ -431,7 +432,7 @@ async def lose_the_bus(faults: int) -> Host:
     task = asyncio.create_task(it.settle())
     while it.phase is not Phase.VERIFYING:
         await asyncio.sleep(0.1)
-    lost = ServiceUnavailable("connection to the bus was lost", reason="BusConnectionLost")
+    lost = ServiceUnavailable("connection to the bus was lost", reason=Reason.BUS_CONNECTION_LOST)
     it.world.faults.append(Fault("unit state", lost, times=faults))
     await task
     return it
@@ -455,7 +456,7 @@ async def test_a_store_that_takes_no_refusal_is_reported(monkeypatch: pytest.Mon
     it.want(B)
 
     async def full(_self: FakeStore, *_what: object) -> None:
-        raise Terminal("no space left", reason="NoSpace")
+        raise Terminal("no space left", reason=Reason.NO_SPACE)
 
     for write in ("put_config", "save"):
         monkeypatch.setattr(FakeStore, write, full)

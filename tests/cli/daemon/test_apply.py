@@ -14,6 +14,7 @@ from nodeagent.cli._ending import Ending, ending_without_signal
 from nodeagent.core.hints import hint
 from nodeagent.core.update.outcome import exit_code
 from nodeagent.errors import InvalidInput, Problem, Refused, Terminal, Unreconcilable
+from nodeagent.reasons import Reason
 from tests.cli.daemon.conftest import Cli
 from tests.cli.daemon.fake_daemon import IDLE, FakeDaemon, entry
 
@@ -56,10 +57,10 @@ def test_a_bad_config_is_refused_without_the_daemon(cli: Cli, daemon: FakeDaemon
 @pytest.mark.parametrize(
     ("error", "code"),
     [
-        (Terminal("no space", reason="NoSpace"), 1),
+        (Terminal("no space", reason=Reason.NO_SPACE), 1),
         (InvalidInput("no", problems=[Problem("spec", "is bad")]), 2),
         (Unreconcilable("no", hint="reinstall"), 3),
-        (Refused("node-b has it", reason="LeaseHeld"), 4),
+        (Refused("node-b has it", reason=Reason.LEASE_HELD), 4),
     ],
 )
 def test_errors_of_the_daemon_keep_their_kind(cli: Cli, daemon: FakeDaemon, config: str, error: Any, code: int) -> None:

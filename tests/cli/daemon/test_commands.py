@@ -13,6 +13,7 @@ from nodeagent.cli import config
 from nodeagent.cli._render import ago, clock, duration
 from nodeagent.cli.maintenance import seconds_of
 from nodeagent.errors import Refused
+from nodeagent.reasons import Reason
 from tests.cli.conftest import machine_config
 from tests.cli.daemon.conftest import Cli
 from tests.cli.daemon.fake_daemon import FakeDaemon, entry
@@ -78,7 +79,7 @@ def test_rollback(cli: Cli, daemon: FakeDaemon) -> None:
     assert daemon.calls == [("Rollback", [{}])]
     answer = cli("rollback", "--json").json
     assert (answer["schema"], answer["config"], answer["outcome"]) == ("nodeagent/rollback/v1", "worker-1", "accepted")
-    daemon.answers["Rollback"] = Refused("there is no config before the current one", reason="NoPrevious")
+    daemon.answers["Rollback"] = Refused("there is no config before the current one", reason=Reason.NO_PREVIOUS)
     assert cli("rollback").code == 4
 
 
@@ -154,7 +155,7 @@ def test_maintenance(cli: Cli, daemon: FakeDaemon) -> None:
         "lease": LEASE,
         "maintenance": NOTE,
     }
-    daemon.answers["StopMaintenance"] = Refused("no maintenance is under way", reason="NoMaintenance")
+    daemon.answers["StopMaintenance"] = Refused("no maintenance is under way", reason=Reason.NO_MAINTENANCE)
     refused = cli("maintenance", "stop")
     assert (refused.code, refused.out) == (4, "")
     assert refused.err.startswith("nodeagent: NoMaintenance: no maintenance is under way\nhint: ")
@@ -162,7 +163,7 @@ def test_maintenance(cli: Cli, daemon: FakeDaemon) -> None:
 
 def test_maintenance_warns_of_an_update_and_waits_for_it(cli: Cli, daemon: FakeDaemon) -> None:
     daemon.change(phase="Acting", desired="worker-2")
-    held = Refused("nodeagent holds the lease for the update to worker-2", reason="LeaseHeld")
+    held = Refused("nodeagent holds the lease for the update to worker-2", reason=Reason.LEASE_HELD)
     daemon.answers["StartMaintenanceWithOptions"] = held
     refused = cli("maintenance", "start", "--reason", "disk swap")
     assert refused.code == 4

@@ -9,6 +9,7 @@ import pytest
 
 from nodeagent.errors import Terminal
 from nodeagent.host.etcd.quorum import QuorumCheck, Report
+from nodeagent.reasons import Reason
 from tests.cli.daemon.conftest import Cli
 from tests.cli.daemon.fake_daemon import FakeDaemon
 
@@ -53,7 +54,7 @@ def test_without_a_daemon_the_command_surveys_etcd(cli: Cli) -> None:
 
 @pytest.mark.usefixtures("none_is_here")
 def test_a_daemon_that_does_not_know_the_method(cli: Cli, daemon: FakeDaemon) -> None:
-    daemon.answers["EtcdStatus"] = Terminal("no method EtcdStatus", reason="UnknownMethod")
+    daemon.answers["EtcdStatus"] = Terminal("no method EtcdStatus", reason=Reason.UNKNOWN_METHOD)
     answer = cli("etcd", "status", "--json")
     assert (answer.code, answer.json["source"]) == (0, "command")
 

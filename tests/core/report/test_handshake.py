@@ -38,6 +38,7 @@ from nodeagent.core.report.handshake import (
 )
 from nodeagent.core.report.status import Status
 from nodeagent.core.update.phase import Phase
+from nodeagent.reasons import Reason
 
 A, B = "rendered-worker-a", "rendered-worker-b"
 
@@ -130,7 +131,9 @@ def test_the_reasons_of_unreconcilable_are_all_that_are_raised_with_it() -> None
         for call in ast.walk(ast.parse(path.read_text())):
             if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "Unreconcilable":
                 given = [word.value for word in call.keywords if word.arg == "reason"]
-                found.add(given[0].value if given and isinstance(given[0], ast.Constant) else "Unreconcilable")
+                found.add(
+                    Reason[given[0].attr] if given and isinstance(given[0], ast.Attribute) else Reason.UNRECONCILABLE
+                )
     assert found == UNRECONCILABLE
 
 

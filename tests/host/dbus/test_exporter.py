@@ -18,6 +18,7 @@ from nodeagent.host.dbus.codec import Message, a_sv
 from nodeagent.host.dbus.exporter import MAX_PROPERTY_CALL, Exporter, Interface, Method, Property, Signal
 from nodeagent.host.dbus.interface import MAX_CALL, PROPERTIES
 from nodeagent.host.dbus.signals import Match
+from nodeagent.reasons import Reason
 from tests.support.fake_peer import FakePeer
 from tests.support.fixtures import PrivateBus
 
@@ -46,7 +47,7 @@ class Daemon:
             case "input":
                 raise InvalidInput("bad", reason="ConfigInvalid", hint="look", problems=[Problem("spec.a", "is wrong")])
             case "lease":
-                raise Refused("held by y", reason="LeaseHeld")
+                raise Refused("held by y", reason=Reason.LEASE_HELD)
             case "value":
                 return ("a string, not a number",)
             case _:
