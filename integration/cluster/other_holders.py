@@ -15,7 +15,7 @@ from nodeagent.core.coordination.lease import HostIdentity, LeaseToken
 from nodeagent.core.update.ports import Clock
 from nodeagent.host.clock import SystemClock
 from nodeagent.kube.client import KubeClient
-from nodeagent.kube.credentials import Access
+from nodeagent.kube.credentials import ClusterAccess
 from nodeagent.kube.lease import KubeLease
 
 NMO: Final = "node-maintenance"
@@ -63,7 +63,7 @@ def client_of(cluster: Cluster, user: str = "nodeagent", *, admin: bool = True, 
 def client_at(cluster: Cluster, kubeconfig: Path, *, timeout: float = 5.0, clock: Clock | None = None) -> KubeClient:
     private = cluster.directory / "private"
     private.mkdir(mode=0o700, exist_ok=True)
-    return KubeClient(Access(str(kubeconfig), private=str(private)), clock or SystemClock(), timeout=timeout)
+    return KubeClient(ClusterAccess(str(kubeconfig), private=str(private)), clock or SystemClock(), timeout=timeout)
 
 
 def lease_of(cluster: Cluster, node: str) -> Object | None:

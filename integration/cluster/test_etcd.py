@@ -15,7 +15,7 @@ from integration.cluster.programs import Binaries
 from nodeagent.cli.main import main
 from nodeagent.errors import Refused
 from nodeagent.host.clock import SystemClock
-from nodeagent.host.etcd.quorum import Access, QuorumCheck, Report
+from nodeagent.host.etcd.quorum import EtcdAccess, QuorumCheck, QuorumReport
 
 MakeEtcd = Callable[..., EtcdCluster]
 
@@ -61,11 +61,11 @@ def guard_of(member: EtcdMember, *, single: bool = False) -> QuorumCheck:
     return QuorumCheck(SystemClock(), root=member.host, single=single, timeout=2.0)
 
 
-def look(member: EtcdMember, *, single: bool = False) -> Report:
+def look(member: EtcdMember, *, single: bool = False) -> QuorumReport:
     return asyncio.run(guard_of(member, single=single).survey())
 
 
-def reasons(report: Report) -> list[str]:
+def reasons(report: QuorumReport) -> list[str]:
     return [refusal.reason for refusal in report.verdict.refusals]
 
 
@@ -179,10 +179,10 @@ def test_certificates_that_etcd_does_not_know(etcd: EtcdCluster, tmp_path: Path)
     from integration.cluster.pki import Authority
 
     certificate, key = Authority(tmp_path).client("mallory", "mallory")
-    access = Access((etcd.members[0].client,), str(etcd.authority.certificate), str(certificate), str(key))
+    access = EtcdAccess((etcd.members[0].client,), str(etcd.authority.certificate), str(certificate), str(key))
     report = asyncio.run(QuorumCheck(SystemClock(), access=access, root=tmp_path, timeout=2.0).survey())
     assert reasons(report) == ["EtcdUnreachable"]
-    missing = Access(access.endpoints, str(tmp_path / "none.crt"))
+    missing = EtcdAccess(access.endpoints, str(tmp_path / "none.crt"))
     report = asyncio.run(QuorumCheck(SystemClock(), access=missing, root=tmp_path).survey())
     assert reasons(report) == ["EtcdCredentials"]
 

@@ -18,7 +18,7 @@ from integration.cluster.controller import CONFIGS, MCO, Controller, Memory
 from integration.cluster.other_holders import Agent, client_at, lease_of
 from nodeagent.core.coordination.drain import Cause, DrainPolicy, eviction
 from nodeagent.core.coordination.lease import HostIdentity
-from nodeagent.core.coordination.slots import Kind, SlotPool
+from nodeagent.core.coordination.slots import SlotKind, SlotPool
 from nodeagent.core.report.conditions import NodeState
 from nodeagent.core.report.handshake import read_request
 from nodeagent.core.report.node_events import Notice
@@ -30,7 +30,7 @@ from nodeagent.kube import drain as drain_module
 from nodeagent.kube import events as events_module
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.conditions import NodeConditions
-from nodeagent.kube.drain import Drain, KubeNode
+from nodeagent.kube.drain import DrainRounds, KubeNode
 from nodeagent.kube.errors import Forbidden, NotFound
 from nodeagent.kube.events import CONTROLLER, EVENTS, NodeEvents
 from nodeagent.kube.gates import MACHINES, Gates
@@ -164,7 +164,7 @@ async def everything(client: KubeClient, node: str) -> None:
     """All that an update asks of the cluster."""
     gates = Gates(client, node, controls_node=True)
     await gates.check()
-    slots = KubeSlots(client, HostIdentity(node, "host-a"), SlotPool(node, Kind.DISRUPT, 1), SystemClock())
+    slots = KubeSlots(client, HostIdentity(node, "host-a"), SlotPool(node, SlotKind.DISRUPT, 1), SystemClock())
     await slots.acquire("nodeagent", "given-up", "update")
     await slots.acquire("nodeagent", OP, "update")
     agent = Agent(client, HostIdentity(node, "host-a"))
@@ -173,7 +173,7 @@ async def everything(client: KubeClient, node: str) -> None:
     await NodeConditions(client, node, SystemClock()).tell(NodeState("nodeagent", "update", draining=True))
     events = NodeEvents(client, node)
     for _ in range(2):
-        await events.write(Notice("DrainRequested", "Drain", "update"), SystemClock().monotonic())
+        await events.write(Notice("DrainRequested", "DrainRounds", "update"), SystemClock().monotonic())
     port = KubeNode(client, node, SystemClock(), check_lease=agent.lease.check)
     await port.drain(OP, 8)
     await agent.lease.before_reboot(OP, 1800)
@@ -259,7 +259,7 @@ async def test_a_drain_by_an_agent_meets_no_refusal_of_the_policy(
     for number in range(60):
         make_pod(installed, f"p{number}", node if number < 10 else other, space)
     async with by_token(installed, node) as client:
-        work = Drain(client, node, SystemClock(), DrainPolicy())
+        work = DrainRounds(client, node, SystemClock(), DrainPolicy())
         async with asyncio.timeout(60):  # a busy machine may not answer a request in time: it is made again
             while not await work.round(yes):
                 assert [pod for pod in work.remaining if pod.cause is Cause.FORBIDDEN] == []
@@ -361,7 +361,7 @@ async def test_an_agent_writes_what_it_tells_and_not_what_it_is_told(installed: 
 
 async def test_a_slot_is_not_taken_from_another_node_nor_for_it(installed: Cluster, node: str, make_node: Any) -> None:
     await in_force(installed)
-    other, pool = make_node(), SlotPool(node, Kind.DISRUPT, 1)
+    other, pool = make_node(), SlotPool(node, SlotKind.DISRUPT, 1)
     leases = "/apis/coordination.k8s.io/v1/namespaces/nodeagent/leases"
     async with by_token(installed, other) as theirs, by_token(installed, node) as client:
         name = await KubeSlots(theirs, HostIdentity(other, "host-b"), pool, SystemClock()).acquire("x", OP, "update")
@@ -370,7 +370,7 @@ async def test_a_slot_is_not_taken_from_another_node_nor_for_it(installed: Clust
             await client.patch(f"{leases}/{name}", {"spec": {"holderIdentity": f"{node}/{OP}"}})
         with pytest.raises(Forbidden, match="may not write leases"):
             await client.delete(f"{leases}/{name}", uid=held["metadata"]["uid"])
-        stranger = KubeSlots(client, HostIdentity(other, "host-a"), SlotPool(node, Kind.STAGE, 1), SystemClock())
+        stranger = KubeSlots(client, HostIdentity(other, "host-a"), SlotPool(node, SlotKind.STAGE, 1), SystemClock())
         with pytest.raises(Forbidden, match="may not write leases"):
             await stranger.acquire("x", OP, "for another")
         assert installed.admin.get(f"{leases}/{name}") == held
@@ -386,7 +386,7 @@ async def test_an_agent_tells_of_its_own_node_only(installed: Cluster, node: str
         "reportingInstance": node,
         "type": "Normal",
         "reason": "Drained",
-        "action": "Drain",
+        "action": "DrainRounds",
         "regarding": {"apiVersion": "v1", "kind": "Node", "name": other},
     }
     theirs = {**event, "metadata": {"name": f"{other}.1"}, "reportingController": "kubelet"}
@@ -395,7 +395,7 @@ async def test_an_agent_tells_of_its_own_node_only(installed: Cluster, node: str
         for name in (node, f"node-{node}"):  # names that are its own elsewhere do not help
             with pytest.raises(Forbidden, match=f'this agent is that of node "{node}"'):
                 await client.create(EVENTS, {**event, "metadata": {"name": name, "namespace": "default"}})
-        await NodeEvents(client, node).write(Notice("Drained", "Drain", "update"), SystemClock().monotonic())
+        await NodeEvents(client, node).write(Notice("Drained", "DrainRounds", "update"), SystemClock().monotonic())
     async with connect(installed, other) as client:
         series = {"count": 2, "lastObservedTime": "2026-11-21T03:00:00.000000Z"}
         with pytest.raises(Forbidden, match="may not write events"):

@@ -12,7 +12,7 @@ import pytest
 from integration.cluster.cluster import LEASE_PATH, LEASES, Cluster
 from integration.cluster.other_holders import client_of, written
 from nodeagent.core.coordination.lease import HostIdentity
-from nodeagent.core.coordination.slots import Kind, SlotPool
+from nodeagent.core.coordination.slots import SlotKind, SlotPool
 from nodeagent.errors import Refused, Retryable
 from nodeagent.host.clock import SystemClock
 from nodeagent.kube.client import KubeClient
@@ -40,7 +40,7 @@ def pool() -> str:
 
 @pytest.fixture
 def slots_of(client: KubeClient, pool: str) -> MakeSlots:
-    def make(node: str, count: int = 1, kind: Kind = Kind.DISRUPT, instance: str = "host-a") -> KubeSlots:
+    def make(node: str, count: int = 1, kind: SlotKind = SlotKind.DISRUPT, instance: str = "host-a") -> KubeSlots:
         return KubeSlots(
             client, HostIdentity(node, instance), SlotPool(pool, kind, count), SystemClock(), namespace=LEASES
         )
@@ -118,8 +118,8 @@ async def test_never_more_nodes_than_slots(
 async def test_staging_is_counted_apart(make_node: Callable[[], str], slots_of: MakeSlots) -> None:
     one, other = make_node(), make_node()
     await slots_of(one).acquire("nodeagent", OP, WHY)
-    await slots_of(one, 2, Kind.STAGE).acquire("nodeagent", OP, WHY)
-    await slots_of(other, 2, Kind.STAGE).acquire("nodeagent", OP, WHY)
+    await slots_of(one, 2, SlotKind.STAGE).acquire("nodeagent", OP, WHY)
+    await slots_of(other, 2, SlotKind.STAGE).acquire("nodeagent", OP, WHY)
     await refused(slots_of(other).acquire("nodeagent", OP, WHY), "SlotHeld")
 
 

@@ -20,7 +20,7 @@ from typing import Any
 from integration.hosts.container.container_host import Host
 from integration.hosts.errors import CommandFailed
 from integration.hosts.testhost import COMMAND_TIMEOUT, TestHost
-from nodeagent.host.dbus.codec import HEADER_SIZE, Kind, Message, decode, encode, frame_size
+from nodeagent.host.dbus.codec import HEADER_SIZE, Message, MessageKind, decode, encode, frame_size
 
 SOCKET = "run/dbus/system_bus_socket"
 TIMEOUT = 10.0  # seconds for an answer, unless the caller sets another limit
@@ -73,7 +73,7 @@ class Connection:
         `timeout` is in seconds.
         """
         serial = next(self._serials)
-        message = Message(Kind.CALL, path, interface, member, name, signature=signature, body=body)
+        message = Message(MessageKind.CALL, path, interface, member, name, signature=signature, body=body)
         try:
             self._socket.settimeout(timeout)
             self._socket.sendall(encode(message, serial))
@@ -85,7 +85,7 @@ class Connection:
         except BaseException:
             self.close()  # in the middle of a message
             raise
-        if answer.kind == Kind.ERROR:
+        if answer.kind == MessageKind.ERROR:
             raise CommandFailed(f"{interface}.{member}: {answer.error_name}: {''.join(map(str, answer.body))}")
         return answer.body
 

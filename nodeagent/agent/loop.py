@@ -14,7 +14,7 @@ from nodeagent.agent.update.after_boot import record_clean_shutdown
 from nodeagent.agent.update.begin import begin_update, lasting_of
 from nodeagent.agent.update.bugs import bug
 from nodeagent.agent.update.desired import DesiredReader
-from nodeagent.agent.update.executor import Executor, Outcome
+from nodeagent.agent.update.executor import Executor, RunResult
 from nodeagent.agent.update.finishing import finish
 from nodeagent.agent.update.outages import Outage
 from nodeagent.agent.update.outcomes import abort
@@ -247,12 +247,12 @@ class Loop:
         if update is None:
             return None
         outcome = await self._run(update)
-        if outcome is Outcome.PUT_OFF:
+        if outcome is RunResult.PUT_OFF:
             # The watch reports a file that was written again with the same config: no reason to retry at once.
             if await self.ports.store.request() is None and not await self.desired.superseded(update):
                 self._wake.clear()
             return self._delay()
-        return 0.0 if outcome is Outcome.ENDED else None
+        return 0.0 if outcome is RunResult.ENDED else None
 
     async def _release(self, record: Record) -> float:
         """Retry to give back what an update holds that has ended. Nothing else begins before that."""
@@ -322,7 +322,7 @@ class Loop:
             await self.ports.store.put_config(adopted.source)
         return await self._preflight.prepare(desired, known, dirty=dirty, first=first)
 
-    async def _run(self, update: Update) -> Outcome:
+    async def _run(self, update: Update) -> RunResult:
         digest = update.digest
         # The end of an update that is already reported is no answer to a newer request for the same config.
         self.desired.requests.running = "" if update.ended else digest
@@ -330,9 +330,9 @@ class Loop:
         try:
             while True:
                 outcome = await self.executor.run(update)
-                if outcome is Outcome.ENDED and update.own is not None and await self.ports.store.current() == digest:
+                if outcome is RunResult.ENDED and update.own is not None and await self.ports.store.current() == digest:
                     await self._renew(update.own)
-                if outcome is not Outcome.REBOOTING:
+                if outcome is not RunResult.REBOOTING:
                     return outcome
                 # logind said yes; the host goes down under us. If it does not, the executor asks again, a few times.
                 await asyncio.sleep(self.policy.reboot_grace)

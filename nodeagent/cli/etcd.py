@@ -62,9 +62,9 @@ async def _status(args: argparse.Namespace) -> dict[str, Any]:
 async def _survey(args: argparse.Namespace) -> dict[str, Any]:
     from nodeagent.host.clock import SystemClock
     from nodeagent.host.etcd.answer import answer
-    from nodeagent.host.etcd.quorum import Access, QuorumCheck
+    from nodeagent.host.etcd.quorum import EtcdAccess, QuorumCheck
 
-    access = Access(args.endpoint, args.ca, args.cert, args.key)
+    access = EtcdAccess(args.endpoint, args.ca, args.cert, args.key)
     return answer(await QuorumCheck(SystemClock(), access=access, single=args.single).survey(), "command")
 
 

@@ -95,12 +95,12 @@ def _read(kubeconfig: str, context: str, namespace: str) -> tuple[ClusterObjects
 
     from nodeagent.host.clock import SystemClock
     from nodeagent.kube.client import KubeClient
-    from nodeagent.kube.credentials import Access
+    from nodeagent.kube.credentials import ClusterAccess
     from nodeagent.kube.rollout import read_objects
 
     async def read(private: str) -> tuple[ClusterObjects, Sequence[str]]:
         clock = SystemClock()
-        async with KubeClient(Access(kubeconfig, context, private=private), clock, timeout=30.0) as client:
+        async with KubeClient(ClusterAccess(kubeconfig, context, private=private), clock, timeout=30.0) as client:
             return await read_objects(client, clock, namespace=namespace)
 
     # The library needs the keys of the kubeconfig as files.

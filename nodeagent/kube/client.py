@@ -23,7 +23,7 @@ from nodeagent.core.coordination.kube_time import ServerClock, http_date
 from nodeagent.core.update.ports import Clock
 from nodeagent.errors import AgentError
 from nodeagent.kube._import import load
-from nodeagent.kube.credentials import Access, Identity
+from nodeagent.kube.credentials import ClusterAccess, Identity
 from nodeagent.kube.errors import KubeFault, NoAnswer, ServerFault, Throttled, Unauthorized, from_answer
 
 __all__ = ["KubeClient", "Object"]
@@ -45,7 +45,7 @@ JSON: Final = "application/json"
 class KubeClient:
     """Use as ``async with``. ``timeout`` is that of one attempt, in seconds."""
 
-    def __init__(self, access: Access, clock: Clock, *, timeout: float = 10.0) -> None:
+    def __init__(self, access: ClusterAccess, clock: Clock, *, timeout: float = 10.0) -> None:
         self.server_clock = ServerClock()
         self.requests = 0  # sent by this process; the load of the steady state is measured with it
         self._access = access
@@ -193,7 +193,7 @@ class KubeClient:
             return connected
 
 
-def _connect(access: Access) -> tuple[Any, Identity]:
+def _connect(access: ClusterAccess) -> tuple[Any, Identity]:
     identity = access.load()
     return load().RESTClientObject(identity.configuration), identity
 

@@ -11,11 +11,11 @@ from pathlib import Path
 
 from nodeagent.core.coordination.drain import DrainPolicy, Remaining
 from nodeagent.core.coordination.lease import HostIdentity
-from nodeagent.core.coordination.slots import Kind, SlotPool
+from nodeagent.core.coordination.slots import SlotKind, SlotPool
 from nodeagent.core.update.ports import Clock, NodeDrainer
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.conditions import NodeConditions
-from nodeagent.kube.credentials import Access
+from nodeagent.kube.credentials import ClusterAccess
 from nodeagent.kube.drain import KubeNode
 from nodeagent.kube.events import NodeEvents
 from nodeagent.kube.gates import Gates
@@ -44,9 +44,9 @@ class Cluster:
         private: str = "/run/nodeagent",
     ) -> None:
         about, name = settings.cluster, settings.node_name
-        access = Access(about.kubeconfig, private=private)
+        access = ClusterAccess(about.kubeconfig, private=private)
         if about.service_account:
-            access = Access(private=private, service_account=Path(about.service_account))
+            access = ClusterAccess(private=private, service_account=Path(about.service_account))
         self.name = name
         self.controls_node = controls_node
         self._clock = clock
@@ -68,8 +68,8 @@ class Cluster:
             if controls_node
             else None
         )
-        self.slot = self._slots(settings, Kind.DISRUPT, settings.slots.max_unavailable)
-        self.staging_slot = self._slots(settings, Kind.STAGE, settings.slots.max_staging)
+        self.slot = self._slots(settings, SlotKind.DISRUPT, settings.slots.max_unavailable)
+        self.staging_slot = self._slots(settings, SlotKind.STAGE, settings.slots.max_staging)
 
     @property
     def drainer(self) -> NodeDrainer:
@@ -84,7 +84,7 @@ class Cluster:
     async def close(self) -> None:
         await self.client.close()
 
-    def _slots(self, settings: Settings, kind: Kind, count: int) -> KubeSlots | None:
+    def _slots(self, settings: Settings, kind: SlotKind, count: int) -> KubeSlots | None:
         slots = settings.slots
         if not slots.pool or not count:
             return None

@@ -1,7 +1,7 @@
 """The address of the API server and the credentials: from a kubeconfig, or from the service account of the pod.
 
-The official library reads token files and certificates once. ``Access.load`` returns a connection with the files that
-it was made from, and ``changed`` returns whether they were rotated. Both block, so they run in a thread.
+The official library reads token files and certificates once. ``ClusterAccess.load`` returns a connection with the files
+that it was made from, and ``changed`` returns whether they were rotated. Both block, so they run in a thread.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from nodeagent.errors import Terminal
 from nodeagent.kube._import import load
 from nodeagent.reasons import Reason
 
-__all__ = ["Access", "Identity"]
+__all__ = ["ClusterAccess", "Identity"]
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 PLUGIN_TIMEOUT: Final = 30.0
@@ -39,7 +39,7 @@ class Identity:
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class ClusterAccess:
     """``kubeconfig`` "" means the service account of this pod. ``private`` is a directory that only the agent can read,
     for keys that are part of the kubeconfig: the library writes them to files."""
 

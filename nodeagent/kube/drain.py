@@ -37,7 +37,7 @@ from nodeagent.kube.daemonsets import DaemonSets
 from nodeagent.kube.errors import Conflict, KubeFault, NotFound
 from nodeagent.reasons import Reason
 
-__all__ = ["CORDONED_BY", "Drain", "KubeNode", "pods_of"]
+__all__ = ["CORDONED_BY", "DrainRounds", "KubeNode", "pods_of"]
 
 CORDONED_BY: Final = "nodeagent.org/cordoned-by"
 """Annotation of the Node: the operation that cordoned it."""
@@ -95,7 +95,7 @@ class KubeNode:
         the policy protects a pod, ``DrainCanceled`` if the node is uncordoned twice, ``NodeUnknown``; and what
         ``check_lease`` raises.
         """
-        work = Drain(self._client, self._node, self._clock, self.policy)
+        work = DrainRounds(self._client, self._node, self._clock, self.policy)
         cordons = 0
         try:
             async with asyncio.timeout(deadline):
@@ -161,7 +161,7 @@ class KubeNode:
         return Retryable(f"node {self._node} changes faster than it can be read", reason=Reason.NODE_CONTENDED)
 
 
-class Drain:
+class DrainRounds:
     """The evictions of one drain. ``remaining`` are the pods after the last ``round``."""
 
     def __init__(self, client: KubeClient, node: str, clock: Clock, policy: DrainPolicy) -> None:

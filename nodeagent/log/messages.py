@@ -12,43 +12,43 @@ from typing import NamedTuple
 
 from nodeagent.core.update.events import EventKind
 
-__all__ = ["DEBUG", "ERROR", "INFO", "MESSAGES", "NOTICE", "WARNING", "Message"]
+__all__ = ["DEBUG", "ERROR", "INFO", "MESSAGES", "NOTICE", "WARNING", "CatalogEntry"]
 
 # syslog(3). 0 to 2 are for the end of the world: an agent that cannot update its host is not that.
 ERROR, WARNING, NOTICE, INFO, DEBUG = 3, 4, 5, 6, 7
 
 
-class Message(NamedTuple):
+class CatalogEntry(NamedTuple):
     id: str
     priority: int
 
 
-MESSAGES: Mapping[EventKind, Message] = MappingProxyType(
+MESSAGES: Mapping[EventKind, CatalogEntry] = MappingProxyType(
     {
-        EventKind.STARTED: Message("4d719cbf3d894b9eae529af2751a15f7", INFO),
-        EventKind.UPDATE_STARTED: Message("690fb44e31b3461ea75375c2d5e95ee5", NOTICE),
-        EventKind.PHASE: Message("94e088f9da054772911971e9e2e69f72", INFO),
-        EventKind.STEP_STARTED: Message("8f7db9464eb247b288e3ef95b3d68bbc", DEBUG),
-        EventKind.STEP_DONE: Message("399aeac730b74c6b9176d3892cb51577", DEBUG),
-        EventKind.STEP_SKIPPED: Message("f03134c78d124a5cb791b72e13fceed5", DEBUG),
-        EventKind.STEP_FAILED: Message("997f6ee1f2754e11bbf3fd64c55508a3", ERROR),
-        EventKind.STAGING: Message("132f39b47d5040ff83e78b278a068ad2", INFO),
-        EventKind.FENCE: Message("f2bcee58086f48db9efe15966b0e74de", INFO),
-        EventKind.DEPLOYMENTS: Message("81a26c07e5c84efc8f1aeabc4df03a1f", INFO),
-        EventKind.DRAIN: Message("0863024d107b49b1bcfdbad7e246d977", INFO),
-        EventKind.WAITING: Message("fcd2e72b137741b99207ed61c2fe5b2e", NOTICE),
-        EventKind.FALLBACK: Message("faebc5d4fdc44279a17a0896b2d695c2", WARNING),
-        EventKind.REVERTING: Message("0d309aa13ab34fd0ac02b2610e2e1832", WARNING),
-        EventKind.UPDATE_DONE: Message("1483f74e0dd840e6b4b681b5ac52db43", NOTICE),
-        EventKind.DEGRADED: Message("dc9303ab909a4400a5adf40a0faff680", ERROR),
-        EventKind.REFUSED: Message("b8aa65eb86b14601947045a9ede029d8", WARNING),
-        EventKind.RESUMED: Message("cc77d93908c34c608b2cbf9becf9b484", NOTICE),
-        EventKind.DESIRED: Message("a9db8293ee4544db8b61349e12921114", INFO),
-        EventKind.UPDATE_FINISHED: Message("4ff1eb2bc1a246d98271c097d0f6a77f", NOTICE),
-        EventKind.LEASE: Message("8ccbe317b58047e6986ec90cb87ede20", INFO),
-        EventKind.MAINTENANCE: Message("bf7f2058a0204c41a1644533d3dd20d3", NOTICE),
-        EventKind.STOPPED: Message("1f0ec54253e34d9ea875945da0b0b4e7", INFO),
-        EventKind.WARNING: Message("f2013b7ddb1445d9bee43aca7d55ead9", WARNING),
+        EventKind.STARTED: CatalogEntry("4d719cbf3d894b9eae529af2751a15f7", INFO),
+        EventKind.UPDATE_STARTED: CatalogEntry("690fb44e31b3461ea75375c2d5e95ee5", NOTICE),
+        EventKind.PHASE: CatalogEntry("94e088f9da054772911971e9e2e69f72", INFO),
+        EventKind.STEP_STARTED: CatalogEntry("8f7db9464eb247b288e3ef95b3d68bbc", DEBUG),
+        EventKind.STEP_DONE: CatalogEntry("399aeac730b74c6b9176d3892cb51577", DEBUG),
+        EventKind.STEP_SKIPPED: CatalogEntry("f03134c78d124a5cb791b72e13fceed5", DEBUG),
+        EventKind.STEP_FAILED: CatalogEntry("997f6ee1f2754e11bbf3fd64c55508a3", ERROR),
+        EventKind.STAGING: CatalogEntry("132f39b47d5040ff83e78b278a068ad2", INFO),
+        EventKind.FENCE: CatalogEntry("f2bcee58086f48db9efe15966b0e74de", INFO),
+        EventKind.DEPLOYMENTS: CatalogEntry("81a26c07e5c84efc8f1aeabc4df03a1f", INFO),
+        EventKind.DRAIN: CatalogEntry("0863024d107b49b1bcfdbad7e246d977", INFO),
+        EventKind.WAITING: CatalogEntry("fcd2e72b137741b99207ed61c2fe5b2e", NOTICE),
+        EventKind.FALLBACK: CatalogEntry("faebc5d4fdc44279a17a0896b2d695c2", WARNING),
+        EventKind.REVERTING: CatalogEntry("0d309aa13ab34fd0ac02b2610e2e1832", WARNING),
+        EventKind.UPDATE_DONE: CatalogEntry("1483f74e0dd840e6b4b681b5ac52db43", NOTICE),
+        EventKind.DEGRADED: CatalogEntry("dc9303ab909a4400a5adf40a0faff680", ERROR),
+        EventKind.REFUSED: CatalogEntry("b8aa65eb86b14601947045a9ede029d8", WARNING),
+        EventKind.RESUMED: CatalogEntry("cc77d93908c34c608b2cbf9becf9b484", NOTICE),
+        EventKind.DESIRED: CatalogEntry("a9db8293ee4544db8b61349e12921114", INFO),
+        EventKind.UPDATE_FINISHED: CatalogEntry("4ff1eb2bc1a246d98271c097d0f6a77f", NOTICE),
+        EventKind.LEASE: CatalogEntry("8ccbe317b58047e6986ec90cb87ede20", INFO),
+        EventKind.MAINTENANCE: CatalogEntry("bf7f2058a0204c41a1644533d3dd20d3", NOTICE),
+        EventKind.STOPPED: CatalogEntry("1f0ec54253e34d9ea875945da0b0b4e7", INFO),
+        EventKind.WARNING: CatalogEntry("f2013b7ddb1445d9bee43aca7d55ead9", WARNING),
     }
 )
 """Steps are debug: a config may have hundreds of files. The report raises those that an admin notices."""

@@ -16,7 +16,7 @@ from nodeagent.errors import Refused, Retryable, Terminal, Unreachable
 from nodeagent.kube import client
 from nodeagent.kube._import import load
 from nodeagent.kube.client import KubeClient
-from nodeagent.kube.credentials import Access
+from nodeagent.kube.credentials import ClusterAccess
 from nodeagent.kube.errors import (
     AlreadyExists,
     Conflict,
@@ -61,7 +61,7 @@ def kubeconfig(directory: Path, server: str, **user: Any) -> Path:
 def connect(tmp_path: Path) -> Callable[..., KubeClient]:
     def make(server: Server, clock: Clock | None = None, **user: Any) -> KubeClient:
         path = kubeconfig(tmp_path, f"http://127.0.0.1:{server.port}", **(user or {"token": SECRET}))
-        return KubeClient(Access(str(path), private=str(tmp_path)), clock or Clock(), timeout=1.0)
+        return KubeClient(ClusterAccess(str(path), private=str(tmp_path)), clock or Clock(), timeout=1.0)
 
     return make
 
@@ -256,7 +256,7 @@ def test_the_service_account_of_a_pod(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("pod-token")
     (tmp_path / "ca.crt").write_text("not looked at: nobody connects")
     environ = {"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "443"}
-    identity = Access(environ=environ, service_account=tmp_path).load()
+    identity = ClusterAccess(environ=environ, service_account=tmp_path).load()
     assert identity.host == "https://[fd00::1]:443"
     assert "pod-token" not in repr(identity)
     assert not identity.changed()
@@ -270,7 +270,7 @@ def test_the_service_account_of_a_pod(tmp_path: Path) -> None:
 async def test_an_invalid_kubeconfig_is_named_and_not_quoted(tmp_path: Path, text: str) -> None:
     path = tmp_path / "kubeconfig"
     path.write_text(text)
-    async with KubeClient(Access(str(path), private=str(tmp_path)), Clock()) as kube:
+    async with KubeClient(ClusterAccess(str(path), private=str(tmp_path)), Clock()) as kube:
         with pytest.raises(Terminal) as caught:
             await kube.get("/x")
     assert caught.value.reason == "KubeconfigInvalid"
@@ -279,7 +279,7 @@ async def test_an_invalid_kubeconfig_is_named_and_not_quoted(tmp_path: Path, tex
 
 
 async def test_no_kubeconfig(tmp_path: Path) -> None:
-    async with KubeClient(Access(str(tmp_path / "none")), Clock()) as kube:
+    async with KubeClient(ClusterAccess(str(tmp_path / "none")), Clock()) as kube:
         with pytest.raises(Terminal, match=r"^[^ ]+: No such file or directory$"):
             await kube.get("/x")
 
@@ -294,7 +294,7 @@ async def test_an_authority_needs_no_more_than_for_kubectl(tmp_path: Path, monke
 
     monkeypatch.setattr(ssl, "create_default_context", as_since_python_3_13)
     path = kubeconfig(tmp_path, "https://127.0.0.1:1", token=SECRET)
-    identity = await asyncio.to_thread(Access(str(path), private=str(tmp_path)).load)
+    identity = await asyncio.to_thread(ClusterAccess(str(path), private=str(tmp_path)).load)
     rest = await asyncio.to_thread(load().RESTClientObject, identity.configuration)
     try:
         assert not rest.ssl_context.verify_flags & ssl.VERIFY_X509_STRICT

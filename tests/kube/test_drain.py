@@ -9,7 +9,7 @@ import pytest
 
 from nodeagent.errors import Refused
 from nodeagent.kube.client import KubeClient
-from nodeagent.kube.credentials import Access
+from nodeagent.kube.credentials import ClusterAccess
 from nodeagent.kube.drain import TOGETHER, KubeNode
 from nodeagent.reasons import Reason
 from tests.kube.server import Answer, Request, serving
@@ -50,7 +50,7 @@ async def drain(directory: Path, api: Api, check_lease: Any, deadline: float = 2
     async with serving(None) as server:
         server.answer = api
         path = kubeconfig(directory, f"http://127.0.0.1:{server.port}", token="t")
-        async with KubeClient(Access(str(path), private=str(directory)), Clock(), timeout=2.0) as client:
+        async with KubeClient(ClusterAccess(str(path), private=str(directory)), Clock(), timeout=2.0) as client:
             with pytest.raises(Refused) as caught:
                 await KubeNode(client, "n", Clock(), check_lease=check_lease).drain("op", deadline)
     return caught.value.reason

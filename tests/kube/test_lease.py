@@ -15,7 +15,7 @@ from nodeagent.core.coordination.kube_time import ServerClock
 from nodeagent.core.coordination.lease import HostIdentity, LeaseToken
 from nodeagent.errors import Refused, Retryable, Unreachable
 from nodeagent.kube.client import KubeClient
-from nodeagent.kube.credentials import Access
+from nodeagent.kube.credentials import ClusterAccess
 from nodeagent.kube.lease import KubeLease
 from tests.kube.server import CUT, Answer, Request, serving
 from tests.kube.test_client import kubeconfig
@@ -116,7 +116,7 @@ async def scene(directory: Path) -> AsyncIterator[Scene]:
     async with serving(None) as server:
         server.answer = leases.answer
         path = kubeconfig(directory, f"http://127.0.0.1:{server.port}", token="t")
-        async with KubeClient(Access(str(path), private=str(directory)), clock, timeout=2.0) as client:
+        async with KubeClient(ClusterAccess(str(path), private=str(directory)), clock, timeout=2.0) as client:
             lease = KubeLease(client, HostIdentity("n1", "host-a"), memory, clock)
             yield Scene(leases, memory, lease, client, clock)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from nodeagent.errors import AgentError
 from nodeagent.kube.client import KubeClient
-from nodeagent.kube.credentials import Access
+from nodeagent.kube.credentials import ClusterAccess
 from nodeagent.kube.poll import follow
 from tests.kube.server import Answer, serving
 from tests.kube.test_client import Clock, kubeconfig
@@ -28,7 +28,7 @@ async def collect(directory: Path, count: int, *answers: Answer) -> tuple[list[A
     states: list[Any] = []
     async with serving(*answers) as server:
         path = kubeconfig(directory, f"http://127.0.0.1:{server.port}", token="t")
-        async with KubeClient(Access(str(path), private=str(directory)), Clock(), timeout=2.0) as client:
+        async with KubeClient(ClusterAccess(str(path), private=str(directory)), Clock(), timeout=2.0) as client:
             following = follow(client, "/x", every=EVERY, first_pause=EVERY, on_error=troubles.append)
             async with asyncio.timeout(20), aclosing(following):
                 async for found in following:

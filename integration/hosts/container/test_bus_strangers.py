@@ -12,7 +12,7 @@ from pathlib import Path
 from integration.hosts import nodeagent_client as agent
 from integration.hosts.container.container_host import Host
 from integration.hosts.nodeagent_client import machine_config, outcomes, wait_done
-from nodeagent.host.dbus.header import HEADER_SIZE, Kind, frame_size, read_header
+from nodeagent.host.dbus.header import HEADER_SIZE, MessageKind, frame_size, read_header
 from tests.support.wire import FACE, NOBODY, array_of_variants, connect_as, hello, message
 
 SOCKET = Path("/run/dbus/system_bus_socket")
@@ -39,7 +39,7 @@ def until_reply(sock: socket.socket, serial: int) -> Iterator[tuple[int, str]]:
             reply = read_header(buffer)
             del buffer[:size]
             if reply.reply_serial == serial:
-                assert reply.kind is Kind.RETURN
+                assert reply.kind is MessageKind.RETURN
                 return
             if reply.reply_serial:
                 yield reply.reply_serial, reply.error_name

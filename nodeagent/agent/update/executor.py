@@ -30,14 +30,14 @@ from nodeagent.core.update.record import IllegalTransition, Record, advance
 from nodeagent.errors import AgentError, Retryable, ServiceUnavailable
 from nodeagent.reasons import Reason
 
-__all__ = ["Executor", "Outcome"]
+__all__ = ["Executor", "RunResult"]
 
 PHASE_TRIES = 3
 PHASE_PAUSE = 2.0
 """How often a phase that met a passing fault is done, and the seconds between two tries."""
 
 
-class Outcome(Enum):
+class RunResult(Enum):
     ENDED = "ended"  # done, or nothing was written and another config is desired
     PUT_OFF = "put off"  # nothing was changed; the same may succeed later
     REBOOTING = "rebooting"
@@ -70,19 +70,19 @@ class Executor:
         """Whether the host goes down because this process requested it."""
         return self._update is not None and self._update.reboot_accepted
 
-    async def run(self, update: Update) -> Outcome:
+    async def run(self, update: Update) -> RunResult:
         """Go on from the phase in the record. Cancelled at any await, it leaves one that ``resume`` understands."""
         self._update = update
         while True:
             match update.record.phase:
                 case Phase.IDLE:
-                    return Outcome.ENDED
+                    return RunResult.ENDED
                 case Phase.DEGRADED:
                     rejected = update.record.lasting.failed_digest == update.digest
-                    return Outcome.DEGRADED if rejected and not update.ended else Outcome.PUT_OFF
+                    return RunResult.DEGRADED if rejected and not update.ended else RunResult.PUT_OFF
                 case Phase.REBOOTING:
                     if (blocked := await self._unless_bug(update, self._reboot(update))) is None:
-                        return Outcome.REBOOTING
+                        return RunResult.REBOOTING
                     await self.enter(update, blocked)
                 case _:
                     if (to := await self._unless_bug(update, self._one(update))) is not None:

@@ -44,7 +44,7 @@ def read_ignition(config: schema.Config, unsupported: UnsupportedSections, where
     _record_storage(storage, unsupported, conflicts, where.child("storage"), version2=version2)
     users = read_users(passwd.users or [], unsupported, conflicts, where.child("passwd.users"))
     _record_entries(passwd.groups, "name", "passwd.groups", unsupported, where.child("passwd.groups"))
-    systemd = config.systemd or schema.Systemd()
+    systemd = config.systemd or schema.SystemdSection()
     units = read_units(systemd.units or [], conflicts, where.child("systemd.units"), version2=version2)
     for key in ("config", "proxy", "security", "timeouts"):
         unsupported.record(f"ignition.{key}", getattr(ignition, key))

@@ -144,7 +144,7 @@ def _config(document: schema.Document, problems: Problems, what: str, *, lenient
 def _check_count(document: schema.Document, what: str) -> None:
     config = (document.spec or schema.Spec()).config or schema.Config()
     files = (config.storage or schema.Storage()).files or []
-    units = (config.systemd or schema.Systemd()).units or []
+    units = (config.systemd or schema.SystemdSection()).units or []
     count = len(files) + sum(1 + len(unit.dropins or []) for unit in units)
     if count > MAX_PATHS:
         problems = Problems()

@@ -73,7 +73,7 @@ class Storage(_Object):
     raid: Entries | None = None
 
 
-class Systemd(_Object):
+class SystemdSection(_Object):
     units: list[Unit] | None = None
 
 
@@ -103,7 +103,7 @@ class Config(_Object):
 
     ignition: IgnitionSection | None = None
     storage: Storage | None = None
-    systemd: Systemd | None = None
+    systemd: SystemdSection | None = None
     passwd: Passwd | None = None
     # Specification 3 only.
     kernel_arguments: Any = None

@@ -17,13 +17,13 @@ from typing import Any
 from nodeagent.core.coordination.kube_time import micro_time
 from nodeagent.core.coordination.lease import PREFIX, Claim, NodeLease, read_lease
 
-__all__ = ["Kind", "Object", "Slot", "SlotPool", "free_indices", "held_by", "new_slot", "read_slots", "taken"]
+__all__ = ["Object", "Slot", "SlotKind", "SlotPool", "free_indices", "held_by", "new_slot", "read_slots", "taken"]
 
 Object = dict[str, Any]
 POOL = re.compile(r"[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?")
 
 
-class Kind(StrEnum):
+class SlotKind(StrEnum):
     DISRUPT = "disrupt"  # may drain and reboot
     STAGE = "stage"  # may pull an image; it limits the load of the registry
 
@@ -33,7 +33,7 @@ class SlotPool:
     """``count`` is the number of slots. Raises ``ValueError`` for an invalid name or count."""
 
     name: str
-    kind: Kind
+    kind: SlotKind
     count: int
 
     def __post_init__(self) -> None:

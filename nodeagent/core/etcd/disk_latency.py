@@ -10,7 +10,7 @@ from nodeagent.core.etcd.histogram import (
     BACKEND_COMMIT,
     WAL_FSYNC,
     Histogram,
-    Standing,
+    QuantileStanding,
     above,
     increase,
     quantile,
@@ -65,7 +65,7 @@ class DiskLatency:
             if (over := increase(pages)) is None:
                 continue
             p99 = quantile(0.99, over)
-            known = p99.standing is not Standing.TOO_FEW
+            known = p99.standing is not QuantileStanding.TOO_FEW
             summary.setdefault(name, {})[span] = {
                 "samples": round(over.samples),
                 "slow": round(above(SLOW, over).least),

@@ -25,7 +25,7 @@ __all__ = [
     "Histogram",
     "Increase",
     "Quantile",
-    "Standing",
+    "QuantileStanding",
     "above",
     "increase",
     "parse",
@@ -66,7 +66,7 @@ class Increase:
         return self.histogram.counts[-1]
 
 
-class Standing(StrEnum):
+class QuantileStanding(StrEnum):
     ESTIMATE = "estimate"
     TOO_FEW = "too-few"
     """Samples, for a statement about that quantile."""
@@ -76,7 +76,7 @@ class Standing(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Quantile:
-    standing: Standing
+    standing: QuantileStanding
     samples: float
     seconds: float = 0.0
     """0 if there are too few samples; the last finite bound if it is beyond."""
@@ -168,15 +168,15 @@ def quantile(q: float, over: Increase) -> Quantile:
     """``q`` from 0 to 1, such as 0.99."""
     bounds, counts, samples = over.histogram.bounds, over.histogram.counts, over.samples
     if not samples or samples * (1 - q) < _ENOUGH * (1 - _SLACK):
-        return Quantile(Standing.TOO_FEW, samples)
+        return Quantile(QuantileStanding.TOO_FEW, samples)
     rank = q * samples
     at = next(index for index, count in enumerate(counts) if count >= rank)
     low = bounds[at - 1] if at else 0.0
     if bounds[at] == math.inf:
-        return Quantile(Standing.BEYOND, samples, low, low, math.inf)
+        return Quantile(QuantileStanding.BEYOND, samples, low, low, math.inf)
     before = counts[at - 1] if at else 0.0
     share = (rank - before) / (counts[at] - before)
-    return Quantile(Standing.ESTIMATE, samples, low + (bounds[at] - low) * share, low, bounds[at])
+    return Quantile(QuantileStanding.ESTIMATE, samples, low + (bounds[at] - low) * share, low, bounds[at])
 
 
 def above(bound: float, over: Increase) -> Exceedances:

@@ -18,11 +18,11 @@ from nodeagent.reasons import Reason
 
 __all__ = [
     "Alarm",
+    "EtcdSurvey",
     "Member",
+    "MemberState",
+    "QuorumVerdict",
     "Refusal",
-    "State",
-    "Survey",
-    "Verdict",
     "judge",
     "read_alarms",
     "read_members",
@@ -48,7 +48,7 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class MemberState:
     """The status of a member. ``fault`` is the error of the request, or those that the member reports."""
 
     fault: str = ""
@@ -64,13 +64,13 @@ class Alarm:
 
 
 @dataclass(frozen=True, slots=True)
-class Survey:
+class EtcdSurvey:
     """``us`` is the id of the member on this host. A member without a state has not answered. ``unknown`` is a message
     about an incomplete survey."""
 
     us: str
     members: Sequence[Member]
-    states: Mapping[str, State] = field(default_factory=dict)
+    states: Mapping[str, MemberState] = field(default_factory=dict)
     alarms: Sequence[Alarm] = ()
     unknown: str = ""
 
@@ -87,7 +87,7 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class QuorumVerdict:
     """``refusals``: the most urgent first. ``leader_to`` is the member that must lead before this one stops, "" if this
     one does not lead."""
 
@@ -99,7 +99,7 @@ class Verdict:
         return not self.refusals
 
 
-def judge(survey: Survey, *, single: bool = False) -> Verdict:
+def judge(survey: EtcdSurvey, *, single: bool = False) -> QuorumVerdict:
     """Return the verdict. ``single`` allows the disruption of a single-member cluster.
 
     Two members are never enough: without either of them there is no quorum.
@@ -113,17 +113,17 @@ def judge(survey: Survey, *, single: bool = False) -> Verdict:
     if survey.unknown:
         refusals.append(Refusal(Reason.ETCD_UNREACHABLE, survey.unknown))
     if refusals:
-        return Verdict(tuple(refusals))
-    return Verdict(leader_to=_successor(survey))
+        return QuorumVerdict(tuple(refusals))
+    return QuorumVerdict(leader_to=_successor(survey))
 
 
-def troubles(survey: Survey) -> Mapping[str, str]:
+def troubles(survey: EtcdSurvey) -> Mapping[str, str]:
     """Return what is wrong with each member, by id; "" for a healthy one."""
     last = max((state.index for state in survey.states.values()), default=0)
     return {member.id: _trouble(member, survey.states.get(member.id), last) for member in survey.members}
 
 
-def _trouble(member: Member, state: State | None, last: int) -> str:
+def _trouble(member: Member, state: MemberState | None, last: int) -> str:
     if member.name == "":
         return "has not started yet"
     if state is None:
@@ -137,12 +137,12 @@ def _trouble(member: Member, state: State | None, last: int) -> str:
     return ""
 
 
-def _alarms(survey: Survey) -> Iterable[Refusal]:
+def _alarms(survey: EtcdSurvey) -> Iterable[Refusal]:
     for alarm in survey.alarms:
         yield Refusal(Reason.ETCD_ALARM, f"alarm {alarm.kind} of {survey.title(alarm.member)}")
 
 
-def _changes(survey: Survey) -> Iterable[Refusal]:
+def _changes(survey: EtcdSurvey) -> Iterable[Refusal]:
     if survey.us not in {member.id for member in survey.members}:
         yield Refusal(Reason.ETCD_NOT_MEMBER, "the member on this host is not one of its cluster")
     for member in survey.members:
@@ -152,7 +152,7 @@ def _changes(survey: Survey) -> Iterable[Refusal]:
             yield Refusal(Reason.ETCD_UNSTARTED, f"{member.title} was added and has not started yet")
 
 
-def _quorum(survey: Survey, *, single: bool) -> Iterable[Refusal]:
+def _quorum(survey: EtcdSurvey, *, single: bool) -> Iterable[Refusal]:
     voters = [member for member in survey.members if not member.learner]
     quorum = len(voters) // 2 + 1
     if len(voters) == 1 and single:
@@ -170,15 +170,15 @@ def _quorum(survey: Survey, *, single: bool) -> Iterable[Refusal]:
         yield Refusal(Reason.ETCD_QUORUM_AT_RISK, f"{numbers} ({bad})" if bad else numbers)
 
 
-def _leadership(survey: Survey) -> Iterable[Refusal]:
+def _leadership(survey: EtcdSurvey) -> Iterable[Refusal]:
     leaders = {state.leader for state in survey.states.values() if not state.fault and state.leader}
     if len(leaders) > 1:
         yield Refusal(Reason.ETCD_NO_LEADER, "the members do not agree who leads")
-    elif leaders == {survey.us} and survey.states.get(survey.us, State("silent")).fault:
+    elif leaders == {survey.us} and survey.states.get(survey.us, MemberState("silent")).fault:
         yield Refusal(Reason.ETCD_NO_LEADER, "the member on this host leads, and does not answer")
 
 
-def _successor(survey: Survey) -> str:
+def _successor(survey: EtcdSurvey) -> str:
     """Return the voter that has most of the log; "" if this member does not lead, or if there is no other."""
     ours = survey.states.get(survey.us)
     if ours is None or ours.leader != survey.us:
@@ -205,7 +205,7 @@ def read_members(data: Mapping[str, Any]) -> Sequence[Member]:
     return found
 
 
-def read_state(data: Mapping[str, Any]) -> tuple[str, State]:
+def read_state(data: Mapping[str, Any]) -> tuple[str, MemberState]:
     """Read the answer of ``/v3/maintenance/status``: the member and its state. Raises ``ValueError``."""
     header = data.get("header")
     if not isinstance(header, Mapping) or not header.get("member_id"):
@@ -214,7 +214,7 @@ def read_state(data: Mapping[str, Any]) -> tuple[str, State]:
     errors = [str(error) for error in data.get("errors") or ()]
     # Alarms and a missing leader are known from other requests, with more detail.
     errors = [error for error in errors if "alarm:" not in error and "no leader" not in error]
-    return str(int(header["member_id"])), State(
+    return str(int(header["member_id"])), MemberState(
         fault="; ".join(errors),
         leader=str(leader) if leader else "",
         applied=_number(data.get("raftAppliedIndex")),

@@ -24,8 +24,8 @@ __all__ = [
     "SSHKEY",
     "UNLISTED",
     "Entry",
-    "Match",
     "Policy",
+    "PolicyMatch",
     "Rule",
     "Verdict",
     "clean_path",
@@ -100,7 +100,7 @@ class Policy:
 
 
 @dataclass(frozen=True, slots=True)
-class Match:
+class PolicyMatch:
     """A matching entry. ``exact`` is false for a directory above the path."""
 
     entry: Entry
@@ -112,7 +112,7 @@ def clean_path(path: str) -> str:
     return path.rstrip("/") or "/"
 
 
-def match(policy: Policy, change: Change) -> Match | None:
+def match(policy: Policy, change: Change) -> PolicyMatch | None:
     """Return the entry that matches ``change``, None if it is unlisted."""
     if change.domain == "file":
         return _match_path(policy.files, change.key)
@@ -122,17 +122,17 @@ def match(policy: Policy, change: Change) -> Match | None:
         entry = policy.sshkey
     else:
         entry = policy.fields.get(change.domain)
-    return Match(entry, exact=True) if entry else None
+    return PolicyMatch(entry, exact=True) if entry else None
 
 
-def _match_path(files: Mapping[str, Entry], path: str) -> Match | None:
+def _match_path(files: Mapping[str, Entry], path: str) -> PolicyMatch | None:
     if (entry := files.get(path)) is not None:
-        return Match(entry, exact=True)
+        return PolicyMatch(entry, exact=True)
     above = path
     while (end := above.rfind("/")) > 0:
         above = above[:end]
         if (entry := files.get(above)) is not None:
-            return Match(entry, exact=False)
+            return PolicyMatch(entry, exact=False)
     return None
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from nodeagent.core.config.paths import managed_path_problem
 from nodeagent.core.plan.change import Action, Change, ChangeKind, PolicySource
 from nodeagent.core.plan.plan import combine, widen
-from nodeagent.core.plan.policy import UNLISTED, Entry, Match, Policy, match
+from nodeagent.core.plan.policy import UNLISTED, Entry, Policy, PolicyMatch, match
 
 __all__ = ["Explanation", "explain"]
 
@@ -84,7 +84,7 @@ def _unlisted(domain: str) -> str:
             return "it belongs to the OS deployment, for which a policy cannot have an entry"
 
 
-def _reason(found: Match, replaced: Entry | None, shadowed: tuple[Entry, ...]) -> str:
+def _reason(found: PolicyMatch, replaced: Entry | None, shadowed: tuple[Entry, ...]) -> str:
     entry = found.entry
     whose = "the user's" if entry.source is PolicySource.USER else "the built-in"
     text = f"{whose} entry for {entry.key}"

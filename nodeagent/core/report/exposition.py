@@ -10,10 +10,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-__all__ = ["Family", "Kind", "Sample", "render"]
+__all__ = ["Family", "MetricKind", "Sample", "render"]
 
 
-class Kind(StrEnum):
+class MetricKind(StrEnum):
     COUNTER = "counter"
     GAUGE = "gauge"
     HISTOGRAM = "histogram"
@@ -24,7 +24,7 @@ class Family:
     """A metric by its name, with what it says. Names are an interface: alerts are written with them."""
 
     name: str
-    kind: Kind
+    kind: MetricKind
     help: str
     labels: tuple[str, ...] = ()
 

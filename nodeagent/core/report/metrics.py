@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from nodeagent.core.coordination.kube_time import parse_time
 from nodeagent.core.report.counters import BOUNDS, Tally
-from nodeagent.core.report.exposition import Family, Kind, Sample
+from nodeagent.core.report.exposition import Family, MetricKind, Sample
 from nodeagent.core.report.status import Status
 from nodeagent.core.update.outcome import IN_HISTORY
 from nodeagent.core.update.phase import Phase
@@ -21,93 +21,103 @@ from nodeagent.reasons import Reason
 __all__ = ["FAMILIES", "HISTORY", "samples"]
 
 
-INFO = Family("nodeagent_info", Kind.GAUGE, "The daemon is up; its version. Always 1.", ("version",))
-PHASE = Family("nodeagent_phase", Kind.GAUGE, "1 for the phase that the agent is in, 0 for the others.", ("phase",))
-PHASE_START = Family("nodeagent_phase_start_timestamp_seconds", Kind.GAUGE, "Start of this phase.")
+INFO = Family("nodeagent_info", MetricKind.GAUGE, "The daemon is up; its version. Always 1.", ("version",))
+PHASE = Family(
+    "nodeagent_phase", MetricKind.GAUGE, "1 for the phase that the agent is in, 0 for the others.", ("phase",)
+)
+PHASE_START = Family("nodeagent_phase_start_timestamp_seconds", MetricKind.GAUGE, "Start of this phase.")
 REASON = Family(
     "nodeagent_reason",
-    Kind.GAUGE,
+    MetricKind.GAUGE,
     "Why the agent is degraded, or what it waits for. Absent without a reason.",
     ("reason",),
 )
 CONFIG = Family(
     "nodeagent_config_info",
-    Kind.GAUGE,
+    MetricKind.GAUGE,
     "Names of the current and the desired config.",
     ("current", "desired"),
 )
-IN_SYNC = Family("nodeagent_config_in_sync", Kind.GAUGE, "1 if the current config is the desired one.")
+IN_SYNC = Family("nodeagent_config_in_sync", MetricKind.GAUGE, "1 if the current config is the desired one.")
 DRIFTED = Family(
-    "nodeagent_drifted", Kind.GAUGE, "1 if an update is refused because another program changed managed files."
+    "nodeagent_drifted", MetricKind.GAUGE, "1 if an update is refused because another program changed managed files."
 )
 DEPLOYMENT = Family(
     "nodeagent_deployment_info",
-    Kind.GAUGE,
+    MetricKind.GAUGE,
     "The booted and the staged deployment.",
     ("state", "checksum", "version"),
 )
 LEASE = Family(
     "nodeagent_lease_held",
-    Kind.GAUGE,
+    MetricKind.GAUGE,
     "Holder of the lease of this node. Absent without a holder.",
     ("backend", "holder"),
 )
-LEASE_START = Family("nodeagent_lease_start_timestamp_seconds", Kind.GAUGE, "Time when the holder took the lease.")
+LEASE_START = Family(
+    "nodeagent_lease_start_timestamp_seconds", MetricKind.GAUGE, "Time when the holder took the lease."
+)
 MAINTENANCE = Family(
     "nodeagent_maintenance",
-    Kind.GAUGE,
+    MetricKind.GAUGE,
     "1 while an operator has requested a maintenance. Absent without one.",
     ("requester", "state"),
 )
 MAINTENANCE_START = Family(
-    "nodeagent_maintenance_start_timestamp_seconds", Kind.GAUGE, "Time of the request for the maintenance."
+    "nodeagent_maintenance_start_timestamp_seconds", MetricKind.GAUGE, "Time of the request for the maintenance."
 )
-DRAIN_PODS = Family("nodeagent_drain_pods", Kind.GAUGE, "Pods that a drain waits for. Absent without a drain.")
+DRAIN_PODS = Family("nodeagent_drain_pods", MetricKind.GAUGE, "Pods that a drain waits for. Absent without a drain.")
 FENCE = Family(
     "nodeagent_fence_active",
-    Kind.GAUGE,
+    MetricKind.GAUGE,
     "1 while the fence limits a staging, 0 if it cannot. Absent outside of a staging.",
 )
 FENCE_LIMIT = Family(
-    "nodeagent_fence_write_limit_bytes_per_second", Kind.GAUGE, "Cap on the writes of a staging. Absent without a cap."
+    "nodeagent_fence_write_limit_bytes_per_second",
+    MetricKind.GAUGE,
+    "Cap on the writes of a staging. Absent without a cap.",
 )
 FENCE_P99 = Family(
     "nodeagent_fence_victim_fsync_p99_seconds",
-    Kind.GAUGE,
+    MetricKind.GAUGE,
     "p99 of etcd's recent fsyncs during a fenced staging. Absent if unknown.",
 )
-UPDATES = Family("nodeagent_updates_total", Kind.COUNTER, "Ended updates, by outcome.", ("outcome",))
+UPDATES = Family("nodeagent_updates_total", MetricKind.COUNTER, "Ended updates, by outcome.", ("outcome",))
 DURATION = Family(
     "nodeagent_update_duration_seconds",
-    Kind.HISTOGRAM,
+    MetricKind.HISTOGRAM,
     "Duration of updates, reboots included. Superseded and withdrawn updates do not count.",
 )
-ENDED = Family("nodeagent_last_update_end_timestamp_seconds", Kind.GAUGE, "End of the last update.")
-REBOOTS = Family("nodeagent_reboots_total", Kind.COUNTER, "Boots during an update.")
+ENDED = Family("nodeagent_last_update_end_timestamp_seconds", MetricKind.GAUGE, "End of the last update.")
+REBOOTS = Family("nodeagent_reboots_total", MetricKind.COUNTER, "Boots during an update.")
 AVOIDED = Family(
     "nodeagent_reboots_avoided_total",
-    Kind.COUNTER,
+    MetricKind.COUNTER,
     "Updates in which an entry of the admin's policy replaced a reboot of the built-in policy.",
 )
-FALLBACKS = Family("nodeagent_fallbacks_total", Kind.COUNTER, "Updates with a fallback reboot, whatever their outcome.")
-REFUSED = Family("nodeagent_refused_total", Kind.COUNTER, "Refused desired configs, by reason.", ("reason",))
+FALLBACKS = Family(
+    "nodeagent_fallbacks_total", MetricKind.COUNTER, "Updates with a fallback reboot, whatever their outcome."
+)
+REFUSED = Family("nodeagent_refused_total", MetricKind.COUNTER, "Refused desired configs, by reason.", ("reason",))
 WAITS = Family(
     "nodeagent_waits_total",
-    Kind.COUNTER,
+    MetricKind.COUNTER,
     "Waits, by phase and reason. LeaseHeld in Releasing: another holder took the node during a reboot.",
     ("phase", "reason"),
 )
 PHASE_SECONDS = Family(
     "nodeagent_phase_seconds_total",
-    Kind.COUNTER,
+    MetricKind.COUNTER,
     "Time spent in each phase, without the current one. Leasing is the wait for the lease.",
     ("phase",),
 )
-FETCHED = Family("nodeagent_staging_fetched_bytes_total", Kind.COUNTER, "Fetched bytes of OS images.")
+FETCHED = Family("nodeagent_staging_fetched_bytes_total", MetricKind.COUNTER, "Fetched bytes of OS images.")
 
-THROTTLED = Family("nodeagent_fence_throttled_seconds_total", Kind.COUNTER, "Time in which a staging had a cap.")
+THROTTLED = Family("nodeagent_fence_throttled_seconds_total", MetricKind.COUNTER, "Time in which a staging had a cap.")
 SLOW_FSYNCS = Family(
-    "nodeagent_fence_victim_slow_fsyncs_total", Kind.COUNTER, "Fsyncs of etcd over 100 ms during a fenced staging."
+    "nodeagent_fence_victim_slow_fsyncs_total",
+    MetricKind.COUNTER,
+    "Fsyncs of etcd over 100 ms during a fenced staging.",
 )
 
 # In the order of the page.

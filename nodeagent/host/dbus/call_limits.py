@@ -10,7 +10,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["CallLimits", "Slot", "TooManyCalls"]
+__all__ = ["CallLimits", "CallSlot", "TooManyCalls"]
 
 MAX_CALLS: Final = 64
 MAX_RESERVED: Final = 16
@@ -34,7 +34,7 @@ class TooManyCalls(Exception):
 
 
 @dataclass(eq=False, slots=True)
-class Slot:
+class CallSlot:
     """A place of one call. ``uid`` is None until the caller is identified."""
 
     connection: str
@@ -55,10 +55,10 @@ class CallLimits:
         self._bytes_unidentified = 0
         self._bytes = 0
 
-    def take(self, connection: str, size: int, uid: int | None) -> Slot:
+    def take(self, connection: str, size: int, uid: int | None) -> CallSlot:
         if self._of_connection[connection] >= MAX_OF_CONNECTION:
             raise TooManyCalls("too many concurrent calls over one connection")
-        slot = Slot(connection, size)
+        slot = CallSlot(connection, size)
         if uid is not None:
             self._begin(slot, uid)
         elif self._unidentified >= MAX_UNIDENTIFIED or self._bytes_unidentified + size > MAX_BYTES_UNIDENTIFIED:
@@ -69,12 +69,12 @@ class CallLimits:
         self._of_connection[connection] += 1
         return slot
 
-    def identify(self, slot: Slot, uid: int) -> None:
+    def identify(self, slot: CallSlot, uid: int) -> None:
         self._begin(slot, uid)
         self._unidentified -= 1
         self._bytes_unidentified -= slot.size
 
-    def leave(self, slot: Slot) -> None:
+    def leave(self, slot: CallSlot) -> None:
         if slot.uid is None:
             self._unidentified -= 1
             self._bytes_unidentified -= slot.size
@@ -85,7 +85,7 @@ class CallLimits:
         if not self._of_connection[slot.connection]:
             del self._of_connection[slot.connection]
 
-    def _begin(self, slot: Slot, uid: int) -> None:
+    def _begin(self, slot: CallSlot, uid: int) -> None:
         every = self._of_user.total()
         others = every - self._of_user[0]
         if uid != 0 and (self._of_user[uid] >= MAX_OF_USER or others >= MAX_CALLS - MAX_RESERVED):

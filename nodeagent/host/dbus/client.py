@@ -24,7 +24,7 @@ from typing import Any
 
 from nodeagent.errors import AgentError, ServiceUnavailable
 from nodeagent.host.dbus.address import system_bus_address
-from nodeagent.host.dbus.codec import MAX_ELEMENTS, Kind, Message
+from nodeagent.host.dbus.codec import MAX_ELEMENTS, Message, MessageKind
 from nodeagent.host.dbus.connection import Connection
 from nodeagent.host.dbus.errors import (
     BUS_SERVICE,
@@ -125,7 +125,14 @@ class Bus:
         ``interactive`` lets the service ask the user for a password.
         """
         message = Message(
-            Kind.CALL, path, interface, member, destination, signature=signature, body=body, interactive=interactive
+            MessageKind.CALL,
+            path,
+            interface,
+            member,
+            destination,
+            signature=signature,
+            body=body,
+            interactive=interactive,
         )
         return list((await self._call(message, timeout)).body)
 
@@ -141,7 +148,7 @@ class Bus:
         timeout: float = CALL_TIMEOUT,
     ) -> int:
         """Call a method that returns one file descriptor. The caller closes it."""
-        message = Message(Kind.CALL, path, interface, member, destination, signature=signature, body=body)
+        message = Message(MessageKind.CALL, path, interface, member, destination, signature=signature, body=body)
         reply = await self._call(message, timeout, want_fds=1)
         return reply.fds[0]
 
@@ -218,7 +225,7 @@ class Bus:
             return
         self._connection.send(
             Message(
-                Kind.ERROR if error_name else Kind.RETURN,
+                MessageKind.ERROR if error_name else MessageKind.RETURN,
                 destination=to.sender,
                 reply_serial=to.serial,
                 error_name=error_name,
@@ -230,7 +237,7 @@ class Bus:
     def emit(self, path: str, interface: str, member: str, signature: str, body: Sequence[Any]) -> None:
         """Broadcast a signal. It is dropped while there is no connection."""
         if self._connection is not None and self._connection.lost is None:
-            self._connection.send(Message(Kind.SIGNAL, path, interface, member, signature=signature, body=body))
+            self._connection.send(Message(MessageKind.SIGNAL, path, interface, member, signature=signature, body=body))
 
     # -- calls ----------------------------------------------------------------------------------------------------
 
@@ -241,7 +248,7 @@ class Bus:
         service = service_name(message.destination)
         async with _deadline(timeout, what, service):
             reply = await (connection or await self._connected()).call(message)
-        if reply.kind is Kind.ERROR:
+        if reply.kind is MessageKind.ERROR:
             _close(reply.fds)
             error = from_bus(reply.error_name, reply.body, what)
             if isinstance(error, ServiceUnavailable):
@@ -309,7 +316,7 @@ class Bus:
             self._owners.setdefault(name, owner)
 
     def _admit(self, header: Message) -> int:
-        if header.kind is Kind.SIGNAL:
+        if header.kind is MessageKind.SIGNAL:
             return MAX_ELEMENTS if self._is_wanted(header) else 0
         if self._admit_call is not None:
             return self._admit_call(header)
@@ -328,7 +335,7 @@ class Bus:
         return any(signals.match.accepts_header(signal, self._owners) for signals in self._signals)
 
     def _on_message(self, message: Message) -> None:
-        if message.kind is Kind.SIGNAL:
+        if message.kind is MessageKind.SIGNAL:
             if message.member == "NameOwnerChanged" and message.sender == BUS_NAME and len(message.body) == 3:
                 name, _, owner = message.body
                 self._owners[name] = owner
@@ -339,7 +346,7 @@ class Bus:
             self._on_call(message)
 
     def _on_undecodable(self, header: Message) -> None:
-        if header.kind is Kind.CALL:
+        if header.kind is MessageKind.CALL:
             self.reply(header, "s", (UNDECODABLE,), error_name="org.freedesktop.DBus.Error.InvalidArgs")
 
     def _on_lost(self, error: AgentError) -> None:
@@ -349,7 +356,9 @@ class Bus:
 
 
 def _bus_message(member: str, argument: str, *, no_reply: bool = False) -> Message:
-    return Message(Kind.CALL, _BUS_PATH, BUS_NAME, member, BUS_NAME, signature="s", body=(argument,), no_reply=no_reply)
+    return Message(
+        MessageKind.CALL, _BUS_PATH, BUS_NAME, member, BUS_NAME, signature="s", body=(argument,), no_reply=no_reply
+    )
 
 
 def _close(fds: Sequence[int]) -> None:

@@ -19,7 +19,7 @@ from io import BytesIO
 from typing import Any, Final
 
 from nodeagent._partial_import import without_init
-from nodeagent.host.dbus.header import HEADER_SIZE, Kind, Message, frame_size, header_size, read_header
+from nodeagent.host.dbus.header import HEADER_SIZE, Message, MessageKind, frame_size, header_size, read_header
 
 with without_init("dbus_next"):
     import dbus_next.errors  # noqa: F401 - its modules import each other; this is the order that works
@@ -31,8 +31,8 @@ with without_init("dbus_next"):
 __all__ = [
     "HEADER_SIZE",
     "MAX_ELEMENTS",
-    "Kind",
     "Message",
+    "MessageKind",
     "a_sv",
     "complete_types",
     "decode",
@@ -123,7 +123,7 @@ def decode(data: bytes, elements: int = MAX_ELEMENTS) -> Message:
     message = read_header(data)
     if message.size != len(data):
         raise ValueError("the message does not have the length that its header gives")
-    if message.kind is Kind.OTHER:
+    if message.kind is MessageKind.OTHER:
         raise ValueError("message of an unknown type")
     if len(SignatureTree._cache) > _SIGNATURES:
         SignatureTree._cache.clear()

@@ -24,7 +24,7 @@ from nodeagent.errors import AgentError
 from nodeagent.host.dbus.address import socket_paths
 from nodeagent.host.dbus.codec import MAX_ELEMENTS, decode, encode
 from nodeagent.host.dbus.errors import BusRefused, BusTerminal, BusUnreachable, connection_lost
-from nodeagent.host.dbus.header import HEADER_SIZE, Kind, Message, frame_size, header_size, read_header
+from nodeagent.host.dbus.header import HEADER_SIZE, Message, MessageKind, frame_size, header_size, read_header
 from nodeagent.host.dbus.signals import BUS_NAME
 from nodeagent.reasons import Reason
 
@@ -77,9 +77,9 @@ class Connection:
             await connection._authenticate()
             connection._loop.add_reader(connection._socket, connection._readable)
             if not peer:
-                hello = Message(Kind.CALL, "/org/freedesktop/DBus", BUS_NAME, "Hello", BUS_NAME)
+                hello = Message(MessageKind.CALL, "/org/freedesktop/DBus", BUS_NAME, "Hello", BUS_NAME)
                 reply = await connection.call(hello)
-                if reply.kind is not Kind.RETURN or not reply.body:
+                if reply.kind is not MessageKind.RETURN or not reply.body:
                     raise BusUnreachable(f"{address} did not answer as a bus", reason=Reason.BUS_UNREACHABLE)
                 connection.unique_name = str(reply.body[0])
         except BaseException as error:
@@ -227,11 +227,11 @@ class Connection:
             if self._fds:
                 self.close("an invalid message with file descriptors")
             return 0
-        if header.kind in (Kind.RETURN, Kind.ERROR):
+        if header.kind in (MessageKind.RETURN, MessageKind.ERROR):
             # A late reply is dropped too.
             wanted = MAX_ELEMENTS if self._awaited(header) is not None else 0
         else:
-            wanted = self.admit(header) if header.kind is not Kind.OTHER else 0
+            wanted = self.admit(header) if header.kind is not MessageKind.OTHER else 0
         if not wanted:
             _close_all(self._take_fds(header.fd_count))
         return wanted
@@ -256,13 +256,13 @@ class Connection:
             message = replace(message, fds=fds)
         except Exception as error:  # noqa: BLE001 - any error of dbus-next, for a message that the bus should have rejected
             _close_all(fds)
-            if header.kind not in (Kind.RETURN, Kind.ERROR):
+            if header.kind not in (MessageKind.RETURN, MessageKind.ERROR):
                 self.on_undecodable(header)
             elif (future := self._awaited(header)) is not None:
                 text = f"the reply cannot be decoded: {error}"
                 future.set_exception(BusTerminal(text, reason=Reason.UNEXPECTED_REPLY))
             return
-        if header.kind not in (Kind.RETURN, Kind.ERROR):
+        if header.kind not in (MessageKind.RETURN, MessageKind.ERROR):
             _close_all(fds)
             self.on_message(message)
         elif (future := self._awaited(header)) is not None:

@@ -23,7 +23,7 @@ from typing import Any, Self
 from nodeagent import log
 from nodeagent.core.hints import hint
 from nodeagent.errors import AgentError, Refused, Terminal
-from nodeagent.host.dbus.call_limits import CallLimits, Slot, TooManyCalls
+from nodeagent.host.dbus.call_limits import CallLimits, CallSlot, TooManyCalls
 from nodeagent.host.dbus.client import UNDECODABLE, Bus
 from nodeagent.host.dbus.codec import Message, a_sv, decode, variant
 from nodeagent.host.dbus.connection import UNDECODED
@@ -74,7 +74,7 @@ class Exporter:
         self._path = path
         self._interfaces = {interface.name: interface for interface in interfaces}
         self._limits = CallLimits()
-        self._calls: dict[asyncio.Task[None], Slot] = {}
+        self._calls: dict[asyncio.Task[None], CallSlot] = {}
         self._documents: dict[str, str] = {}
         self._keeper: asyncio.Task[None] | None = None
 
@@ -226,7 +226,7 @@ class Exporter:
         self._calls[task] = slot
         task.add_done_callback(lambda task: self._limits.leave(self._calls.pop(task)))
 
-    async def _run(self, method: Method, call: Message, slot: Slot) -> None:
+    async def _run(self, method: Method, call: Message, slot: CallSlot) -> None:
         try:
             if slot.uid is None:
                 self._limits.identify(slot, await self._bus.uid_of(call.sender))

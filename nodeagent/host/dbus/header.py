@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Final
 
-__all__ = ["HEADER_SIZE", "Kind", "Message", "byte_order", "frame_size", "header_size", "read_header"]
+__all__ = ["HEADER_SIZE", "Message", "MessageKind", "byte_order", "frame_size", "header_size", "read_header"]
 
 HEADER_SIZE: Final = 16
 """Bytes of the fixed part of a header, from which the size of the whole message follows."""
@@ -40,7 +40,7 @@ _SIZES: Final = {b"y": 1, b"b": 4, b"n": 2, b"q": 2, b"i": 4, b"u": 4, b"h": 4, 
 _NO_REPLY, _INTERACTIVE = 0x1, 0x4  # header flags
 
 
-class Kind(IntEnum):
+class MessageKind(IntEnum):
     OTHER = 0  # a message type that this version of the protocol does not define
     CALL = 1
     RETURN = 2
@@ -48,14 +48,14 @@ class Kind(IntEnum):
     SIGNAL = 4
 
 
-_KINDS: Final = {kind.value: kind for kind in Kind}
+_KINDS: Final = {kind.value: kind for kind in MessageKind}
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
     """A message. ``body`` holds plain values. ``fds`` are open descriptors; the receiver closes them."""
 
-    kind: Kind
+    kind: MessageKind
     path: str = ""
     interface: str = ""
     member: str = ""
@@ -139,7 +139,7 @@ def read_header(data: bytes | bytearray) -> Message:
         raise ValueError("too many header fields")
     flags = data[2]
     return Message(
-        kind=_KINDS.get(data[1], Kind.OTHER),
+        kind=_KINDS.get(data[1], MessageKind.OTHER),
         serial=number.unpack_from(data, 8)[0],
         no_reply=bool(flags & _NO_REPLY),
         interactive=bool(flags & _INTERACTIVE),

@@ -14,7 +14,7 @@ from typing import Any
 
 from nodeagent.errors import AgentError
 from nodeagent.host.dbus.errors import BusRetryable
-from nodeagent.host.dbus.header import Kind, Message
+from nodeagent.host.dbus.header import Message, MessageKind
 from nodeagent.reasons import Reason
 
 __all__ = ["BUS_NAME", "CALL_TIMEOUT", "Match", "Signals"]
@@ -107,7 +107,7 @@ class Signals:
         timeout: float = CALL_TIMEOUT,
     ) -> list[Any]:
         """Call a method as ``Bus.call`` does, on the connection on which these signals arrive."""
-        message = Message(Kind.CALL, path, interface, member, destination, signature=signature, body=body)
+        message = Message(MessageKind.CALL, path, interface, member, destination, signature=signature, body=body)
         return list((await self._send(message, timeout)).body)
 
     def put(self, signal: Message) -> None:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from nodeagent.core.etcd.quorum import Survey, troubles
+from nodeagent.core.etcd.quorum import EtcdSurvey, troubles
 from nodeagent.core.hints import hint
-from nodeagent.host.etcd.quorum import Report
+from nodeagent.host.etcd.quorum import QuorumReport
 
 __all__ = ["SCHEMA", "answer"]
 
 SCHEMA: Final = "nodeagent/etcd/v1"
 
 
-def answer(report: Report, source: str) -> dict[str, Any]:
+def answer(report: QuorumReport, source: str) -> dict[str, Any]:
     """Return ``nodeagent/etcd/v1``. ``source`` is "daemon", whose verdict counts, or "command"."""
     verdict, survey = report.verdict, report.survey
     return {
@@ -33,7 +33,7 @@ def answer(report: Report, source: str) -> dict[str, Any]:
     }
 
 
-def _members(survey: Survey) -> list[dict[str, Any]]:
+def _members(survey: EtcdSurvey) -> list[dict[str, Any]]:
     wrong = troubles(survey)
     leader = next((state.leader for state in survey.states.values() if state.leader), "")
     return [

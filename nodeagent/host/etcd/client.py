@@ -11,7 +11,7 @@ import ssl
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
-from nodeagent.core.etcd.quorum import Alarm, Member, State, read_alarms, read_members, read_state
+from nodeagent.core.etcd.quorum import Alarm, Member, MemberState, read_alarms, read_members, read_state
 from nodeagent.errors import Unreachable
 from nodeagent.host.http import Answer, HttpFault, request
 from nodeagent.reasons import Reason
@@ -47,7 +47,7 @@ class EtcdClient:
     async def alarms(self, url: str) -> Sequence[Alarm]:
         return _read(url, read_alarms, await self._call(url, "/v3/maintenance/alarm", {"action": "GET"}))
 
-    async def state(self, url: str) -> tuple[str, State]:
+    async def state(self, url: str) -> tuple[str, MemberState]:
         """Return the id of the member that answers, and its state: by its status, and by a read through the quorum."""
         status, health = await asyncio.gather(
             self._call(url, "/v3/maintenance/status", {}), self._send("GET", url, HEALTH, None), return_exceptions=True
@@ -56,13 +56,13 @@ class EtcdClient:
             raise status
         member, state = _read(url, read_state, status)
         if isinstance(health, EtcdFault):
-            return member, State(health.message, state.leader, state.applied, state.index)
+            return member, MemberState(health.message, state.leader, state.applied, state.index)
         if isinstance(health, BaseException):
             raise health
         if health.status != 200 or health.json().get("health") != "true":
             why = str(health.json().get("reason") or f"status {health.status}")
             fault = "; ".join(filter(None, [state.fault, f"is not healthy: {why}"]))
-            return member, State(fault, state.leader, state.applied, state.index)
+            return member, MemberState(fault, state.leader, state.applied, state.index)
         return member, state
 
     async def move_leader(self, url: str, to: str) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit, urlunsplit
 
-from nodeagent.core.etcd.quorum import Member, Refusal, State, Survey, Verdict, judge
+from nodeagent.core.etcd.quorum import EtcdSurvey, Member, MemberState, QuorumVerdict, Refusal, judge
 from nodeagent.core.update.ports import Clock
 from nodeagent.errors import Refused
 from nodeagent.host.etcd.client import TIMEOUT, EtcdClient, EtcdFault
@@ -24,14 +24,14 @@ from nodeagent.host.etcd.options import Endpoints, Options, endpoints
 from nodeagent.host.http import tls_context
 from nodeagent.reasons import Reason
 
-__all__ = ["Access", "QuorumCheck", "Report"]
+__all__ = ["EtcdAccess", "QuorumCheck", "QuorumReport"]
 
 MOVE_TIMEOUT: Final = 15.0
 MOVE_PAUSE: Final = 0.2
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class EtcdAccess:
     """Addresses and certificates of a caller. "" and () mean those that are detected. Paths are PEM files."""
 
     endpoints: Sequence[str] = ()
@@ -41,13 +41,13 @@ class Access:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class QuorumReport:
     """``signs`` is empty if no member is on this host: then a disruption is allowed without a survey. ``survey`` is
     also None if no member answers; the verdict has the reason."""
 
     signs: Sequence[str] = ()
-    verdict: Verdict = field(default_factory=Verdict)
-    survey: Survey | None = None
+    verdict: QuorumVerdict = field(default_factory=QuorumVerdict)
+    survey: EtcdSurvey | None = None
 
 
 class QuorumCheck:
@@ -57,7 +57,7 @@ class QuorumCheck:
         self,
         clock: Clock,
         *,
-        access: Access = Access(),
+        access: EtcdAccess = EtcdAccess(),
         single: bool = False,
         timeout: float = TIMEOUT,
         root: Path = Path("/"),
@@ -68,11 +68,11 @@ class QuorumCheck:
         self._timeout = timeout
         self._root = root
 
-    async def survey(self) -> Report:
+    async def survey(self) -> QuorumReport:
         """Survey the members. No fault of the host or of etcd raises an error."""
         found = await asyncio.to_thread(detect, self._root)
         if found is None and not self._access.endpoints:
-            return Report()
+            return QuorumReport()
         signs = found.signs if found is not None else ("configured address",)
         options = found.options if found is not None else Options()
         where = self._endpoints(options)
@@ -81,10 +81,10 @@ class QuorumCheck:
             # The detected name may belong to another member than the configured address.
             survey = await _survey(client, where, "" if self._access.endpoints else options.get("name"))
         except EtcdFault as fault:
-            return Report(signs, Verdict((Refusal(reason=fault.reason, message=fault.message),)))
-        return Report(signs, judge(survey, single=self._single), survey)
+            return QuorumReport(signs, QuorumVerdict((Refusal(reason=fault.reason, message=fault.message),)))
+        return QuorumReport(signs, judge(survey, single=self._single), survey)
 
-    async def check(self) -> Report:
+    async def check(self) -> QuorumReport:
         """Survey, and raise ``Refused`` with the reason of the first refusal and the messages of all."""
         report = await self.survey()
         if not report.verdict.allowed:
@@ -92,7 +92,7 @@ class QuorumCheck:
             raise Refused(f"etcd: {why}", reason=report.verdict.refusals[0].reason)
         return report
 
-    async def move_leader(self) -> Report:
+    async def move_leader(self) -> QuorumReport:
         """Check, and move the leadership to another member. Raises ``Refused``, also if it did not move in time
         (``EtcdLeaderStays``)."""
         deadline = self._clock.monotonic() + MOVE_TIMEOUT
@@ -146,7 +146,7 @@ class QuorumCheck:
             ) from error
 
 
-async def _survey(client: EtcdClient, where: Endpoints, name: str) -> Survey:
+async def _survey(client: EtcdClient, where: Endpoints, name: str) -> EtcdSurvey:
     answered, members = await _first(client, (*where.ours, *where.others))
     us, our_url, our_state = await _ourselves(client, where.ours, members, name)
     states = dict(
@@ -158,7 +158,7 @@ async def _survey(client: EtcdClient, where: Endpoints, name: str) -> Survey:
             )
         )
     )
-    survey = Survey(us=us, members=members, states=states)
+    survey = EtcdSurvey(us=us, members=members, states=states)
     try:
         return replace(survey, alarms=await client.alarms(our_url or answered))
     except EtcdFault as fault:
@@ -178,7 +178,7 @@ async def _first(client: EtcdClient, urls: Sequence[str]) -> tuple[str, Sequence
 
 async def _ourselves(
     client: EtcdClient, ours: Sequence[str], members: Sequence[Member], name: str
-) -> tuple[str, str, State | None]:
+) -> tuple[str, str, MemberState | None]:
     """Return the id of the member on this host, the address that answered, and the state.
 
     If no address answers, the member is found by name, and the address is "".
@@ -194,23 +194,25 @@ async def _ourselves(
             return member, url, state
         silent = silent or f"another member answers at {url}"  # what is advertised may be a load balancer
     named = [member.id for member in members if name and member.name == name]
-    return (named[0] if len(named) == 1 else ""), "", State(fault=f"does not answer ({silent})")
+    return (named[0] if len(named) == 1 else ""), "", MemberState(fault=f"does not answer ({silent})")
 
 
-async def _state_of(client: EtcdClient, member: Member, port: int | None, known: State | None) -> tuple[str, State]:
+async def _state_of(
+    client: EtcdClient, member: Member, port: int | None, known: MemberState | None
+) -> tuple[str, MemberState]:
     if known is not None:
         return member.id, known
-    state = State(fault="has no address for clients")
+    state = MemberState(fault="has no address for clients")
     for url in _gateways(member, port):
         try:
             answered, found = await client.state(url)
         except EtcdFault as fault:
-            state = State(fault=f"does not answer ({fault.message})")
+            state = MemberState(fault=f"does not answer ({fault.message})")
             continue
         if answered == member.id:
             return member.id, found
         # The advertised address is a loopback or a load balancer, so that another member has answered.
-        state = State(fault=f"another member answers at {url}")
+        state = MemberState(fault=f"another member answers at {url}")
     return member.id, state
 
 

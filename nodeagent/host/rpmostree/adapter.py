@@ -20,7 +20,7 @@ from nodeagent.core.plan.deployment import Deployment, OsTarget, StageProgress, 
 from nodeagent.errors import AgentError, Refused, Retryable, ServiceUnavailable, Terminal
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.dbus.errors import BusUnreachable
-from nodeagent.host.rpmostree.client import SERVICE, BusyWait, Local, Session, State, connect, start_transaction
+from nodeagent.host.rpmostree.client import SERVICE, BusyWait, Local, Session, SysrootState, connect, start_transaction
 from nodeagent.host.rpmostree.credentials import Credentials
 from nodeagent.host.rpmostree.deployments import BootEntries, has_superusers
 from nodeagent.host.rpmostree.failures import SAME_REFS, absent_package, failure, one_line
@@ -28,7 +28,7 @@ from nodeagent.host.rpmostree.finalization import Finalization, SoftReboot
 from nodeagent.host.rpmostree.guards import Guards, Services, native_bootc
 from nodeagent.host.rpmostree.request import CLEANUP, ROLLBACK, Request, next_request, redeploy_command
 from nodeagent.host.rpmostree.staging import OwnDeployments, Ownership, StagedState
-from nodeagent.host.rpmostree.transaction import End, Outcome, Timing, follow
+from nodeagent.host.rpmostree.transaction import End, Timing, TransactionResult, follow
 from nodeagent.host.transient import run_unit
 from nodeagent.reasons import Reason
 
@@ -154,7 +154,7 @@ class RpmOstree:
 
     # -- rollback without a prompt --------------------------------------------------------------------------------
 
-    async def _asks_password(self, state: State, deployment: Deployment) -> bool:
+    async def _asks_password(self, state: SysrootState, deployment: Deployment) -> bool:
         entry = state.entries.get(deployment.id)
         return entry is not None and entry.restricted and await asyncio.to_thread(has_superusers, self._root)
 
@@ -241,7 +241,7 @@ class RpmOstree:
                     raise await self._rejected(session, failure(outcome.text, request.doing), own, busy)
         raise Terminal(f"cannot stage: not complete after {_REQUESTS} transactions", reason=Reason.STAGE_INCOMPLETE)
 
-    async def _refuse_foreign(self, state: State, own: OwnDeployments, replace: str) -> None:
+    async def _refuse_foreign(self, state: SysrootState, own: OwnDeployments, replace: str) -> None:
         """Refuse to replace a deployment of another client, which the daemon would use as the base and discard.
 
         A staged deployment is from this boot, so the record knows it. A finalized one may be older than the record.
@@ -258,7 +258,7 @@ class RpmOstree:
             message, reason=Reason.STAGED_BY_OTHER, hint="find its owner, or remove it: rpm-ostree cleanup -p"
         )
 
-    async def _settle(self, session: Session, before: State, own: OwnDeployments, *, good: bool) -> None:
+    async def _settle(self, session: Session, before: SysrootState, own: OwnDeployments, *, good: bool) -> None:
         """Record the result of an ended transaction.
 
         If it cannot be read, the record stays open, and the staged deployment counts as unobserved.
@@ -286,7 +286,7 @@ class RpmOstree:
         return error
 
     async def _drop(
-        self, session: Session, state: State, staged: Deployment, own: OwnDeployments, busy: BusyWait
+        self, session: Session, state: SysrootState, staged: Deployment, own: OwnDeployments, busy: BusyWait
     ) -> None:
         """Discard an owned staged deployment that must not boot.
 
@@ -309,7 +309,7 @@ class RpmOstree:
         await asyncio.to_thread(self._staged.set_legacy)
         return next((d for d in (await session.read()).deployments if d.id == staged.id), staged)
 
-    async def _until(self, request: Request, done: Callable[[State], bool]) -> State:
+    async def _until(self, request: Request, done: Callable[[SysrootState], bool]) -> SysrootState:
         """Send a request once, unless ``done`` already holds, and return the state afterwards.
 
         Raises ``ServiceUnavailable`` if the daemon ended before it was done.
@@ -332,11 +332,11 @@ class RpmOstree:
     async def _run(
         self,
         session: Session,
-        state: State,
+        state: SysrootState,
         request: Request,
         busy: BusyWait,
         tell: Callable[[StageProgress], None],
-    ) -> Outcome | None:
+    ) -> TransactionResult | None:
         """Run one transaction. Returns None after waiting for the transaction of another client."""
         if not (address := await start_transaction(session, state.os_path, request, busy)):
             return None
@@ -353,24 +353,24 @@ class RpmOstree:
         raise Retryable(message, reason=Reason.TRANSACTION_STUCK)
 
 
-def _refuse_staged(state: State) -> None:
+def _refuse_staged(state: SysrootState) -> None:
     if state.staged is not None:
         message = f"cannot roll back while {state.staged.id} is staged"
         raise Refused(message, reason=Reason.STAGED_BY_OTHER, hint="remove it first: rpm-ostree cleanup -p")
 
 
-def _rolled_back(state: State) -> bool:
+def _rolled_back(state: SysrootState) -> bool:
     _refuse_staged(state)
     return not state.first.booted
 
 
-def _previous(state: State) -> Deployment | None:
+def _previous(state: SysrootState) -> Deployment | None:
     """Return the deployment that Rollback puts first: the next one of the same OS after the booted one."""
     after = state.deployments[state.deployments.index(state.booted) + 1 :]
     return next((d for d in after if d.osname == state.booted.osname), None)
 
 
-def _incomplete(target: OsTarget, state: State) -> Terminal:
+def _incomplete(target: OsTarget, state: SysrootState) -> Terminal:
     wrong = ", ".join(f"{domain} {what}" for domain, what in unmet(target, state.first).items())
     message = f"rpm-ostree reported success, but the next deployment differs: {wrong or 'none is staged'}"
     return Terminal(message, reason=Reason.STAGE_INCOMPLETE)

@@ -39,7 +39,7 @@ from nodeagent.host.rpmostree.staging import Lock
 from nodeagent.host.rpmostree.transaction import Timing, cancel, describe
 from nodeagent.reasons import Reason
 
-__all__ = ["SERVICE", "BusyWait", "Local", "Session", "State", "connect", "start_transaction"]
+__all__ = ["SERVICE", "BusyWait", "Local", "Session", "SysrootState", "connect", "start_transaction"]
 
 SERVICE = "rpm-ostreed.service"
 _NAME = "org.projectatomic.rpmostree1"
@@ -59,7 +59,7 @@ class Local:
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class SysrootState:
     """The deployments at one moment.
 
     ``os_path`` is the object of the booted OS; its escaping is not reversible, so the path is never constructed.
@@ -93,7 +93,7 @@ class Session:
         self._start = start
         self._registered = ("", "")  # unique names of this connection and of the daemon when it was registered
 
-    async def read(self) -> State:
+    async def read(self) -> SysrootState:
         """Return the current state.
 
         Raises ``Unreconcilable`` (``NoDeployments``) if the host was not booted from a deployment, and ``Retryable``
@@ -109,7 +109,7 @@ class Session:
             await asyncio.sleep(self._timing.retry_pause)
         raise AssertionError("unreachable")
 
-    async def _read(self) -> State:
+    async def _read(self) -> SysrootState:
         await self._sysroot("Reload")
         path = str(await self.property("Booted"))
         if path == "/":
@@ -120,7 +120,7 @@ class Session:
         booted, first = next((d for d in deployments if d.booted), None), first_of_booted(deployments)
         if booted is None or first is None:
             raise Unreconcilable("none of the deployments is the booted one", reason=Reason.NO_DEPLOYMENTS)
-        return State(path, deployments, booted, first, local.entries)
+        return SysrootState(path, deployments, booted, first, local.entries)
 
     async def active_address(self) -> str:
         """Return the address of the transaction under way, "" if there is none."""

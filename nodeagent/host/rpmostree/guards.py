@@ -21,7 +21,7 @@ from nodeagent.core.plan.deployment import OsTarget
 from nodeagent.core.update.ports import UnitState
 from nodeagent.errors import AgentError, Refused, Unreconcilable
 from nodeagent.host.fs.os_errors import translated
-from nodeagent.host.rpmostree.client import SERVICE, Session, State
+from nodeagent.host.rpmostree.client import SERVICE, Session, SysrootState
 from nodeagent.host.rpmostree.staging import read_vardict, string
 from nodeagent.reasons import Reason
 
@@ -160,7 +160,7 @@ class Guards:
             message = f"{_mib(free)} MiB free in /sysroot, staging needs at least {_mib(self._min_free)}"
             raise Refused(message, reason=Reason.NO_SPACE, hint="free space: rpm-ostree cleanup -br, df -h /sysroot")
 
-    async def _boot_space(self, state: State) -> None:
+    async def _boot_space(self, state: SysrootState) -> None:
         names: dict[bool, set[str]] = {True: set(), False: set()}
         for deployment in state.deployments:
             entry = state.entries.get(deployment.id)

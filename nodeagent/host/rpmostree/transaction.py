@@ -34,7 +34,7 @@ from nodeagent.host.dbus.errors import LOST, BusFault, BusUnreachable
 from nodeagent.host.dbus.signals import Match, Signals
 from nodeagent.reasons import Reason
 
-__all__ = ["End", "Outcome", "Progress", "Timing", "cancel", "describe", "follow"]
+__all__ = ["End", "Progress", "Timing", "TransactionResult", "cancel", "describe", "follow"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +143,7 @@ class End(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class TransactionResult:
     """The end of a transaction. ``success`` and ``text`` are the values of ``Finished``.
 
     ``stalled`` means that it was cancelled because it sent no signal for too long.
@@ -155,7 +155,7 @@ class Outcome:
     stalled: bool = False
 
 
-async def follow(address: str, timing: Timing, on_progress: Callable[[StageProgress], None]) -> Outcome:
+async def follow(address: str, timing: Timing, on_progress: Callable[[StageProgress], None]) -> TransactionResult:
     """Start the transaction, or join it, and wait for its end. Cancelling this task cancels the transaction.
 
     Raises ``BusFault`` only if ``Start`` is refused.
@@ -168,10 +168,10 @@ async def follow(address: str, timing: Timing, on_progress: Callable[[StageProgr
                 await _cancel(signals, timing, timing.leave)
                 raise
     except BusUnreachable:
-        return Outcome(End.LOST)  # the socket of an ended transaction remains without a listener
+        return TransactionResult(End.LOST)  # the socket of an ended transaction remains without a listener
 
 
-async def _run(signals: Signals, timing: Timing, on_progress: Callable[[StageProgress], None]) -> Outcome:
+async def _run(signals: Signals, timing: Timing, on_progress: Callable[[StageProgress], None]) -> TransactionResult:
     loop = asyncio.get_running_loop()
     until = loop.time() + timing.total
     try:
@@ -189,16 +189,16 @@ async def _run(signals: Signals, timing: Timing, on_progress: Callable[[StagePro
         except TimeoutError:
             return await _cancel(signals, timing, timing.cancel)
         except AgentError:
-            return Outcome(End.LOST)
+            return TransactionResult(End.LOST)
         if message.interface != _INTERFACE:
             continue
         if message.member == "Finished" and message.signature == "bs":
-            return Outcome(End.FINISHED, *message.body)
+            return TransactionResult(End.FINISHED, *message.body)
         if step := progress.take(message.member, message.body):
             on_progress(step)
 
 
-async def _cancel(signals: Signals, timing: Timing, patience: float) -> Outcome:
+async def _cancel(signals: Signals, timing: Timing, patience: float) -> TransactionResult:
     """Cancel the transaction and wait ``patience`` seconds for its end, otherwise ``STUCK``."""
     try:
         async with asyncio.timeout(patience):
@@ -206,11 +206,11 @@ async def _cancel(signals: Signals, timing: Timing, patience: float) -> Outcome:
             while (message := await signals.next()).member != "Finished" or message.signature != "bs":
                 pass
     except TimeoutError:
-        return Outcome(End.STUCK, stalled=True)
+        return TransactionResult(End.STUCK, stalled=True)
     except AgentError as error:
-        return Outcome(End.LOST if error.reason == LOST else End.STUCK, stalled=True)
+        return TransactionResult(End.LOST if error.reason == LOST else End.STUCK, stalled=True)
     success, text = message.body
-    return Outcome(End.FINISHED, success, text, stalled=True)
+    return TransactionResult(End.FINISHED, success, text, stalled=True)
 
 
 async def describe(address: str, timing: Timing) -> tuple[str, str]:

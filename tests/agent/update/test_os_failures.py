@@ -11,7 +11,7 @@ import pytest
 
 from nodeagent.agent.loop import Loop
 from nodeagent.agent.update.after_boot import IMMEDIATE_RESTAGINGS, MAX_LOST_STAGINGS, MAX_RESTAGINGS, PAUSE
-from nodeagent.agent.update.executor import Outcome
+from nodeagent.agent.update.executor import RunResult
 from nodeagent.agent.update.run import Update
 from nodeagent.core.config.file_tree import RegularFile, expand
 from nodeagent.core.plan.deployment import staged
@@ -94,7 +94,7 @@ async def test_postponed_update_waits_unless_config_changes(
     loop = host.build()
     run, turn, ended = loop.executor.run, loop.turn, list[float]()
 
-    async def disturbed(update: Update) -> Outcome:
+    async def disturbed(update: Update) -> RunResult:
         outcome = await run(update)
         meanwhile(host, loop)
         return outcome

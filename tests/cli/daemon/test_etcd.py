@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from nodeagent.errors import Terminal
-from nodeagent.host.etcd.quorum import QuorumCheck, Report
+from nodeagent.host.etcd.quorum import QuorumCheck, QuorumReport
 from nodeagent.reasons import Reason
 from tests.cli.daemon.conftest import Cli
 from tests.cli.daemon.fake_daemon import FakeDaemon
@@ -28,8 +28,8 @@ FOUND: dict[str, Any] = {
 
 @pytest.fixture
 def none_is_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def survey(_guard: QuorumCheck) -> Report:
-        return Report()
+    async def survey(_guard: QuorumCheck) -> QuorumReport:
+        return QuorumReport()
 
     monkeypatch.setattr(QuorumCheck, "survey", survey)
 

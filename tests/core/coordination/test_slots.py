@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeagent.core.coordination.lease import Claim
-from nodeagent.core.coordination.slots import Kind, SlotPool, free_indices, held_by, new_slot, read_slots, taken
+from nodeagent.core.coordination.slots import SlotKind, SlotPool, free_indices, held_by, new_slot, read_slots, taken
 
 CLAIM = Claim("nodeagent", "3f2b", "update", "host-a")
 
@@ -21,7 +21,7 @@ def item(pool: SlotPool, index: int, *, holder: str = "n/3f2b", uid: str = "u") 
 
 @given(st.integers(1, 6), st.sets(st.integers(0, 9)), st.integers(0, 100))
 def test_there_are_never_more_holders_than_slots(count: int, held: set[int], first: int) -> None:
-    pool = SlotPool("workers", Kind.DISRUPT, count)
+    pool = SlotPool("workers", SlotKind.DISRUPT, count)
     free = free_indices(pool, read_slots(pool, [item(pool, index) for index in held]), first)
     assert not set(free) & held
     assert all(index < count for index in free)
@@ -30,13 +30,13 @@ def test_there_are_never_more_holders_than_slots(count: int, held: set[int], fir
 
 
 def test_what_is_a_slot_of_the_pool() -> None:
-    pool, other = SlotPool("workers", Kind.STAGE, 2), SlotPool("workers-1", Kind.STAGE, 2)
+    pool, other = SlotPool("workers", SlotKind.STAGE, 2), SlotPool("workers-1", SlotKind.STAGE, 2)
     items = [item(pool, 10), item(pool, 2), item(other, 0), {"metadata": {"name": "slot-stage-workers-01"}}, {}]
     assert [slot.index for slot in read_slots(pool, items)] == [2, 10]
 
 
 def test_one_without_a_holder_is_free() -> None:
-    pool = SlotPool("workers", Kind.DISRUPT, 1)
+    pool = SlotPool("workers", SlotKind.DISRUPT, 1)
     slots = read_slots(pool, [item(pool, 0, holder="")])
     assert free_indices(pool, slots, 0) == [0]
     assert held_by(slots, "u", "host-a") == []
@@ -44,7 +44,7 @@ def test_one_without_a_holder_is_free() -> None:
 
 
 def test_a_slot_belongs_to_a_node_and_a_host() -> None:
-    pool = SlotPool("workers", Kind.DISRUPT, 2)
+    pool = SlotPool("workers", SlotKind.DISRUPT, 2)
     slots = read_slots(pool, [item(pool, 0), item(pool, 1, uid="other")])
     assert [slot.index for slot in held_by(slots, "u", "host-a")] == [0]
     assert held_by(slots, "u", "host-b") == []
@@ -55,4 +55,4 @@ def test_a_slot_belongs_to_a_node_and_a_host() -> None:
 )
 def test_what_is_no_pool(name: str, count: int) -> None:
     with pytest.raises(ValueError, match="pool"):
-        SlotPool(name, Kind.DISRUPT, count)
+        SlotPool(name, SlotKind.DISRUPT, count)

@@ -13,7 +13,7 @@ from nodeagent.core.etcd.histogram import (
     WAL_FSYNC,
     Histogram,
     Increase,
-    Standing,
+    QuantileStanding,
     above,
     increase,
     parse,
@@ -118,7 +118,7 @@ def test_other_buckets_are_another_process() -> None:
 def test_a_quantile_is_interpolated_in_its_bucket() -> None:
     # rank 990 is 40 of 50 into the bucket from 2 to 4 ms
     found = quantile(0.99, over(800, 950, 1000))
-    assert found.standing is Standing.ESTIMATE
+    assert found.standing is QuantileStanding.ESTIMATE
     assert found.seconds == pytest.approx(0.002 + 0.002 * 40 / 50)
     assert (found.low, found.high, found.samples) == (0.002, 0.004, 1000)
 
@@ -129,7 +129,7 @@ def test_the_first_bucket_begins_at_zero() -> None:
 
 def test_beyond_the_last_bound() -> None:
     found = quantile(0.99, Increase(Histogram(BOUNDS, (*[900.0] * 14, 1000.0))))
-    assert (found.standing, found.seconds, found.high) == (Standing.BEYOND, 8.192, math.inf)
+    assert (found.standing, found.seconds, found.high) == (QuantileStanding.BEYOND, 8.192, math.inf)
 
 
 @pytest.mark.parametrize(("samples", "standing"), [(0, "too-few"), (299, "too-few"), (300, "estimate")])

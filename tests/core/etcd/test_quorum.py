@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from nodeagent.core.etcd.quorum import (
     Alarm,
+    EtcdSurvey,
     Member,
-    State,
-    Survey,
+    MemberState,
     judge,
     read_alarms,
     read_members,
@@ -22,21 +22,21 @@ from nodeagent.core.etcd.quorum import (
     troubles,
 )
 
-OK = State(leader="1", applied=100, index=100)
+OK = MemberState(leader="1", applied=100, index=100)
 
 
-def cluster(voters: int, *, us: str = "2", leader: str = "1", **changed: State) -> Survey:
+def cluster(voters: int, *, us: str = "2", leader: str = "1", **changed: MemberState) -> EtcdSurvey:
     """Members m1, m2, ...; ``changed`` by name."""
     members = [Member(str(number), f"m{number}") for number in range(1, voters + 1)]
     states = {member.id: changed.get(member.name, replace(OK, leader=leader)) for member in members}
-    return Survey(us, members, states)
+    return EtcdSurvey(us, members, states)
 
 
-def reasons(survey: Survey, *, single: bool = False) -> list[str]:
+def reasons(survey: EtcdSurvey, *, single: bool = False) -> list[str]:
     return [refusal.reason for refusal in judge(survey, single=single).refusals]
 
 
-DOWN = State(fault="does not answer")
+DOWN = MemberState(fault="does not answer")
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ DOWN = State(fault="does not answer")
         (replace(cluster(3), unknown="no alarms"), ["EtcdUnreachable"]),
     ],
 )
-def test_the_rule(survey: Survey, expected: list[str]) -> None:
+def test_the_rule(survey: EtcdSurvey, expected: list[str]) -> None:
     assert reasons(survey) == expected
 
 
@@ -120,7 +120,7 @@ def test_the_forms_of_the_gateway() -> None:
     )
     status = {"header": {"member_id": "7"}, "leader": "0", "raftIndex": "12", "raftAppliedIndex": "11",
               "errors": ["memberID:7 alarm:NOSPACE ", "etcdserver: no leader", "disk on fire"]}  # fmt: skip
-    assert read_state(status) == ("7", State("disk on fire", "", 11, 12))
+    assert read_state(status) == ("7", MemberState("disk on fire", "", 11, 12))
     assert read_alarms({"alarms": [{"memberID": "7", "alarm": "CORRUPT"}]}) == (Alarm("7", "CORRUPT"),)
     assert read_alarms({"header": {}}) == ()
 

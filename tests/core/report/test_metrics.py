@@ -16,7 +16,7 @@ from nodeagent.core.coordination.drain import Cause, Remaining
 from nodeagent.core.coordination.maintenance import Maintenance
 from nodeagent.core.plan.deployment import Deployment
 from nodeagent.core.report.counters import BOUNDS, Tally
-from nodeagent.core.report.exposition import Kind, render
+from nodeagent.core.report.exposition import MetricKind, render
 from nodeagent.core.report.metrics import FAMILIES, samples
 from nodeagent.core.report.status import Status
 from nodeagent.core.update.events import Event, EventKind
@@ -37,7 +37,7 @@ def page(status: Status, tally: Tally | None = None) -> dict[tuple[str, ...], fl
     kinds = {family.name: family.kind for family in FAMILIES}
     for family in families:
         name = family.name + "_total" * (family.type == "counter")  # the parser takes that away
-        assert kinds[name] == Kind(family.type)
+        assert kinds[name] == MetricKind(family.type)
     assert len({family.name for family in families}) == len(families), "a family in two pieces"
     found = [((each.name, *each.labels.values()), each.value) for family in families for each in family.samples]
     assert len(dict(found)) == len(found)
@@ -235,7 +235,7 @@ def test_names_follow_the_conventions() -> None:
     assert len({family.name for family in FAMILIES}) == len(FAMILIES)
     for family in FAMILIES:
         assert re.fullmatch(r"nodeagent_[a-z0-9_]+", family.name)
-        assert family.name.endswith("_total") == (family.kind is Kind.COUNTER)
+        assert family.name.endswith("_total") == (family.kind is MetricKind.COUNTER)
         assert family.help.endswith(".")
 
 

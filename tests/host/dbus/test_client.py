@@ -17,7 +17,7 @@ from dbus_next import MessageType, Variant
 from nodeagent.errors import AgentError, InvalidInput, Problem, Refused, Retryable, Terminal, Unreachable
 from nodeagent.host.dbus.address import socket_paths, system_bus_address
 from nodeagent.host.dbus.client import Bus
-from nodeagent.host.dbus.codec import Kind, Message, a_sv, decode, encode, frame_size
+from nodeagent.host.dbus.codec import Message, MessageKind, a_sv, decode, encode, frame_size
 from nodeagent.host.dbus.connection import Connection
 from nodeagent.host.dbus.errors import LOST, BusFault, from_bus, to_bus
 from nodeagent.host.dbus.signals import Match
@@ -448,8 +448,8 @@ async def test_peer_to_peer(tmp_path: Path) -> None:
         head = await reader.readexactly(16)
         call = decode(head + await reader.readexactly(frame_size(head) - 16))
         assert (call.member, call.destination) == ("Start", "")
-        writer.write(encode(Message(Kind.SIGNAL, "/", FACE, "Progress", signature="u", body=(50,)), 1))
-        writer.write(encode(Message(Kind.RETURN, reply_serial=call.serial, signature="b", body=(True,)), 2))
+        writer.write(encode(Message(MessageKind.SIGNAL, "/", FACE, "Progress", signature="u", body=(50,)), 1))
+        writer.write(encode(Message(MessageKind.RETURN, reply_serial=call.serial, signature="b", body=(True,)), 2))
         await writer.drain()
 
     async with server(tmp_path / "s", serves_one) as address, Bus(address, peer=True) as bus:
@@ -473,7 +473,7 @@ async def test_odd_messages_cost_only_themselves() -> None:
     got: list[Message] = []
     connection.admit = lambda _header: 10
     connection.on_message = got.append
-    good = encode(Message(Kind.SIGNAL, "/", FACE, "Good"), 1)
+    good = encode(Message(MessageKind.SIGNAL, "/", FACE, "Good"), 1)
     odd = bytearray(good)
     odd[1] = 9  # a message type from the future
     theirs.sendall(bytes(odd) + good[:7])

@@ -27,7 +27,7 @@ from nodeagent.errors import Terminal
 from nodeagent.host.dbus import connection, exporter
 from nodeagent.host.dbus.call_limits import MAX_OF_CONNECTION, MAX_OF_USER, CallLimits, TooManyCalls
 from nodeagent.host.dbus.client import Bus
-from nodeagent.host.dbus.codec import Kind, Message, a_sv, decode, encode
+from nodeagent.host.dbus.codec import Message, MessageKind, a_sv, decode, encode
 from nodeagent.host.dbus.connection import Connection
 from nodeagent.host.dbus.exporter import Exporter
 from nodeagent.host.dbus.header import read_header
@@ -151,7 +151,7 @@ class Stranger:
                 while len(buffer) >= 16 and len(buffer) >= (size := connection.frame_size(buffer)):
                     reply = read_header(buffer)
                     del buffer[:size]
-                    if reply.kind is Kind.ERROR:
+                    if reply.kind is MessageKind.ERROR:
                         self.errors.append(reply.error_name)
 
     async def send(self, data: bytes) -> None:
@@ -222,7 +222,7 @@ async def test_five_thousand_malformed_messages_on_the_socket() -> None:
     stalls = Stalls()
     for data in malformed(2, 5000):
         await loop.sock_sendall(theirs, data)
-    good = encode(Message(Kind.SIGNAL, "/", FACE, "Good"), 1)
+    good = encode(Message(MessageKind.SIGNAL, "/", FACE, "Good"), 1)
     await loop.sock_sendall(theirs, good)
     async with asyncio.timeout(20):
         while not got or got[-1].member != "Good":
@@ -394,7 +394,7 @@ async def test_a_reply_of_another_than_who_was_asked() -> None:
     ours.setblocking(False)
     connection = Connection(ours)
     connection._loop.add_reader(ours, connection._readable)
-    asked = asyncio.create_task(connection.call(Message(Kind.CALL, "/", FACE, "Get", ":1.5")))
+    asked = asyncio.create_task(connection.call(Message(MessageKind.CALL, "/", FACE, "Get", ":1.5")))
     await asyncio.sleep(0)
     serial = read_header(theirs.recv(1000)).serial
     for sender in (":1.6", ":1.5"):
@@ -409,7 +409,7 @@ async def test_a_reply_that_cannot_be_decoded_fails_its_call_only() -> None:
     ours.setblocking(False)
     connection = Connection(ours)
     connection._loop.add_reader(ours, connection._readable)
-    asked = asyncio.create_task(connection.call(Message(Kind.CALL, "/", FACE, "Get", ":1.5")))
+    asked = asyncio.create_task(connection.call(Message(MessageKind.CALL, "/", FACE, "Get", ":1.5")))
     await asyncio.sleep(0)
     serial = read_header(theirs.recv(1000)).serial
     body = struct.pack("<I", 1000) + b"x\0"

@@ -13,7 +13,7 @@ import pytest
 from nodeagent.errors import Refused
 from nodeagent.host.dbus import polkit
 from nodeagent.host.dbus.client import Bus
-from nodeagent.host.dbus.codec import Kind, Message
+from nodeagent.host.dbus.codec import Message, MessageKind
 from nodeagent.host.dbus.polkit import authorize, caller_name
 from tests.support.fake_peer import DBusFault, FakePeer
 from tests.support.fixtures import PrivateBus
@@ -24,7 +24,9 @@ ACTION = "org.nodeagent.agent1.apply"
 
 
 def call_from(sender: str, *, interactive: bool = False) -> Message:
-    return Message(Kind.CALL, "/", "org.nodeagent.Agent1.Manager", "Apply", sender=sender, interactive=interactive)
+    return Message(
+        MessageKind.CALL, "/", "org.nodeagent.Agent1.Manager", "Apply", sender=sender, interactive=interactive
+    )
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from nodeagent.host.clock import SystemClock
 from nodeagent.host.etcd.detect import detect
 from nodeagent.host.etcd.options import Endpoints, Options, endpoints
 from nodeagent.host.etcd.processes import processes
-from nodeagent.host.etcd.quorum import QuorumCheck, Report
+from nodeagent.host.etcd.quorum import QuorumCheck, QuorumReport
 
 KUBEADM = """
 kind: Pod
@@ -113,7 +113,7 @@ def test_nothing_is_here(tmp_path: Path) -> None:
     (tmp_path / "var/lib/etcd").mkdir(parents=True)
     assert detect(tmp_path) is None
     report = asyncio.run(QuorumCheck(SystemClock(), root=tmp_path).survey())
-    assert report == Report()
+    assert report == QuorumReport()
     assert report.verdict.allowed
 
 

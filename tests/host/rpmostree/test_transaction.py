@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from nodeagent.host.rpmostree.transaction import End, Outcome, cancel, describe, follow
+from nodeagent.host.rpmostree.transaction import End, TransactionResult, cancel, describe, follow
 from tests.host.rpmostree.adapters import QUICK, Told
 from tests.host.rpmostree.fake_transaction import FakeTransaction
 
 pytestmark = pytest.mark.usefixtures("no_leaked_fds")
-OK = Outcome(End.FINISHED, True, "")
-LOST = Outcome(End.LOST)
+OK = TransactionResult(End.FINISHED, True, "")
+LOST = TransactionResult(End.LOST)
 Make = Callable[[Callable[[FakeTransaction], Awaitable[None]]], Awaitable[FakeTransaction]]
 
 
@@ -62,7 +62,7 @@ async def test_one_that_was_finished_already(make: Make) -> None:
 
 async def test_one_that_failed(make: Make) -> None:
     transaction = await make(lambda t: t.finish(False, "no"))
-    assert await follow(transaction.address, QUICK, ignore) == Outcome(End.FINISHED, False, "no")
+    assert await follow(transaction.address, QUICK, ignore) == TransactionResult(End.FINISHED, False, "no")
 
 
 async def test_what_it_tells(make: Make) -> None:
@@ -160,7 +160,7 @@ async def test_one_that_succeeds_although_it_was_cancelled(make: Make) -> None:
 async def test_one_that_does_not_care_about_cancel(make: Make) -> None:
     transaction = await make(forever)
     outcome = await follow(transaction.address, replace(QUICK, stall=0.2), ignore)
-    assert outcome == Outcome(End.STUCK, stalled=True)
+    assert outcome == TransactionResult(End.STUCK, stalled=True)
     assert transaction.cancelled.is_set()
 
 
