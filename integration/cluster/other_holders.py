@@ -12,7 +12,7 @@ from typing import Any, Final
 from integration.cluster.api import ApiError, Object
 from integration.cluster.cluster import ADMINS, LEASE_PATH, LEASES, SLOTS, Cluster
 from nodeagent.core.coordination.lease import HostIdentity, LeaseToken
-from nodeagent.core.update.ports import Clock
+from nodeagent.core.update.ports.host import Clock
 from nodeagent.host.clock import SystemClock
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.credentials import ClusterAccess

@@ -23,7 +23,7 @@ from nodeagent.agent.update.preflight import Preflight
 from nodeagent.agent.update.run import Ports, UpdatePolicy
 from nodeagent.core.coordination.drain import Remaining
 from nodeagent.core.update.events import EventKind
-from nodeagent.core.update.ports import EtcdQuorum, Holder
+from nodeagent.core.update.ports.coordination import EtcdQuorum, Holder
 from nodeagent.host.clock import SystemClock
 from nodeagent.kube.cluster import Cluster as Side
 from nodeagent.settings.cluster import ClusterSettings, SlotSettings

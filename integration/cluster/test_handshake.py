@@ -29,7 +29,7 @@ from nodeagent.core.plan.policy import DRAIN, NONE, Entry, Policy, restart
 from nodeagent.core.report.status import Status
 from nodeagent.core.update.apply_request import ApplyRequest
 from nodeagent.core.update.phase import Phase
-from nodeagent.core.update.ports import Holder
+from nodeagent.core.update.ports.coordination import Holder
 from nodeagent.errors import AgentError
 from nodeagent.kube import client as client_module
 from nodeagent.kube import handshake, mco_drain, poll

@@ -23,7 +23,7 @@ from nodeagent.agent.loop import Loop
 from nodeagent.agent.update import admission, draining
 from nodeagent.core.update.events import EventKind
 from nodeagent.core.update.phase import Phase
-from nodeagent.core.update.ports import Inhibitor
+from nodeagent.core.update.ports.system import Inhibitor
 from tests.world import FakeUnit
 from tests.world.os_host import NEW, OLD, os_host
 from tests.world.run import config

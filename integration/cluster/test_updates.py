@@ -25,7 +25,7 @@ from integration.cluster.test_drain import Scene, hurry
 from nodeagent.core.coordination.windows import Schedule, weekly
 from nodeagent.core.update.events import EventKind
 from nodeagent.core.update.phase import Phase
-from nodeagent.core.update.ports import Inhibitor
+from nodeagent.core.update.ports.system import Inhibitor
 from nodeagent.host.clock import SystemClock
 from nodeagent.host.etcd.quorum import QuorumCheck
 from nodeagent.kube.gates import MACHINES

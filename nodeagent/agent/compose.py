@@ -26,7 +26,8 @@ from nodeagent.core.config.machineconfig import ConfigSource
 from nodeagent.core.coordination.drain import Remaining
 from nodeagent.core.coordination.fleetlock import client_id
 from nodeagent.core.report.status import Status
-from nodeagent.core.update.ports import Clock, EtcdQuorum
+from nodeagent.core.update.ports.coordination import EtcdQuorum
+from nodeagent.core.update.ports.host import Clock
 from nodeagent.domains import health_of
 from nodeagent.errors import Terminal
 from nodeagent.fence.host_fence import HostFence

@@ -15,7 +15,8 @@ from typing import Final
 
 from nodeagent.core.backoff import jittered
 from nodeagent.core.coordination.windows import Schedule
-from nodeagent.core.update.ports import Clock, EtcdQuorum, Gates, Holder, Lease, Slots
+from nodeagent.core.update.ports.coordination import EtcdQuorum, Gates, Holder, Lease, Slots
+from nodeagent.core.update.ports.host import Clock
 from nodeagent.errors import AgentError, Refused
 from nodeagent.reasons import Reason
 

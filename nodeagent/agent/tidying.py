@@ -10,7 +10,8 @@ from typing import Final
 from nodeagent.agent.report.report import Report
 from nodeagent.agent.update.preflight import Desired
 from nodeagent.core.config.file_tree import expand
-from nodeagent.core.update.ports import Files, Store
+from nodeagent.core.update.ports.host import Files
+from nodeagent.core.update.ports.store import Store
 from nodeagent.errors import AgentError, Terminal
 from nodeagent.reasons import Reason
 

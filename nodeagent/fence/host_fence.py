@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from nodeagent import log
 from nodeagent.core.update.fence_view import FenceEvent, FenceView, summary
-from nodeagent.core.update.ports import Clock
+from nodeagent.core.update.ports.host import Clock
 from nodeagent.errors import AgentError
 from nodeagent.fence.policy.bounds import Idle
 from nodeagent.fence.restore_log import FileRestoreLog

@@ -14,7 +14,8 @@ from typing import Final
 from nodeagent.core.config.text import plain_json
 from nodeagent.core.coordination.lease import LeaseToken
 from nodeagent.core.coordination.maintenance import add_seconds
-from nodeagent.core.update.ports import Clock, Holder
+from nodeagent.core.update.ports.coordination import Holder
+from nodeagent.core.update.ports.host import Clock
 from nodeagent.errors import Refused, Terminal
 from nodeagent.host.store.store import SqliteStore
 from nodeagent.reasons import Reason

@@ -25,7 +25,7 @@ from typing import Any
 
 from nodeagent import log
 from nodeagent.core.report.display import text
-from nodeagent.core.update.ports import Confirm, Inhibitor
+from nodeagent.core.update.ports.system import Confirm, Inhibitor
 from nodeagent.errors import AgentError, Refused
 from nodeagent.host.boot import kernel_boot_id
 from nodeagent.host.dbus.client import Bus

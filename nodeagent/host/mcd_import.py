@@ -12,7 +12,7 @@ from pathlib import Path
 from nodeagent.core.config.file_tree import RegularFile
 from nodeagent.core.config.machineconfig import ConfigSource
 from nodeagent.core.config.text import plain_json
-from nodeagent.core.update.ports import Snapshot
+from nodeagent.core.update.ports.store import Snapshot
 from nodeagent.errors import InvalidInput
 from nodeagent.host.fs.files import DiskFiles
 from nodeagent.host.fs.os_errors import translated

@@ -24,7 +24,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from nodeagent.core.config.unit_names import is_template
-from nodeagent.core.update.ports import UnitState
+from nodeagent.core.update.ports.host import UnitState
 from nodeagent.errors import AgentError, Terminal
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.dbus.errors import LOST, BusFault, BusRetryable, service_name

@@ -20,7 +20,7 @@ from nodeagent import __version__
 from nodeagent.core.backoff import delays, jittered
 from nodeagent.core.config.text import plain_json
 from nodeagent.core.coordination.kube_time import ServerClock, http_date
-from nodeagent.core.update.ports import Clock
+from nodeagent.core.update.ports.host import Clock
 from nodeagent.errors import AgentError
 from nodeagent.kube._import import load
 from nodeagent.kube.credentials import ClusterAccess, Identity

@@ -12,7 +12,8 @@ from pathlib import Path
 from nodeagent.core.coordination.drain import DrainPolicy, Remaining
 from nodeagent.core.coordination.lease import HostIdentity
 from nodeagent.core.coordination.slots import SlotKind, SlotPool
-from nodeagent.core.update.ports import Clock, NodeDrainer
+from nodeagent.core.update.ports.coordination import NodeDrainer
+from nodeagent.core.update.ports.host import Clock
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.conditions import NodeConditions
 from nodeagent.kube.credentials import ClusterAccess

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nodeagent.core.coordination.kube_time import Uncertain, seconds_time
 from nodeagent.core.report.conditions import NodeState, conditions, differing
-from nodeagent.core.update.ports import Clock
+from nodeagent.core.update.ports.host import Clock
 from nodeagent.errors import Refused, Retryable
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.errors import NotFound

@@ -30,7 +30,7 @@ from nodeagent.core.coordination.drain import (
     protected_pod,
     remaining_pod,
 )
-from nodeagent.core.update.ports import Clock
+from nodeagent.core.update.ports.host import Clock
 from nodeagent.errors import Refused, Retryable, Terminal, Unreachable
 from nodeagent.kube.client import KubeClient, Object
 from nodeagent.kube.daemonsets import DaemonSets

@@ -33,7 +33,8 @@ from nodeagent.core.coordination.lease import (
     take_over,
     why_lost,
 )
-from nodeagent.core.update.ports import Clock, Holder
+from nodeagent.core.update.ports.coordination import Holder
+from nodeagent.core.update.ports.host import Clock
 from nodeagent.errors import AgentError, Refused, Retryable, Terminal, Unreachable
 from nodeagent.kube.client import KubeClient, Object
 from nodeagent.kube.errors import AlreadyExists, Conflict, NoAnswer, NotFound, ServerFault

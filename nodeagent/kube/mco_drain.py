@@ -15,7 +15,7 @@ from typing import Final
 from nodeagent.core.backoff import jittered
 from nodeagent.core.coordination.drain import DrainPolicy, EvictionClass, Remaining, awaited_pod, classify
 from nodeagent.core.report.handshake import DRAIN, ControllerRequest, drain_request, read_request, uncordon_request
-from nodeagent.core.update.ports import NodeDrainer
+from nodeagent.core.update.ports.coordination import NodeDrainer
 from nodeagent.errors import AgentError, Refused, Retryable, Unreachable
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.drain import pods_of

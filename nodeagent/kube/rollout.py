@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from nodeagent.core.coordination.kube_time import Uncertain
 from nodeagent.core.report.rollout import ClusterObjects
-from nodeagent.core.update.ports import Clock
+from nodeagent.core.update.ports.host import Clock
 from nodeagent.kube.client import KubeClient, Object
 from nodeagent.kube.errors import Forbidden, NotFound
 from nodeagent.kube.gates import MAINTENANCES

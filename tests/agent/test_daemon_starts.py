@@ -20,7 +20,7 @@ from nodeagent.core.config.machineconfig import ConfigSource
 from nodeagent.core.coordination.maintenance import Maintenance
 from nodeagent.core.update.legs import Apply
 from nodeagent.core.update.phase import Phase
-from nodeagent.core.update.ports import Holder
+from nodeagent.core.update.ports.coordination import Holder
 from nodeagent.core.update.record import Record
 from nodeagent.errors import AgentError
 from nodeagent.host import boot

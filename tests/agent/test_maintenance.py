@@ -17,7 +17,8 @@ from nodeagent.agent.update.run import Ports, UpdatePolicy
 from nodeagent.core.coordination.maintenance import Maintenance, MaintenanceRequest, add_seconds, from_dict, to_dict
 from nodeagent.core.report.status import Status, status_to_dict
 from nodeagent.core.update.events import Event, EventKind
-from nodeagent.core.update.ports import Holder, Inhibitor
+from nodeagent.core.update.ports.coordination import Holder
+from nodeagent.core.update.ports.system import Inhibitor
 from nodeagent.errors import AgentError, InvalidInput, Refused, ServiceUnavailable, Terminal, Unreachable
 from nodeagent.reasons import Reason
 from tests.world import (

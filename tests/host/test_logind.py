@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from dbus_next import Message, Variant
 
-from nodeagent.core.update.ports import Power
+from nodeagent.core.update.ports.system import Power
 from nodeagent.errors import Refused, Retryable, ServiceUnavailable
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.logind import Logind

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from nodeagent.core.config.file_tree import RegularFile
-from nodeagent.core.update.ports import Snapshot
+from nodeagent.core.update.ports.store import Snapshot
 from nodeagent.errors import InvalidInput, Terminal
 from nodeagent.host import mcd_import
 from nodeagent.host.mcd_import import current_config, originals

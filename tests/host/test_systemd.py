@@ -10,7 +10,7 @@ import pytest
 from dbus_next import Variant
 
 import nodeagent.host.systemd as module
-from nodeagent.core.update.ports import Units
+from nodeagent.core.update.ports.host import Units
 from nodeagent.errors import Retryable, ServiceUnavailable, Terminal, Unreachable
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.systemd import Systemd, UnitJobFailed

@@ -16,7 +16,8 @@ from nodeagent.agent.loop import Loop
 from nodeagent.agent.update.run import Ports
 from nodeagent.core.config.machineconfig import MachineConfig, UnitEntry
 from nodeagent.core.plan.deployment import booted
-from nodeagent.core.update.ports import HistoryEntry, Holder
+from nodeagent.core.update.ports.coordination import Holder
+from nodeagent.core.update.ports.store import HistoryEntry
 from nodeagent.core.update.record import Record
 from nodeagent.errors import Refused, Terminal
 from nodeagent.reasons import Reason

@@ -13,7 +13,8 @@ from nodeagent.agent.coordination import Coordination
 from nodeagent.agent.update.run import Ports
 from nodeagent.core.config.file_tree import FileTreeEntry
 from nodeagent.core.config.machineconfig import MachineConfig
-from nodeagent.core.update.ports import Confirm, Holder
+from nodeagent.core.update.ports.coordination import Holder
+from nodeagent.core.update.ports.system import Confirm
 from nodeagent.errors import Refused, Unreachable
 from nodeagent.reasons import Reason
 from tests.world import FakeClock, FakeFiles, FakeLease, FakePower, FakeUnit, FakeUnits, World

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from nodeagent.core.boot import identity
-from nodeagent.core.update.ports import Confirm, Inhibitor
+from nodeagent.core.update.ports.system import Confirm, Inhibitor
 from tests.world.faults import Killed
 
 if TYPE_CHECKING:

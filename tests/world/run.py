@@ -23,7 +23,7 @@ from nodeagent.core.plan.steps import ActStep
 from nodeagent.core.update.apply_request import ApplyRequest
 from nodeagent.core.update.events import EventKind
 from nodeagent.core.update.phase import Phase
-from nodeagent.core.update.ports import Fence
+from nodeagent.core.update.ports.system import Fence
 from nodeagent.core.update.record import Record
 from nodeagent.core.update.record_codec import record_from_dict
 from nodeagent.domains import default_policy

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from nodeagent.core.config.file_tree import FileTreeEntry
-from nodeagent.core.update.ports import UnitState
+from nodeagent.core.update.ports.host import UnitState
 from nodeagent.errors import AgentError
 from nodeagent.reasons import Reason
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from nodeagent.core.plan.deployment import Deployment, StageProgress, target_from_dict
-from nodeagent.core.update.ports import UnitState
+from nodeagent.core.update.ports.host import UnitState
 from nodeagent.errors import AgentError
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.rpmostree.adapter import RpmOstree

@@ -19,7 +19,7 @@ from nodeagent.core.report.conditions import NodeState, shape
 from nodeagent.core.report.node_events import Notice, Notices, node_state
 from nodeagent.core.report.status import Status
 from nodeagent.core.update.events import Event
-from nodeagent.core.update.ports import Clock
+from nodeagent.core.update.ports.host import Clock
 from nodeagent.errors import AgentError, Refused, Retryable, Terminal, Unreachable
 
 __all__ = ["Conditions", "Teller", "Writer"]

@@ -16,7 +16,8 @@ from nodeagent.core.report.metrics import samples
 from nodeagent.core.report.status import Status
 from nodeagent.core.update.events import Event, EventKind
 from nodeagent.core.update.phase import Phase
-from nodeagent.core.update.ports import Clock, Store
+from nodeagent.core.update.ports.host import Clock
+from nodeagent.core.update.ports.store import Store
 from nodeagent.errors import AgentError
 from nodeagent.host.fs.text_file import TextFile
 from nodeagent.host.store.database import HISTORY_LIMIT

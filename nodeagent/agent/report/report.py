@@ -9,7 +9,7 @@ from nodeagent import log
 from nodeagent.core.report.display import displayable
 from nodeagent.core.report.status import Status, StatusProblem, fold
 from nodeagent.core.update.events import Event, EventKind
-from nodeagent.core.update.ports import Holder
+from nodeagent.core.update.ports.coordination import Holder
 from nodeagent.errors import AgentError, full_text
 from nodeagent.reasons import Reason
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from nodeagent.agent.update.progress import Progress
 from nodeagent.agent.update.run import Run, Update
 from nodeagent.agent.update.verification import VerifyFailed
-from nodeagent.core.update.ports import UnitState
+from nodeagent.core.update.ports.host import UnitState
 from nodeagent.reasons import Reason
 
 __all__ = ["note_units", "watch_boot"]

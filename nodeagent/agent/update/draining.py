@@ -13,7 +13,7 @@ from nodeagent.agent.tasks import finished_before, running
 from nodeagent.agent.update.admission import reboots
 from nodeagent.agent.update.run import Run
 from nodeagent.core.update.events import EventKind
-from nodeagent.core.update.ports import NodeDrainer
+from nodeagent.core.update.ports.coordination import NodeDrainer
 from nodeagent.core.update.reboot_budget import USED_UP
 from nodeagent.errors import Refused
 from nodeagent.reasons import Reason

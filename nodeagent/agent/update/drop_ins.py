@@ -17,7 +17,7 @@ from nodeagent.core.config.file_tree import expand
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.config.paths import UNIT_DIR
 from nodeagent.core.config.unit_names import template_of
-from nodeagent.core.update.ports import Units
+from nodeagent.core.update.ports.host import Units
 from nodeagent.domains import changed_contents
 from nodeagent.errors import Problem
 

@@ -8,7 +8,7 @@ from nodeagent.core.report.history import entry_of
 from nodeagent.core.update.events import Event, EventKind
 from nodeagent.core.update.outcome import UpdateOutcome, exit_code
 from nodeagent.core.update.phase import Phase
-from nodeagent.core.update.ports import HistoryEntry
+from nodeagent.core.update.ports.store import HistoryEntry
 from nodeagent.core.update.record import Record
 
 __all__ = ["finish", "finish_update"]

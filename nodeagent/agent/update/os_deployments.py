@@ -21,7 +21,8 @@ from nodeagent.core.plan.deployment import (
 )
 from nodeagent.core.update.events import Event, EventKind
 from nodeagent.core.update.phase import Phase
-from nodeagent.core.update.ports import Clock, Deployments, Reporter
+from nodeagent.core.update.ports.host import Clock, Reporter
+from nodeagent.core.update.ports.system import Deployments
 from nodeagent.core.update.record import Record
 from nodeagent.errors import AgentError, Retryable, Terminal, Unreachable
 from nodeagent.reasons import Reason

@@ -24,7 +24,7 @@ from nodeagent.core.plan.plan import make_plan
 from nodeagent.core.plan.plan_json import plan_to_dict
 from nodeagent.core.plan.policy import Policy
 from nodeagent.core.plan.steps import RemovePath, WritePath, step_to_pair, write_steps
-from nodeagent.core.update.ports import Validator
+from nodeagent.core.update.ports.host import Validator
 from nodeagent.core.update.record import OsProgress, Record
 from nodeagent.core.update.survey import MAX_KEPT
 from nodeagent.domains import warnings

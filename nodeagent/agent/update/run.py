@@ -28,19 +28,10 @@ from nodeagent.core.plan.steps import (
 from nodeagent.core.update.events import Event, EventKind, StepProgress
 from nodeagent.core.update.legs import Leg, Unreleased
 from nodeagent.core.update.phase import Phase
-from nodeagent.core.update.ports import (
-    Clock,
-    Fence,
-    Files,
-    HealthChecks,
-    HistoryEntry,
-    NodeDrainer,
-    Power,
-    Reporter,
-    Store,
-    Units,
-    Users,
-)
+from nodeagent.core.update.ports.coordination import NodeDrainer
+from nodeagent.core.update.ports.host import Clock, Files, HealthChecks, Reporter, Units, Users
+from nodeagent.core.update.ports.store import HistoryEntry, Store
+from nodeagent.core.update.ports.system import Fence, Power
 from nodeagent.core.update.record import Record
 
 __all__ = [

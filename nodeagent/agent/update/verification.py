@@ -20,7 +20,7 @@ from nodeagent.core.plan.deployment import Deployment
 from nodeagent.core.plan.effective import Candidate, effective
 from nodeagent.core.plan.effective_os import asks_of_os, mismatches_of, os_in_force
 from nodeagent.core.plan.steps import ReloadUnit, RestartUnit, step_id
-from nodeagent.core.update.ports import UnitState
+from nodeagent.core.update.ports.host import UnitState
 from nodeagent.errors import AgentError, Unreconcilable
 from nodeagent.reasons import Reason
 

@@ -28,7 +28,7 @@ from nodeagent.core.plan.steps import (
 )
 from nodeagent.core.update.events import EventKind
 from nodeagent.core.update.legs import Apply
-from nodeagent.core.update.ports import Snapshot
+from nodeagent.core.update.ports.store import Snapshot
 from nodeagent.core.update.survey import MAX_KEPT
 from nodeagent.errors import AgentError, ServiceUnavailable, Terminal
 from nodeagent.reasons import Reason

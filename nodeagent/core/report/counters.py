@@ -17,7 +17,7 @@ from nodeagent.core.update.events import Event, EventKind
 from nodeagent.core.update.fence_view import FenceView
 from nodeagent.core.update.outcome import ENDED_UNCHANGED
 from nodeagent.core.update.phase import Phase
-from nodeagent.core.update.ports import HistoryEntry
+from nodeagent.core.update.ports.store import HistoryEntry
 
 __all__ = ["BOUNDS", "Tally"]
 

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from nodeagent.core.plan.change import Plan
 from nodeagent.core.plan.plan import disruption
-from nodeagent.core.update.ports import HistoryEntry
+from nodeagent.core.update.ports.store import HistoryEntry
 from nodeagent.core.update.record import Record
 
 __all__ = ["entry_of", "entry_of_request", "seconds_between"]

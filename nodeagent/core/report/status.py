@@ -14,7 +14,7 @@ from nodeagent.core.plan.deployment import Deployment
 from nodeagent.core.update.events import Event, EventKind, StepProgress
 from nodeagent.core.update.fence_view import FenceView, fence_to_dict
 from nodeagent.core.update.phase import Phase
-from nodeagent.core.update.ports import Holder
+from nodeagent.core.update.ports.coordination import Holder
 from nodeagent.reasons import Reason
 
 __all__ = ["SCHEMA", "Status", "StatusProblem", "fold", "line", "status_to_dict"]

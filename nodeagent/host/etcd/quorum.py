@@ -16,7 +16,7 @@ from typing import Final
 from urllib.parse import urlsplit, urlunsplit
 
 from nodeagent.core.etcd.quorum import EtcdSurvey, Member, MemberState, QuorumVerdict, Refusal, judge
-from nodeagent.core.update.ports import Clock
+from nodeagent.core.update.ports.host import Clock
 from nodeagent.errors import Refused
 from nodeagent.host.etcd.client import TIMEOUT, EtcdClient, EtcdFault
 from nodeagent.host.etcd.detect import detect

@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from typing import ParamSpec, TypeVar
 
 from nodeagent.core.config.file_tree import FileTreeEntry, RegularFile, SymbolicLink
-from nodeagent.core.update.ports import Swept
+from nodeagent.core.update.ports.host import Swept
 from nodeagent.core.update.survey import Survey
 from nodeagent.errors import AgentError, Problem, Retryable, Terminal
 from nodeagent.host.fs.atomic import is_temp, put_dir, put_file, put_link, remove_temp

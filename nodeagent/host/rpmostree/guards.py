@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Protocol
 
 from nodeagent.core.plan.deployment import OsTarget
-from nodeagent.core.update.ports import UnitState
+from nodeagent.core.update.ports.host import UnitState
 from nodeagent.errors import AgentError, Refused, Unreconcilable
 from nodeagent.host.fs.os_errors import translated
 from nodeagent.host.rpmostree.client import SERVICE, Session, SysrootState

@@ -11,7 +11,8 @@ from dataclasses import replace
 from nodeagent.core.config.machineconfig import ConfigSource
 from nodeagent.core.coordination.maintenance import MAINTENANCE, Maintenance
 from nodeagent.core.update.apply_request import ApplyRequest
-from nodeagent.core.update.ports import HistoryEntry, Holder, Snapshot
+from nodeagent.core.update.ports.coordination import Holder
+from nodeagent.core.update.ports.store import HistoryEntry, Snapshot
 from nodeagent.core.update.record import Record
 from nodeagent.core.update.record_codec import NewerRecord
 from nodeagent.errors import AgentError, Terminal

@@ -17,7 +17,8 @@ from nodeagent.core.config.text import plain_json
 from nodeagent.core.coordination.maintenance import Maintenance, is_maintenance
 from nodeagent.core.coordination.maintenance import from_dict as maintenance_from_dict
 from nodeagent.core.update.apply_request import ApplyRequest
-from nodeagent.core.update.ports import HistoryEntry, Holder, Snapshot
+from nodeagent.core.update.ports.coordination import Holder
+from nodeagent.core.update.ports.store import HistoryEntry, Snapshot
 from nodeagent.core.update.record import UNKNOWN_UPDATE, Record
 from nodeagent.core.update.record_codec import record_from_dict, record_to_dict, salvaged
 

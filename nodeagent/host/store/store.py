@@ -20,7 +20,8 @@ from typing import Concatenate, ParamSpec, Self, TypeVar
 from nodeagent.core.config.machineconfig import ConfigSource
 from nodeagent.core.coordination.maintenance import Maintenance
 from nodeagent.core.update.apply_request import ApplyRequest
-from nodeagent.core.update.ports import HistoryEntry, Holder, Snapshot
+from nodeagent.core.update.ports.coordination import Holder
+from nodeagent.core.update.ports.store import HistoryEntry, Snapshot
 from nodeagent.core.update.record import Record
 from nodeagent.errors import Terminal
 from nodeagent.host.store.database import Database

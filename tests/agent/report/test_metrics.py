@@ -17,7 +17,7 @@ from nodeagent.agent.report.report import Report
 from nodeagent.core.report.status import Status
 from nodeagent.core.update.events import Event, EventKind
 from nodeagent.core.update.phase import Phase
-from nodeagent.core.update.ports import HistoryEntry
+from nodeagent.core.update.ports.store import HistoryEntry
 from nodeagent.errors import Terminal
 from nodeagent.host.clock import SystemClock
 from tests.world import FakeStore, World

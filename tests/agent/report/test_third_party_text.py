@@ -18,7 +18,7 @@ from nodeagent.core.report.metrics import samples
 from nodeagent.core.report.status import Status, line, status_to_dict
 from nodeagent.core.update.events import Event, EventKind
 from nodeagent.core.update.phase import Phase
-from nodeagent.core.update.ports import Holder
+from nodeagent.core.update.ports.coordination import Holder
 from nodeagent.errors import Refused
 
 BAD = "\x1b]0;owned\x07\x1b[31mroot: all is well\nNov 23 host sshd[1]: Accepted\u202e" + "x" * 5000

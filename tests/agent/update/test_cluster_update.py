@@ -15,7 +15,7 @@ from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.coordination.windows import Schedule, parse_windows
 from nodeagent.core.update.events import EventKind
 from nodeagent.core.update.phase import Phase
-from nodeagent.core.update.ports import Holder
+from nodeagent.core.update.ports.coordination import Holder
 from nodeagent.errors import Refused
 from nodeagent.reasons import Reason
 from tests.world import FakeUnit, os_host
@@ -301,7 +301,7 @@ async def test_an_api_server_that_is_away_after_writing_keeps_nothing_half_way()
 
 def block(host: ClusterHost) -> None:
     """Holds the update up right before its reboot."""
-    from nodeagent.core.update.ports import Inhibitor
+    from nodeagent.core.update.ports.system import Inhibitor
 
     host.world.blockers = [Inhibitor("backup", "copying", "tar (7)")]
     host.limits = replace(host.limits, inhibitor_wait=7 * 86400)

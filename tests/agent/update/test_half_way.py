@@ -16,7 +16,7 @@ from nodeagent.agent.update.phases import Work
 from nodeagent.agent.update.run import Run, Transition
 from nodeagent.core.config.file_tree import expand
 from nodeagent.core.update.phase import Phase
-from nodeagent.core.update.ports import Holder
+from nodeagent.core.update.ports.coordination import Holder
 from nodeagent.core.update.record import Record
 from nodeagent.core.update.record import half_way as is_half_way
 from nodeagent.errors import AgentError, Refused, Terminal, Unreachable

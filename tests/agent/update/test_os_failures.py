@@ -17,7 +17,7 @@ from nodeagent.core.config.file_tree import RegularFile, expand
 from nodeagent.core.plan.deployment import staged
 from nodeagent.core.update.events import EventKind
 from nodeagent.core.update.phase import Phase
-from nodeagent.core.update.ports import Inhibitor
+from nodeagent.core.update.ports.system import Inhibitor
 from nodeagent.core.update.record import Record
 from nodeagent.errors import Refused, Retryable, Terminal
 from nodeagent.reasons import Reason

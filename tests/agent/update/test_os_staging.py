@@ -11,7 +11,7 @@ from nodeagent.core.config.file_tree import expand
 from nodeagent.core.plan.deployment import staged
 from nodeagent.core.update.events import EventKind
 from nodeagent.core.update.phase import Phase
-from nodeagent.core.update.ports import Holder
+from nodeagent.core.update.ports.coordination import Holder
 from nodeagent.core.update.record import half_way
 from nodeagent.errors import Refused, Retryable, Unreconcilable
 from nodeagent.reasons import Reason

@@ -21,7 +21,9 @@ from nodeagent.core.update.events import Event, EventKind
 from nodeagent.core.update.legs import Abort, Unreleased
 from nodeagent.core.update.outcome import IN_HISTORY
 from nodeagent.core.update.phase import Phase
-from nodeagent.core.update.ports import HistoryEntry, Holder, Inhibitor
+from nodeagent.core.update.ports.coordination import Holder
+from nodeagent.core.update.ports.store import HistoryEntry
+from nodeagent.core.update.ports.system import Inhibitor
 from nodeagent.core.update.record import half_way as half_way_record
 from nodeagent.core.update.record import interrupted
 from nodeagent.errors import InvalidInput, Retryable, Terminal

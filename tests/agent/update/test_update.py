@@ -10,7 +10,8 @@ from nodeagent.core.config.file_tree import RegularFile, expand
 from nodeagent.core.config.machineconfig import UnitEntry
 from nodeagent.core.update.events import EventKind
 from nodeagent.core.update.phase import Phase
-from nodeagent.core.update.ports import Holder, Inhibitor
+from nodeagent.core.update.ports.coordination import Holder
+from nodeagent.core.update.ports.system import Inhibitor
 from nodeagent.core.update.record import Record
 from nodeagent.errors import ServiceUnavailable, Terminal
 from nodeagent.reasons import Reason

@@ -18,7 +18,8 @@ from nodeagent.core.hints import hint
 from nodeagent.core.update.fence_view import FenceView, fence_to_dict
 from nodeagent.core.update.legs import Apply
 from nodeagent.core.update.phase import Phase
-from nodeagent.core.update.ports import HistoryEntry, Holder
+from nodeagent.core.update.ports.coordination import Holder
+from nodeagent.core.update.ports.store import HistoryEntry
 from nodeagent.core.update.record import Record
 from nodeagent.host.store.store import SqliteStore
 from tests.cli.daemon.conftest import Cli

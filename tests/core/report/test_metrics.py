@@ -23,7 +23,8 @@ from nodeagent.core.update.events import Event, EventKind
 from nodeagent.core.update.fence_view import FenceView
 from nodeagent.core.update.outcome import IN_HISTORY
 from nodeagent.core.update.phase import Phase
-from nodeagent.core.update.ports import HistoryEntry, Holder
+from nodeagent.core.update.ports.coordination import Holder
+from nodeagent.core.update.ports.store import HistoryEntry
 
 ALERTS = Path(__file__).parents[3] / "docs/examples/alerts.yaml"
 SINCE = "2026-03-01T10:00:00.500Z"

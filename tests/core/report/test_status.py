@@ -6,7 +6,7 @@ from nodeagent.core.plan.deployment import Deployment
 from nodeagent.core.report.status import Status, fold, line, status_to_dict
 from nodeagent.core.update.events import Event, EventKind, StepProgress
 from nodeagent.core.update.phase import Phase
-from nodeagent.core.update.ports import Holder
+from nodeagent.core.update.ports.coordination import Holder
 
 CONTRACT = {
     "documentation", "maintenance", "problems", "soft_reboots",

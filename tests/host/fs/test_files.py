@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from nodeagent.core.config.file_tree import FileTreeEntry, RegularFile, SymbolicLink
-from nodeagent.core.update.ports import Swept
+from nodeagent.core.update.ports.host import Swept
 from nodeagent.errors import AgentError, InvalidInput, Terminal
 from nodeagent.host.fs import atomic
 from nodeagent.host.fs.files import DiskFiles, HostFiles

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from nodeagent.core.config.file_tree import FileTreeEntry, RegularFile, SymbolicLink
-from nodeagent.core.update.ports import Swept
+from nodeagent.core.update.ports.host import Swept
 from nodeagent.errors import AgentError, Retryable, Terminal
 from nodeagent.host.fs import atomic, paths
 from nodeagent.host.fs.files import DiskFiles

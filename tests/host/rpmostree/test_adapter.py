@@ -15,7 +15,7 @@ from nodeagent.core.config.image import OsImage, parse_image
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.config.packages import replaced_of
 from nodeagent.core.plan.deployment import OsTarget, StageProgress
-from nodeagent.core.update.ports import Deployments
+from nodeagent.core.update.ports.system import Deployments
 from nodeagent.errors import AgentError, Refused, Retryable, ServiceUnavailable, Terminal, Unreconcilable
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.rpmostree.adapter import RpmOstree, detect

@@ -8,7 +8,7 @@ from nodeagent.core.config.file_tree import RegularFile, SymbolicLink
 from nodeagent.core.config.machineconfig import ConfigSource
 from nodeagent.core.update.legs import Apply
 from nodeagent.core.update.phase import Phase
-from nodeagent.core.update.ports import HistoryEntry, Snapshot
+from nodeagent.core.update.ports.store import HistoryEntry, Snapshot
 from nodeagent.core.update.record import Record
 
 

@@ -20,7 +20,8 @@ from nodeagent.core.config.file_tree import RegularFile
 from nodeagent.core.coordination.maintenance import Maintenance
 from nodeagent.core.update.apply_request import ApplyRequest
 from nodeagent.core.update.phase import Phase
-from nodeagent.core.update.ports import Holder, Snapshot
+from nodeagent.core.update.ports.coordination import Holder
+from nodeagent.core.update.ports.store import Snapshot
 from nodeagent.core.update.record import Lasting, Record
 from nodeagent.errors import AgentError, Retryable, Terminal
 from nodeagent.host.store import opening

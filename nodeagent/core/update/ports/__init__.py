@@ -1,0 +1,1 @@
+"""The ports of an update, as protocols. Adapters in ``host``, ``kube`` and ``fence`` implement them."""

@@ -1,0 +1,111 @@
+"""Ports to the actors that coordinate disruptions: lease, node, slots, other actors, etcd."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+__all__ = ["EtcdQuorum", "Gates", "Holder", "Lease", "NodeDrainer", "Slots"]
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """The lease holder. Times are RFC 3339; ``expires`` is "" if the lease does not expire."""
+
+    name: str
+    operation: str
+    reason: str
+    since: str
+    expires: str = ""
+
+
+class Lease(Protocol):
+    """The exclusive right to disrupt this node. Re-entrant for the same holder and operation."""
+
+    backend: str
+
+    async def acquire(self, holder: str, operation: str, reason: str) -> None:
+        """Acquire the lease. Raises ``Refused`` (``LeaseHeld``) that names the holder if another operation holds it."""
+        ...
+
+    async def check(self, operation: str, *, need: float = 0.0, offline: bool = False) -> None:
+        """Check the lease before a step that cannot be undone, which takes at most ``need`` seconds.
+
+        Raises ``Refused`` (``LeaseLost``), in a cluster also ``LeaseGivenBack`` (the former holder deleted the lease),
+        ``LeaseExpired`` and the errors of an unreachable API server. With ``offline``, the remaining time suffices
+        without an answer.
+        """
+        ...
+
+    async def before_reboot(self, operation: str, cover: float) -> None:
+        """Extend the lease to ``cover`` seconds from now, also while the host is down. Raises like ``check``."""
+        ...
+
+    async def extend(self, operation: str, seconds: float | None) -> None:
+        """Extend the lease of this operation, also while the host is off; None means until it is released.
+
+        Raises the errors of ``check``.
+        """
+        ...
+
+    async def release(self, operation: str) -> None:
+        """Release the lease. Does nothing if another operation holds it."""
+        ...
+
+    async def holder(self) -> Holder | None: ...
+
+
+class NodeDrainer(Protocol):
+    """Drains the node. A host without a cluster has no such port."""
+
+    async def drain(self, operation: str, deadline: float) -> None: ...
+
+    async def uncordon(self, operation: str) -> None:
+        """Uncordon the node if this operation cordoned it."""
+        ...
+
+    async def advice(self) -> str:
+        """Return what an admin must do before a cordoned node can get another config, or "". Raises no errors."""
+        ...
+
+
+class Slots(Protocol):
+    """The slots of a pool. Re-entrant. A slot does not expire: a host that failed during an update keeps it."""
+
+    async def acquire(self, holder: str, operation: str, reason: str) -> object:
+        """Acquire a slot. Raises ``Refused`` (``SlotHeld``) if none is free."""
+        ...
+
+    async def check(self, operation: str) -> None:
+        """Raise ``Refused`` (``SlotLost``) if the slot was freed."""
+        ...
+
+    async def release(self, operation: str) -> None:
+        """Release the slot of this operation, if it has one."""
+        ...
+
+
+class Gates(Protocol):
+    """Other actors on this node that take no lease."""
+
+    async def check(self) -> None:
+        """Raise ``Refused`` that names the actor and its work."""
+        ...
+
+    async def hold_machine(self) -> None:
+        """Protect the Machine of this node from deletion until ``free_machine``. Raises ``Refused``."""
+        ...
+
+    async def free_machine(self) -> None: ...
+
+
+class EtcdQuorum(Protocol):
+    """The quorum of the etcd cluster that has a member on this host."""
+
+    async def check(self) -> None:
+        """Raise ``Refused`` if the cluster would lose its quorum without this host. A host without a member passes."""
+        ...
+
+    async def move_leader(self) -> None:
+        """Check, and move the leadership to another member."""
+        ...

@@ -1,0 +1,169 @@
+"""Ports to this host: files, units, users, the bus of events and the clock."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from nodeagent.core.config.file_tree import FileTreeEntry
+from nodeagent.core.config.machineconfig import MachineConfig
+from nodeagent.core.update.events import Event
+from nodeagent.core.update.survey import Survey
+from nodeagent.errors import Problem
+
+__all__ = ["Clock", "Files", "HealthChecks", "Reporter", "Swept", "UnitState", "Units", "Users", "Validator"]
+
+
+class Clock(Protocol):
+    def now(self) -> str:
+        """Return the wall clock as RFC 3339 in UTC with milliseconds."""
+        ...
+
+    def monotonic(self) -> float:
+        """Return the seconds of a clock that is never set; only differences are meaningful."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """The result of a sweep: the removed temporary files, and the problems with the remaining ones."""
+
+    removed: Sequence[str] = ()
+    left: Sequence[Problem] = ()
+
+
+class Files(Protocol):
+    """Paths of this host. Symlinks that other users can change are never followed."""
+
+    async def capture(self, path: str) -> FileTreeEntry | None:
+        """Return the current entry with numeric owners, None if it is missing.
+
+        Raises ``Terminal`` for anything but a file or a link.
+        """
+        ...
+
+    async def missing_dirs(self, paths: Sequence[str]) -> Sequence[str]:
+        """Return the directories that installing ``paths`` would create, outermost first."""
+        ...
+
+    async def install(self, path: str, node: FileTreeEntry) -> Sequence[str]:
+        """Write ``node`` atomically and durably. Returns the new directories, outermost first."""
+        ...
+
+    async def remove(self, path: str, made_dirs: Sequence[str]) -> None:
+        """Remove the path, if it exists, and then the empty directories of ``made_dirs`` above it."""
+        ...
+
+    async def survey(self, writes: Sequence[str], removes: Sequence[str]) -> Survey:
+        """Find the obstacles of ``writes`` after ``removes``. Reads no content and changes nothing."""
+        ...
+
+    async def contested(self, path: str) -> str:
+        """Describe the directory above ``path`` that users other than root can write, "" if there is none.
+
+        Its owner can change it at any time, so a fault there is reported and never a verdict on a config.
+        """
+        ...
+
+    async def sweep(self, paths: Sequence[str]) -> Swept:
+        """Remove temporary files of a killed process beside ``paths``. Never raises an ``AgentError``."""
+        ...
+
+    async def differs(self, path: str, node: FileTreeEntry | None) -> str:
+        """Describe how the path differs, without content; "" if it does not."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class UnitState:
+    """The state of a unit. ``load`` is not-found for an unknown unit; ``file`` is the output of ``is-enabled``."""
+
+    name: str
+    load: str
+    active: str
+    sub: str
+    type: str  # of services: simple, notify, oneshot, ...; "" for other units
+    result: str  # of the last run: success, exit-code, timeout, ...
+    invocation_id: str
+    restarts: int
+    file: str
+    remain_after_exit: bool = False
+    condition: str = ""  # the condition that prevented the last start; "" if none
+    triggered_by: tuple[str, ...] = ()  # sockets, timers and paths that start it on demand
+
+
+class Units(Protocol):
+    """The manager of systemd. A job is done when its result arrives, not when the call returns."""
+
+    async def state(self, unit: str) -> UnitState: ...
+
+    def outages(self) -> int:
+        """Return how often the connection to systemd was lost. Units that use the bus may fail with it."""
+        ...
+
+    async def boot_finished(self) -> bool:
+        """Return whether all start jobs of this boot have ended, with any result."""
+        ...
+
+    async def daemon_reload(self, deadline: float) -> None: ...
+
+    async def reload(self, unit: str, deadline: float) -> None: ...
+
+    async def restart(self, unit: str, deadline: float, *, since: str | None = None) -> str:
+        """Restart a unit. Returns the condition that prevented the start, "" if the unit was started.
+
+        ``since`` is the invocation ID before an attempt with an unknown result: then a pending job is waited for, and
+        a unit that was restarted since then is not restarted again.
+        """
+        ...
+
+    async def stop(self, unit: str, deadline: float) -> None:
+        """Stop a unit, or all instances of a template."""
+        ...
+
+    async def files(self) -> Collection[str]:
+        """Return the names of all unit files of this host, including aliases and templates."""
+        ...
+
+    async def enable(self, unit: str) -> None: ...
+
+    async def disable(self, unit: str) -> None: ...
+
+    async def preset(self, unit: str) -> None: ...
+
+
+class HealthChecks(Protocol):
+    """The health checks that domains declare for units."""
+
+    async def check(self, unit: str) -> str | None:
+        """Return the problem of a unit, "" if it is healthy, None without a check. Takes a few seconds."""
+        ...
+
+
+class Users(Protocol):
+    """Passwords of local users."""
+
+    async def password_hash(self, user: str) -> str | None:
+        """Return the hash in the shadow file, None if the user is missing."""
+        ...
+
+    async def set_password_hash(self, user: str, value: str) -> None: ...
+
+    async def lock(self, user: str) -> None:
+        """Lock the password of a user; SSH keys remain valid."""
+        ...
+
+
+class Validator(Protocol):
+    """Programs of this host that check configs."""
+
+    async def check(self, old: MachineConfig, new: MachineConfig) -> Sequence[Problem]:
+        """Check changed entries with programs of this host (systemd-analyze, sshd, visudo). Changes nothing."""
+        ...
+
+
+class Reporter(Protocol):
+    """The receiver of events."""
+
+    def emit(self, event: Event) -> None: ...

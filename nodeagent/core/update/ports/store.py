@@ -1,0 +1,118 @@
+"""The port to the store: records, configs, snapshots and history."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from nodeagent.core.config.file_tree import FileTreeEntry
+from nodeagent.core.config.machineconfig import ConfigSource
+from nodeagent.core.update.apply_request import ApplyRequest
+from nodeagent.core.update.record import Record
+
+__all__ = ["HistoryEntry", "Snapshot", "Store"]
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The original state of an entry. ``key`` is ``path:/etc/x``, ``unit:x.service`` or ``password:core``.
+
+    ``node`` is for paths (None if the path was missing), ``text`` for the others.
+    """
+
+    key: str
+    node: FileTreeEntry | None = None
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryEntry:
+    """An ended update."""
+
+    update_id: str
+    from_name: str
+    to_name: str
+    started: str
+    finished: str
+    outcome: str  # a value of ``core.outcome.UpdateOutcome``
+    disruption: str  # none, reload, restart, drain, reboot: as planned
+    reboots: int
+    reboot_avoided: bool
+    seconds: float
+    reason: str = ""
+    message: str = ""
+    fallback: bool = False  # an unplanned reboot because an action failed
+    to_digest: str = ""  # of the new config; "" in entries of older agents
+    successor: str = ""  # the config that superseded the update
+    etcd_disk: Mapping[str, Any] = field(default_factory=dict)  # see core.etcd.disk_latency; {} without a fence
+
+
+class Store(Protocol):
+    """The database. Changes are durable when the call returns."""
+
+    async def load(self) -> Record: ...
+
+    async def save(self, record: Record) -> None: ...
+
+    async def request(self) -> ApplyRequest | None:
+        """Return the request of an operator that has not begun yet."""
+        ...
+
+    async def keep_request(self, request: ApplyRequest) -> None:
+        """Keep a request; it replaces an earlier one."""
+        ...
+
+    async def drop_request(self, digest: str) -> None:
+        """Drop the request if it is for that config."""
+        ...
+
+    async def begin(self, record: Record) -> None:
+        """Save the record of a new update and drop the request for its config, in one transaction."""
+        ...
+
+    async def set_record_aside(self, reason: str, message: str) -> Record:
+        """Keep an unreadable record for later, and return a degraded one in its place."""
+        ...
+
+    async def put_config(self, source: ConfigSource) -> None: ...
+
+    async def get_config(self, digest: str) -> ConfigSource: ...
+
+    async def current(self) -> str:
+        """Return the digest of the current config, "" before the first one."""
+        ...
+
+    async def previous(self) -> str:
+        """Return the digest of the previous config, "" if there was only one. Its text is kept."""
+        ...
+
+    async def remember(self, update_id: str, snapshots: Sequence[Snapshot]) -> None:
+        """Keep snapshots for this update. The first one of a key wins: after a crash the disk may have new content."""
+        ...
+
+    async def remembered(self, update_id: str) -> Sequence[Snapshot]:
+        """Return the snapshots in the order in which they were kept."""
+        ...
+
+    async def keep_originals(self, snapshots: Sequence[Snapshot]) -> None:
+        """Keep the original state of keys for the time when they leave the config. The first one wins."""
+        ...
+
+    async def original(self, key: str) -> Snapshot | None: ...
+
+    async def forget_originals(self, keys: Sequence[str]) -> None: ...
+
+    async def made_dirs(self) -> Sequence[str]: ...
+
+    async def add_made_dirs(self, paths: Sequence[str]) -> None: ...
+
+    async def promote(self, record: Record, current: str, entry: HistoryEntry) -> None:
+        """Save record, current config and history, and drop the snapshots, in one transaction."""
+        ...
+
+    async def close_update(self, record: Record, entry: HistoryEntry) -> None:
+        """Save record and history of an update that failed, in one transaction. The current config remains."""
+        ...
+
+    async def history(self, limit: int) -> Sequence[HistoryEntry]: ...

@@ -1,0 +1,131 @@
+"""Ports to the operating system: shutdown, deployments, and the fence around a staging."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Protocol
+
+from nodeagent.core.plan.deployment import Deployment, OsTarget, StageProgress
+from nodeagent.core.update.fence_view import FenceEvent
+
+__all__ = ["Confirm", "Deployments", "Fence", "Inhibitor", "Power"]
+
+
+@dataclass(frozen=True, slots=True)
+class Inhibitor:
+    """An inhibitor of a shutdown."""
+
+    who: str
+    why: str
+    process: str  # name and pid, as far as they are known
+
+
+Confirm = Callable[[], Awaitable[None]]
+
+
+class Power(Protocol):
+    """Shutdowns through logind."""
+
+    def boot_id(self) -> str:
+        """Return the identity of this boot (``core.boot``). It changes with each reboot, including soft reboots."""
+        ...
+
+    async def blockers(self) -> Sequence[Inhibitor]:
+        """Return the inhibitors of other programs that block a shutdown."""
+        ...
+
+    def inhibit(self, why: str) -> AbstractAsyncContextManager[None]:
+        """Keep other programs from shutting this host down. Without logind it only warns."""
+        ...
+
+    async def reboot(
+        self, why: str, *, warn: float, force: bool, confirm: Confirm | None = None, direct: bool = False
+    ) -> None:
+        """Warn users, wait ``warn`` seconds if there are any, await ``confirm`` and request the reboot.
+
+        Returns when logind has accepted it. ``force`` overrides inhibitors. An error of ``confirm``, or cancelling the
+        call, cancels the reboot and its warning. ``direct`` starts the target of systemd instead, for a logind that
+        does not answer; then users are not warned.
+        """
+        ...
+
+    async def power_off(
+        self, why: str, *, warn: float, force: bool, confirm: Confirm | None = None, direct: bool = False
+    ) -> None:
+        """Power off, in the same way as ``reboot``."""
+        ...
+
+
+class Deployments(Protocol):
+    """The OS deployments of this host. A host that is not image-based has no such port."""
+
+    async def list(self) -> Sequence[Deployment]:
+        """Read the deployments in boot order. The first one boots next; a locked staged one does not."""
+        ...
+
+    async def check_stageable(self, target: OsTarget) -> None:
+        """Check quickly whether staging is possible.
+
+        Raises ``Refused`` if another program updates this host (``OtherDriver``) or space is short (``NoSpace``,
+        ``BootFull``), and ``Unreconcilable`` (``BootcHost``, ``NoDeployments``) if the host does not support it.
+        """
+        ...
+
+    async def stage(
+        self, target: OsTarget, *, credentials: bytes | None, replace: str, tell: Callable[[StageProgress], None]
+    ) -> Deployment:
+        """Stage a locked deployment that meets ``target``, and return it. Returns at once if it exists already.
+
+        Cancelling the call cancels the transaction. ``credentials`` is the text of a pull secret, None for that of the
+        host. ``replace`` is the id of an owned deployment; any other one that boots next is never overwritten, but
+        ``Refused`` (``StagedByOther``).
+
+        Raises ``Retryable`` (``RegistryUnreachable``, ``TransactionStuck``, ...), ``Terminal`` (``ImageNotFound``,
+        ``Unauthorized``, ``SignatureInvalid``, ``NoSpace``, ``StageIncomplete``) and ``Refused`` (``TransactionBusy``:
+        the transaction of another program takes too long).
+        """
+        ...
+
+    async def unlock(self, deployment: str) -> None:
+        """Unlock the staged deployment, so that the next shutdown finalizes it. Does nothing if it is unlocked.
+
+        Raises ``Refused`` (``StagedLost``) if another deployment, or none, is staged.
+        """
+        ...
+
+    async def discard(self) -> None:
+        """Remove the staged or pending deployment. The booted one and the rollback one remain."""
+        ...
+
+    async def rollback(self) -> str:
+        """Make the previous deployment boot next without a prompt, and return the id of the next deployment.
+
+        If the boot loader would ask for a password, the same tree is deployed again. Does nothing if the first
+        deployment is neither booted nor staged. Raises ``Terminal`` (``NoRollback``, ``RollbackAsksPassword``).
+        """
+        ...
+
+    async def unmerged_soft_reboot(self) -> str:
+        """Return the id of a locked deployment that a prepared soft reboot would start unmerged, or ""."""
+        ...
+
+    async def reset_soft_reboot(self) -> None:
+        """Clear that preparation. Raises ``Refused`` (``LockedSoftReboot``) if that fails."""
+        ...
+
+    async def finalize_failure(self) -> str:
+        """Return why the last shutdown did not finalize, "" if it did."""
+        ...
+
+
+class Fence(Protocol):
+    """The limits on disk I/O while a deployment is staged."""
+
+    def around(self, tell: Callable[[FenceEvent], None]) -> AbstractAsyncContextManager[None]:
+        """Apply the limits inside the context and remove them afterwards.
+
+        Raises no errors of its own: without a fence the block runs too.
+        """
+        ...
