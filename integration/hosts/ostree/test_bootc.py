@@ -56,7 +56,7 @@ def test_bootc_alone(bootc_alone: OstreeHost, publish: Publish) -> None:
         done = agent.apply_command(node, updates.config("os", **spec), check=False)
         assert done.returncode == 3, done
         assert "BootcHost" in done.stderr
-        assert "updated by bootc alone" in done.stderr
+        assert "updated by bootc only" in done.stderr
     # The same for a tool that writes the file without asking.
     agent.write_desired(node, updates.config("os", publish(B)))
     now = agent.wait_phase(node, "Degraded")

@@ -91,6 +91,11 @@ def wait_reason(host: TestHost, reason: str) -> dict[str, Any]:
     return wait_status(host, reason, lambda now: now["reason"] == reason)
 
 
+def wait_degraded(host: TestHost, reason: str) -> dict[str, Any]:
+    """The first status in Degraded with this reason word. The phase before it, Releasing, has the reason too."""
+    return wait_status(host, reason, lambda now: (now["phase"], now["reason"]) == ("Degraded", reason))
+
+
 def wait_said(host: TestHost, text: str, timeout: float = WAIT) -> None:
     """Until the agent has written `text` to the journal, in any boot."""
     host.wait_for(lambda: text in said(host), f"the agent says {text!r}", timeout, every=0.2)

@@ -270,4 +270,4 @@ def test_killed_and_another_target(sandbox: Sandbox, make_agent: MakeAgent) -> N
     first.kill()
     answer = make_agent(sandbox).stage(OsTarget(image=container(sandbox, "3")))
     assert good(answer)["digest"] == sandbox.template.digests["3"]
-    assert "earlier transaction of ours" in answer.tasks[0]
+    assert "earlier transaction of nodeagent" in answer.tasks[0]
