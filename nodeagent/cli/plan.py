@@ -95,7 +95,7 @@ def _show(plan: Plan, warnings: Iterable[Problem]) -> None:
         print("nothing to do: both configs mean the same")
         return
     print()
-    table(("change", "what", "policy", "asks for"), [_row(planned) for planned in plan.changes])
+    table(("change", "what", "policy", "actions"), [_row(planned) for planned in plan.changes])
     print()
     width = max(len(_action_text(action)) for action in plan.actions)
     for number, action in enumerate(plan.actions, 1):

@@ -87,7 +87,7 @@ def test_text(configs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == (
         "rendered-worker-a -> rendered-worker-b\n"
         "\n"
-        "change    what                              policy    asks for\n"
+        "change    what                              policy    actions\n"
         "modified  file:/etc/containers/policy.json  built in  Reload crio.service\n"
         "modified  sshkey:core                       built in  None\n"
         "\n"
