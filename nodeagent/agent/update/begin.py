@@ -51,6 +51,6 @@ async def begin_update(ports: Ports, record: Record, update: Update, lasting: La
         boot_id=ports.power.boot_id(),
     )
     await ports.store.begin(update.record)
-    actions = ", ".join(f"{a.type} {a.unit}".strip() for a in update.plan.actions) or "nothing"
+    actions = ", ".join(f"{a.type} {a.unit}".strip() for a in update.plan.actions) or "no actions"
     narrate(ports, update, EventKind.UPDATE_STARTED, actions, writes=len(update.writes))
     narrate(ports, update, EventKind.PHASE)
