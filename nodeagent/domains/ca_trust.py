@@ -1,4 +1,4 @@
-"""The certificate authorities that this host trusts."""
+"""The trusted certificate authorities of the host."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DOMAIN: Final = Domain(
     name="ca-trust",
     title="trusted certificate authorities",
     files={
-        # In this order: the runtime reads the store that the first one builds.
+        # The order matters: the runtime reads the store that the first service builds.
         f"{ANCHORS}/openshift-config-user-ca-bundle.crt": (UPDATE_TRUST, restart("crio.service")),
         f"{ANCHORS}/iri-root-ca.crt": (UPDATE_TRUST,),
     },

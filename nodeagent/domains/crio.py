@@ -1,4 +1,4 @@
-"""CRI-O itself. Other domains reload or restart it; this one says how to see that it came back."""
+"""CRI-O. Other domains reload or restart it; this one declares its health check."""
 
 from __future__ import annotations
 

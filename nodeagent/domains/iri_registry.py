@@ -1,4 +1,4 @@
-"""The registry on the host that serves the images of an internal release."""
+"""The registry on the host that serves the images of the internal release."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""kubelet: its credential providers. Everything else that it reads is unlisted and needs a reboot."""
+"""kubelet and its credential providers. Its other files are unlisted, so they need a reboot."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DOMAIN: Final = Domain(
     validate={
         "/etc/kubernetes/kubelet.conf": kubelet_conf.check,
         "/etc/kubernetes/kubelet.conf.d/*.conf": kubelet_conf.check,
-        "/var/lib/kubelet/config.yaml": kubelet_conf.check,  # where kubeadm puts it
+        "/var/lib/kubelet/config.yaml": kubelet_conf.check,  # the path that kubeadm uses
     },
     health=(HttpHealth(KUBELET, "http://127.0.0.1:10248/healthz"),),
 )

@@ -1,4 +1,4 @@
-"""Network configuration by nmstate, which its own service applies at boot."""
+"""Network configuration of nmstate, which its service applies at boot."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""nodeagent's own configuration, and what it cannot run without: its unit, the bus, and the first targets of a boot.
+"""nodeagent's own configuration and its requirements: its unit, the bus, and the first targets of a boot.
 
-A config that breaks one of these leaves a host whose agent can neither verify nor revert it. Settings and policy are
-checked where they can be merged with those of the host (``agent.own_config``).
+If a config breaks one of these, the agent can neither verify nor revert it. ``agent.own_config`` checks settings and
+policy, merged with those of the host.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ ESSENTIAL: Final = frozenset(
         "sysinit.target",
     }
 )
-"""Units without which the agent does not start, or cannot be reached."""
+"""Units that the agent needs to start or to be reached."""
 
 _BUS_DIRS: Final = ("/etc/dbus-1/system.d/", "/etc/dbus-1/system.conf", "/etc/dbus-1/system-local.conf")
 _DROPIN_DIRS: Final = (f"{UNIT_DIR}/{OWN_UNIT}.d/", f"{UNIT_DIR}/service.d/")
@@ -58,8 +58,10 @@ DOMAIN: Final = Domain(
 
 
 def problems_of(old: MachineConfig, new: MachineConfig) -> Iterator[Problem]:
-    """What of ``new`` would keep the agent from starting, or from being reached. Contents that do not change are not
-    looked at again."""
+    """Yield the problems of ``new`` that would prevent the agent from starting, or clients from reaching it.
+
+    Unchanged contents are not checked.
+    """
     had = expand(old)
     for path, node in expand(new).items():
         if had.get(path) == node:
@@ -88,7 +90,7 @@ def _enablement(_node: RegularFile | SymbolicLink) -> Iterator[str]:
 
 def _essential(node: RegularFile | SymbolicLink) -> Iterator[str]:
     if isinstance(node, SymbolicLink) or not node.content.strip():
-        yield "would mask a unit that nodeagent does not run without"
+        yield "would mask a unit that nodeagent needs"
 
 
 def _own_unit(node: RegularFile | SymbolicLink) -> Iterator[str]:
@@ -100,7 +102,7 @@ def _own_unit(node: RegularFile | SymbolicLink) -> Iterator[str]:
 
 
 def _own_dropin(node: RegularFile | SymbolicLink) -> Iterator[str]:
-    """Whether the unit would still start the daemon, on every host and as root."""
+    """Yield the lines with which the unit would not start the daemon as root on each host."""
     if isinstance(node, SymbolicLink):
         return
     commands = None
@@ -129,9 +131,9 @@ def _lines(node: RegularFile) -> Iterator[tuple[str, str, str]]:
 
 
 def _bus_policy(node: RegularFile | SymbolicLink) -> Iterator[str]:
-    """Whether the bus reads it, and lets nodeagent have its name."""
+    """Yield the problems of a policy that the bus rejects, or that denies nodeagent its name."""
     if isinstance(node, SymbolicLink):
-        yield "would take away the policy of the bus"
+        yield "would remove the policy of the bus"
         return
     found: list[str] = []
     roots: list[str] = []

@@ -1,4 +1,4 @@
-"""What belongs to a deployment of the OS: it changes with a reboot only."""
+"""The fields of an OS deployment, which change with a reboot only."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ __all__ = ["DOMAIN"]
 
 
 def extensions_image_rule(_old: MachineConfig, _new: MachineConfig) -> Verdict:
-    """Each release of the OS has another one. What is installed changes with the image of the OS, the extensions or
-    the kernel type, and those have verdicts of their own."""
+    """Request no action: each release of the OS changes this image.
+
+    Installed packages change with the image of the OS, the extensions or the kernel type, which have their own entries.
+    """
     return Verdict((NONE,), "packages come from the repositories of the host, not from this image")
 
 

@@ -1,4 +1,4 @@
-"""Credentials for registries. kubelet and CRI-O read the file at every pull, so nothing is restarted for it."""
+"""Credentials for registries. kubelet and CRI-O read the file at each pull, so no service restarts for it."""
 
 from __future__ import annotations
 
@@ -26,8 +26,10 @@ DOMAIN: Final = Domain(
 
 
 def credentials_of(config: MachineConfig) -> bytes | None:
-    """The credentials with which this config expects its image to be pulled; None if it brings none. Those for the OS
-    come before those for pods."""
+    """Return the credentials for the OS image of this config, None if it has none.
+
+    Credentials for the OS take precedence over those for pods.
+    """
     for path in (OSTREE_AUTH, KUBELET_AUTH):
         if path in config.files:
             return config.files[path].content

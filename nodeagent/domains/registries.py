@@ -1,4 +1,4 @@
-"""Where images come from: registries.conf and its drop-ins."""
+"""The sources of images: registries.conf and its drop-ins."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which images are trusted: signature policies, where signatures are found, and the keys to check them with."""
+"""The trust in images: signature policies, the location of signatures, and their keys."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DOMAIN: Final = Domain(
     name="signatures",
     title="image signature policies",
     files={
-        # The controller puts keys there that may change without a reboot.
+        # The controller writes keys to this directory that may change without a reboot.
         "/etc/machine-config-daemon/no-reboot/containers-gpg.pub": RELOAD_CRIO,
         "/etc/containers/policy.json": RELOAD_CRIO,
         "/etc/containers/registries.d": RELOAD_CRIO,

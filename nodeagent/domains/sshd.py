@@ -1,7 +1,7 @@
-"""Logging in: keys of users, which sshd reads at every login, and sshd's own configuration.
+"""Logins: SSH keys of users, which sshd reads at each login, and the configuration of sshd.
 
-The latter is unlisted, as in the field. It is checked all the same: after the reboot that it asks for, a bad one would
-lock everybody out.
+The configuration is unlisted, as in the machine-config-operator. It is checked all the same: after the reboot that it
+needs, an invalid one would lock all users out.
 """
 
 from __future__ import annotations

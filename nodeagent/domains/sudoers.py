@@ -1,4 +1,4 @@
-"""Who may become root. One syntax error anywhere makes sudo refuse everybody."""
+"""The sudo rules. One syntax error in any file makes sudo refuse all users."""
 
 from __future__ import annotations
 

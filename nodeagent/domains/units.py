@@ -1,4 +1,4 @@
-"""systemd units and drop-ins. What they do is for the policy to say; this only checks that systemd can read them."""
+"""systemd units and drop-ins. The policy has their actions; this domain only checks that systemd can load them."""
 
 from __future__ import annotations
 

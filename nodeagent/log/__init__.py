@@ -1,7 +1,7 @@
-"""What the agent says about itself: structlog, into the journal with all fields, or as lines on stderr.
+"""Logging with structlog: into the journal with all fields, or as lines on stderr.
 
-The report tells the events of an update through ``event``; whatever else has to be said uses ``get(__name__)`` or the
-standard ``logging`` (our libraries do), and ends in the same place. ``core.report.redact`` filters every entry last.
+The report logs the events of an update with ``event``. Other code uses ``get(__name__)``, libraries use the standard
+``logging``; all entries go to the same sink. ``core.report.redact`` filters each entry last.
 
     log.setup(settings.log.level)
     log.event(EventKind.STEP_DONE, "restarted crio.service", update_id=..., step="restart crio.service", seconds=1.2)
@@ -10,7 +10,7 @@ standard ``logging`` (our libraries do), and ends in the same place. ``core.repo
 Fields become ``NODEAGENT_<NAME>`` in the journal. Those of a phase or an update are always named update_id, phase,
 step, step_id, index, count, percent, reason, current, desired, boot_id, seconds, unit, path, error.
 
-Until ``setup``, warnings and errors go to stderr: that is what a command wants, whose stdout is data.
+Before ``setup``, warnings and errors go to stderr, because the stdout of a command is data.
 """
 
 from __future__ import annotations
@@ -29,12 +29,15 @@ __all__ = ["DEBUG", "ERROR", "INFO", "NOTICE", "WARNING", "Logger", "close", "ev
 
 LEVELS = {"debug": DEBUG, "info": INFO, "warning": WARNING, "error": ERROR}
 STDLIB = {DEBUG: logging.DEBUG, INFO: logging.WARNING, WARNING: logging.WARNING, ERROR: logging.ERROR}
-"""What our libraries have to say at info level is about themselves, so they start at warning."""
+"""The thresholds of libraries. Their entries at info level are about themselves, so they begin at warning."""
 
 
 def setup(level: str = "info", *, journal: str | None = None) -> None:
-    """Chooses the sink once, for the process. ``journal`` names a socket to use in any case; by default it is
-    journald's if our stderr is connected to it, and lines on stderr if not. Call it again to change the level."""
+    """Set the sink of the process and its level. A later call changes the level.
+
+    ``journal`` is a socket to use. By default it is that of journald if stderr is connected to it, otherwise lines are
+    written to stderr.
+    """
     if journal is None and stderr_is_journal():
         journal = SOCKET
     threshold = LEVELS[level]
@@ -50,7 +53,7 @@ def _install(sink: Sink, threshold: int) -> None:
 
 
 class _Foreign(logging.Handler):
-    """Entries of the standard library's logging."""
+    """Receives the entries of the standard ``logging``."""
 
     def emit(self, record: logging.LogRecord) -> None:
         priority = ERROR if record.levelno >= logging.ERROR else WARNING if record.levelno >= logging.WARNING else DEBUG
@@ -59,20 +62,22 @@ class _Foreign(logging.Handler):
 
 
 def get(name: str) -> Logger:
-    """A logger for one module; works before ``setup`` too, since it looks up the sink at each use."""
+    """Return the logger of a module. It reads the sink at each use, so it works before ``setup`` too."""
     return Logger(_switch, PROCESSORS, {"source": name})
 
 
 def event(kind: EventKind, message: str, *, priority: int | None = None, **fields: Any) -> None:
-    """One event of the agent's life, with its MESSAGE_ID. ``priority`` where this one matters more or less than its
-    kind (a restart among file writes). Fields that are None or "" are left out; a reason brings its hint along."""
+    """Log an event with its MESSAGE_ID. ``priority`` overrides that of its kind (a restart among file writes).
+
+    Fields that are None or "" are omitted; a reason adds its hint.
+    """
     known = MESSAGES[kind]
     fields.setdefault("hint", hint(str(fields.get("reason") or "")))
     get("").log(known.priority if priority is None else priority, message, MESSAGE_ID=known.id, **fields)
 
 
 def close() -> None:
-    """Closes the sink's socket. What is logged afterwards goes nowhere until the next ``setup``."""
+    """Close the socket of the sink. Later entries are lost until the next ``setup``."""
     _switch.sink.close()
 
 

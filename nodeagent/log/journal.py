@@ -1,7 +1,7 @@
-"""systemd's native journal protocol: one datagram for each entry, fields and all.
+"""The native protocol of journald: one datagram with all fields for each entry.
 
-Contract: never blocks and never raises. A journal that is full, restarting or gone loses entries; the next one that
-arrives says how many. https://systemd.io/JOURNAL_NATIVE_PROTOCOL/
+Contract: it never blocks and never raises. If journald is full, restarting or gone, entries are lost; the next one that
+arrives has their number. https://systemd.io/JOURNAL_NATIVE_PROTOCOL/
 """
 
 from __future__ import annotations
@@ -22,12 +22,14 @@ __all__ = ["SOCKET", "SYSTEMD", "Journal", "frame", "stderr_is_journal"]
 SOCKET = "/run/systemd/journal/socket"
 
 SEND_BUFFER = 8 * 1024 * 1024
-"""What libsystemd asks for too: room for a burst while journald is busy rotating."""
+"""Bytes, as in libsystemd: room for a burst while journald rotates its files."""
 
 
 def stderr_is_journal(environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether our stderr is the stream that systemd connected: not so if somebody redirected it, or runs us by hand
-    from a service's environment."""
+    """Return whether stderr is the stream that systemd connected.
+
+    It is not if it was redirected, or if the process was started manually in the environment of a service.
+    """
     try:
         status = os.fstat(sys.stderr.fileno())
     except (OSError, ValueError, AttributeError):
@@ -36,12 +38,12 @@ def stderr_is_journal(environ: Mapping[str, str] = os.environ) -> bool:
 
 
 def _name(name: str) -> str:
-    """Upper case letters, digits and underscores, at most 64, a letter first: journald drops others."""
+    """Return a valid name: at most 64 upper case letters, digits and underscores, a letter first."""
     return "".join(c if c.isascii() and c.isalnum() else "_" for c in name.upper())[:64].lstrip("_0123456789")
 
 
 def frame(fields: Mapping[str, object]) -> bytes:
-    """``NAME=value`` lines; a value with a newline has its length before it instead, as 64 bits little-endian."""
+    """Return the fields as ``NAME=value`` lines. A value with a newline follows its length, 64 bits little-endian."""
     parts: list[bytes] = []
     for key, value in fields.items():
         name = _name(key).encode()
@@ -56,11 +58,11 @@ def frame(fields: Mapping[str, object]) -> bytes:
 
 
 def _sealed_memfd(data: bytes) -> int:
-    """journald reads a memfd only if nobody can change it under its hands."""
+    """Return a memfd with the data. journald reads it only if it is sealed against changes."""
     fd = os.memfd_create("nodeagent-journal", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
         view = memoryview(data)
-        while view:  # memory, not a disk: this copies and does not wait
+        while view:  # a write to memory does not block
             view = view[os.pwrite(fd, view, len(data) - len(view)) :]
         seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SEAL
         fcntl.fcntl(fd, fcntl.F_ADD_SEALS, seals)
@@ -70,12 +72,12 @@ def _sealed_memfd(data: bytes) -> int:
     return fd
 
 
-# Names that systemd gave a meaning; everything else in an entry is ours and gets our prefix.
+# Fields that systemd defines; all other fields of an entry get the prefix of nodeagent.
 SYSTEMD = frozenset({"MESSAGE", "MESSAGE_ID", "PRIORITY", "SYSLOG_IDENTIFIER", "CODE_FILE", "CODE_LINE", "CODE_FUNC"})
 
 
 class Journal:
-    """A sink. Not connected: journald may be restarted at any time, and the next datagram simply finds the new one."""
+    """A sink without a connection: if journald restarts, the next datagram reaches the new process."""
 
     threshold = INFO
 
@@ -99,7 +101,7 @@ class Journal:
         try:
             self._socket.sendto(data, self.path)
         except OSError as error:
-            # ENOBUFS comes instead of EMSGSIZE when it is the kernel's memory that does not fit.
+            # ENOBUFS replaces EMSGSIZE if the memory of the kernel is too small.
             return error.errno in (errno.EMSGSIZE, errno.ENOBUFS) and self._send_memfd(data)
         return True
 

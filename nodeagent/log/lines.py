@@ -1,4 +1,4 @@
-"""Entries as lines on stderr: for a person in front of a terminal, and for tests and containers."""
+"""Entries as lines on stderr, for terminals, tests and containers."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _quoted(value: str) -> str:
 
 
 class Lines:
-    """stderr is looked up at each entry: it may have been redirected since."""
+    """A sink that writes to the current stderr, which may be redirected at any time."""
 
     threshold = WARNING
 

@@ -1,4 +1,4 @@
-"""The journal's names for what happens: one MESSAGE_ID and one priority for each kind of event.
+"""The MESSAGE_ID and the priority of each kind of event.
 
 The ids are an interface: alerts and `journalctl MESSAGE_ID=...` depend on them. Never change or reuse one; a new kind
 gets a new random id (`systemd-id128 new`). The catalog in systemd/ explains each of them to an admin.
@@ -14,11 +14,13 @@ from nodeagent.core.update.events import EventKind
 
 __all__ = ["DEBUG", "ERROR", "INFO", "MESSAGES", "NOTICE", "WARNING", "CatalogEntry"]
 
-# syslog(3). 0 to 2 are for the end of the world: an agent that cannot update its host is not that.
+# Priorities of syslog(3). 0 to 2 mean that the system is unusable, which no event of the agent does.
 ERROR, WARNING, NOTICE, INFO, DEBUG = 3, 4, 5, 6, 7
 
 
 class CatalogEntry(NamedTuple):
+    """The MESSAGE_ID of the catalog and the syslog priority of an event."""
+
     id: str
     priority: int
 
@@ -51,4 +53,4 @@ MESSAGES: Mapping[EventKind, CatalogEntry] = MappingProxyType(
         EventKind.WARNING: CatalogEntry("f2013b7ddb1445d9bee43aca7d55ead9", WARNING),
     }
 )
-"""Steps are debug: a config may have hundreds of files. The report raises those that an admin notices."""
+"""Steps have the priority debug, because a config may have hundreds of files. The report raises visible ones."""

@@ -61,7 +61,7 @@ def test_what_would_stop_the_agent_is_refused(path: str, content: str, words: st
 
 def test_masking_the_bus_is_refused() -> None:
     assert refusals(UnitEntry("dbus.socket", mask=True)) == [
-        "/etc/systemd/system/dbus.socket: would mask a unit that nodeagent does not run without"
+        "/etc/systemd/system/dbus.socket: would mask a unit that nodeagent needs"
     ]
     assert refusals(UnitEntry("cups.socket", mask=True)) == []
 
