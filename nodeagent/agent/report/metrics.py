@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 
 from nodeagent import __version__, log
-from nodeagent.core.report.counters import Tally
+from nodeagent.core.report.counters import Counters
 from nodeagent.core.report.exposition import render
 from nodeagent.core.report.metrics import samples
 from nodeagent.core.report.status import Status
@@ -40,14 +40,14 @@ class Metrics:
         self._file = TextFile(path) if path else None
         self._old: TextFile | None = None
         self._status = Status()
-        self._tally = Tally()
+        self._counters = Counters()
         self._ended = True
         self._wake = asyncio.Event()
         self._failed = ""
 
     def sink(self, event: Event, status: Status) -> None:
         self._status = status
-        self._tally.told(event, status, self._clock.monotonic())
+        self._counters.observe(event, status, self._clock.monotonic())
         self._ended |= status.phase in _ENDS and event.kind is not EventKind.STAGING
         self._wake.set()
 
@@ -79,9 +79,9 @@ class Metrics:
         file = self._file
         try:
             if self._ended:
-                self._tally.read(await self._store.history(HISTORY_LIMIT), HISTORY_LIMIT)
+                self._counters.read(await self._store.history(HISTORY_LIMIT), HISTORY_LIMIT)
                 self._ended = False
-            await asyncio.to_thread(file.write, render(samples(self._status, self._tally, __version__)))
+            await asyncio.to_thread(file.write, render(samples(self._status, self._counters, __version__)))
             self._failed = ""
         except (AgentError, OSError) as error:
             self._say(file.path, error)

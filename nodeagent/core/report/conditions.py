@@ -1,7 +1,7 @@
-"""What a node says about its disruption: the condition types that Kubernetes 1.37 made well known (KEP-5683).
+"""The node conditions about disruption that Kubernetes 1.37 defines (KEP-5683).
 
-Older API servers take any type, and every `kubectl describe node` shows them: who asked, why, since when, what is left.
-They tell and do not lock; whoever sets one clears it, so ours are written as a whole from one state.
+Older API servers accept any type, and `kubectl describe node` shows them: requester, reason, start, remaining pods.
+They are information, not locks. The client that sets a condition clears it, so all of them are written from one state.
 """
 
 from __future__ import annotations
@@ -21,8 +21,11 @@ LONGEST = 1000  # characters of a message: conditions are sent with every write 
 
 @dataclass(frozen=True, slots=True)
 class NodeState:
-    """``requester`` and ``reason`` of whatever is planned or done, both "" if nothing is. ``maintenance``: a person has
-    the node; otherwise it is an update, whose drain is all that others need to know."""
+    """The state from which the conditions follow.
+
+    ``requester`` and ``reason`` are those of the planned or current disruption, "" without one. ``maintenance`` is true
+    if an operator has the node; otherwise it is an update, of which only the drain matters to other clients.
+    """
 
     requester: str = ""
     reason: str = ""
@@ -34,12 +37,12 @@ class NodeState:
 
 
 def shape(state: NodeState) -> object:
-    """What of it is more than words."""
+    """Return the parts of the state that are not texts."""
     return state.maintenance, state.planned, state.draining, state.drained, bool(state.requester)
 
 
 def conditions(state: NodeState) -> Sequence[Mapping[str, str]]:
-    """One entry for each of ``TYPES``, without times."""
+    """Return one entry for each of ``TYPES``, without times."""
     who = f"{state.requester}: {state.reason}" if state.reason else state.requester
     admin = "AdminRequested" if state.maintenance else "UpdateRequested"
     idle = "NothingPlanned"
@@ -54,8 +57,11 @@ def conditions(state: NodeState) -> Sequence[Mapping[str, str]]:
 def differing(
     wanted: Sequence[Mapping[str, str]], there: Sequence[Mapping[str, Any]], now: str
 ) -> list[dict[str, str]]:
-    """The entries to write: those that are not there as wanted. ``now`` is RFC 3339 in seconds; the time of the last
-    transition stays where only the words changed. What was never true is not written: a node without us has none."""
+    """Return the entries to write, which are those that differ.
+
+    ``now`` is RFC 3339 in seconds. The time of the last transition remains if only texts changed. Conditions that were
+    never true are not written.
+    """
     known = {entry.get("type"): entry for entry in there}
     found = []
     for entry in wanted:

@@ -1,7 +1,7 @@
-"""What has happened so far, counted: from the history what ended, from the events the rest.
+"""Counters behind the metrics: ended updates from the history, the rest from events.
 
-The history outlives the process, so what comes of it goes on after a restart, and a reboot that an update made is
-counted although nobody was there to count it. The rest begins at nought with each start of the daemon.
+The history survives a restart, so its counters continue, and a reboot by an update is counted although the daemon was
+down. The other counters start at zero with the daemon.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from nodeagent.core.update.outcome import ENDED_UNCHANGED
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.ports.store import HistoryEntry
 
-__all__ = ["BOUNDS", "Tally"]
+__all__ = ["BOUNDS", "Counters"]
 
 BOUNDS = (1.0, 5.0, 15.0, 60.0, 180.0, 600.0, 1800.0, 3600.0, 10800.0)
-"""Seconds of a whole update: from one that only writes a file to an OS image through a slow link."""
+"""Seconds of an update: from one that writes a single file to an OS image over a slow link."""
 
 
 @dataclass(slots=True)
-class Tally:
+class Counters:
     # From the history.
     updates: Counter[str] = field(default_factory=Counter)  # by outcome
     lengths: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS) + 1))  # by the first bound that fits
@@ -51,10 +51,10 @@ class Tally:
     _newest: HistoryEntry | None = None
     _read: bool = False
 
-    def told(self, event: Event, status: Status, at: float) -> None:
-        """``status`` is that after the event, ``at`` the time in seconds on a steady clock."""
+    def observe(self, event: Event, status: Status, at: float) -> None:
+        """Count an event. ``status`` is the status after it, ``at`` the time in seconds on a monotonic clock."""
         if status.phase is not self._phase:
-            if self._phase is not None:  # what was before the daemon was up is nobody's
+            if self._phase is not None:  # time before the start of the daemon does not count
                 self.phases[self._phase] = self.phases.get(self._phase, 0.0) + at - self._since
             self._phase, self._since, self._fetching = status.phase, at, 0
         if event.kind is EventKind.REFUSED and not event.fields.get("often"):
@@ -69,10 +69,10 @@ class Tally:
             self._fenced(status.fence)
 
     def read(self, entries: Sequence[HistoryEntry], limit: int) -> None:
-        """``entries`` is the history, the newest first, of which no more than ``limit`` are kept.
+        """Count the new entries of the history, which is newest first and has at most ``limit`` entries.
 
-        When it is full at the start nobody knows what fell out of it, so counting begins at nought: a counter that
-        went down a little would be taken for one that began anew, and all that is left for new.
+        If it is full at the start, older entries are unknown, so counting starts at zero: Prometheus takes a counter
+        that decreased for one that restarted, and counts all of its value again.
         """
         fresh: list[HistoryEntry] = []
         for entry in entries:
@@ -88,7 +88,7 @@ class Tally:
             self.ended = parse_time(entries[0].finished)
 
     def _fenced(self, view: FenceView | None) -> None:
-        """Its own counts begin anew with each fence."""
+        """Add the counts of a fence, which start at zero with each fence."""
         if view is not None:
             before = (
                 self._fence if self._fence is not None and self._fence.seconds <= view.seconds else FenceView(False)

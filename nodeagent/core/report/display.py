@@ -1,7 +1,7 @@
-"""Text for people that others have chosen: bounded, on one line, and without characters that steer a terminal.
+"""Third-party text for display: bounded, on one line, and without terminal control characters.
 
-Whoever may take an inhibitor, hold a lease, start a transaction or set a condition of a Node chooses words that end in
-the journal, in ``STATUS=``, on the bus and in the metrics. They pass here once, where events are emitted and where log
+Users who take an inhibitor, hold a lease, start a transaction or set a condition of a Node choose texts that appear in
+the journal, in ``STATUS=``, on the bus and in metrics. They are filtered once, where events are emitted and where log
 entries are written, so that no other place has to think of it.
 """
 
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 def text(value: str, limit: int = MAX_TEXT) -> str:
-    """Line breaks become spaces, other characters that cannot be printed become escapes of Python."""
+    """Return the text with spaces for line breaks, and escapes for other characters that cannot be printed."""
     if len(value) > limit:
         value = value[: limit - 1] + "…"
     if value.isprintable():
@@ -30,8 +30,10 @@ def text(value: str, limit: int = MAX_TEXT) -> str:
 
 
 def displayable(value: T) -> T:
-    """The same value with ``text`` for every string in it: in dataclasses, mappings and sequences. What needs no change
-    is the same object."""
+    """Return the value with ``text`` applied to each string in dataclasses, mappings and sequences.
+
+    A value without changes is the same object.
+    """
     found: Any = value
     if isinstance(found, str):
         shown = text(found)

@@ -1,7 +1,7 @@
-"""Prometheus' text format (version 0.0.4), as far as we write it: counters, gauges and one histogram.
+"""The text format of Prometheus (version 0.0.4): counters, gauges and one histogram.
 
-Not by prometheus_client: it takes 60 ms to import, for its servers, locks and collectors, and what we need of it is the
-forty lines below. The tests read them back with its parser.
+prometheus_client takes 60 ms to import, for servers, locks and collectors that are not used here; the forty lines below
+replace it. The tests read the output with its parser.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class MetricKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """A metric by its name, with what it says. Names are an interface: alerts are written with them."""
+    """A metric with its name and help. Names are an interface, because alerts use them."""
 
     name: str
     kind: MetricKind
@@ -29,7 +29,7 @@ class Family:
     labels: tuple[str, ...] = ()
 
     def at(self, value: float, *labels: str, suffix: str = "", le: float | None = None) -> Sample:
-        """One sample. ``labels`` in the order of ``self.labels``; ``suffix`` and ``le`` are those of histograms."""
+        """Return one sample. ``labels`` are in the order of ``self.labels``; the rest is for histograms."""
         if len(labels) != len(self.labels):
             raise ValueError(f"{self.name} has the labels {self.labels}, not {len(labels)}")
         pairs = list(zip(self.labels, labels, strict=True))
@@ -47,7 +47,7 @@ class Sample:
 
 
 def render(samples: Iterable[Sample]) -> str:
-    """The page. The samples of a family must be adjacent, and stay in their order."""
+    """Return the page. The samples of a family must be adjacent; their order remains."""
     lines: list[str] = []
     before: Family | None = None
     for sample in samples:

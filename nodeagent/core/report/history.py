@@ -1,4 +1,4 @@
-"""One line of history for each update that ended, and the same for a request that began no update."""
+"""The history entry of an ended update, and of a request that began no update."""
 
 from __future__ import annotations
 
@@ -19,10 +19,9 @@ def seconds_between(started: str, finished: str) -> float:
 def entry_of(
     record: Record, plan: Plan, now: str, outcome: str, reason: str = "", message: str = "", *, successor: str = ""
 ) -> HistoryEntry:
-    """``now`` is RFC 3339.
+    """Return the entry of an update. ``now`` is RFC 3339.
 
-    A reboot was avoided when an entry of the admin's policy replaced the one that the built-in policy asks for, and
-    the update was verified without any.
+    A reboot was avoided if an entry of the user policy replaced a reboot, and the update was verified without one.
     """
     avoided = outcome == "done" and record.written.reboots == 0 and plan.avoids_reboot
     return HistoryEntry(
@@ -48,7 +47,7 @@ def entry_of(
 def entry_of_request(
     name: str, digest: str, now: str, outcome: str, reason: str = "", message: str = "", *, successor: str = ""
 ) -> HistoryEntry:
-    """For a desired config that began no update: it has no id, and is not kept in the history."""
+    """Return the entry of a request without an update. It has no id and is not stored."""
     return HistoryEntry(
         update_id="",
         from_name="",

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator
 
 from nodeagent.core.coordination.kube_time import parse_time
-from nodeagent.core.report.counters import BOUNDS, Tally
+from nodeagent.core.report.counters import BOUNDS, Counters
 from nodeagent.core.report.exposition import Family, MetricKind, Sample
 from nodeagent.core.report.status import Status
 from nodeagent.core.update.outcome import IN_HISTORY
@@ -131,20 +131,20 @@ FAMILIES = (
 )
 
 
-def samples(status: Status, tally: Tally, version: str) -> Iterator[Sample]:
+def samples(status: Status, counters: Counters, version: str) -> Iterator[Sample]:
     yield from _standing(status, version)
     yield from _others(status)
     yield from _fence(status)
-    yield from _history(tally)
-    for reason, count in sorted(tally.refused.items()):
+    yield from _history(counters)
+    for reason, count in sorted(counters.refused.items()):
         yield REFUSED.at(count, reason)
-    for labels, count in sorted(tally.waits.items()):
+    for labels, count in sorted(counters.waits.items()):
         yield WAITS.at(count, *labels)
     for phase in Phase:
-        yield PHASE_SECONDS.at(tally.phases.get(phase, 0.0), phase)
-    yield FETCHED.at(tally.fetched)
-    yield THROTTLED.at(tally.throttled)
-    yield SLOW_FSYNCS.at(tally.slow_fsyncs)
+        yield PHASE_SECONDS.at(counters.phases.get(phase, 0.0), phase)
+    yield FETCHED.at(counters.fetched)
+    yield THROTTLED.at(counters.throttled)
+    yield SLOW_FSYNCS.at(counters.slow_fsyncs)
 
 
 def _standing(status: Status, version: str) -> Iterator[Sample]:
@@ -165,7 +165,7 @@ def _standing(status: Status, version: str) -> Iterator[Sample]:
 
 
 def _in_sync(status: Status) -> bool:
-    """By content where both digests are known: a name may stay while what it stands for changes."""
+    """Return whether the current config is the desired one, by digest if both are known: a name may be reused."""
     if status.current_digest and status.desired_digest:
         return status.current_digest == status.desired_digest
     return status.current == status.desired
@@ -194,17 +194,17 @@ def _fence(status: Status) -> Iterator[Sample]:
         yield FENCE_P99.at(status.fence.p99)
 
 
-def _history(tally: Tally) -> Iterator[Sample]:
-    for outcome in sorted({*map(str, IN_HISTORY), *tally.updates}):
-        yield UPDATES.at(tally.updates[outcome], outcome)
+def _history(counters: Counters) -> Iterator[Sample]:
+    for outcome in sorted({*map(str, IN_HISTORY), *counters.updates}):
+        yield UPDATES.at(counters.updates[outcome], outcome)
     below = 0
-    for bound, count in zip((*BOUNDS, math.inf), tally.lengths, strict=True):
+    for bound, count in zip((*BOUNDS, math.inf), counters.lengths, strict=True):
         below += count
         yield DURATION.at(below, suffix="_bucket", le=bound)
-    yield DURATION.at(tally.seconds, suffix="_sum")
+    yield DURATION.at(counters.seconds, suffix="_sum")
     yield DURATION.at(below, suffix="_count")
-    if tally.ended is not None:
-        yield ENDED.at(tally.ended)
-    yield REBOOTS.at(tally.reboots)
-    yield AVOIDED.at(tally.avoided)
-    yield FALLBACKS.at(tally.fallbacks)
+    if counters.ended is not None:
+        yield ENDED.at(counters.ended)
+    yield REBOOTS.at(counters.reboots)
+    yield AVOIDED.at(counters.avoided)
+    yield FALLBACKS.at(counters.fallbacks)

@@ -1,4 +1,4 @@
-"""The last defence against secrets in text for people: journal, errors, ``STATUS=``, history.
+"""The last defence against secrets in text: journal, errors, ``STATUS=``, history.
 
 The first defence is not to put them there: content is ``repr=False`` everywhere and errors name a path or a registry.
 This catches what slips through anyway, such as the output of a checker that quotes the line it dislikes. It prefers
@@ -52,7 +52,7 @@ MAX_NAME = 40
 
 
 def _token(match: re.Match[str]) -> str:
-    """Long words that look like base64: they are keys, certificates or credentials, never a name that people chose."""
+    """Replace long words that look like base64: keys, certificates or credentials."""
     word = match.group()
     if HEX.fullmatch(word) or not any(c.isupper() for c in word):
         return word
@@ -66,7 +66,7 @@ def _value(match: re.Match[str]) -> str:
 
 
 def redact(text: str) -> str:
-    """``text`` with everything that looks like a secret replaced. Time is linear in its length."""
+    """Return the text with everything that looks like a secret replaced. Takes linear time."""
     text = PRIVATE_KEY.sub(HIDDEN, text)
     text = CRYPT_HASH.sub(HIDDEN, text)
     for pattern in (JSON_PAIR, ASSIGNMENT, HEADER, SCHEME, USERINFO):
@@ -78,7 +78,7 @@ SECRET_NAME = re.compile(rf"(?:.*[_.-])?(?:{NAMES})", re.IGNORECASE)
 
 
 def redact_value(key: str, value: object) -> object:
-    """The same for a structured value: a key that names a secret hides all of it, whatever it looks like."""
+    """Redact a structured value. A key that names a secret hides the whole value."""
     if value in (None, "", 0, False) or (value == () or value == [] or value == {}):
         return value
     if SECRET_NAME.fullmatch(key):

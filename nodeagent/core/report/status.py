@@ -1,4 +1,4 @@
-"""The status that people and programs read: the events so far, folded into one object of the contract."""
+"""The status: the events so far, folded into one object of the contract."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _WITH_STEP = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class StatusProblem:
-    """Something that does not stop the agent and that an admin has to put right. One for each ``topic``."""
+    """A problem that does not stop the agent and that an admin must fix. There is one for each ``topic``."""
 
     topic: str  # settings, policy, store, config, sweep
     reason: str  # "" removes the problem of this topic
@@ -75,12 +75,12 @@ class Status:
 
     @property
     def goal(self) -> str:
-        """The config that the host is on its way to."""
+        """The config that the current update applies, or the desired one."""
         return self.target or self.desired
 
 
 def fold(status: Status, event: Event) -> Status:
-    """The next status. An event that has no update keeps the names of the last one."""
+    """Return the status after an event. An event without an update keeps the names of the last one."""
     if event.kind is EventKind.LEASE:
         return replace(status, lease=event.fields.get("holder"))
     if event.kind is EventKind.MAINTENANCE:
@@ -156,14 +156,14 @@ def _target(status: Status, event: Event) -> str:
 
 
 def _drained(status: Status, event: Event) -> bool:
-    """From the end of the drain until what it was for has ended, unless it ended because its time was over."""
+    """Return whether the node is drained: from the end of a complete drain until its update or maintenance ends."""
     if event.phase in _UNDRAINED:
         return False
     return status.drained or (status.phase is Phase.DRAINING and status.reason != Reason.DRAIN_TIMED_OUT)
 
 
 def line(status: Status) -> str:
-    """For ``STATUS=``: what ``systemctl status`` shows in one line."""
+    """Return the line of ``STATUS=``, which ``systemctl status`` shows."""
     parts = [str(status.phase)]
     if status.step is not None:
         parts.append(
@@ -183,7 +183,7 @@ def line(status: Status) -> str:
 
 
 def _maintenance(status: Status) -> Mapping[str, Any] | None:
-    """``state`` is a ``MaintenanceState``; ``message`` says what it waits for, or what was given up."""
+    """Return the maintenance as JSON data. ``state`` is a ``MaintenanceState``; ``message`` is what it waits for."""
     note = status.maintenance
     if note is None:
         return None
@@ -202,7 +202,7 @@ def _maintenance(status: Status) -> Mapping[str, Any] | None:
 
 
 def _drain(status: Status) -> Mapping[str, Any] | None:
-    """For whom and why, since when, until when and what then, and what is left, the ones that are blocked first."""
+    """Return the drain as JSON data: requester, reason, times, and remaining pods, blocked ones first."""
     if status.remaining is None:
         return None
     note = status.maintenance if status.phase is not Phase.DRAINING else None
@@ -223,7 +223,7 @@ def _remaining(pod: Remaining) -> Mapping[str, Any]:
 
 
 def status_to_dict(status: Status, *, daemon: str) -> dict[str, Any]:
-    """The contract's object."""
+    """Return the ``nodeagent/status/v1`` object of the contract."""
     step: Mapping[str, Any] | None = None
     if status.step is not None:
         step = {

@@ -12,7 +12,7 @@ from nodeagent import log
 from nodeagent.agent.report.journal import to_journal, to_notify
 from nodeagent.agent.report.report import Report
 from nodeagent.core.coordination.drain import Cause, Remaining
-from nodeagent.core.report.counters import Tally
+from nodeagent.core.report.counters import Counters
 from nodeagent.core.report.exposition import render
 from nodeagent.core.report.metrics import samples
 from nodeagent.core.report.status import Status, line, status_to_dict
@@ -62,7 +62,7 @@ def test_wherever_events_go(
     assert harmless(lines)
     assert harmless(status_to_dict(report.status, daemon="running"))
     assert harmless(line(report.status))
-    page = render(samples(report.status, Tally(), "1"))
+    page = render(samples(report.status, Counters(), "1"))
     assert harmless(page.splitlines())
     assert harmless(json.loads(json.dumps(status_to_dict(report.status, daemon="running"))))
 

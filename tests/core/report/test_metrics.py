@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families as parsed
 from nodeagent.core.coordination.drain import Cause, Remaining
 from nodeagent.core.coordination.maintenance import Maintenance
 from nodeagent.core.plan.deployment import Deployment
-from nodeagent.core.report.counters import BOUNDS, Tally
+from nodeagent.core.report.counters import BOUNDS, Counters
 from nodeagent.core.report.exposition import MetricKind, render
 from nodeagent.core.report.metrics import FAMILIES, samples
 from nodeagent.core.report.status import Status
@@ -31,9 +31,9 @@ SINCE = "2026-03-01T10:00:00.500Z"
 LIMIT = 10
 
 
-def page(status: Status, tally: Tally | None = None) -> dict[tuple[str, ...], float]:
+def page(status: Status, counters: Counters | None = None) -> dict[tuple[str, ...], float]:
     """By name and label values."""
-    text = render(samples(status, tally or Tally(), "1.2.3"))
+    text = render(samples(status, counters or Counters(), "1.2.3"))
     families = list(parsed(text))
     kinds = {family.name: family.kind for family in FAMILIES}
     for family in families:
@@ -50,9 +50,9 @@ def entry(update: str, outcome: str = "done", *, seconds: float = 2.0, **more: A
     return HistoryEntry(update, "a", "b", SINCE, SINCE, outcome, "restart", seconds=seconds, **known)
 
 
-def events(tally: Tally, *told: tuple[float, Phase, Event | None]) -> None:
+def events(counters: Counters, *told: tuple[float, Phase, Event | None]) -> None:
     for at, phase, event in told:
-        tally.told(event or Event(EventKind.PHASE, phase), Status(phase), at)
+        counters.observe(event or Event(EventKind.PHASE, phase), Status(phase), at)
 
 
 def test_where_the_agent_stands() -> None:
@@ -112,10 +112,10 @@ def test_deployments_that_matter() -> None:
 
 def read(*histories: Sequence[HistoryEntry]) -> dict[tuple[str, ...], float]:
     """``histories`` as the store gives them one after the other, but the oldest first."""
-    tally = Tally()
+    counters = Counters()
     for history in histories:
-        tally.read(tuple(reversed(history)), LIMIT)
-    return page(Status(), tally)
+        counters.read(tuple(reversed(history)), LIMIT)
+    return page(Status(), counters)
 
 
 def test_two_configs_of_one_name_are_not_in_sync() -> None:
@@ -164,10 +164,10 @@ def test_a_history_that_has_lost_its_beginning_starts_at_nought() -> None:
 
 
 def test_seconds_in_phases() -> None:
-    tally = Tally()
+    counters = Counters()
     waiting = Event(EventKind.WAITING, Phase.LEASING, "jane has it")
     events(
-        tally,
+        counters,
         (100.0, Phase.IDLE, Event(EventKind.STARTED, Phase.IDLE)),
         (105.0, Phase.LEASING, None),
         (120.0, Phase.LEASING, waiting),
@@ -176,7 +176,7 @@ def test_seconds_in_phases() -> None:
         (167.0, Phase.LEASING, None),
         (177.0, Phase.IDLE, None),
     )
-    found = page(Status(), tally)
+    found = page(Status(), counters)
     assert found["nodeagent_phase_seconds_total", "Idle"] == 5
     assert found["nodeagent_phase_seconds_total", "Leasing"] == 70
     assert found["nodeagent_phase_seconds_total", "Draining"] == 1.5
@@ -184,25 +184,25 @@ def test_seconds_in_phases() -> None:
 
 
 def test_waits_are_told_once_for_each_reason() -> None:
-    tally = Tally()
+    counters = Counters()
     for phase, reason in (("Leasing", "LeaseHeld"), ("Leasing", "WindowClosed"), ("Releasing", "LeaseHeld")):
         event = Event(EventKind.WAITING, Phase(phase), "", reason)
-        events(tally, (0.0, Phase(phase), event))
-    events(tally, (0.0, Phase.LEASING, Event(EventKind.WAITING, Phase.LEASING, "", "LeaseHeld")))
-    found = page(Status(), tally)
+        events(counters, (0.0, Phase(phase), event))
+    events(counters, (0.0, Phase.LEASING, Event(EventKind.WAITING, Phase.LEASING, "", "LeaseHeld")))
+    found = page(Status(), counters)
     waits = {key[1:]: value for key, value in found.items() if key[0] == "nodeagent_waits_total"}
     assert waits == {("Leasing", "LeaseHeld"): 2, ("Leasing", "WindowClosed"): 1, ("Releasing", "LeaseHeld"): 1}
 
 
 def test_bytes_of_images_and_refusals() -> None:
-    tally = Tally()
+    counters = Counters()
     for phase, fetched in ((Phase.STAGING, 10), (Phase.STAGING, 70), (Phase.STAGING, 30), (Phase.IDLE, None)):
         staging = Event(EventKind.STAGING, phase, fields={"fetched_bytes": fetched})
-        events(tally, (0.0, phase, staging if fetched is not None else None))
-    events(tally, (0.0, Phase.STAGING, Event(EventKind.STAGING, Phase.STAGING, fields={"fetched_bytes": 40})))
+        events(counters, (0.0, phase, staging if fetched is not None else None))
+    events(counters, (0.0, Phase.STAGING, Event(EventKind.STAGING, Phase.STAGING, fields={"fetched_bytes": 40})))
     for reason in ("Drifted", "Drifted", "ConfigInvalid"):
-        events(tally, (0.0, Phase.DEGRADED, Event(EventKind.REFUSED, Phase.DEGRADED, reason=reason)))
-    found = page(Status(), tally)
+        events(counters, (0.0, Phase.DEGRADED, Event(EventKind.REFUSED, Phase.DEGRADED, reason=reason)))
+    found = page(Status(), counters)
     assert found["nodeagent_staging_fetched_bytes_total",] == 70 + 30 + 40
     assert found["nodeagent_refused_total", "Drifted"] == 2
     assert found["nodeagent_refused_total", "ConfigInvalid"] == 1
@@ -217,10 +217,10 @@ def test_the_fence() -> None:
         None,
         FenceView(True, exceedances=1, throttled=1.0, seconds=2.0),
     ]
-    tally = Tally()
+    counters = Counters()
     for view in views:
-        tally.told(Event(EventKind.FENCE, Phase.STAGING, fields={"fence": view}), Status(fence=view), 0.0)
-    found = page(Status(fence=first), tally)
+        counters.observe(Event(EventKind.FENCE, Phase.STAGING, fields={"fence": view}), Status(fence=view), 0.0)
+    found = page(Status(fence=first), counters)
     assert found["nodeagent_fence_active",] == 1
     assert found["nodeagent_fence_write_limit_bytes_per_second",] == 16e6
     assert found["nodeagent_fence_victim_fsync_p99_seconds",] == 0.0031
