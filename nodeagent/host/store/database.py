@@ -102,7 +102,7 @@ class Reader:
     def history(self, limit: int) -> list[HistoryEntry]:
         """The newest first."""
         with self._guard():
-            rows = self._db.execute("SELECT json FROM history ORDER BY seq DESC LIMIT ?", (limit,))
+            rows = self._db.execute("SELECT json FROM history ORDER BY seq DESC LIMIT ?", (limit,)).fetchall()
             return [history_from_row(text) for (text,) in rows]
 
     def lease(self) -> Holder | None:
@@ -206,7 +206,7 @@ class Database(Reader):
         with self._guard():
             rows = self._db.execute(
                 "SELECT key, meta, sum, content FROM snapshots WHERE update_id = ? ORDER BY seq", (update_id,)
-            )
+            ).fetchall()
             return [snapshot_from_row(*row) for row in rows]
 
     def keep_originals(self, snapshots: Sequence[Snapshot]) -> None:
@@ -227,7 +227,7 @@ class Database(Reader):
 
     def made_dirs(self) -> list[str]:
         with self._guard():
-            rows = self._db.execute("SELECT path FROM made_dirs ORDER BY path")
+            rows = self._db.execute("SELECT path FROM made_dirs ORDER BY path").fetchall()
             return [path for (path,) in rows if isinstance(path, str)]
 
     def add_made_dirs(self, paths: Sequence[str]) -> None:

@@ -11,6 +11,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import AsyncIterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -571,3 +572,19 @@ def test_the_loop_of_a_process_that_ends_without_closing(path: Path) -> None:
         "async def main():\n    await SqliteStore(sys.argv[1]).open()\nasyncio.run(main())\n"
     )
     subprocess.run([sys.executable, "-c", code, str(path)], check=True, timeout=20)
+
+
+def test_a_read_that_fails_leaves_no_lock(path: Path) -> None:
+    with open_database(path) as opened:
+        opened.save(record(1))
+        opened.remember("u", snapshots(3))
+        with closing(sqlite3.connect(path)) as other:
+            other.execute("UPDATE snapshots SET sum = 'wrong'")
+            other.commit()
+            with pytest.raises(Terminal) as caught:
+                opened.remembered("u")
+            # The error keeps the frame of the read, which must have no open statement.
+            assert caught.value.reason == "StoreCorrupt"
+            other.execute("PRAGMA busy_timeout = 0")
+            other.execute("DELETE FROM snapshots")
+            other.commit()

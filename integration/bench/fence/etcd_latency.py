@@ -4,8 +4,8 @@
 pages are read now, some seconds apart. Each figure states its number of samples; a quantile without enough samples is
 left out.
 
-    python -m integration.bench.etcd_latency --save before-1
-    python -m integration.bench.etcd_latency --before before-1 before-2 --during before-2 during-1
+    python -m integration.bench.fence.etcd_latency --save before-1
+    python -m integration.bench.fence.etcd_latency --before before-1 before-2 --during before-2 during-1
 """
 
 from __future__ import annotations
