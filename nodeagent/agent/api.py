@@ -61,11 +61,11 @@ class Api:
         return json.dumps(status_to_dict(self._report.status, daemon="running"))
 
     async def apply(self, text: str) -> str:
-        """Checks the config, makes it the desired one, and returns its digest. The update itself goes on later.
+        """Check the config, make it the desired one, and return its digest. The update begins afterwards.
 
-        A config that failed here before is tried once more: somebody asked for it.
+        A config that failed on this host before is tried once more, because an operator requested it.
         """
-        self._ours_to_say()
+        self._refuse_in_cluster()
         desired = await self._parse(text.encode())
         if self._report.status.phase in (Phase.IDLE, Phase.DEGRADED):
             await self._loop.check(desired)
@@ -74,10 +74,12 @@ class Api:
         return desired.source.digest
 
     async def rollback(self) -> str:
-        """Makes the config that was current before the desired one, and returns its name: an ordinary update. The
-        present one does not come back by itself, whoever writes it to the desired file. Of an update that ended
-        half-way, the present one is the one that failed."""
-        self._ours_to_say()
+        """Make the previous config the desired one, and return its name. An ordinary update applies it.
+
+        The config that was current is not applied again without a request, even if it is written to the desired file.
+        After an update that ended half-way, that is the config that failed.
+        """
+        self._refuse_in_cluster()
         record = await load_or_half_way(self._ports)
         # An update that waits for a service of the host is Degraded in the status, and goes on.
         for phase in (self._report.status.phase, record.phase):
@@ -102,12 +104,12 @@ class Api:
         except AgentError:
             return ""  # a config that cannot be read is avoided by its text
 
-    def _ours_to_say(self) -> None:
+    def _refuse_in_cluster(self) -> None:
         if not self._desired_path:
-            raise Refused("the cluster says which config this host shall have", reason=Reason.CLUSTER_DECIDES)
+            raise Refused("the desired config is managed by the cluster", reason=Reason.CLUSTER_DECIDES)
 
     async def verify(self) -> str:
-        """Drift: what of the current config the host does not have."""
+        """Return the drift: how the host differs from its current config."""
         digest = await self._ports.store.current()
         if not digest:
             raise Refused("there is no current config yet", reason=Reason.NO_CURRENT_CONFIG)
