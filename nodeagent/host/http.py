@@ -13,8 +13,8 @@ import json
 import os
 import socket
 import ssl
+import threading
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException, HTTPSConnection, InvalidURL
@@ -28,7 +28,7 @@ __all__ = ["Answer", "HttpFault", "request", "tls_context"]
 
 MAX_ANSWER: Final = 4 * 1024 * 1024
 CONNECT_TIMEOUT: Final = 10.0
-"""Seconds. A connection attempt cannot be interrupted, and the end of the process waits for it."""
+"""Seconds. A connection attempt cannot be interrupted."""
 
 
 class HttpFault(Exception):
@@ -108,14 +108,26 @@ class _Exchange:
         self._stopped = False
 
     async def run(self, method: str, payload: bytes | None, headers: Mapping[str, str]) -> Answer:
-        # Servers that do not answer must not use up the few threads of the default executor.
-        executor = ThreadPoolExecutor(1)
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Answer] = loop.create_future()
+
+        def work() -> None:
+            found: Answer | None = None
+            failure: Exception | None = None
+            try:
+                found = self._blocking(method, payload, headers)
+            except Exception as error:  # noqa: BLE001 - passed on to the caller
+                failure = error
+            with suppress(RuntimeError):  # the loop was closed
+                loop.call_soon_threadsafe(_settle, answer, found, failure)
+
+        # A thread of its own, because servers that do not answer must not use up those of the default executor. A
+        # daemon thread, because a lookup of a name cannot be interrupted and must not delay the end of the process.
+        threading.Thread(target=work, name="http", daemon=True).start()
         try:
-            loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(executor, self._blocking, method, payload, headers)
+            return await answer
         finally:
             self._stop()
-            executor.shutdown(wait=False)
 
     def _stop(self) -> None:
         """End the reading in the thread. A timeout of the socket is for one read only: it would not end an answer that
@@ -142,6 +154,15 @@ class _Exchange:
                 return Answer(response.status, body)
         finally:
             self._connection.close()
+
+
+def _settle(answer: asyncio.Future[Answer], found: Answer | None, failure: Exception | None) -> None:
+    if answer.done():  # cancelled
+        return
+    if failure is not None:
+        answer.set_exception(failure)
+    elif found is not None:
+        answer.set_result(found)
 
 
 def tls_context(ca: str = "", certificate: str = "", key: str = "") -> ssl.SSLContext:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from typing import Any
 
 import pytest
 
@@ -137,3 +139,21 @@ async def test_invalid_address(url: str) -> None:
 async def test_invalid_port() -> None:
     with pytest.raises(HttpFault, match=r"[Pp]ort"):
         await request("GET", "http://127.0.0.1:99999/", timeout=5)
+
+
+async def test_a_lookup_without_an_answer_does_not_delay_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    answered = threading.Event()
+
+    def silent(*_: object, **__: object) -> list[Any]:
+        answered.wait(30)
+        return []
+
+    monkeypatch.setattr(socket, "getaddrinfo", silent)
+    with pytest.raises(HttpFault, match="no answer"):
+        await request("GET", "http://etcd.example.com/", timeout=0.05)
+    left = [thread for thread in threading.enumerate() if thread.name == "http"]
+    assert left, "the lookup is still under way"
+    assert all(thread.daemon for thread in left), "the process ends without it"
+    answered.set()
+    for thread in left:
+        await asyncio.to_thread(thread.join, 10)
