@@ -1,7 +1,7 @@
-"""The few kinds of error that anything above the adapters has to tell apart.
+"""The kinds of error that code above the adapters distinguishes.
 
-Every foreign error (D-Bus, errno, SQLite, HTTP) becomes one of these at the adapter that met it, once. ``reason`` is
-a stable word (``nodeagent.reasons``). The message is for operators and never contains a secret.
+An adapter translates every foreign error (D-Bus, errno, SQLite, HTTP) to one of these, once. ``reason`` is a stable
+word (``nodeagent.reasons``). The message is for operators and never contains a secret.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Problem:
 
 
 class AgentError(Exception):
-    """Base of all errors we raise on purpose. ``exit_code`` is the one of the command line contract."""
+    """The base of all expected errors. ``exit_code`` is the exit status of a command that fails with the error."""
 
     exit_code = 1
     default_reason: Reason = Reason.AGENT_FAILED
@@ -50,13 +50,14 @@ class AgentError(Exception):
 
 
 def full_text(error: AgentError, limit: int | None = None) -> str:
-    """The message and at most ``limit`` problems, each once: the message often names the first of them."""
+    """Return the message and at most ``limit`` problems."""
+    # The message often contains the first problem already.
     lines = [f"{found.path}: {found.message}" if found.path else found.message for found in error.problems[:limit]]
     return "; ".join([error.message, *(line for line in lines if line not in error.message)])
 
 
 class InvalidInput(AgentError):
-    """The input cannot be read or breaks a rule. Nothing was touched; trying again gives the same answer."""
+    """The input cannot be read or breaks a rule. Nothing was changed, and a repetition gives the same result."""
 
     exit_code = 2
     default_reason = Reason.INVALID_INPUT
@@ -70,21 +71,21 @@ class Unreconcilable(AgentError):
 
 
 class Refused(AgentError):
-    """Somebody else holds the lease, a window is closed, a guard said no. Waiting may help."""
+    """Another holder has the lease, a window is closed, or etcd would lose its quorum. Waiting may help."""
 
     exit_code = 4
     default_reason = Reason.REFUSED
 
 
 class Unreachable(AgentError):
-    """The daemon, or a service that we ask, does not answer."""
+    """The daemon, or a service that the agent needs, does not answer."""
 
     exit_code = 5
     default_reason = Reason.UNREACHABLE
 
 
 class Retryable(AgentError):
-    """A passing fault of the host: the same call may succeed later. The executor bounds how often."""
+    """A transient fault: the same call may succeed later. The executor bounds the number of attempts."""
 
     default_reason = Reason.TRY_AGAIN
 
@@ -105,6 +106,6 @@ class ServiceUnavailable(AgentError):
 
 
 class Terminal(AgentError):
-    """A fault of the host that will not pass by itself: no space, read-only, a corrupt store."""
+    """A permanent fault of the host: no space, a read-only file system, a corrupt store."""
 
     default_reason = Reason.HOST_FAULT

@@ -1,15 +1,22 @@
 """The reasons: stable words that say why something failed, was refused or has to wait.
 
 A reason is part of the contract: scripts match it in `nodeagent status --json`, in errors, in the journal
-(NODEAGENT_REASON), in metrics and in the names of D-Bus errors. Its kind gives the exit status. ``core.hints`` has the
-next step for each reason.
+(NODEAGENT_REASON), in metrics and in the names of D-Bus errors. Its kind gives the exit status. Its hint is the next
+step for an admin who has not read the manual: for ``status``, the journal (NODEAGENT_HINT, which the catalog shows) and
+docs/reference/reasons.md alike.
 """
 
 from __future__ import annotations
 
 from enum import Enum, StrEnum
 
-__all__ = ["Kind", "Reason"]
+__all__ = ["DOCUMENTATION", "Kind", "Reason", "documentation", "hint"]
+
+# Address of the published documentation, as in pyproject.toml.
+DOCUMENTATION = "https://github.com/nodeagent/nodeagent/tree/main/docs"
+
+# The hint for a reason of a newer agent.
+_UNKNOWN = "journalctl -u nodeagent shows the details"
 
 
 class Kind(Enum):
@@ -28,14 +35,16 @@ class Kind(Enum):
 
 
 class Reason(StrEnum):
-    """A reason, with its usual kind. The comments are the headings of the reference."""
+    """A reason, with its usual kind and its hint. The comments are the headings of the reference."""
 
     kind: Kind
+    hint: str
 
-    def __new__(cls, word: str, kind: Kind = Kind.FAULT) -> Reason:
+    def __new__(cls, word: str, kind: Kind = Kind.FAULT, hint: str = _UNKNOWN) -> Reason:
         reason = str.__new__(cls, word)
         reason._value_ = word
         reason.kind = kind
+        reason.hint = hint
         return reason
 
     @classmethod
@@ -46,265 +55,303 @@ class Reason(StrEnum):
         reason = str.__new__(cls, value)
         reason._name_ = reason._value_ = value
         reason.kind = Kind.FAULT
+        reason.hint = _UNKNOWN
         return reason
 
+    # fmt: off
     # The desired config
-    INVALID_INPUT = "InvalidInput", Kind.INPUT
-    INVALID_CONTENT = "InvalidContent", Kind.INPUT
-    NOT_MACHINE_CONFIG = "NotMachineConfig", Kind.INPUT
-    CANNOT_READ = "CannotRead", Kind.INPUT
-    NO_POLICY = "NoPolicy", Kind.INPUT
-    UNRECONCILABLE = "Unreconcilable", Kind.UNRECONCILABLE
-    IMAGE_INVALID = "ImageInvalid", Kind.INPUT
-    IMAGE_NOT_PINNED = "ImageNotPinned", Kind.INPUT
-    UNSAFE_CONFIG = "UnsafeConfig", Kind.INPUT
-    CONFIG_UNREADABLE = "ConfigUnreadable", Kind.FAULT
-    TOO_LARGE = "TooLarge", Kind.INPUT
-    ADOPTION_FAILED = "AdoptionFailed", Kind.INPUT
-    NO_CURRENT_CONFIG = "NoCurrentConfig", Kind.REFUSED
-    BAD_PATH = "BadPath", Kind.INPUT
-    BAD_HASH = "BadHash", Kind.INPUT
-    UNKNOWN_USER = "UnknownUser", Kind.FAULT
-    UNKNOWN_GROUP = "UnknownGroup", Kind.FAULT
-    DRIFTED = "Drifted", Kind.REFUSED
+    INVALID_INPUT = "InvalidInput", Kind.INPUT, "correct the desired config at the named paths; the host is unchanged"
+    INVALID_CONTENT = "InvalidContent", Kind.INPUT, "correct the content of the named files; the host is unchanged"
+    NOT_MACHINE_CONFIG = "NotMachineConfig", Kind.INPUT, "convert the file to a MachineConfig as the message describes; the host is unchanged"
+    CANNOT_READ = "CannotRead", Kind.INPUT, "check the name and the permissions of the file (ls -l)"
+    NO_POLICY = "NoPolicy", Kind.INPUT, "create the file that the setting policy names, or correct the setting"
+    UNRECONCILABLE = "Unreconcilable", Kind.UNRECONCILABLE, "remove this change from the config, or reinstall the host with it"
+    IMAGE_INVALID = "ImageInvalid", Kind.INPUT, "correct osImageURL: NAME@sha256:DIGEST, or ostree://REMOTE/BRANCH@CHECKSUM"
+    IMAGE_NOT_PINNED = "ImageNotPinned", Kind.INPUT, "put the digest into the reference (skopeo inspect shows it); the host is unchanged"
+    UNSAFE_CONFIG = "UnsafeConfig", Kind.INPUT, "make the desired config a regular file that only root can write"
+    CONFIG_UNREADABLE = "ConfigUnreadable", Kind.FAULT, "check the desired config with ls -l and its disk with dmesg"
+    TOO_LARGE = "TooLarge", Kind.INPUT, "split the desired config, or check that it is the right file"
+    ADOPTION_FAILED = "AdoptionFailed", Kind.INPUT, "move the named file away or correct it, then restart nodeagent"
+    NO_CURRENT_CONFIG = "NoCurrentConfig", Kind.REFUSED, "apply a config first: nodeagent apply FILE"
+    BAD_PATH = "BadPath", Kind.INPUT, "use absolute paths without . and .. in the config"
+    BAD_HASH = "BadHash", Kind.INPUT, "create a hash with mkpasswd --method=yescrypt and put it into the config"
+    UNKNOWN_USER = "UnknownUser", Kind.FAULT, "create the user, or remove the entry from the config"
+    UNKNOWN_GROUP = "UnknownGroup", Kind.FAULT, "create the group, or remove the entry from the config"
+    DRIFTED = "Drifted", Kind.REFUSED, "nodeagent verify shows the differences; undo them, put them into the config, or set on_drift: repair"
+    DRIFT_CONTENDED = "DriftContended", Kind.FAULT, "find the program (nodeagent status may name it) and stop it, or remove the entry from the config"
+    NO_WATCH = "NoWatch", Kind.RETRY, "raise fs.inotify.max_user_watches and max_user_instances; drift is found later until then"
 
     # Others in the way
-    LEASE_HELD = "LeaseHeld", Kind.REFUSED
-    LEASE_LOST = "LeaseLost", Kind.REFUSED
-    LEASE_GIVEN_BACK = "LeaseGivenBack", Kind.REFUSED
-    LEASE_EXPIRED = "LeaseExpired", Kind.REFUSED
-    LEASE_CONTENDED = "LeaseContended", Kind.RETRY
-    REBOOT_BLOCKED = "RebootBlocked", Kind.REFUSED
-    POWER_OFF_BLOCKED = "PowerOffBlocked", Kind.REFUSED
-    REBOOT_NOT_ALLOWED = "RebootNotAllowed", Kind.REFUSED
-    NO_MAINTENANCE = "NoMaintenance", Kind.REFUSED
-    MAINTENANCE_ENDING = "MaintenanceEnding", Kind.RETRY
-    BAD_DURATION = "BadDuration", Kind.INPUT
-    BAD_TEXT = "BadText", Kind.INPUT
-    BAD_OPTION = "BadOption", Kind.INPUT
-    NO_CLUSTER = "NoCluster", Kind.REFUSED
-    POWER_OFF_FAILED = "PowerOffFailed", Kind.REFUSED
-    NO_REASON = "NoReason", Kind.INPUT
-    STILL_UNDER_WAY = "StillUnderWay", Kind.REFUSED
-    REFUSED = "Refused", Kind.REFUSED
-    CONFIG_REJECTED = "ConfigRejected", Kind.REFUSED
-    ROLLED_BACK = "RolledBack", Kind.REFUSED
-    UPDATE_UNDER_WAY = "UpdateUnderWay", Kind.REFUSED
-    NO_PREVIOUS = "NoPrevious", Kind.REFUSED
+    LEASE_HELD = "LeaseHeld", Kind.REFUSED, "wait, or ask the holder (nodeagent lease show); nodeagent maintenance stop ends a maintenance"
+    LEASE_LOST = "LeaseLost", Kind.REFUSED, "nodeagent lease show names the new holder; apply the config again to continue"
+    LEASE_GIVEN_BACK = "LeaseGivenBack", Kind.REFUSED, "if nothing was written, the update starts again; otherwise check the host and apply again"
+    LEASE_EXPIRED = "LeaseExpired", Kind.REFUSED, "the API server was away for too long; the agent takes the lease again when it answers"
+    LEASE_CONTENDED = "LeaseContended", Kind.RETRY, "kubectl get lease -n medik8s-leases -w shows which client keeps writing it"
+    REBOOT_BLOCKED = "RebootBlocked", Kind.REFUSED, "systemd-inhibit --list shows the program; end it, or set reboot.inhibitor_override"
+    POWER_OFF_BLOCKED = "PowerOffBlocked", Kind.REFUSED, "end the program (systemd-inhibit --list) and start again, or set reboot.inhibitor_override"
+    REBOOT_NOT_ALLOWED = "RebootNotAllowed", Kind.REFUSED, "set reboot.allow: true, or remove the change from the config"
+    DISRUPTION_EXCEEDED = "DisruptionExceeded", Kind.REFUSED, "split the config, extend the policy, or raise --max-disruption"
+    NO_MAINTENANCE = "NoMaintenance", Kind.REFUSED, "nothing to stop; nodeagent lease show names the lease holder"
+    MAINTENANCE_ENDING = "MaintenanceEnding", Kind.RETRY, "the agent retries; nodeagent maintenance status shows what it is waiting for"
+    BAD_DURATION = "BadDuration", Kind.INPUT, "use 90s, 30min, 2h or 3d, or omit it to keep maintenance until it is stopped"
+    BAD_TEXT = "BadText", Kind.INPUT, "write reason and requester as one line of 500 characters at most, without control characters"
+    BAD_OPTION = "BadOption", Kind.INPUT, "update the daemon (nodeagent version shows both versions), or omit the option"
+    NO_CLUSTER = "NoCluster", Kind.REFUSED, "omit --drain: only a cluster can move pods, and this host is in none"
+    POWER_OFF_FAILED = "PowerOffFailed", Kind.REFUSED, "journalctl -u systemd-logind shows the error; run systemctl poweroff, or start again"
+    NO_REASON = "NoReason", Kind.INPUT, "give a reason: nodeagent maintenance start --reason TEXT"
+    STILL_UNDER_WAY = "StillUnderWay", Kind.REFUSED, "nodeagent status --watch follows the update, also after the reboot"
+    REFUSED = "Refused", Kind.REFUSED, "see the message; it may be allowed later"
+    CONFIG_REJECTED = "ConfigRejected", Kind.REFUSED, "correct the config, or run nodeagent apply FILE to try the same config again"
+    ROLLED_BACK = "RolledBack", Kind.REFUSED, "run nodeagent apply FILE to retry it, or replace it with another config"
+    UPDATE_UNDER_WAY = "UpdateUnderWay", Kind.REFUSED, "wait until the update has ended (nodeagent status --watch), then retry"
+    NO_PREVIOUS = "NoPrevious", Kind.REFUSED, "apply the config you want: nodeagent apply FILE"
 
     # The operating system
-    NO_DEPLOYMENTS = "NoDeployments", Kind.UNRECONCILABLE
-    NO_BOOTED_DEPLOYMENT = "NoBootedDeployment", Kind.FAULT
-    BOOTC_HOST = "BootcHost", Kind.UNRECONCILABLE
-    OTHER_DRIVER = "OtherDriver", Kind.REFUSED
-    STAGED_BY_OTHER = "StagedByOther", Kind.REFUSED
-    STAGED_LOST = "StagedLost", Kind.FAULT
-    STAGE_FAILED = "StageFailed", Kind.RETRY
-    STAGE_INCOMPLETE = "StageIncomplete", Kind.FAULT
-    TRANSACTION_BUSY = "TransactionBusy", Kind.REFUSED
-    TRANSACTION_CANCELLED = "TransactionCancelled", Kind.RETRY
-    PACKAGE_UNAVAILABLE = "PackageUnavailable", Kind.FAULT
-    TRANSACTION_STUCK = "TransactionStuck", Kind.RETRY
-    TRANSACTION_LOST = "TransactionLost", Kind.RETRY
-    DISCARD_FAILED = "DiscardFailed", Kind.FAULT
-    LOCKED_SOFT_REBOOT = "LockedSoftReboot", Kind.REFUSED
-    UNLOCK_FAILED = "UnlockFailed", Kind.FAULT
-    COMMAND_FAILED = "CommandFailed", Kind.FAULT
-    REGISTRY_UNREACHABLE = "RegistryUnreachable", Kind.RETRY
-    IMAGE_BROKEN = "ImageBroken", Kind.FAULT
-    NO_BOOT_ENTRY = "NoBootEntry", Kind.RETRY
-    IMAGE_NOT_FOUND = "ImageNotFound", Kind.FAULT
-    UNAUTHORIZED = "Unauthorized", Kind.FAULT
-    SIGNATURE_INVALID = "SignatureInvalid", Kind.FAULT
-    BOOT_FULL = "BootFull", Kind.REFUSED
-    FINALIZE_FAILED = "FinalizeFailed", Kind.FAULT
-    OLD_DEPLOYMENT_BOOTED = "OldDeploymentBooted", Kind.FAULT
-    DEPLOYMENT_WRONG = "DeploymentWrong", Kind.FAULT
-    NO_ROLLBACK = "NoRollback", Kind.FAULT
-    ROLLBACK_ASKS_PASSWORD = "RollbackAsksPassword", Kind.FAULT
-    ROLLBACK_FAILED = "RollbackFailed", Kind.FAULT
-    MERGED = "Merged", Kind.FAULT
+    NO_DEPLOYMENTS = "NoDeployments", Kind.UNRECONCILABLE, "remove the change of the operating system: this host is not image-based"
+    NO_BOOTED_DEPLOYMENT = "NoBootedDeployment", Kind.FAULT, "rpm-ostree status shows the deployments; boot one of them"
+    BOOTC_HOST = "BootcHost", Kind.UNRECONCILABLE, "change the image with bootc, or manage the host with rpm-ostree only"
+    OTHER_DRIVER = "OtherDriver", Kind.REFUSED, "mask the other updater (systemctl mask --now zincati), or remove the OS from the config"
+    STAGED_BY_OTHER = "StagedByOther", Kind.REFUSED, "rpm-ostree status shows it; reboot to keep it, or run rpm-ostree cleanup -p to drop it"
+    STAGED_LOST = "StagedLost", Kind.FAULT, "it was removed, or the host kept going down while it was staged: journalctl -b -1, apply again"
+    STAGE_FAILED = "StageFailed", Kind.RETRY, "journalctl -u rpm-ostreed shows the error; the agent retries"
+    STAGE_INCOMPLETE = "StageIncomplete", Kind.FAULT, "rpm-ostreed staged something else than requested (journalctl -u rpm-ostreed); report it"
+    TRANSACTION_BUSY = "TransactionBusy", Kind.REFUSED, "rpm-ostree status shows the transaction; the agent retries"
+    TRANSACTION_CANCELLED = "TransactionCancelled", Kind.RETRY, "rpm-ostree cancel, or the end of rpm-ostreed, cancelled it; the agent retries"
+    PACKAGE_UNAVAILABLE = "PackageUnavailable", Kind.FAULT, "correct extensions or kernelType, baseOSExtensionsContainerImage, or the repositories of the host"
+    TRANSACTION_STUCK = "TransactionStuck", Kind.RETRY, "the agent cancelled it and retries; journalctl -u rpm-ostreed shows the details"
+    TRANSACTION_LOST = "TransactionLost", Kind.RETRY, "rpm-ostreed died (journalctl -u rpm-ostreed); the agent retries"
+    DISCARD_FAILED = "DiscardFailed", Kind.FAULT, "run rpm-ostree cleanup -p to see the error, then apply the config again"
+    LOCKED_SOFT_REBOOT = "LockedSoftReboot", Kind.REFUSED, "ostree admin prepare-soft-reboot --reset; until then do not run systemctl reboot"
+    UNLOCK_FAILED = "UnlockFailed", Kind.FAULT, "ostree admin status and journalctl -u ostree-finalize-staged show why; then apply again"
+    COMMAND_FAILED = "CommandFailed", Kind.FAULT, "run the named command; its message shows the error"
+    REGISTRY_UNREACHABLE = "RegistryUnreachable", Kind.RETRY, "check network, proxy and the registry from this host; the agent retries"
+    IMAGE_BROKEN = "ImageBroken", Kind.FAULT, "no program of that image runs (journalctl -u rpm-ostreed); correct the image, then osImageURL"
+    NO_BOOT_ENTRY = "NoBootEntry", Kind.RETRY, "ls /boot/loader/entries and findmnt /boot: mount it, then ostree admin status must work"
+    IMAGE_NOT_FOUND = "ImageNotFound", Kind.FAULT, "the registry has no such image (or digest): correct osImageURL, or push it"
+    UNAUTHORIZED = "Unauthorized", Kind.FAULT, "correct the pull secret (/var/lib/kubelet/config.json) in the config; skopeo login tests it"
+    SIGNATURE_INVALID = "SignatureInvalid", Kind.FAULT, "sign the image with a key that /etc/containers/policy.json knows, or correct that"
+    BOOT_FULL = "BootFull", Kind.REFUSED, "free space in /boot (ls -l /boot; rpm-ostree cleanup -r drops the rollback deployment)"
+    FINALIZE_FAILED = "FinalizeFailed", Kind.FAULT, "journalctl -b -1 -u ostree-finalize-staged; often /boot is full; then apply again"
+    OLD_DEPLOYMENT_BOOTED = "OldDeploymentBooted", Kind.FAULT, "it was chosen in the boot menu, or by boot counting; apply the config again"
+    DEPLOYMENT_WRONG = "DeploymentWrong", Kind.FAULT, "rpm-ostree status and rpm-ostree kargs show what the new deployment lacks; report it"
+    NO_ROLLBACK = "NoRollback", Kind.FAULT, "there is no other deployment; apply the config you want"
+    ROLLBACK_ASKS_PASSWORD = "RollbackAsksPassword", Kind.FAULT, "ostree admin deploy shows why; or boot the old deployment with the password of GRUB"
+    ROLLBACK_FAILED = "RollbackFailed", Kind.FAULT, "boot the old deployment (rpm-ostree status), then apply the config you want"
+    MERGED = "Merged", Kind.FAULT, "no action: files that the OS update replaced are written again, and the host is rebooted"
 
     # The I/O fence
-    QUEUE_NOT_RESTORED = "QueueNotRestored", Kind.RETRY
-    NO_PRESSURE = "NoPressure", Kind.RETRY
-    NO_IO_CONTROL = "NoIoControl", Kind.FAULT
-    LIMIT_NOT_HELD = "LimitNotHeld", Kind.RETRY
-    LIMITS_NOT_RESET = "LimitsNotReset", Kind.RETRY
-    NO_UDEV = "NoUdev", Kind.FAULT
-    NO_DISK = "NoDisk", Kind.FAULT
-    METRICS_INVALID = "MetricsInvalid", Kind.RETRY
-    NO_METRICS = "NoMetrics", Kind.RETRY
-    UPDATER_BUSY = "UpdaterBusy", Kind.RETRY
-    NO_PRIORITIES = "NoPriorities", Kind.FAULT
-    PRIORITY_NOT_RESTORED = "PriorityNotRestored", Kind.FAULT
-    OTHER_DISK = "OtherDisk", Kind.FAULT
-    NOTHING_TO_LIMIT = "NothingToLimit", Kind.FAULT
-    FENCE_NOT_RECOVERED = "FenceNotRecovered", Kind.FAULT
-    FENCE_FAILED = "FenceFailed", Kind.FAULT
-    NO_HOTPLUG = "NoHotplug", Kind.RETRY
+    QUEUE_NOT_RESTORED = "QueueNotRestored", Kind.RETRY, "look at the disk (grep . /sys/block/*/queue/* 2>/dev/null); a reboot resets it"
+    NO_IO_CONTROL = "NoIoControl", Kind.FAULT, "boot with the unified cgroup hierarchy; until then only the disk queue is limited"
+    LIMIT_NOT_HELD = "LimitNotHeld", Kind.RETRY, "journalctl -b _PID=1 shows why systemd could not limit it; the agent retries"
+    LIMITS_NOT_RESET = "LimitsNotReset", Kind.RETRY, "systemctl set-property --runtime UNIT IOWriteBandwidthMax= IOWriteIOPSMax=, or reboot"
+    NO_UDEV = "NoUdev", Kind.FAULT, "install libudev (part of systemd); until then the I/O of staging is not limited"
+    NO_DISK = "NoDisk", Kind.FAULT, "no action: /sysroot is not on a local disk, or on btrfs, so the I/O of staging is not limited"
+    METRICS_INVALID = "MetricsInvalid", Kind.RETRY, "check etcd's metrics with curl; until then the fence uses its own probe"
+    NO_METRICS = "NoMetrics", Kind.RETRY, "check the metrics of etcd with curl; the fence uses its own probe"
+    UPDATER_BUSY = "UpdaterBusy", Kind.RETRY, "no action: another rpm-ostree transaction was active; the next update is fenced again"
+    NO_PRIORITIES = "NoPriorities", Kind.FAULT, "no action: this machine has no usable I/O priorities"
+    PRIORITY_NOT_RESTORED = "PriorityNotRestored", Kind.FAULT, "set it with ionice -p PID; restarting etcd or a reboot resets it too"
+    OTHER_DISK = "OtherDisk", Kind.FAULT, "no action: etcd has a disk of its own"
+    NOTHING_TO_LIMIT = "NothingToLimit", Kind.FAULT, "none needed if etcd copes; the message names what this host lacks"
+    FENCE_NOT_RECOVERED = "FenceNotRecovered", Kind.FAULT, "restore the settings in the message manually, or reboot; until then nothing is limited"
+    FENCE_FAILED = "FenceFailed", Kind.FAULT, "report it, with journalctl -u nodeagent; the update continued without I/O limits"
 
-    # How an update goes on, or ended
-    PLANNED = "Planned", Kind.FAULT
-    REVERTING = "Reverting", Kind.FAULT
-    REVERTED = "Reverted", Kind.FAULT
-    REBOOT_BUDGET_SPENT = "RebootBudgetSpent", Kind.FAULT
-    SUPERSEDED = "Superseded", Kind.FAULT
-    WITHDRAWN = "Withdrawn", Kind.FAULT
-    PHASE_LATE = "PhaseLate", Kind.FAULT
+    # The course and the end of an update
+    PLANNED = "Planned", Kind.FAULT, "no action: the plan has a reboot; the agent verifies the host after it"
+    REVERTING = "Reverting", Kind.FAULT, "no action: the host reboots to return to the previous config; then see nodeagent history"
+    REVERTED = "Reverted", Kind.FAULT, "the host runs the previous config; nodeagent history shows why; correct the config and apply it"
+    REBOOT_BUDGET_SPENT = "RebootBudgetSpent", Kind.FAULT, "find out why actions keep failing (nodeagent history), or reboot the host manually"
+    SUPERSEDED = "Superseded", Kind.FAULT, "nothing: another config became the desired one before anything was written"
+    WITHDRAWN = "Withdrawn", Kind.FAULT, "nothing: the update was taken back before anything was written; the host runs its current config"
+    PHASE_LATE = "PhaseLate", Kind.FAULT, "nodeagent status names the step that hangs; check it, then apply the config again"
 
     # Services of this host
-    ACTION_FAILED = "ActionFailed", Kind.FAULT
-    ACTION_LATE = "ActionLate", Kind.FAULT
-    JOB_TIMEOUT = "JobTimeout", Kind.FAULT
-    JOB_CANCELED = "JobCanceled", Kind.FAULT
-    CONDITION_NOT_MET = "ConditionNotMet", Kind.FAULT
-    JOB_ASSERT = "JobAssert", Kind.FAULT
-    JOB_DEPENDENCY = "JobDependency", Kind.FAULT
-    JOB_SKIPPED = "JobSkipped", Kind.FAULT
-    JOB_INVALID = "JobInvalid", Kind.FAULT
-    JOB_NOT_APPLICABLE = "JobNotApplicable", Kind.FAULT
-    JOB_CONFLICT = "JobConflict", Kind.FAULT
-    UNIT_EXISTS = "UnitExists", Kind.FAULT
-    UNIT_NOT_FOUND = "UnitNotFound", Kind.FAULT
-    UNIT_MASKED = "UnitMasked", Kind.FAULT
-    UNIT_INVALID = "UnitInvalid", Kind.FAULT
-    SHUTTING_DOWN = "ShuttingDown", Kind.RETRY
-    UNIT_UNHEALTHY = "UnitUnhealthy", Kind.FAULT
-    VERIFY_FAILED = "VerifyFailed", Kind.FAULT
-    VERIFY_LATE = "VerifyLate", Kind.FAULT
-    JOB_FAILED = "JobFailed", Kind.FAULT
-    REBOOT_FAILED = "RebootFailed", Kind.FAULT
-    OPERATION_IN_PROGRESS = "OperationInProgress", Kind.RETRY
-    REVERT_FAILED = "RevertFailed", Kind.FAULT
+    ACTION_FAILED = "ActionFailed", Kind.FAULT, "systemctl status and journalctl -u of the unit show why; correct the config and apply it"
+    ACTION_LATE = "ActionLate", Kind.FAULT, "the unit needs longer than actions.timeout; see systemctl status, or raise the setting"
+    RELOAD_REJECTED = "ReloadRejected", Kind.FAULT, "correct the file that the message names; the program still has its previous configuration"
+    JOB_TIMEOUT = "JobTimeout", Kind.FAULT, "journalctl -u of the unit shows where it hangs; raise its TimeoutStartSec= if it is slow"
+    JOB_CANCELED = "JobCanceled", Kind.FAULT, "another client stopped the unit's job (journalctl -u of the unit); apply the config again"
+    CONDITION_NOT_MET = "ConditionNotMet", Kind.FAULT, "none needed if the condition is intended; systemctl status of the unit shows it"
+    JOB_ASSERT = "JobAssert", Kind.FAULT, "systemctl status of the unit shows which Assert setting is not met; correct that first"
+    JOB_DEPENDENCY = "JobDependency", Kind.FAULT, "systemctl list-dependencies of the unit shows what did not start; correct that first"
+    JOB_SKIPPED = "JobSkipped", Kind.FAULT, "the unit was not running when its job came; systemctl start it, then apply the config again"
+    JOB_INVALID = "JobInvalid", Kind.FAULT, "the unit cannot be reloaded; use Restart instead of Reload in the policy"
+    JOB_NOT_APPLICABLE = "JobNotApplicable", Kind.FAULT, "this unit refuses manual jobs; name the unit that starts it in the policy"
+    JOB_CONFLICT = "JobConflict", Kind.FAULT, "systemctl list-jobs shows the other job; apply the config again when it has ended"
+    UNIT_EXISTS = "UnitExists", Kind.FAULT, "another unit has this name; systemctl status shows it"
+    UNIT_NOT_FOUND = "UnitNotFound", Kind.FAULT, "correct the unit's name in the policy, or add the unit to the config"
+    UNIT_MASKED = "UnitMasked", Kind.FAULT, "systemctl unmask it, or remove it from the policy"
+    UNIT_INVALID = "UnitInvalid", Kind.FAULT, "systemd-analyze verify shows what is wrong with the unit"
+    SHUTTING_DOWN = "ShuttingDown", Kind.RETRY, "no action: the host goes down; the agent continues after the boot"
+    UNIT_UNHEALTHY = "UnitUnhealthy", Kind.FAULT, "journalctl -u of the unit shows why it does not stay up; correct the config and apply it"
+    VERIFY_FAILED = "VerifyFailed", Kind.FAULT, "nodeagent verify shows the differences; correct them and apply the config again"
+    VERIFY_LATE = "VerifyLate", Kind.FAULT, "systemctl list-jobs and --failed show the units; raise verify.timeout if they are slow"
+    JOB_FAILED = "JobFailed", Kind.FAULT, "systemctl status and journalctl -u of the unit show why; correct the config and apply it"
+    REBOOT_FAILED = "RebootFailed", Kind.FAULT, "the host did not go down; systemctl list-jobs shows what hangs, then reboot it manually"
+    OPERATION_IN_PROGRESS = "OperationInProgress", Kind.RETRY, "another shutdown is scheduled (shutdown --show); the agent retries"
+    REVERT_FAILED = "RevertFailed", Kind.FAULT, "the host has parts of two configs; run nodeagent verify, free the disk, apply the good config"
 
     # Files and disks
-    NO_SPACE = "NoSpace", Kind.RETRY
-    QUOTA_EXCEEDED = "QuotaExceeded", Kind.FAULT
-    READ_ONLY = "ReadOnly", Kind.FAULT
-    DISK_FAULT = "DiskFault", Kind.FAULT
-    PERMISSION_DENIED = "PermissionDenied", Kind.FAULT
-    IMMUTABLE = "Immutable", Kind.FAULT
-    NOT_A_FILE = "NotAFile", Kind.FAULT
-    NOT_A_DIRECTORY = "NotADirectory", Kind.FAULT
-    PATH_BLOCKED = "PathBlocked", Kind.REFUSED
-    PATH_CONTESTED = "PathContested", Kind.FAULT
-    REVERT_TOO_LARGE = "RevertTooLarge", Kind.REFUSED
-    NAME_TOO_LONG = "NameTooLong", Kind.FAULT
-    LINK_REFUSED = "LinkRefused", Kind.FAULT
-    PATH_CHANGED = "PathChanged", Kind.RETRY
-    BUSY = "Busy", Kind.RETRY
-    OUT_OF_MEMORY = "OutOfMemory", Kind.RETRY
-    OUT_OF_HANDLES = "OutOfHandles", Kind.RETRY
-    FILE_TOO_LARGE = "FileTooLarge", Kind.FAULT
-    HOST_FAULT = "HostFault", Kind.FAULT
+    NO_SPACE = "NoSpace", Kind.RETRY, "free space (df -h /etc /var); the agent retries"
+    QUOTA_EXCEEDED = "QuotaExceeded", Kind.FAULT, "quota -v shows whose quota is used up; raise it or free space"
+    READ_ONLY = "ReadOnly", Kind.FAULT, "remount the file system for writing; dmesg shows why it is read-only"
+    DISK_FAULT = "DiskFault", Kind.FAULT, "dmesg and smartctl show what is wrong with the disk"
+    PERMISSION_DENIED = "PermissionDenied", Kind.FAULT, "check for chattr +i (lsattr), SELinux (ausearch -m avc) and the mode of the path"
+    IMMUTABLE = "Immutable", Kind.FAULT, "check lsattr of the path and its directory; run chattr -i if it is not intended"
+    NOT_A_FILE = "NotAFile", Kind.FAULT, "remove or rename what is at the path, then apply again"
+    NOT_A_DIRECTORY = "NotADirectory", Kind.FAULT, "remove or rename the file that is in the way of the directory, then apply again"
+    PATH_BLOCKED = "PathBlocked", Kind.REFUSED, "move away what is at each path, then apply again"
+    PATH_CONTESTED = "PathContested", Kind.FAULT, "look at the path: its owner changed it or keeps root out; the rest of the config is applied"
+    REVERT_TOO_LARGE = "RevertTooLarge", Kind.REFUSED, "move some of the large files away, or change them in several configs"
+    NAME_TOO_LONG = "NameTooLong", Kind.FAULT, "use a shorter path in the config"
+    LINK_REFUSED = "LinkRefused", Kind.FAULT, "replace the link on the way to the path by a directory, or use the real path in the config"
+    PATH_CHANGED = "PathChanged", Kind.RETRY, "find out which program writes there at the same time (fatrace, auditctl)"
+    BUSY = "Busy", Kind.RETRY, "lsof of the path shows which program uses it; the agent retries"
+    OUT_OF_MEMORY = "OutOfMemory", Kind.RETRY, "free memory (systemd-cgtop -m); the agent retries"
+    OUT_OF_HANDLES = "OutOfHandles", Kind.RETRY, "cat /proc/sys/fs/file-nr shows the number of open files; the agent retries"
+    FILE_TOO_LARGE = "FileTooLarge", Kind.FAULT, "remove the file from the config, or move the one on the host away first"
+    HOST_FAULT = "HostFault", Kind.FAULT, "journalctl -u nodeagent shows what the host answered"
 
     # Accounts
-    PASSWORD_NOT_SET = "PasswordNotSet", Kind.FAULT
-    TOOL_MISSING = "ToolMissing", Kind.FAULT
-    TOOL_TIMED_OUT = "ToolTimedOut", Kind.RETRY
+    PASSWORD_NOT_SET = "PasswordNotSet", Kind.FAULT, "run chpasswd manually; journalctl -t chpasswd shows PAM's error"
+    TOOL_MISSING = "ToolMissing", Kind.FAULT, "install the named tool"
+    TOOL_TIMED_OUT = "ToolTimedOut", Kind.RETRY, "find out what holds the lock on the accounts (lsof /etc/.pwd.lock)"
 
     # The store
-    STORE_CORRUPT = "StoreCorrupt", Kind.FAULT
-    RECORD_TOO_NEW = "RecordTooNew", Kind.FAULT
-    RECORD_UNREADABLE = "RecordUnreadable", Kind.FAULT
-    STORED_CONFIG_INVALID = "StoredConfigInvalid", Kind.INPUT
-    STORE_TOO_NEW = "StoreTooNew", Kind.FAULT
-    STORE_BUSY = "StoreBusy", Kind.RETRY
-    ALREADY_RUNNING = "AlreadyRunning", Kind.FAULT
-    STORE_NEEDS_RECOVERY = "StoreNeedsRecovery", Kind.RETRY
-    STORE_FAULT = "StoreFault", Kind.FAULT
-    STORE_CLOSED = "StoreClosed", Kind.FAULT
-    FOREIGN_STORE = "ForeignStore", Kind.FAULT
-    NO_STORE = "NoStore", Kind.FAULT
+    STORE_CORRUPT = "StoreCorrupt", Kind.FAULT, "nodeagent apply FILE replaces a damaged record; otherwise move the file away and report it"
+    RECORD_TOO_NEW = "RecordTooNew", Kind.FAULT, "upgrade nodeagent again, which resumes the update; nodeagent apply FILE ends that update"
+    RECORD_UNREADABLE = "RecordUnreadable", Kind.FAULT, "nodeagent apply FILE ends that update; what the disk has already is no change"
+    STORED_CONFIG_INVALID = "StoredConfigInvalid", Kind.INPUT, "nothing: the next update replaces it; a rollback to that config is refused"
+    STORE_TOO_NEW = "StoreTooNew", Kind.FAULT, "upgrade nodeagent again; this version does not touch a newer store"
+    STORE_BUSY = "StoreBusy", Kind.RETRY, "another nodeagent runs (systemctl status nodeagent); stop one of them"
+    ALREADY_RUNNING = "AlreadyRunning", Kind.FAULT, "another nodeagent runs (systemctl status nodeagent); stop one of them"
+    STORE_NEEDS_RECOVERY = "StoreNeedsRecovery", Kind.RETRY, "start the daemon once: systemctl start nodeagent"
+    STORE_FAULT = "StoreFault", Kind.FAULT, "journalctl -u nodeagent has SQLite's message; check the disk"
+    STORE_CLOSED = "StoreClosed", Kind.FAULT, "restart nodeagent; if it happens again, report a bug"
+    FOREIGN_STORE = "ForeignStore", Kind.FAULT, "make root the owner of the store, or move it away"
+    NO_STORE = "NoStore", Kind.FAULT, "the agent never ran here: systemctl enable --now nodeagent"
 
     # The bus and the daemon
-    UNREACHABLE = "Unreachable", Kind.UNREACHABLE
-    SERVICE_UNKNOWN = "ServiceUnknown", Kind.UNREACHABLE
-    SERVICE_UNAVAILABLE = "ServiceUnavailable", Kind.RETRY
-    BUS_UNREACHABLE = "BusUnreachable", Kind.UNREACHABLE
-    BUS_CONNECTION_LOST = "BusConnectionLost", Kind.FAULT
-    BUS_TIMEOUT = "BusTimeout", Kind.RETRY
-    BUS_REFUSED = "BusRefused", Kind.REFUSED
-    BUS_CALL_FAILED = "BusCallFailed", Kind.FAULT
-    CALL_TOO_LARGE = "CallTooLarge", Kind.REFUSED
-    LIMITS_EXCEEDED = "LimitsExceeded", Kind.RETRY
-    NO_MEMORY = "NoMemory", Kind.RETRY
-    UNKNOWN_METHOD = "UnknownMethod", Kind.FAULT
-    UNKNOWN_OBJECT = "UnknownObject", Kind.FAULT
-    UNKNOWN_PROPERTY = "UnknownProperty", Kind.FAULT
-    INVALID_ARGS = "InvalidArgs", Kind.FAULT
-    NOT_SUPPORTED = "NotSupported", Kind.FAULT
-    BUS_ADDRESS_INVALID = "BusAddressInvalid", Kind.FAULT
-    SIGNALS_LOST = "SignalsLost", Kind.RETRY
-    NO_REPLY = "NoReply", Kind.RETRY
-    ACCESS_DENIED = "AccessDenied", Kind.REFUSED
-    NOT_AUTHORIZED = "NotAuthorized", Kind.REFUSED
-    AUTHORIZATION_REQUIRED = "AuthorizationRequired", Kind.REFUSED
-    UNEXPECTED_REPLY = "UnexpectedReply", Kind.FAULT
+    UNREACHABLE = "Unreachable", Kind.UNREACHABLE, "systemctl status nodeagent, and journalctl -u nodeagent for the error"
+    SERVICE_UNKNOWN = "ServiceUnknown", Kind.UNREACHABLE, "systemctl status of the service shows why it does not run; systemctl start nodeagent"
+    SERVICE_UNAVAILABLE = "ServiceUnavailable", Kind.RETRY, "systemctl status of the named service; the agent continues when it answers"
+    BUS_UNREACHABLE = "BusUnreachable", Kind.UNREACHABLE, "systemctl status dbus; the agent reconnects"
+    BUS_CONNECTION_LOST = "BusConnectionLost", Kind.FAULT, "the bus was restarted; the agent reconnects"
+    BUS_TIMEOUT = "BusTimeout", Kind.RETRY, "the named service hangs (systemctl status of it); the agent continues when it answers"
+    BUS_REFUSED = "BusRefused", Kind.REFUSED, "run the command as root, and check the policy of the bus"
+    BUS_CALL_FAILED = "BusCallFailed", Kind.FAULT, "journalctl of the named service shows the error"
+    CALL_TOO_LARGE = "CallTooLarge", Kind.REFUSED, "run it as root (sudo), who may send 32 MiB; others may send a config of 2 MiB"
+    LIMITS_EXCEEDED = "LimitsExceeded", Kind.RETRY, "too many calls at once; the agent retries"
+    NO_MEMORY = "NoMemory", Kind.RETRY, "free memory (systemd-cgtop -m); the agent retries"
+    UNKNOWN_METHOD = "UnknownMethod", Kind.FAULT, "the named service is too old or too new; check its version"
+    UNKNOWN_OBJECT = "UnknownObject", Kind.FAULT, "the named service is too old or too new; check its version"
+    UNKNOWN_PROPERTY = "UnknownProperty", Kind.FAULT, "the named service is too old or too new; check its version"
+    INVALID_ARGS = "InvalidArgs", Kind.FAULT, "the named service does not accept the call; check its version"
+    NOT_SUPPORTED = "NotSupported", Kind.FAULT, "the named service cannot do that on this host; see its journal"
+    BUS_ADDRESS_INVALID = "BusAddressInvalid", Kind.FAULT, "check DBUS_SYSTEM_BUS_ADDRESS"
+    SIGNALS_LOST = "SignalsLost", Kind.RETRY, "the host sends more signals than can be read; the agent retries"
+    NO_REPLY = "NoReply", Kind.RETRY, "the named service was restarted during the call; the agent retries"
+    ACCESS_DENIED = "AccessDenied", Kind.REFUSED, "run the command as root (sudo), or allow it with a polkit rule"
+    NOT_AUTHORIZED = "NotAuthorized", Kind.REFUSED, "run the command as root (sudo), or allow it with a polkit rule"
+    AUTHORIZATION_REQUIRED = "AuthorizationRequired", Kind.REFUSED, "run it as root (sudo), or on a terminal where polkit can prompt for a password"
+    UNEXPECTED_REPLY = "UnexpectedReply", Kind.FAULT, "client and daemon do not match (nodeagent version); restart nodeagent"
 
     # The cluster
-    CLIENT_MISSING = "ClientMissing", Kind.FAULT
-    KUBECONFIG_INVALID = "KubeconfigInvalid", Kind.INPUT
-    KUBE_UNREACHABLE = "KubeUnreachable", Kind.UNREACHABLE
-    KUBE_UNAUTHORIZED = "KubeUnauthorized", Kind.FAULT
-    KUBE_FORBIDDEN = "KubeForbidden", Kind.FAULT
-    KUBE_SERVER_FAULT = "KubeServerFault", Kind.RETRY
-    KUBE_THROTTLED = "KubeThrottled", Kind.RETRY
-    KUBE_NOT_FOUND = "KubeNotFound", Kind.FAULT
-    KUBE_EXPIRED = "KubeExpired", Kind.FAULT
-    KUBE_CONFLICT = "KubeConflict", Kind.RETRY
-    KUBE_ALREADY_EXISTS = "KubeAlreadyExists", Kind.RETRY
-    KUBE_REJECTED = "KubeRejected", Kind.FAULT
-    KUBE_NO_DATE = "KubeNoDate", Kind.RETRY
-    LEASE_NAMESPACE_MISSING = "LeaseNamespaceMissing", Kind.FAULT
-    NO_MACHINE_ID = "NoMachineId", Kind.FAULT
-    NODE_CONTENDED = "NodeContended", Kind.RETRY
-    DRAIN_TIMED_OUT = "DrainTimedOut", Kind.REFUSED
-    DRAIN_REFUSED = "DrainRefused", Kind.REFUSED
-    DRAIN_CANCELED = "DrainCanceled", Kind.REFUSED
-    NODE_LEAVING = "NodeLeaving", Kind.REFUSED
-    OUT_OF_SERVICE = "OutOfService", Kind.REFUSED
-    UNDER_MAINTENANCE = "UnderMaintenance", Kind.REFUSED
-    MACHINE_CONFIG_OPERATOR = "MachineConfigOperator", Kind.REFUSED
-    MACHINE_CONTENDED = "MachineContended", Kind.RETRY
-    NODE_UNKNOWN = "NodeUnknown", Kind.REFUSED
-    CONFIG_NOT_FOUND = "ConfigNotFound", Kind.REFUSED
-    CONFIG_NAME_INVALID = "ConfigNameInvalid", Kind.INPUT
-    CLUSTER_DECIDES = "ClusterDecides", Kind.REFUSED
-    IMAGE_LAYERED = "ImageLayered", Kind.UNRECONCILABLE
-    NO_DESIRED_CONFIG = "NoDesiredConfig", Kind.FAULT
-    CORDONED = "Cordoned", Kind.REFUSED
-    NO_FLEET = "NoFleet", Kind.REFUSED
+    CLIENT_MISSING = "ClientMissing", Kind.FAULT, "install it with pip install nodeagent[cluster]; the package contains it"
+    KUBECONFIG_INVALID = "KubeconfigInvalid", Kind.INPUT, "check the named file with kubectl --kubeconfig FILE config view"
+    KUBE_UNREACHABLE = "KubeUnreachable", Kind.UNREACHABLE, "kubectl --kubeconfig FILE get --raw /readyz from this host; the agent retries"
+    KUBE_UNAUTHORIZED = "KubeUnauthorized", Kind.FAULT, "renew the agent's token or certificate; no restart is needed"
+    KUBE_FORBIDDEN = "KubeForbidden", Kind.FAULT, "grant the agent's role the named verb and resource"
+    KUBE_SERVER_FAULT = "KubeServerFault", Kind.RETRY, "check the API server and its etcd (/readyz?verbose); the agent retries"
+    KUBE_THROTTLED = "KubeThrottled", Kind.RETRY, "the API server is busy; the agent retries"
+    KUBE_NOT_FOUND = "KubeNotFound", Kind.FAULT, "the named object is not in the cluster; check the name, or create it"
+    KUBE_EXPIRED = "KubeExpired", Kind.FAULT, "no action: the agent reads the list again"
+    KUBE_CONFLICT = "KubeConflict", Kind.RETRY, "no action: another client changed the object; the agent reads it again"
+    KUBE_ALREADY_EXISTS = "KubeAlreadyExists", Kind.RETRY, "no action: another client created the object; the agent reads it"
+    KUBE_REJECTED = "KubeRejected", Kind.FAULT, "the API server rejects the request; see the message, and check the versions of both"
+    KUBE_NO_DATE = "KubeNoDate", Kind.RETRY, "a proxy removes the Date header from answers; bypass it, or let it pass the header"
+    LEASE_NAMESPACE_MISSING = "LeaseNamespaceMissing", Kind.FAULT, "create the named namespace, with the role for the agent"
+    NO_MACHINE_ID = "NoMachineId", Kind.FAULT, "systemd-machine-id-setup, then restart nodeagent; every host of a fleet needs its own id"
+    NODE_CONTENDED = "NodeContended", Kind.RETRY, "kubectl get node -w shows which client keeps writing it"
+    DRAIN_TIMED_OUT = "DrainTimedOut", Kind.REFUSED, "the message names the remaining pods and why; drain.on_deadline sets what happens next"
+    DRAIN_REFUSED = "DrainRefused", Kind.REFUSED, "move the named pods yourself, or allow it in the drain settings"
+    DRAIN_CANCELED = "DrainCanceled", Kind.REFUSED, "the node was uncordoned during the drain; apply the config again when it may continue"
+    NODE_LEAVING = "NodeLeaving", Kind.REFUSED, "the node, or its machine, is being deleted; stop the deletion to keep it"
+    OUT_OF_SERVICE = "OutOfService", Kind.REFUSED, "remove the taint node.kubernetes.io/out-of-service when the node is in service again"
+    UNDER_MAINTENANCE = "UnderMaintenance", Kind.REFUSED, "wait for the end of the named maintenance; kubectl get nodemaintenance -A"
+    MACHINE_CONFIG_OPERATOR = "MachineConfigOperator", Kind.REFUSED, "wait until its daemon is done; two agents must not manage one node"
+    MACHINE_CONTENDED = "MachineContended", Kind.RETRY, "kubectl get machine -A -w shows which client keeps writing it"
+    NODE_UNKNOWN = "NodeUnknown", Kind.REFUSED, "wait until the kubelet has registered the node, or correct the setting with its name"
+    NODE_NOT_READY = "NodeNotReady", Kind.FAULT, "kubectl describe node and journalctl -u kubelet show why pods cannot run on the node"
+    CONFIG_NOT_FOUND = "ConfigNotFound", Kind.REFUSED, "create the named MachineConfig, or correct the Node's desiredConfig"
+    CONFIG_NAME_INVALID = "ConfigNameInvalid", Kind.INPUT, "put the name of a MachineConfig into the Node's annotation desiredConfig"
+    CLUSTER_DECIDES = "ClusterDecides", Kind.REFUSED, "change the Node's desiredConfig, or ask again for it: nodeagent.org/retry=NAME on the Node"
+    IMAGE_LAYERED = "ImageLayered", Kind.UNRECONCILABLE, "remove the Node's desiredImage and put the image into osImageURL of its MachineConfig"
+    NO_DESIRED_CONFIG = "NoDesiredConfig", Kind.FAULT, "kubectl annotate node NODE machineconfiguration.openshift.io/desiredConfig=CONFIG"
+    CORDONED = "Cordoned", Kind.REFUSED, "find out why (kubectl describe node); kubectl uncordon when it may continue"
+    NO_FLEET = "NoFleet", Kind.REFUSED, "check that it is the right cluster (--kubeconfig, --context)"
 
     # etcd on this host
-    ETCD_UNREACHABLE = "EtcdUnreachable", Kind.UNREACHABLE
-    ETCD_CREDENTIALS = "EtcdCredentials", Kind.FAULT
-    ETCD_QUORUM_AT_RISK = "EtcdQuorumAtRisk", Kind.REFUSED
-    ETCD_NOT_REDUNDANT = "EtcdNotRedundant", Kind.REFUSED
-    ETCD_LEARNER = "EtcdLearner", Kind.REFUSED
-    ETCD_UNSTARTED = "EtcdUnstarted", Kind.REFUSED
-    ETCD_ALARM = "EtcdAlarm", Kind.REFUSED
-    ETCD_NO_LEADER = "EtcdNoLeader", Kind.REFUSED
-    ETCD_LEADER_STAYS = "EtcdLeaderStays", Kind.REFUSED
-    ETCD_NOT_MEMBER = "EtcdNotMember", Kind.FAULT
+    ETCD_UNREACHABLE = "EtcdUnreachable", Kind.UNREACHABLE, "nodeagent etcd status as root; crictl ps --name etcd; the JSON gateway must be on"
+    ETCD_CREDENTIALS = "EtcdCredentials", Kind.FAULT, "run the command as root; check the certificates in etcd's flags, or give others"
+    ETCD_QUORUM_AT_RISK = "EtcdQuorumAtRisk", Kind.REFUSED, "restore the named members first (etcdctl endpoint health --cluster)"
+    ETCD_NOT_REDUNDANT = "EtcdNotRedundant", Kind.REFUSED, "add members (three tolerate the loss of one), or set etcd.single_member: true"
+    ETCD_LEARNER = "EtcdLearner", Kind.REFUSED, "wait until the learner is promoted, or remove it (etcdctl member list)"
+    ETCD_UNSTARTED = "EtcdUnstarted", Kind.REFUSED, "start the member that was added, or remove it (etcdctl member list)"
+    ETCD_ALARM = "EtcdAlarm", Kind.REFUSED, "etcdctl alarm list; NOSPACE: compact, defragment, alarm disarm; CORRUPT: replace that member"
+    ETCD_NO_LEADER = "EtcdNoLeader", Kind.REFUSED, "an election is in progress; if it does not end, check the network between the members"
+    ETCD_LEADER_STAYS = "EtcdLeaderStays", Kind.REFUSED, "run etcdctl move-leader to see the error; check the log of etcd"
+    ETCD_NOT_MEMBER = "EtcdNotMember", Kind.FAULT, "it was removed: replace it, or remove its manifest and its data directory"
+    ETCD_DATA_LOST = "EtcdDataLost", Kind.REFUSED, "nodeagent etcd replace removes this member and adds it again with a new id; do not start it as it is"
+    ETCD_DATA_FOREIGN = "EtcdDataForeign", Kind.REFUSED, "mount the right disk, or run nodeagent etcd join: it keeps these data under another name"
+    ETCD_REMOVED = "EtcdRemoved", Kind.REFUSED, "nodeagent etcd join adds this host again; if it must stay away, disable its etcd"
+    ETCD_ADDRESS_DIFFERS = "EtcdAddressDiffers", Kind.REFUSED, "stop etcd on this host, then run nodeagent etcd join: it updates the address first"
+    ETCD_MEMBER_ALIVE = "EtcdMemberAlive", Kind.REFUSED, "run nodeagent etcd leave on the host of that member, or name one that is down"
+    ETCD_STARTING = "EtcdStarting", Kind.RETRY, "the log of etcd on this host has the reason if it does not end (journalctl -u etcd)"
+    ETCD_LEARNER_BEHIND = "EtcdLearnerBehind", Kind.RETRY, "wait: it is promoted when it is at most 1000 entries behind"
+    ETCD_CHANGING = "EtcdChanging", Kind.REFUSED, "wait until it has ended; nodeagent status shows its step"
+    ETCD_VERSION = "EtcdVersion", Kind.REFUSED, "install the release that the members run, or the next minor one"
+    ETCD_REJECTED = "EtcdRejected", Kind.RETRY, "the agent retries; the message has the answer of etcd"
+    ETCD_SNAPSHOT_INVALID = "EtcdSnapshotInvalid", Kind.RETRY, "take it again; if that fails, take it from another member (--endpoint)"
+    ETCD_CERTIFICATES = "EtcdCertificates", Kind.REFUSED, "renew the named certificate with the authority of the cluster, for the addresses of this host"
+    ETCD_NOT_CONFIGURED = "EtcdNotConfigured", Kind.INPUT, "write /etc/nodeagent/etcd-member.yaml; docs/usage/etcd-members.md has an example"
+    ETCD_CONFIG_INVALID = "EtcdConfigInvalid", Kind.INPUT, "correct /etc/nodeagent/etcd-member.yaml, or the etcd config file that it names"
+
+    # Static pods of the kubelet
+    STATIC_POD_OWNED = "StaticPodOwned", Kind.UNRECONCILABLE, "change it with its operator (oc edit etcd cluster), and take the file out of the config"
+    STATIC_POD_DUPLICATE = "StaticPodDuplicate", Kind.REFUSED, "move backups out of the directory of manifests: the kubelet reads every visible file"
+    STATIC_POD_IMAGE = "StaticPodImage", Kind.FAULT, "pull the image with crictl pull, or correct its name; nothing was changed"
+    STATIC_POD_STUCK = "StaticPodStuck", Kind.FAULT, "the previous manifest is back; check the kubelet (journalctl -u kubelet) and crictl pods"
+    STATIC_POD_NOT_STARTED = "StaticPodNotStarted", Kind.FAULT, "check the log of the kubelet and the containers (crictl ps -a, crictl logs)"
+    STATIC_POD_UNHEALTHY = "StaticPodUnhealthy", Kind.FAULT, "check the containers (crictl logs) and, for etcd, nodeagent etcd status"
 
     # Windows and slots
-    TIME_ZONE_UNKNOWN = "TimeZoneUnknown", Kind.INPUT
-    WINDOW_CLOSED = "WindowClosed", Kind.REFUSED
-    SLOT_HELD = "SlotHeld", Kind.REFUSED
-    SLOT_LOST = "SlotLost", Kind.REFUSED
-    SLOT_CONTENDED = "SlotContended", Kind.RETRY
-    FLEET_LOCK_UNREACHABLE = "FleetLockUnreachable", Kind.UNREACHABLE
-    FLEET_LOCK_REJECTED = "FleetLockRejected", Kind.FAULT
-    FLEET_LOCK_INVALID = "FleetLockInvalid", Kind.INPUT
+    TIME_ZONE_UNKNOWN = "TimeZoneUnknown", Kind.INPUT, "timedatectl list-timezones shows the names; some hosts need the package tzdata"
+    WINDOW_CLOSED = "WindowClosed", Kind.REFUSED, "wait for the next window, or change windows.open; nodeagent config show lists them"
+    SLOT_HELD = "SlotHeld", Kind.REFUSED, "wait for the hosts that have the slots; free the slot of a host that is gone permanently"
+    SLOT_LOST = "SlotLost", Kind.REFUSED, "the slot of this node was freed (kubectl get lease -n nodeagent); apply the config again"
+    SLOT_CONTENDED = "SlotContended", Kind.RETRY, "kubectl get lease -n nodeagent -w shows which client keeps writing the slots"
+    FLEET_LOCK_UNREACHABLE = "FleetLockUnreachable", Kind.UNREACHABLE, "check address, network and the FleetLock server; the agent retries"
+    FLEET_LOCK_REJECTED = "FleetLockRejected", Kind.FAULT, "correct the address or the group of the FleetLock server"
+    FLEET_LOCK_INVALID = "FleetLockInvalid", Kind.INPUT, "correct the setting: https://HOST/PATH, and a group of letters, digits, dots and dashes"
 
     # The agent
-    SWEEP_INCOMPLETE = "SweepIncomplete", Kind.FAULT
-    SETTINGS_INVALID = "SettingsInvalid", Kind.INPUT
-    RESTART_NEEDED = "RestartNeeded", Kind.INPUT
-    USAGE = "Usage", Kind.INPUT
-    TRY_AGAIN = "TryAgain", Kind.RETRY
-    ILLEGAL_TRANSITION = "IllegalTransition", Kind.FAULT
-    AGENT_FAILED = "AgentFailed", Kind.FAULT
-    INTERNAL_ERROR = "InternalError", Kind.FAULT
+    SWEEP_INCOMPLETE = "SweepIncomplete", Kind.FAULT, "remove the named files; they are harmless, and no update waits for that"
+    SETTINGS_INVALID = "SettingsInvalid", Kind.INPUT, "nodeagent config check shows file and line"
+    RESTART_NEEDED = "RestartNeeded", Kind.INPUT, "systemctl restart nodeagent: this setting is only read at the start"
+    USAGE = "Usage", Kind.INPUT, "nodeagent --help, or --help after the command"
+    TRY_AGAIN = "TryAgain", Kind.RETRY, "the agent retries"
+    ILLEGAL_TRANSITION = "IllegalTransition", Kind.FAULT, "a bug: keep the journal (journalctl -u nodeagent -b) and report it"
+    AGENT_FAILED = "AgentFailed", Kind.FAULT, "a bug: keep the journal (journalctl -u nodeagent -b) and report it"
+    INTERNAL_ERROR = "InternalError", Kind.FAULT, "a bug: run it again with NODEAGENT_TRACEBACK=1 and report the output"
+    # fmt: on
+
+
+def hint(reason: str) -> str:
+    """Return what to do about ``reason``; "" only for an empty reason."""
+    return Reason(reason).hint if reason else ""
+
+
+def documentation(reason: str) -> str:
+    """Return the address of the section about ``reason``; "" for an unknown reason."""
+    return f"{DOCUMENTATION}/reference/reasons.md#{reason.lower()}" if reason in list(Reason) else ""

@@ -1,7 +1,8 @@
-"""Guards for every test, see ``tests/support/guards.py``."""
+"""Guards for every test, see ``tests/support/guards.py``, and the golden texts."""
 
 from __future__ import annotations
 
+from tests.support.golden import golden
 from tests.support.guards import (
     no_blocking_calls,
     no_leaked_children,
@@ -12,6 +13,7 @@ from tests.support.guards import (
 )
 
 __all__ = [
+    "golden",
     "no_blocking_calls",
     "no_leaked_children",
     "no_leaked_tasks",

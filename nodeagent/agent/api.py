@@ -1,4 +1,4 @@
-"""What the daemon does for others: the methods behind its D-Bus interface, without D-Bus."""
+"""The methods behind the D-Bus interface of the daemon, without D-Bus."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
+from nodeagent.agent.etcd_member import MemberManager
 from nodeagent.agent.loop import Loop
 from nodeagent.agent.maintenance import MaintenanceManager
 from nodeagent.agent.report.report import Report
@@ -16,9 +17,12 @@ from nodeagent.agent.update.unreadable import load_or_half_way
 from nodeagent.agent.update.verification import mismatches, os_mismatches
 from nodeagent.core.config.file_tree import RegularFile
 from nodeagent.core.coordination.maintenance import MaintenanceRequest
+from nodeagent.core.etcd.membership import MemberRequest
+from nodeagent.core.plan.plan import check_disruption
+from nodeagent.core.plan.plan_json import plan_to_dict
 from nodeagent.core.report.status import status_to_dict
-from nodeagent.core.update.apply_request import ApplyRequest
 from nodeagent.core.update.phase import Phase
+from nodeagent.core.update.ports.store import ApplyRequest
 from nodeagent.core.update.record import half_way
 from nodeagent.errors import AgentError, Refused
 from nodeagent.reasons import Reason
@@ -45,6 +49,7 @@ class Api:
         valid: Callable[[str], Awaitable[Desired]],
         reload: Callable[[], Awaitable[None]],
         etcd: Callable[[], Awaitable[Mapping[str, Any]]],
+        etcd_member: MemberManager,
     ) -> None:
         self._ports = ports
         self._loop = loop
@@ -56,19 +61,35 @@ class Api:
         self._valid = valid
         self._reload = reload
         self._etcd = etcd
+        self._etcd_member = etcd_member
 
     def status(self) -> str:
         return json.dumps(status_to_dict(self._report.status, daemon="running"))
 
-    async def apply(self, text: str) -> str:
+    async def plan(self, text: str) -> str:
+        """Return the plan of an update of this host to a config, with the checks of ``apply``. Changes nothing."""
+        desired = await self._parse(text.encode())
+        self._refuse_during_update()
+        update = await self._loop.check(desired)
+        return json.dumps(
+            {**plan_to_dict(update.plan), "notes": list(update.record.notes), "drifted": list(update.record.drifted)}
+        )
+
+    async def apply(self, text: str, max_disruption: str = "") -> str:
         """Check the config, make it the desired one, and return its digest. The update begins afterwards.
 
-        A config that failed on this host before is tried once more, because an operator requested it.
+        A config that failed on this host before is tried once more, because an operator requested it. Raises
+        ``Refused`` (``DisruptionExceeded``) for an update with more disruption than ``max_disruption``, if that is set.
         """
         self._refuse_in_cluster()
         desired = await self._parse(text.encode())
+        if max_disruption:
+            # During an update it is not known from what the next one starts.
+            self._refuse_during_update()
         if self._report.status.phase in (Phase.IDLE, Phase.DEGRADED):
-            await self._loop.check(desired)
+            update = await self._loop.check(desired)
+            if max_disruption:
+                check_disruption(update.plan, max_disruption)
         async with self._loop.recorded(ApplyRequest(desired.source.digest), desired):
             await self._ports.files.install(self._desired_path, RegularFile(desired.source.text, 0o600))
         return desired.source.digest
@@ -98,11 +119,17 @@ class Api:
             await self._ports.files.install(self._desired_path, RegularFile(previous.source.text, 0o600))
         return previous.config.name
 
+    def _refuse_during_update(self) -> None:
+        phase = self._report.status.phase
+        if phase not in (Phase.IDLE, Phase.DEGRADED):
+            raise Refused(f"an update is under way ({phase})", reason=Reason.UPDATE_UNDER_WAY)
+
     async def _meaning(self, digest: str) -> str:
         try:
             return (await self._load(digest)).meaning
         except AgentError:
-            return ""  # a config that cannot be read is avoided by its text
+            # A config that cannot be read is avoided by its text.
+            return ""
 
     def _refuse_in_cluster(self) -> None:
         if not self._desired_path:
@@ -131,8 +158,13 @@ class Api:
         """Survey etcd now, with the permissions of the daemon."""
         return json.dumps(await self._etcd())
 
+    async def change_etcd_member(self, caller: str, request: MemberRequest) -> str:
+        """Begin a change of the membership. Returns the status."""
+        await self._etcd_member.start(caller, request)
+        return self.status()
+
     async def start_maintenance(self, caller: str, request: MaintenanceRequest) -> str:
-        """Nothing disrupts this node until it is stopped, or over. Returns the status."""
+        """Begin a maintenance, and return the status. Nothing disrupts this node before it is stopped or over."""
         await self._maintenance.start(caller, request)
         return self.status()
 

@@ -7,7 +7,7 @@ import asyncio
 from nodeagent.agent.report.report import Report
 from nodeagent.agent.update.preflight import Desired, read_source
 from nodeagent.core.report.status import Status
-from nodeagent.core.update.events import Event, EventKind
+from nodeagent.core.update.events import Event, UpdateContext, Warned
 from nodeagent.errors import AgentError
 from nodeagent.kube.handshake import Handshake
 
@@ -36,4 +36,4 @@ def warn(report: Report, fault: AgentError | None) -> None:
     """Report a fault. The end of one is visible in the events that follow."""
     if fault is not None:
         message = f"the Node cannot be followed: {fault.message}"
-        report.emit(Event(EventKind.WARNING, report.status.phase, message, fault.reason))
+        report.emit(Warned(UpdateContext(report.status.phase), message, fault.reason))

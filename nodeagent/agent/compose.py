@@ -17,19 +17,20 @@ from nodeagent import log
 from nodeagent.agent.coordination import Coordination
 from nodeagent.agent.from_settings import update_policy
 from nodeagent.agent.last_good_settings import FoundSettings, choose
-from nodeagent.agent.report.first_status import drain_teller
+from nodeagent.agent.report.first_status import drain_reporter
 from nodeagent.agent.report.journal import to_journal
 from nodeagent.agent.report.report import Report
-from nodeagent.agent.update.os_deployments import Os
+from nodeagent.agent.update.os_deployments import HostDeployments
 from nodeagent.agent.update.run import Ports, UpdatePolicy
-from nodeagent.core.config.machineconfig import ConfigSource
+from nodeagent.core.config.machineconfig import ConfigSource, MachineConfig
 from nodeagent.core.coordination.drain import Remaining
 from nodeagent.core.coordination.fleetlock import client_id
+from nodeagent.core.plan.domain import Health
 from nodeagent.core.report.status import Status
 from nodeagent.core.update.ports.coordination import EtcdQuorum
 from nodeagent.core.update.ports.host import Clock
-from nodeagent.domains import health_of
-from nodeagent.errors import Terminal
+from nodeagent.domains import health_of, reload_proof_of
+from nodeagent.errors import AgentError, Terminal
 from nodeagent.fence.host_fence import HostFence
 from nodeagent.host import boot
 from nodeagent.host.clock import SystemClock
@@ -39,9 +40,12 @@ from nodeagent.host.health import HostHealth
 from nodeagent.host.lease import LocalLease
 from nodeagent.host.logind import Logind
 from nodeagent.host.rpmostree import adapter
+from nodeagent.host.static_pods.images import CrictlImages
+from nodeagent.host.static_pods.replacement import KubeletStaticPods
 from nodeagent.host.store.store import SqliteStore
 from nodeagent.host.systemd import Systemd
 from nodeagent.host.users import HostUsers
+from nodeagent.host.view import read_view
 from nodeagent.reasons import Reason
 from nodeagent.settings.check import check_consistency
 from nodeagent.settings.schema import Settings
@@ -49,12 +53,15 @@ from nodeagent.settings.windows import window_schedule
 
 if TYPE_CHECKING:
     from nodeagent.agent.cluster_source import ClusterConfigSource
+    from nodeagent.host.etcd.member_host import MemberHost
     from nodeagent.host.fleetlock import FleetLock
     from nodeagent.kube.cluster import Cluster
 
 __all__ = ["Adapters", "connect", "coordinate", "open_adapters"]
 
 MACHINE_ID: Final = Path("/etc/machine-id")
+SNAPSHOT: Final = "etcd-before-change.db"
+NO_CONFIG: Final = MachineConfig("")
 
 
 class Adapters:
@@ -70,8 +77,9 @@ class Adapters:
         store: SqliteStore,
         units: Systemd,
         power: Logind,
-        os: Os | None,
+        os: HostDeployments | None,
         fence: HostFence,
+        static_pods: KubeletStaticPods,
     ) -> None:
         from nodeagent.host.etcd.lazy import LazyQuorumCheck
 
@@ -82,7 +90,7 @@ class Adapters:
         self.report = report
         self.store = store
         self.etcd = LazyQuorumCheck(clock, single=settings.etcd.single_member)
-        remaining = drain_teller(report, lambda: self.settings.drain)
+        remaining = drain_reporter(report, lambda: self.settings.drain)
         self.cluster = connect(settings, store, clock, remaining)
         self._units = units
         self._fence = fence
@@ -91,7 +99,7 @@ class Adapters:
             files=HostFiles(),
             units=units,
             users=HostUsers(),
-            health=HostHealth(health_of),
+            health=HostHealth(declared_health, reload_proof_of),
             power=power,
             coordination=coordinate(settings, store, clock, self.cluster, self.etcd, report),
             os=os,
@@ -99,6 +107,8 @@ class Adapters:
             clock=clock,
             reporter=report,
             fence=fence,
+            readiness=self.cluster.readiness if self.cluster is not None else None,
+            static_pods=static_pods,
         )
 
     @property
@@ -117,6 +127,18 @@ class Adapters:
             self.cluster.use(settings)
         self._fence.use(settings.fence)
         self.settings, self.windows = settings, windows
+
+    async def open_etcd_member(self) -> MemberHost | None:
+        """Read the settings of the etcd member; None without them. Raises ``InvalidInput``."""
+        from nodeagent.settings.etcd_member import ETCD_MEMBER_FILE
+
+        if not await asyncio.to_thread(Path(ETCD_MEMBER_FILE).exists):
+            return None
+        from nodeagent.host.etcd.member_config import read_member_config
+        from nodeagent.host.etcd.member_host import MemberHost
+
+        config = await read_member_config()
+        return MemberHost(config, self._units, self.ports.clock) if config is not None else None
 
     def config_source(
         self, changed: Callable[[bool], None], requested: Callable[[ConfigSource], Awaitable[None]]
@@ -139,6 +161,11 @@ class Adapters:
         return ClusterConfigSource(handshake)
 
 
+async def declared_health(unit: str) -> Sequence[Health]:
+    """Return the checks of ``unit`` for the files that the host has now, whichever config they come from."""
+    return health_of(unit, await read_view(NO_CONFIG, NO_CONFIG))
+
+
 async def open_adapters(found: FoundSettings, bus: Bus, stack: AsyncExitStack) -> Adapters:
     """Open the store and build the adapters; ``stack`` closes them. Raises ``AgentError`` if the agent cannot start."""
     report = Report(Status())
@@ -149,16 +176,31 @@ async def open_adapters(found: FoundSettings, bus: Bus, stack: AsyncExitStack) -
     store = SqliteStore(state_dir / "state.db")
     await store.open()
     stack.push_async_callback(store.close)
+    static_pods = await _recovered_static_pods(store, state_dir, report)
     settings = await choose(found, store, report)
     fence.use(settings.fence)
     log.setup(settings.log.level)
     units, power = Systemd(bus), Logind(bus, await boot.identify(bus))
     port = await adapter.detect(units, min_free=settings.os.free_space << 20)
-    os = Os(port, report) if port is not None else None
-    adapters = await asyncio.to_thread(Adapters, settings, report, store, units, power, os, fence)
+    os = HostDeployments(port, report) if port is not None else None
+    adapters = await asyncio.to_thread(Adapters, settings, report, store, units, power, os, fence, static_pods)
     if adapters.cluster is not None:
         stack.push_async_callback(adapters.cluster.close)
     return adapters
+
+
+async def _recovered_static_pods(store: SqliteStore, state_dir: Path, report: Report) -> KubeletStaticPods:
+    """Put back a manifest that a killed agent took away, before anything else can fail: its pod does not run."""
+    from nodeagent.host.etcd.lazy import LazyMemberProof
+
+    member = LazyMemberProof(state_dir / SNAPSHOT)
+    pods = KubeletStaticPods(HostFiles(), store, SystemClock(), CrictlImages(), member)
+    try:
+        if path := await pods.recover():
+            log.get(__name__).warning(f"put back {path}, which was taken away when the agent ended")
+    except AgentError as error:
+        report.problem("static-pods", error)
+    return pods
 
 
 def connect(
@@ -198,6 +240,7 @@ def coordinate(
             staging_slot=cluster.staging_slot,
             gates=cluster.gates,
             quorum=quorum,
+            node=cluster.drainer,
             report=report.lease,
         )
     slot = _fleetlock(settings) if settings.slots.fleetlock else None

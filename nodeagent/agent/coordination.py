@@ -7,7 +7,7 @@ quorum. It releases in reverse. Updates and maintenances use the same object, so
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,20 +15,20 @@ from typing import Final
 
 from nodeagent.core.backoff import jittered
 from nodeagent.core.coordination.windows import Schedule
-from nodeagent.core.update.ports.coordination import EtcdQuorum, Gates, Holder, Lease, Slots
+from nodeagent.core.update.ports.coordination import EtcdQuorum, Gates, Holder, Lease, NodeDrainer, Slots
 from nodeagent.core.update.ports.host import Clock
 from nodeagent.errors import AgentError, Refused
 from nodeagent.reasons import Reason
 
-__all__ = ["EXPIRED", "LOST", "Coordination", "Operation", "ignore_missing_node"]
+__all__ = ["EXPIRED", "LOST", "Coordination", "Operation"]
 
+# Reasons with which the right to disrupt the node was taken away. The operation ends: that was intended.
 LOST: Final = frozenset({Reason.LEASE_LOST, Reason.LEASE_GIVEN_BACK, Reason.SLOT_LOST})
-"""Reasons with which the right to disrupt the node was taken away. The operation ends: that was intended."""
 
 EXPIRED: Final = Reason.LEASE_EXPIRED
 
+# Seconds between two reads of the lease while this agent does not use it.
 POLL: Final = 60.0
-"""Seconds between two reads of the lease while this agent does not use it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +65,7 @@ class Coordination:
         staging_slot: Slots | None = None,
         gates: Gates | None = None,
         quorum: EtcdQuorum | None = None,
+        node: NodeDrainer | None = None,
         report: Callable[[Holder | None], None] = lambda _: None,
     ) -> None:
         self.backend = lease.backend
@@ -75,6 +76,7 @@ class Coordination:
         self._staging_slot = staging_slot
         self._gates = gates
         self._quorum = quorum
+        self._node = node
         self._report = report
         self._reserved_for = ""
         self._refusal = ""
@@ -91,7 +93,9 @@ class Coordination:
 
         Raises ``Refused`` and what the ports raise. Acquiring it again is harmless.
         """
+        # The window is checked first, because it costs no request.
         self._check_window(operation)
+        # A planned maintenance comes before the next update, although the lease is still free.
         if self._reserved_for not in ("", operation.id):
             raise Refused(self._refusal, reason=Reason.LEASE_HELD)
         if operation.queued:
@@ -105,23 +109,35 @@ class Coordination:
             await self._acquire_lease(operation)
             if operation.queued:
                 await self.check_others(stops_node=operation.stops_node)
-            if self._gates is not None:  # machine controllers delete machines without a lease
+            # Machine controllers delete machines without a lease.
+            if self._gates is not None:
                 await self._gates.hold_machine()
         except Refused as error:
+            # A refused operation keeps nothing that others wait for, unless it left the node half-way.
             if operation.queued and not operation.keeps and error.reason not in LOST:
                 await self.release(operation)
             raise
 
-    async def recheck(self, operation: Operation, *, need: float) -> None:
-        """Check everything again, right before the first irreversible step. ``need`` as in ``Lease.check``."""
+    async def recheck(self, operation: Operation, *, need: float = 0.0) -> None:
+        """Check everything again, right before an irreversible step. ``need`` as in ``Lease.check``."""
         await self._lease.check(operation.id, need=need)
-        await self.check_slot(operation.id)
+        if operation.queued:
+            await self.check_slot(operation.id)
         await self.check_others(stops_node=operation.stops_node)
 
-    async def release(self, operation: Operation) -> None:
-        """Release everything but the staging slot, in reverse. Releasing it again is harmless."""
+    async def release(self, operation: Operation, cordons: Collection[str] = ()) -> None:
+        """Release everything but the staging slot, in reverse, after the cordons that these operations made.
+
+        Releasing it again is harmless. Raises ``Refused`` (``LeaseHeld``) while another operation holds the lease of a
+        cordoned node: the cordon may serve that operation as well.
+        """
+        if self._node is not None and cordons:
+            await self.check_free(operation.id, "; the node stays cordoned until then")
+            for cordon in dict.fromkeys(cordons):
+                await _ignore_missing_node(self._node.uncordon(cordon))
         if self._gates is not None:
-            await ignore_missing_node(self._gates.free_machine())
+            await _ignore_missing_node(self._gates.free_machine())
+        # The slot comes last: another node may begin only when this one is free.
         await self.release_lease(operation.id)
         if operation.queued and self._slot is not None:
             await self._slot.release(operation.id)
@@ -227,7 +243,7 @@ class Coordination:
         raise Refused(f"no window is open; the next one {when}", reason=Reason.WINDOW_CLOSED)
 
 
-async def ignore_missing_node(work: Awaitable[None]) -> None:
+async def _ignore_missing_node(work: Awaitable[None]) -> None:
     """Await ``work``. A Node that was deleted took its cordon and its annotations with it."""
     try:
         await work

@@ -13,6 +13,9 @@ from nodeagent import __version__, log
 from nodeagent.agent import tidying
 from nodeagent.agent.api import Api
 from nodeagent.agent.compose import Adapters, open_adapters
+from nodeagent.agent.drift import DriftMonitor
+from nodeagent.agent.drift_repair import DriftRepair
+from nodeagent.agent.etcd_member import MemberManager
 from nodeagent.agent.holding import Held
 from nodeagent.agent.last_good_settings import FoundSettings, keep, read_settings
 from nodeagent.agent.loop import Loop
@@ -22,7 +25,7 @@ from nodeagent.agent.policies import HostPolicy
 from nodeagent.agent.report.dbus import serve
 from nodeagent.agent.report.first_status import first_status
 from nodeagent.agent.report.journal import to_notify
-from nodeagent.agent.report.kubernetes import Teller
+from nodeagent.agent.report.kubernetes import ClusterReporter
 from nodeagent.agent.report.metrics import Metrics
 from nodeagent.agent.soft_reboot import SoftRebootWatch
 from nodeagent.agent.supervise import keep_running, run_until, stop_signals, watchdog
@@ -30,16 +33,20 @@ from nodeagent.agent.update.preflight import Desired, Preflight, read_source
 from nodeagent.core.config.machineconfig import ConfigSource
 from nodeagent.core.config.parse import parse, parse_stored
 from nodeagent.core.plan.steps import ActStep, ReloadUnit, describe
-from nodeagent.core.update.apply_request import ApplyRequest
-from nodeagent.core.update.events import Event, EventKind
+from nodeagent.core.update.events import DaemonStarted, DaemonStopped
+from nodeagent.core.update.ports.store import ApplyRequest
 from nodeagent.errors import AgentError, InvalidInput, full_text
 from nodeagent.host import config_file, mcd_import
 from nodeagent.host.checkers import HostValidator
 from nodeagent.host.clock import SystemClock
+from nodeagent.host.culprits import HostCulprits
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.eventloop import DaemonLoop
 from nodeagent.host.notify import Notifier
+from nodeagent.host.path_watch import PathWatch
 from nodeagent.host.rpmostree.finalization import PREPARED
+from nodeagent.host.static_pods.validator import StaticPodValidator
+from nodeagent.host.view import read_view
 from nodeagent.reasons import Reason
 from nodeagent.settings.schema import Settings
 
@@ -47,7 +54,7 @@ __all__ = ["Daemon", "main", "run"]
 
 
 async def parse_desired(text: bytes) -> Desired:
-    """Off the loop: ten megabytes take a tenth of a second."""
+    """Parse a config in a thread, because ten megabytes take a tenth of a second."""
 
     def read() -> Desired:
         config = parse(text)
@@ -67,6 +74,9 @@ class Daemon:
         self.metrics = Metrics(self.store, self.ports.clock, self.settings.metrics.file)
         self.cluster_source = adapters.config_source(self._config_changed, self._requested)
         self.desired_path = self.settings.desired_config if self.cluster_source is None else ""
+        self.drift = DriftMonitor(
+            self.ports, PathWatch(), HostCulprits(self.ports.clock), self.report, self._load, lambda: self.loop.wake()
+        )
         self.loop = Loop(
             self.ports,
             adapters.update_policy,
@@ -76,6 +86,7 @@ class Daemon:
             adopted=self._adopted,
             chance=random.random,
             renew=self._renew,
+            at_rest=DriftRepair(self.ports, self.report, self._load, self.policy, lambda: self.settings.on_drift),
         )
         self.stop = asyncio.Event()
         self.maintenance = MaintenanceManager(
@@ -83,6 +94,14 @@ class Daemon:
             self.store,
             self.report,
             limits=lambda: self.loop.policy,
+            on_release=self.loop.look_again,
+        )
+        self.etcd_member = MemberManager(
+            self.ports.coordination,
+            self.ports.clock,
+            self.store,
+            self.report,
+            adapters.open_etcd_member,
             on_release=self.loop.look_again,
         )
         self.api = Api(
@@ -96,6 +115,7 @@ class Daemon:
             valid=self._valid,
             reload=self.reload,
             etcd=adapters.etcd.status,
+            etcd_member=self.etcd_member,
         )
 
     @property
@@ -106,9 +126,10 @@ class Daemon:
         return Preflight(
             self.ports,
             self.adapters.update_policy,
-            (HostValidator(), OwnConfig(self.settings)),
+            (HostValidator(), OwnConfig(self.settings), StaticPodValidator()),
             self.policy,
-            repair_drift=self.settings.on_drift == "repair",
+            self.settings.on_drift,
+            read_view,
         )
 
     async def reload(self) -> None:
@@ -142,7 +163,8 @@ class Daemon:
                 return
         except InvalidInput as error:
             if error.reason != Reason.RESTART_NEEDED:
-                return  # the status has the problem
+                # The status has the problem.
+                return
         log.get(__name__).info(f"stopping for a restart: {describe(step)}")
         self.stop.set()
 
@@ -151,7 +173,8 @@ class Daemon:
 
     async def _requested(self, source: ConfigSource) -> None:
         async with self.loop.recorded(ApplyRequest(source.digest)):
-            pass  # the config is the desired one already
+            # The config is the desired one already.
+            pass
 
     async def _desired(self) -> Desired | None:
         if self.cluster_source is not None:
@@ -238,8 +261,13 @@ async def _build(found: FoundSettings, bus: Bus, stack: AsyncExitStack, read: Ca
     await daemon.sweep()
     try:
         await daemon.maintenance.load()
-    except AgentError as error:  # the operator still holds the lease
+    except AgentError as error:
+        # The operator still holds the lease.
         report.problem("maintenance", error)
+    try:
+        await daemon.etcd_member.load()
+    except AgentError as error:
+        report.problem("etcd", error)
     await daemon.policy.look()
     if found.error is None:
         await keep(daemon.settings, daemon.store, report)
@@ -251,27 +279,31 @@ async def _live(daemon: Daemon, bus: Bus, notifier: Notifier, stop: asyncio.Even
     report, cluster = daemon.report, daemon.adapters.cluster
     report.add(to_notify(notifier.status))
     report.add(daemon.metrics.sink)
+    report.add(daemon.drift.sink)
     async with serve(bus, daemon.api, report):
-        report.emit(Event(EventKind.STARTED, report.status.phase, __version__))
+        report.emit(DaemonStarted(__version__))
         notifier.ready()
         watched = [path for path in (daemon.desired_path, daemon.settings.policy) if path]
         watches = [config_file.watch(path, daemon.loop.look_again) for path in watched]
         # After the daemon is ready: its peers may start later.
-        beside: list[tuple[str, Callable[[], Awaitable[None]]]] = [("metrics", daemon.metrics.run)]
+        beside: list[tuple[str, Callable[[], Awaitable[None]]]] = [
+            ("metrics", daemon.metrics.run),
+            ("the watch for drift", daemon.drift.run),
+        ]
         if daemon.ports.os is not None:
-            beside.append(("the view of deployments", daemon.ports.os.tell))
+            beside.append(("the view of deployments", daemon.ports.os.report_boot_order))
             soft_reboots = SoftRebootWatch(daemon.ports.os, report)
             watches.append(config_file.watch(PREPARED, soft_reboots.changed))
             beside.append(("the watch for soft reboots", soft_reboots.run))
-        lives = [daemon.loop.run(), daemon.maintenance.run(), watchdog(notifier)]
+        lives = [daemon.loop.run(), daemon.maintenance.run(), daemon.etcd_member.run(), watchdog(notifier)]
         if cluster is not None:
-            teller = Teller(cluster.conditions, cluster.events, SystemClock(), random.random)
-            report.add(teller.sink)
-            teller.begin(report.status)
+            cluster_reporter = ClusterReporter(cluster.conditions, cluster.events, SystemClock(), random.random)
+            report.add(cluster_reporter.sink)
+            cluster_reporter.begin(report.status)
             beside += [
                 ("renewal of the lease", cluster.lease.keep),
                 ("the view of the lease", partial(daemon.ports.coordination.poll_holder, random.random)),
-                ("reports to the cluster", teller.run),
+                ("reports to the cluster", cluster_reporter.run),
             ]
         if daemon.cluster_source is not None:
             report.add(daemon.cluster_source.sink)
@@ -280,7 +312,7 @@ async def _live(daemon: Daemon, bus: Bus, notifier: Notifier, stop: asyncio.Even
         await run_until(stop, *lives, *watches, *shown)
         notifier.stopping()
         await daemon.loop.stopping()
-        report.emit(Event(EventKind.STOPPED, report.status.phase))
+        report.emit(DaemonStopped())
 
 
 def main() -> int:

@@ -1,7 +1,7 @@
-"""The daemon while it cannot work: the store cannot be opened, or no valid settings were ever known.
+"""The daemon while it cannot work: the store cannot be opened, or there never were valid settings.
 
-It is up and on the bus, ``Degraded`` with the reason, so that ``status`` explains more than a unit that restarts every
-five seconds. It does nothing to the host, and tries again at every reload and every ``RETRY`` seconds.
+It is active and on the bus, ``Degraded`` with the reason, so that ``status`` explains more than a unit that restarts
+every five seconds. It does nothing to the host, and tries again at every reload and every ``RETRY`` seconds.
 """
 
 from __future__ import annotations
@@ -16,9 +16,11 @@ from nodeagent import log
 from nodeagent.agent.report.dbus import serve
 from nodeagent.agent.report.journal import to_journal, to_notify
 from nodeagent.agent.report.report import Report
+from nodeagent.agent.tasks import finished_before, running
 from nodeagent.core.coordination.maintenance import MaintenanceRequest
+from nodeagent.core.etcd.membership import MemberRequest
 from nodeagent.core.report.status import Status, status_to_dict
-from nodeagent.core.update.events import Event, EventKind
+from nodeagent.core.update.events import HostDegraded, UpdateContext
 from nodeagent.core.update.phase import Phase
 from nodeagent.errors import AgentError, Terminal, full_text
 from nodeagent.host.clock import SystemClock
@@ -31,7 +33,7 @@ RETRY: Final = 30.0
 
 
 class Held:
-    """Fulfils ``service.Served``; every method that needs more than the status is refused with what is wrong."""
+    """Implements ``Served``: every other method than ``status`` fails with the error of the daemon."""
 
     def __init__(self, bus: Bus, notifier: Notifier, signs_of_life: Callable[[], Coroutine[Any, Any, None]]) -> None:
         self._bus = bus
@@ -43,9 +45,9 @@ class Held:
         self._error: AgentError = Terminal("not started yet")
 
     async def show(self, error: AgentError) -> None:
-        """Serves the status from the first call on."""
+        """Show ``error`` in the status, which is served from the first call on."""
         text = full_text(error, 5)
-        news = (error.reason, text) != (self._report.status.reason, self._report.status.message)
+        changed = (error.reason, text) != (self._report.status.reason, self._report.status.message)
         self._error = error
         if self._stack is None:
             log.setup()
@@ -56,18 +58,14 @@ class Held:
             self._notifier.ready()
             alive = asyncio.create_task(self._signs_of_life())
             self._stack.push_async_callback(_end, alive)
-        if news:
+        if changed:
             now = SystemClock().now()
-            self._report.emit(Event(EventKind.DEGRADED, Phase.DEGRADED, text, error.reason, since=now))
+            self._report.emit(HostDegraded(UpdateContext(Phase.DEGRADED, since=now), text, error.reason))
 
     async def wait(self, stop: asyncio.Event) -> None:
-        """Until it is time to try again, or to stop."""
-        waits = [asyncio.create_task(event.wait()) for event in (stop, self._again)]
-        try:
-            await asyncio.wait(waits, timeout=RETRY, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for wait in waits:
-                await _end(wait)
+        """Wait for the next attempt, a reload or ``stop``."""
+        async with running(stop.wait()) as stopping:
+            await finished_before(stopping, self._again, timeout=RETRY)
         self._again.clear()
 
     async def close(self) -> None:
@@ -75,7 +73,7 @@ class Held:
             stack, self._stack = self._stack, None
             await stack.aclose()
 
-    # What is served.
+    # The methods of Served.
 
     def status(self) -> str:
         return json.dumps(status_to_dict(self._report.status, daemon="running"))
@@ -83,7 +81,10 @@ class Held:
     async def reload(self) -> None:
         self._again.set()
 
-    async def apply(self, text: str) -> str:  # noqa: ARG002 - the interface's
+    async def plan(self, text: str) -> str:  # noqa: ARG002 - the interface's
+        self._refuse()
+
+    async def apply(self, text: str, max_disruption: str) -> str:  # noqa: ARG002 - the interface's
         self._refuse()
 
     async def rollback(self) -> str:
@@ -96,6 +97,9 @@ class Held:
         self._refuse()
 
     async def history(self, limit: int) -> str:  # noqa: ARG002 - the interface's
+        self._refuse()
+
+    async def change_etcd_member(self, caller: str, request: MemberRequest) -> str:  # noqa: ARG002 - the interface's
         self._refuse()
 
     async def start_maintenance(self, caller: str, request: MaintenanceRequest) -> str:  # noqa: ARG002 - the interface's

@@ -16,8 +16,7 @@ from typing import Any, Final, Protocol
 
 from nodeagent.agent.coordination import Operation
 from nodeagent.agent.report.report import Report
-from nodeagent.agent.tasks import finished_before, running
-from nodeagent.agent.update.admission import uncordon_and_release
+from nodeagent.agent.tasks import finished_before, pause, running
 from nodeagent.agent.update.draining import MIN_DRAIN
 from nodeagent.agent.update.reboot import Shutdown, go_down
 from nodeagent.agent.update.run import Ports, UpdatePolicy
@@ -32,21 +31,22 @@ from nodeagent.core.coordination.maintenance import (
     of_lease,
     seconds_until,
 )
-from nodeagent.core.update.events import Event, EventKind
+from nodeagent.core.update.events import MaintenanceChanged, UpdateWaiting, Warned
 from nodeagent.errors import AgentError, Refused, Retryable, ServiceUnavailable
 from nodeagent.reasons import Reason
 
 __all__ = ["MaintenanceManager", "MaintenanceStore"]
 
+# Seconds between two checks of the lease while nothing is to be done. Each step checks it as well.
 POLL: Final = 60.0
-"""Seconds between two checks of the lease while nothing is to be done. Each step checks it as well."""
 
+# Seconds after which a request is answered, even if the lease does not answer.
 ANSWER: Final = 60.0
-"""Seconds after which a request is answered, even if the lease does not answer."""
 
+# Reasons with which the lease was taken away. One that expired while the API server was down is acquired again.
 _TAKEN_AWAY: Final = frozenset({Reason.LEASE_LOST, Reason.LEASE_GIVEN_BACK, Reason.LEASE_HELD})
-"""Reasons with which the lease was taken away. One that expired while the API server was down is acquired again."""
 
+# Reasons that an operator has to act on: the maintenance continues without that step, and a request retries it.
 _GIVEN_UP: Final = frozenset(
     {
         Reason.DRAIN_TIMED_OUT,
@@ -56,7 +56,6 @@ _GIVEN_UP: Final = frozenset(
         Reason.POWER_OFF_FAILED,
     }
 )
-"""Reasons that an operator has to act on: the maintenance continues without that step, and a request retries it."""
 
 
 class MaintenanceStore(Protocol):
@@ -86,14 +85,20 @@ class MaintenanceManager:
         self._limits = limits
         self._on_release = on_release
         self._current: Maintenance | None = None
-        self._acquired = ""  # operation for which this process acquired the lease
-        self._immediate = ""  # operation that ends if it cannot begin at once
-        self._error: AgentError | None = None  # of the last step
-        self._waits = ""  # the last error, as the status shows it
-        self._unavailable_since: float | None = None  # steady time since when a service of this host does not answer
+        # Operation for which this process acquired the lease.
+        self._acquired = ""
+        # Operation that ends if it cannot begin at once.
+        self._immediate = ""
+        # Error of the last step.
+        self._error: AgentError | None = None
+        # The last error, as the status shows it.
+        self._waits = ""
+        # Steady time since which a service of this host has not answered.
+        self._unavailable_since: float | None = None
         self._wake = asyncio.Event()
         self._changed = asyncio.Event()
-        self._changing = asyncio.Lock()  # from reading the current maintenance until its successor is in the store
+        # Held from the read of the current maintenance until its successor is in the store.
+        self._changing = asyncio.Lock()
 
     # Requests.
 
@@ -107,17 +112,21 @@ class MaintenanceManager:
         if request.drain and self._ports.node is None:
             raise Refused("this host is in no cluster, so there is nothing to drain", reason=Reason.NO_CLUSTER)
         name = request.requester.strip() or caller
+        # The caller is authenticated by the bus, the requester is only a text, so both are recorded.
         name = name if name == caller else f"{name} (by {caller})"
         async with self._changing:
             before = self._current
             wanted = self._wanted(before, name, request)
             await self._put(wanted, f"requested by {wanted.words}")
             if before is not None:
-                self._acquired = ""  # the lease has to last for another time
+                # The lease must last until another time.
+                self._acquired = ""
             else:
+                # Without --wait the request fails at once if the lease has another holder.
                 self._immediate = "" if request.wait else wanted.operation
                 self._error = None
         self._wake.set()
+        # The task does the work, so that a client that disconnects does not interrupt it.
         await self._wait_for(lambda: self._current is None or bool(self._current.began) or self._queued())
         if (self._current is None or self._current.ended) and self._error is not None:
             raise self._error
@@ -151,6 +160,7 @@ class MaintenanceManager:
             return Maintenance(*about, until=until, drain=request.drain, power_off=request.power_off)
         if before.ended:
             raise Refused(f"the previous maintenance is still ending: {self._waits}", reason=Reason.MAINTENANCE_ENDING)
+        # The same requester may change the request. Another one waits, as for any other holder.
         if before.requester != name:
             raise Refused(held_message(before), reason=Reason.LEASE_HELD)
         return before.again(until=until, drain=request.drain, power_off=request.power_off)
@@ -169,6 +179,7 @@ class MaintenanceManager:
     async def load(self) -> None:
         """Load the stored maintenance, before an update can take the lease."""
         found = await self._store.maintenance()
+        # A version without stored maintenances has left only the lease.
         if found is None and self._coordination.backend == "local":
             holder = await self._coordination.holder()
             if holder is not None and is_maintenance(holder.operation):
@@ -180,9 +191,7 @@ class MaintenanceManager:
         while True:
             self._wake.clear()
             delay = await self._advance()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(delay):
-                    await self._wake.wait()
+            await pause(delay, self._wake)
 
     async def _advance(self) -> float | None:
         """Do what can be done now. Return the seconds until the next attempt; None: at the next request."""
@@ -196,7 +205,8 @@ class MaintenanceManager:
             since = clock.monotonic() if self._unavailable_since is None else self._unavailable_since
             self._unavailable_since = since if isinstance(error, ServiceUnavailable) else None
             again = False
-            with suppress(AgentError):  # the store takes nothing: the error stays, and the next attempt retries
+            # If the store accepts no writes, the error stays, and the next attempt retries.
+            with suppress(AgentError):
                 again = await self._failed(error)
             self._notify()
             return None if self._current is None else 0.0 if again else self._limits().lease_retry
@@ -206,24 +216,23 @@ class MaintenanceManager:
         return POLL if remaining is None else max(0.0, min(POLL, remaining))
 
     async def _step(self, current: Maintenance) -> bool:
-        """Do the next step. Return False if there is none, or a request interrupted it."""
+        """Do the work of the present state. Return False if there is none, or a request interrupted it."""
         remaining = seconds_until(current.until, self._ports.clock.now())
-        if current.ended:
-            return await self._release(current)
+        state = current.state(self._ports.power.boot_id())
+        if state is MaintenanceState.ENDING:
+            await self._release(current)
+            return True
+        # The end is checked before the beginning: a request that waited beyond its time does not begin.
         if remaining is not None and remaining <= 0:
             await self._change("", only=current, ended="its time is over")
             return True
-        if not current.began or self._acquired != current.operation:
+        # After a restart of the daemon, or with another end, the lease is acquired again for the same operation.
+        if state is MaintenanceState.PLANNED or self._acquired != current.operation:
             await self._acquire(current, remaining)
             return True
         await self._coordination.check_lease(current.operation)
-        match current.state(self._ports.power.boot_id()):
-            case MaintenanceState.DRAINING:
-                return await self._unless_requested(self._drain(current))
-            case MaintenanceState.POWERING_OFF:
-                return await self._unless_requested(self._power_off(current))
-            case _:
-                return False
+        work = {MaintenanceState.DRAINING: self._drain, MaintenanceState.POWERING_OFF: self._power_off}.get(state)
+        return work is not None and await self._unless_requested(work(current))
 
     async def _acquire(self, current: Maintenance, remaining: float | None) -> None:
         await self._coordination.acquire(_operation(current))
@@ -238,6 +247,7 @@ class MaintenanceManager:
         assert node is not None
         await self._coordination.check_others(stops_node=current.power_off)
         by = current.drain_by or add_seconds(now, self._limits().drain_timeout)
+        # The deadline is stored, so that a restart does not extend it.
         if not current.drain_by:
             await self._change("", drain_by=by)
         await node.drain(current.operation, max(seconds_until(by, now) or 0.0, MIN_DRAIN))
@@ -245,6 +255,7 @@ class MaintenanceManager:
 
     async def _power_off(self, current: Maintenance) -> None:
         """Power the host off. The boot that is to end is stored first, so that the next boot is the way back up."""
+        # A host that cannot power off is reported, and stays in maintenance.
         if current.tries >= POWER_OFF_TRIES:
             raise Refused(f"requested a power-off {current.tries} times without effect", reason=Reason.POWER_OFF_FAILED)
         ports, limits, coordination = self._ports, self._limits(), self._coordination
@@ -259,10 +270,9 @@ class MaintenanceManager:
             await self._change("powering off", off_boot=ports.power.boot_id())
 
         async def confirm() -> None:
-            await coordination.check_lease(current.operation)
-            await coordination.check_others(stops_node=True)
+            await coordination.recheck(_operation(current))
 
-        def blocked(_kind: EventKind, message: str) -> None:
+        def blocked(_kind: type[Warned | UpdateWaiting], message: str) -> None:
             self._waits = message
             self._emit(message)
 
@@ -271,18 +281,17 @@ class MaintenanceManager:
         await go_down(ports, limits, power_off, current.words, report=blocked, direct=direct)
         # Only an accepted power-off counts: a logind that does not answer does not prove that the host cannot go off.
         await self._change("powering off", tries=current.tries + 1)
+        # The shutdown takes time. A second request would count as another attempt.
         await asyncio.sleep(limits.reboot_grace)
 
-    async def _release(self, current: Maintenance) -> bool:
-        # Another holder may use our cordon, so it stays until the lease is free.
-        cordons = (current.operation,) if current.drain else ()
-        await uncordon_and_release(self._ports, _operation(current), cordons)
+    async def _release(self, current: Maintenance) -> None:
+        await self._coordination.release(_operation(current), (current.operation,) if current.drain else ())
         await self._store.keep_maintenance(None)
         self._current, self._acquired, self._waits = None, "", ""
+        # From here on updates may take the lease again.
         self._coordination.reserve("", "")
         self._emit(f"over: {current.ended}")
         self._on_release()
-        return False
 
     async def _failed(self, error: AgentError) -> bool:
         """Decide what an error means for the maintenance. Return True if there is another step to do at once."""
@@ -291,6 +300,7 @@ class MaintenanceManager:
             return False
         if not current.ended:
             if self._immediate == current.operation:
+                # A request that cannot begin at once ends, because its client has the error as the answer.
                 # Also if nothing was acquired: a write without an answer may have been done.
                 await self._change("", only=current, ended=message)
                 self._immediate = ""
@@ -308,6 +318,7 @@ class MaintenanceManager:
 
     async def _unless_requested(self, work: Coroutine[Any, Any, None]) -> bool:
         """Return True if ``work`` was done. A request cancels it, because it may have changed the maintenance."""
+        # The drain and the wait before a power-off take long. A new request must not wait for them.
         async with running(work) as task:
             if not await finished_before(task, self._wake):
                 return False
@@ -335,16 +346,14 @@ class MaintenanceManager:
         self._emit(message)
 
     def _emit(self, message: str) -> None:
-        fields: dict[str, object] = {"maintenance": self._current, "waits": self._waits}
-        if (current := self._current) is not None:
-            fields |= {"requester": current.requester, "why": current.reason, "until": current.until}
-        self._report.emit(Event(EventKind.MAINTENANCE, self._report.status.phase, message, fields=fields))
+        self._report.emit(MaintenanceChanged(self._current, self._waits, message))
         self._notify()
 
     def _notify(self) -> None:
+        # A new event for each change wakes every waiting client exactly once.
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 
 
 def _operation(current: Maintenance) -> Operation:
-    return Operation(current.operation, current.requester, current.reason, queued=False)
+    return Operation(current.operation, current.requester, current.reason, queued=False, stops_node=current.power_off)

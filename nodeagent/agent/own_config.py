@@ -23,8 +23,8 @@ from nodeagent.settings.schema import Settings
 
 __all__ = ["OwnConfig"]
 
+# With other values the agent would start without the record of the update, or with another desired config.
 _KEPT: Final = ("state_dir", "desired_config")
-"""With other values the agent would start without the record of the update, or with another desired config."""
 
 
 class OwnConfig:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from nodeagent.agent.report.report import Report
-from nodeagent.agent.update.os_deployments import Os
+from nodeagent.agent.update.os_deployments import HostDeployments
 from nodeagent.errors import Refused
 from nodeagent.reasons import Reason
 
@@ -17,7 +17,7 @@ TOPIC = "soft reboot"
 class SoftRebootWatch:
     """``changed`` is called when a soft reboot may have been prepared or cleared; ``run`` reports what that means."""
 
-    def __init__(self, os: Os, report: Report) -> None:
+    def __init__(self, os: HostDeployments, report: Report) -> None:
         self._os = os
         self._report = report
         self._look = asyncio.Event()

@@ -16,12 +16,12 @@ from nodeagent.reasons import Reason
 
 __all__ = ["keep_running", "run_until", "stop_signals", "watchdog"]
 
+# Seconds before a task that failed is started again, doubled with each failure.
 FIRST_PAUSE = 1.0
 LONGEST_PAUSE = 300.0
-"""Seconds before a task that failed is started again, doubled with each failure."""
 
+# Seconds after which a task that is started again counts as well, so that its next failure pauses briefly.
 CALM = 600.0
-"""Seconds after which a task that is started again counts as well, so that its next failure pauses briefly."""
 
 
 async def keep_running(name: str, work: Callable[[], Awaitable[None]], chance: Callable[[], float]) -> None:

@@ -1,13 +1,13 @@
-"""Work that another event may interrupt."""
+"""Work and pauses that an event may interrupt."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeVar
 
-__all__ = ["finished_before", "running"]
+__all__ = ["finished_before", "pause", "running"]
 
 T = TypeVar("T")
 
@@ -23,8 +23,16 @@ async def running(work: Awaitable[T]) -> AsyncIterator[asyncio.Future[T]]:
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def finished_before(task: asyncio.Future[Any], event: asyncio.Event) -> bool:
-    """Wait for ``task`` or ``event``, and return whether the task is done. It goes on if it is not."""
+async def finished_before(task: asyncio.Future[Any], event: asyncio.Event, *, timeout: float | None = None) -> bool:
+    """Wait ``timeout`` seconds for ``task`` or ``event``, and return whether the task is done. It goes on if it is
+    not."""
     async with running(event.wait()) as waiting:
-        await asyncio.wait({task, waiting}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({task, waiting}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
     return task.done()
+
+
+async def pause(seconds: float | None, event: asyncio.Event) -> None:
+    """Wait ``seconds``, or until ``event`` is set; None: as long as it takes."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()

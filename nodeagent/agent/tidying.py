@@ -17,8 +17,8 @@ from nodeagent.reasons import Reason
 
 __all__ = ["sweep"]
 
+# Seconds. A directory on a file system that does not answer must not keep the daemon from starting.
 SWEEP_FOR: Final = 60.0
-"""Seconds. A directory on a file system that does not answer must not keep the daemon from starting."""
 
 
 async def sweep(

@@ -19,9 +19,8 @@ from contextlib import aclosing, asynccontextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from nodeagent.core.config.text import plain_json
-from nodeagent.core.hints import hint
 from nodeagent.errors import AgentError, Terminal, Unreachable
-from nodeagent.reasons import Reason
+from nodeagent.reasons import Reason, hint
 
 if TYPE_CHECKING:
     from nodeagent.host.dbus.client import Bus
@@ -36,17 +35,17 @@ BUS = "org.freedesktop.DBus"
 BUS_PATH = "/org/freedesktop/DBus"
 PROPERTIES = "org.freedesktop.DBus.Properties"
 
+# Seconds for calls that the daemon answers from memory or the store.
 QUICK = 10.0
-"""Seconds for calls that the daemon answers from memory or the store."""
 
+# Seconds for calls that read all managed files, run checkers, or prompt for a password.
 THOROUGH = 300.0
-"""Seconds for calls that read all managed files, run checkers, or prompt for a password."""
 
+# Seconds for a survey of etcd: a few requests to each member, of which each may take five.
 ETCD = 60.0
-"""Seconds for a survey of etcd: a few requests to each member, of which each may take five."""
 
+# Seconds between two requests to a daemon that does not run: a name without an owner sends no signals.
 POLL = 1.0
-"""Seconds between two requests to a daemon that does not run: a name without an owner sends no signals."""
 
 NO_ANSWER = frozenset({Reason.BUS_TIMEOUT, Reason.NO_REPLY, Reason.BUS_CONNECTION_LOST, Reason.LIMITS_EXCEEDED})
 
@@ -71,9 +70,16 @@ class Client:
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
 
-    async def apply(self, text: str) -> str:
+    async def plan(self, text: str) -> dict[str, Any]:
+        """Return the plan of an update of this host to the config ``text``."""
+        return _object(await self._call("Plan", "s", (text,), THOROUGH))
+
+    async def apply(self, text: str, max_disruption: str = "") -> str:
         """Make ``text`` the desired config and return its digest. Does not wait for the update."""
-        return str(await self._call("Apply", "sa{sv}", (text, {}), THOROUGH))
+        from nodeagent.host.dbus.codec import variant
+
+        options = {"max_disruption": variant("s", max_disruption)} if max_disruption else {}
+        return str(await self._call("Apply", "sa{sv}", (text, options), THOROUGH))
 
     async def rollback(self) -> str:
         """Make the previous config the desired config and return its name. Does not wait for the update."""
@@ -99,6 +105,13 @@ class Client:
 
     async def etcd_status(self) -> dict[str, Any]:
         return _object(await self._call("EtcdStatus", timeout=ETCD))
+
+    async def change_etcd_member(self, operation: str, member: str = "") -> dict[str, Any]:
+        """Begin a join, leave or replacement. Returns the status."""
+        from nodeagent.host.dbus.codec import variant
+
+        options = {"member": variant("s", member)} if member else {}
+        return _object(await self._call("ChangeEtcdMember", "sa{sv}", (operation, options), THOROUGH))
 
     async def status(self) -> dict[str, Any]:
         return _object(await self._get("Status"))

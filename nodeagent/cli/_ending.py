@@ -8,9 +8,8 @@ from typing import Any
 
 from nodeagent.cli._io import printable
 from nodeagent.cli._render import BAD, GOOD, WARN, counted, duration, paint
-from nodeagent.core.hints import hint
 from nodeagent.core.update.outcome import UpdateOutcome, exit_code
-from nodeagent.reasons import Reason
+from nodeagent.reasons import Reason, hint
 
 __all__ = ["Ending", "ending_of", "ending_without_signal", "print_ending"]
 

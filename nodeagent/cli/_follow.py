@@ -16,24 +16,25 @@ from nodeagent.cli._client import Client, Finished, Subscribed
 from nodeagent.cli._ending import Ending, ending_of, ending_without_signal
 from nodeagent.cli._io import printable
 from nodeagent.cli._render import Screen, bar, clock, duration, local_now, on_terminal
-from nodeagent.core.hints import hint
 from nodeagent.errors import Refused, Unreachable
-from nodeagent.reasons import Reason
+from nodeagent.reasons import Reason, hint
 
 __all__ = ["Show", "Tick", "events", "lines", "progress_line", "request_and_wait"]
 
+# Draws a status; None: the daemon does not run.
 Show = Callable[[dict[str, Any] | None], None]
-"""Draws a status; None: the daemon does not run."""
 
+# Requests an update. Returns the name and the digest of its config; "" where the digest is not known.
 Send = Callable[[], Awaitable[tuple[str, str]]]
-"""Requests an update. Returns the name and the digest of its config; "" where the digest is not known."""
 
+# Updates of the history that are compared before and after.
 RECENT: Final = 50
-"""Updates of the history that are compared before and after."""
+
+# Seconds after which a wait for events ends, to draw again and to check for a restart of the daemon.
 REFRESH: Final = 1.0
-"""Seconds after which a wait for events ends, to draw again and to check for a restart of the daemon."""
+
+# Minimum seconds between two lines that differ in the step only: a config may have hundreds of files.
 STEP_EVERY: Final = 1.0
-"""Minimum seconds between two lines that differ in the step only: a config may have hundreds of files."""
 
 
 def progress_line(status: dict[str, Any] | None) -> str:

@@ -12,11 +12,14 @@ from nodeagent.errors import AgentError, InvalidInput, Problem
 from nodeagent.reasons import Reason
 
 if TYPE_CHECKING:
+    from argparse import ArgumentParser
+
     from nodeagent.core.plan.policy import Policy
 
 __all__ = [
     "STDIN",
     "Errors",
+    "add_max_disruption",
     "discard_stderr",
     "discard_stdout",
     "emit",
@@ -41,7 +44,7 @@ def name_of(path: str) -> str:
 
 def read(path: str) -> bytes:
     """Return the content of a file, at most one byte more than a document may have: the parser rejects that."""
-    from nodeagent.core.config.text.limits import MAX_BYTES
+    from nodeagent.core.config.text.document import MAX_BYTES
 
     try:
         if path == STDIN:
@@ -49,9 +52,17 @@ def read(path: str) -> bytes:
         # The import of pathlib takes longer than this whole module.
         with open(path, "rb") as file:  # noqa: PTH123
             return file.read(MAX_BYTES + 1)
-    except (OSError, ValueError) as error:  # ValueError: a NUL in the name
+    except (OSError, ValueError) as error:
+        # ValueError: a NUL in the name.
         why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise InvalidInput(f"cannot read {name_of(path)}: {why}", reason=Reason.CANNOT_READ) from None
+
+
+def add_max_disruption(parser: ArgumentParser) -> None:
+    """Add the option of the commands that plan an update. The words are ``core.plan.plan.DISRUPTION_WORDS``."""
+    words = ("none", "reload", "restart", "drain", "reboot")
+    help_text = f"refuse (exit status 4) what disrupts more: {', '.join(words[:-1])} or {words[-1]}"
+    parser.add_argument("--max-disruption", metavar="WORD", choices=words, help=help_text)
 
 
 def load_policy(path: str | None) -> Policy:
@@ -118,8 +129,8 @@ def print_error(error: AgentError, *, as_json: bool) -> None:
 
 
 def _error_to_dict(error: AgentError) -> dict[str, Any]:
-    from nodeagent.core.hints import documentation
     from nodeagent.core.report.redact import redact
+    from nodeagent.reasons import documentation
 
     return {
         "schema": ERROR_SCHEMA,
@@ -149,9 +160,9 @@ def discard_stderr() -> None:
 def _discard(stream: TextIO | None) -> None:
     try:
         if stream is not None:
-            nowhere = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nowhere, stream.fileno())
-            os.close(nowhere)
+            null = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(null, stream.fileno())
+            os.close(null)
     except (OSError, ValueError):
         # A stream without a descriptor has no buffer that could fail.
         pass

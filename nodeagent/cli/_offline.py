@@ -9,9 +9,10 @@ from nodeagent.errors import AgentError, InvalidInput, Terminal, Unreachable
 from nodeagent.reasons import Reason
 
 if TYPE_CHECKING:
+    from nodeagent.core.etcd.member_facts import Identity
     from nodeagent.host.store.database import Reader
 
-__all__ = ["history", "lease", "status"]
+__all__ = ["etcd_note", "history", "lease", "status"]
 
 
 def _store() -> AbstractContextManager[Reader]:
@@ -71,6 +72,21 @@ def history(why: Unreachable, limit: int) -> list[dict[str, Any]]:
 def lease(why: Unreachable) -> dict[str, Any] | None:
     found: dict[str, Any] | None = status(why)["lease"]
     return found
+
+
+def etcd_note() -> Identity | None:
+    """Return the note of the etcd member, None without one or without a store."""
+    from nodeagent.core.etcd.member_record import NOTE_KEY, note_from_text
+
+    try:
+        with _store() as store:
+            return note_from_text(store.note(NOTE_KEY)).identity
+    except (ValueError, TypeError) as error:
+        raise Terminal(f"the note of the etcd member: {error}", reason=Reason.STORE_CORRUPT) from error
+    except Terminal as error:
+        if error.reason == Reason.NO_STORE:
+            return None
+        raise
 
 
 def _name(store: Reader, digest: str) -> str:

@@ -32,8 +32,9 @@ __all__ = [
 
 BAD, GOOD, WARN, DIM, STRONG = "31;1", "32", "33", "2", "1"
 BAR_WIDTH: Final = 24
+
+# Of a terminal that does not report its height, such as a serial console.
 DEFAULT_HEIGHT: Final = 24
-"""Of a terminal that does not report its height, such as a serial console."""
 ESCAPE: Final = "\x1b["
 
 

@@ -13,11 +13,13 @@ from nodeagent.cli._io import emit, printable, warn
 from nodeagent.cli.maintenance import flag
 from nodeagent.errors import InvalidInput
 
-__all__ = ["add_arguments", "run"]
+__all__ = ["add_arguments", "read_config", "run"]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", help="the MachineConfig, YAML or JSON; - is standard input")
+    parser.add_argument("--dry-run", action="store_true", help="show the plan only, as nodeagent plan FILE")
+    _io.add_max_disruption(parser)
     parser.add_argument("--wait", action="store_true", help="show the progress, and return when the update has ended")
     parser.add_argument("--json", action="store_true", help="one JSON object (nodeagent/apply/v1)")
 
@@ -25,8 +27,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Return 0 if the config was accepted. With ``--wait``: 0 done, 1 reverted or degraded, 4 refused or still under
     way."""
-    name, text = _read(args.file)
-    digest, result, before = ask(lambda client: _request(client, name, text, wait=args.wait, silent=args.json))
+    if args.dry_run:
+        from nodeagent.cli import plan
+
+        return plan.run(argparse.Namespace(old=None, new=None, policy=None, **vars(args)))
+    name, text = read_config(args.file)
+    allowed = args.max_disruption or ""
+    digest, result, before = ask(lambda client: _request(client, name, text, allowed, wait=args.wait, silent=args.json))
     if args.json:
         emit(_answer(name, digest, result, before))
     elif args.wait:
@@ -36,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
     return result.exit_code
 
 
-def _read(path: str) -> tuple[str, str]:
+def read_config(path: str) -> tuple[str, str]:
     """Return the name and the text of a config. An error names the file, which the daemon could not."""
     from nodeagent.core.config.parse import parse
 
@@ -49,16 +56,16 @@ def _read(path: str) -> tuple[str, str]:
 
 
 async def _request(
-    client: Client, name: str, text: str, *, wait: bool, silent: bool
+    client: Client, name: str, text: str, allowed: str, *, wait: bool, silent: bool
 ) -> tuple[str, Ending, dict[str, Any]]:
     before = await client.status()
     if flag(before) and not silent:
         warn(f"{flag(before)}; the update begins after it")
     if not wait:
-        return await client.apply(text), Ending("accepted"), before
+        return await client.apply(text, allowed), Ending("accepted"), before
 
     async def send() -> tuple[str, str]:
-        return name, await client.apply(text)
+        return name, await client.apply(text, allowed)
 
     _, digest, result = await request_and_wait(client, send, silent=silent)
     return digest, result, before

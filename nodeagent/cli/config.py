@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["add_arguments", "run"]
 
 
+# Unit search path of systemd.unit(5).
 UNIT_PLACES: Final = (
     "/etc/systemd/system",
     "/run/systemd/system",
@@ -25,7 +26,6 @@ UNIT_PLACES: Final = (
     "/run/systemd/generator",
     "/run/systemd/generator.late",
 )
-"""Unit search path of systemd.unit(5)."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

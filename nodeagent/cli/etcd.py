@@ -1,8 +1,8 @@
-"""`nodeagent etcd status`: check whether a disruption of this host is safe for etcd.
+"""`nodeagent etcd`: check whether a disruption of this host is safe for etcd, save a snapshot, change the members.
 
-The answer comes from the daemon, because the daemon disrupts the host: it may read less than a root shell can.
-Without a daemon, or with addresses or certificates of the caller, the command surveys etcd itself. It is also meant for
-the moment before a manual reboot.
+The answer of `status` comes from the daemon, because the daemon disrupts the host: it may read less than a root shell
+can. Without a daemon, or with addresses or certificates of the caller, the command surveys etcd itself. It is also
+meant for the moment before a manual reboot.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import argparse
 import sys
 from typing import Any, Final
 
+from nodeagent.cli import _etcd_member
 from nodeagent.cli._io import emit, printable
 from nodeagent.cli._render import BAD, GOOD, paint, table
 from nodeagent.errors import AgentError
@@ -18,6 +19,7 @@ from nodeagent.errors import AgentError
 __all__ = ["add_arguments", "run"]
 
 SCHEMA: Final = "nodeagent/etcd/v1"
+SNAPSHOT_SCHEMA: Final = "nodeagent/etcd-snapshot/v1"
 REFUSED: Final = 4
 
 
@@ -26,15 +28,36 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     status = commands.add_parser("status", help="list the members, and whether this host may be disrupted")
     status.add_argument("--json", action="store_true", help=f"one JSON object ({SCHEMA})")
     status.add_argument("--single", action="store_true", help="allow taking down a single-member cluster")
+    _add_access(status)
+    snapshot = commands.add_parser("snapshot", help="save a snapshot of the keyspace, with its checksum verified")
+    snapshot.add_argument("file", metavar="FILE", help="path of the snapshot; it is replaced at the end")
+    snapshot.add_argument("--json", action="store_true", help=f"one JSON object ({SNAPSHOT_SCHEMA})")
+    _add_access(snapshot)
+    _etcd_member.add_commands(commands)
+
+
+def _add_access(parser: argparse.ArgumentParser) -> None:
     endpoint = "client URL (default: detected); this host's first, may be repeated"
-    status.add_argument("--endpoint", action="append", default=[], metavar="URL", help=endpoint)
-    status.add_argument("--ca", default="", metavar="FILE", help="authority of etcd's certificates (PEM)")
-    status.add_argument("--cert", default="", metavar="FILE", help="client certificate (PEM)")
-    status.add_argument("--key", default="", metavar="FILE", help="its key (PEM)")
+    parser.add_argument("--endpoint", action="append", default=[], metavar="URL", help=endpoint)
+    parser.add_argument("--ca", default="", metavar="FILE", help="authority of etcd's certificates (PEM)")
+    parser.add_argument("--cert", default="", metavar="FILE", help="client certificate (PEM)")
+    parser.add_argument("--key", default="", metavar="FILE", help="its key (PEM)")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Return 0 if a disruption is safe for etcd, also on a host without a member; 4 if not."""
+    """Return 0 if a disruption is safe for etcd, also on a host without a member; 4 if not. 0 for other commands."""
+    match args.etcd_command:
+        case "snapshot":
+            return _snapshot(args)
+        case "prepare":
+            return _etcd_member.prepare(args)
+        case "join" | "leave" | "replace":
+            return _etcd_member.change(args)
+        case _:
+            return _show_status(args)
+
+
+def _show_status(args: argparse.Namespace) -> int:
     import asyncio
 
     found = asyncio.run(_status(args))
@@ -59,10 +82,33 @@ async def _status(args: argparse.Namespace) -> dict[str, Any]:
     return await _survey(args)
 
 
+def _snapshot(args: argparse.Namespace) -> int:
+    """Save with the rights of the caller: the daemon must not write files where a client of the bus wants them."""
+    import asyncio
+    from dataclasses import asdict
+    from pathlib import Path
+
+    from nodeagent.host.etcd.access import EtcdAccess
+    from nodeagent.host.etcd.snapshot import snapshot_of
+
+    access = EtcdAccess(args.endpoint, args.ca, args.cert, args.key)
+    saved = asyncio.run(snapshot_of(access, Path(args.file)))
+    if args.json:
+        emit({"schema": SNAPSHOT_SCHEMA, **asdict(saved)})
+    else:
+        print(
+            printable(
+                f"{saved.path}: {saved.size} bytes, SHA-256 {saved.sha256}, for etcd {saved.storage_version or '3.5'}"
+            )
+        )
+    return 0
+
+
 async def _survey(args: argparse.Namespace) -> dict[str, Any]:
     from nodeagent.host.clock import SystemClock
+    from nodeagent.host.etcd.access import EtcdAccess
     from nodeagent.host.etcd.answer import answer
-    from nodeagent.host.etcd.quorum import EtcdAccess, QuorumCheck
+    from nodeagent.host.etcd.quorum import QuorumCheck
 
     access = EtcdAccess(args.endpoint, args.ca, args.cert, args.key)
     return answer(await QuorumCheck(SystemClock(), access=access, single=args.single).survey(), "command")

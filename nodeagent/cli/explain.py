@@ -11,11 +11,10 @@ from nodeagent.cli._io import printable
 from nodeagent.cli._render import STRONG, paint
 from nodeagent.cli.plan import POLICY, actions_text
 from nodeagent.core.config.paths import UNIT_DIR
-from nodeagent.core.hints import HINTS, documentation, hint
 from nodeagent.core.plan.policy import SSHKEY, Entry
 from nodeagent.core.plan.policy_explain import Explanation, explain
 from nodeagent.errors import InvalidInput
-from nodeagent.reasons import Reason
+from nodeagent.reasons import Reason, documentation
 
 __all__ = ["SCHEMA", "add_arguments", "run"]
 
@@ -44,8 +43,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    if args.target in HINTS:
-        _explain_reason(args.target, as_json=args.json)
+    if args.target in list(Reason):
+        _explain_reason(Reason(args.target), as_json=args.json)
         return 0
     domain, key = _target(args.target)
     found = explain(_io.load_policy(args.policy), domain, key)
@@ -56,8 +55,8 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _explain_reason(reason: str, *, as_json: bool) -> None:
-    found = {"hint": hint(reason), "documentation": documentation(reason)}
+def _explain_reason(reason: Reason, *, as_json: bool) -> None:
+    found = {"hint": reason.hint, "documentation": documentation(reason)}
     if as_json:
         _io.emit({"schema": SCHEMA, "domain": "reason", "key": reason, **found})
     else:

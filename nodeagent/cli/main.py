@@ -29,7 +29,7 @@ class Command(NamedTuple):
 
     @property
     def module(self) -> str:
-        return f"nodeagent.cli.{self.name}"
+        return f"nodeagent.cli.{self.name.replace('-', '_')}"
 
 
 COMMANDS: Final = (
@@ -46,6 +46,7 @@ COMMANDS: Final = (
     Command("fleet", "show rollout status of all pools"),
     Command("config", "show and check the settings of nodeagent"),
     Command("daemon", "run the daemon; for nodeagent.service"),
+    Command("fetch-extensions", "unpack an extensions image; for nodeagent-extensions.service"),
     Command("version", "show client and daemon versions"),
 )
 
@@ -59,15 +60,14 @@ EXITS: Final = """exit status:
   5  the daemon cannot be reached
 """
 
+# Options of other programs, with the hint to print.
 FOREIGN: Final = {
     "-o": "--json gives one JSON object, where a command has it",
     "--output": "--json gives one JSON object, where a command has it",
     "-f": "name the file without an option: nodeagent apply FILE",
     "--filename": "name the file without an option: nodeagent apply FILE",
-    "--dry-run": "nodeagent plan --from A --to B shows what an update would do",
     "--diff": "nodeagent plan --from A --to B shows what changes",
 }
-"""Options of other programs, with the hint to print."""
 
 # As a shell reports SIGINT and SIGPIPE.
 INTERRUPTED: Final = 128 + 2

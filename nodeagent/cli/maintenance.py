@@ -11,9 +11,8 @@ from nodeagent.cli._client import Client, ask
 from nodeagent.cli._io import emit, printable, warn
 from nodeagent.cli._render import ago, clock, local_now
 from nodeagent.cli.lease import describe_lease
-from nodeagent.core.hints import hint
 from nodeagent.errors import InvalidInput, Refused, Unreachable
-from nodeagent.reasons import Reason
+from nodeagent.reasons import Reason, hint
 
 __all__ = ["add_arguments", "flag", "run", "seconds_of"]
 

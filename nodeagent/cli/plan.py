@@ -1,4 +1,8 @@
-"""`nodeagent plan`: show the actions of an update from one config to another. Needs no daemon and no privileges."""
+"""`nodeagent plan`: show the actions of an update.
+
+With a file: of this host from its current config, by the daemon, with the checks of `nodeagent apply`. With ``--from``
+and ``--to``: between two configs, without a daemon and without privileges.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +14,16 @@ from nodeagent.cli import _io
 from nodeagent.cli._io import printable
 from nodeagent.cli._render import BAD, DIM, GOOD, STRONG, WARN, paint, table
 from nodeagent.core.config.machineconfig import MachineConfig
-from nodeagent.core.plan.change import Action, ActionType, Plan, PlannedChange
+from nodeagent.core.plan.change import Action, ActionType, KeyChange, Plan, PlannedChange
 from nodeagent.core.plan.policy import Policy
-from nodeagent.errors import InvalidInput, Problem
+from nodeagent.errors import InvalidInput, Problem, Terminal
 from nodeagent.reasons import Reason
 
-__all__ = ["POLICY", "actions_text", "add_arguments", "plan_update", "run"]
+__all__ = ["POLICY", "actions_text", "add_arguments", "plan_here", "plan_update", "run"]
 
 # The list of changes names all of them.
 MAX_BECAUSE: Final = 3
+UNSET: Final = "-"
 STYLE: Final = {"none": GOOD, "reload": GOOD, "restart": WARN, "drain": WARN, "reboot": BAD}
 POLICY: Final = {"default": "built in", "user": "user", "none": "unlisted"}
 SENTENCE: Final = {
@@ -31,18 +36,62 @@ SENTENCE: Final = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", metavar="FILE", nargs="?", help="the new MachineConfig for this host (- for stdin)")
+    parser.add_argument("--from", dest="old", metavar="A", help="plan offline: the current MachineConfig (- for stdin)")
+    parser.add_argument("--to", dest="new", metavar="B", help="plan offline: the new MachineConfig (- for stdin)")
     parser.add_argument(
-        "--from", dest="old", metavar="A", required=True, help="the current MachineConfig (- for stdin)"
+        "--policy", metavar="P", help="plan offline: a node disruption policy; replaces built-in entries"
     )
-    parser.add_argument("--to", dest="new", metavar="B", required=True, help="the new MachineConfig (- for stdin)")
-    parser.add_argument("--policy", metavar="P", help="a node disruption policy; replaces built-in entries")
+    _io.add_max_disruption(parser)
     parser.add_argument("--json", action="store_true", help="one JSON object (nodeagent/plan/v1)")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Raise ``InvalidInput`` for invalid configs, ``Unreconcilable`` for a change that a running host cannot make."""
-    if [args.old, args.new, args.policy].count(_io.STDIN) > 1:
+    """Raise ``InvalidInput`` for invalid configs, ``Unreconcilable`` for a change that a running host cannot make, and
+    ``Refused`` for more disruption than ``--max-disruption`` allows, after the plan was shown.
+    """
+    offline = [args.old, args.new, args.policy]
+    if args.file is None and (args.old is None or args.new is None):
+        hint = "nodeagent plan FILE plans for this host, nodeagent plan --from A --to B for no host"
+        raise InvalidInput("FILE is missing, or --from and --to", reason=Reason.USAGE, hint=hint)
+    if args.file is not None and any(each is not None for each in offline):
+        raise InvalidInput("FILE cannot be given with --from, --to and --policy", reason=Reason.USAGE)
+    if offline.count(_io.STDIN) > 1:
         raise InvalidInput("only one input can be standard input", reason=Reason.USAGE)
+    plan = _offline(args) if args.file is None else plan_here(args.file, as_json=args.json)
+    if args.max_disruption:
+        from nodeagent.core.plan.plan import check_disruption
+
+        _io.flush()
+        check_disruption(plan, args.max_disruption)
+    return 0
+
+
+def plan_here(path: str, *, as_json: bool) -> Plan:
+    """Show the plan of an update of this host to the config at ``path``, and return it."""
+    from nodeagent.cli._client import ask
+    from nodeagent.cli.apply import read_config
+    from nodeagent.core.plan.plan_json import plan_from_dict
+
+    _, text = read_config(path)
+    answer = ask(lambda client: client.plan(text))
+    try:
+        plan = plan_from_dict(answer)
+        notes, drifted = list(map(str, answer.get("notes", []))), list(map(str, answer.get("drifted", [])))
+    except (TypeError, ValueError) as error:
+        raise Terminal(f"unexpected reply from the daemon: {error}", reason=Reason.UNEXPECTED_REPLY) from error
+    if as_json:
+        _io.emit(answer)
+        return plan
+    _show(plan, ())
+    for note in notes:
+        print(printable(note))
+    for entry in drifted:
+        print(printable(f"warning: {_name(entry)} was changed by another program and is left as it is"))
+    return plan
+
+
+def _offline(args: argparse.Namespace) -> Plan:
     old, new, policy = _load(args.old, args.new, args.policy)
     plan = plan_update(old, new, policy, _io.name_of(args.new))
     from nodeagent.domains import warnings
@@ -55,7 +104,7 @@ def run(args: argparse.Namespace) -> int:
         _io.emit({**plan_to_dict(plan), **({"warnings": noted} if noted else {})})
     else:
         _show(plan, found)
-    return 0
+    return plan
 
 
 def _load(old_path: str, new_path: str, policy_path: str | None) -> tuple[MachineConfig, MachineConfig, Policy]:
@@ -97,6 +146,10 @@ def _show(plan: Plan, warnings: Iterable[Problem]) -> None:
     print()
     table(("change", "what", "policy", "actions"), [_row(planned) for planned in plan.changes])
     print()
+    keys = [key for planned in plan.changes for key in planned.keys]
+    if keys:
+        table(("key", "before", "after", "actions"), [_key_row(key) for key in keys])
+        print()
     width = max(len(_action_text(action)) for action in plan.actions)
     for number, action in enumerate(plan.actions, 1):
         print(f"{number}. {_action_text(action).ljust(width)}  {paint(_because(action), DIM)}")
@@ -109,6 +162,12 @@ def _show(plan: Plan, warnings: Iterable[Problem]) -> None:
 def _row(planned: PlannedChange) -> tuple[str, str, str, str]:
     actions = actions_text(planned.actions) + (f" ({planned.why})" if planned.why else "")
     return str(planned.change.kind), printable(_name(planned.change.id)), POLICY[planned.policy], printable(actions)
+
+
+def _key_row(key: KeyChange) -> tuple[str, str, str, str]:
+    actions = actions_text(key.actions) + (f" ({key.why})" if key.why else "")
+    before, after = printable(key.before or UNSET), printable(key.after or UNSET)
+    return printable(f"{key.document}: {key.key}"), before, after, printable(actions)
 
 
 def _name(change: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import Any, Final
@@ -26,13 +26,12 @@ from nodeagent.cli._render import (
     on_terminal,
     paint,
 )
-from nodeagent.core.hints import documentation, hint
 from nodeagent.errors import Unreachable
-from nodeagent.reasons import Reason
+from nodeagent.reasons import Reason, documentation, hint
 
 __all__ = ["add_arguments", "run", "view"]
 
-# Pods of a drain. The blocked ones come first.
+# Pods of a drain, of which the blocked ones come first, and drifted entries.
 SHOWN: Final = 20
 
 
@@ -102,6 +101,7 @@ def _rows(status: dict[str, Any], now: datetime, *, as_bar: bool) -> Iterator[tu
     for problem in status.get("problems", ()):
         yield "problem", paint(printable(f"{problem['reason']}: {problem['message']}"), WARN)
         yield "what now", paint(hint(problem["reason"]), STRONG)
+    yield from _drift(status.get("drift", ()), now)
     if step := status["step"]:
         yield "step", _step(step, as_bar=as_bar)
     yield "current", printable(status["current"]) or "none yet"
@@ -127,10 +127,21 @@ def _rows(status: dict[str, Any], now: datetime, *, as_bar: bool) -> Iterator[tu
         yield "daemon", paint("stopped", WARN) + "; this is what its record says. Start it: systemctl start nodeagent"
 
 
+def _drift(drift: Sequence[dict[str, Any]], now: datetime) -> Iterator[tuple[str, str]]:
+    """An older daemon sends none."""
+    for found in drift[:SHOWN]:
+        text = f"{found['entry']} {found['why']} (since {clock(found['since'], now)}, {ago(found['since'], now)}"
+        yield "drift", paint(printable(text + (f", by {found['by']})" if found["by"] else ")")), WARN)
+    if len(drift) > SHOWN:
+        yield "drift", f"{len(drift) - SHOWN} more (status --json has all)"
+    if drift:
+        yield "what now", paint(hint(Reason.DRIFTED), STRONG)
+
+
 def _fence(fence: dict[str, Any]) -> str:
     """An older daemon sends the first three keys only."""
     if not fence["active"]:
-        return f"not up: {fence.get('message', '')}"
+        return f"not active: {fence.get('message', '')}"
     cap = (
         "writes are not capped" if fence["write_bps"] is None else f"writes at most {fence['write_bps'] / 1e6:.0f} MB/s"
     )
@@ -190,7 +201,7 @@ def _drain(drain: dict[str, Any], now: datetime) -> Iterator[tuple[str, str]]:
     if len(pods) > SHOWN:
         yield "waits for", f"{len(pods) - SHOWN} more (status --json has all)"
     if not pods:
-        yield "waits for", "a second look: no pods are left"
+        yield "waits for", "another check: no pods are left"
 
 
 def _maintenance(found: dict[str, Any], now: datetime) -> str:

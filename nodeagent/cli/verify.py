@@ -21,7 +21,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         emit(answer)
     elif answer["ok"]:
-        print(paint(f"this host is as in {answer['config']}", GOOD))
+        print(paint(f"this host matches {answer['config']}", GOOD))
     else:
         table(
             ["ENTRY", "WHAT IS WRONG"],

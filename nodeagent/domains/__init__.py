@@ -6,19 +6,22 @@ else.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Final, TypeVar
 
 from nodeagent.core.config.file_tree import RegularFile, expand
 from nodeagent.core.config.machineconfig import MachineConfig
-from nodeagent.core.plan.change import Action
+from nodeagent.core.plan.change import Action, KeyChange
 from nodeagent.core.plan.diff import differing
-from nodeagent.core.plan.domain import Checker, Domain, Health, RuleEntry, owns
+from nodeagent.core.plan.domain import ByContent, Checker, Domain, Health, ReloadProof, UnitFailure, owns
 from nodeagent.core.plan.policy import SSHKEY, Entry, Policy
+from nodeagent.core.plan.program import ProgramCheck
+from nodeagent.core.plan.sides import HostView, Sides
 from nodeagent.core.validate import access
 from nodeagent.domains import (
     ca_trust,
+    containerd,
     crio,
     iri_registry,
     kubelet,
@@ -29,6 +32,7 @@ from nodeagent.domains import (
     registries,
     signatures,
     sshd,
+    static_pods,
     sudoers,
     units,
 )
@@ -38,9 +42,15 @@ __all__ = [
     "DOMAINS",
     "changed_contents",
     "checker_of",
+    "curable",
     "default_policy",
     "domain_of",
     "health_of",
+    "host_problems",
+    "outdated",
+    "program_checks",
+    "reads",
+    "reload_proof_of",
     "validate",
     "warnings",
 ]
@@ -53,7 +63,9 @@ DOMAINS: Final[tuple[Domain, ...]] = (
     registries.DOMAIN,
     ca_trust.DOMAIN,
     crio.DOMAIN,
+    containerd.DOMAIN,
     kubelet.DOMAIN,
+    static_pods.DOMAIN,
     iri_registry.DOMAIN,
     network.DOMAIN,
     sshd.DOMAIN,
@@ -64,12 +76,12 @@ DOMAINS: Final[tuple[Domain, ...]] = (
 )
 
 
-VALIDATED: Final = tuple({pattern.partition("*")[0] for domain in DOMAINS for pattern in domain.validate})
-"""How all paths begin that have a validator: most files of a large config need no closer look."""
+# How all paths begin that have a validator: most files of a large config need no closer look.
+VALIDATED: Final = tuple({pattern.partition("*")[0] for domain in DOMAINS for pattern in domain.contents})
 
 
+# Bytes of a file in which the end of the first line is looked for.
 MAX_LINE: Final = 1024
-"""Bytes of a file in which the end of the first line is looked for."""
 
 
 @cache
@@ -77,17 +89,19 @@ def default_policy() -> Policy:
     """The built-in entries of all domains."""
     sshkeys = [domain.sshkey for domain in DOMAINS if domain.sshkey]
     return Policy(
-        files=_entries(domain.files for domain in DOMAINS),
-        units=_entries(domain.units for domain in DOMAINS),
+        files=_entries((domain, domain.files) for domain in DOMAINS),
+        units=_entries((domain, domain.units) for domain in DOMAINS),
         sshkey=Entry(SSHKEY, sshkeys[0]) if sshkeys else None,
-        fields=_entries(domain.fields for domain in DOMAINS),
+        fields=_entries((domain, domain.fields) for domain in DOMAINS),
     )
 
 
-def _entries(tables: Iterator[Mapping[str, tuple[Action, ...] | RuleEntry]]) -> dict[str, Entry]:
+def _entries(tables: Iterator[tuple[Domain, Mapping[str, tuple[Action, ...] | ByContent]]]) -> dict[str, Entry]:
     return {
-        key: Entry(key, rule=value.rule, summary=value.summary) if isinstance(value, RuleEntry) else Entry(key, value)
-        for table in tables
+        key: Entry(key, rule=domain.actions, summary=value.summary)
+        if isinstance(value, ByContent)
+        else Entry(key, value)
+        for domain, table in tables
         for key, value in table.items()
     }
 
@@ -95,7 +109,7 @@ def _entries(tables: Iterator[Mapping[str, tuple[Action, ...] | RuleEntry]]) -> 
 def domain_of(path: str) -> Domain | None:
     """The domain that knows something about this path of the host."""
     for domain in DOMAINS:
-        patterns = [*domain.files, *(f"{key}/" for key in domain.files), *domain.validate, *domain.checkers]
+        patterns = [*domain.files, *(f"{key}/" for key in domain.files), *domain.contents, *domain.checkers]
         if any(owns(pattern, path) for pattern in patterns):
             return domain
     return None
@@ -109,9 +123,37 @@ def checker_of(path: str) -> Checker | None:
     return None
 
 
-def health_of(unit: str) -> tuple[Health, ...]:
-    """Checks of ``unit`` beyond what systemd says about it."""
-    return tuple(health for domain in DOMAINS for health in domain.health if health.unit == unit)
+def health_of(unit: str, host: HostView) -> tuple[Health, ...]:
+    """Checks of ``unit`` beyond what systemd says about it, with the files that the host has now."""
+    return tuple(health for domain in DOMAINS for health in domain.verify(unit, host))
+
+
+def reload_proof_of(unit: str) -> ReloadProof | None:
+    """The proof that a reload of ``unit`` took effect, None if its job is the proof."""
+    return next((proof for domain in DOMAINS for proof in domain.reload_proof if proof.unit == unit), None)
+
+
+def reads(sides: Sides) -> frozenset[str]:
+    """The files and directories of the host that the programs of all domains read."""
+    return frozenset(path for domain in DOMAINS for path in domain.reads(sides))
+
+
+def program_checks(sides: Sides) -> Sequence[ProgramCheck]:
+    """The checks of the new side by programs of the host."""
+    return [check for domain in DOMAINS for check in domain.programs(sides)]
+
+
+def outdated(keys: Sequence[KeyChange], *, reverted: bool) -> Mapping[str, str]:
+    """Return the capacities of the Node by which a kubelet shows that it has the wrong configuration."""
+    found: dict[str, str] = {}
+    for domain in DOMAINS:
+        found |= domain.outdated(keys, reverted=reverted)
+    return found
+
+
+def curable(failure: UnitFailure) -> bool:
+    """Whether a reboot may mend the failure of a unit: not, if its domain knows better."""
+    return all(domain.curable(failure) for domain in DOMAINS)
 
 
 def changed_contents(old: MachineConfig, new: MachineConfig, within: tuple[str, ...] = ("/",)) -> dict[str, bytes]:
@@ -133,36 +175,35 @@ def _same_keys(entries: Mapping[str, Value], keys: Iterable[str]) -> dict[str, V
 
 
 def validate(old: MachineConfig, new: MachineConfig) -> tuple[Problem, ...]:
-    """What is wrong with contents that change, as far as it shows without a host. Paths are those of the host, or for
+    """Return the problems of changed contents, as far as it shows without a host. Paths are those of the host, or for
     a user that of its entry."""
-    return (*_contents(old, new), *_scripts(old, new), *access.check(old, new))
+    return (*_contents(Sides(old, new)), *_scripts(old, new), *access.check(old, new))
 
 
-def warnings(old: MachineConfig, new: MachineConfig) -> tuple[Problem, ...]:
-    """What is allowed, and seldom meant."""
+def host_problems(sides: Sides) -> tuple[Problem, ...]:
+    """What the domains find wrong once they see the files of the host; the contents of single files are left out."""
+    return tuple(problem for domain in DOMAINS for problem in domain.validate(sides, {}))
+
+
+def warnings(old: MachineConfig, new: MachineConfig, host: HostView | None = None) -> tuple[Problem, ...]:
+    """Return changes that are allowed but probably mistakes."""
+    sides = Sides(old, new, host or HostView())
     found = [
         Problem(path, "is removed: images of private registries cannot be pulled without it")
-        for path in pull_secret.DOMAIN.validate
+        for path in pull_secret.DOMAIN.contents
         if path in old.files and path not in new.files
     ]
     for path in differing(old.files, new.files):
         content = new.files[path].content
         if content[:MAX_LINE].partition(b"\n")[0].endswith(b"\r") and b"\0" not in content[:MAX_LINE]:
             found.append(Problem(path, "has Windows line endings (CR LF), which many programs take for text"))
-    return tuple(found)
+    return (*found, *(problem for domain in DOMAINS for problem in domain.warnings(sides)))
 
 
-def _contents(old: MachineConfig, new: MachineConfig) -> tuple[Problem, ...]:
-    own = tuple(nodeagent.problems_of(old, new))
-    return own + tuple(
-        Problem(path, message)
-        for path, content in changed_contents(old, new, VALIDATED).items()
-        if path.startswith(VALIDATED)
-        for domain in DOMAINS
-        for pattern, check in domain.validate.items()
-        if owns(pattern, path)
-        for message in check(content)
-    )
+def _contents(sides: Sides) -> tuple[Problem, ...]:
+    contents = changed_contents(sides.old, sides.new, VALIDATED)
+    changed = {path: content for path, content in contents.items() if path.startswith(VALIDATED)}
+    return tuple(problem for domain in DOMAINS for problem in domain.validate(sides, changed))
 
 
 def _scripts(old: MachineConfig, new: MachineConfig) -> Iterator[Problem]:

@@ -21,5 +21,5 @@ DOMAIN: Final = Domain(
         f"{ANCHORS}/openshift-config-user-ca-bundle.crt": (UPDATE_TRUST, restart("crio.service")),
         f"{ANCHORS}/iri-root-ca.crt": (UPDATE_TRUST,),
     },
-    validate={f"{ANCHORS}/": pem.check},
+    contents={f"{ANCHORS}/": pem.check},
 )

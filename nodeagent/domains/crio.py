@@ -1,15 +1,159 @@
-"""CRI-O. Other domains reload or restart it; this one declares its health check."""
+"""CRI-O: its configuration by key, the keys that a reload takes, and the checks by the installed program.
+
+CRI-O reads crio.conf and then every file of crio.conf.d, whatever its name ends with. On SIGHUP it takes over some
+keys, stops at the first error, and only logs it. Sources: ``pkg/config/config.go`` and ``reload.go`` of cri-o/cri-o.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
-from nodeagent.core.plan.domain import Domain, SocketHealth
+from nodeagent.core.plan.change import Action, KeyChange
+from nodeagent.core.plan.domain import ByContent, Domain, ReloadProof, SocketHealth, UnitFailure
+from nodeagent.core.plan.layers import Key, Layer, key_changes, merged, parse_toml, toml_problems
+from nodeagent.core.plan.policy import DRAIN, NONE, REBOOT, reload, restart
+from nodeagent.core.plan.program import TREE, ProgramCheck, ProgramResult
+from nodeagent.core.plan.sides import Sides
+from nodeagent.errors import Problem
 
-__all__ = ["DOMAIN"]
+__all__ = ["DOMAIN", "actions_of"]
 
-DOMAIN: Final = Domain(
+UNIT: Final = "crio.service"
+MAIN: Final = "/etc/crio/crio.conf"
+DROPINS: Final = "/etc/crio/crio.conf.d"
+
+RELOAD: Final = (reload(UNIT),)
+RESTART: Final = (restart(UNIT),)
+# Containers that run cannot be moved to other cgroups or to another storage.
+STRONGEST: Final = (DRAIN, REBOOT)
+
+# Keys below ``crio``. A name that ends in a dot is a table with all that is in it.
+RELOADED: Final = (
+    *("image.pause_image", "image.pause_image_auth_file", "image.pause_command", "image.pinned_images"),
+    *("runtime.log_level", "runtime.log_filter", "runtime.decryption_keys_path", "runtime.seccomp_profile"),
+    *("runtime.privileged_seccomp_profile", "runtime.apparmor_profile", "runtime.blockio_config_file"),
+    *("runtime.blockio_reload", "runtime.rdt_config_file", "runtime.runtimes.", "runtime.default_runtime"),
+    "runtime.cdi_spec_dirs",
+)
+RESTARTED: Final = (
+    *("log_dir", "image.", "metrics.", "network.", "nri.", "stats.", "tracing."),
+    *("api.grpc_max_recv_msg_size", "api.grpc_max_send_msg_size", "api.host_ip", "api.stream_address"),
+    *("api.stream_enable_tls", "api.stream_idle_timeout", "api.stream_port", "api.stream_tls_ca"),
+    *("api.stream_tls_cert", "api.stream_tls_key"),
+    *("runtime.absent_mount_sources_to_reject", "runtime.add_inheritable_capabilities", "runtime.additional_devices"),
+    *("runtime.allowed_devices", "runtime.bind_mount_prefix", "runtime.conmon", "runtime.conmon_cgroup"),
+    *("runtime.conmon_env", "runtime.container_attach_socket_dir", "runtime.container_exits_dir"),
+    *("runtime.container_min_memory", "runtime.ctr_stop_timeout", "runtime.default_capabilities"),
+    *("runtime.default_env", "runtime.default_mounts_file", "runtime.default_sysctls", "runtime.default_ulimits"),
+    *("runtime.device_ownership_from_security_context", "runtime.disable_hostport_mapping"),
+    *("runtime.drop_infra_ctr", "runtime.enable_criu_support", "runtime.enable_pod_events", "runtime.gid_mappings"),
+    *("runtime.hooks_dir", "runtime.hostnetwork_disable_selinux", "runtime.infra_ctr_cpuset"),
+    *("runtime.irqbalance_config_file", "runtime.irqbalance_config_restore_file", "runtime.log_size_max"),
+    *("runtime.log_to_journald", "runtime.minimum_mappable_gid", "runtime.minimum_mappable_uid"),
+    *("runtime.namespaces_dir", "runtime.no_pivot", "runtime.pids_limit", "runtime.pinns_path"),
+    *("runtime.read_only", "runtime.selinux", "runtime.separate_pull_cgroup", "runtime.shared_cpuset"),
+    *("runtime.timezone", "runtime.uid_mappings", "runtime.workloads."),
+)
+# They say what CRI-O does when it starts, and nothing before.
+AT_START: Final = ("clean_shutdown_file", "internal_repair", "internal_wipe", "version_file", "version_file_persist")
+
+# Files that editors, package managers and interrupted copies leave.
+LEFTOVERS: Final = (".bak", ".orig", ".rej", ".rpmnew", ".rpmorig", ".rpmsave", ".save", ".swo", ".swp", ".tmp", "~")
+
+# A handler or a workload of a later file replaces the one of the same name, with all of its keys.
+_WHOLE: Final = (("crio", "runtime", "runtimes"), ("crio", "runtime", "workloads"))
+
+
+def actions_of(key: Key) -> tuple[tuple[Action, ...], str]:
+    """Return the actions for a key. One that is in no list requests the strongest."""
+    if key[:1] != ("crio",):
+        return (NONE,), "not read by CRI-O, whose tables are below [crio]"
+    name = ".".join(key[1:])
+    if _listed(name, AT_START):
+        return (NONE,), f"counts from the next start of {UNIT}"
+    if _listed(name, RELOADED):
+        return RELOAD, ""
+    if _listed(name, RESTARTED):
+        return RESTART, ""
+    return STRONGEST, ""
+
+
+def _listed(name: str, keys: Collection[str]) -> bool:
+    return any(name == key or (key.endswith(".") and f"{name}.".startswith(key)) for key in keys)
+
+
+def _layers(files: Mapping[str, bytes]) -> list[Layer]:
+    drop_ins = sorted(path for path in files if path.startswith(f"{DROPINS}/"))
+    return [Layer(path, parse_toml(files[path])[0]) for path in (MAIN, *drop_ins) if path in files]
+
+
+def _changed(sides: Sides) -> list[str]:
+    paths = {path for path in (*sides.before, *sides.after) if path == MAIN or path.startswith(f"{DROPINS}/")}
+    changed = [path for path in paths if sides.before.get(path) != sides.after.get(path)]
+    return sorted(changed, key=lambda path: (path != MAIN, path))
+
+
+def _whole(key: Key) -> bool:
+    return key[:-1] in _WHOLE
+
+
+class CrioDomain(Domain):
+    """CRI-O's own document of crio.conf and its drop-ins."""
+
+    def reads(self, _sides: Sides) -> Collection[str]:
+        return (MAIN, f"{DROPINS}/")
+
+    def changes(self, sides: Sides) -> Sequence[KeyChange]:
+        if not (changed := _changed(sides)):
+            return ()
+        before, after = _layers(sides.before), _layers(sides.after)
+        unreadable = [layer.path for layer in (*before, *after) if layer.data is None]
+        if unreadable:
+            # CRI-O starts with neither, so no document of it can be compared.
+            why = f"{unreadable[0]} is no TOML on one side"
+            return [KeyChange(path, "(all)", "", "", STRONGEST, why) for path in changed]
+        documents = merged(before, whole=_whole), merged(after, whole=_whole)
+        return key_changes(before, after, changed, documents, actions_of)
+
+    def programs(self, sides: Sides) -> Sequence[ProgramCheck]:
+        if not _changed(sides):
+            return ()
+        return [_check(sides.after, _check(sides.before, None))]
+
+    def warnings(self, sides: Sides) -> Iterator[Problem]:
+        for path in sorted(sides.after):
+            name = path.rpartition("/")[2]
+            if path.startswith(f"{DROPINS}/") and (name.startswith(".") or name.endswith(LEFTOVERS)):
+                yield Problem(path, "is read by CRI-O, which reads every file of the directory, whatever its name")
+
+    def curable(self, failure: UnitFailure) -> bool:
+        # It reads the same files after a boot, and then the kubelet does not start either.
+        return failure.unit != UNIT or not any(key.document.startswith("/etc/crio/") for key in failure.keys)
+
+
+def _check(files: Mapping[str, bytes], control: ProgramCheck | None) -> ProgramCheck:
+    tree = {path: content for path, content in files.items() if path == MAIN or path.startswith(f"{DROPINS}/")}
+    # The directories exist, even without a file in them.
+    tree.setdefault(MAIN, b"")
+    arguments = (f"--config={TREE}{MAIN}", f"--config-dir={TREE}{DROPINS}", "config")
+    return ProgramCheck("crio", arguments, tree, _judge, control=control)
+
+
+def _judge(result: ProgramResult) -> Iterable[Problem]:
+    if result.status != 0:
+        lines = [line for line in result.lines if line.strip()]
+        yield Problem(MAIN, f"crio rejects the configuration: {lines[-1] if lines else f'status {result.status}'}")
+
+
+DOMAIN: Final = CrioDomain(
     name="crio",
-    title="the container runtime",
-    health=(SocketHealth("crio.service", "/run/crio/crio.sock"),),
+    title="CRI-O",
+    files={
+        MAIN: ByContent(f"by key: Reload {UNIT}, Restart {UNIT}, or Drain and Reboot"),
+        DROPINS: ByContent(f"by key: Reload {UNIT}, Restart {UNIT}, or Drain and Reboot"),
+    },
+    contents={MAIN: toml_problems, f"{DROPINS}/": toml_problems},
+    health=(SocketHealth(UNIT, "/run/crio/crio.sock"),),
+    reload_proof=(ReloadProof(UNIT, "Configuration reload completed", "Unable to reload configuration"),),
 )

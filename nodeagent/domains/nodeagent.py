@@ -6,7 +6,7 @@ policy, merged with those of the host.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 from xml.parsers import expat
 
@@ -16,15 +16,17 @@ from nodeagent.core.config.paths import UNIT_DIR
 from nodeagent.core.config.units import OWN_UNIT
 from nodeagent.core.plan.domain import Domain
 from nodeagent.core.plan.policy import DAEMON_RELOAD, NONE, reload, restart
+from nodeagent.core.plan.sides import Sides
 from nodeagent.core.validate.unit_file import assignments
 from nodeagent.errors import Problem
 
-__all__ = ["BUS_NAME", "DOMAIN", "POLICY", "SETTINGS", "problems_of"]
+__all__ = ["BUS_NAME", "DOMAIN", "POLICY", "SETTINGS"]
 
 SETTINGS: Final = "/etc/nodeagent/config.d"
 POLICY: Final = "/etc/nodeagent/policy.yaml"
 BUS_NAME: Final = "org.nodeagent.Agent1"
 
+# Units that the agent needs to start or to be reached.
 ESSENTIAL: Final = frozenset(
     {
         OWN_UNIT,
@@ -40,24 +42,33 @@ ESSENTIAL: Final = frozenset(
         "sysinit.target",
     }
 )
-"""Units that the agent needs to start or to be reached."""
 
 _BUS_DIRS: Final = ("/etc/dbus-1/system.d/", "/etc/dbus-1/system.conf", "/etc/dbus-1/system-local.conf")
 _DROPIN_DIRS: Final = (f"{UNIT_DIR}/{OWN_UNIT}.d/", f"{UNIT_DIR}/service.d/")
 _COMMAND: Final = "nodeagent daemon"
 
-DOMAIN: Final = Domain(
+
+class NodeagentDomain(Domain):
+    """What the agent itself needs is found by comparing all paths, because any unit may break it."""
+
+    def validate(self, sides: Sides, changed: Mapping[str, bytes]) -> Iterator[Problem]:
+        yield from _problems_of(sides.old, sides.new)
+        yield from super().validate(sides, changed)
+
+
+DOMAIN: Final = NodeagentDomain(
     name="nodeagent",
     title="nodeagent's own settings, policy and unit",
     files={
         SETTINGS: (reload(OWN_UNIT),),
-        POLICY: (NONE,),  # read for each plan
+        # Read for each plan.
+        POLICY: (NONE,),
     },
     units={OWN_UNIT: (DAEMON_RELOAD, restart(OWN_UNIT))},
 )
 
 
-def problems_of(old: MachineConfig, new: MachineConfig) -> Iterator[Problem]:
+def _problems_of(old: MachineConfig, new: MachineConfig) -> Iterator[Problem]:
     """Yield the problems of ``new`` that would prevent the agent from starting, or clients from reaching it.
 
     Unchanged contents are not checked.

@@ -4,27 +4,31 @@ from __future__ import annotations
 
 from typing import Final
 
-from nodeagent.core.config.machineconfig import MachineConfig
-from nodeagent.core.plan.domain import Domain, RuleEntry
+from nodeagent.core.plan.change import Change
+from nodeagent.core.plan.domain import ByContent, Domain
 from nodeagent.core.plan.policy import NONE, Verdict
+from nodeagent.core.plan.sides import Sides
 
 __all__ = ["DOMAIN"]
 
 
-def extensions_image_rule(_old: MachineConfig, _new: MachineConfig) -> Verdict:
-    """Request no action: each release of the OS changes this image.
+class OsImageDomain(Domain):
+    """The image of the extensions changes with each release of the OS.
 
-    Installed packages change with the image of the OS, the extensions or the kernel type, which have their own entries.
+    It is read when packages are layered: with another image of the OS, other extensions or another kernel type, which
+    have their own entries.
     """
-    return Verdict((NONE,), "packages come from the repositories of the host, not from this image")
+
+    def actions(self, _change: Change, _sides: Sides) -> Verdict:
+        return Verdict((NONE,), "its packages are used by the next change of the OS, the extensions or the kernel type")
 
 
-DOMAIN: Final = Domain(
+DOMAIN: Final = OsImageDomain(
     name="os-image",
     title="the OS deployment",
     fields={
-        "baseOSExtensionsContainerImage": RuleEntry(
-            extensions_image_rule, "None: it is not read, packages come from the repositories of the host"
+        "baseOSExtensionsContainerImage": ByContent(
+            "None: it is read with the next change of the OS, the extensions or the kernel type"
         ),
     },
 )

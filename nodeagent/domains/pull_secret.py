@@ -18,9 +18,10 @@ DOMAIN: Final = Domain(
     name="pull-secret",
     title="registry credentials",
     files={KUBELET_AUTH: (NONE,)},
-    validate={
+    contents={
         KUBELET_AUTH: pull_secret.check,
-        OSTREE_AUTH: pull_secret.check,  # the same format, read by rpm-ostree
+        # The same format, read by rpm-ostree.
+        OSTREE_AUTH: pull_secret.check,
     },
 )
 

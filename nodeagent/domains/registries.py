@@ -4,22 +4,32 @@ from __future__ import annotations
 
 from typing import Final
 
-from nodeagent.core.plan.domain import Domain, RuleEntry
+from nodeagent.core.plan.change import Change
+from nodeagent.core.plan.domain import ByContent, Domain
+from nodeagent.core.plan.policy import Verdict
 from nodeagent.core.plan.registries import REGISTRIES_CONF, registries_rule
+from nodeagent.core.plan.sides import Sides
 from nodeagent.core.validate import registries_conf
 
 __all__ = ["DOMAIN"]
 
-DOMAIN: Final = Domain(
+
+class RegistriesDomain(Domain):
+    """The comparison of both sides decides whether a node is drained before the runtime reloads."""
+
+    def actions(self, change: Change, sides: Sides) -> Verdict:
+        return registries_rule(change, sides)
+
+
+DOMAIN: Final = RegistriesDomain(
     name="registries",
     title="container registries and mirrors",
     files={
-        REGISTRIES_CONF: RuleEntry(
-            registries_rule,
+        REGISTRIES_CONF: ByContent(
             "Reload crio.service; before it a Drain, unless only pulls by digest are affected",
         ),
     },
-    validate={
+    contents={
         REGISTRIES_CONF: registries_conf.check,
         "/etc/containers/registries.conf.d/*.conf": registries_conf.check_dropin,
     },

@@ -22,8 +22,9 @@ DOMAIN: Final = Domain(
         "/etc/containers/registries.d": RELOAD_CRIO,
         "/etc/crio/policies": RELOAD_CRIO,
     },
-    validate={
+    contents={
         "/etc/containers/policy.json": signature_policy.check,
-        "/etc/crio/policies/": signature_policy.check,  # one for each namespace, in the same format
+        # One for each namespace, in the same format.
+        "/etc/crio/policies/": signature_policy.check,
     },
 )

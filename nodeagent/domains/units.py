@@ -16,6 +16,6 @@ PATHS: Final = (*(f"{UNIT_DIR}/*.{kind}" for kind in UNIT_TYPES), f"{UNIT_DIR}/*
 DOMAIN: Final = Domain(
     name="units",
     title="systemd units",
-    validate=dict.fromkeys(PATHS, unit_file.check),
+    contents=dict.fromkeys(PATHS, unit_file.check),
     checkers=dict.fromkeys(PATHS, Checker.SYSTEMD_ANALYZE),
 )

@@ -20,8 +20,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -31,15 +31,12 @@ from nodeagent.core.update.fence_view import FenceView
 from nodeagent.errors import AgentError, Terminal
 from nodeagent.fence import teardown
 from nodeagent.fence.actuators.actuators import Actuators
-from nodeagent.fence.actuators.recovery import recover
-from nodeagent.fence.actuators.system_paths import DEFAULT, SystemPaths
-from nodeagent.fence.actuators.writeback import flush_periodically
-from nodeagent.fence.blockdev.find import SYSROOT, find_disks, mounted_at
-from nodeagent.fence.blockdev.hotplug import Hotplug, hotplug
-from nodeagent.fence.control_loop import ControlLoop, DiskWatch, FindDisks, failed_view
+from nodeagent.fence.actuators.recovery import DEFAULT, SystemPaths, recover
+from nodeagent.fence.blockdev.find import SYSROOT, filesystem_at, find_disks
+from nodeagent.fence.control_loop import ControlLoop, failed_view, flush_periodically
 from nodeagent.fence.policy.bounds import FENCE_BOUNDS, Bounds, Idle, careful, opening
 from nodeagent.fence.policy.disks import Disks
-from nodeagent.fence.policy.shape import ladder
+from nodeagent.fence.policy.shape import choose_shape
 from nodeagent.fence.restore_log import RestoreLog
 from nodeagent.fence.sensors.protected import Protected
 from nodeagent.fence.sensors.sensors import Sensors, open_sensors
@@ -53,8 +50,7 @@ _MOUNTS = Path("/proc/self/mountinfo")
 _SWITCHED = "xfs"
 
 Emit = Callable[[FenceView], None]
-Find = Callable[[Sequence[str]], FindDisks]
-Listen = Callable[[], AbstractAsyncContextManager[asyncio.Queue[Hotplug]]]
+Find = Callable[[Sequence[str]], Coroutine[None, None, Disks]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,34 +97,34 @@ async def fenced(
     emit: Emit = lambda _view: None,
     paths: Sequence[str] = SYSROOT,
     find: Find = find_disks,
-    listen: Listen = hotplug,
     system: SystemPaths = DEFAULT,
 ) -> AsyncIterator[ActiveFence]:
     fence = ActiveFence(emit)
     async with AsyncExitStack() as stack:
         try:
+            # The limits of a killed agent are removed first. Otherwise they would be recorded as the original values.
             _was, failed = await recover(bus, restore_log, system)
             if failed:
                 raise Terminal("; ".join(failed), reason=Reason.FENCE_NOT_RECOVERED)
-            # Subscribed before the disk is looked up, so that no change in between is missed.
-            events = await _subscribe(stack, listen)
             disks = await _find_shared(protected, paths, find)
             actuators = Actuators(bus, restore_log, unit, disks, protected.pids, system)
+            # The restoration is registered before the first limit, so that every error and cancellation runs it.
             stack.push_async_callback(_restore, fence, actuators)
             if not await actuators.begin(object_fsync=options.object_fsync):
                 raise Terminal("; ".join(actuators.missing), reason=Reason.NOTHING_TO_LIMIT)
-            sensors = await stack.enter_async_context(open_sensors(protected, system.cgroups, system.proc))
+            sensors = await stack.enter_async_context(open_sensors(protected))
+            # The thread of the probe gets the priority of etcd, so that it measures what etcd experiences.
             actuators.probe_thread = sensors.thread
             fence.disk_latency = sensors.disk_latency
+            # The idle disk is measured before the update writes, and decides how strict the limits are.
             fence.idle = await _measure_idle(sensors, options)
             filesystem, kernel = await asyncio.to_thread(_filesystem, paths)
             switch = options.switch_scheduler and filesystem == _SWITCHED
             idle_p99 = None if fence.idle is None else fence.idle.p99
-            if not await actuators.shape(partial(ladder, idle_p99=idle_p99, may_switch=switch)):
+            if not await actuators.shape(partial(choose_shape, idle_p99=idle_p99, may_switch=switch)):
                 raise Terminal("; ".join(actuators.missing), reason=Reason.NOTHING_TO_LIMIT)
             bounds = opening(careful(options.bounds, filesystem, kernel), fence.idle)
-            watch = DiskWatch(events, disks, lambda: _find_shared(protected, paths, find))
-            loop = ControlLoop(fence, actuators, sensors, bounds, watch)
+            loop = ControlLoop(fence, actuators, sensors, bounds)
             await loop.begin()
             stack.push_async_callback(teardown.stop, asyncio.create_task(loop.run()))
             if bounds.drain is not None:
@@ -146,19 +142,12 @@ async def fenced(
         yield fence
 
 
-async def _subscribe(stack: AsyncExitStack, listen: Listen) -> asyncio.Queue[Hotplug] | None:
-    try:
-        return await stack.enter_async_context(listen())
-    except AgentError:
-        # There is no netlink, or no udev; the search for the disk reports the latter.
-        return None
-
-
 async def _find_shared(protected: Protected, paths: Sequence[str], find: Find) -> Disks:
     """Return the disks of ``paths``. ``Terminal`` (``OtherDisk``) if the protected workload has another disk."""
     disks = await find(paths)
     if protected.directory is not None:
         theirs = await find((str(protected.directory),))
+        # Limits on one disk do not help a workload on another one.
         if not disks.meets(theirs):
             names = " and ".join(disk.path for disk in theirs.disks)
             raise Terminal(
@@ -177,7 +166,7 @@ async def _measure_idle(sensors: Sensors, options: FenceOptions) -> Idle | None:
 def _filesystem(paths: Sequence[str]) -> tuple[str, str]:
     """Return the type of the file system that is written to, and the release of the kernel."""
     mounts = _MOUNTS.read_text()
-    kinds = (mounted_at(os.path.realpath(path), mounts)[0] for path in paths if Path(path).exists())
+    kinds = (filesystem_at(os.path.realpath(path), mounts) for path in paths if Path(path).exists())
     return next(kinds, ""), os.uname().release
 
 

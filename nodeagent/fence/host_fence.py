@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING
 from nodeagent import log
 from nodeagent.core.update.fence_view import FenceEvent, FenceView, summary
 from nodeagent.core.update.ports.host import Clock
+from nodeagent.core.update.ports.system import FencedUnit
 from nodeagent.errors import AgentError
 from nodeagent.fence.policy.bounds import Idle
 from nodeagent.fence.restore_log import FileRestoreLog
 from nodeagent.host.dbus.client import Bus
 from nodeagent.reasons import Reason
-from nodeagent.settings.fence import FenceSettings
+from nodeagent.settings.schema import FenceSettings
 
 if TYPE_CHECKING:
     # These imports take a sixth of the daemon's start, and most processes never stage anything.
@@ -31,10 +32,9 @@ if TYPE_CHECKING:
 __all__ = ["HostFence"]
 
 RESTORE_LOG = Path("/run/nodeagent/fence")
-UPDATER = "rpm-ostreed.service"
-"""The unit whose writes are limited: it does all of the work of a staging."""
+
+# Seconds for which a measurement of the idle disk is used again: a failed staging is retried after minutes.
 IDLE_VALID = 900.0
-"""Seconds for which a measurement of the idle disk is used again: a failed staging is retried after minutes."""
 _MB = 1_000_000
 _NOT_RECOVERED = Reason.FENCE_NOT_RECOVERED
 _BAD = frozenset({_NOT_RECOVERED, Reason.FENCE_FAILED})
@@ -82,7 +82,7 @@ class HostFence:
             _log.warning("removed the limits of the I/O fence of a killed agent")
 
     @asynccontextmanager
-    async def around(self, emit: Emit) -> AsyncIterator[None]:
+    async def around(self, emit: Emit, unit: FencedUnit) -> AsyncIterator[None]:
         settings = self._settings
         if settings.enabled == "never":
             yield
@@ -105,10 +105,10 @@ class HostFence:
             reporter.once("not needed: this host has no member of etcd")
             yield
             return
-        options = FenceOptions(idle=self._known_idle(), object_fsync=True)
+        options = FenceOptions(idle=self._known_idle(), object_fsync=unit is FencedUnit.UPDATER)
         try:
             async with fenced(
-                UPDATER,
+                unit,
                 protected,
                 bus=self._bus,
                 restore_log=self._restore_log,
@@ -145,7 +145,7 @@ class _Reporter:
         elif last is None or not last.active:
             self._emit(FenceEvent(view, f"active, {_cap(view)}"))
         elif view.reason != last.reason:
-            self._emit(FenceEvent(view, f"{view.message}; {_cap(view)}", often=True))
+            self._emit(FenceEvent(view, f"{view.message}; {_cap(view)}", routine=True))
         else:
             self._emit(FenceEvent(view))
         for what in view.missing:

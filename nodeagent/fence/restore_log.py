@@ -31,7 +31,7 @@ class RestoreLog(Protocol):
         ...
 
     async def clear(self, key: str) -> None:
-        """No effect if there is no such entry."""
+        """Remove the entry, if there is one."""
         ...
 
 

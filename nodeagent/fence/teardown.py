@@ -10,24 +10,24 @@ from nodeagent.fence.control_loop import ControlLoop
 
 __all__ = ["restore", "stop", "wait_for_writes"]
 
+# Seconds for the data of the unit to reach the disk before the limits are removed. The data waits behind the cap.
+# Released all at once, without any priorities, it held up etcd for most of a second.
 FLUSH_TIMEOUT = 10.0
-"""Seconds for the data of the unit to reach the disk before the limits are removed.
 
-The data waits behind the cap. Released all at once, without any priorities, it held up etcd for most of a second.
-"""
+# Seconds for which queues keep their shape after that. The metadata that a staging changed is written later: by XFS
+# every half minute (fs/xfs/xfs_log.c, xfs_log_worker), by other file systems when it is half a minute old
+# (mm/page-writeback.c, dirty_expire_interval, checked every five seconds). It is written all at once, and in a deep
+# queue it held up etcd for most of a second.
 METADATA_DELAY = 35.0
-"""Seconds for which queues keep their shape after that.
 
-The metadata that a staging changed is written later: by XFS every half minute (fs/xfs/xfs_log.c, xfs_log_worker), by
-other file systems when it is half a minute old (mm/page-writeback.c, dirty_expire_interval, checked every five
-seconds). It is written all at once, and in a deep queue it held up etcd for most of a second.
-"""
+# Seconds for restoring everything. Reading limits back takes a few; a stuck disk would block without end.
 RESTORE_TIMEOUT = 30.0
-"""Seconds for restoring everything. Reading limits back takes a few; a stuck disk would block without end."""
+
+# Dirty bytes of the unit below which there is no wait.
 UNWRITTEN = 1 << 20
-"""Dirty bytes of the unit below which there is no wait."""
+
+# Seconds between two samples of the dirty bytes.
 POLL = 0.25
-"""Seconds between two samples of the dirty bytes."""
 
 
 async def wait_for_writes(actuators: Actuators, capped: Callable[[], bool], loop: ControlLoop) -> None:

@@ -32,7 +32,8 @@ __all__ = ["identify", "kernel_boot_id"]
 
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _RECORD = "run/nodeagent/boot.json"
-_MAX = 4096  # bytes of the record
+# Bytes of the record.
+_MAX = 4096
 
 _NAME = "org.freedesktop.systemd1"
 _PATH = "/org/freedesktop/systemd1"
@@ -41,8 +42,10 @@ _COUNT = "SoftRebootsCount"
 _USERSPACE = "UserspaceTimestampMonotonic"
 
 ATTEMPTS = 4
-CALL_TIMEOUT = 10.0  # seconds; a reload of a thousand units on a slow disk takes a few
-PAUSE = 1.0  # seconds between two attempts
+# Seconds; a reload of a thousand units on a slow disk takes a few.
+CALL_TIMEOUT = 10.0
+# Seconds between two attempts.
+PAUSE = 1.0
 
 
 async def identify(bus: Bus, *, root: Path = Path("/"), timeout: float = CALL_TIMEOUT, pause: float = PAUSE) -> str:
@@ -67,7 +70,8 @@ async def identify(bus: Bus, *, root: Path = Path("/"), timeout: float = CALL_TI
 
 async def _save(path: Path, recorded: Mapping[str, int], found: Mapping[str, int], boot_id: str) -> None:
     if found != recorded:
-        with suppress(AgentError):  # /run is full: the next start queries again
+        # /run is full: the next start queries again.
+        with suppress(AgentError):
             await asyncio.to_thread(_write, path, {"boot_id": boot_id, **found})
 
 

@@ -17,5 +17,5 @@ class SystemClock:
         )
 
     def monotonic(self) -> float:
-        # CLOCK_BOOTTIME counts through a suspend, as deadlines of people do; CLOCK_MONOTONIC stands still.
+        # CLOCK_BOOTTIME counts through a suspend, as deadlines of operators do; CLOCK_MONOTONIC does not.
         return time.clock_gettime(time.CLOCK_BOOTTIME)

@@ -15,13 +15,14 @@ from nodeagent.reasons import Reason
 
 __all__ = ["MAX_BYTES", "read", "watch"]
 
+# Twenty times the largest rendered MachineConfig that an API server accepts.
 MAX_BYTES = 32 * 1024 * 1024
-"""Twenty times the largest rendered MachineConfig that an API server accepts."""
 
+# Seconds from a change to its report, because editors write in several steps.
 SETTLE = 0.2
-"""Seconds from a change to its report, because editors write in several steps."""
 
-NO_WATCH_POLL = 30.0  # seconds between polls if the directory cannot be watched
+# Seconds between polls if the directory cannot be watched.
+NO_WATCH_POLL = 30.0
 
 
 async def read(path: str) -> bytes | None:
@@ -64,7 +65,8 @@ async def watch(path: str, changed: Callable[[], None]) -> None:
     while True:
         try:
             with Watch(str(directory)) as entries:
-                changed()  # it may have changed before the watch began
+                # It may have changed before the watch began.
+                changed()
                 while await _wait_for_change(entries, name):
                     await asyncio.sleep(SETTLE)
                     changed()

@@ -16,8 +16,8 @@ from nodeagent import log
 
 __all__ = ["DaemonLoop"]
 
+# Concurrent lookups; others wait. The unit allows 128 tasks.
 MAX_LOOKUPS: Final = 16
-"""Concurrent lookups; others wait. The unit allows 128 tasks."""
 
 
 class DaemonLoop(asyncio.SelectorEventLoop):
@@ -42,7 +42,8 @@ class DaemonLoop(asyncio.SelectorEventLoop):
             found = socket.getaddrinfo(host, port, **hints)
         except Exception as error:  # noqa: BLE001 - passed on to the caller
             failure = error
-        with suppress(RuntimeError):  # the loop was closed
+        # The loop was closed.
+        with suppress(RuntimeError):
             self.call_soon_threadsafe(_settle, answer, found, failure)
 
 

@@ -24,12 +24,14 @@ __all__ = ["FleetLock"]
 ATTEMPTS: Final = 4
 FIRST_PAUSE: Final = 1.0
 MAX_PAUSE: Final = 10.0
+
+# Refusals, beside every 5xx that follows the protocol: without a free slot airlock answers 500, poseidon 423.
 NOT_NOW: Final = frozenset({409, 423, 429})
-"""Refusals, beside every 5xx that follows the protocol: without a free slot airlock answers 500, poseidon 423."""
 
 LOCKED: Final = 423
+
+# The kind of answer for a fault of a poseidon server. The 500 of airlock without a free slot has another kind.
 INTERNAL_ERROR: Final = "internal_error"
-"""The kind of answer for a fault of a poseidon server. The 500 of airlock without a free slot has another kind."""
 
 
 class FleetLock:
@@ -69,7 +71,8 @@ class FleetLock:
         await self.lock()
 
     async def check(self, operation: str) -> None:  # noqa: ARG002 - the port's
-        await self.lock()  # recursive: a host that has a slot keeps it
+        # Recursive: a host that has a slot keeps it.
+        await self.lock()
 
     async def release(self, operation: str) -> None:  # noqa: ARG002 - the port's
         await self.unlock()

@@ -1,33 +1,56 @@
-"""Health checks that domains declare: an HTTP answer on loopback, or a socket that accepts connections."""
+"""Health checks that domains declare: an HTTP answer on loopback, a socket that accepts connections, the
+plugins of containerd.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import os
-from collections.abc import Callable, Sequence
+import shutil
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Final
 from urllib.parse import urlsplit
 
-from nodeagent.core.plan.domain import Health, HttpHealth, SocketHealth
+from nodeagent.core.coordination.kube_time import parse_time
+from nodeagent.core.plan.domain import Health, HttpHealth, PluginHealth, ReloadProof, SocketHealth
+from nodeagent.host.checkers.job import CheckerLate, run_program
+from nodeagent.host.reload_proof import reload_problem
 
-__all__ = ["HostHealth"]
+__all__ = ["HostHealth", "plugin_problems"]
 
+# Seconds for one check. A slower healthz counts as unhealthy.
 DEADLINE = 3.0
-"""Seconds for one check. A slower healthz counts as unhealthy."""
+
+# Of the host, not of the package.
+SEARCH_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 class HostHealth:
-    """Implements ``ports.HealthChecks``. ``declared`` returns the checks of a unit."""
+    """Implements ``ports.HealthChecks``. ``declared`` returns the checks of a unit, as its files are now."""
 
-    def __init__(self, declared: Callable[[str], Sequence[Health]]) -> None:
+    def __init__(
+        self,
+        declared: Callable[[str], Awaitable[Sequence[Health]]],
+        proof_of: Callable[[str], ReloadProof | None] = lambda _: None,
+    ) -> None:
         self._declared = declared
+        self._proof_of = proof_of
 
     async def check(self, unit: str) -> str | None:
-        checks = self._declared(unit)
+        checks = await self._declared(unit)
         if not checks:
             return None
         answers = [await self._one(check) for check in checks]
         return "; ".join(answer for answer in answers if answer)
+
+    async def reload_problem(self, unit: str, since: str) -> str | None:
+        """Return why the program of ``unit`` rejected its configuration, see ``ports.HealthChecks``."""
+        proof, moment = self._proof_of(unit), parse_time(since)
+        if proof is None or moment is None:
+            return ""
+        return await reload_problem(proof, moment)
 
     async def _one(self, check: Health) -> str:
         try:
@@ -37,6 +60,8 @@ class HostHealth:
                         return await _http(check.url)
                     case SocketHealth():
                         return await _socket(check.path)
+                    case PluginHealth():
+                        return await _plugins(check.plugins)
         except TimeoutError:
             return f"no answer within {DEADLINE:.0f} s"
 
@@ -51,6 +76,7 @@ async def _http(url: str) -> str:
         request = f"GET {parts.path or '/'} HTTP/1.0\r\nHost: {parts.hostname}\r\nConnection: close\r\n\r\n"
         writer.write(request.encode())
         await writer.drain()
+        # The status line is enough; the body of a health check has no meaning here.
         words = (await reader.readline()).split(maxsplit=2)
     except OSError as error:
         return f"{url}: {_why(error)}"
@@ -68,6 +94,29 @@ async def _socket(path: str) -> str:
         return f"{path}: {_why(error)}"
     await _close(writer)
     return ""
+
+
+async def _plugins(wanted: Sequence[str]) -> str:
+    program = await asyncio.to_thread(shutil.which, "ctr", path=SEARCH_PATH)
+    if program is None:
+        return ""
+    try:
+        status, lines = await run_program(program, ("plugins", "ls"), Path("/"), DEADLINE)
+    except (OSError, CheckerLate) as error:
+        return f"ctr plugins ls: {str(error) or 'no answer'}"
+    if status != 0:
+        return f"ctr plugins ls: {lines[-1] if lines else f'status {status}'}"
+    return plugin_problems(lines, wanted)
+
+
+def plugin_problems(lines: Sequence[str], wanted: Sequence[str]) -> str:
+    """Return the problem of the output of ``ctr plugins ls``, "" if the plugins that it has are all ok."""
+    rows = [words for line in lines if len(words := line.split()) >= 4]
+    states = {f"{words[0]}.{words[1]}": words[-1] for words in rows}
+    found = {name: states[name] for name in wanted if name in states}
+    if not found:
+        return f"containerd has none of the plugins {', '.join(wanted)}"
+    return ", ".join(f"plugin {name} is in the state {state}" for name, state in found.items() if state != "ok")
 
 
 def _why(error: OSError) -> str:

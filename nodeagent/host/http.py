@@ -14,21 +14,25 @@ import os
 import socket
 import ssl
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from http.client import HTTPConnection, HTTPException, HTTPSConnection, InvalidURL
-from typing import Any, Final
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection, InvalidURL
+from typing import Any, Final, Generic, TypeVar
 from urllib.parse import urlsplit
 
 from nodeagent import __version__
 from nodeagent.core.config.text import plain_json
 
-__all__ = ["Answer", "HttpFault", "request", "tls_context"]
+__all__ = ["Answer", "HttpFault", "exchange", "request", "tls_context"]
 
 MAX_ANSWER: Final = 4 * 1024 * 1024
+
+# Seconds. A connection attempt cannot be interrupted.
 CONNECT_TIMEOUT: Final = 10.0
-"""Seconds. A connection attempt cannot be interrupted."""
+
+
+T = TypeVar("T")
 
 
 class HttpFault(Exception):
@@ -63,14 +67,34 @@ async def request(
 
     ``timeout`` is for all of it, in seconds. ``tls`` is required for https. Raises ``HttpFault``.
     """
+    return await exchange(method, url, _whole, body=body, headers=headers, tls=tls, timeout=timeout)
+
+
+async def exchange(
+    method: str,
+    url: str,
+    read: Callable[[HTTPResponse], T],
+    *,
+    body: Mapping[str, Any] | None = None,
+    headers: Mapping[str, str] | None = None,
+    tls: ssl.SSLContext | None = None,
+    timeout: float,
+    stall: float = 0.0,
+) -> T:
+    """Send one request, and return what ``read`` returns for the response. It runs in a thread and must be bounded.
+
+    ``stall`` is the longest time for one read of the socket, in seconds (default: ``timeout``). After a timeout the
+    thread may still be in ``read``, which fails at its next use of the response. Raises ``HttpFault``, and errors of
+    ``read`` that are no ``OSError`` or ``ValueError``.
+    """
     sent = {"Connection": "close", "Accept": "application/json", "User-Agent": f"nodeagent/{__version__}"}
     if body is not None:
         sent["Content-Type"] = "application/json"
     payload = None if body is None else json.dumps(body).encode()
     try:
-        exchange = _Exchange(url, tls, timeout)
+        one = _Exchange(url, tls, min(timeout, stall or timeout), read)
         async with asyncio.timeout(timeout):
-            return await exchange.run(method, payload, {**sent, **(headers or {})})
+            return await one.run(method, payload, {**sent, **(headers or {})})
     except TimeoutError:
         raise HttpFault(f"no answer in {timeout:g} s") from None
     except ssl.SSLCertVerificationError as error:
@@ -82,18 +106,31 @@ async def request(
         raise HttpFault(str(error)) from error
     except HTTPException as error:
         raise HttpFault("the answer is cut off, or is no HTTP") from error
-    except (OSError, ValueError) as error:  # ValueError: an invalid port, or a host name that cannot be encoded
+    except (OSError, ValueError) as error:
+        # ValueError: an invalid port, or a host name that cannot be encoded.
         number = getattr(error, "errno", None) or 0
         # The numbers of resolver errors are not those of errno.
         known = number in errno.errorcode
         raise HttpFault(os.strerror(number) if known else str(error) or type(error).__name__) from error
 
 
-class _Exchange:
+def _whole(response: HTTPResponse) -> Answer:
+    body = response.read(MAX_ANSWER + 1)
+    # One byte more was requested, so that a body of exactly the limit passes.
+    if len(body) > MAX_ANSWER:
+        raise ValueError(f"the answer is larger than {MAX_ANSWER} bytes")
+    # A connection that ended early leaves a rest of the announced length.
+    if response.length:
+        raise HTTPException("cut off")
+    return Answer(response.status, body)
+
+
+class _Exchange(Generic[T]):
     """One request on one connection, in a thread that ``run`` can stop."""
 
-    def __init__(self, url: str, tls: ssl.SSLContext | None, timeout: float) -> None:
+    def __init__(self, url: str, tls: ssl.SSLContext | None, timeout: float, read: Callable[[HTTPResponse], T]) -> None:
         parts = urlsplit(url)
+        # Credentials in a URL would appear in logs.
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
             raise HttpFault("the address is no plain http or https URL")
         self._target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
@@ -104,21 +141,23 @@ class _Exchange:
             else HTTPConnection(parts.hostname, parts.port, timeout=connect_timeout)
         )
         self._timeout = timeout
+        self._read = read
         self._socket: socket.socket | None = None
         self._stopped = False
 
-    async def run(self, method: str, payload: bytes | None, headers: Mapping[str, str]) -> Answer:
+    async def run(self, method: str, payload: bytes | None, headers: Mapping[str, str]) -> T:
         loop = asyncio.get_running_loop()
-        answer: asyncio.Future[Answer] = loop.create_future()
+        answer: asyncio.Future[T] = loop.create_future()
 
         def work() -> None:
-            found: Answer | None = None
+            found: list[T] = []
             failure: Exception | None = None
             try:
-                found = self._blocking(method, payload, headers)
+                found.append(self._blocking(method, payload, headers))
             except Exception as error:  # noqa: BLE001 - passed on to the caller
                 failure = error
-            with suppress(RuntimeError):  # the loop was closed
+            # The loop was closed.
+            with suppress(RuntimeError):
                 loop.call_soon_threadsafe(_settle, answer, found, failure)
 
         # A thread of its own, because servers that do not answer must not use up those of the default executor. A
@@ -137,32 +176,29 @@ class _Exchange:
             with suppress(OSError):
                 self._socket.shutdown(socket.SHUT_RDWR)
 
-    def _blocking(self, method: str, payload: bytes | None, headers: Mapping[str, str]) -> Answer:
+    def _blocking(self, method: str, payload: bytes | None, headers: Mapping[str, str]) -> T:
         try:
             self._connection.connect()
             self._socket = self._connection.sock
+            # The caller gave up during the connection attempt, which cannot be interrupted.
             if self._stopped:
                 raise TimeoutError
+            # The connection had a shorter timeout of its own.
             self._socket.settimeout(self._timeout)
             self._connection.request(method, self._target, payload, dict(headers))
             with self._connection.getresponse() as response:
-                body = response.read(MAX_ANSWER + 1)
-                if len(body) > MAX_ANSWER:
-                    raise ValueError(f"the answer is larger than {MAX_ANSWER} bytes")
-                if response.length:
-                    raise HTTPException("cut off")
-                return Answer(response.status, body)
+                return self._read(response)
         finally:
             self._connection.close()
 
 
-def _settle(answer: asyncio.Future[Answer], found: Answer | None, failure: Exception | None) -> None:
+def _settle(answer: asyncio.Future[T], found: list[T], failure: Exception | None) -> None:
     if answer.done():  # cancelled
         return
     if failure is not None:
         answer.set_exception(failure)
-    elif found is not None:
-        answer.set_result(found)
+    else:
+        answer.set_result(found[0])
 
 
 def tls_context(ca: str = "", certificate: str = "", key: str = "") -> ssl.SSLContext:

@@ -1,4 +1,4 @@
-"""inotify(7) of one directory, with the C library, because Python has no binding.
+"""inotify(7) of directories, with the C library, because Python has no binding.
 
 The packages that have one run ldconfig to find the C library at every start.
 """
@@ -6,23 +6,31 @@ The packages that have one run ldconfig to find the C library at every start.
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Self
 
-__all__ = ["CHANGED", "GONE", "OVERFLOW", "Watch"]
+__all__ = ["CHANGED", "GONE", "OVERFLOW", "DirectoryWatches", "Watch"]
 
 # linux/inotify.h
+# A change of an entry: IN_CLOSE_WRITE, IN_MOVED_FROM, IN_MOVED_TO, IN_DELETE.
 CHANGED = 0x8 | 0x40 | 0x80 | 0x200
-"""A change of an entry: IN_CLOSE_WRITE, IN_MOVED_FROM, IN_MOVED_TO, IN_DELETE."""
-GONE = 0x8000
-"""IN_IGNORED: the directory was removed or unmounted; no more events follow."""
+
+# IN_IGNORED, IN_MOVE_SELF: the directory was removed, unmounted or moved.
+GONE = 0x8000 | 0x800
+
+# IN_Q_OVERFLOW: events were lost.
 OVERFLOW = 0x4000
-"""IN_Q_OVERFLOW: events were lost."""
+
+# IN_ATTRIB, IN_CREATE: another mode or owner; a link, which has no IN_CLOSE_WRITE.
+_TOUCHED = 0x4 | 0x100
+_MOVE_SELF = 0x800
 _ONLYDIR = 0x1000000
 
-_EVENT = struct.Struct("iIII")  # descriptor of the watch, mask, cookie, bytes of the name that follows
+# Descriptor of the watch, mask, cookie, bytes of the name that follows.
+_EVENT = struct.Struct("iIII")
 _BUFFER = 64 * 1024
 
 
@@ -31,40 +39,103 @@ class Watch:
 
     def __init__(self, directory: str) -> None:
         """Begin to watch. Raises ``OSError`` if the directory is missing or no inotify instance is free."""
-        library = ctypes.CDLL(None, use_errno=True)
-        self._fd = _checked(library.inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK), directory)
+        self._instance = _Instance()
         try:
-            _checked(library.inotify_add_watch(self._fd, os.fsencode(directory), CHANGED | _ONLYDIR), directory)
+            self._instance.add(directory, CHANGED)
         except OSError:
             self.close()
             raise
 
     def fileno(self) -> int:
-        return self._fd
+        return self._instance.fd
 
     def read(self) -> Iterator[tuple[int, str]]:
         """Yield the events so far: one of the masks above and the name of the entry, "" for GONE and OVERFLOW."""
-        try:
-            data = os.read(self._fd, _BUFFER)
-        except BlockingIOError:
-            return
-        offset = 0
-        while offset < len(data):
-            _watch, mask, _cookie, size = _EVENT.unpack_from(data, offset)
-            offset += _EVENT.size
-            yield mask, os.fsdecode(data[offset : offset + size].rstrip(b"\0"))
-            offset += size
+        for _watch, mask, name in self._instance.read():
+            yield mask, name
 
     def close(self) -> None:
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+        self._instance.close()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_error: object) -> None:
         self.close()
+
+
+class DirectoryWatches:
+    """Watches of several directories for changes of their entries, modes and owners included."""
+
+    def __init__(self) -> None:
+        """Raises ``OSError`` if no inotify instance is free."""
+        self._instance = _Instance()
+        # Two paths may lead to one directory.
+        self._directories: dict[int, set[str]] = {}
+
+    def fileno(self) -> int:
+        return self._instance.fd
+
+    def watch(self, directories: Collection[str]) -> list[str]:
+        """Watch these directories instead of the previous ones. Returns those that cannot be watched."""
+        found: dict[int, set[str]] = {}
+        failed = []
+        for directory in directories:
+            try:
+                found.setdefault(self._instance.add(directory, CHANGED | _TOUCHED | _MOVE_SELF), set()).add(directory)
+            except OSError as error:
+                # A missing directory appears in the one above it.
+                if error.errno not in (errno.ENOENT, errno.ENOTDIR):
+                    failed.append(directory)
+        for watch in self._directories.keys() - found.keys():
+            self._instance.remove(watch)
+        self._directories = found
+        return failed
+
+    def read(self) -> Iterator[tuple[int, str, str]]:
+        """Yield the events so far as mask, directory and name; the directory is "" for OVERFLOW."""
+        for watch, mask, name in self._instance.read():
+            if mask & OVERFLOW:
+                yield mask, "", ""
+            # Without a directory: the last event of a watch that was removed.
+            for directory in self._directories.get(watch, ()):
+                yield mask, directory, name
+
+    def close(self) -> None:
+        self._instance.close()
+
+
+class _Instance:
+    """One inotify instance."""
+
+    def __init__(self) -> None:
+        self._library = ctypes.CDLL(None, use_errno=True)
+        self.fd = _checked(self._library.inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK), "inotify")
+
+    def add(self, directory: str, mask: int) -> int:
+        watch = self._library.inotify_add_watch(self.fd, os.fsencode(directory), mask | _ONLYDIR)
+        return _checked(watch, directory)
+
+    def remove(self, watch: int) -> None:
+        # It fails for a directory that is gone, which removed the watch.
+        self._library.inotify_rm_watch(self.fd, watch)
+
+    def read(self) -> Iterator[tuple[int, int, str]]:
+        try:
+            data = os.read(self.fd, _BUFFER)
+        except BlockingIOError:
+            return
+        offset = 0
+        while offset < len(data):
+            watch, mask, _cookie, size = _EVENT.unpack_from(data, offset)
+            offset += _EVENT.size
+            yield watch, mask, os.fsdecode(data[offset : offset + size].rstrip(b"\0"))
+            offset += size
+
+    def close(self) -> None:
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
 
 
 def _checked(result: int, path: str) -> int:

@@ -67,14 +67,20 @@ _SKIP_INHIBITORS = 1 << 4
 # systemd 257 returns the first one, later versions the second one.
 _BLOCKED = ("org.freedesktop.DBus.Error.AccessDenied", "org.freedesktop.login1.BlockedByInhibitorLock")
 
-_SLACK = 60.0  # seconds between the real shutdown and the scheduled one, which only warns
+# Seconds between the real shutdown and the scheduled one, which only warns.
+_SLACK = 60.0
 _NOT_ACTIVATED = "org.freedesktop.DBus.Error.TimedOut"
-_CALL_TIMEOUT = 30.0  # seconds; dbus-daemon reports after 25 that a service did not take its name
-_INHIBIT_TIMEOUT = 5.0  # seconds; a logind without a connection never answers, and the inhibitor is optional
-_MAX_SESSIONS = 200  # sessions that are checked for a user
-_MAX_WHO = 100  # characters; users choose the texts, and a message may have many inhibitors
+# Seconds; dbus-daemon reports after 25 that a service did not take its name.
+_CALL_TIMEOUT = 30.0
+# Seconds; a logind without a connection never answers, and the inhibitor is optional.
+_INHIBIT_TIMEOUT = 5.0
+# Sessions that are checked for a user.
+_MAX_SESSIONS = 200
+# Characters; users choose the texts, and a message may have many inhibitors.
+_MAX_WHO = 100
 _MAX_WHY = 300
-_WALL_MAX = 1000  # characters; logind takes 4096
+# Characters; logind takes 4096.
+_WALL_MAX = 1000
 
 
 class Logind:
@@ -96,12 +102,15 @@ class Logind:
         try:
             (inhibitors,) = await self._call("ListInhibitors")
         except BusFault as error:
-            if _no_logind(error):  # without logind there are no inhibitors
+            # Without logind there are no inhibitors.
+            if _no_logind(error):
                 return ()
             raise
         return [
+            # The process behind an inhibitor shows an operator which program to end.
             Inhibitor(text(who, _MAX_WHO), text(why, _MAX_WHY), await asyncio.to_thread(_process, pid))
             for what, who, why, mode, _uid, pid in inhibitors
+            # Mode "delay" only delays a shutdown for some seconds. The inhibitor of the agent itself does not count.
             if mode in ("block", "block-weak") and "shutdown" in what.split(":") and pid != os.getpid()
         ]
 
@@ -123,6 +132,7 @@ class Logind:
                 timeout=_INHIBIT_TIMEOUT,
             )
         except BusFault as error:
+            # The inhibitor is a convenience: every write can be resumed after a shutdown.
             log.get(__name__).warning(f"a shutdown during the update cannot be blocked: {error}", reason=error.reason)
         try:
             yield
@@ -145,6 +155,7 @@ class Logind:
     async def _down(
         self, kind: _Shutdown, why: str, warn: float, force: bool, confirm: Confirm | None, direct: bool
     ) -> None:
+        # logind has not answered for long. Without it there are neither inhibitors nor users to warn.
         if direct:
             if confirm is not None:
                 await confirm()
@@ -159,6 +170,7 @@ class Logind:
             if confirm is not None:
                 await confirm()
         except BaseException:
+            # BaseException: a cancelled wait must not leave a scheduled shutdown behind.
             if scheduled:
                 await self._unschedule()
             raise
@@ -172,6 +184,7 @@ class Logind:
     async def _warn(self, kind: _Shutdown, why: str, seconds: float) -> bool:
         """Warn users. Returns True if logind has scheduled a shutdown for later than ``seconds`` from now."""
         message = "".join(c for c in why if c.isprintable())[:_WALL_MAX]
+        # The scheduled shutdown lies after the real one, so that logind warns users but does not act on its own.
         at = int((time.time_ns() / 1e9 + seconds + _SLACK) * 1e6)
         try:
             await self._call("SetWallMessage", "sb", (message, True))
@@ -221,8 +234,10 @@ class Logind:
     async def _raise_refusal(self, kind: _Shutdown, error: BusFault) -> None:
         """Raise the error of a refused shutdown. Returns if the host is going down already."""
         if error.bus_error in _BLOCKED:
+            # The scheduled shutdown would otherwise take place although it was refused.
             await self._unschedule()
             await self._refuse_if_blocked(kind)  # names the inhibitors
+        # Another program may have requested a shutdown first, which serves as well.
         if error.bus_error == "org.freedesktop.login1.OperationInProgress":
             if await self._bus.get(_NAME, _PATH, _MANAGER, "PreparingForShutdown"):
                 return
@@ -241,7 +256,8 @@ class Logind:
             raise
         classes = await asyncio.gather(
             *(self._bus.get(_NAME, session[4], _SESSION, "Class") for session in sessions[:_MAX_SESSIONS]),
-            return_exceptions=True,  # a session that ended in the meantime
+            # A session that ended in the meantime.
+            return_exceptions=True,
         )
         return any(isinstance(kind, str) and kind.startswith("user") for kind in classes)
 
@@ -251,6 +267,7 @@ class Logind:
         try:
             return await self._bus.call(_NAME, _PATH, _MANAGER, member, signature, body, timeout=timeout)
         except BusRetryable as error:
+            # dbus-daemon could not activate logind: the unit runs, but without its bus name.
             if error.bus_error == _NOT_ACTIVATED:
                 with contextlib.suppress(AgentError):
                     await self._restart_logind()
@@ -273,11 +290,13 @@ class Logind:
 
 
 def _process(pid: int) -> str:
-    import psutil  # takes 37 ms, and only a blocked shutdown needs it
+    # Takes 37 ms, and only a blocked shutdown needs it.
+    import psutil
 
     try:
         return f"{psutil.Process(pid).name()}[{pid}]"
-    except psutil.Error:  # the process has ended or is not visible
+    except psutil.Error:
+        # The process has ended or is not visible.
         return f"pid {pid}"
 
 

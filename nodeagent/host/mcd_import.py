@@ -22,8 +22,9 @@ __all__ = ["CONFIG_LIMIT", "CURRENT_CONFIG", "current_config", "originals"]
 
 _HOME = "/etc/machine-config-daemon"
 CURRENT_CONFIG = f"{_HOME}/currentconfig"
+
+# Bytes; a rendered config of a large cluster has 2 MB.
 CONFIG_LIMIT = 32 << 20
-"""Bytes; a rendered config of a large cluster has 2 MB."""
 
 _ORIG = ".mcdorig"
 _NO_ORIG = ".mcdnoorig"

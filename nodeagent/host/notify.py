@@ -14,8 +14,8 @@ from nodeagent.core.report.display import text
 
 __all__ = ["Notifier", "watchdog_interval"]
 
+# Characters, of up to four bytes each: systemd drops a notification of more than 4096 bytes.
 MAX_STATUS = 1000
-"""Characters, of up to four bytes each: systemd drops a notification of more than 4096 bytes."""
 
 
 class Notifier:
@@ -52,7 +52,8 @@ class Notifier:
     def _send(self, message: str) -> None:
         if self._socket is None:
             return
-        with contextlib.suppress(OSError):  # no receiver, or its queue is full
+        # No receiver, or its queue is full.
+        with contextlib.suppress(OSError):
             self._socket.sendto(message.encode("utf-8", "replace"), self._address)
 
 

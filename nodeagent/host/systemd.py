@@ -28,54 +28,34 @@ from nodeagent.core.update.ports.host import UnitState
 from nodeagent.errors import AgentError, Terminal
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.dbus.errors import LOST, BusFault, BusRetryable, service_name
-from nodeagent.host.dbus.signals import CALL_TIMEOUT, Match, Signals
+from nodeagent.host.dbus.signals import CALL_TIMEOUT, Signals
+from nodeagent.host.systemd_jobs import (
+    JOB_RESULTS,
+    MANAGER,
+    NAME,
+    PATH,
+    REASONS,
+    SERVICE,
+    UnitJobFailed,
+    job_result,
+    subscribed,
+)
 from nodeagent.reasons import Reason
 
-__all__ = ["Systemd", "UnitJobFailed"]
+__all__ = ["Systemd"]
 
-_NAME = "org.freedesktop.systemd1"
-_SERVICE_NAME = service_name(_NAME)
-_PATH = "/org/freedesktop/systemd1"
-_MANAGER = "org.freedesktop.systemd1.Manager"
 _UNIT = "org.freedesktop.systemd1.Unit"
-_SERVICE = "org.freedesktop.systemd1.Service"
 _NO_JOB = "org.freedesktop.systemd1.NoSuchJob"
+_SERVICE_NAME = service_name(NAME)
 
-_ATTEMPTS = 3  # attempts for one job, if the bus or systemd restarts during it
-_POLL = 10.0  # seconds between checks whether the job still exists, in case its signal was lost
-_GRACE = 1.0  # seconds for a signal that was sent but not received yet
-_RELOAD_GRACE = 15.0  # seconds for the answer after the signal that a daemon-reload has finished
-
-_REASONS = {
-    "org.freedesktop.systemd1.NoSuchUnit": Reason.UNIT_NOT_FOUND,
-    "org.freedesktop.DBus.Error.FileNotFound": Reason.UNIT_NOT_FOUND,
-    "System.Error.ENOENT": Reason.UNIT_NOT_FOUND,
-    "org.freedesktop.systemd1.UnitMasked": Reason.UNIT_MASKED,
-    "org.freedesktop.systemd1.UnitExists": Reason.UNIT_EXISTS,
-    "org.freedesktop.systemd1.LoadFailed": Reason.UNIT_INVALID,
-    "org.freedesktop.systemd1.BadUnitSetting": Reason.UNIT_INVALID,
-    "org.freedesktop.systemd1.JobTypeNotApplicable": Reason.JOB_NOT_APPLICABLE,
-    "org.freedesktop.systemd1.OnlyByDependency": Reason.JOB_NOT_APPLICABLE,
-    "org.freedesktop.systemd1.TransactionIsDestructive": Reason.JOB_CONFLICT,
-    "org.freedesktop.systemd1.TransactionJobsConflicting": Reason.JOB_CONFLICT,
-    "org.freedesktop.systemd1.TransactionOrderIsCyclic": Reason.JOB_CONFLICT,
-    "org.freedesktop.systemd1.ShuttingDown": Reason.SHUTTING_DOWN,
-}
-
-
-class UnitJobFailed(AgentError):
-    """A job failed, or systemd rejected it.
-
-    ``result`` is systemd's result of the job, "" if there was no job. The reason is ``Job`` and the result
-    (``JobFailed``, ``JobTimeout``, ``JobDependency``, ...), or why systemd rejected the job.
-    """
-
-    default_reason = Reason.JOB_FAILED
-
-    def __init__(self, unit: str, result: str, message: str, *, reason: Reason | None = None) -> None:
-        super().__init__(message, reason=reason or Reason(f"Job{result.capitalize()}"))
-        self.unit = unit
-        self.result = result
+# Attempts for one job, if the bus or systemd restarts during it.
+_ATTEMPTS = 3
+# Seconds between checks whether the job still exists, in case its signal was lost.
+_POLL = 10.0
+# Seconds for a signal that was sent but not received yet.
+_GRACE = 1.0
+# Seconds for the answer after the signal that a daemon-reload has finished.
+_RELOAD_GRACE = 15.0
 
 
 class Systemd:
@@ -87,21 +67,28 @@ class Systemd:
     # -- state ----------------------------------------------------------------------------------------------------
 
     async def state(self, unit: str) -> UnitState:
+        # The state of the unit file comes first, because GetUnitFileState also answers for a unit that cannot be
+        # loaded.
         file = await self._file_state(unit)
-        if is_template(unit):  # a template only has a file; its instances have a state
+        # A template only has a file; its instances have a state.
+        if is_template(unit):
             return UnitState(unit, "loaded" if file else "not-found", "inactive", "dead", "", "", "", 0, file)
+        # LoadUnit also returns the path of a unit that does not exist, whose LoadState is then not-found. GetUnit would
+        # fail for every unit that is not in memory.
         (path,) = await self._manager_call("LoadUnit", unit, "s", (unit,))
         # Ten small calls. GetAll would make systemd read the cgroup of the unit for 300 properties.
         wanted = ("LoadState", "ActiveState", "SubState", "InvocationID", "TriggeredBy")
         load, active, sub, invocation, triggered_by = await asyncio.gather(
-            *(self._bus.get(_NAME, path, _UNIT, p) for p in wanted)
+            *(self._bus.get(NAME, path, _UNIT, p) for p in wanted)
         )
         kind, result, restarts, remain = "", "", 0, False
         if unit.endswith(".service"):
             kind, result, restarts, remain = await asyncio.gather(
-                *(self._bus.get(_NAME, path, _SERVICE, p) for p in ("Type", "Result", "NRestarts", "RemainAfterExit"))
+                *(self._bus.get(NAME, path, SERVICE, p) for p in ("Type", "Result", "NRestarts", "RemainAfterExit"))
             )
+        # Conditions count only for an inactive unit. A running unit keeps the result of its last start.
         condition = await self._unmet(path) if active == "inactive" and load == "loaded" else ""
+        # ExecCondition= is the command of a service, not a condition of the unit, so its result is that of the service.
         if not condition and result == "exec-condition":
             condition = "ExecCondition"
         return UnitState(
@@ -113,22 +100,26 @@ class Systemd:
         """Return the condition that prevented the last start, "" if all were met or no start was requested."""
         tested, met, conditions = await asyncio.gather(
             *(
-                self._bus.get(_NAME, path, _UNIT, p)
+                self._bus.get(NAME, path, _UNIT, p)
                 for p in ("ConditionTimestampMonotonic", "ConditionResult", "Conditions")
             )
         )
+        # A timestamp of zero means that no start was requested since the unit was loaded.
         if not tested or met:
             return ""
         for kind, _trigger, negated, parameter, state in conditions:
+            # The state is negative for an unmet condition, 0 for an untested one and positive for a met one.
             if state < 0:
                 return f"{kind}={'!' if negated else ''}{parameter}"
+        # A group of triggering conditions, of which one must be met, has no single cause.
         return "Condition"
 
     def outages(self) -> int:
         return self._bus.losses
 
     async def boot_finished(self) -> bool:
-        return await self._bus.get(_NAME, _PATH, _MANAGER, "SystemState") not in ("initializing", "starting")
+        # "degraded" also means that the boot has finished: a unit failed, which the checks of units report.
+        return await self._bus.get(NAME, PATH, MANAGER, "SystemState") not in ("initializing", "starting")
 
     async def _file_state(self, unit: str) -> str:
         try:
@@ -141,6 +132,7 @@ class Systemd:
     # -- unit files -----------------------------------------------------------------------------------------------
 
     async def enable(self, unit: str) -> None:
+        # Not only for this boot (False), and existing links are replaced (True).
         await self._manager_call("EnableUnitFiles", unit, "asbb", ([unit], False, True))
 
     async def disable(self, unit: str) -> None:
@@ -179,13 +171,16 @@ class Systemd:
             await self._run("StopUnit", name, deadline)
 
     async def files(self) -> frozenset[str]:
+        # A path per unit file; the name is the same in all unit directories.
         (found,) = await self._manager_call("ListUnitFiles", "unit files", "", ())
         return frozenset(path.rpartition("/")[2] for path, _ in found)
 
     async def daemon_reload(self, deadline: float) -> None:
+        # One deadline covers all attempts, so that a bus that restarts does not multiply it.
         until = _now() + deadline
         for left in reversed(range(_ATTEMPTS)):
             try:
+                # A second daemon-reload is harmless, so a lost connection needs no check of the state.
                 await self._daemon_reload(until, deadline)
             except BusRetryable as error:
                 if error.reason != LOST or not left:
@@ -194,18 +189,22 @@ class Systemd:
                 return
 
     async def _daemon_reload(self, until: float, deadline: float) -> None:
-        async with self._subscribed("Reloading") as reloading:
+        # The subscription comes first. A reload of a small host may end before its answer is read.
+        async with subscribed(self._bus, "Reloading") as reloading:
             answer = asyncio.create_task(
-                reloading.call(_NAME, _PATH, _MANAGER, "Reload", timeout=max(until - _now(), 0)), name="daemon-reload"
+                reloading.call(NAME, PATH, MANAGER, "Reload", timeout=max(until - _now(), 0)), name="daemon-reload"
             )
             began = asyncio.Event()
             seen = asyncio.create_task(_wait_for_reload(reloading, began), name="daemon-reload-signals")
             try:
                 await asyncio.wait({answer, seen}, return_when=asyncio.FIRST_COMPLETED)
                 if not answer.done():
+                    # systemd answers after the reload, but it may have lost the connection during it. The signal then
+                    # is the only sign.
                     await asyncio.wait({answer}, timeout=min(_RELOAD_GRACE, max(until - _now(), 0)))
                 if not answer.done() and seen.exception() is None:
-                    return  # the answer was lost, but the reload is done
+                    # The answer was lost, but the reload is done.
+                    return
                 try:
                     await answer
                 except BusRetryable as error:
@@ -213,14 +212,17 @@ class Systemd:
                         raise TimeoutError from error
                     if error.reason != Reason.NO_REPLY:
                         raise
+                    # NoReply means that systemd left the bus before it answered. The signal still reports the end.
                     async with asyncio.timeout_at(until):
                         await seen
             except TimeoutError:
                 message = f"daemon-reload not finished after {deadline:g} s"
-                if began.is_set():  # the manager works on it, so it is not unavailable
+                # The manager works on it, so it is not unavailable.
+                if began.is_set():
                     raise Terminal(message, reason=Reason.ACTION_LATE) from None
                 raise BusRetryable(message, reason=Reason.BUS_TIMEOUT, service=_SERVICE_NAME) from None
             finally:
+                # Both tasks end here in every case, so that no late answer belongs to the next reload.
                 answer.cancel()
                 seen.cancel()
                 await asyncio.gather(answer, seen, return_exceptions=True)
@@ -232,23 +234,30 @@ class Systemd:
         job is requested.
         """
         until = _now() + deadline
+        # The invocation id identifies one run of the unit. If it differs after a lost connection, the restart took
+        # place.
         before = await self._invocation(unit) if since is None else since
         for attempt in range(_ATTEMPTS):
             repeated = attempt > 0 or since is not None
             try:
-                async with self._subscribed("JobRemoved") as removed, self._referenced(unit, removed):
+                # The subscription and the reference share the connection of the call, because systemd removes them with
+                # the connection.
+                async with subscribed(self._bus, "JobRemoved") as removed, self._referenced(unit, removed):
                     job = await self._pending_job(removed, unit) if repeated else ""
                     if repeated and not job and verb == "RestartUnit" and await self._was_restarted(unit, before):
                         return ""
+                    # A restart limit that an earlier config reached must not prevent the start.
                     if not job and verb in ("StartUnit", "RestartUnit"):
                         await self._forget_failures(unit, removed)
                     if not job:
+                        # The mode "replace" lets the job replace a pending one of the same unit.
                         (job,) = await self._manager_call(
                             verb, unit, "ss", (unit, "replace"), removed, max(until - _now(), 0)
                         )
                     await self._wait(removed, unit, job, until, deadline)
                     return "" if verb in ("ReloadUnit", "StopUnit") else (await self.state(unit)).condition
             except BusRetryable as error:
+                # Other faults, and the last attempt, are for the caller.
                 if error.reason not in (LOST, Reason.NO_REPLY) or attempt == _ATTEMPTS - 1 or _now() >= until:
                     raise
         raise AssertionError("the last attempt returns or raises")
@@ -259,48 +268,55 @@ class Systemd:
         try:
             await self._manager_call("RefUnit", unit, "s", (unit,), removed)
         except UnitJobFailed:
-            yield  # the job will report the fault of the unit
+            # The job will report the fault of the unit.
+            yield
             return
         try:
             yield
         finally:
-            with suppress(AgentError):  # a reference ends with its connection at the latest
+            # A reference ends with its connection at the latest.
+            with suppress(AgentError):
                 await self._manager_call("UnrefUnit", unit, "s", (unit,), removed, 2 * _GRACE)
 
     async def _forget_failures(self, unit: str, removed: Signals) -> None:
         try:
             await self._manager_call("ResetFailedUnit", unit, "s", (unit,), removed)
         except UnitJobFailed:
-            return  # the job will report the fault of the unit
+            # The job will report the fault of the unit.
+            return
 
     async def _wait(self, removed: Signals, unit: str, job: str, until: float, deadline: float) -> None:
+        # A job has a path that ends with its number.
         number = int(job.rpartition("/")[2])
         result = None
         while result is None:
-            result = await _result(removed, job, min(_POLL, until - _now()))
+            # The wait is cut into pieces, because a signal may be lost with a connection.
+            result = await job_result(removed, job, min(_POLL, until - _now()))
             if result is None and _now() >= until:
                 if (result := await self._cancel(removed, job, number)) != "done":
                     message = f"{unit}: the job was not finished after {deadline:g} s and was canceled"
                     raise UnitJobFailed(unit, "timeout", message)
             elif result is None and not await self._exists(removed, number):
-                result = await _result(removed, job, _GRACE)
+                # The job does not exist any more, so its signal is on the way or was lost.
+                result = await job_result(removed, job, _GRACE)
                 if result is None:
                     raise BusRetryable(f"{unit}: the job ended without a result", reason=LOST, service=_SERVICE_NAME)
         if result != "done":
-            raise UnitJobFailed(unit, result, f"{unit}: the job ended as {result!r}{_HINTS.get(result, '')}")
+            raise UnitJobFailed(unit, result, f"{unit}: the job ended as {result!r}{JOB_RESULTS.get(result, '')}")
 
     async def _cancel(self, removed: Signals, job: str, number: int) -> str | None:
         """Cancel a job after its deadline. Returns its result if it ended in the meantime."""
         try:
-            await removed.call(_NAME, _PATH, _MANAGER, "CancelJob", "u", (number,), timeout=2 * _GRACE)
+            await removed.call(NAME, PATH, MANAGER, "CancelJob", "u", (number,), timeout=2 * _GRACE)
         except BusFault as error:
             if error.bus_error != _NO_JOB:
-                return None  # the caller reports the deadline
-        return await _result(removed, job, _GRACE)
+                # The caller reports the deadline.
+                return None
+        return await job_result(removed, job, _GRACE)
 
     async def _exists(self, removed: Signals, number: int) -> bool:
         try:
-            await removed.call(_NAME, _PATH, _MANAGER, "GetJob", "u", (number,))
+            await removed.call(NAME, PATH, MANAGER, "GetJob", "u", (number,))
         except BusFault as error:
             if error.bus_error != _NO_JOB:
                 raise
@@ -309,12 +325,12 @@ class Systemd:
 
     async def _pending_job(self, removed: Signals, unit: str) -> str:
         (path,) = await self._manager_call("LoadUnit", unit, "s", (unit,), removed)
-        number, job = await self._bus.get(_NAME, path, _UNIT, "Job")
+        number, job = await self._bus.get(NAME, path, _UNIT, "Job")
         return str(job) if number else ""
 
     async def _invocation(self, unit: str) -> str:
         (path,) = await self._manager_call("LoadUnit", unit, "s", (unit,))
-        return bytes(await self._bus.get(_NAME, path, _UNIT, "InvocationID")).hex()
+        return bytes(await self._bus.get(NAME, path, _UNIT, "InvocationID")).hex()
 
     async def _was_restarted(self, unit: str, before: str) -> bool:
         state = await self.state(unit)
@@ -322,17 +338,6 @@ class Systemd:
         return (state.active == "active" or finished) and state.invocation_id not in ("", before)
 
     # -- calls to the manager ------------------------------------------------------------------------------------
-
-    @asynccontextmanager
-    async def _subscribed(self, member: str) -> AsyncIterator[Signals]:
-        async with self._bus.signals(Match(_MANAGER, member, sender=_NAME, path=_PATH)) as signals:
-            try:
-                # Subscribe each time: a restarted manager has lost its subscribers without notice.
-                await signals.call(_NAME, _PATH, _MANAGER, "Subscribe")
-            except BusFault as error:
-                if error.bus_error != "org.freedesktop.systemd1.AlreadySubscribed":
-                    raise
-            yield signals
 
     async def _manager_call(
         self,
@@ -344,29 +349,11 @@ class Systemd:
         timeout: float = CALL_TIMEOUT,
     ) -> list[Any]:
         try:
-            return await (signals or self._bus).call(_NAME, _PATH, _MANAGER, member, signature, body, timeout=timeout)
+            return await (signals or self._bus).call(NAME, PATH, MANAGER, member, signature, body, timeout=timeout)
         except BusFault as error:
-            if (reason := _REASONS.get(error.bus_error)) is None:
+            if (reason := REASONS.get(error.bus_error)) is None:
                 raise
             raise UnitJobFailed(unit, "", f"{unit}: {error.bus_message or error.bus_error}", reason=reason) from error
-
-
-_HINTS = {
-    "dependency": ": a required unit did not start",
-    "timeout": ": the start or stop timeout of the unit expired",
-    "assert": ": an Assert setting of the unit is not met",
-    "canceled": ": another job replaced it",
-    "invalid": ": the unit is not active, or does not support the action",
-}
-
-
-async def _result(removed: Signals, job: str, timeout: float) -> str | None:
-    """Return the result of ``job``, None if it did not end within ``timeout`` seconds."""
-    try:
-        async with asyncio.timeout(max(timeout, 0)):
-            return str((await removed.first(lambda body: body[1] == job))[3])
-    except TimeoutError:
-        return None
 
 
 async def _wait_for_reload(reloading: Signals, began: asyncio.Event) -> None:

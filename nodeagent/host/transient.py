@@ -6,7 +6,6 @@ oneshot, so its job ends with the command. After a failure it is kept until its 
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 from collections.abc import Sequence
 
@@ -14,16 +13,14 @@ from nodeagent.errors import ServiceUnavailable, Terminal
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.dbus.codec import variant
 from nodeagent.host.dbus.errors import BusFault
-from nodeagent.host.dbus.signals import Match, Signals
+from nodeagent.host.dbus.signals import Signals
+from nodeagent.host.systemd_jobs import MANAGER, NAME, PATH, SERVICE, job_result, subscribed
 from nodeagent.reasons import Reason
 
 __all__ = ["run_unit"]
 
-_NAME = "org.freedesktop.systemd1"
-_PATH = "/org/freedesktop/systemd1"
-_MANAGER = "org.freedesktop.systemd1.Manager"
-_SERVICE = "org.freedesktop.systemd1.Service"
-_GRACE = 10.0  # seconds that systemd needs to end the unit after its timeout
+# Seconds that systemd needs to end the unit after its timeout.
+_GRACE = 10.0
 _MICROSECONDS = 1_000_000
 
 
@@ -39,40 +36,29 @@ async def run_unit(bus: Bus, command: Sequence[str], description: str, deadline:
         ["ExecStart", variant("a(sasb)", [[command[0], list(command), False]])],
         ["TimeoutStartUSec", variant("t", int(deadline * _MICROSECONDS))],
     ]
-    async with bus.signals(Match(_MANAGER, "JobRemoved", sender=_NAME, path=_PATH)) as removed:
-        try:
-            await removed.call(_NAME, _PATH, _MANAGER, "Subscribe")
-        except BusFault as error:
-            if error.bus_error != "org.freedesktop.systemd1.AlreadySubscribed":
-                raise
+    async with subscribed(bus, "JobRemoved") as removed:
         (job,) = await removed.call(
-            _NAME, _PATH, _MANAGER, "StartTransientUnit", "ssa(sv)a(sa(sv))", (name, "fail", properties, [])
+            NAME, PATH, MANAGER, "StartTransientUnit", "ssa(sv)a(sa(sv))", (name, "fail", properties, [])
         )
-        result = await _result(removed, str(job), deadline + _GRACE)
+        result = await job_result(removed, str(job), deadline + _GRACE) or "timeout"
         if result != "done":
             raise await _failure(removed, name, command, result)
-
-
-async def _result(removed: Signals, job: str, timeout: float) -> str:
-    try:
-        async with asyncio.timeout(timeout):
-            return str((await removed.first(lambda body: body[1] == job))[3])
-    except TimeoutError:
-        return "timeout"
 
 
 async def _failure(removed: Signals, name: str, command: Sequence[str], result: str) -> Terminal:
     status = ""
     try:
-        (path,) = await removed.call(_NAME, _PATH, _MANAGER, "GetUnit", "s", (name,))
+        (path,) = await removed.call(NAME, PATH, MANAGER, "GetUnit", "s", (name,))
         (code,) = await removed.call(
-            _NAME, path, "org.freedesktop.DBus.Properties", "Get", "ss", (_SERVICE, "ExecMainStatus")
+            NAME, path, "org.freedesktop.DBus.Properties", "Get", "ss", (SERVICE, "ExecMainStatus")
         )
         status = f", exit status {code}"
-        await removed.call(_NAME, _PATH, _MANAGER, "ResetFailedUnit", "s", (name,))
+        await removed.call(NAME, PATH, MANAGER, "ResetFailedUnit", "s", (name,))
     except ServiceUnavailable:
-        raise  # systemd is unavailable, so the result is unknown
+        # systemd is unavailable, so the result is unknown.
+        raise
     except BusFault:
-        pass  # the unit is unloaded already; the result must suffice
+        # The unit is unloaded already; the result must suffice.
+        pass
     message = f"{' '.join(command)}: {result}{status}; see journalctl -u {name}"
     return Terminal(message, reason=Reason.COMMAND_FAILED)

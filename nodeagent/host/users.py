@@ -48,14 +48,17 @@ class HostUsers:
 
     async def set_password_hash(self, user: str, value: str) -> None:
         """Set the hash. Raises ``InvalidInput`` for an empty one, which would allow logins without a password."""
+        # These characters separate fields and lines of shadow, so a hash could add an account.
         if not value or any(char in value for char in ":\n\r\0"):
             raise InvalidInput(
                 f"the password hash of {user} is empty or has an illegal character", reason=Reason.BAD_HASH
             )
         if await self.password_hash(user) is None:
             raise Terminal(f"this host has no user {user!r}", reason=Reason.UNKNOWN_USER)
+        # chpasswd takes the lock of the account files and updates shadow atomically, like every other tool.
         await self._chpasswd(user, value)
         await asyncio.to_thread(self._sync)
+        # The result is read back, because only the content of shadow counts.
         if await self.password_hash(user) != value:
             raise Terminal(f"chpasswd did not change the password of {user}", reason=Reason.PASSWORD_NOT_SET)
 
@@ -89,6 +92,7 @@ class HostUsers:
                 "chpasswd",
                 "--encrypted",
                 *root,
+                # The hash goes through a pipe, because arguments of a process are visible to all users.
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.DEVNULL,
                 stderr=asyncio.subprocess.PIPE,
@@ -111,6 +115,7 @@ class HostUsers:
                 process.kill()
                 await process.wait()
         if process.returncode != 0:
+            # The message must not contain the hash.
             output = noise.decode(errors="replace").replace(value, "...").strip()
             raise Terminal(
                 f"chpasswd failed for {user} (exit {process.returncode}): {output}", reason=Reason.PASSWORD_NOT_SET

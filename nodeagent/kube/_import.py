@@ -41,7 +41,8 @@ class Library:
     load_kube_config: Callable[..., Coroutine[Any, Any, object]]
 
 
-_LOADING: Final = Lock()  # concurrent imports would remove each other's stand-ins
+# Concurrent imports would remove each other's stand-ins.
+_LOADING: Final = Lock()
 
 
 def load() -> Library:
@@ -77,7 +78,8 @@ def _load() -> Library:
             from kubernetes.aio.config import ConfigException, load_kube_config
             from kubernetes.aio.config.incluster_config import InClusterConfigLoader
         finally:
-            if stand_in:  # a later import of the whole library gets the real module
+            # A later import of the whole library gets the real module.
+            if stand_in:
                 del sys.modules[API_CLIENT]
                 if CLIENT in sys.modules:
                     vars(sys.modules[CLIENT]).pop("ApiClient", None)

@@ -21,22 +21,29 @@ from nodeagent.core.backoff import delays, jittered
 from nodeagent.core.config.text import plain_json
 from nodeagent.core.coordination.kube_time import ServerClock, http_date
 from nodeagent.core.update.ports.host import Clock
-from nodeagent.errors import AgentError
+from nodeagent.errors import AgentError, Refused
 from nodeagent.kube._import import load
 from nodeagent.kube.credentials import ClusterAccess, Identity
-from nodeagent.kube.errors import KubeFault, NoAnswer, ServerFault, Throttled, Unauthorized, from_answer
+from nodeagent.kube.errors import KubeFault, NoAnswer, NotFound, ServerFault, Throttled, Unauthorized, from_answer
+from nodeagent.reasons import Reason
 
 __all__ = ["KubeClient", "Object"]
 
 Object = dict[str, Any]
 
 ATTEMPTS: Final = 3
-FIRST_PAUSE: Final = 0.5  # seconds; doubled for each further attempt
-MAX_PAUSE: Final = 10.0  # a longer Retry-After is raised, because the caller may have other work
-CHECK_EVERY: Final = 10.0  # seconds between two checks of the files of the credentials
-CHUNK: Final = 500  # objects in one answer of a list, as kubectl requests them
-MAX_ANSWER: Final = 32 * 1024 * 1024  # bytes; 500 pods of the largest real specs are a third of that
-MAX_ITEMS: Final = 100_000  # objects of one list: twenty times the nodes that Kubernetes supports
+# Seconds; doubled for each further attempt.
+FIRST_PAUSE: Final = 0.5
+# A longer Retry-After is raised, because the caller may have other work.
+MAX_PAUSE: Final = 10.0
+# Seconds between two checks of the files of the credentials.
+CHECK_EVERY: Final = 10.0
+# Objects in one answer of a list, as kubectl requests them.
+CHUNK: Final = 500
+# Bytes; 500 pods of the largest real specs are a third of that.
+MAX_ANSWER: Final = 32 * 1024 * 1024
+# Objects of one list: twenty times the nodes that Kubernetes supports.
+MAX_ITEMS: Final = 100_000
 MERGE: Final = "application/merge-patch+json"
 STRATEGIC: Final = "application/strategic-merge-patch+json"
 JSON: Final = "application/json"
@@ -47,7 +54,8 @@ class KubeClient:
 
     def __init__(self, access: ClusterAccess, clock: Clock, *, timeout: float = 10.0) -> None:
         self.server_clock = ServerClock()
-        self.requests = 0  # sent by this process; the load of the steady state is measured with it
+        # Number of requests of this process. Benchmarks measure the load of an idle agent with it.
+        self.requests = 0
         self._access = access
         self._clock = clock
         self._timeout = timeout
@@ -71,6 +79,13 @@ class KubeClient:
     async def get(self, path: str, **query: str) -> Object:
         """A quorum read: never from a cache, unless ``query`` asks for a resourceVersion."""
         return await self._call("GET", path, query, None)
+
+    async def node(self, name: str) -> Object:
+        """Return a Node. Raises ``Refused`` (``NodeUnknown``) if the cluster has no such Node."""
+        try:
+            return await self.get(f"/api/v1/nodes/{name}")
+        except NotFound:
+            raise Refused(f"there is no Node {name} in the cluster", reason=Reason.NODE_UNKNOWN) from None
 
     async def items(self, path: str, **query: str) -> list[Object]:
         """All objects of a list, in chunks."""
@@ -124,13 +139,16 @@ class KubeClient:
             try:
                 return await self._once(method, url, body, kind)
             except Unauthorized:
-                # The token may have been rotated since the last check, so the first answer is not final.
+                # The token may have been rotated since the last check. A second 401 with fresh credentials is final.
                 if reread:
                     raise
                 reread = True
                 attempts += 1
+                # The connection holds the old credentials, so it is closed and opened again.
                 await self.close()
             except (NoAnswer, ServerFault, Throttled) as fault:
+                # Only a read is repeated after an uncertain answer. A write may have been done; its caller reads the
+                # state first.
                 pause = _pause(fault, next(pauses)) if method == "GET" or isinstance(fault, Throttled) else None
                 if attempts <= 0 or pause is None:
                     raise
@@ -145,11 +163,13 @@ class KubeClient:
                 if setting["value"]:
                     headers[setting["key"]] = setting["value"]
             self.requests += 1
+            # The limit covers the headers and the body, so that a slow proxy cannot hold the call without end.
             async with asyncio.timeout(self._timeout):
                 sent = self._clock.monotonic()
                 response = await rest.request(method, identity.host + url, headers=headers, body=body)
                 received = self._clock.monotonic()
                 text = await _body(response, what)
+        # Every answer, also one with an error, updates the estimate of the server's clock.
         date = http_date(response.headers.get("Date", ""))
         if date is not None:
             self.server_clock = self.server_clock.updated(date, sent, received)
@@ -168,7 +188,8 @@ class KubeClient:
             yield
         except TimeoutError:
             raise NoAnswer(f"{what}: no answer in {self._timeout:g} s") from None
-        except AgentError:  # the credentials cannot be read
+        except AgentError:
+            # The credentials cannot be read.
             raise
         except (load().ClientError, OSError) as error:
             # An expired certificate looks like this as well.
@@ -178,11 +199,13 @@ class KubeClient:
     async def _connection(self) -> tuple[Any, Identity]:
         async with self._opening:
             now = self._clock.monotonic()
+            # After a failure the certificate may have expired, so the files are read again before the next attempt.
             if self._doubted:
                 self._doubted = False
                 await self.close()
             if self._connected is not None and now - self._checked >= CHECK_EVERY:
                 self._checked = now
+                # Tokens and certificates are rotated in place. Their time stamps are enough to notice that.
                 if await asyncio.to_thread(self._connected[1].changed):
                     await self.close()
             connected = self._connected
@@ -211,7 +234,8 @@ def _sound(item: object) -> bool:
         return False
     metadata = item.get("metadata") or {}
     parts = (metadata, item.get("spec") or {}, item.get("status") or {})
-    if item.get("kind") == "Status":  # its status is a string
+    # Its status is a string.
+    if item.get("kind") == "Status":
         parts = (metadata, {}, {})
     if not all(isinstance(part, dict) for part in parts):
         return False

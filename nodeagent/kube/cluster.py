@@ -15,13 +15,13 @@ from nodeagent.core.coordination.slots import SlotKind, SlotPool
 from nodeagent.core.update.ports.coordination import NodeDrainer
 from nodeagent.core.update.ports.host import Clock
 from nodeagent.kube.client import KubeClient
-from nodeagent.kube.conditions import NodeConditions
 from nodeagent.kube.credentials import ClusterAccess
 from nodeagent.kube.drain import KubeNode
 from nodeagent.kube.events import NodeEvents
 from nodeagent.kube.gates import Gates
 from nodeagent.kube.lease import KubeLease, TokenStore
 from nodeagent.kube.mco_drain import ControllerDrain, EitherDrain
+from nodeagent.kube.node import KubeReadiness, NodeConditions
 from nodeagent.kube.slots import KubeSlots
 from nodeagent.settings.cluster import DrainSettings
 from nodeagent.settings.schema import Settings
@@ -56,6 +56,7 @@ class Cluster:
         self.lease = KubeLease(self.client, self._host, tokens, clock, namespace=about.lease_namespace)
         self.conditions = NodeConditions(self.client, name, clock)
         self.events = NodeEvents(self.client, name)
+        self.readiness = KubeReadiness(self.client, name, clock)
         self.gates = Gates(self.client, name, controls_node=controls_node)
         self.node = KubeNode(
             self.client, name, clock, check_lease=self.lease.check, report=report, policy=drain_policy(settings.drain)

@@ -20,10 +20,12 @@ from nodeagent.reasons import Reason
 __all__ = ["ClusterAccess", "Identity"]
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-PLUGIN_TIMEOUT: Final = 30.0
-"""Seconds for a credential plugin. The library has no limit, and a plugin that prompts for a password never ends."""
 
-Stamp = tuple[int, int, int]  # inode, size, nanoseconds: a rename over the file changes the first, a rewrite the others
+# Seconds for a credential plugin. The library has no limit, and a plugin that prompts for a password never ends.
+PLUGIN_TIMEOUT: Final = 30.0
+
+# Inode, size, nanoseconds: a rename over the file changes the first, a rewrite the others.
+Stamp = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +60,8 @@ class ClusterAccess:
         # Since Python 3.13 an authority without key usages is refused, and some clusters have one. The kubeconfig names
         # it, and kubectl accepts it.
         configuration.disable_strict_ssl_verification = True
-        configuration.retries = None  # the client decides which call is repeated
+        # The client decides which call is repeated.
+        configuration.retries = None
         try:
             files = self._kubeconfig(configuration) if self.kubeconfig else self._in_cluster(configuration)
         except (library.ConfigException, OSError, ValueError, TypeError, KeyError, AttributeError) as error:
@@ -85,7 +88,8 @@ class ClusterAccess:
             temp_file_path=self.private,
         )
         if user.keys() & {"exec", "auth-provider"}:
-            asyncio.run(asyncio.wait_for(loading, PLUGIN_TIMEOUT))  # in this thread, which has no loop
+            # In this thread, which has no loop.
+            asyncio.run(asyncio.wait_for(loading, PLUGIN_TIMEOUT))
         else:
             _run_to_end(loading)
         token = user.get("tokenFile")

@@ -25,6 +25,7 @@ from nodeagent.core.coordination.drain import (
     Remaining,
     cause_of,
     classify,
+    daemon_set_of,
     eviction,
     pause_after,
     protected_pod,
@@ -33,22 +34,30 @@ from nodeagent.core.coordination.drain import (
 from nodeagent.core.update.ports.host import Clock
 from nodeagent.errors import Refused, Retryable, Terminal, Unreachable
 from nodeagent.kube.client import KubeClient, Object
-from nodeagent.kube.daemonsets import DaemonSets
 from nodeagent.kube.errors import Conflict, KubeFault, NotFound
 from nodeagent.reasons import Reason
 
 __all__ = ["CORDONED_BY", "DrainRounds", "KubeNode", "pods_of"]
 
+# Annotation of the Node: the operation that cordoned it.
 CORDONED_BY: Final = "nodeagent.org/cordoned-by"
-"""Annotation of the Node: the operation that cordoned it."""
 
-POLL: Final = 3.0  # seconds between two lists of the pods while there are some
-SETTLE: Final = 5.0  # seconds between the two lists that must be empty
+# Seconds between two lists of the pods while there are some.
+POLL: Final = 3.0
+# Seconds between the two lists that must be empty.
+SETTLE: Final = 5.0
+
+# Evictions between two checks of the lease: a node has 110 pods by default, and the API server has other clients.
 TOGETHER: Final = 20
-"""Evictions between two checks of the lease: a node has 110 pods by default, and the API server has other clients."""
 
 WRITES: Final = 3
-MOST_CORDONS: Final = 2  # the first one, and one more after an uncordon
+# The first one, and one more after an uncordon.
+MOST_CORDONS: Final = 2
+
+# DaemonSets that are read in one drain; a node runs some dozens. The pods of further ones stay.
+MOST_DAEMON_SETS: Final = 500
+
+READS_TOGETHER: Final = 10  # requests in flight
 
 
 async def pods_of(client: KubeClient, node: str) -> Sequence[Object]:
@@ -98,18 +107,24 @@ class KubeNode:
         work = DrainRounds(self._client, self._node, self._clock, self.policy)
         cordons = 0
         try:
+            # The deadline counts through outages: the operator who set it wants the node back by then.
             async with asyncio.timeout(deadline):
                 while True:
                     try:
+                        # The lease is checked before each round. A thief of the lease may rely on the pods that are
+                        # still there.
                         await self._check_lease(operation)
                         made = await self._cordon(operation, may=cordons < MOST_CORDONS)
                         cordons = max(1, cordons + made)
                         done = await work.round(partial(self._check_lease, operation))
                         self._report(work.remaining)
                     except (Unreachable, Retryable):
-                        done = False  # the API server is down: the requests wait, the deadline does not
+                        # The API server is down: the requests wait, the deadline does not.
+                        done = False
                     if done:
                         return
+                    # Two empty lists are needed, because a controller may create a pod between the cordon and the first
+                    # list.
                     pause = POLL if work.remaining else SETTLE
                     await asyncio.sleep(jittered(pause, random.random()))  # noqa: S311
         except TimeoutError:
@@ -120,7 +135,7 @@ class KubeNode:
     async def uncordon(self, operation: str) -> None:
         """Undo the cordon of this operation, and no other one."""
         for _ in range(WRITES):
-            node = await self._read()
+            node = await self._client.node(self._node)
             if (node["metadata"].get("annotations") or {}).get(CORDONED_BY) != operation:
                 return
             if await self._write(node, unschedulable=None, operation=None):
@@ -134,26 +149,22 @@ class KubeNode:
         """Return whether it was necessary. One uncordon may be a mistake or come from another tool; two are a request
         to stop."""
         for _ in range(WRITES):
-            node = await self._read()
+            node = await self._client.node(self._node)
             if node["spec"].get("unschedulable"):
-                return False  # from an earlier attempt, or of another actor, which undoes it
+                # From an earlier attempt, or of another actor, which undoes it.
+                return False
             if not may:
                 raise Refused(f"node {self._node} was uncordoned twice", reason=Reason.DRAIN_CANCELED)
             if await self._write(node, unschedulable=True, operation=operation):
                 return True
         raise self._contended()
 
-    async def _read(self) -> Object:
-        try:
-            return await self._client.get(self._path)
-        except NotFound:
-            raise Refused(f"there is no Node {self._node} in the cluster", reason=Reason.NODE_UNKNOWN) from None
-
     async def _write(self, node: Object, *, unschedulable: bool | None, operation: str | None) -> bool:
         meta = {"resourceVersion": node["metadata"]["resourceVersion"], "annotations": {CORDONED_BY: operation}}
         try:
             await self._client.patch(self._path, {"metadata": meta, "spec": {"unschedulable": unschedulable}})
-        except Conflict:  # kubelets write their Node every few seconds
+        except Conflict:
+            # Kubelets write their Node every few seconds.
             return False
         return True
 
@@ -181,17 +192,20 @@ class DrainRounds:
         ``check_lease`` is called between two groups of evictions; what it raises ends the round.
         """
         pods = await pods_of(self._client, self._node)
+        # A pod whose DaemonSet is gone is not created again, so it is evicted like any other.
         orphans = await self._daemon_sets.orphans(pods)
         classes = [(pod, classify(pod, self._policy, orphaned=pod["metadata"]["uid"] in orphans)) for pod in pods]
         going = [pod for pod, found in classes if found is not EvictionClass.STAYS]
         evicted = (EvictionClass.STAYS, EvictionClass.GOES)
         protected = {pod["metadata"]["uid"]: found for pod, found in classes if found not in evicted}
         self.remaining = sorted(self._remaining(pod, protected.get(pod["metadata"]["uid"])) for pod in going)
+        # The policy decides before the first eviction only. A pod that it protects later is reported and left alone.
         if protected and not self._started:
             left = [self._remaining(pod, found) for pod, found in classes if pod["metadata"]["uid"] in protected]
             names = "; ".join(f"{pod.namespace}/{pod.name}: {pod.why}" for pod in sorted(left))
             raise Refused(f"the policy protects pods of this node: {names}", reason=Reason.DRAIN_REFUSED)
         self._started = True
+        # Tries of pods that are gone are dropped. A new pod with the same name has another uid.
         alive = {pod["metadata"]["uid"] for pod in going}
         self._tries = {uid: one for uid, one in self._tries.items() if uid in alive}
         now = self._clock.monotonic()
@@ -202,7 +216,8 @@ class DrainRounds:
         free = [pod for pod in going if pod["metadata"]["uid"] not in protected]
         due = [pod for pod in free if not pod["metadata"].get("deletionTimestamp") and self._of(pod).due <= now]
         for first in range(0, len(due), TOGETHER):
-            if first:  # a round may take long, so the first check is not enough
+            # A round may take long, so the first check is not enough.
+            if first:
                 await check_lease()
             await asyncio.gather(*(self._evict(pod) for pod in due[first : first + TOGETHER]))
         self.remaining = sorted(self._remaining(pod, protected.get(pod["metadata"]["uid"])) for pod in going)
@@ -231,3 +246,31 @@ class DrainRounds:
     def _remaining(self, pod: Object, protected: EvictionClass | None) -> Remaining:
         one = self._of(pod)
         return remaining_pod(pod, one.cause, one.words) if protected is None else protected_pod(pod, protected)
+
+
+class DaemonSets:
+    """Finds pods whose DaemonSet was deleted, so that a drain evicts them as ``kubectl drain --force`` does.
+
+    Reads each DaemonSet once. Use an instance for one drain.
+    """
+
+    def __init__(self, client: KubeClient) -> None:
+        self._client = client
+        self._exists: dict[tuple[str, str], bool] = {}
+        self._slots = asyncio.Semaphore(READS_TOGETHER)
+
+    async def orphans(self, pods: Sequence[Object]) -> frozenset[str]:
+        """Return the uids of pods whose DaemonSet no longer exists. Raises what the client raises."""
+        owners = {pod["metadata"]["uid"]: owner for pod in pods if (owner := daemon_set_of(pod)) is not None}
+        unknown = sorted(set(owners.values()) - self._exists.keys())[: MOST_DAEMON_SETS - len(self._exists)]
+        await asyncio.gather(*(self._read(*owner) for owner in unknown))
+        return frozenset(uid for uid, owner in owners.items() if not self._exists.get(owner, True))
+
+    async def _read(self, namespace: str, name: str) -> None:
+        async with self._slots:
+            try:
+                await self._client.get(f"/apis/apps/v1/namespaces/{namespace}/daemonsets/{name}")
+            except NotFound:
+                self._exists[namespace, name] = False
+            else:
+                self._exists[namespace, name] = True

@@ -33,7 +33,8 @@ class KubeFault(AgentError):
 
     status: int = 0
     detail: Mapping[str, Any] = {}
-    retry_after: float | None = None  # seconds, if the server sent them
+    # Seconds, if the server sent them.
+    retry_after: float | None = None
 
     @property
     def causes(self) -> Sequence[Mapping[str, Any]]:

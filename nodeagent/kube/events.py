@@ -11,31 +11,30 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any, Final
 
-from nodeagent.core.coordination.kube_time import Uncertain, micro_time
-from nodeagent.core.report.node_events import Notice
-from nodeagent.errors import Refused, Retryable
+from nodeagent.core.coordination.kube_time import micro_time
+from nodeagent.core.report.node_events import NodeEvent
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.errors import NotFound
-from nodeagent.reasons import Reason
 
 __all__ = ["CONTROLLER", "NodeEvents"]
 
 EVENTS: Final = "/apis/events.k8s.io/v1/namespaces/default/events"
 CONTROLLER: Final = "nodeagent.org/agent"
 
+# Seconds between two writes of one series.
 WRITE_EVERY: Final = 300.0
-"""Seconds between two writes of one series."""
 
+# Seconds without the event after which it is a new Event: the API server keeps one for an hour.
 FORGET_AFTER: Final = 3000.0
-"""Seconds without the event after which it is a new Event: the API server keeps one for an hour."""
 
-KNOWN: Final = 200  # series that are remembered; a drain has a few
+# Series that are remembered; a drain has a few.
+KNOWN: Final = 200
 
+# New Events in an hour. An update has ten; more than this from one node would be noise.
 MOST: Final = 100
-"""New Events in an hour. An update has ten; more than this from one node would be noise."""
 
 HOUR: Final = 3600.0
-TOO_MANY: Final = Notice("NoticesDropped", "Report", "too many events: run nodeagent status on the node", True)
+TOO_MANY: Final = NodeEvent("NoticesDropped", "Report", "too many events: run nodeagent status on the node", True)
 
 
 @dataclass(slots=True)
@@ -55,10 +54,11 @@ class NodeEvents:
         self._client = client
         self._node = node
         self._uid = ""
-        self._series: dict[Notice, _Series] = {}
-        self._made: deque[float] = deque()  # when, on the steady clock
+        self._series: dict[NodeEvent, _Series] = {}
+        # Creation times on the steady clock.
+        self._made: deque[float] = deque()
 
-    async def write(self, notice: Notice, at: float) -> None:
+    async def write(self, notice: NodeEvent, at: float) -> None:
         """Write an event. ``at`` is its time on the steady clock, which may be in the past after an outage.
 
         Raises ``Refused`` (``NodeUnknown``) and what the client raises; the same event may be written again then.
@@ -70,15 +70,16 @@ class NodeEvents:
         if at - known.written < WRITE_EVERY:
             known.count, known.seen = known.count + 1, at
             return
-        series = {"count": known.count + 1, "lastObservedTime": self._time(at)}
+        series = {"count": known.count + 1, "lastObservedTime": micro_time(self._client.server_clock.earliest(at))}
         try:
             await self._client.patch(f"{EVENTS}/{known.name}", {"series": series})
-        except NotFound:  # the API server has deleted it
+        except NotFound:
+            # The API server has deleted it.
             await self._new(notice, at)
             return
         known.count, known.seen, known.written = known.count + 1, at, at
 
-    async def _new(self, notice: Notice, at: float) -> None:
+    async def _new(self, notice: NodeEvent, at: float) -> None:
         while self._made and at - self._made[0] > HOUR:
             self._made.popleft()
         if len(self._made) >= MOST:
@@ -92,7 +93,7 @@ class NodeEvents:
             "apiVersion": "events.k8s.io/v1",
             "kind": "Event",
             "metadata": {"name": name, "namespace": "default"},
-            "eventTime": self._time(at),
+            "eventTime": micro_time(self._client.server_clock.earliest(at)),
             "reportingController": CONTROLLER,
             "reportingInstance": self._node[:128],
             "type": "Warning" if notice.warning else "Normal",
@@ -110,18 +111,9 @@ class NodeEvents:
 
     async def _node_uid(self) -> str:
         if not self._uid:
-            try:
-                node = await self._client.get(f"/api/v1/nodes/{self._node}")
-            except NotFound:
-                raise Refused(f"there is no Node {self._node} in the cluster", reason=Reason.NODE_UNKNOWN) from None
+            node = await self._client.node(self._node)
             self._uid = str(node["metadata"]["uid"])
         return self._uid
-
-    def _time(self, at: float) -> str:
-        try:
-            return micro_time(self._client.server_clock.earliest(at))
-        except Uncertain:
-            raise Retryable("the API server sends no time (no Date header)", reason=Reason.KUBE_NO_DATE) from None
 
 
 def _cut(text: str) -> str:

@@ -42,12 +42,13 @@ class Gates:
 
     async def read(self) -> Sequence[Gate]:
         """Return the gates of this node. Raises ``Refused`` (``NodeUnknown``) and what the client raises."""
-        node = await self._read_node()
+        node = await self._client.node(self._node)
         found = [*node_gates(node, controls_node=self._controls_node)]
         machine = await self._read_machine(node)
         if machine is not None:
             found += machine_gates(machine)
-        with suppress(NotFound):  # the operator is not installed here
+        # The operator is not installed here.
+        with suppress(NotFound):
             found += maintenance_gates(self._node, await self._client.items(MAINTENANCES))
         return sorted(set(found))
 
@@ -69,7 +70,7 @@ class Gates:
 
     async def _write_hooks(self, wanted: Callable[[Object], list[Object] | None], *, refuse: bool) -> None:
         for _ in range(WRITES):
-            machine = await self._read_machine(await self._read_node())
+            machine = await self._read_machine(await self._client.node(self._node))
             hooks = None if machine is None else wanted(machine)
             if machine is None or hooks is None:
                 return
@@ -85,17 +86,12 @@ class Gates:
             except Conflict:
                 continue
             except NotFound:
-                pass  # the Machine was deleted, and the node with it
+                # The Machine was deleted, and the node with it.
+                pass
             return
         raise Retryable(
             f"the Machine of {self._node} changes faster than it can be read", reason=Reason.MACHINE_CONTENDED
         )
-
-    async def _read_node(self) -> Object:
-        try:
-            return await self._client.get(f"/api/v1/nodes/{self._node}")
-        except NotFound:
-            raise Refused(f"there is no Node {self._node} in the cluster", reason=Reason.NODE_UNKNOWN) from None
 
     async def _read_machine(self, node: Object) -> Object | None:
         where = machine_of(node)

@@ -1,8 +1,10 @@
 """The agent's side of the handshake: it reads the desired config from the own Node, and writes its annotations to it.
 
-The Node is polled (``kube/poll.py``), not watched: two requests a minute. A config is fetched once per name, since
-controllers never change a config that they have named, and is kept in the store: without the API server, the last
-desired config stays. A config that does not exist, or must not be read, refuses the update with its reason.
+The Node is polled, not watched: two requests a minute, with jitter so that the hosts of a fleet spread. A watch would
+be faster, and costs a connection per node, a list after each break and a loop that can spin. A config is fetched once
+per name, since controllers never change a config that they have named, and is kept in the store: without the API
+server, the last desired config stays. A config that does not exist, or must not be read, refuses the update with its
+reason.
 
 Writing is level-triggered: ``report`` stores the annotations, and those that differ on the Node are written until they
 are there. So nothing is lost while the API server is down, and a Node that was created again, or an annotation that was
@@ -13,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import suppress
 from typing import Final, Protocol
 
@@ -32,25 +34,29 @@ from nodeagent.core.report.handshake import (
 )
 from nodeagent.core.report.status import Status
 from nodeagent.errors import AgentError, InvalidInput, Refused, Retryable, Unreachable, Unreconcilable
-from nodeagent.kube.client import KubeClient
+from nodeagent.kube.client import KubeClient, Object
 from nodeagent.kube.errors import NotFound
-from nodeagent.kube.poll import EVERY, follow
 from nodeagent.reasons import Reason
 
-__all__ = ["CONFIGS", "ConfigMemory", "Handshake"]
+__all__ = ["CONFIGS", "ConfigMemory", "Handshake", "follow"]
 
+# Configs of the machine-config-operator, and of nodeagent for clusters without it (packaging/kubernetes).
 CONFIGS: Final = (
     "/apis/machineconfiguration.openshift.io/v1/machineconfigs",
     "/apis/nodeagent.org/v1/machineconfigs",
 )
-"""Configs of the machine-config-operator, and of nodeagent for clusters without it (packaging/kubernetes)."""
 
-FIRST_PAUSE: Final = 2.0
-LONGEST_PAUSE: Final = 120.0
-"""Seconds between two attempts to write."""
+# Seconds between two reads of the Node, and between two attempts after a fault.
+EVERY: Final = 30.0
+READ_FIRST_PAUSE: Final = 5.0
+READ_LONGEST_PAUSE: Final = 300.0
 
+# Seconds between two attempts to write.
+WRITE_FIRST_PAUSE: Final = 2.0
+WRITE_LONGEST_PAUSE: Final = 120.0
+
+# Seconds between two writes of which the second changes only the reason: a drain changes it with each pod.
 REASONS_EVERY: Final = 30.0
-"""Seconds between two writes of which the second changes only the reason: a drain changes it with each pod."""
 
 
 class ConfigMemory(Protocol):
@@ -84,14 +90,18 @@ class Handshake:
         self._memory = memory
         self._changed = changed
         self._requested = requested
-        self._recorded = False  # the request that the Node shows
+        # The request that the Node shows.
+        self._recorded = False
         self._on_error = on_error
         self._every = every
         self._source: ConfigSource | None = None
-        self._fault: AgentError | None = None  # why the named config is not available
+        # Why the named config is not available.
+        self._fault: AgentError | None = None
         self._restored = False
-        self._fetched = ""  # name of the config that this process fetched
-        self._pending = False  # the Node was read, and its config was not fetched yet
+        # Name of the config that this process fetched.
+        self._fetched = ""
+        # The Node was read, and its config was not fetched yet.
+        self._pending = False
         self._faults: dict[str, str] = {}
         self._request: ControllerRequest | None = None
         self._wanted: NodeAnnotations | None = None
@@ -130,7 +140,8 @@ class Handshake:
     async def _restore(self) -> None:
         if not self._restored:
             source = await self._memory.fetched()
-            if not self._restored:  # another call may have waited for the disk
+            # Another call may have waited for the disk.
+            if not self._restored:
                 self._restored, self._source = True, source
 
     def _note_fault(self, what: str, fault: AgentError | None) -> None:
@@ -150,7 +161,8 @@ class Handshake:
             on_error=lambda fault: self._note_fault("read", fault),
         )
         async for node in states:
-            if node is None:  # not registered yet, or created again: the desired config stays
+            # Not registered yet, or created again: the desired config stays.
+            if node is None:
                 self._request = None
                 continue
             self._request = request = read_request(node)
@@ -198,7 +210,8 @@ class Handshake:
                 found = await self._client.get(f"{configs}/{name}")
             except NotFound:
                 continue
-            source = await asyncio.to_thread(source_of, found)  # a megabyte of JSON
+            # A megabyte of JSON.
+            source = await asyncio.to_thread(source_of, found)
             self._fetched = source.name
             return source
         raise Refused(f"there is no MachineConfig {name} in the cluster", reason=Reason.CONFIG_NOT_FOUND)
@@ -209,7 +222,7 @@ class Handshake:
     # Writing.
 
     async def _write(self) -> None:
-        pauses = delays(FIRST_PAUSE, LONGEST_PAUSE)
+        pauses = delays(WRITE_FIRST_PAUSE, WRITE_LONGEST_PAUSE)
         while True:
             await self._wake.wait()
             self._wake.clear()
@@ -227,17 +240,56 @@ class Handshake:
                     node = await self._client.patch(self._path, {"metadata": {"annotations": changes}})
                     self._request, self._written = read_request(node), asyncio.get_running_loop().time()
             except NotFound:
-                continue  # the reader wakes this task when the Node exists again
+                # The reader wakes this task when the Node exists again.
+                continue
             except AgentError as fault:
                 self._note_fault("write", fault)
                 await asyncio.sleep(jittered(next(pauses), random.random()))  # noqa: S311 - spreads load, no secret
                 self._wake.set()
                 continue
             self._note_fault("write", None)
-            pauses = delays(FIRST_PAUSE, LONGEST_PAUSE)
+            pauses = delays(WRITE_FIRST_PAUSE, WRITE_LONGEST_PAUSE)
 
     def _changes(self) -> dict[str, str | None]:
         if self._request is None:
             return {}
         wanted: dict[str, str] = differing(self._wanted, self._request) if self._wanted is not None else {}
         return {**wanted, RETRY: None} if self._recorded and self._retries(self._request) else {**wanted}
+
+
+async def follow(
+    client: KubeClient,
+    path: str,
+    *,
+    every: float = EVERY,
+    first_pause: float = READ_FIRST_PAUSE,
+    again: Callable[[], bool] = lambda: False,
+    on_error: Callable[[AgentError | None], None] = lambda _: None,
+) -> AsyncGenerator[Object | None, None]:
+    """Yield the object now, and whenever it has changed or ``again`` returns True; None while it does not exist.
+
+    Does not end: each fault is given to ``on_error`` and retried, and None when it is over.
+    """
+    given: str | None = None
+    pauses = delays(first_pause, READ_LONGEST_PAUSE)
+    failing = False
+    while True:
+        found: Object | None
+        try:
+            found = await client.get(path)
+        except NotFound:
+            found = None
+        except AgentError as fault:
+            failing = True
+            on_error(fault)
+            await asyncio.sleep(jittered(next(pauses), random.random()))  # noqa: S311
+            continue
+        if failing:
+            failing, pauses = False, delays(first_pause, READ_LONGEST_PAUSE)
+            on_error(None)
+        meta = (found or {}).get("metadata") or {}
+        version = f"{meta.get('uid')}/{meta.get('resourceVersion')}"
+        if version != given or again():
+            given = version
+            yield found
+        await asyncio.sleep(jittered(every, random.random()))  # noqa: S311

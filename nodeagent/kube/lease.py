@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable
+from contextlib import suppress
 from typing import Final, Protocol
 
 from nodeagent.core.backoff import jittered
-from nodeagent.core.coordination.kube_time import Uncertain, micro_time
+from nodeagent.core.coordination.kube_time import micro_time
 from nodeagent.core.coordination.lease import (
     Claim,
     HostIdentity,
@@ -42,13 +42,16 @@ from nodeagent.reasons import Reason
 
 __all__ = ["KubeLease", "TokenStore"]
 
-WRITES: Final = 3  # attempts while the lease changes between the read and the write
-RENEWALS: Final = 4  # within the duration of a lease
-UNTIL_RELEASED: Final = 10 * 365 * 86400.0
-"""Seconds. The field is an int32 that clients add to a time: ten years fit, and outlast a node."""
+# Attempts while the lease changes between the read and the write.
+WRITES: Final = 3
+# Within the duration of a lease.
+RENEWALS: Final = 4
 
+# Seconds. The field is an int32 that clients add to a time: ten years fit, and outlast a node.
+UNTIL_RELEASED: Final = 10 * 365 * 86400.0
+
+# Seconds for which ``holder`` returns the last read: it is called after every other call.
 RECENT: Final = 2.0
-"""Seconds for which ``holder`` returns the last read: it is called after every other call."""
 
 
 class TokenStore(Protocol):
@@ -86,9 +89,12 @@ class KubeLease:
         self._name = f"node-{host.node}".lower()
         self._seen: Seen | None = None
         self._last: NodeLease | None = None
-        self._looked = float("-inf")  # steady time of the read of _last
-        self._valid_until = 0.0  # steady time until which the lease lasts that this process wrote
-        self._writing = asyncio.Lock()  # a renewal in the background must not meet a release
+        # Steady time of the read of _last.
+        self._looked = float("-inf")
+        # Steady time until which the lease lasts that this process wrote.
+        self._valid_until = 0.0
+        # A renewal in the background must not meet a release.
+        self._writing = asyncio.Lock()
 
     async def acquire(self, holder: str, operation: str, reason: str) -> None:
         claim = Claim(holder, operation, reason, self._host.instance)
@@ -96,7 +102,8 @@ class KubeLease:
             for _ in range(WRITES):
                 try:
                     return await self._acquire(claim)
-                except (Conflict, NotFound):  # another client was faster, or changed it: read again
+                except (Conflict, NotFound):
+                    # Another client was faster, or changed it: read again.
                     continue
         raise self._contended()
 
@@ -109,10 +116,13 @@ class KubeLease:
         async with self._writing:
             token = await self._holding(operation)
             try:
+                # The lease is read each time: a client may have taken or deleted it since the last renewal.
                 lease = await self._still_ours(token)
                 if self._left() < need:
                     await self._renew(token, lease, max(self._duration, need + self._slack))
             except (Unreachable, Retryable) as fault:
+                # Without an answer, the time that this process wrote itself is certain, because the API server
+                # confirmed it.
                 if self._left() <= 0:
                     raise Refused(f"the lease ran out: {fault.message}", reason=Reason.LEASE_EXPIRED) from fault
                 if not offline or self._left() < need:
@@ -123,6 +133,7 @@ class KubeLease:
 
         medik8s takes a lease without a duration as free, so None is written as ``UNTIL_RELEASED``.
         """
+        # The slack at the end does not count as held, so it is added to the requested time.
         lasts = UNTIL_RELEASED if seconds is None else max(seconds + self._slack, self._duration)
         async with self._writing:
             token = await self._holding(operation)
@@ -137,6 +148,8 @@ class KubeLease:
                 lease = await self._read()
                 if lease is None or not self._is_held(token, lease, operation):
                     break
+                # A conflict means that the lease changed since the read, for example by an annotation, so it is read
+                # again.
                 with suppress(Conflict):
                     await self._delete(lease)
                     break
@@ -146,6 +159,7 @@ class KubeLease:
                 token is not None and not token.lost
             ):  # a lost holding stays stored, because it must not be acquired again
                 await self._store.save(None)
+            # From here on no step may rely on the lease, even if the deletion is repeated after a restart.
             self._valid_until = 0.0
 
     async def holder(self) -> Holder | None:
@@ -154,8 +168,10 @@ class KubeLease:
         lease = self._last
         if lease is None or not lease.identity:
             return None
+        # The holder of an expired lease does not hold it any more, although its name is still written there.
         if self._judge(lease, Claim("", "", "", "")) is Standing.EXPIRED:
             return None
+        # A lease without an end has an artificial duration, which is no time to show.
         endless = lease.duration is not None and lease.duration >= UNTIL_RELEASED
         expires = None if endless else lease.expires
         return Holder(
@@ -180,7 +196,8 @@ class KubeLease:
             async with self._writing:
                 token = await self._store.load()
                 if token is None or token.lost or self._left() > self._duration:
-                    continue  # a renewal would shorten a lease that covers a reboot
+                    # A renewal would shorten a lease that covers a reboot.
+                    continue
                 try:
                     await self._renew(token, await self._still_ours(token), self._duration)
                 except AgentError:
@@ -190,6 +207,7 @@ class KubeLease:
         lease = await self._read()
         token = await self._store.load()
         mine = token if token is not None and token.claim.operation == claim.operation else None
+        # A lost holding is never acquired again: the taker may have changed the node in the meantime.
         if mine is not None:
             await self._not_lost(mine, lease)
         standing = self._judge(lease, claim)
@@ -204,16 +222,16 @@ class KubeLease:
 
     async def _take(self, claim: Claim, lease: NodeLease | None) -> NodeLease:
         name, duration = self._host.node, self._duration
-        try:
-            uid = (await self._client.get(f"/api/v1/nodes/{name}"))["metadata"]["uid"]
-        except NotFound:
-            raise Refused(f"there is no Node {name} in the cluster", reason=Reason.NODE_UNKNOWN) from None
+        # The lease refers to the Node as its owner, so that it is deleted together with the Node.
+        uid = (await self._client.node(name))["metadata"]["uid"]
         if lease is None:
             body = new_lease(claim, self._name, name, uid, duration, self._now())
             try:
                 return await self._write(self._client.create(self._leases, body), claim, body, duration)
             except NotFound as error:
+                # The namespace belongs to the installation of nodeagent; an agent may not create it.
                 raise Terminal(error.message, reason=Reason.LEASE_NAMESPACE_MISSING) from None
+        # The patch names the version that was read, so that of two takers only one succeeds.
         body = take_over(lease, claim, name, uid, duration, self._now())
         return await self._write(self._client.patch(f"{self._leases}/{self._name}", body), claim, body, duration)
 
@@ -232,6 +250,7 @@ class KubeLease:
                 return
 
     async def _write(self, request: Awaitable[Object], claim: Claim | None, body: Object, duration: float) -> NodeLease:
+        # The time before the request is the safe side: the server writes the lease later than this.
         started = self._clock.monotonic()
         try:
             lease = read_lease(await request)
@@ -242,6 +261,7 @@ class KubeLease:
             if found is None or not ours or (claim is not None and not found.is_of(claim)):
                 raise fault from None
             lease = found
+        # The slack covers clients that judge the lease by their own clocks.
         self._valid_until = started + duration - self._slack
         self._last, self._looked = lease, self._clock.monotonic()
         return lease
@@ -252,17 +272,17 @@ class KubeLease:
         except NotFound:
             lease = None
         self._last, self._looked = lease, self._clock.monotonic()
+        # How long the lease has been seen unchanged decides whether it has expired, without any wall clock of this
+        # host.
         self._seen = Seen.again(self._seen, lease, self._clock.monotonic())
         return lease
 
     def _judge(self, lease: NodeLease | None, claim: Claim) -> Standing:
-        with _needs_time():
-            return judge(lease, self._seen, claim, self._client.server_clock, self._clock.monotonic())
+        return judge(lease, self._seen, claim, self._client.server_clock, self._clock.monotonic())
 
     def _now(self) -> float:
         """Return the time to write as the present: never ahead of the server's clock."""
-        with _needs_time():
-            return self._client.server_clock.earliest(self._clock.monotonic())
+        return self._client.server_clock.earliest(self._clock.monotonic())
 
     def _left(self) -> float:
         return self._valid_until - self._clock.monotonic()
@@ -283,6 +303,7 @@ class KubeLease:
         why = why_lost(token, lease)
         if why:
             if not token.lost:
+                # The loss is stored, so that a restart does not take the lease back.
                 await self._store.save(token.ended(why))
             self._valid_until = 0.0
             raise Refused(f"the lease was lost: {why}", reason=reason_lost(token, why))
@@ -303,14 +324,6 @@ class KubeLease:
 
     def _contended(self) -> Retryable:
         return Retryable(f"the lease {self._name} changes faster than it can be read", reason=Reason.LEASE_CONTENDED)
-
-
-@contextmanager
-def _needs_time() -> Iterator[None]:
-    try:
-        yield
-    except Uncertain:
-        raise Retryable("the API server sends no time (no Date header)", reason=Reason.KUBE_NO_DATE) from None
 
 
 def _describe(lease: NodeLease | None, standing: Standing) -> str:

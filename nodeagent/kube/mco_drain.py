@@ -19,15 +19,18 @@ from nodeagent.core.update.ports.coordination import NodeDrainer
 from nodeagent.errors import AgentError, Refused, Retryable, Unreachable
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.drain import pods_of
-from nodeagent.kube.errors import NotFound
 from nodeagent.reasons import Reason
 
 __all__ = ["ControllerDrain", "EitherDrain"]
 
-POLL: Final = 10.0  # seconds between two reads of the Node, as in the machine-config-daemon: a drain takes minutes
-REPORT: Final = 60.0  # seconds between two lists of the remaining pods
-ADVICE: Final = 10.0  # seconds for a request that only improves a message
-UNCORDON: Final = 240.0  # seconds for an uncordon, one write of the controller; below the deadline of the phase
+# Seconds between two reads of the Node, as in the machine-config-daemon: a drain takes minutes.
+POLL: Final = 10.0
+# Seconds between two lists of the remaining pods.
+REPORT: Final = 60.0
+# Seconds for a request that only improves a message.
+ADVICE: Final = 10.0
+# Seconds for an uncordon, one write of the controller; below the deadline of the phase.
+UNCORDON: Final = 240.0
 
 
 class ControllerDrain:
@@ -73,7 +76,8 @@ class ControllerDrain:
             now = asyncio.get_running_loop().time()
             if now >= reported + REPORT:
                 reported = now
-                with suppress(AgentError):  # only for the status
+                # Only for the status.
+                with suppress(AgentError):
                     self._report(await self._remaining())
 
         await self._until_answered(wanted, deadline, "the drain of")
@@ -102,10 +106,7 @@ class ControllerDrain:
         return sorted(awaited_pod(pod) for pod in pods if classify(pod, self._policy()) is not EvictionClass.STAYS)
 
     async def request(self) -> ControllerRequest:
-        try:
-            return read_request(await self._client.get(self._path))
-        except NotFound:
-            raise Refused(f"there is no Node {self._node} in the cluster", reason=Reason.NODE_UNKNOWN) from None
+        return read_request(await self._client.node(self._node))
 
     async def _until_answered(
         self, wanted: Callable[[ControllerRequest], Awaitable[str | None]], deadline: float, what: str

@@ -46,7 +46,8 @@ async def read_objects(client: KubeClient, clock: Clock, *, namespace: str) -> t
 async def _list(client: KubeClient, path: str) -> list[Object]:
     try:
         return await client.items(path)
-    except NotFound:  # the cluster does not have this kind
+    except NotFound:
+        # The cluster does not have this kind.
         return []
 
 

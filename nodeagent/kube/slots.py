@@ -22,8 +22,10 @@ from nodeagent.reasons import Reason
 
 __all__ = ["KubeSlots"]
 
-WRITES: Final = 3  # attempts while other nodes take the free slots
-SHOWN: Final = 3  # holders in a message
+# Attempts while other nodes take the free slots.
+WRITES: Final = 3
+# Holders in a message.
+SHOWN: Final = 3
 
 
 class KubeSlots:
@@ -47,11 +49,14 @@ class KubeSlots:
         claim = Claim(holder, operation, reason, self._host.instance)
         uid = await self._node_uid()
         for _ in range(WRITES):
+            # All slots of the pool are read each time. They are few, and a stale copy would cost two nodes at once.
             slots = await self.read()
             if ours := held_by(slots, uid, self._host.instance):
+                # This node has a slot already, for example of an update before a restart.
                 if await self._adopted(ours[0], claim, uid):
                     return self._pool.lease(ours[0].index)
                 continue
+            # The first free index is chosen at random, so that nodes which start together do not all try the same slot.
             free = free_indices(self._pool, slots, random.randrange(1 << 16))  # noqa: S311 - spreads nodes
             if not free:
                 raise Refused(self._describe(slots), reason=Reason.SLOT_HELD)
@@ -73,9 +78,11 @@ class KubeSlots:
         try:
             uid = await self._node_uid()
         except Refused:
-            return  # the slot was deleted together with the Node
+            # The slot was deleted together with the Node.
+            return
         for _ in range(WRITES):
             ours = held_by(await self.read(), uid, self._host.instance)
+            # The operation is compared, because an admin may have given the slot to another operation.
             mine = [slot for slot in ours if slot.lease.notes.get("operation") == operation]
             if not mine:
                 return
@@ -103,6 +110,7 @@ class KubeSlots:
         except Conflict:
             return False
         except NotFound as error:
+            # An existing slot that is gone can be created by the next attempt. A missing namespace cannot.
             if slot is None:
                 raise Terminal(error.message, reason=Reason.LEASE_NAMESPACE_MISSING) from None
             return False
@@ -120,12 +128,7 @@ class KubeSlots:
         return True
 
     async def _node_uid(self) -> str:
-        name = self._host.node
-        try:
-            uid: str = (await self._client.get(f"/api/v1/nodes/{name}"))["metadata"]["uid"]
-        except NotFound:
-            raise Refused(f"there is no Node {name} in the cluster", reason=Reason.NODE_UNKNOWN) from None
-        return uid
+        return str((await self._client.node(self._host.node))["metadata"]["uid"])
 
     def _now(self) -> float | None:
         try:

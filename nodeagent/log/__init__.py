@@ -4,7 +4,7 @@ The report logs the events of an update with ``event``. Other code uses ``get(__
 ``logging``; all entries go to the same sink. ``core.report.redact`` filters each entry last.
 
     log.setup(settings.log.level)
-    log.event(EventKind.STEP_DONE, "restarted crio.service", update_id=..., step="restart crio.service", seconds=1.2)
+    log.event(StepDone, "restarted crio.service", update_id=..., step="restart crio.service", seconds=1.2)
     log.get(__name__).warning("no SELinux here", path="/etc")
 
 Fields become ``NODEAGENT_<NAME>`` in the journal. Those of a phase or an update are always named update_id, phase,
@@ -18,18 +18,19 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from nodeagent.core.hints import hint
-from nodeagent.core.update.events import EventKind
+from nodeagent.core.update.events import Event
 from nodeagent.log.journal import SOCKET, Journal, stderr_is_journal
 from nodeagent.log.lines import Lines
 from nodeagent.log.messages import DEBUG, ERROR, INFO, MESSAGES, NOTICE, WARNING
 from nodeagent.log.pipeline import PROCESSORS, Logger, Sink, Switch
+from nodeagent.reasons import hint
 
 __all__ = ["DEBUG", "ERROR", "INFO", "NOTICE", "WARNING", "Logger", "close", "event", "get", "setup"]
 
 LEVELS = {"debug": DEBUG, "info": INFO, "warning": WARNING, "error": ERROR}
+
+# The thresholds of libraries. Their entries at info level are about themselves, so they begin at warning.
 STDLIB = {DEBUG: logging.DEBUG, INFO: logging.WARNING, WARNING: logging.WARNING, ERROR: logging.ERROR}
-"""The thresholds of libraries. Their entries at info level are about themselves, so they begin at warning."""
 
 
 def setup(level: str = "info", *, journal: str | None = None) -> None:
@@ -66,7 +67,7 @@ def get(name: str) -> Logger:
     return Logger(_switch, PROCESSORS, {"source": name})
 
 
-def event(kind: EventKind, message: str, *, priority: int | None = None, **fields: Any) -> None:
+def event(kind: type[Event], message: str, *, priority: int | None = None, **fields: Any) -> None:
     """Log an event with its MESSAGE_ID. ``priority`` overrides that of its kind (a restart among file writes).
 
     Fields that are None or "" are omitted; a reason adds its hint.

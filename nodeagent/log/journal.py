@@ -21,8 +21,8 @@ __all__ = ["SOCKET", "SYSTEMD", "Journal", "frame", "stderr_is_journal"]
 
 SOCKET = "/run/systemd/journal/socket"
 
+# Bytes, as in libsystemd: room for a burst while journald rotates its files.
 SEND_BUFFER = 8 * 1024 * 1024
-"""Bytes, as in libsystemd: room for a burst while journald rotates its files."""
 
 
 def stderr_is_journal(environ: Mapping[str, str] = os.environ) -> bool:
@@ -62,7 +62,8 @@ def _sealed_memfd(data: bytes) -> int:
     fd = os.memfd_create("nodeagent-journal", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
         view = memoryview(data)
-        while view:  # a write to memory does not block
+        # A write to memory does not block.
+        while view:
             view = view[os.pwrite(fd, view, len(data) - len(view)) :]
         seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SEAL
         fcntl.fcntl(fd, fcntl.F_ADD_SEALS, seals)

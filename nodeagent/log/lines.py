@@ -41,7 +41,8 @@ class Lines:
     threshold = WARNING
 
     def send(self, entry: Mapping[str, object]) -> None:
-        with contextlib.suppress(OSError, ValueError, AttributeError):  # closed, full, or none at all
+        # Closed, full, or none at all.
+        with contextlib.suppress(OSError, ValueError, AttributeError):
             terminal = sys.stderr.isatty()
             clock = time.strftime("%H:%M:%S" if terminal else "%Y-%m-%dT%H:%M:%S%z")
             sys.stderr.write(render(entry, clock, colour=terminal and "NO_COLOR" not in os.environ))

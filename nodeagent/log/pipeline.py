@@ -1,4 +1,4 @@
-"""From a call in the code to an entry for a sink: where it came from, what it must not say, in what shape.
+"""Turn a log call into an entry for a sink: its origin, without secrets, in a bounded form.
 
 Of structlog this is the bound logger and its chain of processors; its configuration would bring the rest of it along.
 """
@@ -30,8 +30,8 @@ IDENTIFIER = "nodeagent"
 
 
 class Sink(Protocol):
+    # The highest priority number that is written.
     threshold: int
-    """The highest priority number that is written."""
 
     def send(self, entry: Mapping[str, object]) -> None:
         """Never blocks for long, never raises."""

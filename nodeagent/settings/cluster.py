@@ -128,7 +128,7 @@ class SlotSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class WindowSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """When an update may begin. Staging does not wait for a window, and a window that closes interrupts nothing.
+    """Times at which an update may begin. Staging needs no window, and a window that closes interrupts nothing.
 
     ``open``: weekly windows in which an update may begin. An empty list: always.
 

@@ -23,13 +23,13 @@ from nodeagent.settings.schema import GROUPS, Settings
 
 __all__ = ["DIRECTORIES", "Fragment", "Loaded", "find", "load", "merge", "parse_fragment", "read", "salvage"]
 
+# From the weakest to the strongest.
 DIRECTORIES = ("/usr/lib/nodeagent/config.d", "/run/nodeagent/config.d", "/etc/nodeagent/config.d")
-"""From the weakest to the strongest."""
 
 _GROUPS = GROUPS | OBSOLETE_GROUPS
 
+# Largest size of one fragment. All settings fit into it; anything larger is not a settings file.
 MAX_BYTES = 64 * 1024
-"""Largest size of one fragment. All settings fit into it; anything larger is not a settings file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,8 @@ def parse_fragment(path: str, text: bytes) -> Fragment:
             problems.append(problem(root.start_mark, "must be a mapping of keys to values"))
     except yaml.MarkedYAMLError as error:
         problems.append(problem(error.problem_mark, error.problem or "not YAML"))
-    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a date like 2024-99-99
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        # ValueError: a date like 2024-99-99.
         problems.append(Problem(path, f"not YAML: {type(error).__name__}"))
     if problems:
         raise invalid(problems)

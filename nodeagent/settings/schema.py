@@ -19,12 +19,12 @@ from nodeagent.settings.cluster import (
     SlotSettings,
     WindowSettings,
 )
-from nodeagent.settings.fence import FenceSettings
 
 __all__ = [
     "GROUPS",
     "KEYS",
     "Actions",
+    "FenceSettings",
     "Log",
     "MetricsSettings",
     "NodeName",
@@ -34,6 +34,16 @@ __all__ = [
     "Verify",
     "flatten",
 ]
+
+
+class FenceSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """``enabled``: when the writes of an OS update are limited. auto: on hosts with a member of etcd whose data is on
+    the disk of the OS. always: on all hosts; without etcd, a probe measures the disk. never: a staging writes without
+    limits, for hosts whose etcd is slow for another reason. auto is the default because other hosts have no known
+    workload that suffers, and limits slow the update."""
+
+    enabled: Literal["auto", "always", "never"] = "auto"
+
 
 AbsolutePath = Annotated[str, Meta(pattern=r"^/[^\x00-\x1f]*$", max_length=4096)]
 # RFC 1123: the name becomes part of the name of a Lease object.
@@ -120,9 +130,11 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     ``on_failure``: what to do if the new config is still bad after the one fallback reboot. revert: the host returns to
     the previous config and keeps serving. degraded: the host stays as it is until an operator acts.
 
-    ``on_drift``: what to do if managed files were changed before an update. refuse: do not start the update, because
-    the host may depend on these changes. repair: overwrite the changes. Changes below directories that users other than
-    root can write to are reported, never refused.
+    ``on_drift``: what to do about managed files and units that another program changed. They are always reported when
+    it happens. report: an update starts anyway, overwrites those that it changes itself, and leaves the others as they
+    are. refuse: no update starts, because the host may depend on these changes. repair: an update overwrites all of
+    them, and those that need no reload, restart or reboot are put back at once. Changes below directories that users
+    other than root can write to never stop an update.
     """
 
     node_name: NodeName = ""
@@ -130,7 +142,7 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     policy: OptionalPath = "/etc/nodeagent/policy.yaml"
     state_dir: AbsolutePath = "/var/lib/nodeagent"
     on_failure: Literal["revert", "degraded"] = "revert"
-    on_drift: Literal["refuse", "repair"] = "refuse"
+    on_drift: Literal["report", "refuse", "repair"] = "report"
     actions: Actions = Actions()
     reboot: RebootSettings = RebootSettings()
     verify: Verify = Verify()

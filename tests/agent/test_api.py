@@ -1,4 +1,4 @@
-"""What the daemon does for others, over the host in memory."""
+"""The methods of the daemon, on the host in memory."""
 
 from __future__ import annotations
 
@@ -8,16 +8,18 @@ from dataclasses import replace
 import pytest
 
 from nodeagent.agent.api import Api
+from nodeagent.agent.etcd_member import MemberManager
 from nodeagent.agent.maintenance import MaintenanceManager
 from nodeagent.agent.report.report import Report
 from nodeagent.agent.update.preflight import Desired
 from nodeagent.core.config.file_tree import RegularFile
 from nodeagent.core.config.meaning import meaning
 from nodeagent.core.coordination.maintenance import Maintenance
+from nodeagent.core.etcd.membership import MemberRequest, OperationKind
 from nodeagent.core.report.status import Status
-from nodeagent.core.update.apply_request import ApplyRequest
 from nodeagent.core.update.phase import Phase
-from nodeagent.errors import Refused
+from nodeagent.core.update.ports.store import ApplyRequest
+from nodeagent.errors import AgentError, InvalidInput, Refused
 from nodeagent.reasons import Reason
 from tests.world import Fault, lost_answer
 from tests.world.os_host import A_DIGEST, KARGS, NEW, at_old, booted_digest, on
@@ -35,6 +37,12 @@ class NoNotes:
     async def keep_maintenance(self, wanted: Maintenance | None) -> None:
         raise AssertionError
 
+    async def note(self, key: str) -> str:
+        return ""
+
+    async def keep_note(self, key: str, text: str) -> None:
+        raise AssertionError
+
 
 def api(host: Host, phase: Phase = Phase.IDLE, *, path: str = DESIRED) -> Api:
     """A text is the digest of a config of the host."""
@@ -44,6 +52,9 @@ def api(host: Host, phase: Phase = Phase.IDLE, *, path: str = DESIRED) -> Api:
 
     async def no_member() -> dict[str, bool]:
         return {"member": False}
+
+    async def no_etcd() -> None:
+        return None
 
     async def parse(text: bytes) -> Desired:
         return await host._load(text.decode())
@@ -63,10 +74,13 @@ def api(host: Host, phase: Phase = Phase.IDLE, *, path: str = DESIRED) -> Api:
         valid=host._load,
         reload=nothing,
         etcd=no_member,
+        etcd_member=MemberManager(
+            loop.ports.coordination, loop.ports.clock, NoNotes(), report, no_etcd, on_release=loop.look_again
+        ),
     )
 
 
-async def test_where_the_cluster_says_what_is_desired_nobody_else_does() -> None:
+async def test_with_a_cluster_source_apply_is_refused() -> None:
     asked = api(await at_old(), path="")
     for call in (asked.apply("text"), asked.rollback()):
         with pytest.raises(Refused) as caught:
@@ -134,7 +148,7 @@ async def test_rollback_to_what_would_be_refused_changes_nothing() -> None:
     assert DESIRED not in host.world.disk
 
 
-async def test_verify_tells_drift_of_the_os_too() -> None:
+async def test_verify_reports_drift_of_the_os_too() -> None:
     host = await at_old()
     assert json.loads(await api(host).verify())["ok"]
     host.want(NEW)
@@ -152,5 +166,56 @@ async def test_a_config_without_an_os_is_verified_without_asking_for_one() -> No
     assert json.loads(await asked.verify())["ok"]
 
 
+async def test_a_host_without_settings_of_a_member_changes_no_membership() -> None:
+    with pytest.raises(InvalidInput) as raised:
+        await api(await at_old()).change_etcd_member("root", MemberRequest(OperationKind.JOIN))
+    assert raised.value.reason == "EtcdNotConfigured"
+
+
 async def test_the_status_of_etcd_is_the_guards() -> None:
     assert json.loads(await api(await at_old()).etcd_status()) == {"member": False}
+
+
+async def test_plan_is_what_apply_would_do_and_changes_nothing() -> None:
+    host = await at_old()
+    before, disk = host.record, dict(host.world.disk)
+    digest = host.add(NEW)
+    answer = json.loads(await api(host).plan(digest))
+    assert (answer["schema"], answer["from"], answer["to"]) == ("nodeagent/plan/v1", "old", "new")
+    assert (host.record, host.world.disk, host.world.request) == (before, disk, None)
+    host.want(NEW)
+    await host.settle()
+    assert host.world.history[-1].disruption == answer["disruption"]
+
+
+async def test_plan_is_refused_as_apply_is() -> None:
+    host = await at_old()
+    digest = host.add(config("tagged", os_image_url="quay.example/os:latest"))
+    refused = []
+    for call in (api(host).plan, api(host).apply):
+        with pytest.raises(AgentError) as caught:
+            await call(digest)
+        refused.append(caught.value.reason)
+    assert refused == ["ImageNotPinned"] * 2
+
+
+async def test_plan_needs_a_host_at_rest() -> None:
+    host = await at_old()
+    digest = host.add(NEW)
+    asked = api(host, Phase.STAGING)
+    for call in (asked.plan(digest), asked.apply(digest, "reboot")):
+        with pytest.raises(Refused) as caught:
+            await call
+        assert caught.value.reason == "UpdateUnderWay"
+
+
+async def test_apply_refuses_more_disruption_than_allowed() -> None:
+    host = await at_old()
+    digest = host.add(on("b", "image"))
+    with pytest.raises(Refused) as caught:
+        await api(host).apply(digest, "drain")
+    assert caught.value.reason == "DisruptionExceeded"
+    assert [problem.path for problem in caught.value.problems] == ["osImageURL:osImageURL"]
+    assert DESIRED not in host.world.disk
+    assert await api(host).apply(digest, "reboot") == digest
+    assert DESIRED in host.world.disk

@@ -18,7 +18,7 @@ from nodeagent.agent.report.report import Report
 from nodeagent.agent.update.run import Ports
 from nodeagent.core.coordination.lease import Claim, LeaseToken
 from nodeagent.core.report.status import Status
-from nodeagent.core.update.events import EventKind
+from nodeagent.core.update.events import UpdateWaiting
 from nodeagent.core.update.phase import Phase
 from nodeagent.errors import InvalidInput, Refused, Terminal
 from nodeagent.host.clock import SystemClock
@@ -154,7 +154,7 @@ async def test_a_fleet_of_two_with_one_slot() -> None:
         assert server.held == {"default": {"1" * 32}}, "a host that failed keeps its slot"
         second.want(config("a", {"/etc/app/x": "1"}))
         task = asyncio.create_task(second.settle())
-        while not (waiting := [e for e in second.world.events if e.kind is EventKind.WAITING]):
+        while not (waiting := [e for e in second.world.events if isinstance(e, UpdateWaiting)]):
             await asyncio.sleep(0.01)
         assert (waiting[0].reason, second.world.holder) == ("SlotHeld", None)
         first.want(config("b", {"/etc/app/x": "2"}))

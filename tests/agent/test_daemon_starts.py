@@ -39,12 +39,12 @@ __all__ = ["private_bus"]
 def host(tmp_path: Path, private_bus: PrivateBus, monkeypatch: pytest.MonkeyPatch) -> WholeDaemon:
     monkeypatch.setenv("DBUS_SYSTEM_BUS_ADDRESS", private_bus.address)
     assert boot.identify.__kwdefaults__ is not None
-    monkeypatch.setitem(boot.identify.__kwdefaults__, "pause", 0)  # nobody answers for systemd here
+    monkeypatch.setitem(boot.identify.__kwdefaults__, "pause", 0)  # No systemd answers here.
     return WholeDaemon(tmp_path, private_bus.address)
 
 
 async def phase(client: Client) -> str:
-    """ "" in the moment in which nobody has the name."""
+    """ "" in the moment in which the name has no owner."""
     try:
         return str((await client.status())["phase"])
     except AgentError:
@@ -242,7 +242,7 @@ async def test_a_current_config_that_this_version_rejects(host: WholeDaemon, mor
         while (await client.status())["current"] != "new":
             await asyncio.sleep(0.02)
         assert a.read_text() == "2"
-        assert b.exists() is not understood  # what nobody can read cannot be removed either
+        assert b.exists() is not understood  # An unreadable entry cannot be removed either.
         assert (await client.status())["problems"] == []
         with pytest.raises(AgentError) as caught:
             await client.rollback()
@@ -250,7 +250,7 @@ async def test_a_current_config_that_this_version_rejects(host: WholeDaemon, mor
 
 
 @pytest.mark.usefixtures("logind")
-async def test_a_record_of_a_newer_version_is_held_until_a_person_decides(host: WholeDaemon) -> None:
+async def test_a_record_of_a_newer_version_is_held_until_an_operator_decides(host: WholeDaemon) -> None:
     await on(host, source("old"))
     async with host.store() as store:
         await store.save(Record(Phase.WRITING, Apply(), update_id="u9", to_digest="d", to_name="newer"))
@@ -282,7 +282,7 @@ async def test_a_record_of_a_newer_version_is_held_until_a_person_decides(host: 
         assert await store.note("record-set-aside") == newer
 
 
-async def test_a_damaged_lease_is_held_until_a_person_ends_it(host: WholeDaemon) -> None:
+async def test_a_damaged_lease_is_held_until_an_operator_ends_it(host: WholeDaemon) -> None:
     await on(host, source("old"))
     async with host.store() as store:
         await store.take_lease(Holder("root", "maintenance.m1", "disk swap", "2026-01-01T00:00:00.000Z"))

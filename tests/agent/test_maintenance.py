@@ -16,7 +16,7 @@ from nodeagent.agent.report.report import Report
 from nodeagent.agent.update.run import Ports, UpdatePolicy
 from nodeagent.core.coordination.maintenance import Maintenance, MaintenanceRequest, add_seconds, from_dict, to_dict
 from nodeagent.core.report.status import Status, status_to_dict
-from nodeagent.core.update.events import Event, EventKind
+from nodeagent.core.update.events import Event, MaintenanceChanged, UpdateContext, Warned
 from nodeagent.core.update.ports.coordination import Holder
 from nodeagent.core.update.ports.system import Inhibitor
 from nodeagent.errors import AgentError, InvalidInput, Refused, ServiceUnavailable, Terminal, Unreachable
@@ -108,7 +108,7 @@ class Node:
 
 @dataclass
 class Gate:
-    """Somebody who works on the node without a lease, and etcd."""
+    """Another actor that works on the node without a lease, and etcd."""
 
     refusal: Refused | None = None
     leaving: bool = False
@@ -164,7 +164,12 @@ class Scene:
         self.lease = Lease(world)
         clock = Clock(world)
         self.coordination = Coordination(
-            self.lease, clock, gates=self.gates, quorum=self.guard, report=self.report.lease
+            self.lease,
+            clock,
+            gates=self.gates,
+            quorum=self.guard,
+            node=self.node if cluster else None,
+            report=self.report.lease,
         )
         ports = Ports(
             FakeStore(world),
@@ -198,14 +203,14 @@ class Scene:
             with contextlib.suppress(asyncio.CancelledError, Killed):
                 await running
 
-    def told(self) -> dict[str, object] | None:
+    def shown(self) -> dict[str, object] | None:
         found: dict[str, object] | None = status_to_dict(self.report.status, daemon="running")["maintenance"]
         return found
 
     @property
     def state(self) -> object:
-        told = self.told()
-        return told and told["state"]
+        shown = self.shown()
+        return shown and shown["state"]
 
     @property
     def holder(self) -> str:
@@ -228,7 +233,7 @@ async def test_begun_shown_and_given_back(scene: Scene) -> None:
     async with scene.life() as keeper:
         note = await keeper.start("root", MaintenanceRequest("disk swap"))
         assert (scene.holder, note.requester, note.until) == ("root", "root", "")
-        assert scene.told() == {
+        assert scene.shown() == {
             "id": note.id,
             "state": "under way",
             "requester": "root",
@@ -243,7 +248,7 @@ async def test_begun_shown_and_given_back(scene: Scene) -> None:
         assert status_to_dict(scene.report.status, daemon="running")["lease"]["operation"] == "maintenance"
         assert "disk swap" in await refused(scene.coordination.acquire(update("u1")), "LeaseHeld")
         await keeper.stop("jane")
-        assert (scene.holder, scene.note, scene.told(), scene.freed) == ("", None, None, 1)
+        assert (scene.holder, scene.note, scene.shown(), scene.freed) == ("", None, None, 1)
         assert scene.events[-1].message == "over: stopped by jane"
         await refused(keeper.stop("jane"), "NoMaintenance")
         await scene.coordination.acquire(update("u1"))
@@ -279,21 +284,21 @@ async def test_a_full_store_leaves_no_maintenance(scene: Scene) -> None:
     async with scene.life() as keeper:
         scene.full = Terminal("no space left", reason=Reason.NO_SPACE)
         await refused(keeper.start("root", MaintenanceRequest("disk swap")), "NoSpace")
-        assert (scene.told(), scene.events) == (None, [])
+        assert (scene.shown(), scene.events) == (None, [])
         await scene.coordination.acquire(update("u1"))
         await scene.coordination.release_lease("u1")
         scene.full = None
         await keeper.start("root", MaintenanceRequest("disk swap", seconds=60))
-        held = scene.told()
+        held = scene.shown()
         scene.full = Terminal("no space left", reason=Reason.NO_SPACE)
         await refused(keeper.start("root", MaintenanceRequest("disk swap", seconds=3600)), "NoSpace")
         await refused(keeper.stop("root"), "NoSpace")
-        assert scene.told() == held
+        assert scene.shown() == held
         await asyncio.sleep(300)  # its time is over, and that cannot be noted either
         assert scene.holder == "root"
         scene.full = None
         await asyncio.sleep(60)
-        assert (scene.holder, scene.told(), scene.note) == ("", None, None)
+        assert (scene.holder, scene.shown(), scene.note) == ("", None, None)
 
 
 async def test_no_drain_without_a_cluster(scene: Scene) -> None:
@@ -306,7 +311,7 @@ async def test_an_update_in_progress_refuses_a_maintenance(scene: Scene) -> None
     scene.world.holder = UPDATE
     async with scene.life() as keeper:
         assert "update to worker-2" in await refused(keeper.start("root", MaintenanceRequest("disk swap")), "LeaseHeld")
-        assert (scene.note, scene.told(), scene.world.holder) == (None, None, UPDATE)
+        assert (scene.note, scene.shown(), scene.world.holder) == (None, None, UPDATE)
         await scene.coordination.acquire(update("u1", "update to worker-2"))
 
 
@@ -315,14 +320,14 @@ async def test_a_waiting_maintenance_begins_before_the_next_update(scene: Scene)
     async with scene.life() as keeper:
         await keeper.start("root", MaintenanceRequest("disk swap", wait=True))
         assert scene.state == "planned"
-        assert "update to worker-2" in str((scene.told() or {})["message"])
+        assert "update to worker-2" in str((scene.shown() or {})["message"])
         await asyncio.sleep(100)
     async with scene.life():
         assert scene.state == "planned", "a restart keeps it"
         scene.world.holder = None
         assert "disk swap" in await refused(scene.coordination.acquire(update("u2")), "LeaseHeld")
         await asyncio.sleep(20)
-        assert (scene.state, scene.holder, (scene.told() or {})["message"]) == ("under way", "root", "")
+        assert (scene.state, scene.holder, (scene.shown() or {})["message"]) == ("under way", "root", "")
 
 
 async def test_a_waiting_maintenance_is_cancelled(scene: Scene) -> None:
@@ -330,7 +335,7 @@ async def test_a_waiting_maintenance_is_cancelled(scene: Scene) -> None:
     async with scene.life() as keeper:
         await keeper.start("root", MaintenanceRequest("disk swap", wait=True))
         await keeper.stop("root")
-        assert (scene.note, scene.told(), scene.world.holder) == (None, None, UPDATE)
+        assert (scene.note, scene.shown(), scene.world.holder) == (None, None, UPDATE)
 
 
 async def test_a_maintenance_ends_at_its_time(scene: Scene) -> None:
@@ -348,7 +353,7 @@ async def test_a_maintenance_ends_at_its_time(scene: Scene) -> None:
         await asyncio.sleep(589)
         assert scene.state == "under way"
         await asyncio.sleep(11)
-        assert (scene.told(), scene.holder, scene.freed) == (None, "", 1)
+        assert (scene.shown(), scene.holder, scene.freed) == (None, "", 1)
 
 
 async def test_through_restarts_and_reboots(scene: Scene) -> None:
@@ -364,7 +369,7 @@ async def test_through_restarts_and_reboots(scene: Scene) -> None:
 async def test_a_maintenance_of_an_agent_that_stored_none(scene: Scene) -> None:
     scene.world.holder = Holder("alice", "maintenance", "disk swap", "2026-01-01T00:00:00.000Z")
     async with scene.life() as keeper:
-        assert (scene.state, (scene.told() or {})["requester"]) == ("under way", "alice")
+        assert (scene.state, (scene.shown() or {})["requester"]) == ("under way", "alice")
         await keeper.stop("root")
         assert scene.holder == ""
 
@@ -385,7 +390,7 @@ async def test_a_lease_that_was_taken_away_ends_it(scene: Scene) -> None:
         await refused(keeper.start("root", MaintenanceRequest("again")), "MaintenanceEnding")
         scene.world.holder = None
         await asyncio.sleep(20)
-        assert (scene.told(), scene.node.cordoned, scene.freed) == (None, "", 1)
+        assert (scene.shown(), scene.node.cordoned, scene.freed) == (None, "", 1)
 
 
 async def test_an_outage_of_the_server_ends_no_maintenance(scene: Scene) -> None:
@@ -393,12 +398,12 @@ async def test_an_outage_of_the_server_ends_no_maintenance(scene: Scene) -> None
         await keeper.start("root", MaintenanceRequest("disk swap"))
         scene.lease.away = Unreachable("no answer", reason=Reason.KUBE_UNREACHABLE)
         await asyncio.sleep(1000)
-        assert (scene.state, (scene.told() or {})["message"]) == ("under way", "KubeUnreachable: no answer")
+        assert (scene.state, (scene.shown() or {})["message"]) == ("under way", "KubeUnreachable: no answer")
         await refused(scene.coordination.acquire(update("u1")), "LeaseHeld")
         await refused(keeper.stop("root"), "MaintenanceEnding")
         scene.lease.away = None
         await asyncio.sleep(20)
-        assert (scene.told(), scene.holder) == (None, "")
+        assert (scene.shown(), scene.holder) == (None, "")
 
 
 async def test_a_server_that_is_away_at_the_start(scene: Scene) -> None:
@@ -448,7 +453,7 @@ async def test_a_drain_is_stopped(scene: Scene) -> None:
         await keeper.start("root", MaintenanceRequest("disk swap", drain=True))
         await asyncio.sleep(100)
         await keeper.stop("root")
-        assert (scene.told(), scene.node.cordoned, scene.holder) == (None, "", "")
+        assert (scene.shown(), scene.node.cordoned, scene.holder) == (None, "", "")
 
 
 async def test_a_failed_drain_waits_for_an_operator(scene: Scene) -> None:
@@ -456,12 +461,12 @@ async def test_a_failed_drain_waits_for_an_operator(scene: Scene) -> None:
         scene.node.error = Refused("shop/web-0 is there", reason=Reason.DRAIN_TIMED_OUT)
         await keeper.start("root", MaintenanceRequest("disk swap", drain=True, power_off=True))
         await asyncio.sleep(5000)
-        assert (scene.state, (scene.told() or {})["message"]) == ("under way", "DrainTimedOut: shop/web-0 is there")
+        assert (scene.state, (scene.shown() or {})["message"]) == ("under way", "DrainTimedOut: shop/web-0 is there")
         assert "1:power-off" not in scene.world.done, "nothing goes off with its pods"
         scene.node.error = None
         await keeper.start("root", MaintenanceRequest("disk swap", drain=True))
         await asyncio.sleep(10)
-        assert ((scene.told() or {})["drained"] != "", (scene.told() or {})["message"]) == (True, "")
+        assert ((scene.shown() or {})["drained"] != "", (scene.shown() or {})["message"]) == (True, "")
 
 
 @pytest.mark.parametrize("drain", [True, False])
@@ -509,7 +514,7 @@ async def test_a_host_that_boots_after_the_end(scene: Scene) -> None:
     await asyncio.sleep(1000)
     async with scene.life():
         await asyncio.sleep(1)
-        assert (scene.told(), scene.holder) == (None, "")
+        assert (scene.shown(), scene.holder) == (None, "")
 
 
 @pytest.mark.parametrize("warn", [3600.0, 4.0])
@@ -531,7 +536,7 @@ async def test_a_power_off_waits_for_inhibitors(scene: Scene) -> None:
     async with scene.life() as keeper:
         await keeper.start("root", MaintenanceRequest("new memory", power_off=True))
         await asyncio.sleep(60)
-        assert (scene.state, (scene.told() or {})["message"]) == (
+        assert (scene.state, (scene.shown() or {})["message"]) == (
             "powering off",
             "the power-off waits until 2026-01-01T00:02:00Z for backup (backup[7]): nightly; then it is overridden",
         )
@@ -549,7 +554,7 @@ async def test_a_power_off_that_waits_is_stopped(scene: Scene) -> None:
         await keeper.stop("root")
         scene.world.blockers = []
         await asyncio.sleep(1000)
-        assert (scene.world.done, scene.told()) == ([], None)
+        assert (scene.world.done, scene.shown()) == ([], None)
 
 
 async def test_no_power_off_while_another_actor_or_etcd_refuses(scene: Scene) -> None:
@@ -558,7 +563,7 @@ async def test_no_power_off_while_another_actor_or_etcd_refuses(scene: Scene) ->
             gate.refusal = Refused("not now", reason=reason)
             await keeper.start("root", MaintenanceRequest("new memory", drain=True, power_off=True))
             await asyncio.sleep(100)
-            assert (scene.world.done, (scene.told() or {})["message"]) == ([], f"{reason}: not now")
+            assert (scene.world.done, (scene.shown() or {})["message"]) == ([], f"{reason}: not now")
             assert scene.node.cordoned == "", "before the cordon"
             gate.refusal = None
         assert scene.world.rebooting is not None
@@ -572,7 +577,7 @@ async def test_a_host_that_does_not_go_off(scene: Scene) -> None:
         await keeper.start("root", MaintenanceRequest("new memory", power_off=True))
         await asyncio.sleep(1000)
         assert (scene.state, scene.holder) == ("under way", "root")
-        assert str((scene.told() or {})["message"]).startswith("PowerOffFailed: ")
+        assert str((scene.shown() or {})["message"]).startswith("PowerOffFailed: ")
 
 
 @pytest.mark.parametrize("fuse", range(1, 40))
@@ -625,8 +630,8 @@ def test_a_stored_maintenance_is_checked() -> None:
 def test_only_maintenance_events_change_what_is_shown() -> None:
     report = Report(Status())
     note = Maintenance("a", "root", "x", "t", began="t")
-    report.emit(Event(EventKind.MAINTENANCE, report.status.phase, "begun", fields={"maintenance": note}))
-    report.emit(Event(EventKind.WARNING, report.status.phase, "something"))
+    report.emit(MaintenanceChanged(note, message="begun"))
+    report.emit(Warned(UpdateContext(report.status.phase), "something"))
     assert report.status.maintenance == note
     assert replace(report.status, maintenance=None) == Status()
 
@@ -658,7 +663,7 @@ async def test_a_power_off_waits_for_logind(scene: Scene, monkeypatch: pytest.Mo
     async with scene.life() as keeper:
         await keeper.start("root", MaintenanceRequest("new memory", power_off=True))
         await asyncio.sleep(600)
-        assert "BusTimeout" in str((scene.told() or {})["message"])
+        assert "BusTimeout" in str((scene.shown() or {})["message"])
         assert (scene.state, scene.holder, scene.world.done) == ("powering off", "root", [])
         logind.away = False
         assert scene.world.rebooting is not None

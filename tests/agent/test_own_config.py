@@ -1,4 +1,4 @@
-"""What a config may do to the agent that applies it."""
+"""Changes that a config makes to the agent that applies it."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from nodeagent.agent import supervise
 from nodeagent.agent.report.report import Report
 from nodeagent.agent.supervise import keep_running
 from nodeagent.core.report.status import Status
-from nodeagent.core.update.events import Event, EventKind
+from nodeagent.core.update.events import Event, PhaseEntered, UpdateContext
 from nodeagent.core.update.phase import Phase
 from nodeagent.errors import Terminal
 
@@ -83,15 +83,15 @@ async def test_cancelling_ends_it() -> None:
 
 
 def test_a_sink_that_fails_keeps_neither_the_update_nor_other_sinks(logged: list[str]) -> None:
-    report, seen = Report(Status()), list[EventKind]()
+    report, seen = Report(Status()), list[type[Event]]()
 
     def broken(_event: Event, _status: Status) -> None:
         raise ValueError("surrogates not allowed")
 
     report.add(broken)
-    report.add(lambda event, _status: seen.append(event.kind))
+    report.add(lambda event, _status: seen.append(type(event)))
     for _ in range(3):
-        report.emit(Event(EventKind.PHASE, Phase.WRITING))
-    assert seen == [EventKind.PHASE] * 3
+        report.emit(PhaseEntered(UpdateContext(Phase.WRITING)))
+    assert seen == [PhaseEntered] * 3
     assert report.status.phase is Phase.WRITING
     assert len(logged) == 1

@@ -76,7 +76,7 @@ class WholeDaemon:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[Client]:
-        """From READY to its end; an error that ends the daemon is raised."""
+        """Run a daemon from READY to its end; an error that ends the daemon is raised."""
         notifier = ReadyNotifier()
         self.notifier = notifier
         found = await asyncio.to_thread(self.read)

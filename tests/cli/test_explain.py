@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from nodeagent.cli.main import main
-from nodeagent.core.hints import documentation, hint
+from nodeagent.reasons import documentation, hint
 from tests.cli.conftest import write
+from tests.support.golden import Golden
 
 POLICY = {
     "files": [
@@ -83,17 +84,9 @@ def test_shadowed_entries(policy: str, capsys: pytest.CaptureFixture[str]) -> No
     assert data["shadowed"] == [{"entry": "/etc/containers", "policy": "user"}]
 
 
-def test_text(policy: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_text(policy: str, capsys: pytest.CaptureFixture[str], golden: Golden) -> None:
     assert main(["explain", "/etc/containers/policy.json", "--policy", policy]) == 0
-    assert capsys.readouterr().out == (
-        "/etc/containers/policy.json\n"
-        "  policy      user\n"
-        "  why         the user's entry for /etc/containers/policy.json, which is closer than any directory; "
-        "it replaces the built-in entry of the same key\n"
-        "  does        None\n"
-        "  instead of  Reload crio.service\n"
-        "  not used    /etc/containers (user): Reboot\n"
-    )
+    golden("explain", "an entry of the user", capsys.readouterr().out)
 
 
 @pytest.mark.parametrize("target", ["/etc/../x", "/", "etc/x", "foo", "foo.bar", "", "a b.service", "/etc/a\x1bb"])
@@ -107,7 +100,7 @@ def test_not_a_target(target: str, capsys: pytest.CaptureFixture[str]) -> None:
     [("fips", "FIPS mode is set when the host is installed"), ("/usr/lib/foo", "read-only"), ("/proc/sys/x", "kernel")],
 )
 def test_a_field_that_no_update_can_change(target: str, why: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """As `nodeagent plan`, which refuses it."""
+    """The result agrees with `nodeagent plan`, which refuses it."""
     assert main(["explain", target]) == 0
     printed = capsys.readouterr().out
     assert "cannot be changed on a running host" in printed

@@ -15,6 +15,7 @@ from nodeagent.cli.main import main
 from tests.core.report.test_rollout import A, B, lease, node, pool
 from tests.kube.server import CUT, Answer, Request, Server, serving
 from tests.kube.test_client import kubeconfig
+from tests.support.golden import Golden
 
 POOLS = "/apis/machineconfiguration.openshift.io/v1/machineconfigpools"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/medik8s-leases/leases"
@@ -58,18 +59,13 @@ def nodes(*found: dict[str, Any]) -> dict[str, Any]:
     return {"/api/v1/nodes": list(found)}
 
 
-async def test_complete(fleet: Fleet, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_complete(fleet: Fleet, capsys: pytest.CaptureFixture[str], golden: Golden) -> None:
     fleet.api.lists = nodes(node("w1", B), node("w2", B)) | {POOLS: [pool("worker", B)]}
     assert await fleet.status() == 0
-    assert capsys.readouterr().out == (
-        "POOL    CONFIG      NODES  UPDATED  UPDATING  PENDING  DEGRADED  FLAGGED  STATE\n"
-        "worker  rendered-b      2        2         0        0         0        0  complete\n"
-        "\n"
-        "every node of every pool runs what it should\n"
-    )
+    golden("fleet", "complete", capsys.readouterr().out)
 
 
-async def test_in_the_middle(fleet: Fleet, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_in_the_middle(fleet: Fleet, capsys: pytest.CaptureFixture[str], golden: Golden) -> None:
     waiting = node("w2", A, B, "Working", notes={"machineconfiguration.openshift.io/reason": "LeaseHeld: jane\x1b[2J"})
     fleet.api.lists = nodes(
         node("cp1", roles=("master",)), node("w1", B), waiting, node("w3", unschedulable=True), node("x", roles=())
@@ -78,19 +74,9 @@ async def test_in_the_middle(fleet: Fleet, capsys: pytest.CaptureFixture[str]) -
         LEASES: [{**lease("jane/1", seconds=10**9, requester="jane"), "metadata": {"name": "node-w2"}}],
     }
     assert await fleet.status() == 4
-    assert capsys.readouterr().out.splitlines() == [
-        "POOL    CONFIG      NODES  UPDATED  UPDATING  PENDING  DEGRADED  FLAGGED  STATE",
-        "master  rendered-a      1        1         0        0         0        0  complete",
-        "worker  rendered-b      3        1         1        1         0        2  not complete, paused",
-        "",
-        "NODE  POOL    PROGRESS  CONFIG                    WHY",
-        "w2    worker  updating  rendered-a -> rendered-b  LeaseHeld: jane [2J; LeaseHeld: jane/1 holds the node lease",
-        "w3    worker  pending   rendered-a -> rendered-b  Cordoned: the node is cordoned, and not by an update",
-        "",
-        "paused: worker",
-        "in no pool: x",
-        "1 of 2 pools is not complete",
-    ]
+    printed = capsys.readouterr().out
+    assert "\x1b" not in printed
+    golden("fleet", "in the middle", printed)
 
 
 async def test_degraded(fleet: Fleet, capsys: pytest.CaptureFixture[str]) -> None:
@@ -101,7 +87,7 @@ async def test_degraded(fleet: Fleet, capsys: pytest.CaptureFixture[str]) -> Non
     assert answer["pools"][0]["degraded"] == 1
 
 
-async def test_forbidden_objects_are_reported(fleet: Fleet, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_forbidden_objects_are_reported(fleet: Fleet, capsys: pytest.CaptureFixture[str], golden: Golden) -> None:
     denied = Answer(403, {"message": "cannot list leases"})
     fleet.api.lists = nodes(node("w1")) | {LEASES: denied}
     assert await fleet.status() == 0
@@ -109,10 +95,7 @@ async def test_forbidden_objects_are_reported(fleet: Fleet, capsys: pytest.Captu
     assert "cannot list leases" in printed
     fleet.api.lists = {"/api/v1/nodes": denied}
     assert await fleet.status() == 4
-    assert capsys.readouterr().err.splitlines() == [
-        "nodeagent: KubeForbidden: GET /api/v1/nodes: cannot list leases",
-        "hint: request the role of packaging/kubernetes/fleet-viewer.yaml",
-    ]
+    golden("fleet", "forbidden", capsys.readouterr().err)
 
 
 async def test_an_empty_fleet_is_not_complete(fleet: Fleet, capsys: pytest.CaptureFixture[str]) -> None:

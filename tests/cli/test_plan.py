@@ -11,6 +11,7 @@ import pytest
 
 from nodeagent.cli.main import main
 from tests.cli.conftest import STRICTER_POLICY, machine_config, write
+from tests.support.golden import Golden
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -18,6 +19,8 @@ REGISTRIES = b'unqualified-search-registries = ["a.example"]\n'
 MORE_REGISTRIES = REGISTRIES + b'[[registry]]\nlocation = "b.example"\nmirror-by-digest-only = true\n'
 OTHER_REGISTRIES = REGISTRIES + b'[[registry]]\nlocation = "b.example"\n'
 USER_CA = "/etc/pki/ca-trust/source/anchors/openshift-config-user-ca-bundle.crt"
+
+KUBELET_CONF = "/etc/kubernetes/kubelet.conf"
 
 POLICY = """
 apiVersion: operator.openshift.io/v1
@@ -61,6 +64,10 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
             },
         },
     ),
+    "kubelet-keys": (
+        {"files": {KUBELET_CONF: b"maxPods: 110\n"}},
+        {"files": {KUBELET_CONF: b"maxPods: 250\ncpuManagerPolicy: static\nreservedSystemCPUs: '0'\n"}},
+    ),
     "reboot": ({"files": {"/etc/a": b"1"}}, {"files": {"/etc/b": b"1"}, "kernelArguments": ["quiet"]}),
 }
 
@@ -82,24 +89,24 @@ def test_golden_json(case: str, tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert json.dumps(json.loads(printed), indent=2) + "\n" == golden.read_text()
 
 
-def test_text(configs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_text(configs: Path, capsys: pytest.CaptureFixture[str], golden: Golden) -> None:
     assert main(["plan", "--from", str(configs / "a.json"), "--to", str(configs / "b.json")]) == 0
-    assert capsys.readouterr().out == (
-        "rendered-worker-a -> rendered-worker-b\n"
-        "\n"
-        "change    what                              policy    actions\n"
-        "modified  file:/etc/containers/policy.json  built in  Reload crio.service\n"
-        "modified  sshkey:core                       built in  None\n"
-        "\n"
-        "1. Reload crio.service  for file:/etc/containers/policy.json\n"
-        "\n"
-        "disruption: reload (services re-read their configuration, none stops)\n"
-    )
+    golden("plan", "changes", capsys.readouterr().out)
 
 
-def test_nothing_to_do(configs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_keys_in_text(tmp_path: Path, capsys: pytest.CaptureFixture[str], golden: Golden) -> None:
+    texts = (b"maxPods: 110\n", b"maxPods: 250\ncpuManagerPolicy: static\nreservedSystemCPUs: '0'\n")
+    paths = [
+        str(write(tmp_path / f"{name}.json", machine_config(f"rendered-worker-{name}", {KUBELET_CONF: text})))
+        for name, text in zip("ab", texts, strict=True)
+    ]
+    assert main(["plan", "--from", paths[0], "--to", paths[1]]) == 0
+    golden("plan", "keys", capsys.readouterr().out)
+
+
+def test_nothing_to_do(configs: Path, capsys: pytest.CaptureFixture[str], golden: Golden) -> None:
     assert main(["plan", "--from", str(configs / "a.json"), "--to", str(configs / "a.json")]) == 0
-    assert "nothing to do" in capsys.readouterr().out
+    golden("plan", "nothing to do", capsys.readouterr().out)
 
 
 def test_standard_input(configs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,18 +6,16 @@ import re
 from pathlib import Path
 
 import nodeagent
-from nodeagent.core.hints import HINTS, hint
-from nodeagent.reasons import Kind, Reason
+from nodeagent.reasons import Kind, Reason, hint
+from tests.support.golden import Golden
 
 PACKAGE = Path(nodeagent.__file__).parent
 
 
-def test_each_reason_has_a_hint() -> None:
-    assert set(HINTS) == set(Reason)
-
-
 def test_reasons_are_camel_case_and_hints_are_one_line() -> None:
-    for reason, text in HINTS.items():
+    for reason in Reason:
+        text = reason.hint
+        assert text != hint("SomethingNew")
         assert re.fullmatch(r"[A-Z][A-Za-z]+", reason)
         assert text == text.strip()
         assert "\n" not in text
@@ -25,16 +23,20 @@ def test_reasons_are_camel_case_and_hints_are_one_line() -> None:
         assert len(text) <= 110
 
 
-def test_a_reason_of_a_newer_agent() -> None:
+def test_the_text_of_each_hint(golden: Golden) -> None:
+    golden("hints", "reasons", "".join(f"{reason}: {reason.hint}\n" for reason in sorted(Reason)))
+
+
+def test_a_reason_of_a_newer_agent(golden: Golden) -> None:
     newer = Reason("SomethingNew")
     assert (newer, newer.kind) == ("SomethingNew", Kind.FAULT)
     assert newer not in list(Reason)
-    assert hint("SomethingNew") == "journalctl -u nodeagent shows the details"
+    golden("hints", "a reason of a newer agent", hint("SomethingNew"))
     assert hint("") == ""
 
 
 def test_each_reason_is_used() -> None:
-    files = [path for path in PACKAGE.rglob("*.py") if path.name not in ("hints.py", "reasons.py")]
+    files = [path for path in PACKAGE.rglob("*.py") if path.name != "reasons.py"]
     used = {word for path in files for word in re.findall(r"\bReason\.([A-Z_]+)\b", path.read_text())}
     made_of_systemds_words = {name for name in Reason.__members__ if name.startswith("JOB_")}
     assert set(Reason.__members__) - used - made_of_systemds_words == set()

@@ -11,6 +11,7 @@ from nodeagent import domains
 from nodeagent.core.config.machineconfig import FileEntry, UnitEntry
 from nodeagent.core.plan.change import Action, PolicySource
 from nodeagent.core.plan.domain import Checker, HttpHealth, SocketHealth, owns
+from nodeagent.core.plan.sides import HostView
 from nodeagent.domains import DOMAINS, changed_contents, checker_of, default_policy, domain_of, health_of, validate
 from nodeagent.domains.checks import check_update
 from nodeagent.errors import InvalidInput
@@ -24,13 +25,25 @@ FILES = {
     "/etc/containers/registries.conf": "special",
     "/etc/containers/registries.d": ["Reload crio.service"],
     "/etc/crio/policies": ["Reload crio.service"],
+    # Not in that table, where these are unlisted.
+    "/etc/kubernetes/kubelet.conf": "special",
+    "/etc/kubernetes/kubelet.conf.d": "special",
+    "/etc/openshift/kubelet.conf.d": "special",
+    "/var/lib/kubelet/config.yaml": "special",
+    "/etc/default/kubelet": "special",
+    "/etc/sysconfig/kubelet": "special",
     "/etc/nmstate/openshift": ["None"],
+    "/etc/containerd": "special",
+    "/etc/containerd/config.toml": "special",
+    "/etc/crio/crio.conf": "special",
+    "/etc/crio/crio.conf.d": "special",
     "/etc/nodeagent/config.d": ["Reload nodeagent.service"],
     "/etc/nodeagent/policy.yaml": ["None"],
     "/etc/pki/ca-trust/source/anchors/openshift-config-user-ca-bundle.crt": [
         "Restart coreos-update-ca-trust.service",
         "Restart crio.service",
     ],
+    "/etc/kubernetes/manifests": "special",
     "/etc/kubernetes/credential-providers": ["Restart kubelet.service"],
     "/etc/systemd/system/kubelet.service.d/40-kubelet-crio-image-credential-provider.conf": [
         "DaemonReload",
@@ -49,7 +62,8 @@ def words(actions: tuple[Action, ...]) -> list[str]:
 def test_the_whole_default_policy() -> None:
     policy = default_policy()
     assert {key: "special" if e.rule else words(e.actions) for key, e in policy.files.items()} == FILES
-    assert {key: words(e.actions) for key, e in policy.units.items()} == {
+    assert {key: "special" if e.rule else words(e.actions) for key, e in policy.units.items()} == {
+        "kubelet.service": "special",
         "iri-registry.service": ["DaemonReload", "Restart iri-registry.service"],
         "nodeagent.service": ["DaemonReload", "Restart nodeagent.service"],
     }
@@ -69,7 +83,9 @@ def test_no_two_domains_claim_one_key() -> None:
 
 
 def test_every_module_is_listed() -> None:
-    modules = {path.stem for path in Path(domains.__file__).parent.glob("*.py")} - {"__init__", "checks"}
+    folder = Path(domains.__file__).parent
+    modules = {path.stem for path in folder.glob("*.py")} - {"__init__", "checks"}
+    modules |= {path.parent.name for path in folder.glob("*/__init__.py")}
     assert len(modules) == len(DOMAINS)
 
 
@@ -126,9 +142,11 @@ def test_checker_of(path: str, checker: Checker | None) -> None:
 
 
 def test_health() -> None:
-    assert health_of("kubelet.service") == (HttpHealth("kubelet.service", "http://127.0.0.1:10248/healthz"),)
-    assert health_of("crio.service") == (SocketHealth("crio.service", "/run/crio/crio.sock"),)
-    assert health_of("chronyd.service") == ()
+    assert health_of("kubelet.service", HostView()) == (
+        HttpHealth("kubelet.service", "http://127.0.0.1:10248/healthz"),
+    )
+    assert health_of("crio.service", HostView()) == (SocketHealth("crio.service", "/run/crio/crio.sock"),)
+    assert health_of("chronyd.service", HostView()) == ()
 
 
 # --- validation of what changes

@@ -9,7 +9,7 @@ from typing import Any
 from dbus_next import Message, Variant
 
 from nodeagent.fence.policy.disks import BlockNode, DeviceNumber
-from tests.support.fake_peer import DBusFault, FakePeer
+from tests.support.fake_peer import FakePeer
 
 UNIT = "rpm-ostreed.service"
 CGROUP = "/system.slice/rpm-ostreed.service"
@@ -21,7 +21,7 @@ INFINITY = 2**64 - 1
 
 
 class Manager(FakePeer):
-    """As ``src/core/dbus-cgroup.c`` has it: lists are merged by path, an empty one removes all."""
+    """The rules of ``src/core/dbus-cgroup.c``: lists are merged by path, an empty one removes all."""
 
     def __init__(self, cgroups: Path) -> None:
         super().__init__("org.freedesktop.systemd1")
@@ -29,16 +29,11 @@ class Manager(FakePeer):
         self.running = True
         self.stubborn = False
         self.lists: dict[str, dict[str, int]] = {name: {} for name in KEYS}
-        self.scalars = {"MemoryHigh": INFINITY, "CPUWeight": INFINITY}
-        self.frozen = False
-        self.jobs = 0
-        """How often it is said that one is under way."""
         self.sent: list[tuple[str, bool, list[Any]]] = []
         self.signatures: set[tuple[str, str]] = set()
         self.on("LoadUnit", lambda m: ("o", ("/org/freedesktop/systemd1/unit/it",)))
         self.on("Get", self._get)
         self.on("SetUnitProperties", self._set)
-        self.on("ThawUnit", lambda m: self._thaw())
 
     @property
     def io_max(self) -> str:
@@ -50,8 +45,6 @@ class Manager(FakePeer):
         assert interface == "org.freedesktop.systemd1.Service"
         if name == "ControlGroup":
             return "v", (Variant("s", CGROUP if self.running else ""),)
-        if name in self.scalars:
-            return "v", (Variant("t", self.scalars[name]),)
         return "v", (Variant("a(st)", [[path, value] for path, value in self.lists[name].items()]),)
 
     async def _set(self, message: Message) -> Any:
@@ -60,9 +53,6 @@ class Manager(FakePeer):
         self.sent.append((unit, runtime, [(name, value.value) for name, value in properties]))
         for name, value in properties:
             self.signatures.add((name, value.signature))
-            if name in self.scalars:
-                self.scalars[name] = value.value
-                continue
             if not value.value:
                 self.lists[name].clear()
             for path, limit in value.value:
@@ -81,12 +71,3 @@ class Manager(FakePeer):
             keys |= {KEYS[name]: str(entries[path]) for name, entries in self.lists.items() if path in entries}
             lines.append(" ".join([NUMBERS[path], *(f"{key}={value}" for key, value in keys.items())]))
         (self.cgroup / "io.max").write_text("".join(line + "\n" for line in lines))
-
-    def _thaw(self) -> Any:
-        if self.jobs:
-            self.jobs -= 1
-            raise DBusFault("org.freedesktop.systemd1.UnitBusy", "Unit has a pending job")
-        if not self.running:
-            raise DBusFault("org.freedesktop.systemd1.UnitInactive", "Unit is not active")
-        self.frozen = False
-        return "", ()

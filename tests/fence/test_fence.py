@@ -7,7 +7,7 @@ import os
 import shutil
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,13 +19,10 @@ from nodeagent.core.update.fence_view import FenceView
 from nodeagent.errors import Retryable, Terminal
 from nodeagent.fence import control_loop, teardown
 from nodeagent.fence import fence as module
-from nodeagent.fence.actuators import writeback
 from nodeagent.fence.actuators.block_queue import Queue
 from nodeagent.fence.actuators.priorities import IDLE, REALTIME
-from nodeagent.fence.actuators.recovery import recover
-from nodeagent.fence.actuators.system_paths import SystemPaths
+from nodeagent.fence.actuators.recovery import SystemPaths, recover
 from nodeagent.fence.blockdev.find import SYSROOT
-from nodeagent.fence.blockdev.hotplug import Hotplug
 from nodeagent.fence.fence import ActiveFence, FenceOptions, fenced
 from nodeagent.fence.policy.bounds import Bounds, Idle
 from nodeagent.fence.policy.disks import BlockNode, DeviceNumber, Disks
@@ -79,9 +76,8 @@ class Host:
             (directory / f"proc/{pid}/stat").write_text(f"{pid} (a) b) S " + " ".join(["0"] * 18) + f" {pid}00 0")
         (self.cgroups / CGROUP.lstrip("/") / "cgroup.procs").write_text(f"{UPDATER}\n")
         self.system = SystemPaths(self.cgroups, directory / "block", self.threads, directory / "proc")
-        self.disks = Disks((DISK,), (DISK,), ())
+        self.disks = Disks(DISK, (DISK,), ())
         self.theirs = self.disks
-        self.events: asyncio.Queue[Hotplug] = asyncio.Queue()
         self.slow = 0.0
         self.fast = 0.0
         self.views: list[FenceView] = []
@@ -90,10 +86,6 @@ class Host:
 
     async def find(self, paths: Sequence[str]) -> Disks:
         return self.theirs if str(self.data) in paths else self.disks
-
-    @asynccontextmanager
-    async def listen(self) -> AsyncIterator[asyncio.Queue[Hotplug]]:
-        yield self.events
 
     async def scrape(self) -> str:
         """All of them fast, or all slow."""
@@ -110,19 +102,17 @@ class Host:
             options=options,
             emit=self.views.append,
             find=self.find,
-            listen=self.listen,
             system=self.system,
         )
 
     def touched(self) -> dict[str, object]:
-        """What is not as it was before: {} when all is."""
+        """Return the values that differ from the original ones."""
         now = {name: (self.queue / name).read_text() for name in QUEUE}
         now["scheduler"] = (
             now["scheduler"].replace("none [mq-deadline]", "mq-deadline").replace("mq-deadline", "none [mq-deadline]")
         )
         found: dict[str, object] = {name: value for name, value in now.items() if value != QUEUE[name]}
         found |= {} if self.manager.io_max == "" else {"io.max": self.manager.io_max}
-        found |= {"frozen": True} if self.manager.frozen else {}
         found |= {"priorities": self.threads.values} if self.threads.values != PRIORITIES else {}
         notes = list((self.cgroups.parent / "restore_log").glob("*"))
         return found | ({"notes": notes} if notes else {})
@@ -212,7 +202,7 @@ async def test_queues_keep_their_shape_until_the_file_system_has_written_what_is
 
 
 @pytest.mark.parametrize("why", ["fast", "given up"])
-async def test_and_where_they_have_none_nobody_waits(host: Host, monkeypatch: pytest.MonkeyPatch, why: str) -> None:
+async def test_without_them_there_is_no_wait(host: Host, monkeypatch: pytest.MonkeyPatch, why: str) -> None:
     monkeypatch.setattr(teardown, "METADATA_DELAY", 3600.0)
     bounds, idle = (QUICK, Idle(1e-4, 1e-3)) if why == "fast" else (replace(QUICK, deadline=0.1), TERMS.idle)
     async with asyncio.timeout(20), host.fenced(FenceOptions(bounds=bounds, idle=idle)) as fence:
@@ -225,11 +215,11 @@ def _open(view: FenceView) -> bool:
     return view.write_iops is None and view.write_bps is None
 
 
-@pytest.mark.parametrize("how", ["too slow", "cancelled", "nobody knows"])
-async def test_but_is_not_waited_for_for_ever(host: Host, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+@pytest.mark.parametrize("how", ["too slow", "cancelled", "unknown"])
+async def test_but_the_wait_is_bounded(host: Host, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
     if how == "too slow":
         monkeypatch.setattr(teardown, "FLUSH_TIMEOUT", 0.2)
-    text = "file_dirty some\n" if how == "nobody knows" else f"file_dirty {6 << 20}\n"
+    text = "file_dirty some\n" if how == "unknown" else f"file_dirty {6 << 20}\n"
     (host.cgroups / CGROUP.lstrip("/") / "memory.stat").write_text(text)
 
     async def stage() -> None:
@@ -262,8 +252,8 @@ async def test_what_is_dirty_goes_to_the_disk_where_others_wait_for_it(
         memory.write_text("file_dirty 0\n")
 
     monkeypatch.setattr(module, "_filesystem", lambda _paths: (filesystem, "6.12.0"))
-    monkeypatch.setattr(writeback, "POLL", 0.02)
-    monkeypatch.setattr(writeback, "_sync", sync)
+    monkeypatch.setattr(control_loop, "FLUSH_INTERVAL", 0.02)
+    monkeypatch.setattr(control_loop, "_sync", sync)
     monkeypatch.setattr(teardown, "FLUSH_TIMEOUT", 0.0)
     async with host.fenced() as fence:
         await host.until(fence, lambda view: view.reason == "calm")
@@ -277,18 +267,18 @@ def test_a_file_system_is_synced_by_its_first_path_that_is_there(
 ) -> None:
     called: list[str] = []
     library = SimpleNamespace(syncfs=lambda directory: called.append(os.readlink(f"/proc/self/fd/{directory}")))
-    monkeypatch.setattr(writeback, "_library", lambda: library)
+    monkeypatch.setattr(control_loop, "_library", lambda: library)
     (tmp_path / "file").write_text("")
     before = len(os.listdir("/proc/self/fd"))
-    writeback._sync([str(tmp_path / "none"), str(tmp_path / "file"), str(tmp_path), "/"])
-    writeback._sync([str(tmp_path / "none")])
+    control_loop._sync([str(tmp_path / "none"), str(tmp_path / "file"), str(tmp_path), "/"])
+    control_loop._sync([str(tmp_path / "none")])
     assert called == [str(tmp_path)]
     assert len(os.listdir("/proc/self/fd")) == before
 
 
 def test_the_kernel_takes_it(tmp_path: Path) -> None:
-    writeback._sync([str(tmp_path)])
-    assert writeback._library().syncfs(-1) == -1
+    control_loop._sync([str(tmp_path)])
+    assert control_loop._library().syncfs(-1) == -1
 
 
 async def test_a_victim_that_suffers_closes_it(host: Host) -> None:
@@ -382,7 +372,7 @@ async def test_cancelled_while_the_idle_disk_is_measured(host: Host) -> None:
     assert host.touched() == {}
 
 
-async def test_what_a_kill_leaves_is_put_back_by_whoever_comes(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_next_process_restores_what_a_kill_leaves(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     async def killed(*_: object) -> None:
         return None
 
@@ -391,7 +381,7 @@ async def test_what_a_kill_leaves_is_put_back_by_whoever_comes(host: Host, monke
         async with host.fenced():
             pass
     assert host.touched().keys() == {"io.max", "max_sectors_kb", "nr_requests", "priorities", "notes"}
-    host.threads.values[777] = REALTIME  # a thread that etcd started meanwhile
+    host.threads.values[777] = REALTIME  # A thread that etcd started in the meantime.
     (host.system.proc / f"{VICTIM}/task/777").mkdir()
     assert await recover(host.bus, host.restore_log, host.system) == (True, [])
     assert host.threads.values.pop(777) == PRIORITIES[VICTIM]
@@ -399,7 +389,7 @@ async def test_what_a_kill_leaves_is_put_back_by_whoever_comes(host: Host, monke
     assert await recover(host.bus, host.restore_log, host.system) == (False, [])
 
 
-async def test_a_number_that_is_somebody_else_now_is_left_alone(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_reused_number_is_left_alone(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     async def killed(*_: object) -> None:
         return None
 
@@ -469,7 +459,7 @@ async def test_where_nothing_can_be_limited_the_block_runs_all_the_same(host: Ho
 
 
 async def test_a_victim_on_another_disk_needs_no_fence(host: Host) -> None:
-    host.theirs = Disks((OTHER,), (OTHER,), ())
+    host.theirs = Disks(OTHER, (OTHER,), ())
     host.victim = replace(host.victim, directory=host.data)
     async with host.fenced() as fence:
         assert fence.view.reason == "OtherDisk"
@@ -497,7 +487,7 @@ async def test_a_fault_of_ours_opens_everything(host: Host, monkeypatch: pytest.
 async def test_a_fault_of_ours_while_it_is_put_up_leaves_nothing_up(
     host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody would loosen what is held by then."""
+    """Limits that are set by then would stay."""
     monkeypatch.setattr(control_loop.ControlLoop, "begin", _hold_and_fail)
     async with host.fenced() as fence:
         assert (fence.view.active, fence.view.reason) == (False, "FenceFailed")
@@ -541,31 +531,13 @@ async def test_where_nothing_can_be_moved_nothing_is_measured(host: Host) -> Non
         assert fence.view.reason == "NothingToLimit"
 
 
-async def test_it_follows_to_another_disk(host: Host) -> None:
-    other = host.system.disks / f"{OTHER.number}/queue"
-    other.mkdir(parents=True)
-    for name, text in QUEUE.items():
-        (other / name).write_text(text)
-    async with host.fenced() as fence:
-        host.events.put_nowait(Hotplug("change", "/dev/vda", DISK.number))
-        await host.until(fence, lambda view: view.seconds > 0.1)
-        assert (other / "max_sectors_kb").read_text() == "1280", "an event alone is no other disk"
-        host.disks = host.theirs = Disks((OTHER,), (OTHER,), ())
-        host.events.put_nowait(Hotplug("remove", "/dev/vda", DISK.number))
-        await host.until(fence, lambda _view: (other / "max_sectors_kb").read_text() == "32")
-        await host.until(fence, lambda _view: f"{OTHER.number} " in host.manager.io_max)
-        assert (host.queue / "max_sectors_kb").read_text() == "1280"
-    assert host.touched() == {}
-    assert (other / "max_sectors_kb").read_text() == "1280"
-
-
 async def test_several_disks_that_are_not_alike(host: Host) -> None:
     other = BlockNode(DeviceNumber(8, 16), "/dev/sdb")
     queue = host.system.disks / "8:16/queue"
     queue.mkdir(parents=True)
-    for name, text in (QUEUE | {"max_sectors_kb": "64"}).items():
+    for name, text in (QUEUE | {"max_sectors_kb": "16"}).items():
         (queue / name).write_text(text)
-    host.disks = host.theirs = Disks((DISK,), (DISK, other), ())
+    host.disks = host.theirs = Disks(DISK, (DISK, other), ())
     async with host.fenced() as fence:
         assert any("not alike" in what for what in fence.view.missing)
         assert "wbps=" in host.manager.io_max

@@ -43,7 +43,7 @@ class FakeLogind(FakePeer):
             os.close(fd)
 
     async def still_held(self) -> bool:
-        """Whether the client has its end open: logind sees the pipe hang up."""
+        """Return whether the client has its end open: logind sees the pipe hang up."""
         await self._given.wait()
         os.set_blocking(self.held[-1], False)
         try:

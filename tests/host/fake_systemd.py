@@ -1,4 +1,4 @@
-"""A manager on the private bus with systemd's habits: jobs, results, subscribers. How each job ends is told by tests.
+"""A manager on the private bus with systemd's habits: jobs, results, subscribers. The tests decide how each job ends.
 
 Signatures as `busctl introspect org.freedesktop.systemd1 /org/freedesktop/systemd1` prints them on systemd 257.
 """

@@ -54,7 +54,7 @@ async def manager(private_bus: PrivateBus) -> AsyncIterator[Manager]:
 
 
 async def identify(bus: Bus, root: Path) -> str:
-    """What follows the boot id of the kernel."""
+    """Return the part of the identity after the boot id of the kernel."""
     found = await boot.identify(bus, root=root, timeout=0.2, pause=0.01)
     assert found.startswith(boot.kernel_boot_id())
     return found.removeprefix(boot.kernel_boot_id())

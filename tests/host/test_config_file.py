@@ -45,11 +45,11 @@ async def test_what_is_no_config(tmp_path: Path, make: Callable[[Path], object],
 
 @asynccontextmanager
 async def watching(path: Path) -> AsyncIterator[asyncio.Queue[None]]:
-    told: asyncio.Queue[None] = asyncio.Queue()
-    task = asyncio.create_task(config_file.watch(str(path), lambda: told.put_nowait(None)))
+    changes: asyncio.Queue[None] = asyncio.Queue()
+    task = asyncio.create_task(config_file.watch(str(path), lambda: changes.put_nowait(None)))
     try:
-        await asyncio.wait_for(told.get(), 5)  # the first look
-        yield told
+        await asyncio.wait_for(changes.get(), 5)  # the first look
+        yield changes
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
@@ -65,18 +65,18 @@ def _replace(path: Path) -> None:
     [lambda path: path.write_text("2"), _replace, Path.unlink, lambda path: path.rename(path.with_name("old"))],
     ids=["written", "replaced", "removed", "moved away"],
 )
-async def test_a_change_is_told(
+async def test_a_change_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[Path], object]
 ) -> None:
     monkeypatch.setattr(config_file, "SETTLE", 0.01)
     path = tmp_path / "machineconfig.yaml"
     path.write_text("1")
-    async with watching(path) as told:
+    async with watching(path) as changes:
         (tmp_path / "machineconfig.yaml.swp").write_text("an editor's")
         await asyncio.sleep(0.05)
-        assert told.empty(), "of another file"
+        assert changes.empty(), "of another file"
         change(path)
-        await asyncio.wait_for(told.get(), 5)
+        await asyncio.wait_for(changes.get(), 5)
 
 
 async def test_the_directory_comes_and_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,15 +84,15 @@ async def test_the_directory_comes_and_goes(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(config_file, "SETTLE", 0.01)
     monkeypatch.setattr(config_file, "NO_WATCH_POLL", 0.05)
     path = tmp_path / "etc" / "machineconfig.yaml"
-    async with watching(path) as told:
+    async with watching(path) as changes:
         for _ in range(2):
             path.parent.mkdir()
             await asyncio.sleep(0.2)
-            while not told.empty():
-                told.get_nowait()
+            while not changes.empty():
+                changes.get_nowait()
             await asyncio.sleep(0.15)
-            assert told.empty(), "it is watched, and no longer looked at"
+            assert changes.empty(), "it is watched, and no longer looked at"
             path.write_text("1")
-            await asyncio.wait_for(told.get(), 5)
+            await asyncio.wait_for(changes.get(), 5)
             path.unlink()
             path.parent.rmdir()

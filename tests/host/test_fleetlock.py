@@ -165,7 +165,7 @@ async def test_tries_are_bounded(server: FleetServer) -> None:
     assert len(server.seen) == ATTEMPTS
 
 
-async def test_nobody_is_there(server: FleetServer) -> None:
+async def test_server_down(server: FleetServer) -> None:
     lock = FleetLock("http://127.0.0.1:1", ID, first_pause=0.01)
     assert "refused" in await raised(lock.lock(), Unreachable, "FleetLockUnreachable")
 
@@ -189,7 +189,7 @@ async def test_a_server_that_hangs() -> None:
 @pytest.mark.parametrize(
     ("status", "body"), [(400, {"kind": "bad_group", "value": "unknown"}), (404, None), (301, None)]
 )
-async def test_what_a_person_has_to_correct(server: FleetServer, status: int, body: Any) -> None:
+async def test_errors_that_an_operator_has_to_correct(server: FleetServer, status: int, body: Any) -> None:
     server.answers = [answer(status, body)]
     message = await raised(client(server).lock(), Terminal, "FleetLockRejected")
     assert str(status) in message

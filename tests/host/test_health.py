@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -35,7 +35,10 @@ async def server(serve: Serve) -> AsyncIterator[str]:
 
 
 async def look(*checks: Health) -> str | None:
-    return await HostHealth(lambda unit: checks).check("x.service")
+    async def declared(_unit: str) -> Sequence[Health]:
+        return checks
+
+    return await HostHealth(declared).check("x.service")
 
 
 @pytest.mark.parametrize(
@@ -60,7 +63,7 @@ async def test_silence_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> Non
         assert "no answer" in (await look(HttpHealth("x.service", url)) or "")
 
 
-async def test_nobody_listens(tmp_path: Path) -> None:
+async def test_without_a_listener(tmp_path: Path) -> None:
     assert "refused" in (await look(HttpHealth("x.service", "http://127.0.0.1:1/healthz")) or "").lower()
     assert "No such file" in (await look(SocketHealth("x.service", str(tmp_path / "none"))) or "")
 
@@ -71,5 +74,5 @@ async def test_a_socket_that_accepts(tmp_path: Path) -> None:
         assert await look(SocketHealth("x.service", str(path))) == ""
 
 
-async def test_a_unit_that_nobody_knows_is_neither_well_nor_unwell() -> None:
+async def test_an_unknown_unit_is_neither_healthy_nor_failed() -> None:
     assert await look() is None

@@ -136,7 +136,7 @@ async def test_power_off(bus: Bus, private_bus: PrivateBus, version: int, force:
     await Logind(bus).power_off("x", warn=0.05, force=force)
     assert manager.going_down == "poweroff"
     assert [call for call in manager.calls if call[0].startswith(("PowerOff", "Reboot"))] == calls
-    assert dict(manager.calls)["ScheduleShutdown"][0] == "poweroff", "what people are told is what comes"
+    assert dict(manager.calls)["ScheduleShutdown"][0] == "poweroff", "users are warned of the right shutdown"
     await manager.stop()
 
 
@@ -223,7 +223,7 @@ async def test_a_last_word_that_says_no_takes_the_warning_back(
     manager.sessions = users
 
     async def confirm() -> None:
-        raise Refused("somebody took it", reason=Reason.LEASE_LOST)
+        raise Refused("another holder took it", reason=Reason.LEASE_LOST)
 
     with pytest.raises(Refused, match="took it"):
         await logind.power_off("x", warn=0.05, force=False, confirm=confirm)
@@ -250,7 +250,7 @@ async def test_a_host_that_cannot_warn(logind: Logind, manager: FakeLogind, caps
 
 
 @pytest.mark.parametrize("preparing", [True, False])
-async def test_somebody_else_was_first(logind: Logind, manager: FakeLogind, preparing: bool) -> None:
+async def test_another_shutdown_was_first(logind: Logind, manager: FakeLogind, preparing: bool) -> None:
     manager.going_down = "poweroff" if preparing else "suspend"
     manager.preparing = preparing
     if preparing:

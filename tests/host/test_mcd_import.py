@@ -1,4 +1,4 @@
-"""What a machine-config-daemon left behind is read, bounded and untouched."""
+"""The files of a machine-config-daemon are read, within bounds and without a change."""
 
 from __future__ import annotations
 

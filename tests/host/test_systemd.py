@@ -13,7 +13,8 @@ import nodeagent.host.systemd as module
 from nodeagent.core.update.ports.host import Units
 from nodeagent.errors import Retryable, ServiceUnavailable, Terminal, Unreachable
 from nodeagent.host.dbus.client import Bus
-from nodeagent.host.systemd import Systemd, UnitJobFailed
+from nodeagent.host.systemd import Systemd
+from nodeagent.host.systemd_jobs import UnitJobFailed
 from tests.host.fake_systemd import PATH, FakeSystemd
 from tests.support.fake_peer import DBusFault
 from tests.support.fixtures import PrivateBus
@@ -221,8 +222,10 @@ async def test_the_bus_drops_and_the_job_is_still_there(bus: Bus, private_bus: P
     await after.stop()
 
 
-@pytest.mark.parametrize(("anew", "again"), [(True, 0), (False, 1)])
-async def test_the_bus_drops_and_the_job_is_gone(bus: Bus, private_bus: PrivateBus, anew: bool, again: int) -> None:
+@pytest.mark.parametrize(("restarted", "again"), [(True, 0), (False, 1)])
+async def test_the_bus_drops_and_the_job_is_gone(
+    bus: Bus, private_bus: PrivateBus, restarted: bool, again: int
+) -> None:
     manager = FakeSystemd()
     await manager.start(private_bus.address)
     manager.job_script = never
@@ -230,7 +233,7 @@ async def test_the_bus_drops_and_the_job_is_gone(bus: Bus, private_bus: PrivateB
     await started(task, manager, "RestartUnit")
     manager.jobs.clear()
     manager.properties["Job"] = Variant("(uo)", [0, "/"])
-    if anew:
+    if restarted:
         manager.properties["InvocationID"] = Variant("ay", bytes(16))
     after = await drop(manager, private_bus)
     await task
@@ -293,7 +296,7 @@ async def test_daemon_reload_of_a_manager_that_dropped_off_the_bus(systemd: Syst
 
 async def test_daemon_reload_that_does_not_end(systemd: Systemd, manager: FakeSystemd) -> None:
     async def only_begins(_message: Any) -> None:
-        await manager.say_reloading(False)  # somebody else's
+        await manager.say_reloading(False)  # Of another client.
         await manager.say_reloading(True)
 
     manager.on("Reload", only_begins)

@@ -1,4 +1,4 @@
-"""What the benchmark of the fence makes of its measurements: quantiles, harm, doubts, aims, the picture."""
+"""The evaluation of the benchmark of the fence: quantiles, harm, doubts, aims, the picture."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An HTTP server that answers what a test tells it to, byte by byte: real sockets, the library's real transport."""
+"""An HTTP server that answers as a test says, byte by byte: real sockets, the library's real transport."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Server:
 
 @asynccontextmanager
 async def serving(*answers: Any) -> AsyncIterator[Server]:
-    """Gives ``answers`` one after the other, the last one for ever."""
+    """Gives ``answers`` one after the other, the last one without end."""
     left = list(answers)
     writers: list[asyncio.StreamWriter] = []
     stop = asyncio.Event()

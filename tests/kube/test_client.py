@@ -254,7 +254,7 @@ async def test_a_token_that_stays_bad_is_tried_twice(connect: Connect) -> None:
 
 def test_the_service_account_of_a_pod(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("pod-token")
-    (tmp_path / "ca.crt").write_text("not looked at: nobody connects")
+    (tmp_path / "ca.crt").write_text("not read: no connection is made")
     environ = {"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "443"}
     identity = ClusterAccess(environ=environ, service_account=tmp_path).load()
     assert identity.host == "https://[fd00::1]:443"

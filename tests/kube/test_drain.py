@@ -63,7 +63,7 @@ async def test_a_lease_that_is_lost_in_a_round_ends_it_after_a_few_evictions(tmp
         nonlocal checks
         checks += 1
         if checks == 3:
-            raise Refused("somebody took it", reason=Reason.LEASE_LOST)
+            raise Refused("another holder took it", reason=Reason.LEASE_LOST)
 
     api = Api([pod(f"p{number}") for number in range(110)])
     assert await drain(tmp_path, api, check_lease) == "LeaseLost"

@@ -147,10 +147,9 @@ async def until(true: Callable[[], Any]) -> None:
 
 @pytest.fixture(autouse=True)
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(handshake, "FIRST_PAUSE", 0.01)
-    monkeypatch.setattr(handshake, "LONGEST_PAUSE", 0.02)
-    monkeypatch.setattr("nodeagent.kube.poll.FIRST_PAUSE", 0.01)
-    monkeypatch.setattr("nodeagent.kube.poll.LONGEST_PAUSE", 0.02)
+    for name in ("READ", "WRITE"):
+        monkeypatch.setattr(handshake, f"{name}_FIRST_PAUSE", 0.01)
+        monkeypatch.setattr(handshake, f"{name}_LONGEST_PAUSE", 0.02)
     monkeypatch.setattr(mco_drain, "POLL", 0.01)
 
 
@@ -199,7 +198,7 @@ async def test_a_start_without_the_server(tmp_path: Path) -> None:
         await named(side, A)
         await until(lambda: side.troubles)
         assert await side.shake.desired() == kept
-    assert side.troubles == ["KubeUnreachable"], "a fault is told once"
+    assert side.troubles == ["KubeUnreachable"], "a fault is reported once"
     assert side.changes == []
 
 
@@ -461,7 +460,7 @@ async def test_the_pods_that_a_controller_still_has_to_evict_are_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(mco_drain, "REPORT", 0.1)
-    told: list[list[str]] = []
+    reports: list[list[str]] = []
     pods = [a_pod("b"), a_pod("a", deletionTimestamp="2026-01-01T00:00:00Z"), a_pod("ds", "DaemonSet")]
     api = Api({DESIRED: B}, configs={PODS: Answer(500, {"message": "not now"})})
     async with agent(tmp_path, api) as side:
@@ -469,15 +468,15 @@ async def test_the_pods_that_a_controller_still_has_to_evict_are_named(
             side.client,
             "n",
             check_lease=ours,
-            report=lambda left: told.append([f"{pod.name}: {pod.why}" for pod in left]),
+            report=lambda left: reports.append([f"{pod.name}: {pod.why}" for pod in left]),
         )
         draining = asyncio.create_task(port.drain("op", 20))
         await until(lambda: api.notes.get(DRAIN) == f"drain-{B}")  # a list that fails keeps nothing from going on
         api.configs[PODS] = {"items": pods, "metadata": {}}
-        await until(lambda: len(told) > 1)
+        await until(lambda: len(reports) > 1)
         answers(api)
         await draining
-    assert told[0] == ["a: terminating", "b: the machine-config-controller has not evicted it yet"]
+    assert reports[0] == ["a: terminating", "b: the machine-config-controller has not evicted it yet"]
     assert api.asked.count(f"GET {PODS}") < 60, "it is not listed at each look"
 
 
@@ -515,7 +514,7 @@ async def test_a_controller_that_does_not_answer(tmp_path: Path) -> None:
 
 async def test_a_lease_that_is_lost_ends_the_wait(tmp_path: Path) -> None:
     async def lost(operation: str) -> None:
-        raise Refused("somebody took it", reason=Reason.LEASE_LOST)
+        raise Refused("another holder took it", reason=Reason.LEASE_LOST)
 
     api = Api({DESIRED: B})
     async with agent(tmp_path, api) as side:

@@ -1,4 +1,4 @@
-"""What no real API server does on request: writes that are done and never answered, in each place where one can be."""
+"""Writes that are done and never answered, at each place, which no real API server does on request."""
 
 from __future__ import annotations
 
@@ -227,7 +227,9 @@ async def test_a_long_suspend_is_noticed(tmp_path: Path) -> None:
         s.clock.ahead = 10_000.0
         before = s.leases.log.count("PATCH")
         await s.lease.check("op")
-        assert s.leases.log.count("PATCH") == before + 1, "nobody took it, and it is renewed before anything is done"
+        assert s.leases.log.count("PATCH") == before + 1, (
+            "no other holder took it, and it is renewed before anything is done"
+        )
 
 
 async def test_a_second_read_within_seconds_is_cached(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What is imported of the official client is what the package ships, and others find it whole."""
+"""The imported part of the official client is the part that the package ships; other importers get all of it."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from typing import Any
 from nodeagent.errors import AgentError
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.credentials import ClusterAccess
-from nodeagent.kube.poll import follow
+from nodeagent.kube.handshake import follow
 from tests.kube.server import Answer, serving
 from tests.kube.test_client import Clock, kubeconfig
 
@@ -23,7 +23,7 @@ def version(number: int, uid: str = "u") -> Answer:
 
 
 async def collect(directory: Path, count: int, *answers: Answer) -> tuple[list[Any], list[AgentError | None], int]:
-    """The first ``count`` states, what was told of trouble, and how many requests there were."""
+    """Return the first ``count`` states, the reported faults, and the number of requests."""
     troubles: list[AgentError | None] = []
     states: list[Any] = []
     async with serving(*answers) as server:

@@ -11,19 +11,20 @@ import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeagent import log
-from nodeagent.core.update.events import EventKind
+from nodeagent.core.update.events import Event, HostDegraded, ProblemSolved, StatusProblem, StepDone, StepStarted
 from nodeagent.log.journal import Journal, frame, stderr_is_journal
 from nodeagent.log.messages import MESSAGES
 
 
 def parse(data: bytes) -> dict[str, bytes]:
-    """What journald makes of a datagram."""
+    """Parse a datagram as journald does."""
     out: dict[str, bytes] = {}
     while data:
         line, _, data = data.partition(b"\n")
@@ -75,7 +76,7 @@ def restore_log() -> Iterator[None]:
 def test_an_event_has_its_id_priority_and_fields(journald: Journald) -> None:
     log.setup("debug", journal=journald.path)
     log.event(
-        EventKind.STEP_DONE,
+        StepDone,
         "restarted crio.service",
         update_id="u1",
         phase="Acting",
@@ -91,7 +92,7 @@ def test_an_event_has_its_id_priority_and_fields(journald: Journald) -> None:
     assert entry.pop("CODE_FUNC") == b"test_an_event_has_its_id_priority_and_fields"
     assert entry == {
         "MESSAGE": b"restarted crio.service",
-        "MESSAGE_ID": MESSAGES[EventKind.STEP_DONE].id.encode(),
+        "MESSAGE_ID": MESSAGES[StepDone].id.encode(),
         "PRIORITY": b"7",
         "SYSLOG_IDENTIFIER": b"nodeagent",
         "NODEAGENT_UPDATE_ID": b"u1",
@@ -104,8 +105,8 @@ def test_an_event_has_its_id_priority_and_fields(journald: Journald) -> None:
 
 def test_a_step_that_an_admin_notices_is_raised(journald: Journald) -> None:
     log.setup("info", journal=journald.path)
-    log.event(EventKind.STEP_DONE, "wrote /etc/x")
-    log.event(EventKind.STEP_DONE, "restarted crio.service", priority=log.INFO)
+    log.event(StepDone, "wrote /etc/x")
+    log.event(StepDone, "restarted crio.service", priority=log.INFO)
     assert journald.receive()["MESSAGE"] == b"restarted crio.service"
 
 
@@ -130,7 +131,7 @@ def test_a_large_entry_goes_through_a_sealed_memfd(journald: Journald) -> None:
 
 
 async def test_nothing_blocks_the_loop(journald: Journald) -> None:
-    """The guard of conftest.py watches; nobody reads the socket, so it fills up."""
+    """The guard of conftest.py watches. The socket is not read, so it fills up."""
     journal = Journal(journald.path)
     for number in range(5000):
         journal.send({"MESSAGE": f"{number} " + "x" * 1000})
@@ -139,7 +140,7 @@ async def test_nothing_blocks_the_loop(journald: Journald) -> None:
     journal.close()
 
 
-def test_what_was_lost_is_counted_and_told(tmp_path: Path) -> None:
+def test_lost_entries_are_counted_and_reported(tmp_path: Path) -> None:
     path = tmp_path / "socket"
     journal = Journal(str(path))
     for _ in range(3):
@@ -189,7 +190,7 @@ def test_other_libraries_and_warnings_end_here_too(journald: Journald) -> None:
     assert b"old" in journald.receive()["MESSAGE"]
 
 
-def test_an_entry_that_cannot_be_rendered_stops_nobody(journald: Journald) -> None:
+def test_an_unrenderable_entry_stops_no_other(journald: Journald) -> None:
     class Broken:
         def __str__(self) -> str:
             raise RuntimeError
@@ -228,19 +229,19 @@ def test_no_stderr_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", None)
     assert not stderr_is_journal({"JOURNAL_STREAM": "1:1"})
     log.setup("info")
-    log.get("t").error("nobody hears this")
+    log.get("t").error("this is not received")
 
 
 def test_lines_for_people(capsys: pytest.CaptureFixture[str]) -> None:
     log.setup("info")
-    log.event(EventKind.DEGRADED, "crio.service does not start", reason="VerifyFailed", step="restart crio.service")
-    log.event(EventKind.STEP_STARTED, "unheard")
+    log.event(HostDegraded, "crio.service does not start", reason="VerifyFailed", step="restart crio.service")
+    log.event(StepStarted, "unheard")
     _, word, rest = capsys.readouterr().err.split(maxsplit=2)
     assert word == "error"
     assert rest.startswith("crio.service does not start  reason=VerifyFailed  step='restart crio.service'  hint=")
 
 
 def test_every_kind_has_an_id_of_its_own() -> None:
-    assert set(MESSAGES) == set(EventKind)
+    assert set(MESSAGES) == set(get_args(Event)) - {StatusProblem, ProblemSolved}, "which are warnings"
     assert len({message.id for message in MESSAGES.values()}) == len(MESSAGES)
     assert all(len(message.id) == 32 and int(message.id, 16) for message in MESSAGES.values())

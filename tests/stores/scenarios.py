@@ -46,7 +46,7 @@ class Scenario:
 
 @dataclass(frozen=True)
 class Ending:
-    """What a resumed update came to."""
+    """The end of a resumed update."""
 
     phase: str
     reason: str
@@ -308,7 +308,7 @@ async def _interrupted() -> Host:
 
 
 async def _withdrawn() -> Host:
-    """The agent was killed, and by then nobody wanted the update."""
+    """The agent was killed, and the update was not desired any more."""
     host = await _interrupted()
     host.want(cluster_host.OLD)
     return host

@@ -1,4 +1,4 @@
-"""What lands on a host says the same as the code."""
+"""The installed files agree with the code."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from nodeagent.core.update.events import EventKind
+from nodeagent.core.update.events import ConfigRefused, HostDegraded, RevertStarted, StepFailed, UpdateWaiting
 from nodeagent.log.messages import MESSAGES
 from nodeagent.settings.check import check_values
 from nodeagent.settings.load import merge, read
@@ -50,8 +50,8 @@ def test_the_catalog_explains_every_message() -> None:
 def test_the_catalog_shows_what_to_do() -> None:
     """The hint comes with the entry; these kinds always have a reason."""
     entries = dict(re.findall(r"^-- ([0-9a-f]{32})\n(.*?)(?=^-- |\Z)", CATALOG.read_text(), re.M | re.S))
-    for kind in ("DEGRADED", "REFUSED", "WAITING", "STEP_FAILED", "REVERTING"):
-        assert entries[MESSAGES[EventKind[kind]].id].rstrip().endswith("What now: @NODEAGENT_HINT@")
+    for kind in (HostDegraded, ConfigRefused, UpdateWaiting, StepFailed, RevertStarted):
+        assert entries[MESSAGES[kind].id].rstrip().endswith("What now: @NODEAGENT_HINT@")
 
 
 @pytest.mark.skipif(shutil.which("journalctl") is None, reason="journalctl is not installed")
@@ -96,9 +96,9 @@ def test_only_root_may_be_the_agent() -> None:
     assert policies["default"].find("allow[@send_destination='org.nodeagent.Agent1']") is not None
 
 
-def test_nobody_changes_the_host_without_a_password() -> None:
+def test_no_change_of_the_host_without_a_password() -> None:
     actions = {action.get("id"): action for action in ET.parse(POLKIT).getroot().findall("action")}
-    names = ("apply", "maintenance", "power-off", "reload", "rollback", "verify")
+    names = ("apply", "etcd-member", "maintenance", "power-off", "reload", "rollback", "verify")
     assert set(actions) == {f"org.nodeagent.agent1.{name}" for name in names}
     for name, action in actions.items():
         answers = {rule.text for rule in action.iterfind("defaults/*")}

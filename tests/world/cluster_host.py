@@ -6,7 +6,7 @@ The ports that disrupt the host check the lease and the slot, in every test.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from nodeagent.agent.coordination import Coordination
@@ -34,6 +34,8 @@ class Around:
     """The state of the cluster, which outlives the host."""
 
     pods: list[str] = field(default_factory=lambda: list(PODS))
+    unready_before: str = ""  # why the node is not ready before an update
+    unready: str = ""  # and after its actions
     stuck: bool = False  # a budget allows no eviction
     cordon: str | None = None  # who cordoned the node
     late: bool = False  # a drain was given up
@@ -69,6 +71,7 @@ class ClusterHost(Host):
     def ports(self) -> Ports:
         world, around = self.world, self.around
         lease = ClusterLease(world, around)
+        node = FakeNode(world, around, lease)
         return replace(
             super().ports(),
             files=CheckedFiles(world, around),
@@ -81,8 +84,10 @@ class ClusterHost(Host):
                 staging_slot=FakeSlots(world, around, "staging_slot"),
                 gates=FakeGates(world, around),
                 quorum=FakeQuorum(world, around),
+                node=node,
             ),
-            node=FakeNode(world, around, lease),
+            node=node,
+            readiness=FakeReadiness(around),
         )
 
 
@@ -247,6 +252,15 @@ class FakeNode:
 
     async def advice(self) -> str:
         return "uncordon it" if self.around.cordon is not None else ""
+
+
+class FakeReadiness:
+    def __init__(self, around: Around) -> None:
+        self.around = around
+
+    async def unready(self, since: str = "", outdated: Mapping[str, str] | None = None) -> str:
+        self.around.call("readiness")
+        return self.around.unready if since else self.around.unready_before
 
 
 class CheckedFiles(FakeFiles):

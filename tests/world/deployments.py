@@ -43,6 +43,7 @@ class Deployments:
     stage_seconds: float = 0.0
     staged_with_lease: list[str] = field(default_factory=list)  # who held the lease while something was staged
     credentials: list[bytes | None] = field(default_factory=list)
+    fetched: list[tuple[str, bytes | None]] = field(default_factory=list)  # extensions images, with what pull secret
 
 
 def lost_answer() -> ServiceUnavailable:
@@ -63,8 +64,16 @@ class FakeDeployments:
     async def check_stageable(self, target: OsTarget) -> None:
         self.world.meet("guard")
 
+    async def needs_packages(self, target: OsTarget) -> bool:
+        return target.extensions_image is not None
+
+    async def fetch_packages(self, target: OsTarget, *, credentials: bytes | None) -> None:
+        assert target.extensions_image is not None
+        self.world.meet("fetch packages")
+        self.world.fetched.append((target.extensions_image.digest, credentials))
+
     async def stage(
-        self, target: OsTarget, *, credentials: bytes | None, replace: str, tell: Callable[[StageProgress], None]
+        self, target: OsTarget, *, credentials: bytes | None, replace: str, on_progress: Callable[[StageProgress], None]
     ) -> Deployment:
         world = self.world
         world.tick()
@@ -78,7 +87,7 @@ class FakeDeployments:
         for part in range(20):
             if world.holder is not None:
                 world.staged_with_lease.append(world.holder.name)
-            tell(StageProgress("Importing layers", part, 20))
+            on_progress(StageProgress("Importing layers", part, 20))
             await asyncio.sleep(world.stage_seconds / 20)
         new = self._make(target)
         world.drop_staged()

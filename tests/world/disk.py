@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from nodeagent.core.config.file_tree import FileTreeEntry
-from nodeagent.core.update.ports.host import Swept
-from nodeagent.core.update.survey import Survey
+from nodeagent.core.update.ports.host import Survey, Swept
 from nodeagent.errors import Terminal
 from nodeagent.reasons import Reason
 from tests.world.faults import Fault

@@ -11,7 +11,7 @@ from typing import Any
 
 from nodeagent.agent.coordination import Coordination
 from nodeagent.agent.loop import Loop
-from nodeagent.agent.update.os_deployments import Os
+from nodeagent.agent.update.os_deployments import HostDeployments
 from nodeagent.agent.update.phases import Work
 from nodeagent.agent.update.preflight import Desired, Preflight
 from nodeagent.agent.update.run import Ports, UpdatePolicy
@@ -19,10 +19,12 @@ from nodeagent.core.config.machineconfig import ConfigSource, FileEntry, Machine
 from nodeagent.core.config.meaning import meaning
 from nodeagent.core.plan.change import PolicySource
 from nodeagent.core.plan.policy import DAEMON_RELOAD, DRAIN, NONE, Entry, Policy, reload, restart
+from nodeagent.core.plan.sides import HostView
 from nodeagent.core.plan.steps import ActStep
-from nodeagent.core.update.apply_request import ApplyRequest
-from nodeagent.core.update.events import EventKind
+from nodeagent.core.update.drift import OnDrift
+from nodeagent.core.update.events import PhaseEntered
 from nodeagent.core.update.phase import Phase
+from nodeagent.core.update.ports.store import ApplyRequest
 from nodeagent.core.update.ports.system import Fence
 from nodeagent.core.update.record import Record
 from nodeagent.core.update.record_codec import record_from_dict
@@ -70,7 +72,7 @@ class Host:
 
     world: World = field(default_factory=World)
     limits: UpdatePolicy = LIMITS
-    repair_drift: bool = False
+    on_drift: OnDrift = "refuse"
     configs: dict[str, MachineConfig] = field(default_factory=dict)
     texts: dict[str, str] = field(default_factory=dict)
     wanted: str = ""
@@ -80,13 +82,17 @@ class Host:
 
     def want(self, config: MachineConfig, rendering: str = "") -> None:
         """Set the desired config. ``rendering`` is a part of its text without a meaning for a host."""
+        self.wanted = self.add(config, rendering)
+        if self.loop is not None:
+            self.loop.look_again()
+
+    def add(self, config: MachineConfig, rendering: str = "") -> str:
+        """Make a config known and return its digest."""
         text = f"{config!r}{config.name}{rendering}"
         digest = hashlib.sha256(text.encode()).hexdigest()
         self.configs[digest] = config
         self.texts[digest] = text
-        self.wanted = digest
-        if self.loop is not None:
-            self.loop.look_again()
+        return digest
 
     async def _load(self, digest: str) -> Desired:
         config = self.configs[digest]
@@ -97,6 +103,9 @@ class Host:
 
     async def _policy(self, *_: MachineConfig) -> Policy:
         return POLICY
+
+    async def _view(self, *_: MachineConfig) -> HostView:
+        return HostView()
 
     async def _renew(self, step: ActStep) -> None:
         self.renewed.append((step, self.phase))
@@ -114,7 +123,7 @@ class Host:
             FakeHealth(world),
             LocalService(FakePower(world), world, "systemd-logind"),
             Coordination(FakeLease(world), FakeClock(world)),
-            Os(LocalService(FakeDeployments(world), world, "rpm-ostreed"), FakeReporter(world))
+            HostDeployments(LocalService(FakeDeployments(world), world, "rpm-ostreed"), FakeReporter(world))
             if world.deployments
             else None,
             None,
@@ -127,7 +136,7 @@ class Host:
         return self.build_with(self.ports())
 
     def build_with(self, ports: Ports) -> Loop:
-        preflight = Preflight(ports, self.limits, (), self._policy, self.repair_drift)
+        preflight = Preflight(ports, self.limits, (), self._policy, self.on_drift, self._view)
         self.loop = Loop(
             ports,
             self.limits,
@@ -247,14 +256,14 @@ def config(
     )
 
 
-def kinds(host: Host, kind: EventKind) -> list[str]:
+def kinds(host: Host, kind: type[Any]) -> list[str]:
     """Return the reasons, or else the messages, of the events of this kind."""
-    return [event.reason or event.message for event in host.world.events if event.kind is kind]
+    return [event.reason or event.message for event in host.world.events if isinstance(event, kind)]
 
 
 def phases(host: Host) -> list[str]:
     """Return the phases in order. Events that change the message of a phase do not count."""
-    entered = [str(event.phase) for event in host.world.events if event.kind is EventKind.PHASE]
+    entered = [str(event.about.phase) for event in host.world.events if isinstance(event, PhaseEntered)]
     return [phase for phase, _ in itertools.groupby(entered)]
 
 

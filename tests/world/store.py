@@ -7,9 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from nodeagent.core.config.machineconfig import ConfigSource
-from nodeagent.core.update.apply_request import ApplyRequest
 from nodeagent.core.update.ports.coordination import Holder
-from nodeagent.core.update.ports.store import HistoryEntry, Snapshot
+from nodeagent.core.update.ports.store import ApplyRequest, HistoryEntry, Snapshot
 from nodeagent.core.update.record import Record
 from nodeagent.core.update.record_codec import record_from_dict, record_to_dict, salvaged
 from nodeagent.errors import Refused

@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from nodeagent.core.config.file_tree import FileTreeEntry
+from nodeagent.core.config.file_tree import FileTreeEntry, RegularFile
 from nodeagent.core.update.ports.host import UnitState
 from nodeagent.errors import AgentError
 from nodeagent.reasons import Reason
@@ -35,6 +35,11 @@ class FakeUnit:
     result: str = "success"
     # The result of the health check of its service.
     health: str = ""
+    # The error of a reload with this content in a file; None: it logs nothing.
+    rejects: str | None = ""
+    rejects_content: bytes = b"2"
+    # Units that systemd restarts along with this one.
+    takes_along: tuple[str, ...] = ()
     brought: bool = False  # its file came with a config, and nothing is left of it without that
 
 
@@ -124,6 +129,9 @@ class FakeUnits:
             self.world.tick()
             return u.condition
         u.active, u.read, u.invocation, u.restarts = "active", dict(self.world.disk), u.invocation + 1, 0
+        for along in u.takes_along:
+            other = self._unit(along)
+            other.read, other.invocation = dict(self.world.disk), other.invocation + 1
         if u.exits:
             u.active = "inactive"
         if u.dies_after is not None:
@@ -168,3 +176,8 @@ class FakeHealth:
         if unit != "web.service":
             return None
         return self.world.units[unit].health if unit in self.world.units else ""
+
+    async def reload_problem(self, unit: str, since: str) -> str | None:
+        found = self.world.units.get(unit, FakeUnit())
+        contents = [node.content for node in found.read.values() if isinstance(node, RegularFile)]
+        return found.rejects if found.rejects_content in contents else ""

@@ -1,4 +1,4 @@
-"""The daemon on the bus: ``org.nodeagent.Agent1``. Everybody may read; what changes something is polkit's decision."""
+"""The D-Bus service ``org.nodeagent.Agent1``. Every user may read; polkit authorizes methods that change something."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from typing import Any, Protocol
 from nodeagent import __version__
 from nodeagent.agent.report.report import Report
 from nodeagent.core.coordination.maintenance import MaintenanceRequest
+from nodeagent.core.etcd.membership import MemberRequest, OperationKind
+from nodeagent.core.plan.plan import DISRUPTION_WORDS
 from nodeagent.core.report.status import Status
-from nodeagent.core.update.events import Event, EventKind
+from nodeagent.core.update.events import Event, UpdateFinished
 from nodeagent.errors import InvalidInput
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.dbus.codec import Message
@@ -29,19 +31,21 @@ MANAGER = f"{NAME}.Manager"
 STATUS = f"{NAME}.Status"
 ACTIONS = "org.nodeagent.agent1"
 
+# Bytes of a call of ``Apply`` by a user other than root: more than an API server stores in one object (1.5 MiB).
 MAX_APPLY = 2 << 20
-"""Bytes of a call with a config by others than root: more than an API server stores in one object (1.5 MiB)."""
 
+# Bytes of such a call by root: the system bus forwards no larger message.
 MAX_APPLY_OF_ROOT = 32 << 20
-"""What the system bus lets through."""
 
 
 class Served(Protocol):
-    """What is behind the interface: ``Api``, or ``Held`` while the daemon cannot work."""
+    """The implementation of the interface: ``Api``, or ``Held`` while the daemon cannot work."""
 
     def status(self) -> str: ...
 
-    async def apply(self, text: str) -> str: ...
+    async def plan(self, text: str) -> str: ...
+
+    async def apply(self, text: str, max_disruption: str) -> str: ...
 
     async def rollback(self) -> str: ...
 
@@ -50,6 +54,8 @@ class Served(Protocol):
     async def history(self, limit: int) -> str: ...
 
     async def etcd_status(self) -> str: ...
+
+    async def change_etcd_member(self, caller: str, request: MemberRequest) -> str: ...
 
     async def start_maintenance(self, caller: str, request: MaintenanceRequest) -> str: ...
 
@@ -62,11 +68,18 @@ class _Manager:
     def __init__(self, bus: Bus, api: Served) -> None:
         self._bus = bus
         self._api = api
-        self._verifying = asyncio.Lock()  # reads every managed file: once at a time is enough
+        # A verification reads every managed file, so that several clients at once would load the disk for nothing.
+        self._verifying = asyncio.Lock()
 
     async def apply(self, message: Message) -> Sequence[Any]:
         await authorize(self._bus, message, f"{ACTIONS}.apply")
-        return (await self._api.apply(message.body[0]),)
+        text, options = message.body
+        return (await self._api.apply(text, _max_disruption(options)),)
+
+    async def plan(self, message: Message) -> Sequence[Any]:
+        await authorize(self._bus, message, f"{ACTIONS}.verify")
+        async with self._verifying:
+            return (await self._api.plan(message.body[0]),)
 
     async def rollback(self, message: Message) -> Sequence[Any]:
         await authorize(self._bus, message, f"{ACTIONS}.rollback")
@@ -82,6 +95,11 @@ class _Manager:
 
     async def etcd_status(self, _message: Message) -> Sequence[Any]:
         return (await self._api.etcd_status(),)
+
+    async def change_etcd_member(self, message: Message) -> Sequence[Any]:
+        await authorize(self._bus, message, f"{ACTIONS}.etcd-member")
+        request = _member_request(*message.body)
+        return (await self._api.change_etcd_member(await caller_name(self._bus, message), request),)
 
     async def start_maintenance(self, message: Message) -> Sequence[Any]:
         await self._start(message, MaintenanceRequest(message.body[0]))
@@ -111,7 +129,8 @@ class _Manager:
         return Interface(
             MANAGER,
             methods={
-                # Options are for later; unknown ones are ignored, as D-Bus services of this field do.
+                # Unknown options are ignored, as in other D-Bus services of this field, so that a newer client can
+                # call an older daemon.
                 "Apply": Method(
                     self.apply,
                     "sa{sv}",
@@ -120,10 +139,19 @@ class _Manager:
                     max_size=MAX_APPLY,
                     max_size_for_root=MAX_APPLY_OF_ROOT,
                 ),
+                "Plan": Method(
+                    self.plan,
+                    "s",
+                    "s",
+                    ("config", "plan"),
+                    max_size=MAX_APPLY,
+                    max_size_for_root=MAX_APPLY_OF_ROOT,
+                ),
                 "Rollback": Method(self.rollback, "a{sv}", "s", ("options", "config")),
                 "Verify": Method(self.verify, "", "s", ("report",)),
                 "History": Method(self.history, "u", "s", ("limit", "updates")),
                 "EtcdStatus": Method(self.etcd_status, "", "s", ("status",)),
+                "ChangeEtcdMember": Method(self.change_etcd_member, "sa{sv}", "s", ("operation", "options", "status")),
                 "StartMaintenance": Method(self.start_maintenance, "s", "", ("reason",)),
                 "StartMaintenanceWithOptions": Method(
                     self.start_maintenance_with_options, "sa{sv}", "s", ("reason", "options", "status")
@@ -138,29 +166,47 @@ class _Manager:
 _OPTIONS: Mapping[str, type] = {"requester": str, "seconds": int, "drain": bool, "power_off": bool, "wait": bool}
 
 
+def _max_disruption(options: Mapping[str, Any]) -> str:
+    word = options.get("max_disruption", "")
+    if word not in ("", *DISRUPTION_WORDS):
+        message = f"max_disruption must be one of {', '.join(DISRUPTION_WORDS)}"
+        raise InvalidInput(message, reason=Reason.BAD_OPTION)
+    return str(word)
+
+
 def _request(reason: str, options: Mapping[str, Any]) -> MaintenanceRequest:
-    """Unlike elsewhere, an option that we do not know is refused: who asks for something before the host goes off
-    must not be told yes by an agent that will not do it."""
+    """Return the request of a call. Raises ``InvalidInput`` (``BadOption``)."""
+    # Unlike in Apply, an unknown option is an error: a client that requests a step before the host is powered off must
+    # not get a success from a daemon that does not know this step.
     for name, value in options.items():
         if type(value) is not _OPTIONS.get(name):
             raise InvalidInput(f"the option {name} is unknown, or of the wrong type", reason=Reason.BAD_OPTION)
     return MaintenanceRequest(reason, **options)
 
 
+def _member_request(operation: str, options: Mapping[str, Any]) -> MemberRequest:
+    if operation not in list(OperationKind):
+        raise InvalidInput("the operation must be join, leave or replace", reason=Reason.BAD_OPTION)
+    kind = OperationKind(operation)
+    for name, value in options.items():
+        if name != "member" or not isinstance(value, str) or kind is not OperationKind.REPLACE:
+            raise InvalidInput(f"the option {name} is unknown, or of the wrong type", reason=Reason.BAD_OPTION)
+    return MemberRequest(kind, options.get("member", ""))
+
+
 @asynccontextmanager
 async def serve(bus: Bus, api: Served, report: Report) -> AsyncIterator[None]:
-    """The name is ours inside, and every event is told as a change of the status."""
+    """Own the bus name inside the context, and emit a changed property for every event."""
     status = Interface(
         STATUS, properties={"Status": Property("s", api.status), "Version": Property("s", lambda: __version__)}
     )
     async with Exporter(bus, NAME, PATH, [_Manager(bus, api).interface(), status]) as exporter:
 
-        def tell(event: Event, _status: Status) -> None:
+        def emit(event: Event, _status: Status) -> None:
             exporter.changed(STATUS, "Status")
-            if event.kind is EventKind.UPDATE_FINISHED:
-                fields = event.fields
-                entry = json.dumps(asdict(fields["entry"]))
-                exporter.emit(MANAGER, "UpdateFinished", fields["digest"], entry, fields["exit_code"])
+            if isinstance(event, UpdateFinished):
+                entry = json.dumps(asdict(event.entry))
+                exporter.emit(MANAGER, "UpdateFinished", event.entry.to_digest, entry, event.exit_code)
 
-        report.add(tell)
+        report.add(emit)
         yield

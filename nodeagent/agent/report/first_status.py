@@ -1,4 +1,4 @@
-"""What is known before anything happened: the record of the last life, as far as it can be read."""
+"""The status at the start of the daemon, from the record that the previous process left in the store."""
 
 from __future__ import annotations
 
@@ -11,22 +11,23 @@ from nodeagent.core.coordination.drain import Remaining
 from nodeagent.core.coordination.maintenance import add_seconds
 from nodeagent.core.report.display import displayable
 from nodeagent.core.report.status import Status
-from nodeagent.core.update.events import Event, EventKind
+from nodeagent.core.update.events import DrainAdvanced
 from nodeagent.core.update.phase import DISRUPTIVE, Phase
 from nodeagent.core.update.record import degraded_record
 from nodeagent.errors import AgentError
 from nodeagent.settings.cluster import DrainSettings
 
-__all__ = ["drain_teller", "first_status"]
+__all__ = ["drain_reporter", "first_status"]
 
 _T = TypeVar("_T")
 
-_THEN = {"reboot": "the host is rebooted all the same", "abort": "the update is given up and tried again later"}
-_EMPTY = DISRUPTIVE - {Phase.DRAINING}
+_THEN = {"reboot": "the host is rebooted anyway", "abort": "the update is given up and tried again later"}
+# Phases of a planned update in which the drain is over and the node is still cordoned.
+_AFTER_DRAIN = DISRUPTIVE - {Phase.DRAINING}
 
 
 async def first_status(ports: Ports, report: Report, *, clustered: bool) -> None:
-    """Sets the status of ``report``. A row of the store that cannot be read is a problem, and the rest is shown."""
+    """Set the status of ``report``. A row of the store that cannot be read becomes a problem of the status."""
     boot_id = ports.power.boot_id()
     faults: list[AgentError] = []
     record = await _read(ports.store.load, degraded_record(), faults)
@@ -37,7 +38,7 @@ async def first_status(ports: Ports, report: Report, *, clustered: bool) -> None
     current = ""
     if digest:
         current = await _read(lambda: _name(ports, digest), "", faults)
-    # A cluster's lease is read later: nothing of ours waits for an API server to start.
+    # The lease of a cluster is read by a task of its own, so that the start never waits for an API server.
     holder = None if clustered else await _read(ports.coordination.holder, None, faults)
     known = Status(
         phase=record.phase,
@@ -51,7 +52,7 @@ async def first_status(ports: Ports, report: Report, *, clustered: bool) -> None
         boot_id=boot_id,
         update_id=record.update_id,
         backend=ports.coordination.backend,
-        drained=bool(record.cordon) and not record.fallback and record.phase in _EMPTY,
+        drained=bool(record.cordon) and not record.fallback and record.phase in _AFTER_DRAIN,
         lease=holder,
         problems=report.status.problems,
     )
@@ -72,15 +73,17 @@ async def _read(read: Callable[[], Awaitable[_T]], otherwise: _T, faults: list[A
         return otherwise
 
 
-def drain_teller(report: Report, settings: Callable[[], DrainSettings]) -> Callable[[Sequence[Remaining]], None]:
-    def tell(remaining: Sequence[Remaining]) -> None:
+def drain_reporter(report: Report, settings: Callable[[], DrainSettings]) -> Callable[[Sequence[Remaining]], None]:
+    """Return the callback of the drain, which reports the remaining pods, the deadline and what follows after it."""
+
+    def report_remaining(remaining: Sequence[Remaining]) -> None:
         status, present = report.status, settings()
         if status.maintenance is not None and status.phase is not Phase.DRAINING:
             by, then = status.maintenance.drain_by, "the maintenance goes on without the drain"
         else:
             by, then = add_seconds(status.since, present.timeout), _THEN[present.on_deadline]
-        often = status.remaining is not None and len(status.remaining) == len(remaining)
-        fields = {"remaining": remaining, "often": often, "left": len(remaining), "by": by, "then": then}
-        report.emit(Event(EventKind.DRAIN, status.phase, update_id=status.update_id, fields=fields))
+        # Each poll reports, but only a change of the number is a line of the journal.
+        routine = status.remaining is not None and len(status.remaining) == len(remaining)
+        report.emit(DrainAdvanced(remaining, by, then, routine))
 
-    return tell
+    return report_remaining

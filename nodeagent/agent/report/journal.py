@@ -1,81 +1,83 @@
-"""Where events go: the journal and systemd's ``STATUS=``. D-Bus is in ``service``."""
+"""The sinks of events for the journal and for systemd's ``STATUS=``."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any, assert_never
 
 from nodeagent import log
 from nodeagent.agent.report.report import Sink
 from nodeagent.core.plan.deployment import Deployment
 from nodeagent.core.report.status import Status, line
-from nodeagent.core.update.events import Event, EventKind
+from nodeagent.core.update import events
+from nodeagent.core.update.events import Event, StatusProblem, StepProgress, UpdateContext
 from nodeagent.core.update.outcome import ENDED_UNCHANGED
 
 __all__ = ["sentence", "to_journal", "to_notify"]
 
-PODS = 5  # in a line; status has all of them
-_ANYWHERE = (EventKind.DEPLOYMENTS, EventKind.DESIRED, EventKind.UPDATE_FINISHED)  # whatever the phase is
-_ACTS = ("daemon-reload", "stop", "reload", "restart", "reboot")
+# Pods in one line. The status has all of them.
+PODS = 5
+# The steps that an admin notices, by the beginning of their names. The others write files.
+_NOTICEABLE = ("daemon-reload", "stop", "reload", "restart", "reboot")
 
 
 def sentence(event: Event, status: Status) -> str:
-    """One line for people: what happened, to what, and why if it went wrong."""
-    step = event.step.name if event.step else ""
-    match event.kind:
-        case EventKind.STARTED:
-            return f"nodeagent {event.message} started, current config is {status.current or 'none'}"
-        case EventKind.UPDATE_STARTED:
-            return f"updating from {event.current or 'nothing'} to {event.desired}: {event.message}"
-        case EventKind.PHASE:
-            return f"{event.phase}: {event.message}" if event.message else str(event.phase)
-        case EventKind.STEP_STARTED:
-            return step
-        case EventKind.STEP_DONE:
-            return f"{step}: done in {event.seconds:.1f} s" if event.seconds is not None else f"{step}: done"
-        case EventKind.STEP_SKIPPED:
-            return f"{step}: {'skipped' if event.reason else 'not needed'}, {event.message}"
-        case EventKind.STEP_FAILED:
-            return f"{step} failed: {event.message}"
-        case EventKind.STAGING:
-            return f"staging: {step}{_parts(event)}"
-        case EventKind.FENCE:
-            return f"fence: {event.message}"
-        case EventKind.DEPLOYMENTS:
-            return "deployments, in boot order: " + "; ".join(map(_deployment, status.deployments))
-        case EventKind.FALLBACK:
-            return f"falling back to a reboot: {event.message}"
-        case EventKind.REVERTING:
-            return f"reverting to {event.current or 'what was there before'}: {event.message}"
-        case EventKind.UPDATE_DONE:
-            how = f" ({event.message})" if event.message else ""
-            return f"{event.desired} is the current config{how}"
-        case EventKind.DEGRADED:
-            return f"degraded, {event.reason}: {event.message}"
-        case EventKind.REFUSED:
-            return f"refused, {event.reason}: {event.message}"
-        case EventKind.DESIRED:
-            return f"{event.desired} is the desired config" if event.desired else "no config is desired"
-        case EventKind.UPDATE_FINISHED:
-            how = f": {event.message}" if event.message else ""
-            return f"the update to {event.desired} has ended, {event.fields['outcome']}{how}"
-        case EventKind.RESUMED:
-            return f"resuming the update to {event.desired}: {event.message}"
-        case EventKind.LEASE:
-            return f"lease: {status.lease.name} ({status.lease.reason})" if status.lease else "lease: free"
-        case EventKind.MAINTENANCE:
-            return f"maintenance: {event.message}"
-        case EventKind.DRAIN:
-            left = status.remaining or ()
-            shown = "; ".join(f"{pod.namespace}/{pod.name}: {pod.why}" for pod in left[:PODS])
-            return f"drain: {len(left)} pods are left: {shown}" if left else "drain: no pod is left"
-        case EventKind.STOPPED:
+    """Return the message of an event: what happened, to which object, and the cause of a failure."""
+    match event:
+        case events.DaemonStarted(version=version):
+            return f"nodeagent {version} started, current config is {status.current or 'none'}"
+        case events.DaemonStopped():
             return "stopped"
-        case EventKind.WAITING | EventKind.WARNING:
+        case events.UpdateStarted(about=about, actions=actions):
+            return f"updating from {about.current or 'nothing'} to {about.desired}: {actions}"
+        case events.PhaseEntered(about=about, message=message):
+            return f"{about.phase}: {message}" if message else str(about.phase)
+        case events.StepStarted(step=step):
+            return step.name
+        case events.StepDone(step=step, seconds=seconds):
+            return f"{step.name}: done in {seconds:.1f} s"
+        case events.StepSkipped(step=step, message=message, reason=reason):
+            return f"{step.name}: {'skipped' if reason else 'not needed'}, {message}"
+        case events.StepFailed(step=step, message=message):
+            return f"{step.name} failed: {message}"
+        case events.StagingAdvanced(step=step):
+            return f"staging: {step.name}" + (f" ({step.index}/{step.count})" if step.count else "")
+        case events.FenceChanged(message=message):
+            return f"fence: {message}"
+        case events.DeploymentsChanged(deployments=deployments):
+            return "deployments, in boot order: " + "; ".join(map(_deployment, deployments))
+        case events.FallbackChosen(message=message):
+            return f"falling back to a reboot: {message}"
+        case events.RevertStarted(about=about, message=message):
+            return f"reverting to {about.current or 'the state before the update'}: {message}"
+        case events.UpdateDone(about=about, message=message):
+            return f"{about.desired} is the current config" + (f" ({message})" if message else "")
+        case events.HostDegraded(message=message, reason=reason):
+            return f"degraded, {reason}: {message}"
+        case events.ConfigRefused(message=message, reason=reason):
+            return f"refused, {reason}: {message}"
+        case events.DesiredChanged(name=name):
+            return f"{name} is the desired config" if name else "no config is desired"
+        case events.UpdateFinished(entry=entry):
+            how = f": {entry.message}" if entry.message else ""
+            return f"the update to {entry.to_name} has ended, {entry.outcome}{how}"
+        case events.UpdateResumed(about=about, decision=decision):
+            return f"resuming the update to {about.desired}: {decision}"
+        case events.LeaseChanged(holder=holder):
+            return f"lease: {holder.name} ({holder.reason})" if holder else "lease: free"
+        case events.MaintenanceChanged(message=message):
+            return f"maintenance: {message}"
+        case events.EtcdMemberChanged(progress=progress, message=message):
+            return f"etcd {progress.operation}: {message}" if progress else f"etcd: {message}"
+        case events.DriftChanged(message=message):
+            return f"drift: {message}"
+        case events.DrainAdvanced(remaining=remaining):
+            shown = "; ".join(f"{pod.namespace}/{pod.name}: {pod.why}" for pod in remaining[:PODS])
+            return f"drain: {len(remaining)} pods remaining: {shown}" if remaining else "drain: complete"
+        case events.UpdateWaiting() | events.Warned() | StatusProblem() | events.ProblemSolved():
             return event.message
-
-
-def _parts(event: Event) -> str:
-    return f" ({event.step.index}/{event.step.count})" if event.step is not None and event.step.count else ""
+        case _:
+            assert_never(event)
 
 
 def _deployment(found: Deployment) -> str:
@@ -85,50 +87,87 @@ def _deployment(found: Deployment) -> str:
 
 
 def _priority(event: Event) -> int | None:
-    """Steps that an admin notices count more than the writes around them; progress is a line for every tenth."""
-    if event.fields.get("often"):
-        return log.DEBUG
-    if event.fields.get("solved"):
-        return log.NOTICE
-    if event.kind is EventKind.MAINTENANCE and not event.message:
-        return log.DEBUG
-    if event.kind is EventKind.UPDATE_FINISHED and event.fields["outcome"] not in ENDED_UNCHANGED:
-        return log.DEBUG  # an entry of its own has said so
-    step = event.step.name if event.step else ""
-    if event.kind in (EventKind.STEP_DONE, EventKind.STEP_SKIPPED) and step.startswith(_ACTS):
-        return log.INFO
-    return None
+    """Return the priority of the entry if it differs from the default of its kind."""
+    match event:
+        case events.StagingAdvanced() | events.FenceChanged() | events.DrainAdvanced():
+            return log.DEBUG if event.routine else None
+        case events.ConfigRefused(repeated=True) | events.LeaseChanged(renewed=True):
+            return log.DEBUG
+        case events.MaintenanceChanged(message=""):
+            return log.DEBUG
+        case events.ProblemSolved() | events.DriftChanged(drift=()):
+            return log.NOTICE
+        case events.UpdateFinished(entry=entry) if entry.outcome not in ENDED_UNCHANGED:
+            # UpdateDone, Degraded or Reverting has an entry of its own with the same text.
+            return log.DEBUG
+        case events.StepDone(step=step) | events.StepSkipped(step=step) if step.name.startswith(_NOTICEABLE):
+            return log.INFO
+        case _:
+            return None
+
+
+def _fields(event: Event, status: Status) -> Mapping[str, str | int | float | None]:
+    """Return the fields that only some kinds of events have."""
+    match event:
+        case events.UpdateStarted(writes=writes):
+            return {"writes": writes}
+        case events.StepDone(seconds=seconds):
+            return {"seconds": round(seconds, 3)}
+        case events.StagingAdvanced(fetched_bytes=fetched):
+            return {"fetched_bytes": fetched}
+        case events.UpdateDone():
+            return {"seconds": round(event.seconds, 3), "reboots": event.reboots, "digest": event.digest}
+        case events.DesiredChanged(name=name, digest=digest):
+            return {"desired": name, "digest": digest}
+        case events.UpdateFinished(entry=entry, exit_code=code):
+            names = {"update_id": entry.update_id, "current": entry.from_name, "desired": entry.to_name}
+            return {
+                **names,
+                "reason": entry.reason,
+                "outcome": entry.outcome,
+                "digest": entry.to_digest,
+                "exit_code": code,
+            }
+        case events.MaintenanceChanged(maintenance=note, waits=waits):
+            if note is None:
+                return {"waits": waits}
+            return {"waits": waits, "requester": note.requester, "why": note.reason, "until": note.until}
+        case events.DrainAdvanced(remaining=remaining, deadline=by, then=then):
+            return {"update_id": status.update_id, "left": len(remaining), "by": by, "then": then}
+        case events.EtcdMemberChanged(progress=progress):
+            return {"requester": progress.requester, "ended": progress.ended} if progress else {}
+        case events.DriftChanged(config=config, drift=drift):
+            return {"current": config, "entries": len(drift), "solved": int(not drift)}
+        case events.ProblemSolved():
+            return {"solved": 1}
+        case _:
+            return {}
 
 
 def to_journal(event: Event, status: Status) -> None:
-    if event.kind is EventKind.FENCE and not event.message:
-        return  # numbers, each second
-    step = event.step
-    log.event(
-        event.kind,
-        sentence(event, status),
-        priority=_priority(event),
-        phase=str(status.phase if event.kind in _ANYWHERE else event.phase),
-        reason=event.reason,
-        update_id=event.update_id,
-        current=event.current,
-        desired=event.desired,
-        step=step.name if step else None,
-        index=step.index if step else None,
-        count=step.count if step else None,
-        percent=step.percent if step else None,
-        step_id=event.step_id,
-        seconds=round(event.seconds, 3) if event.seconds is not None else None,
-        **{
-            name: value
-            for name, value in event.fields.items()
-            if isinstance(value, str | int | float) and not isinstance(value, bool)
-        },
-    )
+    if isinstance(event, events.FenceChanged) and not event.message:
+        # The fence samples every second. Samples without a message are for the status and the metrics only.
+        return
+    about = getattr(event, "about", UpdateContext(status.phase))
+    step: StepProgress | None = getattr(event, "step", None)
+    fields: dict[str, Any] = {
+        "phase": str(about.phase),
+        "reason": getattr(event, "reason", ""),
+        "update_id": about.update_id,
+        "current": about.current,
+        "desired": about.desired,
+    }
+    if step is not None:
+        counts = {"index": step.index, "count": step.count, "percent": step.percent}
+        fields |= {"step": step.name, **counts, "step_id": step.id}
+    kind = events.Warned if isinstance(event, StatusProblem | events.ProblemSolved) else type(event)
+    log.event(kind, sentence(event, status), priority=_priority(event), **{**fields, **_fields(event, status)})
 
 
-def to_notify(tell: Callable[[str], None]) -> Sink:
+def to_notify(notify: Callable[[str], None]) -> Sink:
+    """Return a sink that calls ``notify`` with the status in one line."""
+
     def sink(_event: Event, status: Status) -> None:
-        tell(line(status))
+        notify(line(status))
 
     return sink

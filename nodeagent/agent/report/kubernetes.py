@@ -1,8 +1,7 @@
-"""Tells the cluster what happens to its node, behind the back of what happens: nothing waits for it, and nothing fails
-because of it.
+"""Publishes node conditions and Kubernetes Events asynchronously: no update waits for them or fails because of them.
 
-The conditions are one state, of which only the latest counts. Notices wait in a queue while the API server is away, and
-are told with the time when they were so; when there are too many the oldest are dropped, and that is told as well.
+The conditions are one state, of which only the latest counts. Events wait in a queue while the API server is away, and
+have the time at which they occurred. If the queue is full, the oldest are dropped, which is an Event too.
 """
 
 from __future__ import annotations
@@ -16,64 +15,70 @@ from typing import Final, Protocol
 from nodeagent import log
 from nodeagent.core.backoff import delays, jittered
 from nodeagent.core.report.conditions import NodeState, shape
-from nodeagent.core.report.node_events import Notice, Notices, node_state
+from nodeagent.core.report.node_events import NodeEvent, NodeEventSource, node_state
 from nodeagent.core.report.status import Status
 from nodeagent.core.update.events import Event
 from nodeagent.core.update.ports.host import Clock
 from nodeagent.errors import AgentError, Refused, Retryable, Terminal, Unreachable
 
-__all__ = ["Conditions", "Teller", "Writer"]
+__all__ = ["ClusterReporter", "ConditionWriter", "EventWriter"]
 
-QUEUE: Final = 100  # notices: an update has ten, a drain with blocked pods as many more
+# An update has ten events, and a drain with blocked pods as many more.
+QUEUE: Final = 100
+
+# Seconds for which changes of the state are collected: most updates pass the phases before the lease faster.
 QUICK: Final = 1.0
-"""Seconds in which a state that changes again is told once: most updates pass what precedes them faster than that."""
 
-WORDS_EVERY: Final = 15.0
-"""Seconds between two writes of conditions that differ in their words only: the pods of a drain go one by one."""
+# Seconds between two writes of conditions of which only messages differ: the pods of a drain go one by one.
+TEXT_EVERY: Final = 15.0
 
-FAREWELL: Final = 3.0
-"""Seconds by which telling may hold up the end of the daemon."""
+# Seconds by which the last write may delay the end of the daemon.
+FLUSH_WITHIN: Final = 3.0
 
+# Seconds between two attempts while the API server does not answer: the first and the longest pause.
 FIRST_PAUSE, LONGEST_PAUSE = 2.0, 120.0
-"""Seconds between two tries while the API server does not answer."""
 
 
-class Conditions(Protocol):
-    async def tell(self, state: NodeState) -> None: ...
+class ConditionWriter(Protocol):
+    async def publish(self, state: NodeState) -> None: ...
 
 
-class Writer(Protocol):
-    async def write(self, notice: Notice, at: float) -> None: ...
+class EventWriter(Protocol):
+    async def write(self, event: NodeEvent, at: float) -> None: ...
 
 
-class Teller:
-    """``sink`` is one of the report's. ``chance`` spreads the agents of a fleet."""
+class ClusterReporter:
+    """Writes what ``sink``, a sink of the report, has received. ``chance`` spreads the agents of a fleet."""
 
-    def __init__(self, conditions: Conditions, events: Writer, clock: Clock, chance: Callable[[], float]) -> None:
+    def __init__(
+        self, conditions: ConditionWriter, events: EventWriter, clock: Clock, chance: Callable[[], float]
+    ) -> None:
         self._conditions = conditions
         self._events = events
         self._clock = clock
         self._chance = chance
-        self._notices = Notices()
-        self._queue: deque[tuple[Notice, float]] = deque()
+        self._source = NodeEventSource()
+        self._queue: deque[tuple[NodeEvent, float]] = deque()
         self._dropped = 0
         self._state = NodeState()
-        self._told: tuple[NodeState, float] | None = None
+        self._published: tuple[NodeState, float] | None = None
         self._wake = asyncio.Event()
-        self._complained: set[str] = set()
+        self._logged: set[str] = set()
 
     def begin(self, status: Status) -> None:
-        """What was so when the daemon started: the conditions may say something else."""
+        """Set the state at the start of the daemon."""
         self._state = node_state(status)
-        self._notices.begin(status)
+        self._source.begin(status)
+        # The conditions of the Node may still be those of the previous process.
         self._wake.set()
 
     def sink(self, event: Event, status: Status) -> None:
         now = self._clock.monotonic()
         self._state = node_state(status)
-        for notice in self._notices.of(event, status, now):
-            if all(notice != waiting for waiting, _ in self._queue):  # a pod that is blocked is so at every look
-                self._queue.append((notice, now))
+        for node_event in self._source.events_for(event, status, now):
+            # A blocked pod gives the same event at every poll.
+            if all(node_event != waiting for waiting, _ in self._queue):
+                self._queue.append((node_event, now))
         while len(self._queue) > QUEUE:
             self._queue.popleft()
             self._dropped += 1
@@ -81,71 +86,73 @@ class Teller:
             self._wake.set()
 
     async def run(self) -> None:
-        """For ever. What is not told when it is cancelled has a moment left: the host may be about to go off."""
+        """Write without end, and what is pending within ``FLUSH_WITHIN`` when cancelled."""
         try:
-            await self._live()
+            await self._write_changes()
         finally:
+            # The host may be about to reboot or power off, and controllers should learn the reason.
             if self._queue or self._pending():
                 with suppress(AgentError, TimeoutError):
-                    async with asyncio.timeout(FAREWELL):
-                        await self._tell(at_once=True)
+                    async with asyncio.timeout(FLUSH_WITHIN):
+                        await self._publish(at_once=True)
 
-    async def _live(self) -> None:
+    async def _write_changes(self) -> None:
         pauses = self._pauses()
         while True:
             await self._wake.wait()
             self._wake.clear()
             await asyncio.sleep(jittered(QUICK, self._chance()))
             try:
-                await self._tell()
+                await self._publish()
             except (Unreachable, Retryable):
                 await asyncio.sleep(jittered(next(pauses), self._chance()))
                 self._wake.set()
                 continue
             pauses = self._pauses()
-            if self._pending():  # words, which wait for the next ones
-                asyncio.get_running_loop().call_later(WORDS_EVERY, self._wake.set)
+            if self._pending():
+                # Only a message has changed; it is written together with the next ones.
+                asyncio.get_running_loop().call_later(TEXT_EVERY, self._wake.set)
 
-    async def _tell(self, *, at_once: bool = False) -> None:
+    async def _publish(self, *, at_once: bool = False) -> None:
         if self._due() or (at_once and self._pending()):
             state = self._state
-            with self._no_complaint_twice():
-                await self._conditions.tell(state)
-            self._told = (state, self._clock.monotonic())
+            with self._log_refusal_once():
+                await self._conditions.publish(state)
+            self._published = (state, self._clock.monotonic())
         if self._dropped:
             dropped, self._dropped = self._dropped, 0
-            words = f"{dropped} older notices were dropped while the API server was away"
-            self._queue.appendleft((Notice("NoticesDropped", "Report", words), self._clock.monotonic()))
+            text = f"{dropped} older events were dropped while the API server was away"
+            self._queue.appendleft((NodeEvent("NoticesDropped", "Report", text), self._clock.monotonic()))
         while self._queue:
-            notice, at = self._queue[0]
-            with self._no_complaint_twice():
-                await self._events.write(notice, at)
-            if self._queue and self._queue[0] == (notice, at):  # and not dropped meanwhile
+            event, at = self._queue[0]
+            with self._log_refusal_once():
+                await self._events.write(event, at)
+            # The sink may have dropped this event during the write, because the queue was full.
+            if self._queue and self._queue[0] == (event, at):
                 self._queue.popleft()
 
     def _pending(self) -> bool:
-        return self._told is None or self._told[0] != self._state
+        return self._published is None or self._published[0] != self._state
 
     def _due(self) -> bool:
-        if self._told is None:
+        if self._published is None:
             return True
-        told, at = self._told
-        patience = WORDS_EVERY if shape(told) == shape(self._state) else 0.0
-        return told != self._state and self._clock.monotonic() - at >= patience
+        state, at = self._published
+        pause = TEXT_EVERY if shape(state) == shape(self._state) else 0.0
+        return state != self._state and self._clock.monotonic() - at >= pause
 
     def _pauses(self) -> Iterator[float]:
         return iter(delays(FIRST_PAUSE, LONGEST_PAUSE))
 
-    def _no_complaint_twice(self) -> _Once:
-        return _Once(self._complained)
+    def _log_refusal_once(self) -> _LogRefusalOnce:
+        return _LogRefusalOnce(self._logged)
 
 
-class _Once:
-    """What the cluster refuses for good (a role that lacks a verb, a Node that is gone) is logged once, and what was to
-    be told is given up."""
+class _LogRefusalOnce:
+    """Logs a refusal that a repetition does not change (a role lacks a verb, the Node is gone), once, and gives up."""
 
-    def __init__(self, known: set[str]) -> None:
-        self._known = known
+    def __init__(self, logged: set[str]) -> None:
+        self._logged = logged
 
     def __enter__(self) -> None:
         pass
@@ -153,10 +160,7 @@ class _Once:
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> bool:
         if not isinstance(error, Refused | Terminal) or isinstance(error, Unreachable | Retryable):
             return False
-        self._complain(error)
+        if error.message not in self._logged:
+            self._logged.add(error.message)
+            log.get(__name__).warning(f"cannot report to the cluster: {error.message}", reason=error.reason)
         return True
-
-    def _complain(self, error: AgentError) -> None:
-        if error.message not in self._known:
-            self._known.add(error.message)
-            log.get(__name__).warning(f"the cluster is not told: {error.message}", reason=error.reason)

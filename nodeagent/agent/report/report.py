@@ -1,4 +1,4 @@
-"""The only writer of status. Every event goes through here, and everything that tells something is a sink of it."""
+"""The only writer of the status. Every event passes through it; journal, D-Bus, metrics and cluster are its sinks."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from nodeagent import log
 from nodeagent.core.report.display import displayable
-from nodeagent.core.report.status import Status, StatusProblem, fold
-from nodeagent.core.update.events import Event, EventKind
+from nodeagent.core.report.status import Status, fold
+from nodeagent.core.update.events import Event, LeaseChanged, ProblemSolved, StatusProblem
 from nodeagent.core.update.ports.coordination import Holder
 from nodeagent.errors import AgentError, full_text
 from nodeagent.reasons import Reason
@@ -19,9 +19,11 @@ Sink = Callable[[Event, Status], None]
 
 
 class Report:
-    """Fulfils ``ports.Reporter``. Words that others have chosen are made harmless here, for all sinks and the status.
-    A sink must not block. One that raises has a bug, which is logged once and harms
-    neither the update nor the other sinks."""
+    """Implements ``ports.Reporter``. A sink must not block.
+
+    Text from outside (names of pods, output of programs) is made safe to display here, for the status and all sinks. A
+    sink that raises has a bug, which is logged once and affects neither the update nor the other sinks.
+    """
 
     def __init__(self, status: Status) -> None:
         self.status = status
@@ -40,26 +42,24 @@ class Report:
             except Exception as error:  # noqa: BLE001 - text from outside reaches sinks, and they only display it
                 if sink not in self._broken:
                     self._broken.add(sink)
-                    words = f"an event could not be reported: {type(error).__name__}: {error}"
-                    log.get(__name__).error(words, reason=Reason.INTERNAL_ERROR, exc_info=error)
+                    text = f"an event could not be reported: {type(error).__name__}: {error}"
+                    log.get(__name__).error(text, reason=Reason.INTERNAL_ERROR, exc_info=error)
 
     def problem(self, topic: str, error: AgentError) -> None:
-        """Reports what an admin has to put right while the agent goes on; once, until it changes."""
-        text = full_text(error, 5)
-        found = displayable(StatusProblem(topic, error.reason, text))
+        """Report a problem that an admin has to solve while the agent continues. The same problem is reported once."""
+        found = displayable(StatusProblem(topic, error.reason, full_text(error, 5)))
         if found not in self.status.problems:
-            self.emit(Event(EventKind.WARNING, self.status.phase, text, error.reason, fields={"problem": found}))
+            self.emit(found)
 
     def lease(self, holder: Holder | None) -> None:
-        """Report who holds the node lease, if that changed."""
+        """Report the holder of the node lease, if it changed."""
         holder, before = displayable(holder), self.status.lease
         if holder != before:
+            # A renewal changes only the time of expiry. The status shows it, the journal does not.
             renewed = holder is not None and before is not None and replace(holder, expires=before.expires) == before
-            fields = {"holder": holder, "often": renewed}
-            self.emit(Event(EventKind.LEASE, self.status.phase, fields=fields))
+            self.emit(LeaseChanged(holder, renewed))
 
     def solved(self, topic: str, message: str) -> None:
-        """``topic`` is no problem any more, if it was one."""
+        """Report that the problem of ``topic`` is solved, if there was one."""
         if any(found.topic == topic for found in self.status.problems):
-            fields = {"problem": StatusProblem(topic, "", ""), "solved": 1}
-            self.emit(Event(EventKind.WARNING, self.status.phase, message, fields=fields))
+            self.emit(ProblemSolved(topic, message))

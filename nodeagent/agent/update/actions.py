@@ -1,31 +1,36 @@
-"""The plan's actions: daemon-reload, reloads, restarts, each once, each with a deadline.
+"""Run the actions of the plan: daemon-reload, reloads and restarts, each once, each with a deadline.
 
-An action that was started and not marked done is done again after a crash, or when systemd did not answer: a second
-reload is harmless, a missing one is not. A second restart is harmful to some services, so the invocation ID from before
-the first attempt is in the record: systemd knows from it whether the restart took place.
+After a crash, or when systemd did not answer, an action that was started and not marked as done runs again: a second
+reload is harmless, a missing one is not. A second restart harms some services, so the record has the invocation ID from
+before the first attempt, which shows whether the restart took place.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from dataclasses import replace
 from typing import assert_never
 
+from nodeagent import domains
+from nodeagent.agent.update import static_pods
 from nodeagent.agent.update.admission import check_still_held
 from nodeagent.agent.update.run import Ports, Run, Update
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.config.paths import UNIT_DIR
 from nodeagent.core.config.unit_names import is_template
-from nodeagent.core.plan.change import PolicySource
+from nodeagent.core.plan.change import KeyChange, PolicySource
+from nodeagent.core.plan.domain import UnitFailure
 from nodeagent.core.plan.steps import (
     ActStep,
+    ClearState,
     DaemonReload,
     Drain,
     EnableUnit,
     Reboot,
     ReloadUnit,
     RemovePath,
+    RestartStaticPod,
     RestartUnit,
     StopUnit,
     WritePath,
@@ -33,56 +38,84 @@ from nodeagent.core.plan.steps import (
     step_id,
     step_unit,
 )
-from nodeagent.core.update.events import EventKind
+from nodeagent.core.update.events import StepDone, StepFailed, StepSkipped, StepStarted, Warned
 from nodeagent.core.update.record import Record
-from nodeagent.errors import AgentError, Problem, ServiceUnavailable
+from nodeagent.errors import AgentError, Problem, ServiceUnavailable, Terminal
 from nodeagent.reasons import Reason
 
-__all__ = ["ActionFailed", "act", "missing_units", "states_before", "unit_steps"]
+__all__ = ["ActionFailed", "act", "clear_steps", "curable", "keys_of", "missing_units", "states_before", "unit_steps"]
 
+# Active states of a unit that need not run after the update if it has one of them before.
 NOT_RUNNING = frozenset({"inactive", "failed"})
-"""Active states of a unit of which nothing is expected after the update."""
 
+# Seconds by which the limit of the call exceeds that of the job, which cancels the job and must end first.
 JOB_HEADROOM = 5.0
-"""Seconds by which our own limit exceeds that of the unit job, so that the inner one, which cancels the job, fires
-first."""
 
-
+# Seconds for the services of the host to settle after one of them was away.
 AFTER_OUTAGE = 5.0
-"""Seconds for the services of the host to settle after one of them was away."""
 
 
 class ActionFailed(AgentError):
+    """``curable``: a reboot may help."""
+
     default_reason = Reason.ACTION_FAILED
+
+    def __init__(self, message: str, *, reason: Reason | None = None, curable: bool = True) -> None:
+        super().__init__(message, reason=reason)
+        self.curable = curable
+
+
+def curable(update: Update, unit: str, result: str) -> bool:
+    """Return whether a reboot may cure the failure of ``unit``, as far as the domains know. ``result`` is systemd's."""
+    return domains.curable(UnitFailure(unit, result, keys_of(update)))
+
+
+def keys_of(update: Update) -> tuple[KeyChange, ...]:
+    """Return the keys that the update changes."""
+    return tuple(key for planned in update.plan.changes for key in planned.keys)
 
 
 def unit_steps(update: Update) -> tuple[ActStep, ...]:
     return tuple(step for step in update.acts if not isinstance(step, Reboot))
 
 
+def clear_steps(update: Update) -> tuple[ClearState, ...]:
+    return tuple(step for step in update.acts if isinstance(step, ClearState))
+
+
 async def act(run: Run, steps: tuple[ActStep, ...]) -> None:
     """Do the steps that are not done. Raise ``ActionFailed`` at the first that fails or is late."""
     ports, update = run.ports, run.update
+    # Runs of units from before the first restart: systemd restarts a unit along with one that it requires, and what
+    # started after the writes has read them.
+    runs: dict[str, str] = {}
     for planned in steps:
         ident = step_id(planned)
         update.index += 1
         if ident in run.record.written.done:
             continue
         step = await _applicable(run, planned)
-        await check_still_held(ports, update, need=run.policy.action_timeout)
+        # The lease must outlast the action, because an action is not interrupted when the lease ends.
+        await check_still_held(run, need=run.policy.action_timeout)
+        if isinstance(step, RestartStaticPod):
+            await static_pods.check(run, step)
         if (why := await _nothing_to_do(ports, step)) is not None:
             await _skip(run, ident)
-            run.narrate(EventKind.STEP_SKIPPED, why, step=step)
+            run.narrate(StepSkipped, update.progress(step), why)
             continue
-        run.narrate(EventKind.STEP_STARTED, step=step)
+        run.narrate(StepStarted, update.progress(step))
         started = ports.clock.monotonic()
-        if isinstance(step, RestartUnit | ReloadUnit) and await ports.health.check(step.unit) == "":
-            # A unit that was not healthy before is not held against the new config.
+        if isinstance(step, ClearState | RestartUnit | ReloadUnit) and await ports.health.check(step.unit) == "":
+            # Only a unit that was healthy before must be healthy afterwards.
             before = run.record.units_before
             healthy = replace(before, healthy=before.healthy | {step.unit})
             update.record = replace(run.record, units_before=healthy)
-        # A store that takes nothing more stops us here. After the action it would have it done again at every start.
+        # If the store accepts no more writes, the update stops here. After the action, each start would repeat it.
         since = await _mark(run, step, ident)
+        if isinstance(step, RestartUnit):
+            if not runs:
+                runs = await _runs(run, steps)
+            since = since or runs.get(step.unit)
         try:
             unmet = await _do_excused(run, step, since)
         except ServiceUnavailable:
@@ -91,20 +124,38 @@ async def act(run: Run, steps: tuple[ActStep, ...]) -> None:
             update.change_leg(restarting="", invocation="")
             if not _expected(run.record, step, error):
                 note = f"{step_unit(step)} did not run before the update, and does not start: {error}"
-                run.narrate(EventKind.WARNING, note, reason=error.reason, step=step)
+                run.narrate(Warned, note, error.reason, update.progress(step))
                 await _skip(run, ident, note)
                 continue
-            run.narrate(EventKind.STEP_FAILED, str(error), reason=error.reason, step=step)
-            raise ActionFailed(f"{describe(step)}: {error}", reason=error.reason) from error
+            run.narrate(StepFailed, update.progress(step), str(error), error.reason)
+            unit = step_unit(step)
+            result = (await ports.units.state(unit)).result if unit else ""
+            # The kubelet starts the pods of a boot from the same manifests.
+            helps = not isinstance(step, RestartStaticPod) and curable(update, unit, result)
+            # At the next start the program would reject the same file, and not run at all.
+            helps = helps and error.reason != Reason.RELOAD_REJECTED
+            raise ActionFailed(f"{describe(step)}: {error}", reason=error.reason, curable=helps) from error
         update.change_leg(restarting="", invocation="")
         if unmet:
             note = f"start condition {unmet} of {step_unit(step)} is not met"
             await _skip(run, ident, f"{describe(step)} skipped, {note}")
-            run.narrate(EventKind.STEP_SKIPPED, note, reason=Reason.CONDITION_NOT_MET, step=step)
+            run.narrate(StepSkipped, update.progress(step), note, Reason.CONDITION_NOT_MET)
             continue
         update.change_leg(done=run.record.written.done | {ident})
         await ports.store.save(run.record)
-        run.narrate(EventKind.STEP_DONE, step=step, seconds=ports.clock.monotonic() - started)
+        run.narrate(StepDone, update.progress(step), ports.clock.monotonic() - started)
+
+
+async def _runs(run: Run, steps: tuple[ActStep, ...]) -> dict[str, str]:
+    """Return the invocations of the units that are still to be restarted. Nothing is restarted before."""
+    units = [step.unit for step in steps if isinstance(step, RestartUnit)]
+    left = [
+        step.unit for step in steps if isinstance(step, RestartUnit) and step_id(step) not in run.record.written.done
+    ]
+    if units != left:
+        return {}
+    found = {unit: await run.ports.units.state(unit) for unit in left}
+    return {unit: state.invocation_id for unit, state in found.items() if state.active == "active"}
 
 
 async def _mark(run: Run, step: ActStep, ident: str) -> str | None:
@@ -126,6 +177,11 @@ async def _applicable(run: Run, step: ActStep) -> ActStep:
             state = await run.ports.units.state(unit)
             if state.load == "not-found" and state.active not in NOT_RUNNING:
                 return StopUnit(unit)
+        case ReloadUnit(unit):
+            state = await run.ports.units.state(unit)
+            if state.active == "activating" and state.sub != "auto-restart":
+                # It has begun to start, maybe with the old files, and takes no reload yet.
+                return RestartUnit(unit)
         case StopUnit(unit) if (
             run.record.reverting and run.record.units_before.states.get(unit, "failed") not in NOT_RUNNING
         ):
@@ -185,7 +241,7 @@ async def _nothing_to_do(ports: Ports, step: ActStep) -> str | None:
                 return f"{unit} has a unit file of this host"
             if state.active in NOT_RUNNING and not is_template(unit):
                 return f"{unit} does not run"
-        case RestartUnit(unit):
+        case RestartUnit(unit) | ClearState(unit, _):
             state = await ports.units.state(unit)
             if state.load == "not-found":
                 return f"{unit} is not on this host"
@@ -208,7 +264,7 @@ async def _do_excused(run: Run, step: ActStep, since: str | None) -> str:
         if not run.update.repeated and run.ports.units.outages() == outages:
             raise
         text = f"trying again, because a service of the host was away: {error}"
-        run.narrate(EventKind.WARNING, text, reason=error.reason, step=step)
+        run.narrate(Warned, text, error.reason, run.update.progress(step))
     await asyncio.sleep(AFTER_OUTAGE)
     return await _do(run, step, since)
 
@@ -217,11 +273,15 @@ async def _do(run: Run, step: ActStep, since: str | None) -> str:
     """Returns the start condition because of which systemd started nothing; "" otherwise. Raises
     ``ServiceUnavailable`` when systemd does not answer at all; it ends each job that is late itself."""
     policy, units = run.policy, run.ports.units
+    began = run.ports.clock.now()
     work: Awaitable[str | None]
     match step:
         case DaemonReload():
             limit = policy.daemon_reload_timeout
             work = units.daemon_reload(limit)
+        case ClearState(unit, paths):
+            limit = policy.action_timeouts.get(unit, policy.action_timeout)
+            work = _clear(run, unit, paths, limit)
         case StopUnit(unit):
             limit = policy.action_timeouts.get(unit, policy.action_timeout)
             work = units.stop(unit, limit)
@@ -231,16 +291,40 @@ async def _do(run: Run, step: ActStep, since: str | None) -> str:
         case RestartUnit(unit):
             limit = policy.action_timeouts.get(unit, policy.action_timeout)
             work = units.restart(unit, limit, since=since)
+        case RestartStaticPod():
+            # Each of its waits has a deadline.
+            await static_pods.restart(run, step)
+            return ""
         case Drain() | Reboot():
             raise AssertionError("has a phase of its own")
         case _:
             assert_never(step)
     try:
         async with asyncio.timeout(limit + JOB_HEADROOM):
-            return await work or ""
+            unmet = await work or ""
     except TimeoutError:
         message = f"{describe(step)}: no answer within {limit + JOB_HEADROOM:.0f} s"
         raise ServiceUnavailable(message, reason=Reason.BUS_TIMEOUT, service="systemd") from None
+    if isinstance(step, ReloadUnit):
+        await _check_reload(run, step, began)
+    return unmet
+
+
+async def _check_reload(run: Run, step: ReloadUnit, began: str) -> None:
+    """Raise ``Terminal`` (``ReloadRejected``) if the program kept its old configuration, although its job is done."""
+    problem = await run.ports.health.reload_problem(step.unit, began)
+    if problem is None:
+        note = f"{step.unit} did not log whether it took the configuration over"
+        run.narrate(Warned, note, "", run.update.progress(step))
+    elif problem:
+        raise Terminal(f"{step.unit}: {problem}", reason=Reason.RELOAD_REJECTED)
+
+
+async def _clear(run: Run, unit: str, paths: Sequence[str], limit: float) -> None:
+    """Both parts may be done again. A unit that runs would write its state again, so it is stopped first."""
+    await run.ports.units.stop(unit, limit)
+    for path in paths:
+        await run.ports.files.remove(path, ())
 
 
 async def missing_units(ports: Ports, update: Update, new: MachineConfig) -> tuple[Problem, ...]:

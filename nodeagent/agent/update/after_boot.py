@@ -1,13 +1,14 @@
-"""Which deployment came up after the reboot, why, and what that means for the update.
+"""Compare the booted deployment with the target after a reboot, and decide how the update continues.
 
-Only one result is good. A failed finalization and a boot that was chosen differently are known reasons, and another try
-would give the same. Whatever else kept the new deployment from booting is answered by another staging. How often
-depends on how the last boot ended:
+A failed finalization, or another choice at the boot menu, fails the update: a repetition would give the same result. If
+the new deployment was not booted for any other reason, it is staged again. The number of attempts depends on how the
+previous boot ended:
 
-- In order: what removes the staged deployment will do so again. That counts as a lost staging, and few are enough.
-- Otherwise (a power cut removes it, and so does a reboot that does not wait for ours): the host must get there when
-  that is over. But our own work may bring the host down, so each new try waits for longer than the previous one whether
-  this boot lasts, and their number is limited. A power cut during such a wait is not counted.
+- After an orderly shutdown, the cause is likely to remove the staged deployment again. This counts as a lost staging,
+  of which few are allowed.
+- After a power cut, or a reboot that did not wait for the finalization, the update must succeed once that is over. The
+  update itself may bring the host down, so each attempt first waits longer whether the boot lasts, and the number of
+  attempts is limited. A power cut during such a wait is not counted.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
 
-from nodeagent.agent.update.os_deployments import Os, Where, discard_ours, where
+from nodeagent.agent.update.os_deployments import BootedSide, HostDeployments, booted_side, discard_own
 from nodeagent.agent.update.run import Ports, Run, Transition
 from nodeagent.agent.update.verification import VerifyFailed, in_force
 from nodeagent.core.plan.deployment import OsTarget, unmet
 from nodeagent.core.plan.steps import step_from_pair, step_to_pair, write_steps
-from nodeagent.core.update.events import EventKind
+from nodeagent.core.update.events import UpdateWaiting, Warned
 from nodeagent.core.update.legs import Apply, Revert
 from nodeagent.core.update.phase import Phase
 from nodeagent.errors import Terminal
@@ -39,22 +40,23 @@ __all__ = [
     "still_old",
 ]
 
+# Stagings that may be lost for an unknown reason. After a third one, there is a permanent cause.
 MAX_LOST_STAGINGS = 2
-"""How often a staged deployment may be lost for no known reason. A third time there is one that is not seen."""
 
+# Stagings of one update after its first write. The pauses before them are half an hour in total, so a series of power
+# cuts does not reach this limit, but a host that the staging itself brings down does.
 MAX_RESTAGINGS = 8
-"""How often an update is staged again after its first write. The pauses before are half an hour in total, so a series
-of power cuts does not reach this, but a host that goes down under this very work."""
 
 IMMEDIATE_RESTAGINGS = 2
+
+# Seconds before the first staging that is not immediate, doubled each time.
 PAUSE = 30.0
-"""Seconds before the first staging that is not immediate, doubled each time."""
 
 
-async def check_booted(run: Run, os: Os, target: OsTarget) -> Transition | None:
-    """Return None when the booted deployment has what the update needs, or where to go.
+async def check_booted(run: Run, os: HostDeployments, target: OsTarget) -> Transition | None:
+    """Return None if the booted deployment meets the target, or the next transition.
 
-    Raise ``VerifyFailed`` for what another try would not cure.
+    Raise ``VerifyFailed`` if another attempt would have the same result.
     """
     staged = run.record.os.staged
     booted = await os.booted_within(run.ports.clock, run.policy.verify_timeout)
@@ -98,32 +100,30 @@ async def before_staging_again(run: Run) -> None:
     if count >= IMMEDIATE_RESTAGINGS:
         pause = PAUSE * 2 ** (count - IMMEDIATE_RESTAGINGS)
         why = f"staged {count + 1} times already; waiting {pause:g} s to see whether this boot lasts"
-        run.narrate(EventKind.WAITING, why, reason=Reason.STAGED_LOST)
+        run.narrate(UpdateWaiting, why, reason=Reason.STAGED_LOST)
         await asyncio.sleep(pause)
-    # Before the work, not after its failure: an attempt cut short by a power loss would not be counted.
+    # The attempt is counted before the work, because a power cut leaves no time to count it afterwards.
     run.update.change_os(restage_count=count + 1)
     await run.ports.store.save(run.record)
 
 
 async def record_clean_shutdown(ports: Ports) -> None:
-    """To be called when this process is stopped after logind accepted our reboot: the shutdown is in order so far, and
-    the finalization follows."""
+    """Record that this boot ends in order: the process is stopped after logind accepted the reboot."""
     record = await ports.store.load()
     os = replace(record.os, clean_shutdown_boot_id=ports.power.boot_id())
     await ports.store.save(replace(record, os=os))
 
 
 async def repair_etc_merge(run: Run) -> Transition | None:
-    """Write what the merge of /etc took back, once.
-
-    A file that is equal to the default of the old deployment counts as never changed there, and becomes the default of
-    the new one: only then it is known that it has to be written. Services have started without it by now, hence
-    another reboot.
-    """
+    """Write the entries again that the merge of /etc replaced by defaults of the new OS, once per update."""
+    # ostree takes a file that equals the default of the old deployment for an unchanged one, and installs the default
+    # of the new deployment. This is visible only after the boot, when services have started without the file, so
+    # another reboot follows.
     update = run.update
     if not isinstance(run.record.leg, Apply) or run.record.leg.etc_merge_repaired:
         return None
-    lost = write_steps(await in_force(run.ports, update.new, [update.new], update.new), update.new)
+    drifted = run.record.drifted
+    lost = write_steps(await in_force(run.ports, update.new, [update.new], update.new, left_alone=drifted), update.new)
     if not lost:
         return None
     pairs = dict.fromkeys((*run.record.writes, *map(step_to_pair, lost)))
@@ -134,20 +134,23 @@ async def repair_etc_merge(run: Run) -> Transition | None:
     return Transition(Phase.WRITING, reason=Reason.MERGED, message=why)
 
 
-async def back_to_old(run: Run, os: Os) -> Transition | None:
-    """Return None when the old deployment is booted and will boot again: the files that are to be restored are in its
-    /etc, nowhere else. Otherwise a reboot into it; ``Terminal`` when that did not help."""
+async def back_to_old(run: Run, os: HostDeployments) -> Transition | None:
+    """Return None if the old deployment is booted and will boot again, otherwise a reboot into it.
+
+    Raises ``Terminal`` (``RollbackFailed``) if another deployment is booted after that reboot.
+    """
+    # Each deployment has its own /etc. The files to restore belong to that of the old one.
     record = run.record
     assert isinstance(record.leg, Revert)
     booted = await os.booted_within(run.ports.clock, run.policy.verify_timeout)
-    match where(record, booted):
-        case Where.OLD:
-            await discard_ours(os, record)
+    match booted_side(record, booted):
+        case BootedSide.OLD:
+            await discard_own(os, record)
             return None
-        case Where.NEW if not record.leg.rolled_back:
-            # rpm-ostree rolls nothing back while a deployment is staged.
-            if gone := await discard_ours(os, record, in_the_way=True):
-                run.narrate(EventKind.WARNING, f"discarded {gone}, which was staged for {record.to_name}")
+        case BootedSide.NEW if not record.leg.rolled_back:
+            # rpm-ostree cannot roll back while a deployment is staged.
+            if gone := await discard_own(os, record, in_the_way=True):
+                run.narrate(Warned, f"discarded {gone}, which was staged for {record.to_name}")
             old = await os.rollback()
             run.update.change_leg(rolled_back=True)
             run.update.change_os(origin=old)
@@ -156,8 +159,8 @@ async def back_to_old(run: Run, os: Os) -> Transition | None:
             raise Terminal(f"{record.os.origin} should be booted, but {booted.id} is", reason=Reason.ROLLBACK_FAILED)
 
 
-async def still_old(run: Run, os: Os) -> None:
+async def still_old(run: Run, os: HostDeployments) -> None:
     """Check the deployment after a revert. Raise ``Terminal`` (``RollbackFailed``) if it is not the old one."""
     booted = await os.booted_within(run.ports.clock, run.policy.verify_timeout)
-    if where(run.record, booted) is not Where.OLD:
+    if booted_side(run.record, booted) is not BootedSide.OLD:
         raise Terminal(f"{run.record.os.origin} should be booted, but {booted.id} is", reason=Reason.ROLLBACK_FAILED)

@@ -7,10 +7,10 @@ from dataclasses import replace
 from nodeagent.agent.update import idle
 from nodeagent.agent.update.preflight import Desired
 from nodeagent.agent.update.run import Ports, Update, narrate
-from nodeagent.core.update.apply_request import ApplyRequest
-from nodeagent.core.update.events import EventKind
+from nodeagent.core.update.events import PhaseEntered, UpdateStarted
 from nodeagent.core.update.legs import Prepare
 from nodeagent.core.update.phase import Phase
+from nodeagent.core.update.ports.store import ApplyRequest
 from nodeagent.core.update.record import Lasting, Record, advance, half_way, interrupted
 from nodeagent.errors import Refused
 from nodeagent.reasons import Reason
@@ -36,7 +36,8 @@ def lasting_of(record: Record, desired: Desired, request: ApplyRequest | None) -
 
 async def begin_update(ports: Ports, record: Record, update: Update, lasting: Lasting) -> None:
     """Save the record of ``update``, which follows ``record``, and report the beginning."""
-    if interrupted(record):  # it begins again
+    # The same update begins again.
+    if interrupted(record):
         update.record = replace(update.record, update_id=record.update_id, started=record.started)
     if half_way(record):
         held = await idle.still_held(ports, record) or update.record.update_id
@@ -52,5 +53,5 @@ async def begin_update(ports: Ports, record: Record, update: Update, lasting: La
     )
     await ports.store.begin(update.record)
     actions = ", ".join(f"{a.type} {a.unit}".strip() for a in update.plan.actions) or "no actions"
-    narrate(ports, update, EventKind.UPDATE_STARTED, actions, writes=len(update.writes))
-    narrate(ports, update, EventKind.PHASE)
+    narrate(ports, update.record, UpdateStarted, actions, len(update.writes))
+    narrate(ports, update.record, PhaseEntered)

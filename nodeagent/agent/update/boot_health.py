@@ -18,8 +18,8 @@ from nodeagent.reasons import Reason
 
 __all__ = ["note_units", "watch_boot"]
 
+# Seconds between two checks; each reads the states of some dozens of units from systemd.
 PERIOD = 2.0
-"""Seconds between two checks; each reads the states of some dozens of units from systemd."""
 
 RUNS = ("active", "reloading", "refreshing")
 
@@ -56,7 +56,8 @@ async def note_units(run: Run) -> None:
             continue
         if await run.ports.health.check(unit) == "":
             healthy.add(unit)
-        always = state.type != "oneshot" and not state.triggered_by  # and not only when it is needed
+        # A service that a socket, timer or path starts on demand need not run.
+        always = state.type != "oneshot" and not state.triggered_by
         if state.active in RUNS and always and unit in _enabled(run.update):
             running.add(unit)
     before = run.record.units_before

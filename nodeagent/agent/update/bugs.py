@@ -1,4 +1,4 @@
-"""Exceptions that no adapter gives: bugs of ours, or memory that is used up.
+"""Unexpected exceptions: bugs of nodeagent, or exhausted memory.
 
 Each start of the agent would meet them again, perhaps with the lease held. So they end an update, or refuse one, like
 any other fault.

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from nodeagent.agent.update.run import Ports, Update, narrate
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.config.paths import ssh_keys_path
-from nodeagent.core.update.events import EventKind
+from nodeagent.core.update.events import Warned
 from nodeagent.core.update.record import Record
 from nodeagent.errors import AgentError
 from nodeagent.reasons import Reason
@@ -43,13 +43,13 @@ async def left_alone(ports: Ports, update: Update, path: str, error: AgentError)
     """Report that ``path`` could not be written, read or removed, if others than root can be the cause."""
     who = await ports.files.contested(path)
     if who:
-        narrate(ports, update, EventKind.WARNING, f"left alone: {error} ({who})", reason=REASON)
+        narrate(ports, update.record, Warned, f"left alone: {error} ({who})", REASON)
     return bool(who)
 
 
 def report(ports: Ports, found: Mapping[str, str], record: Record) -> None:
     for entry, why in sorted(found.items()):
-        narrate(ports, None, EventKind.WARNING, f"{entry} is not as desired: {why}", reason=REASON, record=record)
+        narrate(ports, record, Warned, f"{entry} is not as desired: {why}", REASON)
 
 
 async def _others(ports: Ports, config: MachineConfig, entry: str) -> str:

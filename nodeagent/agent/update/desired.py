@@ -1,4 +1,4 @@
-"""The desired config as the loop sees it: read again each time, with the request for it."""
+"""Read the desired config and the request for it, each time from its source."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from nodeagent.agent.update.preflight import Desired
 from nodeagent.agent.update.requests import Requests
 from nodeagent.agent.update.run import Ports, Update
 from nodeagent.agent.update.takeover import takeover_by, unusable
-from nodeagent.core.update.apply_request import ApplyRequest
-from nodeagent.core.update.events import Event, EventKind
-from nodeagent.core.update.phase import Phase
+from nodeagent.core.once import Once
+from nodeagent.core.update.events import DesiredChanged
+from nodeagent.core.update.ports.store import ApplyRequest
 from nodeagent.errors import AgentError, InvalidInput, Retryable, Unreachable
 
 __all__ = ["DesiredReader"]
@@ -29,13 +29,19 @@ class DesiredReader:
         self.requested = False
         self.source = source
         self._ports = ports
-        self._recording = asyncio.Lock()  # between a request in the store and the desired config that it is for
-        self._reported: str | None = None  # digest of the desired config that was reported last
+        # Held from a request in the store until the desired config that it is for is written.
+        self._recording = asyncio.Lock()
+        # Digest of the desired config that was reported last.
+        self._reported = Once[str]()
 
     @contextlib.asynccontextmanager
     async def recorded(self, request: ApplyRequest, desired: Desired | None) -> AsyncIterator[None]:
-        """Store ``request``. In the block, the desired config is made the one of it. Given ``desired``, the end of the
-        request is reported."""
+        """Store ``request``, and write its config as the desired one inside the context.
+
+        With ``desired``, the end of the request is reported.
+        """
+        # The request is stored first. A kill in between leaves a request for a config that is not desired, which is
+        # dropped; the other order would lose the request.
         async with self._recording:
             await self._ports.store.keep_request(request)
             try:
@@ -64,7 +70,8 @@ class DesiredReader:
             return desired, request
 
     async def read(self) -> Desired | None:
-        """Return the desired config. The requests for others that wait for their turn end."""
+        """Return the desired config, and end pending requests for other configs."""
+        # Requests that arrive during the read are for a later config, and do not end.
         number = self.requests.number
         try:
             desired = await self.source()
@@ -101,11 +108,9 @@ class DesiredReader:
         desired one.
         """
         name, digest = (desired.config.name, desired.source.digest) if desired else ("", "")
-        if digest != self._reported:
-            self._reported = digest
-            event = Event(EventKind.DESIRED, Phase.IDLE, desired=name, fields={"digest": digest})
-            self._ports.reporter.emit(event)
+        if self._reported.is_new(digest):
+            self._ports.reporter.emit(DesiredChanged(name, digest))
 
     def report_again(self) -> None:
-        """The status names the target of a failed update: report the desired config at the next opportunity."""
-        self._reported = None
+        """Report the desired config at the next opportunity, because the status names the target of a failed update."""
+        self._reported.forget()

@@ -12,17 +12,17 @@ from typing import Final
 from nodeagent.agent.tasks import finished_before, running
 from nodeagent.agent.update.admission import reboots
 from nodeagent.agent.update.run import Run
-from nodeagent.core.update.events import EventKind
+from nodeagent.core.update.events import UpdateWaiting
+from nodeagent.core.update.lasting import USED_UP
 from nodeagent.core.update.ports.coordination import NodeDrainer
-from nodeagent.core.update.reboot_budget import USED_UP
 from nodeagent.errors import Refused
 from nodeagent.reasons import Reason
 
 __all__ = ["MIN_DRAIN", "Superseded", "drain_before_fallback", "drain_before_writing", "unless_newer"]
 
+# Seconds that a drain lasts at least, also if the deadline passed while the agent was down. Also the interval at which
+# etcd is checked again after the deadline.
 MIN_DRAIN: Final = 15.0
-"""Seconds that a drain lasts at least, also if the deadline passed while the agent was down. Also the interval at which
-etcd is checked again after the deadline."""
 
 
 class Superseded(Exception):
@@ -41,7 +41,7 @@ async def drain_before_writing(run: Run) -> str:
         try:
             await run.ports.coordination.check_quorum()
         except Refused as error:
-            run.narrate(EventKind.WAITING, error.message, reason=error.reason)
+            run.narrate(UpdateWaiting, error.message, reason=error.reason)
         else:
             break
     return late
@@ -51,7 +51,8 @@ async def drain_before_fallback(run: Run) -> str:
     """Return "" when the node is empty, or what is left of it. Raise ``Refused`` if it is not to be rebooted."""
     if run.ports.node is None:
         return ""
-    await run.ports.coordination.check_quorum()  # a reboot that it does not allow is not worth a drain
+    # A reboot that it does not allow is not worth a drain.
+    await run.ports.coordination.check_quorum()
     return await _drain(run, run.ports.node)
 
 

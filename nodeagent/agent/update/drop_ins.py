@@ -25,7 +25,8 @@ __all__ = ["check_dropins"]
 
 _DROPIN: Final = re.compile(rf"{UNIT_DIR}/([^/]+)\.d/(?!(?:\d\d-)?mco-)[^/]+\.conf")
 _SWITCH: Final = re.compile(r"\s*(?:$|[#;]|\[[^\]]*\]\s*$|(?:Condition|Assert)\w*\s*=)")
-GENERATED: Final = (  # read by generators, which make units of them at the next daemon-reload
+# Generators read these files and make units of them at the next daemon-reload.
+GENERATED: Final = (
     "/etc/containers/systemd/",
     "/etc/crypttab",
     "/etc/fstab",
@@ -59,7 +60,8 @@ async def _exists(units: Units, unit: str, brought: Collection[str]) -> bool:
     if unit in brought or template_of(unit) in brought:
         return True
     if unit.rpartition(".")[0].endswith("-"):
-        return True  # for all units whose name begins so: systemd.unit(5)
+        # It applies to all units with this prefix: systemd.unit(5).
+        return True
     return (await units.state(unit)).load != "not-found"
 
 

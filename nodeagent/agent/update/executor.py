@@ -1,8 +1,7 @@
-"""The one executor: takes an update from its phase to the next until it is done, reverted, degraded, or the host goes
-down.
+"""The executor: runs an update phase by phase until it is done, reverted or degraded, or the host goes down.
 
-Each phase is a function that does the work and returns where to go; this module alone moves the record, and saves it
-before anything relies on it.
+Each phase is a function that does the work and returns a transition. Only this module moves the record, and saves it
+before the next phase starts.
 """
 
 from __future__ import annotations
@@ -13,17 +12,15 @@ from dataclasses import replace
 from enum import Enum
 from functools import partial
 
-from nodeagent.agent.update import actions
 from nodeagent.agent.update.admission import NotNow, Waiting
 from nodeagent.agent.update.bugs import bug
 from nodeagent.agent.update.finishing import finish_update
 from nodeagent.agent.update.outages import Outage
-from nodeagent.agent.update.outcomes import degraded, failed
+from nodeagent.agent.update.outcomes import degraded, failed, unreleased
 from nodeagent.agent.update.phases import PHASES, superseded
-from nodeagent.agent.update.reboot import request_reboot
 from nodeagent.agent.update.run import Close, Ports, Promote, Run, Transition, Update, UpdatePolicy, narrate
 from nodeagent.core.report.history import seconds_between
-from nodeagent.core.update.events import EventKind
+from nodeagent.core.update.events import HostDegraded, PhaseEntered, UpdateDone, Warned
 from nodeagent.core.update.legs import INTERRUPTED, Apply, Fallback, Prepare, Unreleased
 from nodeagent.core.update.phase import BY_PROGRESS, DEADLINE, Phase
 from nodeagent.core.update.record import IllegalTransition, Record, advance
@@ -32,16 +29,24 @@ from nodeagent.reasons import Reason
 
 __all__ = ["Executor", "RunResult"]
 
+# Attempts of a phase with transient faults, and the seconds between two of them.
 PHASE_TRIES = 3
 PHASE_PAUSE = 2.0
-"""How often a phase that met a passing fault is done, and the seconds between two tries."""
+
+
+# Seconds after which the end of an update is reported although not everything could be released: its config is decided.
+RELEASE_WAIT = 300.0
 
 
 class RunResult(Enum):
-    ENDED = "ended"  # done, or nothing was written and another config is desired
-    PUT_OFF = "put off"  # nothing was changed; the same may succeed later
+    # Done, or nothing was written and another config is desired.
+    ENDED = "ended"
+    # Nothing was changed; the same may succeed later.
+    PUT_OFF = "put off"
     REBOOTING = "rebooting"
     DEGRADED = "degraded"
+    # The end is reported, and the release goes on.
+    UNRELEASED = "unreleased"
 
 
 class Executor:
@@ -62,6 +67,7 @@ class Executor:
         self._superseded = superseded
         self._wake = wake
         self._random = random
+        # The time since which this process counts for the reboot budget.
         self._began = ports.clock.monotonic()
         self._update: Update | None = None
 
@@ -71,29 +77,30 @@ class Executor:
         return self._update is not None and self._update.reboot_accepted
 
     async def run(self, update: Update) -> RunResult:
-        """Go on from the phase in the record. Cancelled at any await, it leaves one that ``resume`` understands."""
+        """Continue from the phase in the record. A cancellation leaves a record from which ``resume`` continues."""
         self._update = update
         while True:
             match update.record.phase:
                 case Phase.IDLE:
                     return RunResult.ENDED
                 case Phase.DEGRADED:
+                    # A config that was rejected is a lasting end. Otherwise the loop tries again later.
                     rejected = update.record.lasting.failed_digest == update.digest
                     return RunResult.DEGRADED if rejected and not update.ended else RunResult.PUT_OFF
-                case Phase.REBOOTING:
-                    if (blocked := await self._unless_bug(update, self._reboot(update))) is None:
+                case phase:
+                    reported = update.ended
+                    if (to := await self._unless_bug(update, self._one(update))) is None:
                         return RunResult.REBOOTING
-                    await self.enter(update, blocked)
-                case _:
-                    if (to := await self._unless_bug(update, self._one(update))) is not None:
-                        await self.enter(update, to)
+                    await self.enter(update, to)
+                    if phase is update.record.phase is Phase.RELEASING and update.ended and not reported:
+                        return RunResult.UNRELEASED
 
-    def _run(self, update: Update) -> Run:
-        """The policy may change between two attempts of a phase."""
-        return Run(self._ports, self.policy, update, self._wake, self._superseded)
+    def _run(self, update: Update, *, overdue: bool = False) -> Run:
+        """Return a run with the present policy, which may change between two attempts of a phase."""
+        return Run(self._ports, self.policy, update, self._wake, self._superseded, overdue)
 
     async def _unless_bug(self, update: Update, work: Awaitable[Transition | None]) -> Transition | None:
-        """End the update where ``work`` raises what no adapter does."""
+        """Return the transition of ``work``, or to Degraded if it raises an unexpected exception."""
         try:
             return await work
         except AgentError:
@@ -102,20 +109,27 @@ class Executor:
             found = bug(error, update.record.phase)
             return degraded(self._run(update), found.message, found.reason)
 
-    async def _one(self, update: Update) -> Transition:
-        """Return where the present phase leads, after as many attempts as its waits take."""
+    async def _one(self, update: Update) -> Transition | None:
+        """Return where the present phase leads, after as many attempts as its waits take; None: the host goes down."""
+        # Before the first write the update may be superseded; afterwards it has to be finished first.
         phase, free = update.record.phase, isinstance(update.record.leg, Prepare)
-        waiting, outage = self._waits(update)
+        waiting, outage = Waiting(self._random), Outage(self._ports, self.policy, update, self._random)
+        began = self._ports.clock.monotonic()
         while True:
             limit = asyncio.timeout(DEADLINE[phase])
+            # Phases that write many files postpone their deadline with each file.
             update.progressed = partial(_postpone, limit, phase)
-            run = self._run(update)
+            run = self._run(update, overdue=outage.overdue)
             try:
                 async with outage.attempt(limit), limit:
                     return await self._attempt(run)
-            except (NotNow, ServiceUnavailable) as error:  # a phase that waits is not late
+            except (NotNow, ServiceUnavailable) as error:
+                waited = self._ports.clock.monotonic() - began
+                if phase is Phase.RELEASING and not update.ended and waited >= RELEASE_WAIT:
+                    return unreleased(run, phase, error.message, error.reason)
+                # The deadline of the phase does not count while it waits.
                 if isinstance(error, NotNow):
-                    await waiting.pause(error)
+                    await waiting.pause(run, error)
                 else:
                     await outage.pause(error, self._wake)
                     update.repeated = True
@@ -124,69 +138,60 @@ class Executor:
                 elif await run.newer():
                     return await superseded(run)
             except TimeoutError:
+                # Another timeout than that of the phase is an error of the caller.
                 if not limit.expired():
                     raise
                 how = "made no progress for" if phase in BY_PROGRESS else "took more than"
+                # A reboot may help a phase that is late, because the service that it waits for starts again.
                 late = f"{phase} {how} {DEADLINE[phase]} s"
                 return await failed(run, late, Reason.PHASE_LATE, curable=True)
             except AgentError as error:
-                curable = isinstance(error, actions.ActionFailed) or getattr(error, "curable", False)
+                curable = getattr(error, "curable", False)
                 return await failed(run, str(error), error.reason, curable=curable)
 
-    def _waits(self, update: Update) -> tuple[Waiting, Outage]:
-        waiting = Waiting(self._ports, self.policy, update, self._wake, self._random)
-        return waiting, Outage(self._ports, self.policy, update, self._random)
-
-    async def _attempt(self, run: Run) -> Transition:
-        """A passing fault of the host is no reason to revert: every phase may be done again."""
+    async def _attempt(self, run: Run) -> Transition | None:
+        """Run the phase, again after transient faults: they are no reason to revert, and a phase may be repeated."""
         phase = run.record.phase
         work = self.phases[type(run.record.leg), phase]
-        tries = 1 if phase is Phase.STAGING else PHASE_TRIES  # a registry needs longer pauses, and has them there
+        # A registry needs longer pauses, which the staging has itself.
+        tries = 1 if phase is Phase.STAGING else PHASE_TRIES
         for _ in range(tries - 1):
             try:
                 return await work(run)
             except ServiceUnavailable:
-                raise  # has pauses of its own
+                # The caller waits for the service, with its own pauses.
+                raise
             except Retryable as error:
-                run.narrate(EventKind.WARNING, f"trying again: {error}", reason=error.reason)
+                run.narrate(Warned, f"trying again: {error}", reason=error.reason)
                 await asyncio.sleep(PHASE_PAUSE)
         return await work(run)
 
-    async def _reboot(self, update: Update) -> Transition | None:
-        """Return None when the host is going down."""
-        waiting, outage = self._waits(update)
-        while True:
-            run = self._run(update)
-            try:
-                async with outage.attempt():
-                    return await request_reboot(run, direct=outage.overdue)
-            except NotNow as error:
-                await waiting.pause(error)
-            except ServiceUnavailable as error:
-                await outage.pause(error, self._wake)
-            self._wake.clear()
-
     async def enter(self, update: Update, to: Transition) -> None:
-        """Move the record. Marker before effect: it is on the disk before the phase starts."""
+        """Move the record to the next phase, and save it before the phase starts."""
+        # The controller of the cluster gives a cordoned node no other config, so the message says how to uncordon it.
         if to.phase is Phase.DEGRADED and update.record.cordon and self._ports.node is not None:
             advice = await self._ports.node.advice()
             to = replace(to, message="; ".join(filter(None, (to.message, advice))))
         before = update.record
+        # The transition table is checked here, and nowhere else is the phase changed.
         try:
             record = self._advanced(before, to)
         except IllegalTransition as error:
             await self.stop(update, error)
             return
+        # The record is on the disk before the next phase starts. After a kill, the phase runs again.
         await self._save(record, to)
+        # Until the release, a client that waits for the update would see an end although the node is still held.
         if before.phase is Phase.RELEASING and isinstance(before.leg, Apply | Fallback):
             self._report_done(update)
         update.record = record
-        kind = EventKind.DEGRADED if to.phase is Phase.DEGRADED else EventKind.PHASE
-        narrate(self._ports, update, kind, to.message, reason=to.reason)
+        kind = HostDegraded if to.phase is Phase.DEGRADED else PhaseEntered
+        narrate(self._ports, record, kind, to.message, to.reason)
         if isinstance(before.leg, Unreleased):
-            return  # its end was reported before
+            # The end of this update was reported before.
+            return
         again = before.aborted is not None and before.aborted.reason == INTERRUPTED
-        if to.phase is Phase.DEGRADED or (to.phase is Phase.IDLE and not again):
+        if to.phase is Phase.DEGRADED or update.ended or (to.phase is Phase.IDLE and not again):
             await finish_update(self._ports, before, update.plan, to)
 
     def _advanced(self, before: Record, to: Transition) -> Record:
@@ -201,12 +206,15 @@ class Executor:
             reason=to.reason,
             message=to.message,
         )
+        # The budget counts time on the steady clock of each boot, so a change of the wall clock does not reset it.
         budget = record.lasting.budget.counted(boot_id, clock.monotonic(), self._began)
         if to.phase is Phase.REBOOTING and isinstance(leg, Fallback):
             budget = budget.spend()
         record = replace(record, lasting=replace(record.lasting, budget=budget))
         if to.phase is Phase.DRAINING:
             until = clock.monotonic() + self.policy.drain_timeout
+            # The cordon is recorded before it is made. After a kill, the node is uncordoned even if the cordon was not
+            # made.
             record = replace(record, cordon=record.cordon or record.operation, drain_until=until)
         return record
 
@@ -220,8 +228,11 @@ class Executor:
                 await self._ports.store.save(record)
 
     async def stop(self, update: Update, error: IllegalTransition) -> None:
-        """End the update where it is: a bug of ours must not become a loop of restarts. The lease is kept, and the
-        config is not applied again without a request."""
+        """End the update in its phase after a bug in nodeagent, which must not become a loop of restarts.
+
+        The lease is kept, and the config is not applied again without a request.
+        """
+        # A second illegal transition would come from this function, so it is raised.
         if update.record.phase is Phase.DEGRADED:
             raise error
         await self.enter(update, degraded(self._run(update), f"a bug in nodeagent: {error}", error.reason))
@@ -231,8 +242,8 @@ class Executor:
         after = (f"after a fallback reboot, because {record.fallback}",) if record.fallback else ()
         narrate(
             self._ports,
-            update,
-            EventKind.UPDATE_DONE,
+            record,
+            UpdateDone,
             "; ".join((*after, *record.notes)),
             seconds=seconds_between(record.started, self._ports.clock.now()),
             reboots=record.written.reboots,

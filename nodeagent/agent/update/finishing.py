@@ -5,31 +5,18 @@ from __future__ import annotations
 from nodeagent.agent.update.run import Ports, Transition
 from nodeagent.core.plan.change import Plan
 from nodeagent.core.report.history import entry_of
-from nodeagent.core.update.events import Event, EventKind
+from nodeagent.core.update.events import UpdateFinished
 from nodeagent.core.update.outcome import UpdateOutcome, exit_code
-from nodeagent.core.update.phase import Phase
+from nodeagent.core.update.ports.host import Reporter
 from nodeagent.core.update.ports.store import HistoryEntry
 from nodeagent.core.update.record import Record
 
 __all__ = ["finish", "finish_update"]
 
 
-def finish(ports: Ports, entry: HistoryEntry, phase: Phase, *, code: int | None = None) -> None:
+def finish(reporter: Reporter, entry: HistoryEntry, *, code: int | None = None) -> None:
     """``code`` is the exit status, where the error that ended it knows better than the outcome."""
-    code = exit_code(entry.outcome, entry.reason) if code is None else code
-    ports.reporter.emit(
-        Event(
-            EventKind.UPDATE_FINISHED,
-            phase,
-            entry.message,
-            entry.reason,
-            update_id=entry.update_id,
-            current=entry.from_name,
-            desired=entry.to_name,
-            boot_id=ports.power.boot_id(),
-            fields={"entry": entry, "outcome": str(entry.outcome), "digest": entry.to_digest, "exit_code": code},
-        )
-    )
+    reporter.emit(UpdateFinished(entry, exit_code(entry.outcome, entry.reason) if code is None else code))
 
 
 async def finish_update(ports: Ports, ended: Record, plan: Plan, to: Transition) -> None:
@@ -40,4 +27,4 @@ async def finish_update(ports: Ports, ended: Record, plan: Plan, to: Transition)
         entry = newest[0]
     else:
         entry = entry_of(ended, plan, ports.clock.now(), UpdateOutcome.POSTPONED, to.reason, to.message)
-    finish(ports, entry, to.phase)
+    finish(ports.reporter, entry)

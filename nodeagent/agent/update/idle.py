@@ -1,4 +1,4 @@
-"""What the loop does with the record and the stored configs while no update is under way."""
+"""The work of the loop on the record and the stored configs between updates."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 from nodeagent.agent.coordination import LOST
-from nodeagent.agent.update.os_deployments import discard_ours, ours
+from nodeagent.agent.update.os_deployments import discard_own, find_own
 from nodeagent.agent.update.preflight import Desired
 from nodeagent.agent.update.run import Ports, Update, narrate
 from nodeagent.agent.update.unreadable import is_unreadable
-from nodeagent.core.update.events import EventKind
+from nodeagent.core.update.events import ConfigRefused, PhaseEntered, Warned
+from nodeagent.core.update.lasting import Rejection
 from nodeagent.core.update.legs import Rest
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.record import OsProgress, Record, advance, half_way, interrupted
-from nodeagent.core.update.rejections import Rejection
 from nodeagent.errors import AgentError, InvalidInput, Refused
 from nodeagent.reasons import Reason
 
@@ -31,11 +31,11 @@ __all__ = [
     "with_meanings",
 ]
 
+# Configs that are known at the same time as left half-way. What is older is forgotten, and may leave files behind.
 MAX_HALF_WAY = 16
-"""Configs that are known at the same time as left half-way. What is older is forgotten, and may leave files behind."""
 
+# Turns a digest into the stored config. Raises ``AgentError`` for one that cannot be read.
 Load = Callable[[str], Awaitable[Desired]]
-"""Turns a digest into the stored config. Raises ``AgentError`` for one that cannot be read."""
 
 
 async def with_meanings(ports: Ports, load: Load, record: Record) -> Record:
@@ -44,7 +44,8 @@ async def with_meanings(ports: Ports, load: Load, record: Record) -> Record:
     known = {one.digest: one.meaning for one in lasting.rejections}
     known[lasting.rolled_back_digest] = lasting.rolled_back_meaning
     for digest in [digest for digest, found in known.items() if digest and not found]:
-        with contextlib.suppress(AgentError):  # its text is not in the store any more, or not valid
+        # The text may be missing from the store, or invalid.
+        with contextlib.suppress(AgentError):
             known[digest] = (await load(digest)).meaning
     rejections = tuple(replace(one, meaning=known[one.digest]) for one in lasting.rejections)
     meaning = known[lasting.rolled_back_digest]
@@ -60,19 +61,19 @@ async def leftover(ports: Ports, record: Record, update: Update) -> str:
     if ports.os is None:
         return ""
     if update.target is not None:
-        return await ours(ports.os, record)
-    await discard_ours(ports.os, record)
+        return await find_own(ports.os, record)
+    await discard_own(ports.os, record)
     return ""
 
 
 async def discard_unwanted(ports: Ports, record: Record) -> Record:
-    """Discard a staged deployment of ours that no config asks for. A failure is reported, and the next turn retries."""
+    """Discard an owned staged deployment that no config requests. A failure is reported, and the next turn retries."""
     if ports.os is None or (record.os.target is None and not record.os.staged):
         return record
     try:
-        await discard_ours(ports.os, record)
+        await discard_own(ports.os, record)
     except AgentError as error:
-        narrate(ports, None, EventKind.WARNING, str(error), reason=error.reason, record=record)
+        narrate(ports, record, Warned, str(error), error.reason)
         return record
     record = replace(record, os=OsProgress())
     await ports.store.save(record)
@@ -109,7 +110,7 @@ async def load_known(ports: Ports, load: Load, digest: str) -> Desired | None:
         if not isinstance(error, InvalidInput) and not is_unreadable(error):
             raise
         text = f"the stored config {digest[:12]} counts as unknown: {error}"
-        narrate(ports, None, EventKind.WARNING, text, reason=error.reason)
+        narrate(ports, Record(), Warned, text, error.reason)
         return None
 
 
@@ -121,7 +122,7 @@ async def degrade(ports: Ports, record: Record, reason: str, message: str) -> Re
     if not (half_way(record) and record.update_id):
         refused = replace(refused, update_id="")
         await ports.store.save(refused)
-    narrate(ports, None, EventKind.REFUSED, message, reason=reason, record=refused)
+    narrate(ports, refused, ConfigRefused, message, reason)
     return refused
 
 
@@ -129,7 +130,7 @@ async def rest(ports: Ports, record: Record) -> None:
     """Save and report that the host is as desired."""
     record = advance(record, Phase.IDLE, Rest(), now=ports.clock.now(), boot_id=ports.power.boot_id())
     await ports.store.save(record)
-    narrate(ports, None, EventKind.PHASE, record=record)
+    narrate(ports, record, PhaseEntered)
 
 
 def check_not_rejected(record: Record, desired: Desired, failed: Rejection) -> None:

@@ -12,8 +12,8 @@ from nodeagent.errors import AgentError
 
 __all__ = ["while_held"]
 
+# Seconds between two checks, each of which is one request to the API server.
 PERIOD: Final = 10.0
-"""Seconds between two checks, each of which is one request to the API server."""
 
 
 @asynccontextmanager
@@ -42,7 +42,8 @@ async def while_held(coordination: Coordination, operation: str, committed: asyn
     try:
         yield
     except asyncio.CancelledError:
-        if lost is None or block.uncancel() > 0:  # cancelled from outside as well
+        # A caller cancelled the task as well.
+        if lost is None or block.uncancel() > 0:
             raise
         raise lost from None
     finally:

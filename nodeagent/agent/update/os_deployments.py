@@ -1,7 +1,7 @@
-"""The deployments of the host as the phases use them: each change is reported, and the booted one is remembered.
+"""The deployments of the host as the phases use them: each change is reported, and the booted one is cached.
 
-A deployment of ours is known by its id, which is saved at the end of the staging. If the agent was killed just before
-that, it is known by having exactly what was to be staged: the target was saved first.
+A deployment of the agent is identified by its id, which is saved at the end of the staging. If the agent was killed
+just before that, the target identifies it, which is saved before the staging.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import contextlib
 from collections.abc import Callable, Sequence
 from enum import Enum
 
+from nodeagent.core.once import Once
 from nodeagent.core.plan.deployment import (
     Deployment,
     OsTarget,
@@ -19,53 +20,53 @@ from nodeagent.core.plan.deployment import (
     target_from_dict,
     unmet,
 )
-from nodeagent.core.update.events import Event, EventKind
-from nodeagent.core.update.phase import Phase
+from nodeagent.core.update.events import DeploymentsChanged
 from nodeagent.core.update.ports.host import Clock, Reporter
 from nodeagent.core.update.ports.system import Deployments
 from nodeagent.core.update.record import Record
 from nodeagent.errors import AgentError, Retryable, Terminal, Unreachable
 from nodeagent.reasons import Reason
 
-__all__ = ["Os", "Where", "discard_ours", "ours", "where"]
+__all__ = ["BootedSide", "HostDeployments", "booted_side", "discard_own", "find_own"]
 
+# Seconds between two calls of rpm-ostreed, which may still be starting after a boot.
 ASK_AGAIN = 5.0
-"""Seconds until the daemon behind the deployments is asked once more; it may still be starting after a boot."""
 
-
+# Seconds for rpm-ostreed to start after a boot. Afterwards the executor waits for it, and reports that.
 STARTING = 30.0
-"""Seconds that a daemon gets to start after a boot before the executor waits for it, which it reports."""
 
 
-class Where(Enum):
-    OLD = "old"  # the deployment that was booted when the update began
+class BootedSide(Enum):
+    # The deployment that was booted when the update began.
+    OLD = "old"
     NEW = "new"
-    OTHER = "other"  # a third one was chosen at the boot menu
+    # A third deployment, chosen at the boot menu.
+    OTHER = "other"
 
 
-class Os:
-    """The port, which reports every change of the boot order. Raises what ``Deployments`` does."""
+class HostDeployments:
+    """Wraps ``Deployments`` and reports every change of the boot order. Raises the same errors."""
 
     def __init__(self, port: Deployments, reporter: Reporter) -> None:
         self._port = port
         self._reporter = reporter
         self._booted: Deployment | None = None
-        self._told: tuple[Deployment, ...] | None = None
+        self._reported = Once[tuple[Deployment, ...]]()
 
     def use(self, port: Deployments) -> None:
-        """From the next call on: the settings of the old one have changed."""
+        """Use ``port`` from the next call on, because settings have changed."""
         self._port = port
 
     async def list(self) -> Sequence[Deployment]:
         found = tuple(await self._port.list())
         self._booted = self._booted or booted(found)
-        if found != self._told:
-            self._told = found
-            self._reporter.emit(Event(EventKind.DEPLOYMENTS, Phase.IDLE, fields={"deployments": found}))
+        if self._reported.is_new(found):
+            self._reporter.emit(DeploymentsChanged(found))
         return found
 
     async def booted(self) -> Deployment:
-        """Asked once: it cannot change while this process lives, and asking may start a daemon of many megabytes."""
+        """Return the booted deployment. Raises ``Terminal`` (``NoBootedDeployment``)."""
+        # It cannot change during the life of this process, and a call may start a daemon of many megabytes.
         if self._booted is None:
             await self.list()
         if self._booted is None:
@@ -73,8 +74,8 @@ class Os:
         return self._booted
 
     async def booted_within(self, clock: Clock, seconds: float) -> Deployment:
-        """For right after a boot: a daemon that does not answer yet is called again until ``seconds`` have passed, but
-        not for so long that the status has to name what the update waits for."""
+        """Return the booted deployment right after a boot, when rpm-ostreed may not answer yet."""
+        # Beyond STARTING the caller fails, so that the status names the service for which the update waits.
         give_up = clock.monotonic() + min(seconds, STARTING)
         while True:
             try:
@@ -87,25 +88,31 @@ class Os:
     async def check_stageable(self, target: OsTarget) -> None:
         await self._port.check_stageable(target)
 
+    async def needs_packages(self, target: OsTarget) -> bool:
+        return await self._port.needs_packages(target)
+
+    async def fetch_packages(self, target: OsTarget, *, credentials: bytes | None) -> None:
+        await self._port.fetch_packages(target, credentials=credentials)
+
     async def stage(
-        self, target: OsTarget, *, credentials: bytes | None, replace: str, tell: Callable[[StageProgress], None]
+        self, target: OsTarget, *, credentials: bytes | None, replace: str, on_progress: Callable[[StageProgress], None]
     ) -> Deployment:
         try:
-            return await self._port.stage(target, credentials=credentials, replace=replace, tell=tell)
+            return await self._port.stage(target, credentials=credentials, replace=replace, on_progress=on_progress)
         finally:
-            await self.tell()
+            await self.report_boot_order()
 
     async def unlock(self, deployment: str) -> None:
         await self._port.unlock(deployment)
-        await self.tell()
+        await self.report_boot_order()
 
     async def discard(self) -> None:
         await self._port.discard()
-        await self.tell()
+        await self.report_boot_order()
 
     async def rollback(self) -> str:
         boots = await self._port.rollback()
-        await self.tell()
+        await self.report_boot_order()
         return boots
 
     async def unmerged_soft_reboot(self) -> str:
@@ -117,15 +124,17 @@ class Os:
     async def finalize_failure(self) -> str:
         return await self._port.finalize_failure()
 
-    async def tell(self) -> None:
+    async def report_boot_order(self) -> None:
         """Report the boot order. A fault is left to the caller that needs the deployments."""
         with contextlib.suppress(AgentError):
             await self.list()
 
 
-async def ours(os: Os, record: Record, *, in_the_way: bool = False) -> str:
-    """Id of a deployment that is staged or pending and was staged by us; "" if there is none. ``in_the_way``: also one
-    that another program staged and that has what we were asked for. Ours are locked."""
+async def find_own(os: HostDeployments, record: Record, *, in_the_way: bool = False) -> str:
+    """Return the id of a staged or pending deployment of the agent; "" if there is none.
+
+    ``in_the_way``: also one of another program that meets the target.
+    """
     if not record.os.staged and record.os.target is None:
         return ""
     target = target_from_dict(record.os.target) if record.os.target is not None else None
@@ -134,31 +143,32 @@ async def ours(os: Os, record: Record, *, in_the_way: bool = False) -> str:
             break
         if deployment.id == record.os.staged:
             return deployment.id
+        # The agent stages locked deployments only, so an unlocked one belongs to another program.
         known = in_the_way or deployment.locked is not False
         if known and target is not None and not unmet(target, deployment):
             return deployment.id
     return ""
 
 
-async def discard_ours(os: Os, record: Record, *, in_the_way: bool = False) -> str:
-    """Id of what was discarded. What another program staged stays, unless it is ``in_the_way``."""
-    if found := await ours(os, record, in_the_way=in_the_way):
+async def discard_own(os: HostDeployments, record: Record, *, in_the_way: bool = False) -> str:
+    """Discard the deployment of the agent and return its id. ``in_the_way`` as in ``find_own``."""
+    if found := await find_own(os, record, in_the_way=in_the_way):
         await os.discard()
     return found
 
 
-def where(record: Record, deployment: Deployment) -> Where:
-    """Which side of the update in ``record`` this boot is on."""
+def booted_side(record: Record, deployment: Deployment) -> BootedSide:
+    """Return which side of the update in ``record`` is booted."""
     if deployment.id == record.os.origin:
-        return Where.OLD
+        return BootedSide.OLD
     if deployment.id == record.os.staged:
-        return Where.NEW
+        return BootedSide.NEW
     if record.os.target is not None and not unmet(target_from_dict(record.os.target), deployment):
-        return Where.NEW
-    # The way back may have made a new deployment of the old tree, and the power failed before that was noted.
-    return Where.OLD if _tree(deployment.id) == _tree(record.os.origin) else Where.OTHER
+        return BootedSide.NEW
+    # A rollback may have made a new deployment of the old tree, and the power failed before the record was saved.
+    return BootedSide.OLD if _tree(deployment.id) == _tree(record.os.origin) else BootedSide.OTHER
 
 
 def _tree(deployment: str) -> str:
-    """An id without its serial."""
+    """Return an id without its serial."""
     return deployment.rpartition(".")[0]

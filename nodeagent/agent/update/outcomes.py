@@ -1,6 +1,6 @@
-"""How an update ends that does not end well: reverted, aborted before anything was written, put off, or degraded.
+"""The ends of a failed update: reverted, aborted before the first write, put off, or degraded.
 
-Each function returns where to go next. The record keeps the reason for the status and for the next start.
+Each function returns the next transition. The record keeps the reason for the status and for the next start.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from nodeagent.agent.coordination import LOST
 from nodeagent.agent.update.admission import reboots
 from nodeagent.agent.update.run import Close, Run, Takeover, Transition
 from nodeagent.core.report.history import entry_of
-from nodeagent.core.update.events import EventKind
+from nodeagent.core.update.events import FallbackChosen
 from nodeagent.core.update.failure import FailureResponse, after_failure
+from nodeagent.core.update.lasting import USED_UP
 from nodeagent.core.update.legs import (
     INTERRUPTED,
     Abort,
@@ -29,26 +30,25 @@ from nodeagent.core.update.legs import (
 )
 from nodeagent.core.update.outcome import UpdateOutcome
 from nodeagent.core.update.phase import Phase
-from nodeagent.core.update.reboot_budget import USED_UP
 from nodeagent.core.update.record import Record, reject
 from nodeagent.reasons import Reason
 
-__all__ = ["OUTCOMES", "abandon", "abort", "at_end", "degraded", "failed"]
+__all__ = ["OUTCOMES", "abandon", "abort", "at_end", "degraded", "failed", "unreleased"]
 
+# Reasons to abort an update whose config is not desired any more, and the outcomes in the history.
 OUTCOMES: Final[Mapping[str, UpdateOutcome]] = {
     Reason.SUPERSEDED: UpdateOutcome.SUPERSEDED,
     Reason.WITHDRAWN: UpdateOutcome.WITHDRAWN,
 }
-"""Reasons to abort an update whose config is not desired any more, and the outcomes in the history."""
 
+# Reasons with which an operator stopped the update. It is not tried again without a request.
 CANCELED: Final = frozenset({Reason.DRAIN_CANCELED, Reason.SLOT_LOST})
-"""What an operator did to stop this update. It is not tried again without a request."""
 
 BUDGET_SPENT: Final = Reason.REBOOT_BUDGET_SPENT
 
 
 async def failed(run: Run, message: str, reason: str, *, curable: bool) -> Transition:
-    """Return where a failed update goes. ``curable`` as in ``core.update.failure``."""
+    """Return the transition after a failure. ``curable`` as in ``core.update.failure``."""
     if isinstance(run.record.leg, Prepare):
         return await _failed_before_writing(run, message, reason)
     if reason in LOST:
@@ -60,7 +60,7 @@ async def failed(run: Run, message: str, reason: str, *, curable: bool) -> Trans
         message = f"{message}; {USED_UP}"
     match response:
         case FailureResponse.REBOOT:
-            run.narrate(EventKind.FALLBACK, message, reason=reason)
+            run.narrate(FallbackChosen, message, reason=reason)
             drained = run.ports.node is None or run.update.plan.drain
             leg = fallback_of(run.record.written, message)
             return Transition(Phase.REBOOTING if drained else Phase.DRAINING, leg, reason, message)
@@ -102,12 +102,12 @@ def _revert(record: Record, reason: str) -> Revert:
 
 
 def abort(reason: str, message: str, successor: str = "") -> Transition:
-    """Nothing was written. Give back what was taken, then end."""
+    """Return the transition that ends an update before its first write: everything is released first."""
     return Transition(Phase.RELEASING, Abort(reason, message, successor), reason, message)
 
 
 def abandon(takeover: Takeover) -> Transition:
-    """Another config is desired, or none. Give back what was taken, then end."""
+    """Return the transition for an update whose config is not desired any more."""
     return abort(takeover.reason, takeover.message, takeover.successor)
 
 
@@ -124,7 +124,7 @@ def at_end(run: Run) -> Transition:
         case Abort(reason=reason, message=message):
             return Transition(Phase.DEGRADED, Rest(), reason, message)
         case Revert():
-            before = record.from_name or "what it ran before"
+            before = record.from_name or "its previous state"
             why = f"{record.to_name} was reverted, and the host runs {before}: {record.lasting.failed_why}"
             return Transition(Phase.DEGRADED, Rest(), Reason.REVERTED, why)
         case _:
@@ -137,25 +137,29 @@ def degraded(run: Run, message: str, reason: str) -> Transition:
     No other holder disrupts a node in this state, and the rollout does not continue on the next node.
     """
     if run.record.phase is Phase.RELEASING:
-        return _unreleased(run, message, reason)
+        return unreleased(run, Phase.DEGRADED, message, reason)
     now = run.ports.clock.now()
     run.update.record = reject(run.record, message, now)
     entry = entry_of(run.record, run.update.plan, now, UpdateOutcome.DEGRADED, reason, message)
     return Transition(Phase.DEGRADED, Rest(), reason, message, Close(entry))
 
 
-def _unreleased(run: Run, message: str, reason: str) -> Transition:
-    """Report the end that the update had before it could not give back what it took. ``Loop.turn`` retries that."""
+def unreleased(run: Run, phase: Phase, message: str, reason: str) -> Transition:
+    """Report the end of an update that could not release everything. ``Loop.turn`` retries the release.
+
+    ``phase`` is Degraded after an error, and Releasing if the release only waits.
+    """
     leg, commit = run.record.last_leg, None
     assert isinstance(leg, Abort | Apply | Fallback | Revert)
     if isinstance(leg, Abort):
         if leg.reason in OUTCOMES and not run.update.ended:
             commit = _aborted(run)
-        if leg.reason == INTERRUPTED:  # the next try is an update of its own, since this one has an end now
+        # This update has an end now, so the next attempt is another update.
+        if leg.reason == INTERRUPTED:
             leg = Abort(reason, message)
     elif not isinstance(leg, Revert):
         run.update.record = replace(run.record, unfinished="")
-    return Transition(Phase.DEGRADED, Unreleased(leg), reason, message, commit)
+    return Transition(phase, Unreleased(leg), reason, message, commit)
 
 
 def _aborted(run: Run) -> Close:

@@ -1,7 +1,6 @@
-"""The work of each state of an update. Each function does the work of one leg in one phase, and returns where to go.
+"""The work of each state of an update: one function for a leg and a phase, which returns the next transition.
 
-A function may be called again after a kill or a fault: everything it does gives the same result when it is done twice.
-``reboot`` has the work of the phase Rebooting.
+A function may be called again after a kill or a fault, so its work is idempotent. None: the host goes down.
 """
 
 from __future__ import annotations
@@ -18,17 +17,21 @@ from nodeagent.agent.update import (
     boot_health,
     contested,
     draining,
+    node_ready,
     staging,
+    static_pods,
     verification,
     writing,
 )
-from nodeagent.agent.update.os_deployments import Os, discard_ours
+from nodeagent.agent.update.os_deployments import HostDeployments, discard_own
 from nodeagent.agent.update.outcomes import OUTCOMES, abandon, at_end
 from nodeagent.agent.update.progress import Progress, progress_of
+from nodeagent.agent.update.reboot import request_reboot
 from nodeagent.agent.update.run import Close, Promote, Run, Takeover, Transition
 from nodeagent.core.plan.deployment import OsTarget
+from nodeagent.core.plan.steps import DaemonReload, RestartUnit
 from nodeagent.core.report.history import entry_of
-from nodeagent.core.update.events import EventKind
+from nodeagent.core.update.events import FallbackChosen, RevertStarted, Warned
 from nodeagent.core.update.legs import (
     INTERRUPTED,
     Abort,
@@ -48,7 +51,7 @@ from nodeagent.reasons import Reason
 
 __all__ = ["PHASES", "Work"]
 
-Work = Callable[[Run], Awaitable[Transition]]
+Work = Callable[[Run], Awaitable[Transition | None]]
 
 
 # Before the first write.
@@ -56,20 +59,23 @@ Work = Callable[[Run], Awaitable[Transition]]
 
 async def _stage(run: Run) -> Transition:
     os, target = _deployments(run)
-    await admission.acquire_staging_slot(run.ports, run.update)
+    # The slot limits how many nodes load the registry at once. It is not needed after the staging.
+    await admission.acquire_staging_slot(run)
     try:
         staged = await staging.stage_unless_newer(run, os, target)
     except AgentError:
-        await admission.release_staging_slot(run.ports, run.update)
+        # Other nodes may stage during the pauses of this one.
+        await admission.release_staging_slot(run)
         raise
-    await admission.release_staging_slot(run.ports, run.update)
+    await admission.release_staging_slot(run)
     return Transition(Phase.LEASING) if staged else await superseded(run)
 
 
 async def _acquire_lease(run: Run) -> Transition:
+    # The staging took minutes or hours. Another config may be desired by now.
     if await run.newer():
         return await superseded(run)
-    await admission.acquire_all(run.ports, run.policy, run.update)
+    await admission.acquire_all(run)
     if run.update.plan.drain and run.ports.node is not None:
         return Transition(Phase.DRAINING)
     return await _begin_writing(run)
@@ -81,16 +87,22 @@ async def _drain(run: Run) -> Transition:
             late = await draining.unless_newer(run, draining.drain_before_writing(run))
         except draining.Superseded:
             return await superseded(run)
-    await admission.recheck_before_write(run.ports, run.update)
+    # The drain took time as well, and other actors may have come to the node.
+    await admission.recheck_before_write(run)
     if late:
-        run.narrate(EventKind.FALLBACK, late, reason=Reason.DRAIN_TIMED_OUT)
-    # Pods that could not be evicted go down with the host, not with a service.
+        run.narrate(FallbackChosen, late, reason=Reason.DRAIN_TIMED_OUT)
+    # Pods that could not be evicted are stopped by a reboot, not by the restart of a service.
     return await _begin_writing(run, reboot_instead="" if admission.reboots(run.update) else late)
 
 
 async def _begin_writing(run: Run, *, reboot_instead: str = "") -> Transition:
+    # The states before the first write decide later whether a unit that does not run counts as a failure.
     states = await actions.states_before(run.ports, run.update)
-    before = replace(run.record.units_before, states=states)
+    readiness = run.ports.readiness
+    # Files alone do not make a node unready, and a kubelet takes some seconds to report that it is.
+    acts = any(not isinstance(step, DaemonReload) for step in run.update.acts)
+    ready = acts and readiness is not None and await node_ready.was_ready(readiness)
+    before = replace(run.record.units_before, states=states, node_ready=ready)
     run.update.record = replace(run.record, units_before=before)
     return Transition(
         Phase.WRITING, Apply(first_write_boot_id=run.ports.power.boot_id(), reboot_instead=reboot_instead)
@@ -100,19 +112,21 @@ async def _begin_writing(run: Run, *, reboot_instead: str = "") -> Transition:
 async def superseded(run: Run) -> Transition:
     """Discard the staged deployment, and abort the update."""
     if run.ports.os is not None and run.update.target is not None:
+        # The staged deployment would otherwise boot with the next reboot of the host.
         try:
-            await discard_ours(run.ports.os, run.record)
+            await discard_own(run.ports.os, run.record)
             run.update.change_os(target=None, staged="", staged_boot_id="")
-        except AgentError as error:  # the record at rest keeps what is ours; the loop discards it later
-            run.narrate(EventKind.WARNING, str(error), reason=error.reason)
+        except AgentError as error:
+            # The record still names the deployment, and the loop discards it later.
+            run.narrate(Warned, str(error), reason=error.reason)
     return abandon(run.update.takeover or Takeover(Reason.SUPERSEDED, "another config is desired now"))
 
 
-# After it.
+# After the first write.
 
 
 async def _write(run: Run) -> Transition:
-    await writing.write(run.ports, run.update)
+    await writing.write(run)
     return Transition(Phase.ACTING)
 
 
@@ -120,18 +134,22 @@ async def _act(run: Run) -> Transition:
     update, leg = run.update, run.record.leg
     update.index = len(update.writes)
     if isinstance(leg, Apply) and leg.reboot_instead:
+        await actions.act(run, actions.clear_steps(update))
         fallback = fallback_of(leg, leg.reboot_instead)
         return Transition(Phase.REBOOTING, fallback, Reason.DRAIN_TIMED_OUT, leg.reboot_instead)
-    await actions.act(run, actions.unit_steps(update))
     if admission.reboots(update):
-        await boot_health.note_units(run)
+        await boot_health.note_units(run)  # before a unit is stopped to clear its state
+        await actions.act(run, actions.unit_steps(update))
         return Transition(Phase.REBOOTING, reason=Reason.PLANNED, message=f"rebooting into {run.record.to_name}")
+    await actions.act(run, actions.unit_steps(update))
     return Transition(Phase.VERIFYING)
 
 
 async def _stage_again(run: Run) -> Transition:
     os, target = _deployments(run)
-    if not run.update.repeated:  # an attempt without an answer of the service was no attempt to stage
+    # An attempt without an answer of the service was not an attempt to stage.
+    # The count limits stagings that a power cut ends.
+    if not run.update.repeated:
         await after_boot.before_staging_again(run)
     await staging.stage_again(run, os, target)
     return Transition(Phase.REBOOTING, reason=Reason.PLANNED, message=f"rebooting into {run.record.to_name}")
@@ -148,16 +166,24 @@ async def _verify(run: Run) -> Transition:
     progress = _progress(run)
     if os is not None and target is not None:
         again = await after_boot.check_booted(run, os, target)
-        # Before units are judged: they may have failed for the want of what the merge took back.
+        # This comes before the check of units, which may have failed because the merge replaced a file.
         again = again or await after_boot.repair_etc_merge(run)
         if again is not None:
             return again
+    if isinstance(run.record.leg, Fallback):
+        # The action that failed, or the reboot in its place, came before them.
+        await actions.act(run, update.static_pods)
     await _watch_units(run, progress)
-    wrong, loose = await contested.divide(run.ports, update.new, await verification.mismatches(run.ports, update.new))
+    found = await verification.mismatches(run.ports, update.new)
+    # Drift that the update left alone is no fault of the update.
+    for entry in run.record.drifted:
+        found.pop(entry, None)
+    wrong, loose = await contested.divide(run.ports, update.new, found)
     contested.report(run.ports, loose, run.record)
     if target is not None:
         wrong |= await verification.os_mismatches(run.ports, update.new)
     if wrong:
+        # The history is read by people, so five entries are enough; nodeagent verify shows all.
         some = "; ".join(f"{entry}: {why}" for entry, why in sorted(wrong.items())[:5])
         raise verification.VerifyFailed(f"{len(wrong)} not as desired: {some}")
     fallback = run.record.fallback
@@ -169,25 +195,38 @@ async def _verify(run: Run) -> Transition:
 async def _revert(run: Run) -> Transition:
     update, os, leg = run.update, run.ports.os, run.record.leg
     assert isinstance(leg, Revert)
-    run.narrate(EventKind.REVERTING, run.record.lasting.failed_why, reason=leg.reason)
+    run.narrate(RevertStarted, run.record.lasting.failed_why, reason=leg.reason)
+    # The old deployment has its own /etc, so it must be booted before its files are restored.
     if os is not None and update.target is not None:
         reboot_first = await after_boot.back_to_old(run, os)
         if reboot_first is not None:
             return reboot_first
     await writing.restore(run.ports, update)
+    # After a kill, a restored host is not restored again: an operator may have changed a file since.
     update.change_leg(restored=True)
     if update.target is not None:
-        # Services that started in this boot may have read what was just restored.
+        # Services that started in this boot may have read the files before they were restored.
         stale = bool(run.record.writes) and leg.first_write_boot_id != run.ports.power.boot_id()
+        await _clear_again(run, starts=not stale)
         return Transition(Phase.REBOOTING, reason=Reason.REVERTING) if stale else Transition(Phase.VERIFYING)
+    # No action ran with the new files, so none has to run with the old ones.
     if not leg.undo_actions:
         return Transition(Phase.VERIFYING)
     if admission.reboots(update):
-        # What the new config needed a reboot for, the old one needs it for as well, if there was one.
+        # If the new config took effect by a reboot, the old one needs a reboot to take effect again.
+        await _clear_again(run, starts=not leg.reboots)
         return Transition(Phase.REBOOTING, reason=Reason.REVERTING) if leg.reboots else Transition(Phase.VERIFYING)
     update.index = len(update.writes)
     await actions.act(run, actions.unit_steps(update))
     return Transition(Phase.VERIFYING)
+
+
+async def _clear_again(run: Run, *, starts: bool) -> None:
+    """Remove the state that units made with the new config, and start them unless a reboot does."""
+    clear = actions.clear_steps(run.update)
+    restarts = [RestartUnit(step.unit) for step in clear] if starts else []
+    if isinstance(run.record.leg, Revert) and run.record.leg.undo_actions:
+        await actions.act(run, (*clear, *restarts))
 
 
 async def _verify_reverted(run: Run) -> Transition:
@@ -205,7 +244,8 @@ async def _verify_reverted(run: Run) -> Transition:
 def _progress(run: Run) -> Progress:
     progress = progress_of(run.ports, run.update)
     waits = run.ports.os is not None and run.update.target is not None
-    if waits and not run.update.repeated:  # then the status says why it waits
+    # In a repeated phase the status already has the reason of the wait.
+    if waits and not run.update.repeated:
         limit = run.ports.clock.monotonic() + run.policy.verify_timeout
         progress("waiting for rpm-ostreed to report what is booted", limit)
     return progress
@@ -213,11 +253,14 @@ def _progress(run: Run) -> Progress:
 
 async def _watch_units(run: Run, progress: Progress) -> None:
     await verification.watch_units(run, progress)
+    await static_pods.watch(run, progress)
     if admission.reboots(run.update) and run.record.written.reboots:
         await boot_health.watch_boot(run, progress)
+    if run.ports.readiness is not None and run.record.units_before.node_ready:
+        await node_ready.wait(run, run.ports.readiness, progress)
 
 
-def _deployments(run: Run) -> tuple[Os, OsTarget]:
+def _deployments(run: Run) -> tuple[HostDeployments, OsTarget]:
     os, target = run.ports.os, run.update.target
     if os is None or target is None:
         raise Terminal("the deployments of this host cannot be reached any more", reason=Reason.NO_DEPLOYMENTS)
@@ -228,9 +271,10 @@ def _deployments(run: Run) -> tuple[Os, OsTarget]:
 
 
 async def _release(run: Run) -> Transition:
+    # Originals are deleted only after the end: until then a revert may need them.
     if isinstance(run.record.last_leg, Written):
         await writing.forget_originals(run.ports, run.update)
-    await admission.release_all(run.ports, run.update)
+    await admission.release_all(run)
     aborted = run.record.aborted
     if aborted and aborted.reason in OUTCOMES and not run.update.ended and not await run.superseded(run.update):
         # Its config is desired again: the update begins again, and a client that waits for it gets that end.
@@ -246,10 +290,13 @@ PHASES: Final[Mapping[State, Work]] = MappingProxyType(
         (Apply, Phase.WRITING): _write,
         (Apply, Phase.ACTING): _act,
         (Apply, Phase.STAGING): _stage_again,
+        (Apply, Phase.REBOOTING): request_reboot,
         (Apply, Phase.VERIFYING): _verify,
         (Fallback, Phase.DRAINING): _drain_before_fallback,
+        (Fallback, Phase.REBOOTING): request_reboot,
         (Fallback, Phase.VERIFYING): _verify,
         (Revert, Phase.REVERTING): _revert,
+        (Revert, Phase.REBOOTING): request_reboot,
         (Revert, Phase.VERIFYING): _verify_reverted,
         (Abort, Phase.RELEASING): _release,
         (Apply, Phase.RELEASING): _release,

@@ -1,10 +1,12 @@
-"""Everything that is decided before anything is touched: is this desired config good, applicable, and what does it
-take? Refusing is cheap here and nowhere later."""
+"""The checks of a desired config before any change: it is valid, it can be applied, and what it takes.
+
+A rejection is cheap here. Later it costs a lease, a drain and a revert.
+"""
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 
 from nodeagent.agent.update import contested
@@ -23,10 +25,11 @@ from nodeagent.core.plan.effective_os import same_os
 from nodeagent.core.plan.plan import make_plan
 from nodeagent.core.plan.plan_json import plan_to_dict
 from nodeagent.core.plan.policy import Policy
+from nodeagent.core.plan.sides import HostView
 from nodeagent.core.plan.steps import RemovePath, WritePath, step_to_pair, write_steps
-from nodeagent.core.update.ports.host import Validator
+from nodeagent.core.update.drift import OnDrift, unchanged
+from nodeagent.core.update.ports.host import MAX_KEPT, Validator
 from nodeagent.core.update.record import OsProgress, Record
-from nodeagent.core.update.survey import MAX_KEPT
 from nodeagent.domains import warnings
 from nodeagent.domains.checks import check_update
 from nodeagent.errors import InvalidInput, Problem, Refused, Unreconcilable
@@ -34,13 +37,10 @@ from nodeagent.reasons import Reason
 
 __all__ = ["Desired", "Preflight", "read_source"]
 
-NO_CONFIG = MachineConfig("")
-
 
 @dataclass(frozen=True, slots=True)
 class Desired:
-    """A desired config as read: its text, what it was parsed into, and what that means for a host. Made in the thread
-    that parses, because of the digest."""
+    """A desired config: its text, the parsed config, and the digest of its meaning for a host."""
 
     source: ConfigSource
     config: MachineConfig
@@ -51,19 +51,21 @@ class Desired:
 
 
 def read_source(source: ConfigSource) -> Desired:
-    """Raises ``InvalidInput``. Not for the event loop."""
+    """Parse a config and compute its digest. Blocks for some milliseconds; raises ``InvalidInput``."""
     return Desired(source, parse(source.text))
 
 
 @dataclass(frozen=True, slots=True)
 class Preflight:
-    """``policy`` is the one for an update from one config to another, as it is by then."""
+    """``policy`` is the one for an update from one config to another, as it is by then. ``view`` returns the files of
+    this host that the domains read for such an update."""
 
     ports: Ports
     policy_of_updates: UpdatePolicy
     validators: Sequence[Validator]
     policy: Callable[[MachineConfig, MachineConfig], Awaitable[Policy]]
-    repair_drift: bool
+    on_drift: OnDrift
+    view: Callable[[MachineConfig, MachineConfig], Awaitable[HostView]]
 
     async def prepare(self, desired: Desired, known: Sequence[Desired], *, dirty: bool, first: bool) -> Update:
         """The update to run. ``known`` are the configs whose entries the disk may hold, the current one first;
@@ -71,20 +73,23 @@ class Preflight:
 
         Raises ``InvalidInput``, ``Unreconcilable``, ``Refused``. Touches nothing.
         """
-        old = await self._old(desired.config, [k.config for k in known], dirty=dirty, first=first)
+        old, drifted = await self._old(desired.config, [k.config for k in known], dirty=dirty, first=first)
         check_update(old, desired.config, desired.config.name)
+        host = await self.view(old, desired.config)
         plan = make_plan(
             old,
             desired.config,
             await self.policy(old, desired.config),
             from_name=known[0].config.name if known else "",
             to_name=desired.config.name,
+            host=host,
         )
         target = await self._target(old, desired.config, plan)
         self._check_reboot(plan)
-        update = self._update(desired, known, old, plan, target, repairs=dirty)
+        update = self._update(desired, known, old, plan, target, repairs=dirty, drifted=drifted, host=host)
         problems = tuple(await missing_units(self.ports, update, desired.config))
-        if target is None:  # another OS may bring other units
+        # With another OS, the units of the booted one say nothing.
+        if target is None:
             problems += await check_dropins(self.ports.units, old, desired.config)
         for validator in self.validators:
             problems += tuple(await validator.check(old, desired.config))
@@ -113,33 +118,48 @@ class Preflight:
 
     async def _old(
         self, new: MachineConfig, known: Sequence[MachineConfig], *, dirty: bool, first: bool
-    ) -> MachineConfig:
-        """What is in force, as far as this update goes."""
+    ) -> tuple[MachineConfig, frozenset[str]]:
+        """Return what is in force, as far as this update goes, and the drifted entries that it leaves as they are."""
         base = known[0] if known else replace(new, files={}, units={}, users={})
+        left_alone: frozenset[str] = frozenset()
         if not (dirty or first):
-            drift = await self._drift(base, new)
+            drift, others = await self._drift(base, new)
             if not drift:
-                return await with_os(self.ports, base, [*known, new], new, needed=not same_os(base, new))
-            if not self.repair_drift:
-                raise Refused(
-                    f"{len(drift)} managed entries were changed by another program",
-                    reason=Reason.DRIFTED,
-                    hint="put them back, or set on_drift: repair to have them overwritten",
-                    problems=drift,
-                )
-        return await in_force(self.ports, base, [*known, new], new)
+                old = await with_os(self.ports, base, [*known, new], new, needed=not same_os(base, new))
+                return old, left_alone
+            self._check_drift(drift)
+            if self.on_drift == "report":
+                left_alone = unchanged((*others, *(found.path for found in drift)), base, new)
+        return await in_force(self.ports, base, [*known, new], new, left_alone=left_alone), left_alone
 
-    async def _drift(self, base: MachineConfig, new: MachineConfig) -> tuple[Problem, ...]:
-        """What differs from the current config and is not what the new one wants anyway."""
+    def _check_drift(self, drift: Sequence[Problem]) -> None:
+        """Raise ``Refused`` (``Drifted``) for drift that the update may not begin with."""
+        if self.on_drift == "repair":
+            return
+        # Another OS is not left alone: the new deployment would replace it, and may be what an operator left.
+        found = [each for each in drift if self.on_drift == "refuse" or each.path.partition(":")[0] in OS_DOMAINS]
+        if found:
+            raise Refused(
+                f"{len(found)} managed entries were changed by another program",
+                reason=Reason.DRIFTED,
+                hint="put them back, or set on_drift: repair to have them overwritten",
+                problems=found,
+            )
+
+    async def _drift(self, base: MachineConfig, new: MachineConfig) -> tuple[Sequence[Problem], Collection[str]]:
+        """Return what differs from the current config and is not what the new one wants anyway.
+
+        Entries that users other than root can change are reported here, and only named in the second part.
+        """
         needed = not same_os(base, new)
         wrong = {**await mismatches(self.ports, base), **await os_mismatches(self.ports, base, needed=needed)}
         if not wrong:
-            return ()
+            return (), ()
         still = {**await mismatches(self.ports, new), **await os_mismatches(self.ports, new, needed=needed)}
         named = {entry for entry in wrong if entry in still or not _has(new, entry)}
         strict, loose = await contested.divide(self.ports, base, {entry: wrong[entry] for entry in named})
         contested.report(self.ports, loose, Record(to_name=new.name, from_name=base.name))
-        return tuple(Problem(entry, why) for entry, why in sorted(strict.items()))
+        return tuple(Problem(entry, why) for entry, why in sorted(strict.items())), loose.keys()
 
     async def _target(self, old: MachineConfig, new: MachineConfig, plan: Plan) -> OsTarget | None:
         """Return the deployment that the update needs; None if it leaves the OS as it is.
@@ -157,7 +177,8 @@ class Preflight:
         target = target_between(old, new)
         if self.ports.os is not None and target is not None:
             if not unmet(target, await self.ports.os.booted()):
-                return None  # the config speaks of less than before, and the host has all of it
+                # The config has fewer requirements than before, and the host meets all of them.
+                return None
             await self.ports.os.check_stageable(target)
         return target
 
@@ -175,6 +196,8 @@ class Preflight:
         target: OsTarget | None,
         *,
         repairs: bool,
+        drifted: frozenset[str],
+        host: HostView,
     ) -> Update:
         record = Record(
             update_id=uuid.uuid4().hex,
@@ -189,7 +212,8 @@ class Preflight:
             newly_managed=tuple(sorted(managed_keys(desired.config) - managed_keys(old))),
             os=OsProgress(target_to_dict(target) if target is not None else None),
             repairs=repairs,
-            notes=tuple(f"warning: {found.path} {found.message}" for found in warnings(old, desired.config)),
+            drifted=tuple(sorted(drifted)),
+            notes=tuple(f"warning: {found.path} {found.message}" for found in warnings(old, desired.config, host)),
         )
         return Update(record, desired.config, plan)
 
@@ -204,4 +228,5 @@ def _has(config: MachineConfig, entry: str) -> bool:
         case "sshkey" | "password":
             return bool(config.users) and (domain != "sshkey" or bool(expand(MachineConfig("", users=config.users))))
         case _:
-            return True  # fields of the OS: each config has them all
+            # Every config has all fields of the OS.
+            return True

@@ -1,4 +1,4 @@
-"""What a wait inside a phase is for, and until when, as the message of the status."""
+"""The message of the status during a wait inside a phase: its cause and its end."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from collections.abc import Callable
 
 from nodeagent.agent.update.run import Ports, Update, narrate
 from nodeagent.core.coordination.maintenance import add_seconds
-from nodeagent.core.update.events import EventKind
+from nodeagent.core.once import Once
+from nodeagent.core.update.events import PhaseEntered
 
 __all__ = ["Progress", "progress_of", "time_of"]
 
+# Called with words and a deadline on the steady clock, as often as one likes.
 Progress = Callable[[str, float], None]
-"""Called with words and a deadline on the steady clock, as often as one likes."""
 
 
 def time_of(ports: Ports, deadline: float) -> str:
@@ -21,12 +22,10 @@ def time_of(ports: Ports, deadline: float) -> str:
 
 def progress_of(ports: Ports, update: Update) -> Progress:
     """Reports each change of the words once."""
-    last = ""
+    reported = Once[str]()
 
     def report(words: str, deadline: float) -> None:
-        nonlocal last
-        if words != last:
-            last = words
-            narrate(ports, update, EventKind.PHASE, f"{words} until {time_of(ports, deadline)}")
+        if reported.is_new(words):
+            narrate(ports, update.record, PhaseEntered, f"{words} until {time_of(ports, deadline)}")
 
     return report

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
 from nodeagent.agent.update.admission import NotNow, recheck_before_reboot
 from nodeagent.agent.update.after_boot import stage_again
 from nodeagent.agent.update.lease_watch import while_held
-from nodeagent.agent.update.os_deployments import Os
+from nodeagent.agent.update.os_deployments import HostDeployments
 from nodeagent.agent.update.outcomes import degraded, failed
 from nodeagent.agent.update.progress import time_of
 from nodeagent.agent.update.run import Ports, Run, Transition, UpdatePolicy
 from nodeagent.agent.update.verification import VerifyFailed
+from nodeagent.core.once import Once
 from nodeagent.core.plan.deployment import unmet
-from nodeagent.core.update.events import EventKind
+from nodeagent.core.update.events import UpdateWaiting, Warned
 from nodeagent.core.update.legs import Apply, Fallback
 from nodeagent.core.update.resume import MAX_REBOOT_TRIES
 from nodeagent.errors import AgentError, Refused, ServiceUnavailable
@@ -24,8 +26,8 @@ from nodeagent.reasons import Reason
 
 __all__ = ["Shutdown", "go_down", "request_reboot"]
 
+# Seconds for which a check before a reboot counts. Users who are warned have longer, so it is repeated then.
 STILL_VALID: Final = 1.0
-"""Seconds for which a check before a reboot counts. Users who are warned have longer, so it is repeated then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,7 @@ async def go_down(
     shutdown: Shutdown,
     why: str,
     *,
-    report: Callable[[EventKind, str], None],
+    report: Callable[[type[Warned | UpdateWaiting], str], None],
     direct: bool,
 ) -> None:
     """Return when logind accepted the shutdown; with ``direct``, when systemd did, because logind does not answer.
@@ -64,32 +66,37 @@ async def go_down(
 
     async def confirm() -> None:
         await shutdown.confirm()
+        # From here on the reboot is certain, so a lost lease does not stop it any more.
         committed.set()
         if shutdown.finish is not None:
             await shutdown.finish()
 
+    # A lease that is lost during the wait ends it: another holder may rely on the running node.
     async with while_held(ports.coordination, shutdown.operation, committed):
         # Without logind no program reports inhibitors.
         force = direct or await _wait_for_inhibitors(ports, policy, shutdown, report)
+        # The checks are made before users are warned, and again before the call, because the warning takes minutes.
         await shutdown.permit()
         warn = policy.warn_users
         await shutdown.request(f"nodeagent: {why}", warn=warn, force=force, confirm=confirm, direct=direct)
 
 
-async def request_reboot(run: Run, *, direct: bool) -> Transition | None:
+async def request_reboot(run: Run) -> Transition | None:
     """Do the work of the phase Rebooting: return None when the host is going down, or where to go.
 
     Raise ``NotNow`` and ``ServiceUnavailable`` where the same is to be tried later. The boot id was saved on entering
     the phase, so the next start knows whether the host rebooted.
     """
+    # Without a limit, a host that cannot reboot would request reboots without end.
     if run.record.reboot_requests >= MAX_REBOOT_TRIES:
         return degraded(run, f"requested {MAX_REBOOT_TRIES} reboots without effect", Reason.REBOOT_FAILED)
     run.update.reboot_accepted = False
+    # The mark belongs to an earlier reboot. It must not describe the boot that ends now.
     if run.record.os.clean_shutdown_boot_id:
         run.update.change_os(clean_shutdown_boot_id="")
         await run.ports.store.save(run.record)
     try:
-        await _reboot(run, direct=direct)
+        await _reboot(run, direct=run.overdue)
     except NotNow as error:
         if isinstance(run.record.leg, Fallback):
             # A revert needs no reboot, so there is no reason to stay half-way.
@@ -98,6 +105,7 @@ async def request_reboot(run: Run, *, direct: bool) -> Transition | None:
     except ServiceUnavailable:
         raise
     except AgentError as error:
+        # Only a lost staging has a way forward here: the deployment is staged again.
         if error.reason != Reason.STAGED_LOST or not isinstance(run.record.leg, Apply):
             return degraded(run, str(error), error.reason)
         try:
@@ -107,7 +115,9 @@ async def request_reboot(run: Run, *, direct: bool) -> Transition | None:
     run.update.reboot_accepted = True
     # Only a reboot that was accepted counts: a logind that does not answer is no host that cannot reboot.
     run.update.record = replace(run.record, reboot_requests=run.record.reboot_requests + 1)
-    await run.ports.store.save(run.record)
+    # The host goes down: a store that takes nothing is no reason to revert.
+    with suppress(AgentError):
+        await run.ports.store.save(run.record)
     return None
 
 
@@ -120,20 +130,22 @@ async def _reboot(run: Run, *, direct: bool) -> None:
     ports, update = run.ports, run.update
     allowed = float("-inf")
 
-    def report(kind: EventKind, message: str) -> None:
+    def report(kind: type[Warned | UpdateWaiting], message: str) -> None:
         run.narrate(kind, message, reason=Reason.REBOOT_BLOCKED)
 
     async def permit() -> None:
         nonlocal allowed
+        # The check costs several requests, and permit runs twice in quick succession without a warning.
         if ports.clock.monotonic() > allowed + STILL_VALID:
-            await recheck_before_reboot(ports, run.policy, update)
+            await recheck_before_reboot(run)
             allowed = ports.clock.monotonic()
 
     async def confirm() -> None:
         await permit()
+        # A soft reboot would start the locked deployment without the merge of /etc.
         if ports.os is not None and (deployment := await ports.os.unmerged_soft_reboot()):
             why = f"{deployment} is locked and prepared for a soft reboot, which is cleared before the reboot"
-            run.narrate(EventKind.WARNING, why, reason=Reason.LOCKED_SOFT_REBOOT)
+            run.narrate(Warned, why, reason=Reason.LOCKED_SOFT_REBOOT)
             await ports.os.reset_soft_reboot()
 
     async def finish() -> None:
@@ -147,34 +159,36 @@ async def _reboot(run: Run, *, direct: bool) -> None:
     await go_down(ports, run.policy, shutdown, why, report=report, direct=direct)
 
 
-async def _unlock(os: Os, deployment: str) -> None:
+async def _unlock(os: HostDeployments, deployment: str) -> None:
     """Unlock a deployment, unless it boots next without that: a soft reboot finalizes it as any shutdown does."""
     try:
         await os.unlock(deployment)
     except Refused as error:
+        # The deployment may be unlocked already, by an attempt that a kill interrupted.
         first = next(iter(await os.list()), None)
         if error.reason != Reason.STAGED_LOST or first is None or first.id != deployment or first.staged:
             raise
 
 
 async def _wait_for_inhibitors(
-    ports: Ports, policy: UpdatePolicy, shutdown: Shutdown, report: Callable[[EventKind, str], None]
+    ports: Ports, policy: UpdatePolicy, shutdown: Shutdown, report: Callable[[type[Warned | UpdateWaiting], str], None]
 ) -> bool:
     """Return True if inhibitors are left that the settings override. Raises ``Refused`` if they do not."""
     started = ports.clock.monotonic()
-    reported = ""
+    reported = Once[str]()
     while blockers := await ports.power.blockers():
         who = "; ".join(f"{b.who} ({b.process}): {b.why}" for b in blockers)
         waited = ports.clock.monotonic() - started
+        # A zero wait overrides at once, which the settings allow.
         if waited >= policy.inhibitor_wait:
             if not policy.inhibitor_override:
                 raise Refused(f"the {shutdown.name} is blocked by {who}", reason=shutdown.blocked)
-            report(EventKind.WARNING, f"overriding for the {shutdown.name}: {who}")
+            report(Warned, f"overriding for the {shutdown.name}: {who}")
             return True
-        if who != reported:
+        # Each change of the blockers is reported once, not each poll.
+        if reported.is_new(who):
             until = time_of(ports, started + policy.inhibitor_wait)
             then = "it is overridden" if policy.inhibitor_override else f"the {shutdown.name} is given up"
-            report(EventKind.WAITING, f"the {shutdown.name} waits until {until} for {who}; then {then}")
-            reported = who
+            report(UpdateWaiting, f"the {shutdown.name} waits until {until} for {who}; then {then}")
         await asyncio.sleep(min(policy.inhibitor_retry, max(0.05, policy.inhibitor_wait - waited)))
     return False

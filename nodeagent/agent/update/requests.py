@@ -13,7 +13,6 @@ from nodeagent.agent.update.preflight import Desired
 from nodeagent.agent.update.run import Ports, Takeover
 from nodeagent.core.report.history import entry_of_request
 from nodeagent.core.update.outcome import UpdateOutcome
-from nodeagent.core.update.phase import Phase
 
 __all__ = ["Requests"]
 
@@ -53,4 +52,4 @@ class Requests:
         _, name = self._open.pop(digest)
         now = self.ports.clock.now()
         entry = entry_of_request(name, digest, now, outcome, by.reason, by.message, successor=by.successor)
-        finish(self.ports, entry, Phase.IDLE)
+        finish(self.ports.reporter, entry)

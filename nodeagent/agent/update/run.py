@@ -1,14 +1,14 @@
-"""What every phase of an update works with: the ports, the policy, and the update itself."""
+"""The ports, the policy and the update, which every phase receives."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Concatenate, ParamSpec
 
 from nodeagent.agent.coordination import Coordination
-from nodeagent.agent.update.os_deployments import Os
+from nodeagent.agent.update.os_deployments import HostDeployments
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.config.units import OWN_UNIT
 from nodeagent.core.coordination.windows import Schedule
@@ -17,6 +17,7 @@ from nodeagent.core.plan.deployment import OsTarget, target_from_dict
 from nodeagent.core.plan.steps import (
     ActStep,
     Drain,
+    RestartStaticPod,
     Step,
     WriteStep,
     act_steps,
@@ -25,11 +26,12 @@ from nodeagent.core.plan.steps import (
     step_id,
     step_unit,
 )
-from nodeagent.core.update.events import Event, EventKind, StepProgress
+from nodeagent.core.update.events import Event, StepProgress, UpdateContext
 from nodeagent.core.update.legs import Leg, Unreleased
 from nodeagent.core.update.phase import Phase
-from nodeagent.core.update.ports.coordination import NodeDrainer
+from nodeagent.core.update.ports.coordination import NodeDrainer, NodeReadiness
 from nodeagent.core.update.ports.host import Clock, Files, HealthChecks, Reporter, Units, Users
+from nodeagent.core.update.ports.static_pods import StaticPods
 from nodeagent.core.update.ports.store import HistoryEntry, Store
 from nodeagent.core.update.ports.system import Fence, Power
 from nodeagent.core.update.record import Record
@@ -44,10 +46,13 @@ __all__ = [
     "Transition",
     "Update",
     "UpdatePolicy",
+    "context_of",
     "narrate",
 ]
 
 HOLDER = "nodeagent"
+
+P = ParamSpec("P")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +64,18 @@ class Ports:
     health: HealthChecks
     power: Power
     coordination: Coordination
-    os: Os | None  # None: no deployments here, so nothing can change the OS
-    node: NodeDrainer | None  # None: no cluster, so nothing to drain
+    # None: no deployments here, so nothing can change the OS.
+    os: HostDeployments | None
+    # None: no cluster, so nothing to drain.
+    node: NodeDrainer | None
     clock: Clock
     reporter: Reporter
-    fence: Fence | None = None  # None: a staging writes without limits
+    # None: a staging writes without limits.
+    fence: Fence | None = None
+    # None: no cluster, so nothing reports whether the node is ready.
+    readiness: NodeReadiness | None = None
+    # None: manifests are files as any other.
+    static_pods: StaticPods | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,23 +83,28 @@ class UpdatePolicy:
     """Seconds, and what follows when they have passed. The settings that it is made from explain each."""
 
     action_timeout: float = 120.0
-    action_timeouts: Mapping[str, float] = field(default_factory=dict)  # by unit, instead of the general one
+    # Timeouts of single units, which replace action_timeout.
+    action_timeouts: Mapping[str, float] = field(default_factory=dict)
     daemon_reload_timeout: float = 90.0
     settle: float = 10.0
     verify_timeout: float = 300.0
     lease_retry: float = 15.0
     inhibitor_wait: float = 3600.0
-    inhibitor_retry: float = 2.0  # one short call to logind each time
+    # One short call to logind each time.
+    inhibitor_retry: float = 2.0
     inhibitor_override: bool = True
     warn_users: float = 60.0
     reboot_grace: float = 600.0
     may_reboot: bool = True
     revert: bool = True
-    windows: Schedule | None = None  # None: an update may begin at any time
+    # None: an update may begin at any time.
+    windows: Schedule | None = None
     drain_timeout: float = 3600.0
-    drain_or_reboot: bool = True  # after that time; False: uncordon, and try again later
+    # Reboot after drain_timeout. If False: uncordon and try again later.
+    drain_or_reboot: bool = True
     boot_cover: float = 1800.0
-    service_wait: float = 1800.0  # for a service of this host that does not answer, before that is reported as degraded
+    # Wait for a service of this host that does not answer, before the host is reported as degraded.
+    service_wait: float = 1800.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +123,7 @@ class Close:
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """Where a phase leads. ``leg`` None is the same leg. ``commit`` is stored in one transaction with the record."""
+    """The next state of an update. ``leg`` None is the same leg. ``commit`` is stored together with the record."""
 
     phase: Phase
     leg: Leg | None = None
@@ -134,14 +151,21 @@ class Update:
     plan: Plan
     writes: tuple[WriteStep, ...] = ()
     acts: tuple[ActStep, ...] = ()
-    own: ActStep | None = None  # a reload or restart of our own unit, which comes after the update
-    index: int = 0  # of the step under way, from 1, for the progress
-    lease_checked_at: float = float("-inf")  # steady time of the last check of the lease
-    progressed: Callable[[], None] = lambda: None  # called for each file; see core.update.phase.BY_PROGRESS
-    repeated: bool = False  # this phase is done again after a service of the host did not answer
+    # The reload or restart of nodeagent.service itself, which follows the update.
+    own: ActStep | None = None
+    # Number of the current step, from 1, for the progress.
+    index: int = 0
+    # Steady time of the last check of the lease.
+    lease_checked_at: float = float("-inf")
+    # Called for each file; see core.update.phase.BY_PROGRESS.
+    progressed: Callable[[], None] = lambda: None
+    # Whether the phase is repeated because a service of the host did not answer.
+    repeated: bool = False
     takeover: Takeover | None = None
-    digest: str = ""  # of the config that it is to; the record forgets it when nothing was written
-    reboot_accepted: bool = False  # logind took the reboot that was requested last
+    # Digest of the new config. The record drops it if nothing was written.
+    digest: str = ""
+    # Whether logind accepted the last requested reboot.
+    reboot_accepted: bool = False
 
     def __post_init__(self) -> None:
         self.digest = self.record.to_digest
@@ -150,6 +174,11 @@ class Update:
         self.acts = tuple(step for step in steps if step_unit(step) != OWN_UNIT)
         own = [step for step in steps if step_unit(step) == OWN_UNIT]
         self.own = own[0] if own else None
+
+    @property
+    def static_pods(self) -> tuple[RestartStaticPod, ...]:
+        """The replacements of static pods. A plan with a reboot has none and writes their manifests as other files."""
+        return tuple(step for step in self.acts if isinstance(step, RestartStaticPod))
 
     @property
     def count(self) -> int:
@@ -167,7 +196,7 @@ class Update:
 
     def progress(self, step: Step) -> StepProgress:
         percent = round(100 * max(0, self.index - 1) / self.count) if self.count else 100
-        return StepProgress(describe(step), min(self.index, self.count), self.count, percent)
+        return StepProgress(describe(step), min(self.index, self.count), self.count, percent, step_id(step))
 
     def change_leg(self, **changes: Any) -> None:
         """Replace data of the leg. Only ``core.update.record.advance`` goes to another leg."""
@@ -183,7 +212,8 @@ class Run:
     """One attempt of a phase of ``update``.
 
     ``wake`` is set when the desired config may have changed. ``superseded`` returns whether there is a newer desired
-    config than that of the update.
+    config than that of the update. ``overdue``: a service of the host has not answered for so long that the host is
+    degraded.
     """
 
     ports: Ports
@@ -191,14 +221,15 @@ class Run:
     update: Update
     wake: asyncio.Event
     superseded: Callable[[Update], Awaitable[bool]]
+    overdue: bool = False
 
     @property
     def record(self) -> Record:
         return self.update.record
 
-    def narrate(self, kind: EventKind, message: str = "", **more: Any) -> None:
-        """Emit an event of this update. The keywords are those of ``narrate``."""
-        narrate(self.ports, self.update, kind, message, **more)
+    def narrate(self, event: Callable[Concatenate[UpdateContext, P], Event], *args: P.args, **kwargs: P.kwargs) -> None:
+        """Emit an event of this update; the arguments are those of its class."""
+        narrate(self.ports, self.record, event, *args, **kwargs)
 
     async def newer(self) -> bool:
         """Return whether another config is desired by now. Reads it only when it may have changed."""
@@ -208,37 +239,17 @@ class Run:
         return await self.superseded(self.update)
 
 
+def context_of(ports: Ports, record: Record, phase: Phase) -> UpdateContext:
+    """``phase`` is the one to report."""
+    return UpdateContext(phase, record.update_id, record.from_name, record.to_name, ports.power.boot_id(), record.since)
+
+
 def narrate(
     ports: Ports,
-    update: Update | None,
-    kind: EventKind,
-    message: str = "",
-    *,
-    reason: str = "",
-    step: Step | None = None,
-    seconds: float | None = None,
-    record: Record | None = None,
-    progress: StepProgress | None = None,
-    phase: Phase | None = None,
-    **fields: object,
+    record: Record,
+    event: Callable[Concatenate[UpdateContext, P], Event],
+    *args: P.args,
+    **kwargs: P.kwargs,
 ) -> None:
-    """Emit one event with the identity of the update under way; without one, with that of ``record``. ``phase`` takes
-    the place of the one in the record."""
-    record = update.record if update else record or Record()
-    ports.reporter.emit(
-        Event(
-            kind,
-            phase or record.phase,
-            message,
-            reason,
-            update_id=record.update_id,
-            current=record.from_name,
-            desired=record.to_name,
-            boot_id=ports.power.boot_id(),
-            since=record.since,
-            step=update.progress(step) if update and step else progress,
-            step_id=step_id(step) if step else "",
-            seconds=seconds,
-            fields=fields,
-        )
-    )
+    """Emit an event about the update of ``record``; the arguments are those of its class."""
+    ports.reporter.emit(event(context_of(ports, record, record.phase), *args, **kwargs))

@@ -1,4 +1,4 @@
-"""What ends an update, or a request for one, before anything was written: another config is desired, or none."""
+"""The end of an update, or of a request, before the first write: another config is desired, or none."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from nodeagent.agent.update.preflight import Desired
 from nodeagent.agent.update.run import Ports, Takeover, narrate
 from nodeagent.agent.update.unreadable import known_plan
 from nodeagent.core.report.history import entry_of
-from nodeagent.core.update.events import EventKind
+from nodeagent.core.update.events import PhaseEntered
 from nodeagent.core.update.record import Record, at_rest
 from nodeagent.errors import AgentError
 from nodeagent.reasons import Reason
@@ -39,6 +39,6 @@ async def close_interrupted(ports: Ports, record: Record, takeover: Takeover) ->
     entry = entry_of(record, plan, now, outcome, takeover.reason, takeover.message, successor=successor)
     rest = replace(at_rest(record), since=now, boot_id=ports.power.boot_id())
     await ports.store.close_update(rest, entry)
-    narrate(ports, None, EventKind.PHASE, record=rest)
-    finish(ports, entry, rest.phase)
+    narrate(ports, rest, PhaseEntered)
+    finish(ports.reporter, entry)
     return rest

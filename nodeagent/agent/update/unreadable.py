@@ -11,16 +11,17 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from nodeagent.agent.update.preflight import Desired
-from nodeagent.agent.update.run import Ports, Update
+from nodeagent.agent.update.run import Ports, Update, narrate
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.plan.change import Plan
 from nodeagent.core.plan.plan_json import plan_from_dict
+from nodeagent.core.update.events import Warned
 from nodeagent.core.update.legs import Unreleased
 from nodeagent.core.update.record import UNKNOWN_UPDATE, Record, degraded_record
 from nodeagent.errors import AgentError, InvalidInput, Terminal
 from nodeagent.reasons import Reason
 
-__all__ = ["is_unreadable", "known_plan", "load_or_half_way", "rebuild"]
+__all__ = ["is_unreadable", "known_plan", "load_or_half_way", "rebuild", "set_aside"]
 
 _REASONS: Final = frozenset({Reason.STORE_CORRUPT, Reason.RECORD_TOO_NEW, Reason.RECORD_UNREADABLE})
 
@@ -49,7 +50,8 @@ def known_plan(record: Record) -> Plan:
 
 async def rebuild(record: Record, load: Callable[[str], Awaitable[Desired]]) -> Update:
     """The update that the record is about. Raises ``Terminal`` where a part of it is not understood."""
-    if isinstance(record.leg, Unreleased):  # neither its config nor its plan is carried out any more
+    # Only the release is left, which needs neither its config nor its plan.
+    if isinstance(record.leg, Unreleased):
         return Update(record, MachineConfig(record.to_name), known_plan(record))
     try:
         desired = await load(record.to_digest)
@@ -60,3 +62,9 @@ async def rebuild(record: Record, load: Callable[[str], Awaitable[Desired]]) -> 
     except (ValueError, TypeError, KeyError) as error:
         words = f"the update to {record.to_name} has a step or an action that this version does not know: {error}"
         raise Terminal(words, reason=Reason.RECORD_TOO_NEW) from error
+
+
+async def set_aside(ports: Ports, error: AgentError) -> None:
+    """Keep the record that ``error`` is about for later, and continue as after half of an update."""
+    record = await ports.store.set_record_aside(error.reason, str(error))
+    narrate(ports, record, Warned, f"set the record of {record.update_id} aside: {error}", error.reason)

@@ -1,17 +1,17 @@
-"""Does the host have what the config says? The machine is asked, never our memory.
+"""Verify that the host matches a config, from the state of the host and never from the record.
 
-``mismatches`` compares the disk; ``watch_units`` looks whether what was restarted stays up. Three answers: good, bad,
-not yet.
+``mismatches`` compares files, units and users; ``watch_units`` checks that restarted units stay up. A unit is healthy,
+unhealthy, or not decided yet.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from nodeagent.agent.update.actions import NOT_RUNNING, unit_steps
+from nodeagent.agent.update.actions import NOT_RUNNING, curable, unit_steps
 from nodeagent.agent.update.progress import Progress
 from nodeagent.agent.update.run import Ports, Run
 from nodeagent.core.config.file_tree import FileTreeEntry, expand
@@ -20,17 +20,20 @@ from nodeagent.core.plan.deployment import Deployment
 from nodeagent.core.plan.effective import Candidate, effective
 from nodeagent.core.plan.effective_os import asks_of_os, mismatches_of, os_in_force
 from nodeagent.core.plan.steps import ReloadUnit, RestartUnit, step_id
+from nodeagent.core.update.drift import entries_by_path
 from nodeagent.core.update.ports.host import UnitState
 from nodeagent.errors import AgentError, Unreconcilable
 from nodeagent.reasons import Reason
 
 __all__ = ["VerifyFailed", "in_force", "mismatches", "os_mismatches", "watch_units", "with_os"]
 
+# Seconds between two checks of units that settle; only for the settle time of one update.
 PERIOD = 1.0
-"""Seconds between two checks of units that settle; only for the settle time of one update."""
 
+# Seconds within which systemd describes a unit. A longer delay does not count against the unit.
 PROMPT = 2.0
-"""Seconds within which systemd describes a unit; what is more is not counted against the unit."""
+
+# States of systemctl is-enabled. A static, indirect or generated unit has no links of its own, so both sets contain it.
 
 ENABLED = frozenset({"enabled", "enabled-runtime", "alias", "static", "indirect", "generated", "linked"})
 NOT_ENABLED = frozenset({"disabled", "static", "indirect", "generated", "linked", "masked", "transient", ""})
@@ -47,13 +50,13 @@ class VerifyFailed(AgentError):
 
 
 async def mismatches(ports: Ports, config: MachineConfig) -> dict[str, str]:
-    """Entry id (``file:/etc/x``, ``unit:x.service``, ``sshkey:core``, ``password:core``) to what is wrong with it. The
-    OS is not among them: see ``os_mismatches``."""
-    owner = _owners(config)
+    """Return what differs from ``config``, by entry: ``file:/etc/x``, ``unit:x.service``, ``sshkey:core``,
+    ``password:core``. For the OS see ``os_mismatches``."""
+    owner = entries_by_path(config)
     wrong: dict[str, str] = {}
     for path, node in expand(config).items():
         if why := await _difference(ports, path, node):
-            entry = owner.get(path, f"file:{path}")
+            entry = owner[path]
             wrong.setdefault(entry, why if entry == f"file:{path}" else f"{path}: {why}")
     for unit in config.units.values():
         if f"unit:{unit.name}" not in wrong and (why := await _enablement(ports, unit)):
@@ -72,7 +75,8 @@ async def _difference(ports: Ports, path: str, node: FileTreeEntry) -> str:
     try:
         return await ports.files.differs(path, node)
     except AgentError as error:
-        if await ports.files.contested(path):  # a mount of its owner, for example, which keeps root out
+        # For example a FUSE mount of its owner, which root cannot read.
+        if await ports.files.contested(path):
             return error.message
         raise
 
@@ -92,7 +96,8 @@ async def _booted(ports: Ports, *, needed: bool) -> Deployment | None:
     try:
         return await ports.os.booted()
     except Unreconcilable:
-        return None  # a host that we cannot update; what would need it is refused by the guard
+        # A host that cannot be updated. check_stageable rejects updates of its OS.
+        return None
     except AgentError:
         if needed:
             raise
@@ -100,10 +105,20 @@ async def _booted(ports: Ports, *, needed: bool) -> Deployment | None:
 
 
 async def in_force(
-    ports: Ports, base: MachineConfig, candidates: Sequence[MachineConfig], new: MachineConfig
+    ports: Ports,
+    base: MachineConfig,
+    candidates: Sequence[MachineConfig],
+    new: MachineConfig,
+    *,
+    left_alone: Collection[str] = (),
 ) -> MachineConfig:
-    """Asks the host which entries of which config it has. The first of ``candidates`` is the current config."""
-    found = [Candidate(config, (await mismatches(ports, config)).keys()) for config in candidates]
+    """Return the config that is in effect on the host, from the entries of the candidates that it has.
+
+    The first of ``candidates`` is the current config. The drift in ``left_alone`` counts as none.
+    """
+    found = [
+        Candidate(config, (await mismatches(ports, config)).keys() - frozenset(left_alone)) for config in candidates
+    ]
     return effective(await with_os(ports, base, candidates, new), found, new)
 
 
@@ -115,23 +130,14 @@ async def with_os(
     *,
     needed: bool = True,
 ) -> MachineConfig:
-    """Return ``base`` with the booted OS, whichever update brought it. An update that needs nothing new of the OS
-    (not ``needed``) does not wait for an rpm-ostreed that does not answer, which it may be about to repair."""
+    """Return ``base`` with the booted OS, whichever update brought it.
+
+    Without ``needed`` the update changes nothing of the OS, and an rpm-ostreed that does not answer is ignored: the
+    update may be about to repair it.
+    """
     if not any(map(asks_of_os, candidates)) or (deployment := await _booted(ports, needed=needed)) is None:
         return base
     return os_in_force(base, candidates, new, deployment)
-
-
-def _owners(config: MachineConfig) -> dict[str, str]:
-    """Which entry a path that is not a file entry belongs to."""
-    from_files = set(config.files)
-    owners: dict[str, str] = {}
-    for unit in config.units.values():
-        only = MachineConfig(config.name, units={unit.name: unit})
-        owners.update(dict.fromkeys(expand(only), f"unit:{unit.name}"))
-    for path in expand(MachineConfig(config.name, users=config.users)):
-        owners[path] = f"sshkey:{CORE_USER}"
-    return {path: entry for path, entry in owners.items() if path not in from_files}
 
 
 async def _enablement(ports: Ports, unit: UnitEntry) -> str:
@@ -139,7 +145,7 @@ async def _enablement(ports: Ports, unit: UnitEntry) -> str:
         return ""
     state = await ports.units.state(unit.name)
     if unit.enabled and state.file not in ENABLED:
-        # enabling a unit that does not exist is asked for by many rendered configs and means nothing
+        # Many rendered configs enable units that do not exist, which has no effect.
         return "" if state.load == "not-found" and unit.contents is None else f"is {state.file or 'not enabled'}"
     if not unit.enabled and state.file not in NOT_ENABLED:
         return f"is {state.file}, should be disabled"
@@ -156,32 +162,45 @@ class _Health(Enum):
 class _UnitCheck:
     health: _Health
     why: str
-    runs: Mapping[str, tuple[str, int]]  # unit to (invocation id, restarts by systemd)
-    delay: float = 0.0  # seconds for which systemd did not answer
+    # Unit to (invocation id, restarts by systemd).
+    runs: Mapping[str, tuple[str, int]]
+    # Seconds for which systemd did not answer.
+    delay: float = 0.0
+    # Whether a reboot may help.
+    curable: bool = True
 
 
 def _judge(state: UnitState, before: str, *, rebooted: bool) -> tuple[_Health, str]:
-    """``before`` is the unit's active state before the update; "" for one that did not exist or has to come up."""
+    """Return the health of a unit and the cause if it is not good.
+
+    ``before`` is its active state before the update; "" for a unit that did not exist or must be active afterwards.
+    """
+    # The order of the cases matters: the exceptions for a unit that need not run come before its failures.
     oneshot = state.type == "oneshot"
     match state.active:
         case "active" | "reloading" | "refreshing":
             return _Health.GOOD, ""
         case "failed" | "inactive" if before in NOT_RUNNING:
-            return _Health.GOOD, ""  # it need not run now if it did not then
+            # The unit did not run before the update.
+            return _Health.GOOD, ""
         case "activating" if state.sub == "auto-restart" and before in NOT_RUNNING:
             return _Health.GOOD, ""
         case "inactive" if state.condition:
-            return _Health.GOOD, ""  # systemd does not start it, and calls that done
+            # systemd does not start the unit, and the job counts as done.
+            return _Health.GOOD, ""
         case "failed":
             return _Health.BAD, f"{state.name} failed ({state.result})"
         case "activating" if state.sub == "auto-restart":
             return _Health.BAD, f"{state.name} died and is being restarted ({state.result})"
+        # A oneshot unit is inactive after it has run. After a reboot the invocation id shows that it ran in this boot.
         case "inactive" if oneshot and state.result == "success" and not (rebooted and not state.invocation_id):
             return _Health.GOOD, ""
         case "inactive" if state.triggered_by and state.result in ("", "success"):
-            return _Health.GOOD, ""  # it is started when it is needed, and may end when it is not
+            # The unit is started on demand and may end again.
+            return _Health.GOOD, ""
         case "inactive" if rebooted and state.file not in ("enabled", "enabled-runtime"):
-            return _Health.GOOD, ""  # nothing starts it at boot, so it is as it should be
+            # No other unit starts it at boot.
+            return _Health.GOOD, ""
         case "inactive" if not rebooted:
             return _Health.BAD, f"{state.name} stopped ({state.result})"
         case _:
@@ -189,7 +208,7 @@ def _judge(state: UnitState, before: str, *, rebooted: bool) -> tuple[_Health, s
 
 
 async def _check(run: Run, units: Sequence[str]) -> _UnitCheck:
-    health, why, delay = _Health.GOOD, "", 0.0
+    health, why, delay, helps = _Health.GOOD, "", 0.0, True
     runs: dict[str, tuple[str, int]] = {}
     before, rebooted = run.record.units_before, run.record.written.reboots > 0
     for unit in units:
@@ -200,13 +219,17 @@ async def _check(run: Run, units: Sequence[str]) -> _UnitCheck:
             continue
         runs[unit] = (state.invocation_id, state.restarts)
         found, reason = _judge(state, before.states.get(unit, ""), rebooted=rebooted)
+        # A health check that failed before the update does not count against the new config.
         if found is _Health.GOOD and unit in before.healthy and (ill := await run.ports.health.check(unit)):
             found, reason = _Health.NOT_YET, f"{unit}: {ill}"
+        if found is not _Health.GOOD:
+            ended = state.active == "failed" or state.sub == "auto-restart"
+            helps = curable(run.update, unit, state.result if ended else "")
         if found is _Health.BAD:
-            return _UnitCheck(found, reason, runs, delay)
+            return _UnitCheck(found, reason, runs, delay, helps)
         if found is _Health.NOT_YET:
             health, why = found, reason
-    return _UnitCheck(health, why, runs, delay)
+    return _UnitCheck(health, why, runs, delay, helps)
 
 
 async def watch_units(run: Run, progress: Progress) -> None:
@@ -227,7 +250,8 @@ async def watch_units(run: Run, progress: Progress) -> None:
     outages, excused = run.ports.units.outages(), run.update.repeated
     while True:
         check = await _check(run, units)
-        deadline += check.delay  # that time says nothing about the units
+        # During that time systemd did not answer, so it says nothing about the units.
+        deadline += check.delay
         if run.ports.units.outages() != outages:
             outages, excused, first = run.ports.units.outages(), True, None
             deadline = clock() + policy.verify_timeout
@@ -237,25 +261,26 @@ async def watch_units(run: Run, progress: Progress) -> None:
             await asyncio.sleep(PERIOD)
             continue
         if check.health is _Health.BAD:
-            raise VerifyFailed(check.why, reason=Reason.UNIT_UNHEALTHY, curable=True)
+            raise VerifyFailed(check.why, reason=Reason.UNIT_UNHEALTHY, curable=check.curable)
         if check.health is _Health.GOOD:
             if first is None:
                 first, since = check, clock()
             elif check.runs != first.runs:
                 for unit, (_, restarts) in check.runs.items():
                     if restarts > first.runs.get(unit, ("", 0))[1] and not excused:
-                        raise VerifyFailed(f"{unit} did not stay up", reason=Reason.UNIT_UNHEALTHY, curable=True)
+                        helps = curable(run.update, unit, "exit-code")
+                        raise VerifyFailed(f"{unit} did not stay up", reason=Reason.UNIT_UNHEALTHY, curable=helps)
                 # Restarted by an operator, or by another program: watch the new run.
                 first, since = check, clock()
             if clock() - since >= policy.settle:
                 return
             progress("the restarted units run; they are watched", since + policy.settle)
         elif first is not None:
-            raise VerifyFailed(f"{check.why} again after it was up", reason=Reason.UNIT_UNHEALTHY, curable=True)
+            why = f"{check.why} again after it was up"
+            raise VerifyFailed(why, reason=Reason.UNIT_UNHEALTHY, curable=check.curable)
         if clock() >= deadline:
-            raise VerifyFailed(
-                f"{check.why or 'units'} after {policy.verify_timeout:.0f} s", reason=Reason.VERIFY_LATE, curable=True
-            )
+            why = f"{check.why or 'units'} after {policy.verify_timeout:.0f} s"
+            raise VerifyFailed(why, reason=Reason.VERIFY_LATE, curable=check.curable)
         if first is None:
             progress(f"{check.why}; waiting for it", deadline)
         left = PERIOD if first is None else policy.settle - (clock() - since)

@@ -1,17 +1,17 @@
-"""Writing a config to the disk, and taking it back.
+"""Write the files, users and unit states of a config, and restore the previous ones.
 
-What is about to be changed is remembered in one transaction before the first byte is written; every single write is
-atomic and gives the same result when it is done twice. So a kill at any point is answered by doing it all again.
+The previous state is saved in one transaction before the first write. Each write is atomic and idempotent. After a kill
+at any point, all of it is done again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Collection, Sequence
 from typing import assert_never
 
 from nodeagent.agent.update.admission import check_still_held
 from nodeagent.agent.update.contested import left_alone
-from nodeagent.agent.update.run import Ports, Update, narrate
+from nodeagent.agent.update.run import Ports, Run, Update
 from nodeagent.core.config.file_tree import RegularFile, expand
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.plan.steps import (
@@ -26,20 +26,21 @@ from nodeagent.core.plan.steps import (
     WriteStep,
     decides_enablement,
 )
-from nodeagent.core.update.events import EventKind
+from nodeagent.core.update.events import StepDone, StepStarted
 from nodeagent.core.update.legs import Apply
+from nodeagent.core.update.ports.host import MAX_KEPT
 from nodeagent.core.update.ports.store import Snapshot
-from nodeagent.core.update.survey import MAX_KEPT
 from nodeagent.errors import AgentError, ServiceUnavailable, Terminal
 from nodeagent.reasons import Reason
 
-__all__ = ["forget_originals", "managed_keys", "restore", "write"]
+__all__ = ["forget_originals", "managed_keys", "original_of", "restore", "write"]
 
 # The states of systemctl is-enabled for a unit that starts at boot; units in other states are restored by disabling.
 ENABLED_STATES = frozenset({"enabled", "enabled-runtime"})
 NOT_A_FILE = Reason.NOT_A_FILE
 
 
+# The key of a step in the store. Steps of one unit share the key, because they restore the same state.
 def _key(step: WriteStep) -> str:
     match step:
         case WritePath(path) | RemovePath(path):
@@ -51,14 +52,14 @@ def _key(step: WriteStep) -> str:
 
 
 async def _snapshot(ports: Ports, key: str, leaving: Sequence[str]) -> Snapshot:
-    """``leaving`` are the paths that this update removes."""
+    """Return the present state of ``key``. ``leaving`` are the paths that this update removes."""
     kind, _, name = key.partition(":")
     match kind:
         case "path":
             try:
                 return Snapshot(key, node=await ports.files.capture(name))
             except AgentError as error:
-                # A directory that goes with the last file in it, and makes room for one of its name.
+                # The directory disappears with its last file, so that a file of the same name can take its place.
                 if error.reason != NOT_A_FILE or not any(path.startswith(f"{name}/") for path in leaving):
                     raise
                 return Snapshot(key)
@@ -68,14 +69,17 @@ async def _snapshot(ports: Ports, key: str, leaving: Sequence[str]) -> Snapshot:
             return Snapshot(key, text=await ports.users.password_hash(name) or "")
 
 
-async def _remember(ports: Ports, update: Update) -> Sequence[Snapshot]:
+async def _save_snapshots(ports: Ports, update: Update) -> Sequence[Snapshot]:
+    """Save the state before the update, once, and return it. Raises ``Terminal`` (``RevertTooLarge``)."""
     operation = update.record.update_id
     known = await ports.store.remembered(operation)
     repaired = isinstance(update.record.leg, Apply) and update.record.leg.etc_merge_repaired
     if known or not update.writes or repaired:
-        # A second look would see what we wrote before we were killed, and the new deployment is not what we go back to.
+        # After a kill, a second snapshot would contain the new files. After a repair of the merge of /etc, the new
+        # deployment is booted, but a revert goes back to the old one.
         return known
     keys = list(dict.fromkeys(_key(step) for step in update.writes))
+    # Several steps may concern one unit. Its state is saved once, before the first of them.
     leaving = [step.path for step in update.writes if isinstance(step, RemovePath)]
     snapshots: list[Snapshot] = []
     kept = 0
@@ -96,6 +100,7 @@ async def _remember(ports: Ports, update: Update) -> Sequence[Snapshot]:
                 raise
         else:
             snapshots.append(snapshot)
+    # One transaction: either all snapshots exist or nothing was written yet.
     await ports.store.remember(operation, snapshots)
     return snapshots
 
@@ -105,15 +110,18 @@ def _size(snapshot: Snapshot) -> int:
 
 
 async def _shipped(ports: Ports, snapshot: Snapshot) -> bool:
-    """It is a path in /etc as the OS ships it, which comes back as the OS ships it by then: another image may be
-    booted."""
+    """Return whether a path in /etc is as the OS ships it."""
+    # No original is kept of such a path: another image may be booted when the path leaves the config, and its own
+    # default is right then.
     kind, _, path = snapshot.key.partition(":")
     return kind == "path" and path.startswith("/etc/") and not await ports.files.differs(f"/usr{path}", snapshot.node)
 
 
-async def _original(ports: Ports, path: str) -> Snapshot:
-    """What comes back when a path leaves the config: what was there before we managed it. No original is kept of what
-    was ours when we first looked, or is the OS's own; on an ostree host that has its version of /etc in /usr/etc."""
+async def original_of(ports: Ports, path: str) -> Snapshot:
+    """Return the state that a path gets when it leaves the config: the one from before it was managed.
+
+    Without a saved original, that is the default of the OS in /usr/etc, where an ostree host keeps its version of /etc.
+    """
     key = f"path:{path}"
     if (known := await ports.store.original(key)) is not None:
         return known
@@ -121,11 +129,13 @@ async def _original(ports: Ports, path: str) -> Snapshot:
     return Snapshot(key, node=shipped)
 
 
-async def write(ports: Ports, update: Update) -> None:
-    """All write steps, in order. Raises the adapter's error; the caller takes back what was written."""
-    snapshots = await _remember(ports, update)
+async def write(run: Run) -> None:
+    """Do all write steps in order. Raises the error of the adapter; the caller restores the previous state."""
+    ports, update = run.ports, run.update
+    snapshots = await _save_snapshots(ports, update)
     repaired = isinstance(update.record.leg, Apply) and update.record.leg.etc_merge_repaired
-    if not repaired:  # after that another OS is booted, which ships something else
+    # After the repair another OS is booted, whose default files differ.
+    if not repaired:
         newly_managed = frozenset(update.record.newly_managed)
         originals = []
         for snapshot in [s for s in snapshots if s.key in newly_managed]:
@@ -134,28 +144,33 @@ async def write(ports: Ports, update: Update) -> None:
             update.progressed()
         await ports.store.keep_originals(originals)
     kept = {snapshot.key for snapshot in snapshots}
-    del snapshots  # up to MAX_KEPT bytes, which are in the store now
-    # What could not be kept is left alone: nothing is written that could not be reverted. After a merge of /etc a
-    # revert goes back to the old deployment, which has its own.
-    writes = [step for step in update.writes if repaired or _key(step) in kept]
+    # The snapshots have up to MAX_KEPT bytes, and are in the store now.
+    del snapshots
+    # A path without a snapshot is not written, because it could not be reverted. After a repair of the merge of /etc no
+    # snapshot is needed: a revert goes back to the old deployment, which has its own /etc.
+    later = _written_later(ports, update)
+    writes = [step for step in update.writes if (repaired or _key(step) in kept) and not _is_for(step, later)]
     tree = expand(update.new)
     paths = [step.path for step in writes if isinstance(step, WritePath)]
+    # The directories are recorded before they exist, so that a revert after a kill removes them.
     await ports.store.add_made_dirs(await ports.files.missing_dirs(paths))
     made = await ports.store.made_dirs()
     update.index = 0
+    # An inhibitor delays a shutdown between two files. It cannot prevent a power cut.
     async with ports.power.inhibit(f"applying {update.record.to_name}"):
         for step in writes:
             update.index += 1
-            narrate(ports, update, EventKind.STEP_STARTED, step=step)
-            await check_still_held(ports, update)
+            run.narrate(StepStarted, update.progress(step))
+            await check_still_held(run)
             started = ports.clock.monotonic()
             match step:
                 case WritePath(path):
                     await _unless_contested(ports, update, path, ports.files.install(path, tree[path]))
                 case RemovePath(path):
-                    original = await _original(ports, path)
+                    original = await original_of(ports, path)
                     await _unless_contested(ports, update, path, _put(ports, original, made))
                 case SetPassword(user):
+                    # "!" is the hash of a locked password, for a user whose config has none.
                     await ports.users.set_password_hash(user, update.new.users[user].password_hash or "!")
                 case LockUser(user):
                     await ports.users.lock(user)
@@ -166,15 +181,26 @@ async def write(ports: Ports, update: Update) -> None:
                 case PresetUnit(unit):
                     await ports.units.preset(unit)
                 case RestoreUnit(unit):
-                    # Without an original no config of ours ever decided about it.
+                    # Without an original, no config has set the enablement of this unit before.
                     if (before := await ports.store.original(f"unit:{unit}")) is not None:
                         await _put(ports, before, made)
                 case _:
                     assert_never(step)
             update.progressed()
-            narrate(ports, update, EventKind.STEP_DONE, step=step, seconds=ports.clock.monotonic() - started)
+            seconds = ports.clock.monotonic() - started
+            run.narrate(StepDone, update.progress(step), seconds)
 
 
+def _written_later(ports: Ports, update: Update) -> Collection[str]:
+    """Return the manifests of static pods that an action replaces: their write is the restart of the pod."""
+    return frozenset() if ports.static_pods is None else frozenset(step.path for step in update.static_pods)
+
+
+def _is_for(step: WriteStep, paths: Collection[str]) -> bool:
+    return isinstance(step, WritePath | RemovePath) and step.path in paths
+
+
+# Another owner may hold a path, for example a mount. Such a path is left alone and reported.
 async def _unless_contested(ports: Ports, update: Update, path: str, work: Awaitable[object]) -> None:
     try:
         await work
@@ -184,7 +210,7 @@ async def _unless_contested(ports: Ports, update: Update, path: str, work: Await
 
 
 async def _put(ports: Ports, snapshot: Snapshot, made_dirs: Sequence[str]) -> None:
-    """Make the host what the snapshot says. Directories of ``made_dirs`` go with the last file in them."""
+    """Restore the state of a snapshot. Directories of ``made_dirs`` are removed with their last file."""
     kind, _, name = snapshot.key.partition(":")
     match kind:
         case "path":
@@ -200,7 +226,7 @@ async def _put(ports: Ports, snapshot: Snapshot, made_dirs: Sequence[str]) -> No
             elif state in ENABLED_STATES:
                 await ports.units.disable(name)
         case _:
-            # An account that had no password before stays locked: an empty hash would let anybody in.
+            # An account that had no password before stays locked: an empty hash would let every user in.
             if not snapshot.text:
                 await ports.users.lock(name)
             elif await ports.users.password_hash(name) != snapshot.text:
@@ -208,15 +234,19 @@ async def _put(ports: Ports, snapshot: Snapshot, made_dirs: Sequence[str]) -> No
 
 
 async def restore(ports: Ports, update: Update) -> None:
-    """Everything as it was before this update. Goes on after an error, so that one bad path does not keep the rest;
-    raises ``Terminal`` with all errors at the end.
+    """Restore the state before this update.
+
+    Continues after an error, so that one path does not prevent the others. Raises ``Terminal`` (``RevertFailed``) with
+    all errors at the end.
     """
-    snapshots = list(await ports.store.remembered(update.record.update_id))
-    # Units last: enabling needs the old unit file with its [Install] section on the disk again. But links that the
-    # new file asked for are named by the new file, so they go while it is still there.
+    later = {f"path:{path}" for path in _written_later(ports, update)}
+    snapshots = [each for each in await ports.store.remembered(update.record.update_id) if each.key not in later]
+    # Enabling a unit needs its old file with the [Install] section, so units come last. The links of the new file are
+    # named by the new file, so they are removed first, while that file exists.
     failed: list[AgentError] = []
     made = await ports.store.made_dirs()
     units = [s for s in snapshots if s.key.startswith("unit:")]
+    # The reverse order removes a file before the directory entry that replaced it is restored.
     others = [s for s in reversed(snapshots) if not s.key.startswith("unit:")]
     for unit in units:
         await _attempt(failed, _disable_if_enabled(ports, unit.key.partition(":")[2]))
@@ -234,7 +264,8 @@ async def _put_back(ports: Ports, snapshot: Snapshot, made_dirs: Sequence[str]) 
     try:
         await _put(ports, snapshot, made_dirs)
     except AgentError as error:
-        # A directory where no file was before: we never make one in the place of a file, so it is not ours.
+        # The path is a directory and was no file before. The agent never replaces a file by a directory, so another
+        # program made it.
         if error.reason != NOT_A_FILE or snapshot.node is not None:
             raise
 
@@ -243,7 +274,8 @@ async def _attempt(failed: list[AgentError], work: Awaitable[None]) -> None:
     try:
         await work
     except ServiceUnavailable:
-        raise  # the order matters, so nothing more is restored before the service answers
+        # The order matters, so nothing else is restored before the service answers.
+        raise
     except AgentError as error:
         failed.append(error)
 
@@ -254,13 +286,13 @@ async def _disable_if_enabled(ports: Ports, unit: str) -> None:
 
 
 def managed_keys(config: MachineConfig) -> set[str]:
-    """Snapshot keys that have an original to come back to."""
+    """Return the keys of snapshots that may have an original to restore."""
     units = {f"unit:{unit.name}" for unit in config.units.values() if decides_enablement(unit)}
     return {f"path:{path}" for path in expand(config)} | units
 
 
 async def forget_originals(ports: Ports, update: Update) -> None:
-    """Originals that were put back are of no more use, and must not come back a second time."""
+    """Delete the originals that this update restored, so that they are not restored a second time."""
     if update.record.reverting:
         gone = list(update.record.newly_managed)
     else:

@@ -27,10 +27,9 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,254}\$?")
 class FileReader:
     """Reads the files of one config into ``files``."""
 
-    def __init__(self, unsupported: UnsupportedSections, *, version2: bool) -> None:
+    def __init__(self, unsupported: UnsupportedSections) -> None:
         self.files: dict[str, FileEntry] = {}
         self._unsupported = unsupported
-        self._version2 = version2
         self._unpacked = 0
         self._appended: set[str] = set()
 
@@ -47,7 +46,6 @@ class FileReader:
         if file.mode is not None and not 0 <= file.mode <= MAX_MODE:
             too_high = f"invalid mode 0{file.mode:o}, cannot exceed 0{MAX_MODE:o}"
             where.bad("mode", too_high if file.mode > 0 else "is negative")
-        self._check_version(file, where)
         user, group = _owner(file.user, "user", where), _owner(file.group, "group", where)
         content = b"" if file.contents is None else self._content(file.contents, where)
         if problem is not None:
@@ -64,18 +62,6 @@ class FileReader:
                 self._unsupported.record(f"storage.files[{path}].contents.httpHeaders", headers)
             mode = 0o644 if file.mode is None else file.mode
             self.files[path] = FileEntry(path, content, mode, user, group, file.overwrite is not False)
-
-    def _check_version(self, file: schema.File, where: Location) -> None:
-        if self._version2:
-            if file.filesystem != "root":
-                where.bad("filesystem", "must be root: files go to no other filesystem")
-            if isinstance(file.append, list):
-                where.bad("append", "must be true or false, is a list")
-            return
-        if file.filesystem is not None:
-            where.bad("", "unknown key 'filesystem'")
-        if isinstance(file.append, bool):
-            where.bad("append", "must be a list, is a boolean")
 
     def _content(self, contents: schema.Contents, where: Location) -> bytes:
         source, compression = contents.source, contents.compression
@@ -95,6 +81,7 @@ class FileReader:
         return content
 
     def _unpack(self, packed: bytes) -> bytes:
+        # The limit covers all files of the config together, because each is kept in memory.
         left = MAX_UNPACKED_BYTES - self._unpacked
         if left <= 0:
             raise ContentError(f"not unpacked: the files before it took all of {MAX_UNPACKED_BYTES} bytes")

@@ -1,24 +1,24 @@
-"""Convert an Ignition config, specification 3.0 to 3.5 or 2.2, to the parts that are applied and those compared."""
+"""Convert an Ignition config, specification 3.0 to 3.5, to the parts that are applied and those compared."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from nodeagent.core.config import schema
 from nodeagent.core.config.conflicts import PathConflicts
 from nodeagent.core.config.files import FileReader
-from nodeagent.core.config.machineconfig import FileEntry, UnitEntry, UserEntry
-from nodeagent.core.config.paths import has_control, path_problem
+from nodeagent.core.config.machineconfig import CORE_USER, FileEntry, UnitEntry, UserEntry
+from nodeagent.core.config.paths import has_control, path_problem, ssh_keys_path
 from nodeagent.core.config.problems import Location, shown
+from nodeagent.core.config.shape import field_names, shaped
 from nodeagent.core.config.units import read_units
 from nodeagent.core.config.unsupported import UnsupportedSections
-from nodeagent.core.config.users import read_users
 
 __all__ = ["VERSIONS", "Ignition", "read_ignition"]
 
-VERSION_2: Final = "2.2.0"
-VERSIONS: Final = (VERSION_2, "3.0.0", "3.1.0", "3.2.0", "3.3.0", "3.4.0", "3.5.0")
+VERSIONS: Final = ("3.0.0", "3.1.0", "3.2.0", "3.3.0", "3.4.0", "3.5.0")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,23 +35,19 @@ def read_ignition(config: schema.Config, unsupported: UnsupportedSections, where
         return Ignition()
     ignition = config.ignition or schema.IgnitionSection()
     _check_version(ignition, where.child("ignition"))
-    version2 = ignition.version == VERSION_2
     storage, passwd = config.storage or schema.Storage(), config.passwd or schema.Passwd()
     conflicts = PathConflicts()
-    reader = FileReader(unsupported, version2=version2)
+    reader = FileReader(unsupported)
     files, at_files = storage.files or [], where.child("storage.files")
     reader.read(files, at_files)
-    _record_storage(storage, unsupported, conflicts, where.child("storage"), version2=version2)
+    _record_storage(storage, unsupported, conflicts, where.child("storage"))
     users = read_users(passwd.users or [], unsupported, conflicts, where.child("passwd.users"))
     _record_entries(passwd.groups, "name", "passwd.groups", unsupported, where.child("passwd.groups"))
     systemd = config.systemd or schema.SystemdSection()
-    units = read_units(systemd.units or [], conflicts, where.child("systemd.units"), version2=version2)
+    units = read_units(systemd.units or [], conflicts, where.child("systemd.units"))
     for key in ("config", "proxy", "security", "timeouts"):
         unsupported.record(f"ignition.{key}", getattr(ignition, key))
     unsupported.record("kernelArguments", config.kernel_arguments)
-    unsupported.record("networkd", config.networkd)
-    _check_key(config.kernel_arguments, "kernelArguments", where, known=not version2)
-    _check_key(config.networkd, "networkd", where, known=version2)
     conflicts.check(reader.files, files, at_files)
     return Ignition(reader.files, units, users)
 
@@ -59,36 +55,24 @@ def read_ignition(config: schema.Config, unsupported: UnsupportedSections, where
 def _check_version(ignition: schema.IgnitionSection, where: Location) -> None:
     if ignition.version is None:
         where.bad("version", "is missing")
+    elif ignition.version.startswith("2."):
+        where.bad("version", "specification 2 is not read: convert the config to 3 (github.com/coreos/ign-converter)")
     elif ignition.version not in VERSIONS:
         where.bad("version", f"unknown version {shown(ignition.version)}, must be one of {', '.join(VERSIONS)}")
 
 
-def _check_key(value: object, key: str, where: Location, *, known: bool) -> None:
-    if value is not None and not known:
-        where.bad("", f"unknown key {shown(key)}")
-
-
 def _record_storage(
-    storage: schema.Storage,
-    unsupported: UnsupportedSections,
-    conflicts: PathConflicts,
-    where: Location,
-    *,
-    version2: bool,
+    storage: schema.Storage, unsupported: UnsupportedSections, conflicts: PathConflicts, where: Location
 ) -> None:
     """Record the sections that are not applied, and claim the paths in them."""
     lists = {
         "directories": (storage.directories, "path"),
         "disks": (storage.disks, "device"),
+        "filesystems": (storage.filesystems, "device"),
         "links": (storage.links, "path"),
         "luks": (storage.luks, "name"),
         "raid": (storage.raid, "name"),
     }
-    if version2:
-        unsupported.record("storage.filesystems", storage.filesystems)
-    else:
-        lists["filesystems"] = (storage.filesystems, "device")
-    _check_key(storage.luks, "luks", where, known=not version2)
     for key, (entries, identity) in lists.items():
         found = _record_entries(entries, identity, f"storage.{key}", unsupported, where.child(key))
         if identity != "path":
@@ -119,3 +103,50 @@ def _record_entries(
             found[name] = at
             unsupported.record(f"{section}[{name}]", entry)
     return found
+
+
+def read_users(
+    entries: Sequence[dict[str, Any]], unsupported: UnsupportedSections, conflicts: PathConflicts, where: Location
+) -> dict[str, UserEntry]:
+    """``where`` is the location of the list."""
+    users: dict[str, UserEntry] = {}
+    seen: set[str] = set()
+    for index, entry in enumerate(entries):
+        at, name = where.item(index), entry.get("name")
+        if not isinstance(name, str) or not name or has_control(name):
+            at.bad("name", "must be the name of a user")
+            continue
+        if name in seen:
+            at.bad("name", f"{shown(name)} has two entries")
+            continue
+        seen.add(name)
+        if name == CORE_USER:
+            users[name] = _core(entry, unsupported, at)
+            if users[name].ssh_keys:
+                conflicts.claim(ssh_keys_path(name), at.child("sshAuthorizedKeys"))
+        else:
+            unsupported.record(f"passwd.users[{name}]", entry)
+    return users
+
+
+def _core(entry: dict[str, Any], unsupported: UnsupportedSections, where: Location) -> UserEntry:
+    user = shaped(entry, schema.CoreUser, where)
+    # An empty hash would allow a login without a password: it counts as absent.
+    password = user.password_hash or None
+    if password is not None and (has_control(password) or ":" in password):
+        where.bad("passwordHash", "must not hold colons or control characters")
+    for key in entry.keys() - field_names(schema.CoreUser):
+        unsupported.record(f"passwd.users[{CORE_USER}].{key}", entry[key])
+    keys = _keys(user.ssh_authorized_keys or [], where.child("sshAuthorizedKeys"))
+    return UserEntry(CORE_USER, keys, password)
+
+
+def _keys(texts: Iterable[str], where: Location) -> tuple[str, ...]:
+    """Return each key once, sorted: sshd tries all of them, so their order has no meaning."""
+    keys: set[str] = set()
+    for index, text in enumerate(texts):
+        lines = [line.strip() for line in text.split("\n")]
+        if any(has_control(line.replace("\t", " ")) for line in lines):
+            where.item(index).bad("", "must not hold control characters")
+        keys.update(line for line in lines if line)
+    return tuple(sorted(keys))

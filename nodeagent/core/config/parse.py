@@ -48,6 +48,8 @@ _EXTENSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9+._-]*")
 def parse(text: bytes, what: str = "the MachineConfig") -> MachineConfig:
     """Return the config in ``text``, which is JSON or YAML; ``what`` names it in errors."""
     text = check_text(text, what)
+    # The typed decoder is much faster but stops at the first problem. Only after an error does a second pass collect
+    # all of them.
     document = _decode(text) if is_json(text) else None
     if document is not None:
         # The second pass over so many files would only add time.
@@ -80,6 +82,7 @@ def parse_stored(text: bytes, what: str = "the stored MachineConfig") -> Machine
         config = parse_document(load(text, what, unique_keys=False), what, lenient=True)
     return replace(
         config,
+        # The host has these files already, so the rest of the config must stay readable.
         files={path: entry for path, entry in config.files.items() if path_problem(path) is None},
         units={name: entry for name, entry in config.units.items() if unit_name_problem(name) is None},
     )
@@ -169,6 +172,7 @@ def _kernel_arguments(entries: Sequence[str], where: Location) -> tuple[str, ...
             where.bad(f"kernelArguments[{index}]", problem)
         else:
             tokens.extend(kargs.split(entry))
+    # The kernel truncates a longer command line without an error.
     if sum(map(len, tokens)) + len(tokens) > kargs.MAX_LENGTH:
         where.bad("kernelArguments", f"must not be longer than {kargs.MAX_LENGTH} characters together")
     return tuple(tokens)
@@ -179,6 +183,7 @@ def _extensions(names: Sequence[str], where: Location) -> tuple[str, ...]:
     for index, name in enumerate(names):
         if name and not _EXTENSION.fullmatch(name):
             where.bad(f"extensions[{index}]", f"{shown(name)} is not the name of an extension")
+    # The order has no meaning, so it must not be a change.
     return tuple(sorted({name for name in names if name}))
 
 

@@ -1,4 +1,4 @@
-"""The MachineConfig and Ignition schemas as types, for both specification 2.2 and 3.x.
+"""The MachineConfig and Ignition schemas as types, for specification 3.
 
 Each field is optional here, because null and absent mean the same in these schemas; the readers report a missing value.
 A key that is not listed is an error. ``Any`` marks sections that are compared and never applied.
@@ -40,10 +40,7 @@ class File(_Object):
     overwrite: bool | None = None
     user: Owner | None = None
     group: Owner | None = None
-    # A list of contents in specification 3, a boolean in 2.
-    append: list[Any] | bool | None = None
-    # Specification 2 only.
-    filesystem: str | None = None
+    append: list[Any] | None = None
 
 
 class Dropin(_Object):
@@ -57,18 +54,14 @@ class Unit(_Object):
     enabled: bool | None = None
     mask: bool | None = None
     dropins: list[Dropin] | None = None
-    # Specification 2 only.
-    enable: bool | None = None
 
 
 class Storage(_Object):
     files: list[File] | None = None
     directories: Entries | None = None
     disks: Entries | None = None
-    # Specification 2 has no key that identifies an entry.
-    filesystems: list[Any] | None = None
+    filesystems: Entries | None = None
     links: Entries | None = None
-    # Specification 3 only.
     luks: Entries | None = None
     raid: Entries | None = None
 
@@ -83,7 +76,7 @@ class Passwd(_Object):
 
 
 class CoreUser(msgspec.Struct, rename="camel"):
-    """What is applied of the user core; the other keys are compared only."""
+    """The applied keys of the user core; the other keys are compared only."""
 
     name: str | None = None
     password_hash: str | None = None
@@ -105,14 +98,11 @@ class Config(_Object):
     storage: Storage | None = None
     systemd: SystemdSection | None = None
     passwd: Passwd | None = None
-    # Specification 3 only.
     kernel_arguments: Any = None
-    # Specification 2 only.
-    networkd: Any = None
 
 
 class Metadata(msgspec.Struct):
-    """What is read of the metadata; the other keys do not concern a host."""
+    """The metadata that matter to a host."""
 
     name: str | None = None
 

@@ -17,9 +17,7 @@ __all__ = ["OWN_UNIT", "read_units"]
 OWN_UNIT: Final = "nodeagent.service"
 
 
-def read_units(
-    units: Sequence[schema.Unit], conflicts: PathConflicts, where: Location, *, version2: bool
-) -> dict[str, UnitEntry]:
+def read_units(units: Sequence[schema.Unit], conflicts: PathConflicts, where: Location) -> dict[str, UnitEntry]:
     """``where`` is the location of the list."""
     entries: dict[str, UnitEntry] = {}
     for index, unit in enumerate(units):
@@ -28,7 +26,7 @@ def read_units(
         at = where.item(index, name)
         if problem is not None:
             at.bad("name", f"{shown(name)} {problem}" if name else problem)
-        entry = _unit(name, unit, conflicts, at, version2=version2)
+        entry = _unit(name, unit, conflicts, at)
         if problem is not None:
             continue
         if name in entries:
@@ -40,15 +38,8 @@ def read_units(
     return entries
 
 
-def _unit(name: str, unit: schema.Unit, conflicts: PathConflicts, where: Location, *, version2: bool) -> UnitEntry:
+def _unit(name: str, unit: schema.Unit, conflicts: PathConflicts, where: Location) -> UnitEntry:
     enabled, mask = unit.enabled, unit.mask or False
-    if unit.enable is not None and not version2:
-        where.bad("", "unknown key 'enable'; did you mean enabled?")
-    # In specification 2.2 the deprecated ``enable: false`` has no effect.
-    if unit.enable and version2:
-        if enabled is False:
-            where.bad("enable", "is true while enabled is false")
-        enabled = True
     if name == OWN_UNIT and (mask or enabled is False):
         where.bad("name", f"{OWN_UNIT} cannot switch itself off")
     return UnitEntry(name, _contents(unit.contents, where), enabled, mask, _dropins(name, unit, conflicts, where))

@@ -32,7 +32,6 @@ _WHY: Final[Mapping[str, str]] = {
     "passwd.groups": "groups are not managed on a running host",
     "passwd.users": "of users, only the SSH keys and the password hash of core are managed on a running host",
     "kernelArguments": "Ignition's kernel arguments are for the first boot; use spec.kernelArguments",
-    "networkd": "networkd units are not managed on a running host; use storage.files",
     "ignition": _IGNITION,
 }
 

@@ -34,10 +34,11 @@ Object = Mapping[str, Any]
 
 MIRROR = "kubernetes.io/config.mirror"
 FINISHED = ("Succeeded", "Failed")
+
+# Seconds between two attempts to evict a pod. kubectl uses the first; it is doubled up to a minute, so that a budget
+# that stays exhausted for hours costs the API server nothing.
 FIRST_PAUSE = 5.0
 LAST_PAUSE = 60.0
-"""Seconds between two attempts to evict a pod. kubectl uses the first; it is doubled up to a minute, so that a budget
-that stays exhausted for hours costs the API server nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,10 +120,13 @@ def classify(pod: Object, policy: DrainPolicy, *, orphaned: bool = False) -> Evi
     meta, spec, status = pod.get("metadata") or {}, pod.get("spec") or {}, pod.get("status") or {}
     finished = status.get("phase") in FINISHED
     controller = _controller(meta)
+    # The kubelet runs a mirror pod from a file of the host. Its eviction would have no effect.
     if MIRROR in (meta.get("annotations") or {}):
         return EvictionClass.STAYS
+    # The DaemonSet controller would create the pod again at once, cordon or not.
     if daemon_set_of(pod) is not None and not orphaned:
         return EvictionClass.STAYS
+    # A pod that has ended, or is being deleted, loses nothing by an eviction.
     if finished or meta.get("deletionTimestamp"):
         return EvictionClass.GOES
     if (controller is None or orphaned) and not policy.unmanaged:
@@ -155,11 +159,13 @@ def cause_of(status: int, detail: Object) -> tuple[Cause, str]:
     causes = [c for c in (detail.get("details") or {}).get("causes") or () if isinstance(c, Mapping)]
     reasons = {c.get("reason"): c.get("message") or "" for c in causes}
     match status:
+        # The pod is gone, or another one has its name by now (409, the precondition on the uid).
         case 404 | 409:
             return Cause.GONE, ""
         case 429 if "DisruptionBudget" in reasons:
             words = reasons["DisruptionBudget"]
             return (Cause.PENDING_BUDGET if "still being processed" in words else Cause.BUDGET), words
+        # The text decides, because a webhook chooses the status of its refusal itself.
         case _ if "admission webhook" in message:
             return Cause.WEBHOOK, message
         case 429:

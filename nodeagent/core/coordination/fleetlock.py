@@ -35,7 +35,8 @@ def client_id(machine_id: str) -> str:
     It is that of ``systemd-id128 machine-id --app-specific`` with Zincati's application id.
     """
     digest = bytearray(hmac.digest(UUID(machine_id).bytes, APPLICATION.bytes, hashlib.sha256)[:16])
-    digest[6] = digest[6] & 0x0F | 0x40  # sd_id128_get_machine_app_specific(3): a valid UUID of version 4
+    # sd_id128_get_machine_app_specific(3): a valid UUID of version 4.
+    digest[6] = digest[6] & 0x0F | 0x40
     digest[8] = digest[8] & 0x3F | 0x80
     return digest.hex()
 

@@ -23,9 +23,11 @@ TAINTS = {
     "node.kubernetes.io/out-of-service": (Reason.OUT_OF_SERVICE, "the node was declared out of service"),
     "medik8s.io/drain": (Reason.UNDER_MAINTENANCE, "the node-maintenance-operator drains the node"),
 }
-MACHINE_ANNOTATION = "machine.openshift.io/machine"  # of the Node: namespace/name
+# Annotation of the Node, as namespace/name.
+MACHINE_ANNOTATION = "machine.openshift.io/machine"
+
+# Lifecycle hook on the Machine: while it is set, a deletion waits before the drain.
 HOOK = {"name": "NodeUpdate", "owner": "nodeagent"}
-"""Lifecycle hook on the Machine: while it is set, a deletion waits before the drain."""
 
 
 @dataclass(frozen=True, slots=True, order=True)

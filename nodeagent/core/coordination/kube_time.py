@@ -11,15 +11,19 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from math import isnan
 
+from nodeagent.errors import Retryable
+from nodeagent.reasons import Reason
+
 __all__ = ["ServerClock", "Uncertain", "http_date", "micro_time", "parse_time", "seconds_time"]
 
+# Seconds after which a bound expires: quartz drifts, at worst 0.1 s in this time.
 MAX_AGE = 600.0
-"""Seconds after which a bound expires: quartz drifts, at worst 0.1 s in this time."""
 
 
 FIRST = datetime.min.replace(tzinfo=UTC).timestamp()
+
+# The years 1 to 9999 of RFC 3339. Time and duration of a Lease may add up to more.
 LAST = datetime.max.replace(microsecond=0, tzinfo=UTC).timestamp()
-"""The years 1 to 9999 of RFC 3339. Time and duration of a Lease may add up to more."""
 
 
 def micro_time(epoch: float) -> str:
@@ -54,8 +58,13 @@ def http_date(header: str) -> float | None:
         return None
 
 
-class Uncertain(Exception):
+class Uncertain(Retryable):
     """No answer of the server had a ``Date`` header yet."""
+
+    default_reason = Reason.KUBE_NO_DATE
+
+    def __init__(self) -> None:
+        super().__init__("the API server sends no time (no Date header)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +73,8 @@ class ServerClock:
 
     low: float = 0.0
     high: float = 0.0
-    at: float | None = None  # steady time of the last answer
+    # Steady time of the last answer.
+    at: float | None = None
 
     def updated(self, date: float, sent: float, received: float) -> ServerClock:
         """``date`` is cut to whole seconds and was read between ``sent`` and ``received`` on the steady clock."""

@@ -38,11 +38,13 @@ __all__ = [
 ]
 
 PREFIX = "nodeagent.org/"
-INT32 = 2**31 - 1  # the type of the integers in a Lease
+# The type of the integers in a Lease.
+INT32 = 2**31 - 1
+
+# Seconds by which ``renewTime`` is written in the past, and ``leaseDurationSeconds`` longer, so that the lease ends at
+# the same moment. Operators of medik8s take a lease whose ``renewTime`` is ahead of their own clock: without this
+# margin, an operator whose clock is slow by a fraction of a second could take a lease that was just renewed.
 BEHIND = 60.0
-"""Seconds by which ``renewTime`` is written in the past, and ``leaseDurationSeconds`` longer, so that the lease ends
-at the same moment. Operators of medik8s take a lease whose ``renewTime`` is ahead of their own clock: without this
-margin, an operator whose clock is slow by a fraction of a second could take a lease that was just renewed."""
 Object = dict[str, Any]
 
 
@@ -79,9 +81,11 @@ class NodeLease:
     acquired: str = ""
     renewed: str = ""
     transitions: int = 0
-    elected: bool = False  # by coordinated leader election (KEP-4355), so it must not be taken
+    # Coordinated leader election (KEP-4355) gave the lease, so it must not be taken.
+    elected: bool = False
     deleting: bool = False
-    notes: Mapping[str, str] = field(default_factory=dict)  # annotations of nodeagent, without their prefix
+    # Annotations of nodeagent, without their prefix.
+    notes: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def expires(self) -> float | None:
@@ -142,9 +146,11 @@ class Seen:
 
 
 class Standing(StrEnum):
-    FREE = "free"  # it does not exist, or has no holder
+    # The lease does not exist, or has no holder.
+    FREE = "free"
     OURS = "ours"
-    EXPIRED = "expired"  # of another holder, and over by both clocks
+    # Held by another holder, and expired by both clocks.
+    EXPIRED = "expired"
     HELD = "held"
     FRESH = "expired, but it changed not long ago"
     AHEAD = "held, by a clock that is ahead of the API server's"
@@ -157,6 +163,7 @@ def judge(lease: NodeLease | None, seen: Seen | None, claim: Claim, server: Serv
     """Decide whether ``claim`` may take the lease. Raises ``Uncertain`` before the first answer of the server."""
     if lease is None:
         return Standing.FREE
+    # A Lease with a deletion timestamp disappears soon. A new one with the same name would be deleted with it.
     if lease.deleting:
         return Standing.DELETING
     if lease.elected:
@@ -166,12 +173,15 @@ def judge(lease: NodeLease | None, seen: Seen | None, claim: Claim, server: Serv
     if lease.is_of(claim):
         return Standing.OURS
     renewed, expires = parse_time(lease.renewed), lease.expires
+    # medik8s takes such a lease as free. Waiting for an operator is the safe choice.
     if renewed is None or expires is None or lease.duration is None:
         return Standing.ENDLESS
+    # The clock of the holder is ahead, so its end cannot be compared with the time of the server.
     if renewed > server.latest(steady):
         return Standing.AHEAD
     if expires >= server.earliest(steady):
         return Standing.HELD
+    # The lease must also have been unchanged for its whole duration on the steady clock of this host.
     if seen is None or steady - seen.since <= lease.duration:
         return Standing.FRESH
     return Standing.EXPIRED
@@ -265,6 +275,7 @@ def why_lost(token: LeaseToken, lease: NodeLease | None) -> str:
         return DELETED
     if not lease.is_of(token.claim):
         return f"{lease.identity} took it" if lease.identity else "its holder was removed"
+    # The number of transitions shows that another holder had the lease in between.
     if (lease.uid, lease.transitions) != (token.uid, token.transitions):
         return "it was taken or created again"
     return ""

@@ -31,26 +31,30 @@ __all__ = [
     "to_dict",
 ]
 
+# Kind of the operation of a lease that an operator holds. An id follows it: an operation whose lease was taken away is
+# over, and the next maintenance is another operation.
 MAINTENANCE = "maintenance"
-"""Kind of the operation of a lease that an operator holds. An id follows it: an operation whose lease was taken away is
-over, and the next maintenance is another operation."""
 
+# How often a power-off is requested before it has failed.
 POWER_OFF_TRIES = 3
-"""How often a power-off is requested before it has failed."""
 
-OLDEST_ID = ""  # of a maintenance that began before maintenances had ids
+# Id of a maintenance that began before maintenances had ids.
+OLDEST_ID = ""
 
 
 LONGEST = 366 * 86400.0  # seconds
-MAX_TEXT = 500  # characters of a reason, which is in every status and in an annotation
+# Characters of a reason, which is in every status and in an annotation.
+MAX_TEXT = 500
 
 
 class MaintenanceState(StrEnum):
-    PLANNED = "planned"  # it waits for the lease
+    # It waits for the lease.
+    PLANNED = "planned"
     UNDER_WAY = "under way"
     DRAINING = "draining"
     POWERING_OFF = "powering off"
-    ENDING = "ending"  # only the release is left
+    # Only the release is left.
+    ENDING = "ending"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,17 +65,24 @@ class Maintenance:
     id: str
     requester: str
     reason: str
-    since: str  # time of the request
+    # Time of the request.
+    since: str
     until: str = ""
-    began: str = ""  # time at which the lease was acquired; "" while it is planned
+    # Time at which the lease was acquired; "" while it is planned.
+    began: str = ""
     drain: bool = False
     drained: str = ""  # time
-    drain_by: str = ""  # deadline of the drain
+    # Deadline of the drain.
+    drain_by: str = ""
     power_off: bool = False
-    off_boot: str = ""  # the boot that the power-off ends; a later one is the way back up
-    tries: int = 0  # requests of the power-off
-    problem: str = ""  # why the drain or the power-off was given up, as "REASON: message"
-    ended: str = ""  # why it is over, while its release is not complete
+    # The boot that the power-off ends; a later one is the way back up.
+    off_boot: str = ""
+    # Requests of the power-off.
+    tries: int = 0
+    # Why the drain or the power-off was given up, as "REASON: message".
+    problem: str = ""
+    # Why it is over, while its release is not complete.
+    ended: str = ""
 
     @property
     def operation(self) -> str:

@@ -24,8 +24,10 @@ POOL = re.compile(r"[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?")
 
 
 class SlotKind(StrEnum):
-    DISRUPT = "disrupt"  # may drain and reboot
-    STAGE = "stage"  # may pull an image; it limits the load of the registry
+    # May drain and reboot.
+    DISRUPT = "disrupt"
+    # May pull an image; it limits the load of the registry.
+    STAGE = "stage"
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,9 @@ __all__ = ["Schedule", "Window", "parse_windows", "weekly"]
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 DAY = 24 * 60
 WEEK = 7 * DAY
+
+# Days to search for the next change: two weeks, since the only window of a week may be skipped.
 AHEAD = 16
-"""Days to search for the next change: two weeks, since the only window of a week may be skipped."""
 SECOND = timedelta(seconds=1)
 
 
@@ -83,7 +84,8 @@ class Schedule:
 
     def next_change(self, at: datetime) -> datetime | None:
         """Return when the schedule closes or opens next, after ``at``; None if it never changes."""
-        at = at.astimezone(UTC)  # times that occur twice do not compare well (PEP 495)
+        # Times that occur twice do not compare well (PEP 495).
+        at = at.astimezone(UTC)
         state = self.is_open(at)
         later = sorted({moment for moment in self._moments(at) if moment > at})
         return next((moment for moment in later if self.is_open(moment) != state), None)
@@ -107,7 +109,8 @@ class Schedule:
     def _moments(self, at: datetime) -> Iterator[datetime]:
         """Yield the times in UTC at which the schedule may change: starts, ends, and jumps of the clock over one."""
         today = self._local(at).replace(hour=0, minute=0, second=0, microsecond=0, tzinfo=None)
-        for day in range(-8, AHEAD):  # a window may last a whole week
+        # A window may last a whole week.
+        for day in range(-8, AHEAD):
             date = today + timedelta(days=day)
             for window in self.windows:
                 if date.weekday() == window.day:

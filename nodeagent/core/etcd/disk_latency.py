@@ -19,16 +19,17 @@ from nodeagent.core.etcd.histogram import (
 __all__ = ["HISTOGRAMS", "DiskLatency", "Span"]
 
 HISTOGRAMS: Final[Mapping[str, str]] = {"wal_fsync": WAL_FSYNC, "backend_commit": BACKEND_COMMIT}
+
+# Seconds, the first bound of etcd's buckets above its own warning (100 ms), so that the count is exact.
 SLOW: Final = 0.128
-"""Seconds, the first bound of etcd's buckets above its own warning (100 ms), so that the count is exact."""
 
 
 class Span(StrEnum):
+    # From the start of etcd to the first page.
     BEFORE = "before"
-    """From the start of etcd to the first page."""
     DURING = "during"
+    # While the last writes of the staging reach the disk.
     AFTER = "after"
-    """While the last writes of the staging reach the disk."""
 
 
 class DiskLatency:

@@ -1,9 +1,9 @@
-"""Prometheus histograms: what a victim's own metrics say about its latency, between two scrapes.
+"""Prometheus histograms: the latency of a process between two scrapes of its metrics.
 
-A histogram counts since the process started, in buckets that hold all samples up to a bound; what happened meanwhile is
-a difference of two. Quantiles are those of PromQL's ``histogram_quantile``: linear inside the bucket, which is a guess.
-So the bucket's bounds are kept beside it: etcd's are powers of two in ms, and whether a p99 is below 10 ms cannot be
-said when it fell between 8 and 16. How many samples exceeded a bound of a bucket is no guess.
+A histogram counts since the start of the process, in buckets that contain all samples up to a bound, so the samples of
+an interval are the difference of two scrapes. Quantiles are those of PromQL's ``histogram_quantile``: linear inside the
+bucket, which is an estimate. The bounds of the bucket are kept beside it: those of etcd are powers of two in ms, so a
+p99 between 8 and 16 may be below or above 10 ms. The number of samples above a bound is exact.
 """
 
 from __future__ import annotations
@@ -35,11 +35,13 @@ __all__ = [
 WAL_FSYNC = "etcd_disk_wal_fsync_duration_seconds"
 BACKEND_COMMIT = "etcd_disk_backend_commit_duration_seconds"
 
+# Characters of one scrape. etcd's are some 100 kB; this is for what answers in its place.
 MAX_TEXT = 8_000_000
-"""Characters of one scrape. etcd's are some 100 kB; this is for what answers in its place."""
 _MAX_BUCKETS = 200
-_ENOUGH = 3  # samples that must lie beyond a quantile for it to be more than chance: 300 for a p99
-_SLACK = 1e-9  # relative, for bounds that went through text
+# Samples that must lie beyond a quantile for it to be more than chance: 300 for a p99.
+_ENOUGH = 3
+# Relative, for bounds that went through text.
+_SLACK = 1e-9
 
 _LINE = re.compile(r"([a-zA-Z_:][\w:]*)_(bucket|count|sum)(?:\{([^}]*)\})?[ \t]+([^ \t]+)(?:[ \t]+-?\d+)?\s*", re.ASCII)
 _LE = re.compile(r'(?:^|,)\s*le="([^"]*)"')
@@ -55,11 +57,11 @@ class Histogram:
 
 @dataclass(frozen=True, slots=True)
 class Increase:
-    """What was added over some scrapes."""
+    """The increase over some scrapes."""
 
     histogram: Histogram
+    # How often the counters began again; the samples between the last scrape before and that are lost.
     resets: int = 0
-    """How often the counters began again; the samples between the last scrape before and that are lost."""
 
     @property
     def samples(self) -> float:
@@ -68,18 +70,18 @@ class Increase:
 
 class QuantileStanding(StrEnum):
     ESTIMATE = "estimate"
+    # Samples, for a statement about that quantile.
     TOO_FEW = "too-few"
-    """Samples, for a statement about that quantile."""
+    # The last finite bound: ``low`` is all that is known.
     BEYOND = "beyond"
-    """The last finite bound: ``low`` is all that is known."""
 
 
 @dataclass(frozen=True, slots=True)
 class Quantile:
     standing: QuantileStanding
     samples: float
+    # 0 if there are too few samples; the last finite bound if it is beyond.
     seconds: float = 0.0
-    """0 if there are too few samples; the last finite bound if it is beyond."""
     low: float = 0.0
     high: float = math.inf
 
@@ -143,23 +145,23 @@ def _invalid(what: str) -> Retryable:
 
 
 def increase(scrapes: Sequence[Histogram]) -> Increase | None:
-    """Over consecutive scrapes, oldest first. None if there are not two, and so no time between them.
-
-    Where a counter fell, or the buckets are others, the process is a new one: its counts began at zero, as PromQL's
-    ``increase`` has it.
-    """
+    """Return the increase over consecutive scrapes, oldest first; None for fewer than two."""
     if len(scrapes) < 2:
         return None
     resets = 0
     bounds = scrapes[-1].bounds
     sums = [0.0] * len(bounds)
     for earlier, later in pairwise(scrapes):
-        anew = earlier.bounds != later.bounds or any(b < a for a, b in zip(earlier.counts, later.counts, strict=True))
-        resets += anew
+        # If the buckets differ, or a counter decreased, the process was restarted and its counters began at zero.
+        # PromQL's ``increase`` has the same rule.
+        pairs = zip(earlier.counts, later.counts, strict=True)
+        restarted = earlier.bounds != later.bounds or any(b < a for a, b in pairs)
+        resets += restarted
         if later.bounds != bounds:
-            sums = [0.0] * len(bounds)  # counted in other buckets: cannot be added to these
+            # Samples of other buckets cannot be added to these.
+            sums = [0.0] * len(bounds)
             continue
-        before = [0.0] * len(bounds) if anew else earlier.counts
+        before = [0.0] * len(bounds) if restarted else earlier.counts
         sums = [total + b - a for total, a, b in zip(sums, before, later.counts, strict=True)]
     return Increase(Histogram(bounds, tuple(sums)), resets)
 

@@ -30,21 +30,24 @@ __all__ = [
     "troubles",
 ]
 
+# Entries of the log that a healthy member may be behind. etcd itself stops taking writes at 5000 between commit and
+# apply (v3_server.go, maxGapBetweenApplyAndCommitIndex).
 MAX_LAG = 1000
-"""Entries of the log that a healthy member may be behind. etcd itself stops taking writes at 5000 between commit and
-apply (v3_server.go, maxGapBetweenApplyAndCommitIndex)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
     id: str
-    name: str = ""  # "" until it has started for the first time
+    # Empty until the member has started for the first time.
+    name: str = ""
     learner: bool = False
     urls: Sequence[str] = ()
+    peers: Sequence[str] = ()
 
     @property
     def title(self) -> str:
-        return self.name or f"member {int(self.id):x}"  # as etcdctl prints it
+        # The form of etcdctl.
+        return self.name or f"member {int(self.id):x}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +58,8 @@ class MemberState:
     leader: str = ""
     applied: int = 0
     index: int = 0
+    cluster: str = ""
+    version: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +137,7 @@ def _trouble(member: Member, state: MemberState | None, last: int) -> str:
         return state.fault
     if not state.leader:
         return "has no leader"
+    # A member that is far behind cannot serve as part of the quorum soon.
     if last - state.applied > MAX_LAG:
         return f"is {last - state.applied} entries behind"
     return ""
@@ -155,8 +161,10 @@ def _changes(survey: EtcdSurvey) -> Iterable[Refusal]:
 def _quorum(survey: EtcdSurvey, *, single: bool) -> Iterable[Refusal]:
     voters = [member for member in survey.members if not member.learner]
     quorum = len(voters) // 2 + 1
+    # The admin has allowed that etcd is down during the disruption.
     if len(voters) == 1 and single:
         return
+    # Even if all others are healthy, the cluster would stop.
     if len(voters) - 1 < quorum:
         what = "its only voter" if len(voters) == 1 else f"one of {len(voters)} voters, all of which it needs"
         yield Refusal(Reason.ETCD_NOT_REDUNDANT, f"etcd would lose {what}")
@@ -196,6 +204,7 @@ def read_members(data: Mapping[str, Any]) -> Sequence[Member]:
             name=each.get("name") or "",
             learner=bool(each.get("isLearner")),
             urls=tuple(each.get("clientURLs") or ()),
+            peers=tuple(each.get("peerURLs") or ()),
         )
         for each in data.get("members") or ()
         if isinstance(each, Mapping) and each.get("ID")
@@ -219,6 +228,8 @@ def read_state(data: Mapping[str, Any]) -> tuple[str, MemberState]:
         leader=str(leader) if leader else "",
         applied=_number(data.get("raftAppliedIndex")),
         index=_number(data.get("raftIndex")),
+        cluster=str(_number(header.get("cluster_id")) or ""),
+        version=str(data.get("version") or ""),
     )
 
 

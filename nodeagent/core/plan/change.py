@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-__all__ = ["Action", "ActionType", "Change", "ChangeKind", "Plan", "PlannedChange", "PolicySource"]
+__all__ = ["Action", "ActionType", "Change", "ChangeKind", "KeyChange", "Plan", "PlannedChange", "PolicySource"]
 
 
 class ChangeKind(StrEnum):
@@ -26,9 +26,14 @@ class ActionType(StrEnum):
     NONE = "None"
     DRAIN = "Drain"
     DAEMON_RELOAD = "DaemonReload"
-    STOP = "Stop"  # for a unit whose file leaves with the config; a policy cannot request it
+    # Stops a unit and removes files of its state. A policy cannot request it.
+    CLEAR_STATE = "ClearState"
+    # Stops a unit whose file leaves with the config. A policy cannot request it.
+    STOP = "Stop"
     RELOAD = "Reload"
     RESTART = "Restart"
+    # Replaces the manifest of a static pod; ``unit`` is namespace/name. A policy cannot request it.
+    RESTART_STATIC_POD = "RestartStaticPod"
     REBOOT = "Reboot"
 
 
@@ -50,22 +55,46 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """An action. ``unit`` is "" for types without one; ``because`` has the ids of changes, sorted."""
+    """An action. ``unit`` is "" for types without one; ``because`` has the ids of changes, sorted.
+
+    ``paths`` are the files that a ClearState removes, or the manifests of a RestartStaticPod, sorted. All data of an
+    action is in the plan, because the steps of an update that is resumed are computed from the recorded plan alone.
+    """
 
     type: ActionType
     unit: str = ""
     because: tuple[str, ...] = ()
+    paths: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class KeyChange:
+    """One key that differs between the documents that a program reads before and after an update.
+
+    ``document`` is the path or the unit of the changed entry that brings the difference. ``before`` and ``after`` are
+    JSON, "" for a key that is not set; a value that may be a secret is replaced by ``(not shown)``.
+    """
+
+    document: str
+    key: str
+    before: str
+    after: str
+    actions: tuple[Action, ...]
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedChange:
-    """A change with its decision. ``why`` is set if a rule compared the contents."""
+    """A change with its decision. ``why`` is set if a domain compared the contents, ``keys`` if it compared keys."""
 
     change: Change
     policy: PolicySource
-    actions: tuple[Action, ...]  # those of this change; ``because`` is empty
+    # Actions of this change, with an empty ``because``.
+    actions: tuple[Action, ...]
     why: str = ""
-    avoids_reboot: bool = False  # an entry of the user replaces a reboot
+    # An entry of the user replaces a reboot.
+    avoids_reboot: bool = False
+    keys: tuple[KeyChange, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +113,12 @@ class Plan:
     @property
     def reboot(self) -> bool:
         return any(a.type is ActionType.REBOOT for a in self.actions)
+
+    @property
+    def stops_static_pods(self) -> bool:
+        """Whether a static pod ends for a while. An added one does not, unless the host has a file of that name."""
+        stopped = [planned for planned in self.changes if planned.change.kind is not ChangeKind.ADDED]
+        return any(a.type is ActionType.RESTART_STATIC_POD for planned in stopped for a in planned.actions)
 
     @property
     def avoids_reboot(self) -> bool:

@@ -30,8 +30,8 @@ __all__ = [
     "unmet",
 ]
 
+# The domains whose changes need a new deployment.
 OS_DOMAINS = frozenset({"osImageURL", "kernelArguments", "kernelType", "extensions"})
-"""The domains whose changes need a new deployment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +52,10 @@ class Deployment:
     digest: str = ""
     origin: str = ""
     packages: frozenset[str] = frozenset()
-    removed: frozenset[str] = frozenset()  # packages of the base that were removed
-    kernel_arguments: tuple[str, ...] = ()  # those of its boot entry, or the future ones
+    # Packages of the base that were removed.
+    removed: frozenset[str] = frozenset()
+    # Those of its boot entry, or the future ones.
+    kernel_arguments: tuple[str, ...] = ()
     booted: bool = False
     staged: bool = False
     pinned: bool = False
@@ -72,8 +74,12 @@ class OsTarget:
     without_kernel_arguments: tuple[str, ...] = ()
     packages: frozenset[str] = frozenset()
     without_packages: frozenset[str] = frozenset()
-    removed: frozenset[str] = frozenset()  # packages of the base to remove, if it has them
-    without_removed: frozenset[str] = frozenset()  # packages of the base to restore
+    # Packages of the base to remove, if it has them.
+    removed: frozenset[str] = frozenset()
+    # Packages of the base to restore.
+    without_removed: frozenset[str] = frozenset()
+    # Has packages that the repositories of the host lack.
+    extensions_image: ContainerImage | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +105,7 @@ def target_between(old: MachineConfig, new: MachineConfig) -> OsTarget | None:
     same_kargs = old.kernel_arguments == new.kernel_arguments
     if old.os_image_url == new.os_image_url and same_kargs and was == now and swapped == swaps:
         return None
+    extensions = parse_image(new.extensions_image) if new.extensions_image and now else None
     image = parse_image(new.os_image_url) if new.os_image_url and new.os_image_url != old.os_image_url else None
     return OsTarget(
         image=image,
@@ -108,6 +115,8 @@ def target_between(old: MachineConfig, new: MachineConfig) -> OsTarget | None:
         without_packages=was - now,
         removed=swaps,
         without_removed=swapped - swaps,
+        # Only containers have packages; a commit is the tree of an OS.
+        extensions_image=extensions if isinstance(extensions, ContainerImage) else None,
     )
 
 
@@ -166,11 +175,14 @@ def target_to_dict(target: OsTarget) -> dict[str, Any]:
         "without_packages": sorted(target.without_packages),
         "removed": sorted(target.removed),
         "without_removed": sorted(target.without_removed),
+        "extensions_image": image_to_text(target.extensions_image) if target.extensions_image else "",
     }
 
 
 def target_from_dict(data: Mapping[str, Any]) -> OsTarget:
     """Return the target of ``target_to_dict``. Raises ``KeyError``, ``TypeError``, ``InvalidInput`` for other data."""
+    # Records of 0.1.0 have no such key.
+    extensions = parse_image(data["extensions_image"]) if data.get("extensions_image") else None
     return OsTarget(
         image=parse_image(data["image"]) if data["image"] else None,
         kernel_arguments=tuple(map(str, data["kernel_arguments"])),
@@ -179,4 +191,5 @@ def target_from_dict(data: Mapping[str, Any]) -> OsTarget:
         without_packages=frozenset(map(str, data["without_packages"])),
         removed=frozenset(map(str, data["removed"])),
         without_removed=frozenset(map(str, data["without_removed"])),
+        extensions_image=extensions if isinstance(extensions, ContainerImage) else None,
     )

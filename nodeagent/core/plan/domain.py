@@ -1,23 +1,49 @@
-"""The declarations of a configuration domain: the entries of the default policy, checks of its files before they are
-written, and health checks of its services.
+"""The interface of a configuration domain: all that nodeagent knows about one program and its files.
 
-Declarations are data. ``domains.validate`` calls the pure checks; adapters of the host run the checkers and the health
-checks.
+A domain is pure: data in, data out. Adapters of the host read the files that it names, run the checks that it declares
+and do the actions that it requests. ``Domain`` itself is the simplest domain, which knows paths and no contents; a
+domain that knows more overrides its methods.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from nodeagent.core.plan.change import Action
-from nodeagent.core.plan.policy import Rule
+from nodeagent.core.plan.change import Action, ActionType, Change, KeyChange
+from nodeagent.core.plan.policy import DRAIN, NONE, REBOOT, Verdict
+from nodeagent.core.plan.program import ProgramCheck
+from nodeagent.core.plan.sides import HostView, Sides
+from nodeagent.errors import Problem
 
-__all__ = ["Checker", "Domain", "Health", "HttpHealth", "RuleEntry", "SocketHealth", "Validate", "owns"]
+__all__ = [
+    "ByContent",
+    "Checker",
+    "Domain",
+    "Health",
+    "HttpHealth",
+    "PluginHealth",
+    "ReloadProof",
+    "SocketHealth",
+    "UnitFailure",
+    "Validate",
+    "owns",
+    "verdict_of",
+]
 
+# A function from the content of a file to its problems. Messages never quote content that may be secret.
 Validate = Callable[[bytes], Iterable[str]]
-"""A function from the content of a file to its problems. Messages never quote content that may be secret."""
+
+# Keys that the reason of a verdict names; the plan has all of them.
+MAX_NAMED = 3
+
+# Actions that come first in a verdict. The others keep their order.
+ORDER = (ActionType.DRAIN, ActionType.DAEMON_RELOAD, ActionType.CLEAR_STATE, ActionType.STOP)
+
+
+# Keys of one change in a plan. All keys count for the actions.
+MAX_KEYS = 200
 
 
 class Checker(StrEnum):
@@ -44,34 +70,130 @@ class SocketHealth:
     path: str
 
 
-Health = HttpHealth | SocketHealth
+@dataclass(frozen=True, slots=True)
+class PluginHealth:
+    """``unit`` is containerd, and each of ``plugins`` that it has is in the state ok."""
+
+    unit: str
+    plugins: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class RuleEntry:
-    """An entry whose actions depend on the content. ``summary`` is the rule in a sentence."""
+class ReloadProof:
+    """The journal of ``unit`` has ``done`` after a reload, or ``failed`` if the program kept its old configuration.
 
-    rule: Rule
+    systemd's job succeeds in both cases. Both are parts of messages.
+    """
+
+    unit: str
+    done: str
+    failed: str
+
+
+# A proof that a unit works, beyond being active. ``host.health`` runs them.
+Health = HttpHealth | SocketHealth | PluginHealth
+
+
+@dataclass(frozen=True, slots=True)
+class UnitFailure:
+    """A unit that failed after an action of an update. ``result`` is that of systemd (exit-code, timeout, ...), "" for
+    a unit that runs and is not healthy. ``keys`` are those that the update changes."""
+
+    unit: str
+    result: str
+    keys: tuple[KeyChange, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ByContent:
+    """An entry about which ``Domain.actions`` decides by the content. ``summary`` is its rule in a sentence."""
+
     summary: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Domain:
-    """A domain. ``files`` and ``validate`` are keyed by path, ``units`` by unit name.
+    """A domain. The tables ``files``, ``contents`` and ``checkers`` are keyed by path, ``units`` by unit name.
 
-    In ``validate`` and ``checkers`` a path that ends in ``/`` means everything below, and a name may be ``*`` with a
-    suffix. In the policy a key is a path, or a directory without the slash.
+    In ``contents`` and ``checkers`` a path that ends in ``/`` means everything below, and a name may be ``*`` with a
+    suffix. In the policy (``files``) a key is a path, or a directory without the slash.
     """
 
     name: str
     title: str
-    files: Mapping[str, tuple[Action, ...] | RuleEntry] = field(default_factory=dict)
-    units: Mapping[str, tuple[Action, ...]] = field(default_factory=dict)
-    fields: Mapping[str, RuleEntry] = field(default_factory=dict)
+    files: Mapping[str, tuple[Action, ...] | ByContent] = field(default_factory=dict)
+    units: Mapping[str, tuple[Action, ...] | ByContent] = field(default_factory=dict)
+    fields: Mapping[str, ByContent] = field(default_factory=dict)
     sshkey: tuple[Action, ...] = ()
-    validate: Mapping[str, Validate] = field(default_factory=dict)
+    contents: Mapping[str, Validate] = field(default_factory=dict)
     checkers: Mapping[str, Checker] = field(default_factory=dict)
     health: tuple[Health, ...] = ()
+    reload_proof: tuple[ReloadProof, ...] = ()
+
+    def reads(self, _sides: Sides) -> Collection[str]:
+        """Return the files of the host that the program reads; a path that ends in ``/`` means everything below.
+
+        It is called again with what was read, until it names nothing new, because files name other files.
+        """
+        return ()
+
+    def changes(self, _sides: Sides) -> Sequence[KeyChange]:
+        """Return the keys that differ between both sides, as the program reads them. Raises nothing."""
+        return ()
+
+    def actions(self, change: Change, sides: Sides) -> Verdict:
+        """Decide about a change of an entry that is ``ByContent``: by default, by the keys that it brings."""
+        if self.name not in sides.kept:
+            sides.kept[self.name] = tuple(self.changes(sides))
+        return verdict_of([key for key in sides.kept[self.name] if key.document == change.key])
+
+    def validate(self, _sides: Sides, changed: Mapping[str, bytes]) -> Iterator[Problem]:
+        """Find the problems of ``changed``, the new contents by path, that show without a host."""
+        for path, content in changed.items():
+            for pattern, check in self.contents.items():
+                if owns(pattern, path):
+                    yield from (Problem(path, message) for message in check(content))
+
+    def programs(self, _sides: Sides) -> Sequence[ProgramCheck]:
+        """Return the checks of the new side by installed programs, before the first write."""
+        return ()
+
+    def warnings(self, _sides: Sides) -> Iterator[Problem]:
+        """Find what is allowed but probably a mistake, on the new side with the files of the host."""
+        return iter(())
+
+    def verify(self, unit: str, _host: HostView) -> Sequence[Health]:
+        """Return what proves that ``unit`` works with the files that the host has now."""
+        return tuple(health for health in self.health if health.unit == unit)
+
+    def outdated(self, _keys: Sequence[KeyChange], *, reverted: bool) -> Mapping[str, str]:  # noqa: ARG002
+        """Return capacities of the Node, such as ``pods``, that a kubelet without the changes of ``keys`` reports; with
+        ``reverted``, those of a kubelet that still has them."""
+        return {}
+
+    def curable(self, _failure: UnitFailure) -> bool:
+        """Return whether a reboot may mend this failure. If not, the update is reverted without one."""
+        return True
+
+
+def verdict_of(keys: Sequence[KeyChange]) -> Verdict:
+    """Return the union of the actions of ``keys``. Files without a key that differs need no action."""
+    if not keys:
+        return Verdict((NONE,), "no key changes")
+    merged: dict[tuple[ActionType, str], set[str]] = {}
+    for action in (action for key in keys for action in key.actions if action != NONE):
+        merged.setdefault((action.type, action.unit), set()).update(action.paths)
+    found = [Action(*key, paths=tuple(sorted(paths))) for key, paths in merged.items()]
+    if REBOOT in found and DRAIN not in found:
+        found.append(DRAIN)
+    found.sort(key=lambda action: ORDER.index(action.type) if action.type in ORDER else len(ORDER))
+    return Verdict(tuple(found) or (NONE,), _named(keys), tuple(keys[:MAX_KEYS]))
+
+
+def _named(keys: Sequence[KeyChange]) -> str:
+    names = [key.key for key in keys]
+    more = len(names) - MAX_NAMED
+    return ", ".join(names[:MAX_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def owns(pattern: str, path: str) -> bool:

@@ -1,4 +1,4 @@
-"""From two configs and a policy to the ordered list of actions: the least that makes every change take effect.
+"""Plan an update: from two configs and a policy to the smallest ordered list of actions for all changes.
 
 The rules, in order:
 
@@ -6,10 +6,12 @@ The rules, in order:
 2. Each change requests the actions of the policy entry that matches it; an unlisted change requests Drain and Reboot. A
    Reboot always includes a Drain, because a reboot ends all workloads of the node. A unit whose file leaves with the
    config requests a Stop too, unless its entry acts on the unit: systemd would keep it running without a file.
-3. A Reboot replaces all other actions except the Drain: after a boot each service has read its new files.
-4. Otherwise each action occurs once: Drain, DaemonReload, the stops, the reloads, the restarts. A Reload is dropped if
-   the same unit restarts, and its changes count for the Restart. Reloads and restarts keep the order of each policy
-   list (``core.plan.toposort``).
+3. A Reboot replaces all other actions except the Drain and the removal of state: after a boot each service has read
+   its new files.
+4. Otherwise each action occurs once: Drain, DaemonReload, the removals of state, the stops, the reloads, the restarts,
+   the static pods.
+   A Reload is dropped if the same unit restarts, and its changes count for the Restart. Reloads and restarts keep the
+   order of each policy list (``core.plan.toposort``).
 5. If there are changes, but no action, the only action is None.
 
 Each action names the changes that requested it. The result does not depend on the order of the input.
@@ -28,26 +30,38 @@ from nodeagent.core.config.units import OWN_UNIT
 from nodeagent.core.plan.change import Action, ActionType, Change, ChangeKind, Plan, PlannedChange, PolicySource
 from nodeagent.core.plan.diff import diff
 from nodeagent.core.plan.policy import DRAIN, NONE, REBOOT, UNLISTED, Policy, match, only_by_user
+from nodeagent.core.plan.sides import HostView, Sides
 from nodeagent.core.plan.toposort import merge_orders
+from nodeagent.errors import Problem, Refused
+from nodeagent.reasons import Reason
 
-__all__ = ["DISRUPTION_WORDS", "combine", "disruption", "make_plan", "plan_changes", "widen"]
+__all__ = ["DISRUPTION_WORDS", "check_disruption", "combine", "disruption", "make_plan", "plan_changes", "widen"]
 
 UNIT_ACTIONS: Final = (ActionType.RELOAD, ActionType.RESTART)
+NO_HOST: Final = HostView()
 
 DISRUPTION: Final[Mapping[ActionType, str]] = {
     ActionType.NONE: "none",
     ActionType.DAEMON_RELOAD: "reload",
+    ActionType.CLEAR_STATE: "restart",
+    ActionType.RESTART_STATIC_POD: "restart",
     ActionType.STOP: "restart",
     ActionType.RELOAD: "reload",
     ActionType.RESTART: "restart",
     ActionType.DRAIN: "drain",
     ActionType.REBOOT: "reboot",
 }
-DISRUPTION_WORDS: Final = ("none", "reload", "restart", "drain", "reboot")  # from the weakest to the strongest
+# From the weakest to the strongest.
+DISRUPTION_WORDS: Final = ("none", "reload", "restart", "drain", "reboot")
 
 
 def make_plan(
-    old: MachineConfig, new: MachineConfig, policy: Policy, from_name: str | None = None, to_name: str | None = None
+    old: MachineConfig,
+    new: MachineConfig,
+    policy: Policy,
+    from_name: str | None = None,
+    to_name: str | None = None,
+    host: HostView = NO_HOST,
 ) -> Plan:
     """Return the plan of an update from ``old`` to ``new``. ``reconcile`` decides whether it is possible.
 
@@ -55,33 +69,36 @@ def make_plan(
     """
     return plan_changes(
         diff(old, new),
-        old,
-        new,
+        Sides(old, new, host),
         policy,
         old.name if from_name is None else from_name,
         new.name if to_name is None else to_name,
     )
 
 
-def plan_changes(
-    changes: Iterable[Change], old: MachineConfig, new: MachineConfig, policy: Policy, from_name: str, to_name: str
-) -> Plan:
+def plan_changes(changes: Iterable[Change], sides: Sides, policy: Policy, from_name: str, to_name: str) -> Plan:
     """Return the plan of these changes."""
+    # The order of changes does not influence the plan, so equal updates have equal plans.
     ordered = sorted(set(changes), key=attrgetter("domain", "key", "kind"))
-    planned = tuple(_planned(change, old, new, policy) for change in ordered)
+    planned = tuple(_planned(change, sides, policy) for change in ordered)
     return Plan(from_name, to_name, planned, combine([(p.change.id, p.actions) for p in planned]))
 
 
-def _planned(change: Change, old: MachineConfig, new: MachineConfig, policy: Policy) -> PlannedChange:
+def _planned(change: Change, sides: Sides, policy: Policy) -> PlannedChange:
     found = match(policy, change)
     if found is None:
         return PlannedChange(change, PolicySource.NONE, UNLISTED)
-    verdict = found.entry.decide(old, new)
+    verdict = found.entry.decide(change, sides)
     actions = widen(verdict.actions)
-    if (unit := leaving_unit(change, old, new)) and REBOOT not in actions and all(a.unit != unit for a in actions):
+    if (
+        (unit := leaving_unit(change, sides.old, sides.new))
+        and REBOOT not in actions
+        and all(a.unit != unit for a in actions)
+    ):
         actions = (*(action for action in actions if action != NONE), Action(ActionType.STOP, unit))
+    # The history counts reboots that an entry of the user has avoided.
     avoids = REBOOT not in actions and only_by_user(policy, change)
-    return PlannedChange(change, found.entry.source, actions, verdict.why, avoids)
+    return PlannedChange(change, found.entry.source, actions, verdict.why, avoids, verdict.keys)
 
 
 def leaving_unit(change: Change, old: MachineConfig, new: MachineConfig) -> str:
@@ -100,7 +117,9 @@ def leaving_unit(change: Change, old: MachineConfig, new: MachineConfig) -> str:
 
 def widen(actions: tuple[Action, ...]) -> tuple[Action, ...]:
     """Return the actions of an entry, with the Drain that a Reboot includes."""
-    return (DRAIN, REBOOT) if REBOOT in actions else actions
+    if REBOOT not in actions:
+        return actions
+    return (DRAIN, *(action for action in actions if action.type is ActionType.CLEAR_STATE), REBOOT)
 
 
 def combine(requested: Sequence[tuple[str, tuple[Action, ...]]]) -> tuple[Action, ...]:
@@ -108,16 +127,23 @@ def combine(requested: Sequence[tuple[str, tuple[Action, ...]]]) -> tuple[Action
     if not requested:
         return ()
     because: dict[tuple[ActionType, str], set[str]] = {}
+    paths: dict[tuple[ActionType, str], set[str]] = {}
     for change, actions in requested:
         for action in actions:
             because.setdefault((action.type, action.unit), set()).add(change)
+            paths.setdefault((action.type, action.unit), set()).update(action.paths)
+    clears = sorted(key for key in because if key[0] is ActionType.CLEAR_STATE)
+    # A reboot includes all other actions, except the removal of state that the reboot would not remove.
     if (ActionType.REBOOT, "") in because:
-        kept = [(ActionType.DRAIN, ""), (ActionType.REBOOT, "")]
+        kept = [(ActionType.DRAIN, ""), *clears, (ActionType.REBOOT, "")]
     else:
-        kept = [(ActionType.DRAIN, ""), (ActionType.DAEMON_RELOAD, "")]
+        kept = [(ActionType.DRAIN, ""), (ActionType.DAEMON_RELOAD, ""), *clears]
         kept += sorted(key for key in because if key[0] is ActionType.STOP)
         kept += _unit_actions({actions for _, actions in requested}, because)
-    done = tuple(Action(*key, tuple(sorted(because[key]))) for key in kept if key in because)
+        kept += sorted(key for key in because if key[0] is ActionType.RESTART_STATIC_POD)
+    done = tuple(
+        Action(*key, tuple(sorted(because[key])), tuple(sorted(paths.get(key, ())))) for key in kept if key in because
+    )
     return done or (Action(ActionType.NONE, "", tuple(sorted(change for change, _ in requested))),)
 
 
@@ -127,6 +153,7 @@ def _unit_actions(
     """Return the reloads, then the restarts, in order. A restart takes over the changes of a reload of its unit."""
     restarted = {unit for verb, unit in because if verb is ActionType.RESTART}
     for unit in restarted:
+        # A restart reads the configuration like a reload, so only the restart is left.
         because[ActionType.RESTART, unit] |= because.pop((ActionType.RELOAD, unit), set())
 
     def sequence(actions: Sequence[Action], verb: ActionType) -> list[str]:
@@ -152,3 +179,14 @@ def disruption(plan: Plan) -> str:
     """Return the strongest of: none, reload, restart, drain, reboot."""
     words = {DISRUPTION[action.type] for action in plan.actions}
     return max(words, key=DISRUPTION_WORDS.index, default="none")
+
+
+def check_disruption(plan: Plan, allowed: str) -> None:
+    """Raise ``Refused`` (``DisruptionExceeded``) if the plan disrupts more than ``allowed``, one of the words."""
+    word = disruption(plan)
+    if DISRUPTION_WORDS.index(word) <= DISRUPTION_WORDS.index(allowed):
+        return
+    strongest = [action for action in plan.actions if DISRUPTION[action.type] == word]
+    problems = tuple(Problem(change, f"needs a {word}") for action in strongest for change in action.because)
+    message = f"the change needs a {word}, at most {allowed} is allowed"
+    raise Refused(message, reason=Reason.DISRUPTION_EXCEEDED, problems=problems)

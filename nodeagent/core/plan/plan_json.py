@@ -9,7 +9,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from nodeagent.core.plan.change import Action, ActionType, Change, ChangeKind, Plan, PlannedChange, PolicySource
+from nodeagent.core.plan.change import (
+    Action,
+    ActionType,
+    Change,
+    ChangeKind,
+    KeyChange,
+    Plan,
+    PlannedChange,
+    PolicySource,
+)
 from nodeagent.core.plan.plan import disruption
 
 __all__ = ["PLAN_SCHEMA", "action_to_dict", "plan_from_dict", "plan_to_dict"]
@@ -31,6 +40,7 @@ def plan_to_dict(plan: Plan) -> dict[str, Any]:
                 "actions": [action_to_dict(action) for action in planned.actions],
                 **({"why": planned.why} if planned.why else {}),
                 **({"avoids_reboot": True} if planned.avoids_reboot else {}),
+                **({"keys": [_key_to_dict(key) for key in planned.keys]} if planned.keys else {}),
             }
             for planned in plan.changes
         ],
@@ -41,10 +51,23 @@ def plan_to_dict(plan: Plan) -> dict[str, Any]:
 
 
 def action_to_dict(action: Action) -> dict[str, Any]:
-    out = {"type": str(action.type)}
+    out: dict[str, Any] = {"type": str(action.type)}
     if action.unit:
         out["unit"] = action.unit
+    if action.paths:
+        out["paths"] = list(action.paths)
     return out
+
+
+def _key_to_dict(key: KeyChange) -> dict[str, Any]:
+    return {
+        "document": key.document,
+        "key": key.key,
+        "before": key.before,
+        "after": key.after,
+        "actions": [action_to_dict(action) for action in key.actions],
+        **({"why": key.why} if key.why else {}),
+    }
 
 
 def plan_from_dict(data: Mapping[str, Any]) -> Plan:
@@ -63,21 +86,38 @@ def _planned(data: Mapping[str, Any]) -> PlannedChange:
     change = Change(_text(data, "domain"), _text(data, "key"), ChangeKind(_text(data, "change")))
     actions = tuple(_action(item) for item in _objects(data, "actions"))
     avoids = data.get("avoids_reboot") is True
-    return PlannedChange(change, PolicySource(_text(data, "policy")), actions, str(data.get("why", "")), avoids)
+    keys = tuple(_key(item) for item in _objects(data, "keys")) if "keys" in data else ()
+    return PlannedChange(change, PolicySource(_text(data, "policy")), actions, str(data.get("why", "")), avoids, keys)
 
 
-WITH_UNIT: Final = (ActionType.STOP, ActionType.RELOAD, ActionType.RESTART)
+def _key(data: Mapping[str, Any]) -> KeyChange:
+    return KeyChange(
+        _text(data, "document"),
+        _text(data, "key"),
+        _text(data, "before"),
+        _text(data, "after"),
+        tuple(_action(item) for item in _objects(data, "actions")),
+        str(data.get("why", "")),
+    )
+
+
+WITH_PATHS: Final = (ActionType.CLEAR_STATE, ActionType.RESTART_STATIC_POD)
+WITH_UNIT: Final = (*WITH_PATHS, ActionType.STOP, ActionType.RELOAD, ActionType.RESTART)
 
 
 def _action(data: Mapping[str, Any]) -> Action:
     verb = ActionType(_text(data, "type"))
     unit = data.get("unit", "")
-    because = data.get("because", [])
+    because, paths = data.get("because", []), data.get("paths", [])
     if not isinstance(unit, str) or bool(unit) != (verb in WITH_UNIT):
         raise ValueError(f"{verb} with unit {unit!r}")
     if not isinstance(because, list) or not all(isinstance(item, str) for item in because):
         raise ValueError("because is not a list of changes")
-    return Action(verb, unit, tuple(because))
+    if not isinstance(paths, list) or not all(isinstance(item, str) for item in paths):
+        raise ValueError("paths is not a list of paths")
+    if bool(paths) != (verb in WITH_PATHS):
+        raise ValueError(f"{verb} with {len(paths)} paths")
+    return Action(verb, unit, tuple(because), tuple(paths))
 
 
 def _text(data: Mapping[str, Any], key: str) -> str:

@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from nodeagent.core.config.machineconfig import MachineConfig
-from nodeagent.core.plan.change import Action, ActionType, Change, PolicySource
+from nodeagent.core.plan.change import Action, ActionType, Change, KeyChange, PolicySource
+from nodeagent.core.plan.sides import Sides
 
 __all__ = [
     "DAEMON_RELOAD",
@@ -29,23 +29,27 @@ __all__ = [
     "Rule",
     "Verdict",
     "clean_path",
+    "clear_state",
     "match",
     "merge",
     "only_by_user",
     "reload",
     "restart",
+    "restart_static_pod",
 ]
 
 NONE = Action(ActionType.NONE)
 DRAIN = Action(ActionType.DRAIN)
 DAEMON_RELOAD = Action(ActionType.DAEMON_RELOAD)
 REBOOT = Action(ActionType.REBOOT)
+
+# The actions of an unlisted change. Its readers are unknown, so all services start again.
 UNLISTED = (DRAIN, REBOOT)
-"""The actions of an unlisted change. Its readers are unknown, so all services start again."""
 
 SSHKEY = "sshkey"
+
+# The ``sshkey`` entry decides about each change to a user, as in the machine-config-operator.
 USER_DOMAINS = (SSHKEY, "password")
-"""The ``sshkey`` entry decides about each change to a user, as in the machine-config-operator."""
 
 
 def reload(unit: str) -> Action:
@@ -56,16 +60,27 @@ def restart(unit: str) -> Action:
     return Action(ActionType.RESTART, unit)
 
 
+def clear_state(unit: str, *paths: str) -> Action:
+    """Stop ``unit`` and remove files of its state. The restart or the reboot that follows starts it."""
+    return Action(ActionType.CLEAR_STATE, unit, paths=tuple(sorted(paths)))
+
+
+def restart_static_pod(pod: str, path: str) -> Action:
+    """Replace the manifest at ``path``. ``pod`` is namespace/name."""
+    return Action(ActionType.RESTART_STATIC_POD, pod, paths=(path,))
+
+
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The decision of a rule for two configs. ``why`` is a phrase for messages, without content of the file."""
+    """The decision about a change. ``why`` is a phrase for messages, without content of the file."""
 
     actions: tuple[Action, ...]
     why: str
+    keys: tuple[KeyChange, ...] = ()
 
 
-Rule = Callable[[MachineConfig, MachineConfig], Verdict]
-"""A function of the old and the new config, for entries whose actions depend on the content."""
+# Decides about a change of an entry whose actions depend on the content.
+Rule = Callable[[Change, Sides], Verdict]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +96,8 @@ class Entry:
     rule: Rule | None = None
     summary: str = ""
 
-    def decide(self, old: MachineConfig, new: MachineConfig) -> Verdict:
-        return self.rule(old, new) if self.rule else Verdict(self.actions, "")
+    def decide(self, change: Change, sides: Sides) -> Verdict:
+        return self.rule(change, sides) if self.rule else Verdict(self.actions, "")
 
 
 @dataclass(frozen=True, slots=True)

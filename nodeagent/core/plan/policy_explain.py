@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from nodeagent.core.config.paths import managed_path_problem
 from nodeagent.core.plan.change import Action, Change, ChangeKind, PolicySource
@@ -65,7 +65,7 @@ def _never(domain: str, key: str) -> str:
 
 def _alone(entry: Entry) -> tuple[Action, ...]:
     """Return the combined actions, without ``because``."""
-    return tuple(Action(action.type, action.unit) for action in combine([("", widen(entry.actions))]))
+    return tuple(replace(action, because=()) for action in combine([("", widen(entry.actions))]))
 
 
 def _shadowed(policy: Policy, path: str, entry: Entry) -> tuple[Entry, ...]:

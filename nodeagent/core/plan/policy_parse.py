@@ -18,7 +18,8 @@ from nodeagent.core.plan.policy import SSHKEY, Entry, Policy, clean_path
 
 __all__ = ["MAX_ACTIONS", "MAX_ENTRIES", "parse_policy"]
 
-MAX_ENTRIES: Final = 50  # files and units each; the CRD's bound
+# Files and units each; the CRD's bound.
+MAX_ENTRIES: Final = 50
 MAX_ACTIONS: Final = 10
 MAX_UNIT_NAME: Final = 255
 MAX_PATH: Final = 4096  # PATH_MAX
@@ -33,7 +34,8 @@ UNIT_NAME: Final = re.compile(
 
 WITH_UNIT: Final = {ActionType.RELOAD: "reload", ActionType.RESTART: "restart"}
 ALONE: Final = (ActionType.REBOOT, ActionType.NONE)
-BY_NAME: Final = {str(action): action for action in ActionType if action is not ActionType.STOP}
+NEVER_REQUESTED: Final = (ActionType.STOP, ActionType.CLEAR_STATE, ActionType.RESTART_STATIC_POD)
+BY_NAME: Final = {str(a): a for a in ActionType if a not in NEVER_REQUESTED}
 
 
 def _unit_problem(name: str) -> str:

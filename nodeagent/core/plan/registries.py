@@ -1,4 +1,4 @@
-"""When a change of registries.conf needs no drain.
+"""Decide whether a change of registries.conf needs a drain.
 
 A node is drained before CRI-O reads a new registries.conf, because its workloads may depend on the source of their
 images. Additions that affect only pulls by digest cannot change an image, so they are safe. The rule is that of the
@@ -12,8 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from nodeagent.core.config.machineconfig import MachineConfig
+from nodeagent.core.plan.change import Change
 from nodeagent.core.plan.policy import DRAIN, Verdict, reload
+from nodeagent.core.plan.sides import Sides
 
 __all__ = ["REGISTRIES_CONF", "RELOAD_CRIO", "registries_rule", "unsafe_reason"]
 
@@ -22,8 +23,8 @@ RELOAD_CRIO: Final = reload("crio.service")
 DIGEST_ONLY: Final = "digest-only"
 
 
-def registries_rule(old: MachineConfig, new: MachineConfig) -> Verdict:
-    was, now = old.files.get(REGISTRIES_CONF), new.files.get(REGISTRIES_CONF)
+def registries_rule(_change: Change, sides: Sides) -> Verdict:
+    was, now = sides.old.files.get(REGISTRIES_CONF), sides.new.files.get(REGISTRIES_CONF)
     why = unsafe_reason(was.content if was else b"", now.content if now else b"")
     if why:
         return Verdict((DRAIN, RELOAD_CRIO), why)
@@ -55,7 +56,8 @@ class _Unreadable(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class _Registry:
-    fixed: tuple[str, str, bool, bool]  # prefix, location, blocked, insecure
+    # Prefix, location, blocked, insecure.
+    fixed: tuple[str, str, bool, bool]
     by_digest: bool
     mirrors: Mapping[str, str]  # location to pull-from-mirror
 
@@ -63,7 +65,8 @@ class _Registry:
 @dataclass(frozen=True, slots=True)
 class _Registries:
     search: tuple[str, ...]
-    registries: Mapping[str, _Registry]  # by the prefix that is compared with an image reference
+    # The keys are the prefixes that are compared with an image reference.
+    registries: Mapping[str, _Registry]
 
 
 FIXED: Final = ("prefix", "location", "blocked", "insecure")
@@ -94,7 +97,8 @@ def _all_by_digest(registry: _Registry) -> bool:
 
 
 def _read(text: bytes) -> _Registries:
-    import tomllib  # loaded only if this file changes
+    # Loaded only if this file changes.
+    import tomllib
 
     try:
         data = tomllib.loads(text.decode())

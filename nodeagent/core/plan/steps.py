@@ -15,6 +15,7 @@ from nodeagent.core.config.machineconfig import CORE_USER, MachineConfig, UnitEn
 from nodeagent.core.plan.change import ActionType, Plan
 
 __all__ = [
+    "ClearState",
     "DaemonReload",
     "DisableUnit",
     "Drain",
@@ -24,6 +25,7 @@ __all__ = [
     "Reboot",
     "ReloadUnit",
     "RemovePath",
+    "RestartStaticPod",
     "RestartUnit",
     "RestoreUnit",
     "SetPassword",
@@ -55,7 +57,7 @@ class RemovePath:
 
 @dataclass(frozen=True, slots=True)
 class DisableUnit:
-    """Also precedes the overwrite of an enabled unit: a changed ``[Install]`` would leave the old links."""
+    """Disable a unit, also before an enabled one is overwritten: a changed ``[Install]`` would leave the old links."""
 
     unit: str
 
@@ -100,6 +102,17 @@ class DaemonReload:
 
 
 @dataclass(frozen=True, slots=True)
+class ClearState:
+    """Stop a unit and remove files of its state that do not fit its new configuration.
+
+    The restart or the reboot that follows starts the unit, which makes the files again.
+    """
+
+    unit: str
+    paths: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class StopUnit:
     """Stop a unit whose file leaves with the config."""
 
@@ -117,21 +130,33 @@ class RestartUnit:
 
 
 @dataclass(frozen=True, slots=True)
+class RestartStaticPod:
+    """Replace the manifest of a static pod: take it away, wait for the end of the pod, put the new one.
+
+    ``pod`` is namespace/name. The manifest is not written with the other files.
+    """
+
+    pod: str
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
 class Reboot:
     pass
 
 
 WriteStep = WritePath | RemovePath | DisableUnit | EnableUnit | PresetUnit | RestoreUnit | SetPassword | LockUser
-ActStep = Drain | DaemonReload | StopUnit | ReloadUnit | RestartUnit | Reboot
+ActStep = Drain | DaemonReload | ClearState | StopUnit | ReloadUnit | RestartUnit | RestartStaticPod | Reboot
 Step = WriteStep | ActStep
 
 
 def step_unit(step: ActStep) -> str:
-    return step.unit if isinstance(step, ReloadUnit | RestartUnit | StopUnit) else ""
+    return step.unit if isinstance(step, ClearState | ReloadUnit | RestartUnit | StopUnit) else ""
 
 
 def step_id(step: Step) -> str:
     """Return an identity by content, which recognizes a completed step in a recomputed list."""
+    # The id depends on the content only, so a restarted agent finds the completed steps again.
     parts = [type(step).__name__, *(str(getattr(step, f.name)) for f in fields(step))]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
@@ -178,19 +203,24 @@ def describe(step: Step) -> str:
             return "drain"
         case DaemonReload():
             return "daemon-reload"
+        case ClearState(unit, paths):
+            return f"stop {unit} and remove {', '.join(paths)}"
         case StopUnit(unit):
             return f"stop {unit}"
         case ReloadUnit(unit):
             return f"reload {unit}"
         case RestartUnit(unit):
             return f"restart {unit}"
+        case RestartStaticPod(pod, path):
+            return f"restart static pod {pod} ({path})"
         case Reboot():
             return "reboot"
 
 
 def _enablement(unit: UnitEntry) -> WriteStep | None:
     if unit.mask:
-        return None  # a masked unit is only a link to /dev/null
+        # A masked unit is only a link to /dev/null.
+        return None
     match unit.enabled:
         case True:
             return EnableUnit(unit.name)
@@ -255,6 +285,7 @@ def write_steps(old: MachineConfig, new: MachineConfig) -> tuple[WriteStep, ...]
     before, after = _unit_steps(old, new)
     # Removals come first, the deepest at the beginning: a file may become a directory, or a directory a file.
     removals = [RemovePath(path) for path in sorted(had.keys() - wants.keys(), reverse=True)]
+    # Entries that are equal in both configs are not written.
     writes = [WritePath(path) for path in sorted(wants) if had.get(path) != wants[path]]
     return (*before, *removals, *writes, *after, *_user_steps(old, new))
 
@@ -270,12 +301,16 @@ def act_steps(plan: Plan) -> tuple[ActStep, ...]:
                 steps.append(Drain())
             case ActionType.DAEMON_RELOAD:
                 steps.append(DaemonReload())
+            case ActionType.CLEAR_STATE:
+                steps.append(ClearState(action.unit, action.paths))
             case ActionType.STOP:
                 steps.append(StopUnit(action.unit))
             case ActionType.RELOAD:
                 steps.append(ReloadUnit(action.unit))
             case ActionType.RESTART:
                 steps.append(RestartUnit(action.unit))
+            case ActionType.RESTART_STATIC_POD:
+                steps += [RestartStaticPod(action.unit, path) for path in action.paths]
             case ActionType.REBOOT:
                 steps.append(Reboot())
     return tuple(steps)

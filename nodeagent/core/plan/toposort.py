@@ -24,7 +24,8 @@ def merge_orders(sequences: Iterable[Sequence[str]]) -> tuple[str, ...]:
     earlier: dict[str, set[str]] = {name: set() for name in after}
     for name, others in later.items():
         for other in others:
-            if name not in later[other]:  # the names of a cycle do not wait for each other
+            # The names of a cycle do not wait for each other.
+            if name not in later[other]:
                 earlier[other].add(name)
     ordered: list[str] = []
     left = sorted(after)

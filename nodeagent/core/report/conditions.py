@@ -1,4 +1,4 @@
-"""The node conditions about disruption that Kubernetes 1.37 defines (KEP-5683).
+"""The node conditions about disruption that Kubernetes 1.37 defines (KEP-5683), and ``ConfigDrift`` of our own.
 
 Older API servers accept any type, and `kubectl describe node` shows them: requester, reason, start, remaining pods.
 They are information, not locks. The client that sets a condition clears it, so all of them are written from one state.
@@ -14,9 +14,11 @@ from nodeagent.core.coordination.drain import Remaining
 
 __all__ = ["TYPES", "NodeState", "conditions", "differing", "shape"]
 
-TYPES = ("MaintenancePlanned", "MaintenanceInProgress", "DrainInProgress", "Drained")
-SHOWN = 5  # pods in a message; the rest is a number
-LONGEST = 1000  # characters of a message: conditions are sent with every write of the Node's status
+TYPES = ("MaintenancePlanned", "MaintenanceInProgress", "DrainInProgress", "Drained", "ConfigDrift")
+# Pods in a message; the rest is a number.
+SHOWN = 5
+# Characters of a message: conditions are sent with every write of the Node's status.
+LONGEST = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,15 +32,18 @@ class NodeState:
     requester: str = ""
     reason: str = ""
     maintenance: bool = False
-    planned: bool = False  # not begun: it waits for the lease, a slot or a window
+    # Not begun: it waits for the lease, a slot or a window.
+    planned: bool = False
     draining: bool = False
     drained: bool = False
     remaining: Sequence[Remaining] = ()
+    # The drifted entries, as text.
+    drift: str = ""
 
 
 def shape(state: NodeState) -> object:
     """Return the parts of the state that are not texts."""
-    return state.maintenance, state.planned, state.draining, state.drained, bool(state.requester)
+    return state.maintenance, state.planned, state.draining, state.drained, bool(state.requester), bool(state.drift)
 
 
 def conditions(state: NodeState) -> Sequence[Mapping[str, str]]:
@@ -51,6 +56,7 @@ def conditions(state: NodeState) -> Sequence[Mapping[str, str]]:
         _entry("MaintenanceInProgress", state.maintenance and not state.planned and bool(who), admin, who, idle),
         _entry("DrainInProgress", state.draining, admin, _drain_words(who, state.remaining), idle),
         _entry("Drained", state.drained, "DrainCompleted", who, idle),
+        _entry("ConfigDrift", bool(state.drift), "EntriesDiffer", state.drift, "AsConfigured"),
     ]
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from nodeagent.core.coordination.kube_time import parse_time
 from nodeagent.core.report.status import Status
-from nodeagent.core.update.events import Event, EventKind
+from nodeagent.core.update.events import ConfigRefused, Event, FenceChanged, StagingAdvanced, UpdateWaiting
 from nodeagent.core.update.fence_view import FenceView
 from nodeagent.core.update.outcome import ENDED_UNCHANGED
 from nodeagent.core.update.phase import Phase
@@ -21,28 +21,34 @@ from nodeagent.core.update.ports.store import HistoryEntry
 
 __all__ = ["BOUNDS", "Counters"]
 
+# Seconds of an update: from one that writes a single file to an OS image over a slow link.
 BOUNDS = (1.0, 5.0, 15.0, 60.0, 180.0, 600.0, 1800.0, 3600.0, 10800.0)
-"""Seconds of an update: from one that writes a single file to an OS image over a slow link."""
 
 
 @dataclass(slots=True)
 class Counters:
     # From the history.
     updates: Counter[str] = field(default_factory=Counter)  # by outcome
-    lengths: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS) + 1))  # by the first bound that fits
+    # Number of updates by the first bound that is not exceeded.
+    lengths: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS) + 1))
     seconds: float = 0.0
     reboots: int = 0
     avoided: int = 0
     fallbacks: int = 0
-    ended: float | None = None  # epoch of the last end
+    # Epoch of the last end.
+    ended: float | None = None
 
     # From the events.
     refused: Counter[str] = field(default_factory=Counter)  # by reason
-    waits: Counter[tuple[str, str]] = field(default_factory=Counter)  # by phase and reason
+    # Waits by phase and reason.
+    waits: Counter[tuple[str, str]] = field(default_factory=Counter)
     phases: dict[Phase, float] = field(default_factory=dict)  # seconds in each
-    fetched: int = 0  # bytes of OS images
-    throttled: float = 0.0  # seconds that staging was under a cap
-    slow_fsyncs: int = 0  # of the victim, while there was a fence
+    # Bytes of OS images.
+    fetched: int = 0
+    # Seconds that staging was under a cap.
+    throttled: float = 0.0
+    # Slow fsyncs of the protected etcd during a fence.
+    slow_fsyncs: int = 0
 
     _phase: Phase | None = None
     _since: float = 0.0
@@ -54,21 +60,25 @@ class Counters:
     def observe(self, event: Event, status: Status, at: float) -> None:
         """Count an event. ``status`` is the status after it, ``at`` the time in seconds on a monotonic clock."""
         if status.phase is not self._phase:
-            if self._phase is not None:  # time before the start of the daemon does not count
+            # Time before the start of the daemon does not count.
+            if self._phase is not None:
                 self.phases[self._phase] = self.phases.get(self._phase, 0.0) + at - self._since
             self._phase, self._since, self._fetching = status.phase, at, 0
-        if event.kind is EventKind.REFUSED and not event.fields.get("often"):
-            self.refused[event.reason] += 1
-        elif event.kind is EventKind.WAITING:
-            self.waits[str(event.phase), event.reason] += 1
-        elif event.kind is EventKind.STAGING and isinstance(now := event.fields.get("fetched_bytes"), int):
-            # It counts up, and from nought again with each try.
-            self.fetched += now - self._fetching if now >= self._fetching else now
-            self._fetching = now
-        elif event.kind is EventKind.FENCE:
-            self._fenced(status.fence)
+        match event:
+            case ConfigRefused(repeated=False, reason=reason):
+                self.refused[reason] += 1
+            case UpdateWaiting(about=about, reason=reason):
+                self.waits[str(about.phase), reason] += 1
+            case StagingAdvanced(fetched_bytes=int(now)):
+                # The progress counts up within one attempt and begins at zero with the next.
+                self.fetched += now - self._fetching if now >= self._fetching else now
+                self._fetching = now
+            case FenceChanged():
+                self._fenced(status.fence)
+            case _:
+                pass
 
-    def read(self, entries: Sequence[HistoryEntry], limit: int) -> None:
+    def load_history(self, entries: Sequence[HistoryEntry], limit: int) -> None:
         """Count the new entries of the history, which is newest first and has at most ``limit`` entries.
 
         If it is full at the start, older entries are unknown, so counting starts at zero: Prometheus takes a counter
@@ -100,7 +110,8 @@ class Counters:
     def _count(self, entry: HistoryEntry) -> None:
         self.updates[entry.outcome] += 1
         if entry.outcome in ENDED_UNCHANGED:
-            return  # how long it waited says nothing about how long updates take
+            # The duration of an aborted update is mostly waiting time.
+            return
         self.lengths[bisect_left(BOUNDS, entry.seconds)] += 1
         self.seconds += entry.seconds
         self.reboots += entry.reboots

@@ -13,8 +13,8 @@ from typing import Any, Final, TypeVar
 
 __all__ = ["MAX_TEXT", "displayable", "text"]
 
+# Characters of one text. systemd drops a notification of more than 4096 bytes.
 MAX_TEXT: Final = 2000
-"""Characters of one text. systemd drops a notification of more than 4096 bytes."""
 
 _BREAKS: Final = "\n\r\t\v\f\x85\u2028\u2029"
 T = TypeVar("T")

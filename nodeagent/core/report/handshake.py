@@ -56,14 +56,17 @@ REASON: Final = f"{MCO}reason"
 DRAIN: Final = f"{MCO}desiredDrain"
 DRAINED: Final = f"{MCO}lastAppliedDrain"
 TOPOLOGY: Final = f"{MCO}controlPlaneTopology"
-RETRY: Final = "nodeagent.org/retry"
-"""Annotation that requests a config that failed, by its name. The agent removes it when the request is recorded."""
 
-MAX_REASON: Final = 1000  # characters; the machine-config-daemon allows 2000
+# Annotation that requests a config that failed, by its name. The agent removes it when the request is recorded.
+RETRY: Final = "nodeagent.org/retry"
+
+# Characters; the machine-config-daemon allows 2000.
+MAX_REASON: Final = 1000
+
+# Reasons of a refused update to a valid config that no running host can apply.
 UNRECONCILABLE: Final = frozenset(
-    {Reason.UNRECONCILABLE, Reason.NO_DEPLOYMENTS, Reason.BOOTC_HOST, Reason.IMAGE_LAYERED}
+    {Reason.UNRECONCILABLE, Reason.NO_DEPLOYMENTS, Reason.BOOTC_HOST, Reason.IMAGE_LAYERED, Reason.STATIC_POD_OWNED}
 )
-"""Reasons of a refused update to a valid config that no running host can apply."""
 
 _NAME: Final = re.compile(
     r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?"

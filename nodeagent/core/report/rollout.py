@@ -35,7 +35,8 @@ POOL_LABEL: Final = "nodeagent.org/pool"
 CORDONED_BY: Final = "nodeagent.org/cordoned-by"
 ROLE: Final = "node-role.kubernetes.io/"
 CONTROL_PLANE: Final = ("control-plane", "master")
-HOLDER: Final = "nodeagent"  # of the lease while it updates
+# Name of the lease holder during an update.
+HOLDER: Final = "nodeagent"
 
 Object = Mapping[str, Any]
 
@@ -43,7 +44,8 @@ Object = Mapping[str, Any]
 class NodeProgress(StrEnum):
     UPDATED = "updated"
     UPDATING = "updating"
-    PENDING = "pending"  # it has not begun yet
+    # The update has not begun.
+    PENDING = "pending"
     DEGRADED = "degraded"
 
 
@@ -83,7 +85,8 @@ class PoolRollout:
     """``troubles`` are those of the pool: its target is not known, or not up to date."""
 
     name: str
-    target: str  # "" where each node has its own
+    # Empty if each node has its own.
+    target: str
     paused: bool
     troubles: Sequence[str]
     members: Sequence[NodeRollout]
@@ -175,7 +178,7 @@ def _troubles(pool: Object, images: Mapping[str, str]) -> Sequence[str]:
     if not _target(pool):
         found.append("no config has been rendered for it yet")
     if int(status.get("observedGeneration") or 0) < int(meta.get("generation") or 0):
-        found.append("its controller has not objects its newest version yet")
+        found.append("its controller has not observed its newest version yet")
     if images.get(_name(pool)) == "":
         found.append("its image has not been built yet")
     broken = [
@@ -195,6 +198,7 @@ def _pool_of(node: Object, pools: Sequence[Object]) -> str | None:
     """Return the pool as the machine-config-operator decides. A node of two custom pools, of which ``arbiter`` is one,
     belongs to none: neither gives it a config."""
     labels = _labels(node)
+    # The machine-config-operator ignores Windows nodes.
     if labels.get("kubernetes.io/os") == "windows":
         return None
     names = [_name(pool) for pool in pools if _selects((pool.get("spec") or {}).get("nodeSelector") or {}, labels)]
@@ -210,6 +214,7 @@ def _pool_of(node: Object, pools: Sequence[Object]) -> str | None:
 def _selects(selector: Object, labels: Mapping[str, str]) -> bool:
     exact: Mapping[str, str] = selector.get("matchLabels") or {}
     rules: Sequence[Object] = selector.get("matchExpressions") or ()
+    # In Kubernetes an empty selector matches every object. The machine-config-operator lets it match none.
     if not exact and not rules:
         return False
     return all(labels.get(key) == value for key, value in exact.items()) and all(_rule(rule, labels) for rule in rules)
@@ -226,7 +231,8 @@ def _rule(rule: Object, labels: Mapping[str, str]) -> bool:
             return key in labels
         case "DoesNotExist":
             return key not in labels
-        case _:  # a newer operator: no pool is better than the wrong one
+        case _:
+            # A newer operator: no pool is better than the wrong one.
             return False
 
 
@@ -308,8 +314,10 @@ def _flags(node: Object, request: ControllerRequest, objects: ClusterObjects) ->
         kind, why = condition.get("type"), condition.get("message") or condition.get("reason") or ""
         if kind not in ("MaintenancePlanned", "MaintenanceInProgress") or condition.get("status") != "True":
             continue
-        if condition.get("reason") != "UpdateRequested":  # an agent in the queue sets it itself
+        # An agent in the queue sets it itself.
+        if condition.get("reason") != "UpdateRequested":
             found.append(Gate(Reason.UNDER_MAINTENANCE, clean(f"{kind}: {why}")))
+    # The lease of a running update is not a flag; see _held.
     if (gate := _held(objects.leases.get(name), objects.now)) is not None:
         found.append(gate)
     return sorted(set(found))
@@ -319,6 +327,7 @@ def _held(data: Object | None, now: float | None) -> Gate | None:
     if data is None:
         return None
     lease = read_lease(data)
+    # A lease that has expired by the server's clock blocks no other holder.
     over = lease.expires is not None and now is not None and lease.expires < now
     who = lease.holder_notes.get("requester") or lease.identity
     updating = who == HOLDER and not is_maintenance(lease.holder_notes.get("operation", ""))

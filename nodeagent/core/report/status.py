@@ -4,47 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, assert_never
 
 from nodeagent.core.boot import kernel_boot, soft_reboots
 from nodeagent.core.coordination.drain import Remaining, is_blocked, remedy
 from nodeagent.core.coordination.maintenance import MAINTENANCE, Maintenance, MaintenanceState, is_maintenance
-from nodeagent.core.hints import documentation
 from nodeagent.core.plan.deployment import Deployment
-from nodeagent.core.update.events import Event, EventKind, StepProgress
+from nodeagent.core.update import events
+from nodeagent.core.update.drift import Drift, describe_drift
+from nodeagent.core.update.events import Event, StatusProblem, StepProgress, UpdateContext, UpdateEvent
 from nodeagent.core.update.fence_view import FenceView, fence_to_dict
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.ports.coordination import Holder
-from nodeagent.reasons import Reason
+from nodeagent.reasons import Reason, documentation
 
-__all__ = ["SCHEMA", "Status", "StatusProblem", "fold", "line", "status_to_dict"]
+__all__ = ["SCHEMA", "Status", "fold", "line", "status_to_dict"]
 
 SCHEMA = "nodeagent/status/v1"
 
-# Kinds that say something but do not change where we are.
-_PASSING = frozenset({EventKind.WARNING, EventKind.LEASE, EventKind.STARTED, EventKind.STOPPED, EventKind.RESUMED})
-# Kinds that name the desired config, or, if the host is degraded, the one that is the reason. Others of an update name
-# its target, which may not be desired any more.
-_NAMES_DESIRED = frozenset({EventKind.UPDATE_STARTED, EventKind.REFUSED, EventKind.DEGRADED})
 _UNDRAINED = frozenset({Phase.IDLE, Phase.DEGRADED, Phase.LEASING, Phase.DRAINING})
-_WITH_STEP = frozenset(
-    {
-        EventKind.STEP_STARTED,
-        EventKind.STEP_DONE,
-        EventKind.STEP_SKIPPED,
-        EventKind.STEP_FAILED,
-        EventKind.STAGING,
-    }
-)
-
-
-@dataclass(frozen=True, slots=True)
-class StatusProblem:
-    """A problem that does not stop the agent and that an admin must fix. There is one for each ``topic``."""
-
-    topic: str  # settings, policy, store, config, sweep
-    reason: str  # "" removes the problem of this topic
-    message: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,22 +33,32 @@ class Status:
     since: str = ""
     current: str = ""
     desired: str = ""
-    current_digest: str = ""  # "" until the daemon has read it
+    # Empty until the daemon has read the store.
+    current_digest: str = ""
     desired_digest: str = ""
-    target: str = ""  # name of the config of the update under way, which need not be the desired one
-    boot_id: str = ""  # the identity of the boot, see core.boot
+    # Name of the config of the update under way, which need not be the desired one.
+    target: str = ""
+    # The identity of the boot, see core.boot.
+    boot_id: str = ""
     update_id: str = ""
     step: StepProgress | None = None
     backend: str = "local"
     lease: Holder | None = None
     deployments: Sequence[Deployment] = ()
     fence: FenceView | None = None
-    remaining: Sequence[Remaining] | None = None  # of the drain; None while there is none
-    drain_by: str = ""  # when the drain is given up; RFC 3339
-    drain_then: str = ""  # what follows then, for people
-    drained: bool = False  # for the update that is under way
+    # Remaining pods; None without a drain.
+    remaining: Sequence[Remaining] | None = None
+    # When the drain is given up; RFC 3339.
+    drain_by: str = ""
+    # What follows after the deadline, as text.
+    drain_then: str = ""
+    # Whether the node was drained for the current update.
+    drained: bool = False
     maintenance: Maintenance | None = None
-    maintenance_waits: str = ""  # for whom or what, as REASON: words
+    # Cause of the wait, as "REASON: message".
+    maintenance_waits: str = ""
+    drift: Drift = ()
+    etcd_member: events.MemberProgress | None = None
     problems: Sequence[StatusProblem] = ()
 
     @property
@@ -81,83 +69,106 @@ class Status:
 
 def fold(status: Status, event: Event) -> Status:
     """Return the status after an event. An event without an update keeps the names of the last one."""
-    if event.kind is EventKind.LEASE:
-        return replace(status, lease=event.fields.get("holder"))
-    if event.kind is EventKind.MAINTENANCE:
-        waits = str(event.fields.get("waits", ""))
-        note: Maintenance | None = event.fields.get("maintenance")
-        drains = note is not None and note.state(status.boot_id) is MaintenanceState.DRAINING
-        remaining = status.remaining if drains or status.phase is Phase.DRAINING else None
-        return replace(status, maintenance=note, maintenance_waits=waits, remaining=remaining)
-    if event.kind is EventKind.DRAIN:
-        by, then = (str(event.fields.get(name, "")) for name in ("by", "then"))
-        return replace(status, remaining=tuple(event.fields.get("remaining", ())), drain_by=by, drain_then=then)
-    if event.kind is EventKind.FENCE:
-        return replace(status, fence=event.fields.get("fence"))
-    if event.kind is EventKind.DEPLOYMENTS:
-        return replace(status, deployments=tuple(event.fields.get("deployments", ())))
-    if event.kind is EventKind.DESIRED:
-        # Without a desired config the host stays as it is.
-        return replace(
-            status, desired=event.desired or status.current, desired_digest=str(event.fields.get("digest", ""))
-        )
-    if event.kind is EventKind.UPDATE_FINISHED:
-        return status
-    names_desired = event.kind in _NAMES_DESIRED or not event.update_id
-    desired = (event.desired if names_desired else "") or status.desired or event.desired
-    named = replace(
+    match event:
+        case events.DaemonStarted() | events.DaemonStopped() | events.UpdateFinished():
+            return status
+        case events.LeaseChanged(holder=holder):
+            return replace(status, lease=holder)
+        case events.MaintenanceChanged(maintenance=note, waits=waits):
+            drains = note is not None and note.state(status.boot_id) is MaintenanceState.DRAINING
+            # Remaining pods belong to the current drain. They disappear with its end.
+            remaining = status.remaining if drains or status.phase is Phase.DRAINING else None
+            return replace(status, maintenance=note, maintenance_waits=waits, remaining=remaining)
+        case events.DrainAdvanced():
+            return replace(status, remaining=tuple(event.remaining), drain_by=event.deadline, drain_then=event.then)
+        case events.EtcdMemberChanged(progress=progress):
+            return replace(status, etcd_member=progress)
+        case events.DriftChanged(drift=drift):
+            return replace(status, drift=tuple(drift))
+        case events.FenceChanged(view=view):
+            return replace(status, fence=view)
+        case events.DeploymentsChanged(deployments=deployments):
+            return replace(status, deployments=tuple(deployments))
+        case events.DesiredChanged(name=name, digest=digest):
+            # Without a desired config the host stays as it is.
+            return replace(status, desired=name or status.current, desired_digest=digest)
+        case StatusProblem(topic=topic):
+            return replace(status, problems=(*_other_problems(status, topic), event))
+        case events.ProblemSolved(topic=topic):
+            return replace(status, problems=_other_problems(status, topic))
+        case events.Warned() | events.UpdateResumed():
+            return _named(status, event)
+        case events.UpdateDone():
+            # A problem with the config was about the previous one.
+            current, others = event.about.desired or status.goal, _other_problems(status, "config")
+            named = _named(status, event)
+            return replace(named, current=current, current_digest=event.digest, step=None, problems=others)
+        case events.ConfigRefused():
+            since, named = event.about.since or status.since, _named(status, event)
+            refused = replace(named, phase=Phase.DEGRADED, since=since, reason=event.reason, message=event.message)
+            return replace(refused, step=None, target="")
+        case events.StepEvent():
+            # A step that is tried while a service of the host does not answer takes nothing back.
+            about, named = event.about, _named(status, event)
+            stuck = status.phase is Phase.DEGRADED and status.update_id == about.update_id
+            phase, target = status.phase if stuck else about.phase, _target(status, about)
+            return replace(named, phase=phase, update_id=about.update_id, target=target, step=event.step)
+        case events.UpdateStarted(actions=actions):
+            return _entered(status, event, "", actions)
+        case events.PhaseEntered() | events.CauseEvent():
+            return _entered(status, event, event.reason, event.message)
+        case _:
+            assert_never(event)
+
+
+def _named(status: Status, event: UpdateEvent) -> Status:
+    """Return the status with the names of the event.
+
+    The start of an update, a refusal and ``Degraded`` name the desired config, or the config that is the reason. Other
+    events of an update name its target, which may not be desired any more.
+    """
+    about = event.about
+    names = isinstance(event, events.UpdateStarted | events.ConfigRefused | events.HostDegraded)
+    desired = (about.desired if names or not about.update_id else "") or status.desired or about.desired
+    return replace(
         status,
-        current=event.current or status.current,
+        current=about.current or status.current,
         desired=desired,
         desired_digest=status.desired_digest if desired == status.desired else "",
-        boot_id=event.boot_id or status.boot_id,
+        boot_id=about.boot_id or status.boot_id,
     )
-    if event.kind in _PASSING:
-        found = event.fields.get("problem")
-        return named if found is None else replace(named, problems=_problems(named.problems, found))
-    if event.kind is EventKind.UPDATE_DONE:
-        digest = str(event.fields.get("digest", ""))
-        others = [problem for problem in named.problems if problem.topic != "config"]  # which was about the old one
-        current = event.desired or status.goal
-        return replace(named, current=current, current_digest=digest, step=None, problems=others)
-    if event.kind is EventKind.REFUSED:
-        since = event.since or status.since
-        return replace(
-            named, phase=Phase.DEGRADED, since=since, reason=event.reason, message=event.message, step=None, target=""
-        )
-    if event.kind in _WITH_STEP:
-        # A step that is tried while a service of the host does not answer takes nothing back.
-        stuck = status.phase is Phase.DEGRADED and status.update_id == event.update_id
-        phase = status.phase if stuck else event.phase
-        return replace(named, phase=phase, update_id=event.update_id, target=_target(named, event), step=event.step)
+
+
+def _entered(status: Status, event: UpdateEvent, reason: str, message: str) -> Status:
+    about = event.about
+    same = about.phase is status.phase
     return replace(
-        named,
-        phase=event.phase,
-        reason=event.reason,
-        message=event.message,
-        since=event.since or status.since,
-        update_id=event.update_id,
-        target=_target(named, event),
-        step=status.step if event.phase is status.phase and event.phase in (Phase.WRITING, Phase.ACTING) else None,
-        remaining=status.remaining if event.phase is status.phase is Phase.DRAINING else None,
-        drained=_drained(status, event),
+        _named(status, event),
+        phase=about.phase,
+        reason=reason,
+        message=message,
+        since=about.since or status.since,
+        update_id=about.update_id,
+        target=_target(status, about),
+        step=status.step if same and about.phase in (Phase.WRITING, Phase.ACTING) else None,
+        remaining=status.remaining if same and about.phase is Phase.DRAINING else None,
+        drained=_drained(status, about.phase),
     )
 
 
-def _problems(known: Sequence[StatusProblem], found: StatusProblem) -> Sequence[StatusProblem]:
-    others = [problem for problem in known if problem.topic != found.topic]
-    return tuple([*others, found] if found.reason else others)
+def _other_problems(status: Status, topic: str) -> Sequence[StatusProblem]:
+    return tuple(problem for problem in status.problems if problem.topic != topic)
 
 
-def _target(status: Status, event: Event) -> str:
-    if event.phase in (Phase.IDLE, Phase.DEGRADED) or not event.update_id:
+def _target(status: Status, about: UpdateContext) -> str:
+    if about.phase in (Phase.IDLE, Phase.DEGRADED) or not about.update_id:
         return ""
-    return event.desired or status.target
+    return about.desired or status.target
 
 
-def _drained(status: Status, event: Event) -> bool:
+def _drained(status: Status, phase: Phase) -> bool:
     """Return whether the node is drained: from the end of a complete drain until its update or maintenance ends."""
-    if event.phase in _UNDRAINED:
+    if phase in _UNDRAINED:
         return False
     return status.drained or (status.phase is Phase.DRAINING and status.reason != Reason.DRAIN_TIMED_OUT)
 
@@ -177,8 +188,11 @@ def line(status: Status) -> str:
         parts.append(f"current config is {status.current}")
     if status.maintenance is not None:
         parts.append(f"maintenance {status.maintenance.state(status.boot_id)}, {status.maintenance.words}")
+    if status.drift:
+        parts.append(f"drift: {describe_drift(status.drift)}")
     if status.problems:
         parts.append("problem: " + "; ".join(f"{found.reason}: {found.message}" for found in status.problems))
+    # systemd drops a notification of more than 4096 bytes, and a character has up to four.
     return ": ".join(parts)[:1000]
 
 
@@ -273,6 +287,8 @@ def status_to_dict(status: Status, *, daemon: str) -> dict[str, Any]:
         "drain": _drain(status),
         "fence": None if status.fence is None else fence_to_dict(status.fence),
         "maintenance": _maintenance(status),
+        "drift": [asdict(found) for found in status.drift],
+        "etcd_member": None if status.etcd_member is None else asdict(status.etcd_member),
         "problems": [asdict(problem) for problem in status.problems],
         "daemon": daemon,
     }

@@ -1,66 +1,342 @@
-"""Events that the executor emits. The report is the only reader; everything that users see comes from it."""
+"""Events that the daemon emits: a closed union with one class for each kind.
+
+The report is the only reader: it folds them into the status, and passes them to the journal, D-Bus, the metrics and the
+cluster. ``reason`` is a stable word, ``message`` is for operators. ``routine``: worth a line at level debug only.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from enum import StrEnum
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
 
+from nodeagent.core.coordination.drain import Remaining
+from nodeagent.core.coordination.maintenance import Maintenance
+from nodeagent.core.plan.deployment import Deployment
+from nodeagent.core.update.drift import Drift
+from nodeagent.core.update.fence_view import FenceView
 from nodeagent.core.update.phase import Phase
+from nodeagent.core.update.ports.coordination import Holder
+from nodeagent.core.update.ports.store import HistoryEntry
 
-__all__ = ["Event", "EventKind", "StepProgress"]
-
-
-class EventKind(StrEnum):
-    STARTED = "started"  # the daemon is up
-    UPDATE_STARTED = "update-started"
-    PHASE = "phase"
-    STEP_STARTED = "step-started"
-    STEP_DONE = "step-done"
-    STEP_SKIPPED = "step-skipped"
-    STEP_FAILED = "step-failed"
-    STAGING = "staging"  # how far the OS is staged; fields["often"]: not worth a line in the journal
-    FENCE = "fence"  # fields["fence"] is how it stands, or None; without a message only numbers changed
-    DEPLOYMENTS = "deployments"  # fields["deployments"] is the boot order as it is now
-    WAITING = "waiting"  # for another actor; the message names it
-    FALLBACK = "fallback"  # we reboot because an action failed
-    REVERTING = "reverting"
-    UPDATE_DONE = "update-done"
-    DEGRADED = "degraded"
-    REFUSED = "refused"  # a desired config that was not even started
-    DESIRED = "desired"  # another config is desired now; fields["digest"] is its digest
-    UPDATE_FINISHED = "update-finished"  # fields: entry (a HistoryEntry), outcome, digest, exit_code
-    DRAIN = "drain"  # fields["remaining"] are the pods that are left; fields["often"] as above
-    LEASE = "lease"  # the holder changed; fields["lease"] is who has it now, or None
-    MAINTENANCE = "maintenance"  # fields["maintenance"] is the request, or None; fields["waits"] is the reason to wait
-    RESUMED = "resumed"  # after a crash or a reboot
-    STOPPED = "stopped"
-    WARNING = "warning"
+__all__ = [
+    "CauseEvent",
+    "ConfigRefused",
+    "DaemonStarted",
+    "DaemonStopped",
+    "DeploymentsChanged",
+    "DesiredChanged",
+    "DrainAdvanced",
+    "DriftChanged",
+    "EtcdMemberChanged",
+    "Event",
+    "FallbackChosen",
+    "FenceChanged",
+    "HostDegraded",
+    "LeaseChanged",
+    "MaintenanceChanged",
+    "MemberProgress",
+    "PhaseEntered",
+    "ProblemSolved",
+    "RevertStarted",
+    "StagingAdvanced",
+    "StatusProblem",
+    "StepDone",
+    "StepEvent",
+    "StepFailed",
+    "StepProgress",
+    "StepSkipped",
+    "StepStarted",
+    "UpdateContext",
+    "UpdateDone",
+    "UpdateEvent",
+    "UpdateFinished",
+    "UpdateResumed",
+    "UpdateStarted",
+    "UpdateWaiting",
+    "Warned",
+]
 
 
 @dataclass(frozen=True, slots=True)
-class StepProgress:
-    """``index`` counts from 1; ``percent`` is of the whole update, 0 to 100."""
+class UpdateContext:
+    """The update that an event is about, and its state. Without an update only the phase is known."""
 
-    name: str
-    index: int
-    count: int
-    percent: int
-
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    kind: EventKind
     phase: Phase
-    message: str = ""
-    reason: str = ""
     update_id: str = ""
     current: str = ""
     desired: str = ""
     boot_id: str = ""
     since: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StepProgress:
+    """``index`` counts from 1; ``percent`` is of the whole update, 0 to 100. ``id`` is "" for a task of a staging."""
+
+    name: str
+    index: int
+    count: int
+    percent: int
+    id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _OfUpdate:
+    about: UpdateContext
+
+
+@dataclass(frozen=True, slots=True)
+class StepEvent(_OfUpdate):
+    step: StepProgress
+
+
+@dataclass(frozen=True, slots=True)
+class CauseEvent(_OfUpdate):
+    message: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateStarted(_OfUpdate):
+    actions: str
+    writes: int
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateResumed(_OfUpdate):
+    """After a crash or a reboot."""
+
+    decision: str
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseEntered(_OfUpdate):
+    """A phase began, or its reason or message changed."""
+
+    message: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StepStarted(StepEvent):
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class StepDone(StepEvent):
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class StepSkipped(StepEvent):
+    """``reason`` is "" if there was nothing to do."""
+
+    message: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StepFailed(StepEvent):
+    message: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class StagingAdvanced(StepEvent):
+    fetched_bytes: int | None
+    routine: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FenceChanged(_OfUpdate):
+    """``view`` None: the fence has ended. Without a ``message`` only numbers changed."""
+
+    view: FenceView | None
+    message: str = ""
+    reason: str = ""
+    routine: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateWaiting(CauseEvent):
+    """For another actor, which the message names."""
+
+
+@dataclass(frozen=True, slots=True)
+class FallbackChosen(CauseEvent):
+    """The host reboots because an action failed, or the drain was late."""
+
+
+@dataclass(frozen=True, slots=True)
+class RevertStarted(CauseEvent):
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class HostDegraded(CauseEvent):
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigRefused(CauseEvent):
+    """No update to the desired config begins. ``repeated``: for the reason that was reported before."""
+
+    repeated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateDone(_OfUpdate):
+    message: str
+    seconds: float
+    reboots: int
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Warned(_OfUpdate):
+    message: str
+    reason: str = ""
     step: StepProgress | None = None
-    step_id: str = ""
-    seconds: float | None = None  # how long the thing took that this event ends
-    fields: Mapping[str, Any] = field(default_factory=dict)  # further facts for the journal
+
+
+@dataclass(frozen=True, slots=True)
+class DaemonStarted:
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class DaemonStopped:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class DesiredChanged:
+    """``name`` and ``digest`` are "" if no config is desired."""
+
+    name: str
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeploymentsChanged:
+    """The deployments in boot order."""
+
+    deployments: Sequence[Deployment]
+
+
+@dataclass(frozen=True, slots=True)
+class DrainAdvanced:
+    """``remaining`` are the pods that are left. ``deadline`` is RFC 3339, ``then`` describes what follows it."""
+
+    remaining: Sequence[Remaining]
+    deadline: str = ""
+    then: str = ""
+    routine: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DriftChanged:
+    """``drift`` has the entries of this host that differ from the current config, whose name is ``config``."""
+
+    config: str
+    drift: Drift
+    message: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class MemberProgress:
+    """A join, leave or replacement of the etcd member. ``ended`` is "" while it runs, "done", or "REASON: message"."""
+
+    id: str
+    operation: str
+    requester: str
+    since: str
+    message: str
+    ended: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class EtcdMemberChanged:
+    """``progress`` is None if there is nothing but a reason to wait, which is the message."""
+
+    progress: MemberProgress | None
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseChanged:
+    """``holder`` None: the lease is free. ``renewed``: only its expiry changed."""
+
+    holder: Holder | None
+    renewed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class MaintenanceChanged:
+    """``waits`` is the cause of a wait, as "REASON: message". Without a ``message`` nothing happened that an operator
+    notices."""
+
+    maintenance: Maintenance | None
+    waits: str = ""
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StatusProblem:
+    """A problem that does not stop the agent and that an admin must fix. There is one for each ``topic``: settings,
+    policy, store, config, sweep, etcd."""
+
+    topic: str
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class ProblemSolved:
+    topic: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateFinished:
+    """An update, or a request for one, has ended. ``exit_code`` is that of a command which waited for it."""
+
+    entry: HistoryEntry
+    exit_code: int
+
+
+UpdateEvent = (
+    UpdateStarted
+    | UpdateResumed
+    | PhaseEntered
+    | StepStarted
+    | StepDone
+    | StepSkipped
+    | StepFailed
+    | StagingAdvanced
+    | FenceChanged
+    | UpdateWaiting
+    | FallbackChosen
+    | RevertStarted
+    | UpdateDone
+    | HostDegraded
+    | ConfigRefused
+    | Warned
+)
+
+Event = (
+    UpdateEvent
+    | DaemonStarted
+    | DaemonStopped
+    | DesiredChanged
+    | DeploymentsChanged
+    | DrainAdvanced
+    | DriftChanged
+    | EtcdMemberChanged
+    | LeaseChanged
+    | MaintenanceChanged
+    | StatusProblem
+    | ProblemSolved
+    | UpdateFinished
+)

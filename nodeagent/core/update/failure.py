@@ -1,4 +1,4 @@
-"""What a failed update leads to. The loop breaker: one fallback reboot for an update, never a second."""
+"""Decide what follows a failed update. An update has one fallback reboot at most, so there is no reboot loop."""
 
 from __future__ import annotations
 

@@ -10,8 +10,9 @@ from typing import Any
 __all__ = ["FenceEvent", "FenceView", "fence_to_dict", "p50_of", "p99_of", "summary"]
 
 _MS = 1000
+
+# Samples below which there is no p99; up to a hundred samples it is the largest of them.
 _LEAST = 50
-"""Samples below which there is no p99; up to a hundred samples it is the largest of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,24 +20,24 @@ class FenceView:
     """If ``active`` is false, nothing is limited, and ``message`` has the cause. Times are seconds."""
 
     active: bool
+    # A word of ``controller.Why``, or the reason of the error that prevents the fence.
     reason: str = ""
-    """A word of ``controller.Why``, or the reason of the error that prevents the fence."""
     message: str = ""
+    # The cap; None: no cap. If writes are counted, the bytes that they amount to.
     write_bps: int | None = None
-    """The cap; None: no cap. If writes are counted, the bytes that they amount to."""
     write_iops: int | None = None
+    # p99 of the recent fsyncs of etcd; None: unknown, or too few.
     p99: float | None = None
-    """p99 of the recent fsyncs of etcd; None: unknown, or too few."""
+    # Fsyncs of etcd over 100 ms (128 ms according to etcd's histogram), since the beginning.
     exceedances: int = 0
-    """Fsyncs of etcd over 100 ms (128 ms according to etcd's histogram), since the beginning."""
+    # Time under a cap, since the beginning.
     throttled: float = 0.0
-    """Time under a cap, since the beginning."""
+    # Time since the beginning.
     seconds: float = 0.0
-    """Time since the beginning."""
+    # The last source of the latency, a word of ``signals.Source``; "" for none.
     source: str = ""
-    """The last source of the latency, a word of ``signals.Source``; "" for none."""
+    # Messages about facilities that the fence lacks.
     missing: tuple[str, ...] = ()
-    """Messages about facilities that the fence lacks."""
 
     @property
     def capped(self) -> bool:
@@ -47,14 +48,14 @@ class FenceView:
 class FenceEvent:
     """A change of the fence. ``view`` None: it has ended. Without a ``message`` only numbers changed.
 
-    ``often``: logged at level debug. ``bad``: an operator has to act. ``etcd_disk`` is known at the end, see
+    ``routine``: logged at level debug. ``bad``: an operator has to act. ``etcd_disk`` is known at the end, see
     ``core.etcd.disk_latency``.
     """
 
     view: FenceView | None
     message: str = ""
     reason: str = ""
-    often: bool = False
+    routine: bool = False
     bad: bool = False
     etcd_disk: Mapping[str, Any] | None = None
 
@@ -65,7 +66,7 @@ def p99_of(latencies: Sequence[float]) -> float | None:
 
 
 def p50_of(latencies: Sequence[float]) -> float | None:
-    """As ``p99_of``."""
+    """Return the median, as ``p99_of``."""
     return _quantile(latencies, 0.5)
 
 

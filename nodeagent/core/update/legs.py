@@ -24,8 +24,8 @@ __all__ = [
     "revert_of",
 ]
 
+# Reason of an abort after which the update begins again under the same id, if its config is still desired.
 INTERRUPTED = "Interrupted"
-"""Reason of an abort after which the update begins again under the same id, if its config is still desired."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Abort:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What the legs after the first write have in common.
+    """The data that all legs after the first write have.
 
     Services of boots later than ``first_write_boot_id`` may have read the new files. ``reboots`` counts the boots since
     the first write, planned or not. ``done`` and ``skipped`` are ids of action steps. ``restarting`` is the id of a

@@ -19,11 +19,14 @@ class UpdateOutcome(StrEnum):
     DONE_AFTER_FALLBACK = "done-after-fallback"
     REVERTED = "reverted"
     DEGRADED = "degraded"
-    SUPERSEDED = "superseded"  # another config became the desired one before anything was written
-    WITHDRAWN = "withdrawn"  # the current config is desired again, or none is, before anything was written
+    # Another config became the desired one before anything was written.
+    SUPERSEDED = "superseded"
+    # The current config is desired again, or none is, before anything was written.
+    WITHDRAWN = "withdrawn"
     REFUSED = "refused"
     POSTPONED = "postponed"
-    UNCHANGED = "unchanged"  # the config is the current one already
+    # The config is the current one already.
+    UNCHANGED = "unchanged"
 
 
 IN_HISTORY: Final = (
@@ -35,8 +38,8 @@ IN_HISTORY: Final = (
     UpdateOutcome.WITHDRAWN,
 )
 
+# Ends of an update that wrote nothing, and is not tried again.
 ENDED_UNCHANGED: Final = (UpdateOutcome.SUPERSEDED, UpdateOutcome.WITHDRAWN)
-"""Ends of an update that wrote nothing, and is not tried again."""
 
 
 def exit_code(outcome: str, reason: str = "") -> int:

@@ -27,25 +27,34 @@ class Phase(StrEnum):
     DEGRADED = "Degraded"
 
 
+# Phases in which the update must hold the node lease.
 DISRUPTIVE = frozenset({Phase.DRAINING, Phase.WRITING, Phase.ACTING, Phase.VERIFYING, Phase.REBOOTING, Phase.REVERTING})
-"""Phases in which the update must hold the node lease."""
 
+# Seconds after which a phase has failed; None where something else bounds it, as its comment says.
 DEADLINE: Mapping[Phase, float | None] = MappingProxyType(
     {
         Phase.IDLE: None,
-        Phase.STAGING: 3 * 3600.0,  # an image over a slow link; without progress it ends much sooner (os.no_progress)
-        Phase.LEASING: None,  # the maintenance of another holder has no limit; the status names the holder
-        Phase.DRAINING: None,  # settings (drain.timeout), kept over restarts
-        Phase.WRITING: 600.0,  # for one file: five times what the kernel calls a hung task, and an fsync takes seconds
-        Phase.ACTING: 3600.0,  # each action has its own, shorter deadline (settings); this bounds the sum
-        Phase.VERIFYING: 900.0,  # settle time and "not yet" answers
-        Phase.REBOOTING: None,  # inhibitors have their own bound (settings); after that systemd owns the clock
-        Phase.REVERTING: 3600.0,  # for one file, or for all actions
-        Phase.RELEASING: None,  # a cluster that is away, or who has the node by then; each call is bounded
+        # Enough for an image over a slow link. Without progress it ends much sooner (os.no_progress).
+        Phase.STAGING: 3 * 3600.0,
+        # The maintenance of another holder has no limit; the status names the holder.
+        Phase.LEASING: None,
+        # Settings (drain.timeout), kept over restarts.
+        Phase.DRAINING: None,
+        # For one file: five times the kernel's limit for a hung task, while an fsync takes seconds.
+        Phase.WRITING: 600.0,
+        # Each action has its own, shorter deadline (settings); this bounds the sum.
+        Phase.ACTING: 3600.0,
+        # Settle time and "not yet" answers.
+        Phase.VERIFYING: 900.0,
+        # Inhibitors have their own bound (settings); after that systemd owns the clock.
+        Phase.REBOOTING: None,
+        # For one file, or for all actions.
+        Phase.REVERTING: 3600.0,
+        # A cluster that is down, or another holder of the node, has no limit. Each call is bounded.
+        Phase.RELEASING: None,
         Phase.DEGRADED: None,
     }
 )
-"""Seconds after which a phase has failed; None where something else bounds it, as its comment says."""
 
+# Phases whose deadline starts again with each file: how long they may take depends on how much there is to write.
 BY_PROGRESS = frozenset({Phase.WRITING, Phase.REVERTING})
-"""Phases whose deadline starts again with each file: how long they may take depends on how much there is to write."""

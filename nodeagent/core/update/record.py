@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from nodeagent.core.update.lasting import Budget, Rejection, added, matching, without
 from nodeagent.core.update.legs import (
     INTERRUPTED,
     Abort,
@@ -23,8 +24,6 @@ from nodeagent.core.update.legs import (
     fallback_of,
 )
 from nodeagent.core.update.phase import Phase
-from nodeagent.core.update.reboot_budget import Budget
-from nodeagent.core.update.rejections import Rejection, added, matching, without
 from nodeagent.core.update.transitions import NEXT
 from nodeagent.errors import AgentError
 from nodeagent.reasons import Reason
@@ -45,8 +44,8 @@ __all__ = [
     "reject",
 ]
 
+# The update of a record that says nothing that can be understood.
 UNKNOWN_UPDATE = "unknown"
-"""The update of a record that says nothing that can be understood."""
 
 
 class IllegalTransition(AgentError):
@@ -55,7 +54,7 @@ class IllegalTransition(AgentError):
 
 @dataclass(frozen=True, slots=True)
 class UnitsBefore:
-    """Units as they were before the first write.
+    """Units as they were before the first write, and whether the Node of a cluster was ready.
 
     ``healthy`` passed their own health check, ``failed`` had failed, and ``running`` are enabled units that ran before
     a planned reboot. ``states`` has the active states of the units that the plan acts on.
@@ -65,6 +64,7 @@ class UnitsBefore:
     failed: frozenset[str] = frozenset()
     running: frozenset[str] = frozenset()
     states: Mapping[str, str] = field(default_factory=dict)
+    node_ready: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,13 +90,13 @@ class OsProgress:
 
     @property
     def leftover(self) -> OsProgress:
-        """What may still be staged after the update, and is ours to discard."""
+        """The deployment of the agent that may still be staged after the update, and is discarded later."""
         return OsProgress(target=self.target, staged=self.staged, staged_boot_id=self.staged_boot_id)
 
 
 @dataclass(frozen=True, slots=True)
 class Lasting:
-    """What outlives every update: which configs are applied on request only, and the budget of fallback reboots.
+    """The data that outlives every update: configs that are applied on request only, and the reboot budget.
 
     ``rejections`` are configs that failed here. ``failed_digest`` is the one that failed last, which is all that 0.1.0
     knows of them. An operator rolled back from ``rolled_back_digest``.
@@ -125,21 +125,26 @@ class Record:
     ``core.plan.plan_json``. ``writes`` are the write steps, as (type, argument): the disk that they came from is gone.
     ``newly_managed`` are snapshot keys that are managed from this update on. ``repairs``: the previous update ended
     half-way, so a unit that does not run may be its doing. ``notes`` are for the history.
+    ``drifted`` are entries that differed before the update and that it leaves as they are.
     """
 
     phase: Phase = Phase.IDLE
     leg: Leg = field(default_factory=Rest)
     since: str = ""
     boot_id: str = ""
-    reason: str = ""  # why the host is degraded, or what the update waits for
+    # Why the host is degraded, or what the update waits for.
+    reason: str = ""
     message: str = ""
-    reboot_requests: int = 0  # that were accepted in this phase
+    # Number of reboot requests that logind accepted in this phase.
+    reboot_requests: int = 0
 
     update_id: str = ""
     started: str = ""
-    from_digest: str = ""  # the config that was current at the start
+    # The config that was current at the start.
+    from_digest: str = ""
     to_digest: str = ""
-    to_meaning: str = ""  # of the config to_digest, see core.config.meaning
+    # Meaning of the config to_digest, see core.config.meaning.
+    to_meaning: str = ""
     from_name: str = ""
     to_name: str = ""
     plan: Mapping[str, Any] | None = None
@@ -147,13 +152,18 @@ class Record:
     newly_managed: tuple[str, ...] = ()
     repairs: bool = False
     notes: tuple[str, ...] = ()
+    drifted: tuple[str, ...] = ()
 
     units_before: UnitsBefore = field(default_factory=UnitsBefore)
     os: OsProgress = field(default_factory=OsProgress)
-    unfinished: str = ""  # digests, newest first, of configs that earlier updates left half-way, until a good end
-    held: str = ""  # the operation that holds the lease and the slot of a node left half-way; a repair goes on with it
-    cordon: str = ""  # the operation that cordoned the node, of this update or of one before that ended half-way
-    drain_until: float = 0.0  # deadline of the drain, on the steady clock of the boot in boot_id
+    # Digests, newest first, of configs that earlier updates left half-way, until a good end.
+    unfinished: str = ""
+    # The operation that holds the lease and the slot of a node left half-way. A repair continues with it.
+    held: str = ""
+    # The operation that cordoned the node: this update, or an earlier one that ended half-way.
+    cordon: str = ""
+    # Deadline of the drain, on the steady clock of the boot in boot_id.
+    drain_until: float = 0.0
     lasting: Lasting = field(default_factory=Lasting)
 
     def __post_init__(self) -> None:
@@ -162,7 +172,7 @@ class Record:
 
     @property
     def operation(self) -> str:
-        """Under which lease, slots and cordon are taken."""
+        """The id under which the lease, the slots and the cordon are acquired."""
         return self.held or self.update_id
 
     @property
@@ -177,7 +187,7 @@ class Record:
 
     @property
     def fallback(self) -> str:
-        """Why there was, or will be, a reboot that the plan does not have."""
+        """The cause of an unplanned reboot; "" if there is none."""
         match self.last_leg:
             case Apply(reboot_instead=why) | Fallback(because=why) | Revert(fallback=why):
                 return why
@@ -190,7 +200,7 @@ class Record:
 
     @property
     def aborted(self) -> Abort | None:
-        """Why the update ends although nothing was written."""
+        """The abort of an update that ends before its first write; None otherwise."""
         return self.last_leg if isinstance(self.last_leg, Abort) else None
 
     @property
@@ -213,9 +223,11 @@ def advance(
 
     A state that is not in the table is a bug, and stops the update: raises ``IllegalTransition``.
     """
+    # The table is the only list of legal transitions. Every caller passes through here.
     if (type(leg), phase) not in NEXT[type(record.leg), record.phase]:
         before, after = type(record.leg).__name__, type(leg).__name__
         raise IllegalTransition(f"{record.phase} -> {phase} ({before} to {after})")
+    # A record at rest keeps only the data that outlives the update.
     if isinstance(leg, Rest):
         record = _ended(record, phase)
     return replace(
@@ -238,7 +250,7 @@ def _ended(record: Record, phase: Phase) -> Record:
 
 
 def after_boot(record: Record, phase: Phase, *, now: str, boot_id: str) -> Record:
-    """Return the record of an update that goes on in another boot."""
+    """Return the record of an update that continues in another boot."""
     assert isinstance(record.leg, Written)
     leg: Leg = replace(record.leg, reboots=record.leg.reboots + 1)
     if record.phase is phase:
@@ -262,8 +274,8 @@ def reject(record: Record, why: str, now: str) -> Record:
 
 
 def at_rest(record: Record) -> Record:
-    """Return what outlives an update that wrote nothing: also what may still be staged, and what a half-way node
-    holds."""
+    """Return the record after an update that wrote nothing. It keeps a staged deployment, the lease of a half-way node
+    and its cordon."""
     return Record(
         lasting=record.lasting,
         os=record.os.leftover,
@@ -296,7 +308,8 @@ def interrupted(record: Record) -> bool:
 def half_way(record: Record) -> bool:
     """Return whether an update ended without a good end or a revert, so that the disk may hold parts of two configs."""
     if record.unfinished and record.phase in (Phase.IDLE, Phase.DEGRADED):
-        return True  # the next update was aborted before it wrote anything, or was reverted to that state
+        # The next update was aborted before it wrote anything, or was reverted to that state.
+        return True
     if isinstance(record.leg, Unreleased):
         return False
     return record.phase is Phase.DEGRADED and bool(record.update_id) and record.reason != Reason.REVERTED

@@ -14,11 +14,10 @@ from typing import Any
 
 import msgspec
 
+from nodeagent.core.update.lasting import Budget, Rejection
 from nodeagent.core.update.legs import Abort, Apply, Fallback, Leg, Prepare, Rest, Revert, Unreleased
 from nodeagent.core.update.phase import Phase
-from nodeagent.core.update.reboot_budget import Budget
 from nodeagent.core.update.record import Lasting, OsProgress, Record, UnitsBefore
-from nodeagent.core.update.rejections import Rejection
 
 __all__ = ["RECORD_VERSION", "NewerRecord", "record_from_dict", "record_to_dict", "salvaged"]
 
@@ -56,8 +55,10 @@ class _Stored:
     ran: frozenset[str] = frozenset()
     unwell: frozenset[str] = frozenset()
     before: dict[str, str] = field(default_factory=dict)
+    node_ready: bool = False
     repairs: bool = False
     notes: tuple[str, ...] = ()
+    drifted: tuple[str, ...] = ()
     boot_id: str = ""
     reboots: int = 0
     fallback: str = ""
@@ -118,8 +119,10 @@ def record_to_dict(record: Record) -> dict[str, Any]:
         ran=before.running,
         unwell=before.failed,
         before=dict(before.states),
+        node_ready=before.node_ready,
         repairs=record.repairs,
         notes=record.notes,
+        drifted=record.drifted,
         boot_id=record.boot_id,
         reboots=progress.reboots,
         tries=record.reboot_requests,
@@ -207,7 +210,8 @@ def record_from_dict(data: Mapping[str, Any]) -> Record:
         newly_managed=stored.fresh,
         repairs=stored.repairs,
         notes=stored.notes,
-        units_before=UnitsBefore(stored.well, stored.unwell, stored.ran, stored.before),
+        drifted=stored.drifted,
+        units_before=UnitsBefore(stored.well, stored.unwell, stored.ran, stored.before, stored.node_ready),
         os=OsProgress(
             stored.os_target,
             stored.os_from,

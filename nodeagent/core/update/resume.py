@@ -1,4 +1,4 @@
-"""What to do with a record found at start: one pure function, tested as a table.
+"""Decide how to continue from a stored record after a start: one pure function, tested as a table.
 
 The machine may have been killed, power-cut or rebooted at any point. The record says what was intended, the facts
 say which boot this is; the disk itself is asked later, by the executor and by verification.
@@ -18,19 +18,26 @@ from nodeagent.core.update.record import Record
 
 __all__ = ["MAX_REBOOT_TRIES", "Decision", "resume"]
 
+# Requests for a reboot without effect after which the host counts as unable to reboot.
 MAX_REBOOT_TRIES = 3
-"""How often a reboot that did not come is asked for again before we say that this host cannot reboot."""
 
 
 class Decision(StrEnum):
     IDLE = "idle"  # nothing under way
-    STAGE = "stage"  # again: the files are written, and what was staged is lost
-    START_OVER = "start over"  # nothing was written: forget the update, look at the desired config again
-    DRAIN = "drain"  # go on; the deadline is that of the beginning
-    WRITE = "write"  # go on writing; every write is idempotent
-    ACT = "act"  # same boot: do the actions that are not done
-    VERIFY = "verify"  # a reboot did whatever the actions would have done
-    REBOOT_AGAIN = "reboot again"  # we asked, but this is still the old boot
+    # Stage again: the files are written, and the staged deployment is lost.
+    STAGE = "stage"
+    # Nothing was written: drop the update, and read the desired config again.
+    START_OVER = "start over"
+    # Continue the drain. Its deadline does not change.
+    DRAIN = "drain"
+    # Continue writing. Every write is idempotent.
+    WRITE = "write"
+    # Same boot: run the remaining actions.
+    ACT = "act"
+    # A reboot replaced the actions.
+    VERIFY = "verify"
+    # A reboot was requested, but this is still the old boot.
+    REBOOT_AGAIN = "reboot again"
     REBOOT_FAILED = "reboot failed"
     REVERT = "revert"
     RELEASE = "release"

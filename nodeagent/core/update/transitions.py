@@ -18,6 +18,7 @@ DEGRADED: Final[State] = (Rest, Phase.DEGRADED)
 ABORT: Final[State] = (Abort, Phase.RELEASING)
 REVERT: Final[State] = (Revert, Phase.REVERTING)
 UNRELEASED: Final[State] = (Unreleased, Phase.DEGRADED)
+STILL_RELEASING: Final[State] = (Unreleased, Phase.RELEASING)
 
 # Legs between which the same update moves are next to each other. Each row ends with the ways out of the leg.
 NEXT: Final[Mapping[State, frozenset[State]]] = MappingProxyType(
@@ -29,7 +30,7 @@ NEXT: Final[Mapping[State, frozenset[State]]] = MappingProxyType(
         (Prepare, Phase.STAGING): frozenset({(Prepare, Phase.LEASING), ABORT, DEGRADED}),
         (Prepare, Phase.LEASING): frozenset({(Prepare, Phase.DRAINING), (Apply, Phase.WRITING), ABORT, DEGRADED}),
         (Prepare, Phase.DRAINING): frozenset({(Apply, Phase.WRITING), ABORT, DEGRADED}),
-        ABORT: frozenset({IDLE, DEGRADED, UNRELEASED}),
+        ABORT: frozenset({IDLE, DEGRADED, STILL_RELEASING, UNRELEASED}),
         # The first byte written is the point of no return: from here on the update is finished or reverted.
         (Apply, Phase.WRITING): frozenset({(Apply, Phase.ACTING), REVERT, DEGRADED}),
         # To Verifying of the fallback when the host rebooted before it was requested to.
@@ -59,21 +60,21 @@ NEXT: Final[Mapping[State, frozenset[State]]] = MappingProxyType(
                 DEGRADED,
             }
         ),
-        (Apply, Phase.RELEASING): frozenset({IDLE, UNRELEASED}),
+        (Apply, Phase.RELEASING): frozenset({IDLE, STILL_RELEASING, UNRELEASED}),
         # To Verifying when the host rebooted during the drain: that boot is what it was drained for.
         (Fallback, Phase.DRAINING): frozenset(
             {(Fallback, Phase.REBOOTING), (Fallback, Phase.VERIFYING), REVERT, DEGRADED}
         ),
         (Fallback, Phase.REBOOTING): frozenset({(Fallback, Phase.VERIFYING), REVERT, DEGRADED}),
         (Fallback, Phase.VERIFYING): frozenset({(Fallback, Phase.RELEASING), REVERT, DEGRADED}),
-        (Fallback, Phase.RELEASING): frozenset({IDLE, UNRELEASED}),
+        (Fallback, Phase.RELEASING): frozenset({IDLE, STILL_RELEASING, UNRELEASED}),
         # Back to Reverting after the boot into the old deployment, whose files are still to be restored. A revert that
         # fails has no way out but an operator.
         REVERT: frozenset({(Revert, Phase.REBOOTING), (Revert, Phase.VERIFYING), DEGRADED}),
         (Revert, Phase.REBOOTING): frozenset({(Revert, Phase.VERIFYING), REVERT, DEGRADED}),
         (Revert, Phase.VERIFYING): frozenset({(Revert, Phase.RELEASING), DEGRADED}),
-        (Revert, Phase.RELEASING): frozenset({DEGRADED, UNRELEASED}),
-        UNRELEASED: frozenset({(Unreleased, Phase.RELEASING)}),
-        (Unreleased, Phase.RELEASING): frozenset({IDLE, DEGRADED, UNRELEASED}),
+        (Revert, Phase.RELEASING): frozenset({DEGRADED, STILL_RELEASING, UNRELEASED}),
+        UNRELEASED: frozenset({STILL_RELEASING}),
+        STILL_RELEASING: frozenset({IDLE, DEGRADED, UNRELEASED}),
     }
 )

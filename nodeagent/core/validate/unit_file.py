@@ -62,7 +62,7 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
     for number, raw in enumerate(text.split("\n"), 1):
         line = raw.strip(BLANKS)
         if line.startswith(COMMENTS):
-            # A continued line goes on after a comment.
+            # A continued line continues after a comment.
             continue
         if not parts:
             if not line:

@@ -16,11 +16,9 @@ from pathlib import Path
 
 from nodeagent.errors import AgentError
 from nodeagent.fence.actuators.block_queue import Queue, SysfsQueue
-from nodeagent.fence.actuators.cgroup import UnitIo
+from nodeagent.fence.actuators.cgroup import UnitIo, dirty_bytes, processes, written_bytes
 from nodeagent.fence.actuators.priorities import Priorities
-from nodeagent.fence.actuators.recovery import run_all
-from nodeagent.fence.actuators.system_paths import SystemPaths
-from nodeagent.fence.actuators.unit_stats import dirty_bytes, processes, written_bytes
+from nodeagent.fence.actuators.recovery import SystemPaths, run_all
 from nodeagent.fence.policy.controller import IoLimits
 from nodeagent.fence.policy.disks import Disks
 from nodeagent.fence.policy.shape import QueueFacts, Shape, Untouched
@@ -29,12 +27,12 @@ from nodeagent.host.dbus.client import Bus
 
 __all__ = ["Actuators"]
 
+# Seconds between two searches for tasks without their priority. New tasks inherit that of the task that starts them, so
+# there are few.
 _PRIORITY_INTERVAL = 5.0
-"""Seconds between two searches for tasks without their priority. New tasks inherit that of the task that starts them,
-so there are few."""
 
-Choose = Callable[[QueueFacts], tuple[Shape, ...] | Untouched]
-"""The shapes that a queue may get: ``fence.policy.shape.ladder`` without the facts."""
+# ``fence.policy.shape.choose_shape`` without the facts.
+Choose = Callable[[QueueFacts], Shape | Untouched]
 
 
 class Actuators:
@@ -52,22 +50,21 @@ class Actuators:
         pids: Callable[[], Sequence[int]],
         system: SystemPaths,
     ) -> None:
-        self.shapes: tuple[Shape, ...] = ()
-        """The shapes that the queues may get; none if they stay unchanged."""
+        # The shape that the queues get; None if they stay unchanged.
+        self.queue_shape: Shape | None = None
         self.missing: list[str] = list(disks.notes)
+        # Whether caps can be set on this host.
         self.limiting = False
-        """Whether caps can be set on this host."""
+        # The thread that probes for the protected workload; it gets the same priority.
         self.probe_thread: int | None = None
-        """The thread that probes for the protected workload; it gets the same priority."""
+        # Whether queues have, or may have, another shape than originally.
         self.shaping = False
-        """Whether queues have, or may have, another shape than originally."""
         self._disks = disks
         self._pids = pids
-        self._restore_log = restore_log
         self._system = system
         self._unit = UnitIo(bus, restore_log, unit, system.cgroups)
-        self._queues = self._queues_of(disks)
-        self._choose: Choose | None = None
+        found = ((disk, SysfsQueue(str(disk.number), system.disks)) for disk in disks.disks)
+        self._queues = [Queue(disk, restore_log, queue) for disk, queue in found]
         self._priorities = Priorities(restore_log, system.priorities, system.proc)
         self._objects = system.objects(bus, restore_log, unit)
         self._syncing = False
@@ -84,34 +81,22 @@ class Actuators:
         return self._syncing or self.limiting or await asyncio.to_thread(self._queues_writable)
 
     async def shape(self, choose: Choose) -> bool:
-        """Give the queues their tightest shape. False: nothing can be limited on this host."""
-        self._choose = choose
-        shapes = await self._shapes_for_all(choose)
-        if isinstance(shapes, Untouched):
-            self._miss(f"queues stay as they are: {shapes.why}")
-        elif await self._tried(self._apply(shapes[-1])):
-            self.shapes, self.shaping = shapes, True
-        return self._syncing or self.limiting or bool(self.shapes)
-
-    async def move(self, disks: Disks) -> None:
-        """Limit other disks instead, as far as possible, and restore the previous ones."""
-        await self._tried(self._restore_queues())
-        if self.limiting:
-            await self._tried(self._unit.hold(self._disks.limits, None, None))
-        self._disks, self._queues = disks, self._queues_of(disks)
-        self._caps = self._written = None
-        self.shapes, self.shaping = (), False
-        if self._choose is not None:
-            await self.shape(self._choose)
+        """Give the queues a shape. False: nothing can be limited on this host."""
+        shape = await self._shape_for_all(choose)
+        if isinstance(shape, Untouched):
+            self._miss(f"queues stay as they are: {shape.why}")
+        elif await self._tried(self._apply(shape)):
+            self.queue_shape, self.shaping = shape, True
+        return self._syncing or self.limiting or self.queue_shape is not None
 
     async def hold(self, limits: IoLimits) -> None:
         """Set the limits. Called at each decision, also if they did not change, because new tasks start.
 
-        If the queues reject a shape, ``shapes`` is empty afterwards.
+        If the queues reject the shape, ``queue_shape`` is None afterwards.
         """
         if limits.shape is not None:
             if not await self._tried(self._apply(limits.shape)):
-                self.shapes = ()
+                self.queue_shape = None
             self.shaping = True
             if limits.shape.priorities:
                 await self._prioritise()
@@ -119,14 +104,14 @@ class Actuators:
             self.shaping = not await self._tried(self._restore_queues())
         caps = (limits.write_bps, limits.write_iops)
         if self.limiting and caps != self._caps:
-            self._caps = caps if await self._tried(self._unit.hold(self._disks.limits, *caps)) else None
+            self._caps = caps if await self._tried(self._unit.hold(self._disks.limit, *caps)) else None
 
     async def write_rate(self) -> float | None:
         """Return the bytes per second that the unit wrote since the last call; None if unknown."""
         written = None
         if self.limiting:
             if (cgroup := await self._unit_cgroup()) is not None:
-                written = await asyncio.to_thread(written_bytes, cgroup, self._disks.limits)
+                written = await asyncio.to_thread(written_bytes, cgroup, self._disks.limit)
             if written is None:
                 self._cgroup = None
         now, before = asyncio.get_running_loop().time(), self._written
@@ -146,29 +131,23 @@ class Actuators:
         queues = (queue.restore for queue in self._queues)
         return await run_all(*queues, self._unit.end, self._priorities.restore, self._objects.end)
 
-    def _queues_of(self, disks: Disks) -> list[Queue]:
-        found = ((disk, SysfsQueue(str(disk.number), self._system.disks)) for disk in disks.disks)
-        return [Queue(disk, self._restore_log, queue) for disk, queue in found]
-
     def _queues_writable(self) -> bool:
         files = [self._system.disks / str(disk.number) / "queue/max_sectors_kb" for disk in self._disks.disks]
         return all(os.access(file, os.W_OK) for file in files)
 
-    async def _shapes_for_all(self, choose: Choose) -> tuple[Shape, ...] | Untouched:
+    async def _shape_for_all(self, choose: Choose) -> Shape | Untouched:
         """All disks get the same shape, so they must be alike."""
-        found: list[tuple[Shape, ...]] = []
+        found: set[Shape] = set()
         for queue in self._queues:
             try:
                 facts = await queue.facts()
             except AgentError as error:
                 return Untouched(error.message)
-            shapes = choose(facts)
-            if isinstance(shapes, Untouched):
-                return shapes
-            found.append(shapes)
-        if not found or any(shapes != found[0] for shapes in found):
-            return Untouched("there are several, which are not alike")
-        return found[0]
+            shape = choose(facts)
+            if isinstance(shape, Untouched):
+                return shape
+            found.add(shape)
+        return found.pop() if len(found) == 1 else Untouched("there are several, which are not alike")
 
     async def _apply(self, shape: Shape) -> None:
         for queue in self._queues:

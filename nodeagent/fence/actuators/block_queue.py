@@ -151,6 +151,7 @@ class Queue:
             await self._write({_WBT: found.wbt if shape.wbt else _NO_WBT})
 
     async def _apply_depth(self, found: _Found, depth: str, scheduler: str) -> _Found:
+        # A scheduler has a depth of its own. The depth of the disk itself can only be set without one.
         await self._write({_SCHEDULER: _NONE})
         if found.scheduler != _NONE and found.bare_depth is None:
             found = replace(found, bare_depth=await self._read(_DEPTH))
@@ -229,6 +230,7 @@ class Queue:
         """Set the depth of the disk itself, while there is no scheduler."""
         with translated("write the queue of", self._path):
             if int(depth) > _LEAST_DEPTH:
+                # The kernel ignores a write of the present value, so the depth is first set to another one.
                 self._queue.write(_DEPTH, str(int(depth) - 1))
             self._queue.write(_DEPTH, depth)
 

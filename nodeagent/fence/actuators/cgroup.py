@@ -17,6 +17,7 @@ import asyncio
 import errno
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +27,10 @@ from nodeagent.fence.policy.disks import BlockNode
 from nodeagent.fence.restore_log import RestoreLog
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.dbus.codec import variant
-from nodeagent.host.dbus.errors import BusFault
 from nodeagent.host.fs.os_errors import translated
 from nodeagent.reasons import Reason
 
-__all__ = ["IoMax", "UnitIo", "parse_io_max", "recover"]
+__all__ = ["IoMax", "UnitIo", "dirty_bytes", "parse_io_max", "processes", "recover", "written_bytes"]
 
 _NAME = "org.freedesktop.systemd1"
 _PATH = "/org/freedesktop/systemd1"
@@ -38,25 +38,20 @@ _MANAGER = "org.freedesktop.systemd1.Manager"
 _KEY = "unit-"
 _CGROUPS = Path("/sys/fs/cgroup")
 _IO_MAX = "io.max"
+_WROTE = "wbytes="
+_DIRTY = ("file_dirty", "file_writeback")
 
 _BANDWIDTH, _IOPS = "IOWriteBandwidthMax", "IOWriteIOPSMax"
 _LISTS = (_BANDWIDTH, _IOPS)
-# nodeagent 0.1 could change these as well; they are only restored.
-_SCALARS = ("MemoryHigh", "CPUWeight")
-_SIGNATURES = {**dict.fromkeys(_LISTS, "a(st)"), **dict.fromkeys(_SCALARS, "t")}
 
 # Seconds for the kernel to have a limit.
 _AGREES_WITHIN = 3.0
-# Seconds to wait for a job of the unit, such as its start, before it can be thawed.
-_JOB_WITHIN = 5.0
 _POLL = 0.05
-_BUSY = "org.freedesktop.systemd1.UnitBusy"
-_INACTIVE = ("org.freedesktop.systemd1.UnitInactive", "org.freedesktop.systemd1.NoSuchUnit")
 
 _NO_LIMIT = 2**64 - 1
 
+# The limits of a cgroup, by device number and then by rbps, wbps, riops and wiops; without those that have none.
 IoMax = Mapping[str, Mapping[str, int]]
-"""The limits of a cgroup, by device number and then by rbps, wbps, riops and wiops; without those that have none."""
 
 
 class UnitIo:
@@ -75,23 +70,24 @@ class UnitIo:
         if not await asyncio.to_thread(_has_io, self._cgroups):
             message = f"{self._cgroups}: no cgroup v2 with an io controller, so nothing is limited"
             raise Terminal(message, reason=Reason.NO_IO_CONTROL)
+        # The log of a killed agent has the original values. The present ones are its limits.
         if self._key in await self._restore_log.load():
             return
         found = {name: await self._get(name) for name in _LISTS}
         await self._restore_log.save(self._key, json.dumps(found))
 
-    async def hold(self, disks: Sequence[BlockNode], write_bps: int | None, write_iops: int | None) -> None:
-        """Set the limits on each of ``disks``; None: no limit. ``Retryable`` (``LimitNotHeld``) if the unit runs and
+    async def hold(self, disk: BlockNode, write_bps: int | None, write_iops: int | None) -> None:
+        """Set the limits on ``disk``; None: no limit. ``Retryable`` (``LimitNotHeld``) if the unit runs and
         the kernel has another limit."""
         values = {_BANDWIDTH: write_bps, _IOPS: write_iops}
-        await self._set({name: [[disk.path, _u64(value)] for disk in disks] for name, value in values.items()})
+        await self._set({name: [[disk.path, _u64(value)]] for name, value in values.items()})
         wanted = {"wbps": write_bps, "wiops": write_iops}
-        numbers = [str(disk.number) for disk in disks]
+        number = str(disk.number)
         held = await self._settled(
-            lambda io_max: all(io_max.get(at, {}).get(key) == value for at in numbers for key, value in wanted.items())
+            lambda io_max: all(io_max.get(number, {}).get(key) == value for key, value in wanted.items())
         )
         if held is not None:
-            message = f"{self._unit}: requested {wanted} on {' and '.join(numbers)}, the kernel has {held}"
+            message = f"{self._unit}: requested {wanted} on {number}, the kernel has {held}"
             raise Retryable(message, reason=Reason.LIMIT_NOT_HELD)
 
     async def end(self) -> None:
@@ -105,8 +101,9 @@ class UnitIo:
         found = self._read_note(note)
         now = {name: await self._get(name) for name in found}
         changed = {name: value for name, value in found.items() if now[name] != value}
-        await self._set({name: [] if name in _LISTS else value for name, value in changed.items()})
-        await self._set({name: changed[name] for name in _LISTS if changed.get(name)})
+        # systemd adds to these lists. Only an empty list removes the earlier entries.
+        await self._set(dict.fromkeys(changed, ()))
+        await self._set({name: value for name, value in changed.items() if value})
         # An admin may have limits on any device.
         if not any(found[name] for name in _LISTS):
             held = await self._settled(lambda io_max: not any({"wbps", "wiops"} & at.keys() for at in io_max.values()))
@@ -114,32 +111,13 @@ class UnitIo:
                 message = f"{self._unit}: the kernel still limits its writes ({held})"
                 raise Retryable(message, reason=Reason.LIMITS_NOT_RESET)
 
-    def _read_note(self, note: str) -> Mapping[str, Any]:
+    def _read_note(self, note: str) -> Mapping[str, Sequence[Any]]:
         try:
             found = plain_json.loads(note)
-            lists = {name: [[str(path), int(value)] for path, value in found[name]] for name in _LISTS}
-            return lists | {name: int(found[name]) for name in _SCALARS if name in found}
+            return {name: [[str(path), int(value)] for path, value in found[name]] for name in _LISTS}
         except (ValueError, TypeError, KeyError) as error:
             message = f"{self._unit}: its entry in the restore log cannot be read"
             raise Terminal(message, reason=Reason.LIMITS_NOT_RESET) from error
-
-    async def thaw(self) -> None:
-        """Thaw a unit that nodeagent 0.1 left frozen when it was killed; no effect on a unit that does not run.
-
-        A job of the unit is waited for, for some seconds.
-        """
-        until = asyncio.get_running_loop().time() + _JOB_WITHIN
-        while True:
-            try:
-                await self._call("ThawUnit", "s", (self._unit,))
-            except BusFault as error:
-                if error.bus_error in _INACTIVE:
-                    return
-                if error.bus_error != _BUSY or asyncio.get_running_loop().time() >= until:
-                    raise
-                await asyncio.sleep(_POLL)
-            else:
-                return
 
     async def cgroup(self) -> Path | None:
         """Return the cgroup of the unit; None while it does not run."""
@@ -161,12 +139,14 @@ class UnitIo:
             await asyncio.sleep(_POLL)
         return None
 
-    async def _set(self, properties: Mapping[str, Any]) -> None:
-        values = [[name, variant(_SIGNATURES[name], value)] for name, value in properties.items()]
+    async def _set(self, properties: Mapping[str, Sequence[Any]]) -> None:
+        # The limits are runtime properties (True), so a reboot removes them.
+        values = [[name, variant("a(st)", list(value))] for name, value in properties.items()]
         if values:
             await self._call("SetUnitProperties", "sba(sv)", (self._unit, True, values))
 
     async def _get(self, name: str) -> Any:
+        # rpm-ostreed may not run yet. LoadUnit also returns a unit that is not active.
         (path,) = await self._call("LoadUnit", "s", (self._unit,))
         kind = self._unit.rpartition(".")[2].capitalize()
         return await self._bus.get(_NAME, path, f"{_NAME}.{kind}", name)
@@ -179,12 +159,7 @@ async def recover(bus: Bus, restore_log: RestoreLog, cgroups: Path = _CGROUPS) -
     """Restore the limits of every unit that a killed agent left; return the names of these units."""
     units = [key.removeprefix(_KEY) for key in await restore_log.load() if key.startswith(_KEY)]
     for unit in units:
-        limits = UnitIo(bus, restore_log, unit, cgroups)
-        try:
-            await limits.thaw()
-        finally:
-            # A job that hangs prevents a thaw, and is no reason to leave the limits.
-            await limits.end()
+        await UnitIo(bus, restore_log, unit, cgroups).end()
     return units
 
 
@@ -215,3 +190,39 @@ def _text(file: Path) -> str:
 
 def _has_io(cgroups: Path) -> bool:
     return "io" in _text(cgroups / "cgroup.controllers").split()
+
+
+def written_bytes(cgroup: Path, disk: BlockNode) -> int | None:
+    """Return the bytes written to the disk, from ``io.stat``.
+
+    None if there is no such file: systemd enables the io controller of a cgroup with its first limit.
+    """
+    try:
+        lines = [line.split() for line in (cgroup / "io.stat").read_text().splitlines()]
+    except OSError:
+        return None
+    words = [
+        word for line in lines if line and line[0] == str(disk.number) for word in line[1:] if word.startswith(_WROTE)
+    ]
+    return sum(int(word.removeprefix(_WROTE)) for word in words)
+
+
+def dirty_bytes(cgroup: Path) -> int:
+    """Return the bytes that are not on the disk yet, from ``memory.stat``; 0 if unknown.
+
+    Data that waits behind a cap counts as under writeback.
+    """
+    try:
+        lines = (line.split() for line in (cgroup / "memory.stat").read_text().splitlines())
+        return sum(int(count) for name, count in lines if name in _DIRTY)
+    except (OSError, ValueError):
+        return 0
+
+
+def processes(cgroup: Path) -> list[int]:
+    """Return the processes of the cgroup and of those below it."""
+    found: list[int] = []
+    for file in cgroup.rglob("cgroup.procs"):
+        with suppress(OSError, ValueError):
+            found += map(int, file.read_text().split())
+    return found

@@ -30,8 +30,9 @@ __all__ = ["IDLE", "REALTIME", "IoPriority", "Priorities", "SystemIoPriority"]
 
 KEY = "ioprio"
 _CLASS_SHIFT = 13
+
+# The level in the middle, which is the default of the kernel in each class.
 REALTIME = 1 << _CLASS_SHIFT | 4
-"""The level in the middle, which is the default of the kernel in each class."""
 IDLE = 3 << _CLASS_SHIFT | 7
 # IOPRIO_WHO_PROCESS, which means a thread.
 _WHO_THREAD = 1

@@ -3,19 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
 
 from nodeagent.errors import AgentError
 from nodeagent.fence.actuators import block_queue, cgroup, object_fsync
-from nodeagent.fence.actuators.priorities import Priorities
-from nodeagent.fence.actuators.system_paths import DEFAULT, SystemPaths
+from nodeagent.fence.actuators.object_fsync import ObjectFsync
+from nodeagent.fence.actuators.priorities import IoPriority, Priorities
 from nodeagent.fence.restore_log import RestoreLog
 from nodeagent.host.dbus.client import Bus
 
-__all__ = ["recover", "run_all"]
+__all__ = ["DEFAULT", "SystemPaths", "recover", "run_all"]
+
+
+@dataclass(frozen=True, slots=True)
+class SystemPaths:
+    """Tests pass other places than those of the kernel."""
+
+    cgroups: Path = Path("/sys/fs/cgroup")
+    disks: Path = Path("/sys/dev/block")
+    priorities: IoPriority | None = None
+    proc: Path = Path("/proc")
+    objects: Callable[[Bus, RestoreLog, str], ObjectFsync] = ObjectFsync
+
+
+DEFAULT: Final = SystemPaths()
 
 
 async def recover(bus: Bus, restore_log: RestoreLog, system: SystemPaths = DEFAULT) -> tuple[bool, list[str]]:
-    """Restore what a killed agent left, of this version or the previous one. Called first at the start.
+    """Restore what a killed agent left. Called first at the start.
 
     Return whether there was anything, and a message for each failure. Raises nothing that the host can cause.
     """

@@ -31,10 +31,6 @@ class Udev:
             raise Terminal(f"cannot query udev for block devices: {error}", reason=Reason.NO_UDEV) from error
         self._library: Any = pyudev
 
-    def monitor(self) -> Any:
-        """Return a monitor of pyudev for the events of udevd; it is not started yet. Raises ``OSError``."""
-        return self._library.Monitor.from_netlink(self._context)
-
     def node(self, number: DeviceNumber) -> BlockNode | None:
         device = self._device(number)
         if device is None or device.device_node is None:
@@ -54,23 +50,6 @@ class Udev:
             nvme_multipath="/nvme-subsystem/" in device.sys_path,
         )
 
-    def named(self, source: str) -> DeviceNumber | None:
-        """Return the number of a device node, or of a link to one such as /dev/mapper/luks.
-
-        It is found in the database of udev, because ``PrivateDevices=`` hides the nodes from the agent.
-        """
-        for device in self._context.list_devices(subsystem="block"):
-            if device.device_node == source or source in device.device_links or _mapped(device) == source:
-                return number_of(device.device_number)
-        return None
-
-    def btrfs(self, member: DeviceNumber) -> tuple[DeviceNumber, ...]:
-        """Return all devices of the btrfs of ``member``; ``member`` alone if the kernel does not show them."""
-        for devices in Path("/sys/fs/btrfs").glob("*/devices"):
-            if member in (found := _numbers(devices.iterdir())):
-                return found
-        return (member,)
-
     def _device(self, number: DeviceNumber) -> Any:
         try:
             return self._library.Devices.from_device_number(self._context, "block", os.makedev(*number))
@@ -86,11 +65,6 @@ def number_of(device: int) -> DeviceNumber:
 def _attribute(device: Any, name: str) -> str:
     value = device.attributes.get(name)
     return "" if value is None else os.fsdecode(value).strip()
-
-
-def _mapped(device: Any) -> str:
-    name = _attribute(device, "dm/name")
-    return f"/dev/mapper/{name}" if name else ""
 
 
 def _slaves(sys_path: Path) -> tuple[DeviceNumber, ...]:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 __all__ = ["FAST", "FENCE_BOUNDS", "Bounds", "Idle", "careful", "floor_at", "opening"]
 
+# Seconds, p99 of an fsync on the idle disk, below which the disk needs no limits.
 FAST = 0.002
-"""Seconds, p99 of an fsync on the idle disk, below which the disk needs no limits."""
 
 # Bytes that may be written in the time of an idle fsync, and requests of that size that the disk does in that time.
 _AT_ONCE = 32 << 10
@@ -21,46 +21,44 @@ _LATE = 0.5
 class Bounds:
     """Rates are bytes per second, times are seconds."""
 
+    # The lowest cap. Far below it, the half-written transactions of the updater block every program that waits for the
+    # journal: the cap causes the stall that it should prevent. ``careful`` doubles it before kernel 6.12.
     floor: float = 4e6
-    """The lowest cap. Far below it, the half-written transactions of the updater block every program that waits for the
-    journal: the cap causes the stall that it should prevent. ``careful`` doubles it before kernel 6.12."""
+    # The lowest cap in writes per second, for a queue with a shape. With priorities, an fsync waits for one request at
+    # most there, so it is more than ``floor`` in requests of 32 KiB: below it an update takes longer and hurts no less.
+    # Less on ext4, where an fsync waits more often (``careful``).
     floor_iops: int = 200
-    """The lowest cap in writes per second, for a queue with a shape. With priorities, an fsync waits for one request at
-    most there, so it is more than ``floor`` in requests of 32 KiB: below it an update takes longer and hurts no less.
-    Less on ext4, where an fsync waits more often (``careful``)."""
+    # The first cap.
     first: float = 16e6
-    """The first cap."""
+    # The highest cap on a slow disk (``opening``). More brings nothing, and lets the next burst of metadata overtake
+    # the other writers. Not less than ``blind``: the disk may have been measured at a bad time, and a cap that is too
+    # low here would last for the whole update.
     most: float = math.inf
-    """The highest cap on a slow disk (``opening``). More brings nothing, and lets the next burst of metadata overtake
-    the other writers. Not less than ``blind``: the disk may have been measured at a bad time, and a cap that is too low
-    here would last for the whole update."""
+    # The rate that the disk is expected to reach; None: unknown. The cap rises slowly near it.
     disk: float | None = None
-    """The rate that the disk is expected to reach; None: unknown. The cap rises slowly near it."""
+    # The highest cap without a signal of the protected workload.
     blind: float = 16e6
-    """The highest cap without a signal of the protected workload."""
+    # Above this rate there is no cap.
     ceiling: float = 256e6
-    """Above this rate there is no cap."""
+    # Time after which nothing is limited, so that an update always ends. No staging should need more.
     deadline: float = 1800.0
-    """Time after which nothing is limited, so that an update always ends. No staging should need more."""
+    # Age after which a signal is ignored.
     stale: float = 5.0
-    """Age after which a signal is ignored."""
+    # Time between two changes. The kernel starts a new slice of 100 ms at each.
     interval: float = 1.0
-    """Time between two changes. The kernel starts a new slice of 100 ms at each."""
+    # Time for a lower cap to take effect before it is lowered again.
     settle: float = 2.0
-    """Time for a lower cap to take effect before it is lowered again."""
+    # Calm before the cap is raised; doubled after each strain, up to ``patience_most``.
     patience: float = 3.0
-    """Calm before the cap is raised; doubled after each strain, up to ``patience_most``."""
     patience_most: float = 48.0
+    # Calm before the cap is raised near ``disk``, as long as there was no strain.
     wary: float = 24.0
-    """Calm before the cap is raised near ``disk``, as long as there was no strain."""
+    # Calm before the cap is raised beyond ``disk``, which may have been measured at a bad time.
     bold: float = 120.0
-    """Calm before the cap is raised beyond ``disk``, which may have been measured at a bad time."""
+    # Dirty bytes of the updater above which they are written to the disk; None: left to the kernel.
     drain: int | None = None
-    """Dirty bytes of the updater above which they are written to the disk; None: left to the kernel."""
+    # Calm without a cap before the rate of the last strain is forgotten.
     relax: float = 60.0
-    """Calm without a cap before the queue gets a gentler shape."""
-    relaxations: int = 3
-    """How often the shape may become gentler: a change of a queue stops it for a moment."""
 
 
 FENCE_BOUNDS = Bounds()

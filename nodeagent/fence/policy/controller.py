@@ -18,7 +18,6 @@ without a fresh signal, except after the deadline, when nothing is limited any m
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -43,15 +42,15 @@ class Why(StrEnum):
     CALM = "calm"
     STRAINED = "strained"
     STALLED = "stalled"
+    # There is no signal of the protected workload.
     BLIND = "blind"
-    """There is no signal of the protected workload."""
+    # Otherwise the update would miss the deadline.
     PROGRESS = "progress"
-    """Otherwise the update would miss the deadline."""
     DEADLINE = "deadline"
 
 
+# Causes that are shown even if the limits cannot be changed any further.
 _BAD = frozenset({Why.STRAINED, Why.STALLED, Why.BLIND})
-"""Causes that are shown even if the limits cannot be changed any further."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,50 +86,46 @@ class ControllerState:
     started: float
     changed: float
     decision: LimitDecision
+    # The cap in bytes per second; None: no cap.
     rate: float | None
-    """The cap in bytes per second; None: no cap."""
-    rung: int
-    """The current shape, counted from 1; 0: none."""
     patience: float
+    # The time of the last reading that was handled.
     handled: float
-    """The time of the last reading that was handled."""
     calm_since: float
+    # The last reading was a strain.
     strained: bool = False
-    """The last reading was a strain."""
+    # The rate of the last strain, or the expected rate of the disk.
     strained_at: float | None = None
-    """The rate of the last strain, or the expected rate of the disk."""
-    relaxed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class _Turn:
-    """The inputs of one decision. ``writing``: the recent write rate; None: unknown."""
+    """The inputs of one decision. ``shape`` of the queues, if they have one; ``writing``: the recent write rate; None:
+    unknown."""
 
     now: float
-    ladder: Sequence[Shape]
+    shape: Shape | None
     bounds: Bounds
     writing: float | None
 
 
-def begin(now: float, ladder: Sequence[Shape], bounds: Bounds = FENCE_BOUNDS) -> ControllerState:
+def begin(now: float, shape: Shape | None, bounds: Bounds = FENCE_BOUNDS) -> ControllerState:
     """Start with tight limits, because the first seconds of an update hurt like all others.
 
     A disk that is known to be fast has no cap from the start (``opening``).
     """
     rate = max(bounds.first, bounds.floor) if bounds.first < bounds.ceiling else None
-    turn = _Turn(now, ladder, bounds, None)
-    decision = LimitDecision(
-        _limits(turn, rate, len(ladder)), Why.STARTED, "an update is about to be staged", changed=True
-    )
+    limits = _limits(_Turn(now, shape, bounds, None), rate)
+    decision = LimitDecision(limits, Why.STARTED, "an update is about to be staged", changed=True)
     patience = bounds.patience if bounds.disk is None else bounds.wary
-    return ControllerState(now, now, decision, rate, len(ladder), patience, now, now, strained_at=bounds.disk)
+    return ControllerState(now, now, decision, rate, patience, now, now, strained_at=bounds.disk)
 
 
 def step(
     state: ControllerState,
     now: float,
     reading: Reading | None,
-    ladder: Sequence[Shape],
+    shape: Shape | None,
     bounds: Bounds = FENCE_BOUNDS,
     *,
     writing: float | None = None,
@@ -140,14 +135,17 @@ def step(
     ``reading``: the latest, from ``weigh``; ``writing``: the recent write rate of the updater in bytes per second;
     None: unknown.
     """
-    turn = _Turn(now, ladder, bounds, writing)
+    turn = _Turn(now, shape, bounds, writing)
+    # Each change needs time to have an effect. Faster decisions would react to the past.
     if now - state.changed < bounds.interval:
         return _unchanged(state)
+    # After the deadline the update matters more than latency, so nothing is limited any more.
     if now - state.started >= bounds.deadline:
         because = f"not finished after {bounds.deadline:.0f} s: nothing is limited any more"
-        return _decided(replace(state, rate=None, rung=0), turn, Why.DEADLINE, because)
+        return _decided(replace(state, rate=None), turn, Why.DEADLINE, because)
     if reading is None or now - reading.at > bounds.stale:
         return _blind(state, turn) if now - state.handled > bounds.stale else _in_time(state, turn)
+    # The same reading must not count twice.
     if reading.at <= state.handled:
         return _in_time(state, turn)
     state = replace(state, handled=reading.at)
@@ -158,13 +156,12 @@ def step(
 
 def _calm(state: ControllerState, turn: _Turn, because: str) -> ControllerState:
     bounds = turn.bounds
-    rate, rung, relaxed, patience, known = state.rate, state.rung, state.relaxed, state.patience, state.strained_at
+    rate, patience, known = state.rate, state.patience, state.strained_at
     calm_for = turn.now - max(state.calm_since, state.changed)
     if rate is None:
         forget = calm_for >= bounds.relax
-        if forget and rung > 1 and relaxed < bounds.relaxations:
-            rung, relaxed = rung - 1, relaxed + 1
     else:
+        # Near the rate of the last strain, the next step waits longer, and twice as long after each strain.
         near = known is not None and rate * _UP > known * _NEAR
         wait = patience if near else bounds.patience
         if bounds.disk is not None and rate * _UP > bounds.disk:
@@ -175,7 +172,7 @@ def _calm(state: ControllerState, turn: _Turn, because: str) -> ControllerState:
         forget = known is not None and rate is not None and rate > known * _BEYOND
     if forget:
         known, patience = None, bounds.patience
-    state = replace(state, rate=rate, rung=rung, relaxed=relaxed, patience=patience, strained_at=known, strained=False)
+    state = replace(state, rate=rate, patience=patience, strained_at=known, strained=False)
     return _in_time(state, turn, Why.CALM, because)
 
 
@@ -184,6 +181,7 @@ def _strained(state: ControllerState, turn: _Turn, reading: Reading) -> Controll
     stalled = reading.strain is Strain.STALLED
     again = state.strained
     state = replace(state, calm_since=turn.now, strained=True)
+    # Data that was written before the last change still drains, so one more strain is expected.
     if again and not stalled and turn.now - state.changed < bounds.settle:
         return _in_time(state, turn)
     rate = _real_rate(state.rate, turn)
@@ -192,11 +190,7 @@ def _strained(state: ControllerState, turn: _Turn, reading: Reading) -> Controll
         # A strain at the floor has another cause than the updater, or cannot be helped, so it sets no rate.
         known = rate if rate > bounds.floor else state.strained_at
         state = replace(state, patience=patience, strained_at=known)
-    state = replace(
-        state,
-        rate=bounds.floor if stalled else max(bounds.floor, rate * _DOWN),
-        rung=len(turn.ladder) if stalled else min(state.rung + 1, len(turn.ladder)),
-    )
+    state = replace(state, rate=bounds.floor if stalled else max(bounds.floor, rate * _DOWN))
     because = f"{reading.source}: {reading.why}"
     return _in_time(state, turn, Why.STALLED if stalled else Why.STRAINED, because)
 
@@ -212,9 +206,10 @@ def _real_rate(rate: float | None, turn: _Turn) -> float:
 
 
 def _blind(state: ControllerState, turn: _Turn) -> ControllerState:
+    # Without a signal a moderate cap protects a workload that cannot be measured.
     blind = max(turn.bounds.blind, turn.bounds.floor)
     rate = blind if state.rate is None else min(state.rate, blind)
-    state = replace(state, strained=False, rate=rate, rung=len(turn.ladder), calm_since=turn.now)
+    state = replace(state, strained=False, rate=rate, calm_since=turn.now)
     return _in_time(state, turn, Why.BLIND, f"no latency of etcd for {turn.bounds.stale:.0f} s")
 
 
@@ -233,7 +228,7 @@ def _in_time(state: ControllerState, turn: _Turn, why: Why | None = None, becaus
 
 
 def _decided(state: ControllerState, turn: _Turn, why: Why, because: str) -> ControllerState:
-    limits = _limits(turn, state.rate, state.rung)
+    limits = IoLimits() if why is Why.DEADLINE else _limits(turn, state.rate)
     if _differs(limits, state.decision.limits):
         return replace(state, changed=turn.now, decision=LimitDecision(limits, why, because, changed=True))
     if why in _BAD:
@@ -250,13 +245,14 @@ def _differs(new: IoLimits, old: IoLimits) -> bool:
     for cap, before in ((new.write_bps, old.write_bps), (new.write_iops, old.write_iops)):
         if (cap is None) != (before is None):
             return True
+        # A small difference is not worth a change, because each change of a queue stops it for a moment.
         if cap is not None and before is not None and abs(cap - before) > _LEAST_CHANGE * before:
             return True
     return new.shape != old.shape
 
 
-def _limits(turn: _Turn, rate: float | None, rung: int) -> IoLimits:
-    shape = turn.ladder[rung - 1] if rung else None
+def _limits(turn: _Turn, rate: float | None) -> IoLimits:
+    shape = turn.shape
     if rate is None:
         return IoLimits(shape=shape)
     if shape is None:

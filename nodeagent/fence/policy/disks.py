@@ -9,11 +9,11 @@ queues can be shaped* are all disks at the bottom.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-__all__ = ["BlockNode", "DeviceNumber", "Disks", "Lookup", "find", "together"]
+__all__ = ["BlockNode", "DeviceNumber", "Disks", "Lookup", "find"]
 
 # Deeper stacks do not exist, and a cycle in the input must end.
 _LAYERS = 16
@@ -33,15 +33,15 @@ class BlockNode:
 
     number: DeviceNumber
     path: str
+    # The disk that this is a partition of.
     disk: DeviceNumber | None = None
-    """The disk that this is a partition of."""
+    # The devices it is made of.
     slaves: tuple[DeviceNumber, ...] = ()
-    """The devices it is made of."""
     dm_uuid: str = ""
     md_level: str = ""
     loop: bool = False
+    # The device of the file system with the file of a loop device, if it is visible.
     backing: DeviceNumber | None = None
-    """The device of the file system with the file of a loop device, if it is visible."""
     nvme_multipath: bool = False
 
     @property
@@ -59,23 +59,23 @@ class BlockNode:
         return "device mapper" if self.slaves else "disk"
 
 
+# The prefix of a dm-uuid names its creator; partitions of kpartx have "part1-mpath-...".
 _DM = {"CRYPT": "dm-crypt", "LVM": "LVM", "mpath": "multipath", "VERITY": "dm-verity"}
-"""The prefix of a dm-uuid names its creator; partitions of kpartx have "part1-mpath-..."."""
 
 Lookup = Callable[[DeviceNumber], BlockNode | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Disks:
-    """``limits`` are the devices for io.max: one, or those of a btrfs over several. ``disks`` are the disks at the
-    bottom, sorted; several below a raid or a volume group."""
+    """``limit`` is the device for io.max. ``disks`` are the disks at the bottom, sorted; several below a raid or a
+    volume group."""
 
-    limits: tuple[BlockNode, ...]
+    limit: BlockNode
     disks: tuple[BlockNode, ...]
+    # The layers above ``limit``, the top first.
     layers: tuple[str, ...]
-    """The layers above the first of ``limits``, the top first."""
+    # Messages for operators about unusual layers and their effect on the limits.
     notes: tuple[str, ...] = ()
-    """Messages for operators about unusual layers and their effect on the limits."""
 
     def meets(self, other: Disks) -> bool:
         """Return whether writers on both share a disk. If not, nothing has to be protected."""
@@ -104,25 +104,7 @@ def find(top: DeviceNumber, lookup: Lookup) -> Disks | None:
         if (node := lookup(node.disk)) is None:
             return None
     disks = tuple(_bottom(node, lookup))
-    return Disks((node,), disks, tuple(layers), (*notes, *_notes(node, disks)))
-
-
-def together(found: Sequence[Disks]) -> Disks:
-    """Combine the disks of a file system over several devices; at least one."""
-    limits = {limit.number: limit for each in found for limit in each.limits}
-    disks = {disk.number: disk for each in found for disk in each.disks}
-    notes = [note for each in found for note in each.notes]
-    if len(limits) > 1:
-        names = ", ".join(limits[number].path for number in sorted(limits))
-        notes.append(
-            f"one file system over {names}: each gets the whole limit, so that all may take that many times it"
-        )
-    return Disks(
-        tuple(limits[number] for number in sorted(limits)),
-        tuple(disks[number] for number in sorted(disks)),
-        found[0].layers,
-        tuple(dict.fromkeys(notes)),
-    )
+    return Disks(node, disks, tuple(layers), (*notes, *_notes(node, disks)))
 
 
 def _only(node: BlockNode, lookup: Lookup) -> DeviceNumber | None:

@@ -1,4 +1,4 @@
-"""The shapes that the queue of a disk may get while the OS is staged.
+"""The shape that the queue of a disk gets while the OS is staged.
 
 Small requests and a short queue keep the waiting in the kernel, where priorities have an effect, and out of the disk,
 which serves requests in the order of arrival. All users of the disk pay for that with throughput, so a fast disk keeps
@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 from nodeagent.fence.policy.bounds import FAST
 
-__all__ = ["QueueFacts", "Shape", "Untouched", "ladder"]
+__all__ = ["QueueFacts", "Shape", "Untouched", "choose_shape"]
 
-# The gentle shape and the tight one; requests in KiB.
-_PIECES = (128, 32)
-_DEPTHS = (16, 1)
+# Requests in KiB, and how many are on the disk at once.
+_PIECE = 32
+_DEPTH = 1
 _DEADLINE, _NONE = "mq-deadline", "none"
 
 
@@ -55,8 +55,8 @@ class Untouched:
     why: str
 
 
-def ladder(facts: QueueFacts, idle_p99: float | None, *, may_switch: bool) -> tuple[Shape, ...] | Untouched:
-    """Return the shapes that this queue may get, the gentle one first. None of them is wider than the original.
+def choose_shape(facts: QueueFacts, idle_p99: float | None, *, may_switch: bool) -> Shape | Untouched:
+    """Return the shape for this queue. It is not wider than the original.
 
     ``idle_p99``: latency of an fsync on the idle disk in seconds, None if it was not measured; ``may_switch``: whether
     the scheduler may be changed.
@@ -75,13 +75,10 @@ def ladder(facts: QueueFacts, idle_p99: float | None, *, may_switch: bool) -> tu
     switch = may_switch and _DEADLINE in facts.schedulers and _NONE in facts.schedulers
     # The kernel accepts no less than a page.
     least = max(4, facts.logical_block_size // 1024)
-    return tuple(
-        Shape(
-            max_sectors_kb=min(max(piece, least), facts.max_sectors_kb),
-            depth=min(depth, facts.nr_requests),
-            scheduler=_DEADLINE if switch else "",
-            priorities=switch,
-            wbt=not switch,
-        )
-        for piece, depth in zip(_PIECES, _DEPTHS, strict=True)
+    return Shape(
+        max_sectors_kb=min(max(_PIECE, least), facts.max_sectors_kb),
+        depth=min(_DEPTH, facts.nr_requests),
+        scheduler=_DEADLINE if switch else "",
+        priorities=switch,
+        wbt=not switch,
     )

@@ -1,8 +1,6 @@
-"""The strain of the protected workload, from its own histogram of fsyncs, a probe, or the pressure of its cgroup.
+"""The strain of the protected workload, from its own histogram of fsyncs and a probe.
 
-The first two measure the latency that matters, so the worse of them counts: a histogram lacks the fsync in progress,
-and a probe does not include the load of etcd. Pressure also counts reads and hides single stalls; it counts only if the
-others have no data. The pressure of the whole host or of the updater is not used, because the fence itself raises it.
+The worse of them counts: a histogram lacks the fsync in progress, and a probe does not include the load of etcd.
 """
 
 from __future__ import annotations
@@ -20,29 +18,26 @@ __all__ = [
     "Source",
     "Strain",
     "of_etcd",
-    "of_pressure",
     "of_probe",
     "target",
     "weigh",
 ]
 
+# Seconds above which etcd warns about an entry; the time above it counts as harm.
 STALL = 0.1
-"""Seconds above which etcd warns about an entry; the time above it counts as harm."""
+
+# The next bound of the buckets of etcd's histogram above ``STALL``.
 ETCD_STALL = 0.128
-"""The next bound of the buckets of etcd's histogram above ``STALL``."""
 
 _FACTOR, _LEAST, _MOST = 3.0, 0.008, 0.064
 # A strain is this part of the fsyncs over the target, and at least this number, because a single one may be chance.
 _SHARE = 0.01
 _SINGLE = 2
-# Parts of the time in which some task waited.
-_PRESSURE_STRAIN, _PRESSURE_STALL = 0.2, 0.6
 
 
 class Source(StrEnum):
     ETCD = "etcd"
     PROBE = "probe"
-    PRESSURE = "pressure"
 
 
 class Strain(IntEnum):
@@ -54,11 +49,11 @@ class Strain(IntEnum):
 @dataclass(frozen=True, slots=True)
 class Reading:
     source: Source
+    # The end of the window.
     at: float
-    """The end of the window."""
     strain: Strain
+    # The message for operators, such as "3 of 98 fsyncs over 24 ms".
     why: str
-    """The message for operators, such as "3 of 98 fsyncs over 24 ms"."""
 
 
 def target(idle_p99: float | None) -> float:
@@ -88,17 +83,10 @@ def of_probe(at: float, latencies: Sequence[float], waiting: float, aim: float) 
     return _reading(Source.PROBE, at, len(taken), bounds, over)
 
 
-def of_pressure(at: float, share: float) -> Reading:
-    """Judge the pressure. ``share``: part of the window (0 to 1) in which some task waited for I/O."""
-    strain = Strain.STALLED if share > _PRESSURE_STALL else Strain(int(share > _PRESSURE_STRAIN))
-    return Reading(Source.PRESSURE, at, strain, f"waited for I/O {share:.0%} of the time")
-
-
 def weigh(readings: Iterable[Reading], now: float, stale: float) -> Reading | None:
     """Return the reading to act on. Readings older than ``stale`` seconds, or from the future, are ignored."""
     fresh = [reading for reading in readings if 0 <= now - reading.at <= stale]
-    measured = [reading for reading in fresh if reading.source is not Source.PRESSURE]
-    return max(measured or fresh, key=lambda reading: (reading.strain, reading.at), default=None)
+    return max(fresh, key=lambda reading: (reading.strain, reading.at), default=None)
 
 
 def _reading(source: Source, at: float, samples: float, bounds: tuple[float, float], over: Sequence[float]) -> Reading:

@@ -1,1 +1,1 @@
-"""The measurements of the fence: etcd's histograms, pressure, an fsync probe."""
+"""The measurements of the fence: etcd's histograms, and an fsync probe."""

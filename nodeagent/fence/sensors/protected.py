@@ -12,21 +12,19 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
-from urllib.parse import urlsplit
 
-from nodeagent.errors import Retryable, Terminal
-from nodeagent.host.http import HttpFault, request, tls_context
+from nodeagent.errors import AgentError, Retryable
+from nodeagent.host.http import HttpFault, request
 from nodeagent.reasons import Reason
 
 if TYPE_CHECKING:
     from nodeagent.host.etcd.detect import Found
     from nodeagent.host.etcd.options import Options
 
-__all__ = ["MetricsSource", "Protected", "cgroup_of", "etcd_metrics", "find_etcd"]
+__all__ = ["Protected", "etcd_metrics", "find_etcd"]
 
+# Seconds for one page of metrics. etcd serves it from memory, so a longer wait means trouble.
 TIMEOUT: Final = 3.0
-"""Seconds for one page of metrics. etcd serves it from memory, so a longer wait means trouble."""
-_CGROUPS: Final = Path("/sys/fs/cgroup")
 
 Scrape = Callable[[], Awaitable[str]]
 
@@ -39,22 +37,12 @@ def _no_pids() -> Sequence[int]:
 class Protected:
     """Each source of the latency may be missing. ``directory``: any directory on its file system, for the probe.
     ``scrape``: returns its metrics as text, with the names of etcd; raises ``AgentError``. ``pids``: returns its
-    processes, for pressure and priorities; it may block. ``missing``: messages about sources that were not found."""
+    processes, for priorities; it may block. ``missing``: messages about sources that were not found."""
 
     directory: Path | None = None
     scrape: Scrape | None = None
     pids: Callable[[], Sequence[int]] = _no_pids
     missing: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class MetricsSource:
-    """The address and PEM files of the metrics; "" for those in the options of etcd."""
-
-    url: str = ""
-    ca: str = ""
-    certificate: str = ""
-    key: str = ""
 
 
 async def find_etcd(root: Path = Path("/")) -> Protected | None:
@@ -68,8 +56,8 @@ async def find_etcd(root: Path = Path("/")) -> Protected | None:
     missing: tuple[str, ...] = () if directory else ("the directory of etcd's data is not known",)
     scrape: Scrape | None = None
     try:
-        scrape = await etcd_metrics(MetricsSource(), found.options)
-    except (Retryable, Terminal) as error:
+        scrape = await etcd_metrics(found.options)
+    except AgentError as error:
         missing += (f"etcd's metrics: {error.message}",)
     return Protected(directory, scrape, lambda: _members(root), missing)
 
@@ -84,22 +72,18 @@ def _members(root: Path) -> Sequence[int]:
     return [process.pid for process in processes(root) if process.is_of_the_system]
 
 
-async def etcd_metrics(metrics: MetricsSource, options: Options) -> Scrape:
-    """Return a function that fetches the metrics from the first address that replies, with certificates.
+async def etcd_metrics(options: Options) -> Scrape:
+    """Return a function that fetches the metrics from the first address that replies, with the certificates of etcd.
 
-    ``Retryable`` (``NoMetrics``) if none replies, ``Terminal`` (``EtcdCredentials``) if one is unreadable.
+    ``Retryable`` (``NoMetrics``) if none replies, ``Unreachable`` (``EtcdCredentials``) if a certificate is unreadable.
     """
+    from nodeagent.host.etcd.access import client_tls
     from nodeagent.host.etcd.options import metrics_urls
 
-    urls = [metrics.url] if metrics.url else metrics_urls(options)
+    urls = metrics_urls(options)
     tls = None
-    if any(urlsplit(url).scheme == "https" for url in urls):
-        files = (
-            metrics.ca or options.get("trusted-ca-file"),
-            metrics.certificate or options.get("cert-file"),
-            metrics.key or options.get("key-file"),
-        )
-        tls = await asyncio.to_thread(_tls, files)
+    if any(url.startswith("https:") for url in urls):
+        tls = await asyncio.to_thread(client_tls, options)
     last: Retryable | None = None
     for url in urls:
         try:
@@ -121,16 +105,6 @@ async def _page(url: str, tls: ssl.SSLContext | None) -> str:
     return answer.body.decode(errors="replace")
 
 
-def _tls(files: tuple[str, str, str]) -> ssl.SSLContext:
-    try:
-        return tls_context(*files)
-    except ssl.SSLError as error:
-        raise Terminal(f"certificates: {error.reason or error}", reason=Reason.ETCD_CREDENTIALS) from error
-    except OSError as error:
-        which = error.filename or ", ".join(filter(None, files))
-        raise Terminal(f"certificates: {error.strerror}: {which}", reason=Reason.ETCD_CREDENTIALS) from error
-
-
 def _data_of(found: Found, root: Path) -> Path | None:
     """Return the data directory. Its option may not be readable, so the usual places are tried as well."""
     from nodeagent.host.etcd.detect import DATA
@@ -140,13 +114,4 @@ def _data_of(found: Found, root: Path) -> Path | None:
         with suppress(OSError):
             if path.is_dir():
                 return path
-    return None
-
-
-def cgroup_of(pid: int, cgroups: Path = _CGROUPS, proc: Path = Path("/proc")) -> Path | None:
-    """Return the cgroup (v2) of a process; None if it has none or has ended."""
-    with suppress(OSError):
-        for line in (proc / str(pid) / "cgroup").read_text().splitlines():
-            if line.startswith("0::/"):
-                return cgroups / line.removeprefix("0::/")
     return None

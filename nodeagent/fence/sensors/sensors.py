@@ -1,4 +1,4 @@
-"""The latency of the protected workload, from its metrics, a probe on its file system, and the pressure of its cgroup.
+"""The latency of the protected workload, from its metrics and a probe on its file system.
 
 Each source may be missing at the start and may fail later. Then it returns no readings, which the controller expects,
 and the reason is in ``missing``. A separate task fetches the metrics, so that a slow page does not delay the others.
@@ -10,24 +10,22 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from pathlib import Path
 
 from nodeagent.core.etcd.disk_latency import HISTOGRAMS, DiskLatency
 from nodeagent.core.etcd.histogram import WAL_FSYNC, Histogram, above, increase, parse
 from nodeagent.core.update.fence_view import p50_of, p99_of
 from nodeagent.errors import AgentError
 from nodeagent.fence.policy.bounds import Idle
-from nodeagent.fence.policy.signals import ETCD_STALL, STALL, Reading, of_etcd, of_pressure, of_probe, target
-from nodeagent.fence.sensors.pressure import Pressure, pressure
+from nodeagent.fence.policy.signals import ETCD_STALL, STALL, Reading, of_etcd, of_probe, target
 from nodeagent.fence.sensors.probe import FsyncProbe, fsync_probe
-from nodeagent.fence.sensors.protected import Protected, Scrape, cgroup_of
+from nodeagent.fence.sensors.protected import Protected, Scrape
 
 __all__ = ["Sensors", "open_sensors"]
 
+# Seconds between two pages of metrics, and twice that if the probe works as well: a page costs etcd more than the
+# agent. With a longer interval, a slow page would leave the controller without a fresh reading. An idle member does
+# some tens of fsyncs in this time.
 SCRAPE_INTERVAL = 2.0
-"""Seconds between two pages of metrics, and twice that if the probe works as well: a page costs etcd more than the
-agent. With a longer interval, a slow page would leave the controller without a fresh reading. An idle member does some
-tens of fsyncs in this time."""
 # Appends per second of the probe while the limits are set: each costs a slow disk two or three requests.
 _PACE = 4.0
 # Seconds of the probe that are judged together: one second has too few samples to be strained.
@@ -39,13 +37,9 @@ _RECENT = 60.0
 class Sensors:
     """Open while ``open_sensors`` lasts."""
 
-    def __init__(
-        self, protected: Protected, probe: FsyncProbe | None, pressure: Pressure | None, missing: Sequence[str]
-    ) -> None:
+    def __init__(self, probe: FsyncProbe | None, missing: Sequence[str]) -> None:
         self.disk_latency = DiskLatency()
-        self._scrape = protected.scrape
         self._probe = probe
-        self._pressure = pressure
         self._target = target(None)
         self._etcd: list[Reading] = []
         self._taken: deque[tuple[float, tuple[float, ...]]] = deque()
@@ -101,12 +95,6 @@ class Sensors:
             recent = [latency for at, some in self._taken if now - at < _WINDOW for latency in some]
             reading = of_probe(now, recent, waiting, self._target)
             found = found if reading is None else [*found, reading]
-        if self._pressure is not None:
-            try:
-                found = [*found, of_pressure(now, self._pressure.share())]
-            except AgentError as error:
-                self._miss(error.message)
-                self._pressure = None
         return found
 
     async def follow(self, scrape: Scrape) -> None:
@@ -149,7 +137,7 @@ class Sensors:
 
 
 @asynccontextmanager
-async def open_sensors(protected: Protected, cgroups: Path, proc: Path = Path("/proc")) -> AsyncIterator[Sensors]:
+async def open_sensors(protected: Protected) -> AsyncIterator[Sensors]:
     """Open all sensors that this host has. Raises nothing that the host can cause."""
     missing = list(protected.missing)
     async with AsyncExitStack() as stack:
@@ -159,14 +147,7 @@ async def open_sensors(protected: Protected, cgroups: Path, proc: Path = Path("/
                 probe = await stack.enter_async_context(fsync_probe(protected.directory))
             except AgentError as error:
                 missing.append(error.message)
-        watched: Pressure | None = None
-        try:
-            file = await asyncio.to_thread(_pressure_file, protected, cgroups, proc)
-            if file is not None:
-                watched = await stack.enter_async_context(pressure(file))
-        except AgentError as error:
-            missing.append(error.message)
-        sensors = Sensors(protected, probe, watched, missing)
+        sensors = Sensors(probe, missing)
         if protected.scrape is None:
             yield sensors
             return
@@ -176,13 +157,6 @@ async def open_sensors(protected: Protected, cgroups: Path, proc: Path = Path("/
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-
-
-def _pressure_file(protected: Protected, cgroups: Path, proc: Path) -> Path | None:
-    for pid in protected.pids():
-        if (cgroup := cgroup_of(pid, cgroups, proc)) is not None:
-            return cgroup / "io.pressure"
-    return None
 
 
 def _now() -> float:

@@ -1,8 +1,8 @@
 """Checks of changed files by the programs of this host that will read them, before anything is written.
 
-A finding refuses the whole update, so a checker only reports what keeps a file from working: not a warning, not the
-state of the host it runs on, not an error in a file that the update does not touch. A checker that this host does not
-have, or that does not come to an end, is no reason to refuse either.
+A finding rejects the whole update, so a checker reports only errors that keep a changed file from working. Warnings,
+the state of the host and errors in unchanged files do not count. A checker that is not installed, or that does not end
+within its deadline, does not reject an update either.
 """
 
 from __future__ import annotations
@@ -10,19 +10,20 @@ from __future__ import annotations
 import asyncio
 import logging
 import shutil
-import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.plan.domain import Checker
-from nodeagent.domains import changed_contents, checker_of
+from nodeagent.core.plan.sides import Sides
+from nodeagent.domains import changed_contents, checker_of, host_problems, program_checks
 from nodeagent.errors import Problem
-from nodeagent.host.checkers import owners, sshd, sudoers, units
+from nodeagent.host.checkers import owners, programs, sshd, sudoers, units
 from nodeagent.host.checkers.job import DEADLINE, CheckerLate, Job
+from nodeagent.host.checkers.private import private_directory
+from nodeagent.host.view import read_view
 
 __all__ = ["HostValidator"]
 
@@ -34,13 +35,15 @@ PROGRAMS: Final[Mapping[Checker, Callable[[Job], Awaitable[tuple[Problem, ...]]]
     Checker.SSHD: sshd.check,
     Checker.VISUDO: sudoers.check,
 }
-TMPFS: Final = (Path("/run/nodeagent"), Path("/run"), Path("/dev/shm"))  # noqa: S108 - the directory made in it is ours
 
 
 @dataclass(frozen=True, slots=True)
 class HostValidator:
-    """Fulfils ``ports.Validator``. ``search_path`` is where programs are looked for, ``root`` is where the files lie
-    that the config does not bring, ``deadline`` is seconds for one program."""
+    """Implements ``ports.Validator``.
+
+    ``search_path`` has the directories of the programs, ``root`` contains the files of the host that the config does
+    not bring, ``deadline`` is the time of one program in seconds.
+    """
 
     search_path: str = SEARCH_PATH
     root: Path = Path("/")
@@ -54,6 +57,11 @@ class HostValidator:
         found = [*await asyncio.to_thread(owners.unknown, self.root, old, new)]
         for checker, changed in wanted.items():
             found += await self._one(checker, changed, old, new)
+        view = await read_view(old, new, self.root)
+        sides = Sides(old, new, view)
+        found += host_problems(sides)
+        for check in program_checks(sides):
+            found += await programs.run_check(check, self.root, self.search_path)
         return tuple(sorted(set(found)))
 
     async def _one(
@@ -64,28 +72,9 @@ class HostValidator:
             log.debug("%s is not on this host; %d changed files are not checked by it", checker, len(changed))
             return ()
         try:
-            async with _private_directory() as directory:
+            async with private_directory() as directory:
                 job = Job(program, changed, old, new, self.root, directory, self.deadline)
                 return await PROGRAMS[checker](job)
         except (OSError, CheckerLate) as error:
             log.warning("%s could not check %d changed files: %s", checker, len(changed), error)
             return ()
-
-
-@asynccontextmanager
-async def _private_directory() -> AsyncIterator[Path]:
-    """Readable by us alone, and in memory where there is such a place: these files may not be for everybody."""
-
-    def make() -> Path:
-        for place in TMPFS:
-            try:
-                return Path(tempfile.mkdtemp(prefix="nodeagent-check-", dir=place))
-            except OSError:
-                continue
-        return Path(tempfile.mkdtemp(prefix="nodeagent-check-"))
-
-    directory = await asyncio.to_thread(make)
-    try:
-        yield directory
-    finally:
-        await asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True)

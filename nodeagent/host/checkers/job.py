@@ -1,4 +1,4 @@
-"""One run of a checker: what to check, where, and the process itself."""
+"""One run of a checker: the files to check, the working directory and the process."""
 
 from __future__ import annotations
 
@@ -11,24 +11,29 @@ from typing import Final
 
 from nodeagent.core.config.machineconfig import MachineConfig
 
-__all__ = ["DEADLINE", "CheckerLate", "Job"]
+__all__ = ["DEADLINE", "CheckerLate", "Job", "run_program", "write_files"]
 
+# Seconds. Each of these programs takes well under one second; an overloaded host may need more.
 DEADLINE: Final = 30.0
-"""Seconds. All of these programs take well under one; a host in trouble may need more."""
 
-MAX_OUTPUT: Final = 64 * 1024  # bytes; what is wrong stands at the beginning
+# Bytes. The first lines of the output contain the errors.
+MAX_OUTPUT: Final = 64 * 1024
 
+# The environment of the agent is not inherited: the package sets library paths that are wrong for programs of the host.
 ENVIRONMENT: Final = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8", "SYSTEMD_COLORS": "0"}
-"""Nothing of ours: an agent from a bundle has library paths that are wrong for programs of the host."""
 
 
 class CheckerLate(Exception):
-    pass
+    """The program did not end within the deadline and was killed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """``changed`` is host path to content. ``directory`` is ours to fill. Paths below ``root`` are the host's."""
+    """The input of a checker.
+
+    ``changed`` maps paths of the host to their new content. ``directory`` is an empty working directory. ``root``
+    contains the files of the host.
+    """
 
     program: str
     changed: Mapping[str, bytes]
@@ -39,47 +44,68 @@ class Job:
     deadline: float
 
     async def write(self, files: Mapping[str, bytes]) -> None:
-        """``files`` by path relative to ``directory``."""
-
-        def fill() -> None:
-            for name, content in files.items():
-                path = self.directory / name
-                path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                path.touch(0o600)
-                path.write_bytes(content)
-
-        await asyncio.to_thread(fill)
+        """Write ``files``, whose keys are paths relative to ``directory``."""
+        await write_files(self.directory, files)
 
     async def run(self, *arguments: str, environment: Mapping[str, str] | None = None) -> tuple[int, Sequence[str]]:
-        """Exit status and the lines of both outputs, up to a bound. Raises ``CheckerLate``, ``OSError``."""
-        process = await asyncio.create_subprocess_exec(
-            self.program,
-            *arguments,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-            cwd=self.directory,
-            env={**ENVIRONMENT, **(environment or {})},
-            start_new_session=True,
-        )
-        try:
-            async with asyncio.timeout(self.deadline):
-                output = await _bounded(process)
-                status = await process.wait()
-        except TimeoutError:
-            raise CheckerLate(f"no end within {self.deadline:.0f} s") from None
-        finally:
-            if process.returncode is None:
-                with contextlib.suppress(ProcessLookupError):
-                    process.kill()
-                await process.wait()
-        return status, output.decode(errors="replace").splitlines()
+        """Run the program as ``run_program`` does."""
+        return await run_program(self.program, arguments, self.directory, self.deadline, environment)
+
+
+async def write_files(directory: Path, files: Mapping[str, bytes]) -> None:
+    """Write ``files``, whose keys are paths relative to ``directory``."""
+
+    def fill() -> None:
+        for name, content in files.items():
+            path = directory / name
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            path.touch(0o600)
+            path.write_bytes(content)
+
+    await asyncio.to_thread(fill)
+
+
+async def run_program(
+    program: str,
+    arguments: Sequence[str],
+    directory: Path,
+    deadline: float,
+    environment: Mapping[str, str] | None = None,
+) -> tuple[int, Sequence[str]]:
+    """Return the exit status and the lines of both outputs, up to ``MAX_OUTPUT``.
+
+    Raises ``CheckerLate`` or ``OSError``.
+    """
+    process = await asyncio.create_subprocess_exec(
+        program,
+        *arguments,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+        cwd=directory,
+        env={**ENVIRONMENT, **(environment or {})},
+        start_new_session=True,
+    )
+    try:
+        async with asyncio.timeout(deadline):
+            output = await _bounded(process)
+            status = await process.wait()
+    except TimeoutError:
+        raise CheckerLate(f"no end within {deadline:.0f} s") from None
+    finally:
+        # A cancelled update leaves no process behind.
+        if process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+    return status, output.decode(errors="replace").splitlines()
 
 
 async def _bounded(process: asyncio.subprocess.Process) -> bytes:
-    """The beginning of the output; the rest is read as well, or the process would wait for us for ever."""
+    """Return the first ``MAX_OUTPUT`` bytes of the output."""
     assert process.stdout is not None
     output = b""
+    # The rest is read and dropped: a process whose pipe is full would block until the deadline.
     while chunk := await process.stdout.read(MAX_OUTPUT):
         output += chunk[: MAX_OUTPUT - len(output)]
     return output

@@ -1,4 +1,4 @@
-"""Whether this host has the accounts that are to own the changed files: found out later, it would cost a revert."""
+"""Check that this host has the accounts that own the changed files. Found during the write, it would cost a revert."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ __all__ = ["unknown"]
 
 
 def unknown(root: Path, old: MachineConfig, new: MachineConfig) -> tuple[Problem, ...]:
-    """One problem for each path, by its first name that nobody has. Blocking: reads the account files."""
+    """Return one problem for each changed path, with its first unknown account. Blocking: reads the account files."""
     owners = Owners(str(root))
     had = expand(old)
-    said: dict[tuple[str, int | str], str] = {}
+    # A config may have ten thousand files of one owner, so each account is resolved once.
+    problems: dict[tuple[str, int | str], str] = {}
 
-    def why(kind: str, name: int | str, find: Callable[[int | str], int]) -> str:
-        # A config may have ten thousand files of one owner.
-        if (kind, name) not in said:
+    def problem_of(kind: str, name: int | str, find: Callable[[int | str], int]) -> str:
+        if (kind, name) not in problems:
             try:
                 find(name)
-                said[kind, name] = ""
+                problems[kind, name] = ""
             except Terminal as error:
-                said[kind, name] = error.message
-        return said[kind, name]
+                problems[kind, name] = error.message
+        return problems[kind, name]
 
     return tuple(
         Problem(path, problem)
         for path, node in expand(new).items()
         if had.get(path) != node
-        if (problem := why("user", node.user, owners.uid) or why("group", node.group, owners.gid))
+        if (problem := problem_of("user", node.user, owners.uid) or problem_of("group", node.group, owners.gid))
     )

@@ -1,8 +1,8 @@
-"""The configuration of the ssh server, by ``sshd -t``.
+"""Check the configuration of the ssh server with ``sshd -t``.
 
-A drop-in means nothing without the main file that includes it, so the whole is put together in our directory: the new
-files, and those of the host that this update leaves alone. Only complaints about changed files count; that host keys
-are missing, for instance, is not the fault of a config.
+A drop-in has no meaning without the main file that includes it, so the whole configuration is assembled in a private
+directory: the new files, and those of the host that this update does not change. Only errors in changed files count:
+missing host keys, for instance, are not the fault of a config.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ MAIN: Final = f"{DIRECTORY}/sshd_config"
 DROPINS: Final = f"{MAIN}.d"
 INCLUDE: Final = re.compile(r"^(\s*include\s+)(.*)$", re.IGNORECASE | re.MULTILINE)
 QUOTED: Final = re.compile(r"\"[^\"]*\"|'[^']*'")
-MAX_BYTES: Final = 1024 * 1024  # of one file of the host
+# Bytes of one file of the host. A real sshd_config has a few kilobytes.
+MAX_BYTES: Final = 1024 * 1024
 
 
 async def check(job: Job) -> tuple[Problem, ...]:
@@ -36,26 +37,29 @@ async def check(job: Job) -> tuple[Problem, ...]:
     found: list[Problem] = []
     for path in job.changed:
         for line in lines:
-            said = line.removeprefix(copies[path]).lstrip(": ")
+            message = line.removeprefix(copies[path]).lstrip(": ")
+            # The path of the main file is a prefix of the paths of its drop-ins. The last line only counts the errors.
             if (
                 line.startswith(copies[path])
                 and not line.startswith(f"{copies[path]}.d/")
-                and "terminating" not in said
+                and "terminating" not in message
             ):
-                found.append(Problem(path, _without_words(said)))
+                found.append(Problem(path, _without_content(message)))
     return tuple(found)
 
 
-def _without_words(said: str) -> str:
-    """What sshd reports, without the words of the file that it quotes: a file may be readable by root alone, and a
-    problem is shown to everybody."""
-    said = QUOTED.sub("(not shown)", said)
-    place, separator, message = said.partition(": ")
+def _without_content(text: str) -> str:
+    """Return a message of sshd without the content of the file that it quotes.
+
+    A file may be readable by root only, but every user can read the problems of an update.
+    """
+    text = QUOTED.sub("(not shown)", text)
+    place, separator, message = text.partition(": ")
     return f"{place}{separator}{message.partition(': ')[0]}"
 
 
 def _assemble(root: Path, old: MachineConfig, new: MachineConfig) -> dict[str, bytes]:
-    """Host path to content of the main file and its drop-ins as they will be."""
+    """Return the content of the main file and its drop-ins after the update, by path on the host."""
     host = {MAIN, *(f"{DROPINS}/{path.name}" for path in _conf_files(root / DROPINS.removeprefix("/")))}
     files: dict[str, bytes] = {}
     for path in sorted(host - set(old.files)):
@@ -86,7 +90,7 @@ def _read(path: Path) -> bytes | None:
 
 
 def _redirect(content: bytes, directory: Path) -> bytes:
-    """Includes of the drop-ins lead to our copies. A relative name is relative to /etc/ssh: sshd_config(5)."""
+    """Let includes of drop-ins lead to the copies. A relative name is relative to /etc/ssh: sshd_config(5)."""
 
     def include(line: re.Match[str]) -> str:
         words = line[2].partition("#")[0].replace('"', "").split()

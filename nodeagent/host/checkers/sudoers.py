@@ -1,4 +1,4 @@
-"""sudo rules, by ``visudo -c``. Each file is checked alone: an alias from another file is only a warning to it."""
+"""Check sudo rules with ``visudo -c``, each file alone: visudo only warns about an alias that another file defines."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 
 def ignored_by_sudo(path: str) -> bool:
-    """Files in sudoers.d with a dot or a final ~ in their name are not read: sudoers(5), includedir."""
+    """Return whether sudo ignores the file: its name has a dot or ends in ~. sudoers(5), includedir."""
     name = PurePath(path).name
     return path != "/etc/sudoers" and ("." in name or name.endswith("~"))
 
@@ -35,12 +35,12 @@ async def check(job: Job) -> tuple[Problem, ...]:
 
 
 def _reason(lines: Sequence[str], copy: str) -> str:
-    """What it says about our copy; "" if it complains about another file. Quoted rules are left out."""
+    """Return the error in the copy, without quoted rules; "" if the error is in another file."""
     for line in lines:
         # ">>> FILE: syntax error near line 2 <<<" in 1.8, "FILE:2:8: syntax error" since 1.9.
-        said = line.removeprefix(">>> ").removesuffix(" <<<")
-        if said.startswith(f"{copy}:"):
-            said = said.removeprefix(f"{copy}:")
-            place, _, text = said.partition(": ")
-            return f"line {place.split(':')[0]}: {text}" if place[:1].isdigit() else said.strip()
+        message = line.removeprefix(">>> ").removesuffix(" <<<")
+        if message.startswith(f"{copy}:"):
+            message = message.removeprefix(f"{copy}:")
+            place, _, text = message.partition(": ")
+            return f"line {place.split(':')[0]}: {text}" if place[:1].isdigit() else message.strip()
     return ""

@@ -1,10 +1,10 @@
-"""Units and drop-ins, by ``systemd-analyze verify``.
+"""Check units and drop-ins with ``systemd-analyze verify``.
 
-It is asked about unit names with our directory in front of the host's, so a drop-in is checked together with the unit
-of the OS that it belongs to. Of what it prints (the same in 252 and 257) only the verdict that a unit cannot be loaded
-counts. Not counted are: lines that systemd ignores, because a config may be meant for the next OS too, whose systemd
-knows more; programs that are not there, because the same config may bring them; units that are not found, because a
-drop-in for a service that this host lacks does no harm.
+It gets names of units, and a private directory before those of the host in its search path, so that a drop-in is
+checked together with its unit of the OS. Of its output (the same in 252 and 257), only the verdict that a unit cannot
+be loaded counts. These do not count: lines that systemd ignores, because a config may also be meant for the next OS,
+whose systemd knows more; missing programs, because the same config may bring them; missing units, because a drop-in for
+a service that this host lacks does no harm.
 """
 
 from __future__ import annotations
@@ -23,16 +23,18 @@ from nodeagent.host.checkers.job import Job
 
 __all__ = ["check", "unit_of", "verdicts"]
 
-BATCH: Final = 100  # units in one run, far below any limit of an argument list
+# Units in one run, far below the limit of an argument list.
+BATCH: Final = 100
 OPTIONS: Final = ("verify", "--man=no", "--generators=no")
 
 CANNOT_LOAD: Final = re.compile(r"Unit (\S+) (?:has a bad unit file setting\.|failed to load properly, .*)")
 LOCATED: Final = re.compile(r"(?P<path>/.+?):(?P<line>[0-9]+): (?P<text>.*)")
-VERDICTS: Final = ("Unit configuration has fatal error, unit will not be started.",)  # that name no reason
+# Verdicts without a reason; another line has it.
+VERDICTS: Final = ("Unit configuration has fatal error, unit will not be started.",)
 
 
 def unit_of(path: str) -> str:
-    """The unit that a path below the unit directory belongs to."""
+    """Return the unit to which a path below the unit directory belongs."""
     name = path.removeprefix(f"{UNIT_DIR}/")
     return name.split("/")[0].removesuffix(".d") if "/" in name else name
 
@@ -64,18 +66,19 @@ async def check(job: Job) -> tuple[Problem, ...]:
 
 
 def verdicts(lines: Sequence[str], directory: str) -> Iterator[tuple[str, str, str]]:
-    """Unit, host path ("" if the output names none) and reason, for each unit that cannot be loaded."""
+    """Yield unit, host path ("" if the output names none) and reason of each unit that cannot be loaded."""
     for unit in dict.fromkeys(found[1] for line in lines if (found := CANNOT_LOAD.fullmatch(line))):
         yield unit, *_reason(unit, lines, directory)
 
 
 def _reason(unit: str, lines: Sequence[str], directory: str) -> tuple[str, str]:
-    """The line that says why. What systemd ignores may be why it then misses something, but comes last."""
+    """Return the path and the text of the line with the reason."""
+    # An ignored line may be the cause of a missing setting later on. It is reported if nothing better is found.
     conclusion, ignored = "", None
     for line in lines:
         if line.startswith(f"{unit}: "):
-            said = line.removeprefix(f"{unit}: ")
-            conclusion = conclusion or ("" if said in VERDICTS else said.removesuffix(" Refusing."))
+            verdict = line.removeprefix(f"{unit}: ")
+            conclusion = conclusion or ("" if verdict in VERDICTS else verdict.removesuffix(" Refusing."))
         elif (located := LOCATED.fullmatch(line)) and located["path"].startswith(f"{directory}/"):
             path = UNIT_DIR + located["path"].removeprefix(directory)
             text = f"line {located['line']}: {located['text']}"
@@ -90,6 +93,6 @@ def _reason(unit: str, lines: Sequence[str], directory: str) -> tuple[str, str]:
 
 
 def _blamed(unit: str, changed: Iterable[str]) -> str:
-    """The changed path of ``unit`` to name when systemd names none: the unit itself, or its first drop-in."""
+    """Return the changed path of ``unit`` if systemd names none: the unit file, or its first drop-in."""
     own = sorted(path for path in changed if unit_of(path) == unit)
     return next((path for path in own if path == f"{UNIT_DIR}/{unit}"), own[0] if own else f"{UNIT_DIR}/{unit}")

@@ -13,20 +13,22 @@ from typing import Final
 __all__ = ["CallLimits", "CallSlot", "TooManyCalls"]
 
 MAX_CALLS: Final = 64
-MAX_RESERVED: Final = 16
-"""Slots of ``MAX_CALLS`` that only root can take."""
 
+# Slots of ``MAX_CALLS`` that only root can take.
+MAX_RESERVED: Final = 16
+
+# Slots of one user other than root.
 MAX_OF_USER: Final = 16
-"""Slots of one user other than root."""
 
 MAX_OF_CONNECTION: Final = 8
 
 MAX_UNIDENTIFIED: Final = 2 * 256 * MAX_OF_CONNECTION
-MAX_BYTES_UNIDENTIFIED: Final = 192 << 20
-"""More than the bus queues for one connection (127 MiB), so large calls of other users leave room for one of root."""
 
+# More than the bus queues for one connection (127 MiB), so large calls of other users leave room for one of root.
+MAX_BYTES_UNIDENTIFIED: Final = 192 << 20
+
+# Bytes of the identified calls. Other users than root cannot reach half of it: ``Method.max_size`` is small.
 MAX_BYTES: Final = 256 << 20
-"""Bytes of the identified calls. Other users than root cannot reach half of it: ``Method.max_size`` is small."""
 
 
 class TooManyCalls(Exception):

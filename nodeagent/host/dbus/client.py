@@ -23,9 +23,8 @@ from types import TracebackType
 from typing import Any
 
 from nodeagent.errors import AgentError, ServiceUnavailable
-from nodeagent.host.dbus.address import system_bus_address
 from nodeagent.host.dbus.codec import MAX_ELEMENTS, Message, MessageKind
-from nodeagent.host.dbus.connection import Connection
+from nodeagent.host.dbus.connection import Connection, system_bus_address
 from nodeagent.host.dbus.errors import (
     BUS_SERVICE,
     BusRetryable,
@@ -40,13 +39,14 @@ from nodeagent.reasons import Reason
 
 __all__ = ["UNDECODABLE", "Bus"]
 
+# Seconds for which one call tries to connect. A bus that restarts is back within one or two.
 CONNECT_FOR = 10.0
-"""Seconds for which one call tries to connect. A bus that restarts is back within one or two."""
 
 UNDECODABLE = "the arguments cannot be decoded, or are too many"
 
 _BUS_PATH = "/org/freedesktop/DBus"
-_FIRST_PAUSE = 0.05  # seconds between two attempts to connect, doubled up to _LAST_PAUSE; each is jittered
+# Seconds between two attempts to connect, doubled up to _LAST_PAUSE; each is jittered.
+_FIRST_PAUSE = 0.05
 _LAST_PAUSE = 2.0
 _MAX_UIDS = 4096
 
@@ -75,17 +75,19 @@ class Bus:
         self._peer = peer
         self._connect_for = connect_for
         self._patience = patience
+        # Connections that were lost.
         self.losses = 0
-        """Connections that were lost."""
         self._connection: Connection | None = None
         self._connecting = asyncio.Lock()
         self._closed = False
         self._signals: list[Signals] = []
+        # Owners of the watched names, which tell the signals of a service from those of other senders.
         self._owners: dict[str, str] = {}
+        # Handlers of incoming calls, set by an exporter.
         self._admit_call: Callable[[Message], int] | None = None
         self._on_call: Callable[[Message], None] | None = None
+        # Connections so far. The unique name of a caller is valid on one connection only.
         self.connections = 0
-        """Connections so far. The unique name of a caller is valid on one connection only."""
         # The users of callers on this connection, by unique name.
         self._uids: dict[str, int] = {}
 
@@ -215,6 +217,7 @@ class Bus:
         connection = self._connection or await self._connected()
         uids = self._uids
         reply = await self._call(_bus_message("GetConnectionUnixUser", name), CALL_TIMEOUT, connection)
+        # Unique names are never reused, so old entries only use memory.
         if len(uids) >= _MAX_UIDS:
             uids.clear()
         return uids.setdefault(name, int(reply.body[0]))
@@ -254,6 +257,7 @@ class Bus:
             if isinstance(error, ServiceUnavailable):
                 error.service = service
             raise error
+        # Descriptors that were not requested are closed, or a service could exhaust the limit of this process.
         _close(reply.fds[want_fds:])
         if len(reply.fds) < want_fds:
             _close(reply.fds)
@@ -261,9 +265,11 @@ class Bus:
         return reply
 
     async def _connected(self) -> Connection:
+        # One task connects, the others wait for its connection.
         async with self._connecting:
             if self._connection is not None and self._connection.lost is None:
                 return self._connection
+            # The socket belongs to one transaction, which has ended.
             if self._connection is not None and self._peer:
                 raise connection_lost("a private socket is not opened again")
             self._connection = await self._connect()
@@ -278,7 +284,8 @@ class Bus:
                 # Each attempt gets the whole time: a bus with a full backlog is slow, not absent.
                 async with asyncio.timeout_at(max(until, loop.time() + self._patience)):
                     return self._adopt(await Connection.open(self._address, peer=self._peer))
-            except (OSError, BusUnreachable, BusRetryable) as error:  # TimeoutError is an OSError
+            except (OSError, BusUnreachable, BusRetryable) as error:
+                # TimeoutError is an OSError.
                 # Jitter, because all clients of a restarted bus reconnect at the same moment.
                 delay = pause * random.uniform(0.5, 1.5)  # noqa: S311
                 if loop.time() + delay > until:
@@ -290,6 +297,7 @@ class Bus:
         raise connection_lost("closed by this side")
 
     def _adopt(self, connection: Connection) -> Connection:
+        # Names may have other owners after a reconnection, and unique names begin again.
         self._owners = {}
         self._uids = {}
         self.connections += 1
@@ -309,7 +317,8 @@ class Bus:
         await self._call(_bus_message("AddMatch", changed.rule()), CALL_TIMEOUT, connection)
         try:
             owner = (await self._call(_bus_message("GetNameOwner", name), CALL_TIMEOUT, connection)).body[0]
-        except BusUnreachable:  # no owner yet; the service may be activated later
+        except BusUnreachable:
+            # No owner yet; the service may be activated later.
             owner = ""
         # A NameOwnerChanged that was read together with the reply is newer than it.
         if connection is self._connection:
@@ -327,10 +336,12 @@ class Bus:
     def _is_wanted(self, signal: Message) -> bool:
         if self._peer:
             return bool(self._signals)
+        # Signals of the bus itself have no owner to check.
         if signal.sender == BUS_NAME:
             if signal.member == "NameOwnerChanged":
                 return True
         elif signal.destination:
+            # A signal to this connection alone is unsolicited: only broadcasts are subscribed to.
             return False
         return any(signals.match.accepts_header(signal, self._owners) for signals in self._signals)
 

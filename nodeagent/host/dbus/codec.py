@@ -41,14 +41,14 @@ __all__ = [
     "variant",
 ]
 
+# Elements of one body from a service that was called or subscribed to. A large answer has some thousands.
 MAX_ELEMENTS: Final = 100_000
-"""Elements of one body from a service that was called or subscribed to. A large answer has some thousands."""
 
+# Nesting of variants. The D-Bus specification allows 64 levels in total.
 MAX_DEPTH: Final = 64
-"""Nesting of variants. The D-Bus specification allows 64 levels in total."""
 
+# Signatures after which dbus-next's cache is cleared. It would keep every signature that any user ever sent.
 _SIGNATURES = 1024
-"""Signatures after which dbus-next's cache is cleared. It would keep every signature that any user ever sent."""
 
 
 def variant(signature: str, value: Any) -> Any:

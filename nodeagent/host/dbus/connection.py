@@ -19,20 +19,23 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
+from urllib.parse import unquote
 
 from nodeagent.errors import AgentError
-from nodeagent.host.dbus.address import socket_paths
 from nodeagent.host.dbus.codec import MAX_ELEMENTS, decode, encode
 from nodeagent.host.dbus.errors import BusRefused, BusTerminal, BusUnreachable, connection_lost
 from nodeagent.host.dbus.header import HEADER_SIZE, Message, MessageKind, frame_size, header_size, read_header
 from nodeagent.host.dbus.signals import BUS_NAME
 from nodeagent.reasons import Reason
 
-__all__ = ["UNDECODED", "Connection"]
+__all__ = ["UNDECODED", "Connection", "socket_paths", "system_bus_address"]
 
-MAX_MESSAGE = 64 << 20  # bytes; the system bus itself lets 32 MiB through
-MAX_UNSENT = 128 << 20  # bytes that are kept for a bus that stopped reading
-SLICE = 0.01  # seconds of message processing before other tasks run
+# Bytes; the system bus itself lets 32 MiB through.
+MAX_MESSAGE = 64 << 20
+# Bytes that are kept for a bus that stopped reading.
+MAX_UNSENT = 128 << 20
+# Seconds of message processing before other tasks run.
+SLICE = 0.01
 UNDECODED = -1
 _CHUNK = 1 << 16
 _MAX_FDS = 253  # the kernel's SCM_MAX_FD
@@ -58,10 +61,14 @@ class Connection:
         self._socket = sock
         self._loop = asyncio.get_running_loop()
         self._serials = count(1)
+        # Pending calls by serial, with the destination that may reply.
         self._waiting: dict[int, tuple[asyncio.Future[Message], str]] = {}
         self._incoming = bytearray()
-        self._skip = 0  # remaining bytes of a dropped body
-        self._wanted = 0  # elements to decode of the message that has begun, 0 before its header was read
+        # Remaining bytes of a dropped body.
+        self._skip = 0
+        # Elements to decode of the message that has begun, 0 before its header was read.
+        self._wanted = 0
+        # Received descriptors whose message has not been read completely.
         self._fds: deque[int] = deque()
         self._unsent: deque[memoryview] = deque()
         self._unsent_size = 0
@@ -83,6 +90,7 @@ class Connection:
                     raise BusUnreachable(f"{address} did not answer as a bus", reason=Reason.BUS_UNREACHABLE)
                 connection.unique_name = str(reply.body[0])
         except BaseException as error:
+            # A cancelled connection attempt must not leave a socket behind.
             connection.close(f"could not connect: {error}")
             raise
         return connection
@@ -126,10 +134,12 @@ class Connection:
     # -- authentication -------------------------------------------------------------------------------------------
 
     async def _authenticate(self) -> None:
+        # EXTERNAL authenticates by the credentials of the socket; the id only has to match them.
         uid = str(os.geteuid()).encode().hex()
         if not (answer := await self._auth(f"\0AUTH EXTERNAL {uid}")).startswith("OK"):
             raise BusRefused(f"the bus refused the connection: {answer[:100]}", reason=Reason.BUS_REFUSED)
-        await self._auth("NEGOTIATE_UNIX_FD")  # without support it answers ERROR and never sends descriptors
+        # Without support it answers ERROR and never sends descriptors.
+        await self._auth("NEGOTIATE_UNIX_FD")
         await self._loop.sock_sendall(self._socket, b"BEGIN\r\n")
 
     async def _auth(self, line: str) -> str:
@@ -138,6 +148,7 @@ class Connection:
         # The server sends nothing more before the answer, so reading ahead cannot swallow a message.
         while not answer.endswith(b"\r\n"):
             data = await self._loop.sock_recv(self._socket, _CHUNK)
+            # The limit protects against a server that never ends its line.
             if not data or len(answer) > _MAX_AUTH_LINE:
                 raise connection_lost("closed during authentication")
             answer += data
@@ -158,6 +169,7 @@ class Connection:
         for level, kind, payload in ancillary:
             if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
                 self._fds.extend(array.array("i", payload[: len(payload) // 4 * 4]))
+        # Lost descriptors cannot be assigned to messages any more, so the stream is useless.
         if flags & socket.MSG_CTRUNC:
             self.close("file descriptors were lost")
             return
@@ -185,6 +197,7 @@ class Connection:
 
     def _take_one(self) -> bool:
         """Process one message. Returns False if more data must arrive first."""
+        # The body of a message that is not read is dropped as it arrives, without being collected in memory.
         if self._skip:
             dropped = min(self._skip, len(self._incoming))
             del self._incoming[:dropped]
@@ -242,6 +255,7 @@ class Connection:
         For a call to a unique name, the sender must be that name, or the bus, which answers for a missing service. For
         a call to a well-known name the bus itself ensures that only the owner replies.
         """
+        # The sender of a reply is checked, because any connection may send a reply with a guessed serial.
         future, called = self._waiting.get(reply.reply_serial, (None, ""))
         if future is None or future.done():
             return None
@@ -268,7 +282,8 @@ class Connection:
         elif (future := self._awaited(header)) is not None:
             future.set_result(message)
         else:
-            _close_all(fds)  # cancelled while the reply arrived
+            # Cancelled while the reply arrived.
+            _close_all(fds)
 
     def _take_fds(self, wanted: int) -> tuple[int, ...]:
         return tuple(self._fds.popleft() for _ in range(min(wanted, len(self._fds))))
@@ -280,8 +295,10 @@ class Connection:
             raise connection_lost(self.lost.message)
         self._unsent.append(memoryview(data))
         self._unsent_size += len(data)
+        # The first message is sent at once. The others follow when the socket is writable.
         if len(self._unsent) == 1:
             self._writable()
+        # A bus that does not read would let the queue grow without end.
         if self._unsent_size > MAX_UNSENT:
             self.close("the bus stopped reading")
 
@@ -327,3 +344,25 @@ async def _connect(address: str) -> socket.socket:
 def _close_all(fds: deque[int] | tuple[int, ...]) -> None:
     for fd in fds:
         os.close(fd)
+
+
+_DEFAULT = "unix:path=/run/dbus/system_bus_socket"
+
+
+def system_bus_address() -> str:
+    return os.environ.get("DBUS_SYSTEM_BUS_ADDRESS") or _DEFAULT
+
+
+def socket_paths(address: str) -> list[str]:
+    """Return the sockets in the order in which they are tried. An abstract socket starts with NUL, as in ``socket``."""
+    found = []
+    for server in address.split(";"):
+        transport, _, rest = server.partition(":")
+        values = dict(pair.partition("=")[::2] for pair in rest.split(",") if pair)
+        if transport == "unix" and "path" in values:
+            found.append(unquote(values["path"]))
+        elif transport == "unix" and "abstract" in values:
+            found.append("\0" + unquote(values["abstract"]))
+    if not found:
+        raise BusTerminal(f"no unix socket in the bus address {address!r}", reason=Reason.BUS_ADDRESS_INVALID)
+    return found

@@ -42,8 +42,9 @@ __all__ = [
 ]
 
 OWN_PREFIX = "org.nodeagent.Error."
+
+# Reason of each call that fails because the connection was lost. Its outcome is unknown: read the state again.
 LOST = Reason.BUS_CONNECTION_LOST
-"""Reason of each call that fails because the connection was lost. Its outcome is unknown: read the state again."""
 
 _FREEDESKTOP = "org.freedesktop.DBus.Error."
 
@@ -80,7 +81,8 @@ _KINDS: dict[str, tuple[type[BusFault], Reason]] = {
     "ServiceUnknown": (BusUnreachable, Reason.SERVICE_UNKNOWN),
     "NameHasNoOwner": (BusUnreachable, Reason.SERVICE_UNKNOWN),
     "NoServer": (BusUnreachable, Reason.BUS_UNREACHABLE),
-    "NoReply": (BusRetryable, Reason.NO_REPLY),  # the service ended while it handled the call
+    # The service ended while it handled the call.
+    "NoReply": (BusRetryable, Reason.NO_REPLY),
     "Timeout": (BusRetryable, Reason.BUS_TIMEOUT),
     "TimedOut": (BusRetryable, Reason.BUS_TIMEOUT),
     "Disconnected": (BusRetryable, LOST),
@@ -131,7 +133,8 @@ def from_bus(name: str, body: Sequence[Any], what: str) -> AgentError:
     short = name.removeprefix(_FREEDESKTOP)
     unknown = (BusTerminal, BusTerminal.default_reason)
     kind, reason = _KINDS.get(short, unknown) if short != name else unknown
-    if short.startswith("Spawn."):  # the activation of the service failed
+    # The activation of the service failed.
+    if short.startswith("Spawn."):
         kind, reason = BusUnreachable, Reason.SERVICE_UNKNOWN
     error = kind(f"{what}: {message or name}", reason=reason)
     error.bus_error, error.bus_message = name, message

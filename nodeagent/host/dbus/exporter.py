@@ -21,7 +21,6 @@ from types import TracebackType
 from typing import Any, Self
 
 from nodeagent import log
-from nodeagent.core.hints import hint
 from nodeagent.errors import AgentError, Refused, Terminal
 from nodeagent.host.dbus.call_limits import CallLimits, CallSlot, TooManyCalls
 from nodeagent.host.dbus.client import UNDECODABLE, Bus
@@ -40,20 +39,21 @@ from nodeagent.host.dbus.interface import (
     document,
 )
 from nodeagent.host.dbus.signals import BUS_NAME, Match
-from nodeagent.reasons import Reason
+from nodeagent.reasons import Reason, hint
 
 __all__ = ["Exporter", "Interface", "Method", "Property", "Signal"]
 
+# Elements of the arguments of one call.
 MAX_ELEMENTS = 200
-"""Elements of the arguments of one call."""
 
+# Bytes of a call to read a property, which carries two names.
 MAX_PROPERTY_CALL = 4 << 10
-"""Bytes of a call to read a property, which carries two names."""
 
 _DO_NOT_QUEUE = 4  # RequestName flag
 _PRIMARY_OWNER, _ALREADY_OWNER = 1, 4  # RequestName replies
 
-_FIRST_PAUSE = 0.5  # seconds before the name is requested again, doubled up to _LAST_PAUSE, with jitter
+# Seconds before the name is requested again, doubled up to _LAST_PAUSE, with jitter.
+_FIRST_PAUSE = 0.5
 _LAST_PAUSE = 30.0
 
 
@@ -206,7 +206,8 @@ class Exporter:
     def _document(self, path: str) -> str:
         """Return the introspection, cached: making it takes a millisecond, and any user may request it."""
         if not f"{self._path}/".startswith(path.rstrip("/") + "/"):
-            path = "/-"  # a node with nothing in it, as all others are
+            # A node with nothing in it, as all others are.
+            path = "/-"
         if path not in self._documents:
             self._documents[path] = document(path, self._path, tuple(self._interfaces.values()))
         return self._documents[path]

@@ -15,14 +15,14 @@ from typing import Any, Final
 
 __all__ = ["HEADER_SIZE", "Message", "MessageKind", "byte_order", "frame_size", "header_size", "read_header"]
 
+# Bytes of the fixed part of a header, from which the size of the whole message follows.
 HEADER_SIZE: Final = 16
-"""Bytes of the fixed part of a header, from which the size of the whole message follows."""
 
+# Header fields that are accepted. The specification defines nine.
 MAX_FIELDS: Final = 32
-"""Header fields that are accepted. The specification defines nine."""
 
+# Bytes of one header field. Names have at most 255 bytes. A longer value reads as "" and matches no object.
 MAX_TEXT: Final = 4096
-"""Bytes of one header field. Names have at most 255 bytes. A longer value reads as "" and matches no object."""
 
 _STRING, _PATH, _SIGNATURE, _UINT = b"s", b"o", b"g", b"u"
 _FIELDS: Final = {  # code: attribute, type
@@ -41,7 +41,8 @@ _NO_REPLY, _INTERACTIVE = 0x1, 0x4  # header flags
 
 
 class MessageKind(IntEnum):
-    OTHER = 0  # a message type that this version of the protocol does not define
+    # A message type that this version of the protocol does not define.
+    OTHER = 0
     CALL = 1
     RETURN = 2
     ERROR = 3
@@ -67,12 +68,16 @@ class Message:
     serial: int = 0
     reply_serial: int = 0
     no_reply: bool = False
-    interactive: bool = False  # the user of the caller may be asked for a password
+    # The user of the caller may be asked for a password.
+    interactive: bool = False
     fd_count: int = 0
     fds: tuple[int, ...] = ()
-    size: int = 0  # in bytes, as received
-    uid: int | None = None  # the user of the sender, if known
-    raw: bytes = b""  # the whole message, if its body is not decoded yet
+    # In bytes, as received.
+    size: int = 0
+    # The user of the sender, if known.
+    uid: int | None = None
+    # The whole message, if its body is not decoded yet.
+    raw: bytes = b""
 
 
 def frame_size(head: bytes | bytearray) -> int:

@@ -11,8 +11,8 @@ from nodeagent.host.dbus.codec import Message, complete_types
 
 __all__ = ["INTROSPECTABLE", "PEER", "PROPERTIES", "Interface", "Method", "Property", "Signal", "document"]
 
+# Default bound of the size of a call, in bytes.
 MAX_CALL = 64 << 10
-"""Default bound of the size of a call, in bytes."""
 
 PEER = "org.freedesktop.DBus.Peer"
 INTROSPECTABLE = "org.freedesktop.DBus.Introspectable"
@@ -26,8 +26,10 @@ class Method:
     run: Callable[[Message], Awaitable[Sequence[Any]]]
     takes: str = ""
     gives: str = ""
-    arguments: Sequence[str] = ()  # names of ``takes`` and ``gives``, in that order
-    max_size: int = MAX_CALL  # bytes of a call by a user other than root
+    # Names of ``takes`` and ``gives``, in that order.
+    arguments: Sequence[str] = ()
+    # Bytes of a call by a user other than root.
+    max_size: int = MAX_CALL
     max_size_for_root: int = MAX_CALL
 
 
@@ -42,7 +44,8 @@ class Property:
 @dataclass(frozen=True, slots=True)
 class Signal:
     signature: str
-    arguments: Sequence[str] = ()  # names of its values
+    # Names of its values.
+    arguments: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,11 +25,11 @@ _NAME = "org.freedesktop.PolicyKit1"
 _PATH = "/org/freedesktop/PolicyKit1/Authority"
 _AUTHORITY = "org.freedesktop.PolicyKit1.Authority"
 
+# Seconds to enter a password.
 PASSWORD_TIMEOUT = 240.0
-"""Seconds to enter a password."""
 
+# Seconds for an answer without a prompt.
 ANSWER_TIMEOUT = 25.0
-"""Seconds for an answer without a prompt."""
 
 _ALLOW_INTERACTION = 1  # CheckAuthorizationFlags: AllowUserInteraction
 _cancellations = count(1)

@@ -19,11 +19,11 @@ from nodeagent.reasons import Reason
 
 __all__ = ["BUS_NAME", "CALL_TIMEOUT", "Match", "Signals"]
 
+# Seconds; the default of libdbus and sd-bus.
 CALL_TIMEOUT = 25.0
-"""Seconds; the default of libdbus and sd-bus."""
 
+# Signals that were not read yet. A subscriber that is further behind reads the state instead.
 _MAX_QUEUED = 10_000
-"""Signals that were not read yet. A subscriber that is further behind reads the state instead."""
 
 BUS_NAME = "org.freedesktop.DBus"
 

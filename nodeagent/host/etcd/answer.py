@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from nodeagent.core.etcd.quorum import EtcdSurvey, troubles
-from nodeagent.core.hints import hint
 from nodeagent.host.etcd.quorum import QuorumReport
+from nodeagent.reasons import hint
 
 __all__ = ["SCHEMA", "answer"]
 

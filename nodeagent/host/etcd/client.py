@@ -9,24 +9,40 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from http.client import HTTPResponse
 from typing import Any, Final, TypeVar
 
 from nodeagent.core.etcd.quorum import Alarm, Member, MemberState, read_alarms, read_members, read_state
 from nodeagent.errors import Unreachable
-from nodeagent.host.http import Answer, HttpFault, request
+from nodeagent.host.http import Answer, HttpFault, exchange, request
 from nodeagent.reasons import Reason
 
 __all__ = ["EtcdClient", "EtcdFault"]
 
 T = TypeVar("T")
 TIMEOUT: Final = 5.0
-HEALTH: Final = "/health?exclude=NOSPACE&exclude=CORRUPT"  # alarms have a request of their own
+# Alarms have a request of their own.
+HEALTH: Final = "/health?exclude=NOSPACE&exclude=CORRUPT"
 
 
 class EtcdFault(Unreachable):
     """No answer, or an error. The message has the address and the message of etcd."""
 
     default_reason = Reason.ETCD_UNREACHABLE
+
+
+# The gateway has one status for many errors, so the words decide, as in cluster-etcd-operator. "Unhealthy cluster" is
+# also the answer for five seconds after each change of the leader or of a member.
+_REJECTED: Final = {
+    "unhealthy cluster": Reason.ETCD_QUORUM_AT_RISK,
+    "not enough started members": Reason.ETCD_QUORUM_AT_RISK,
+    "too many learner members": Reason.ETCD_LEARNER,
+    "in sync with leader": Reason.ETCD_LEARNER_BEHIND,
+}
+
+# Answers to a promotion or removal that was done before.
+_DONE: Final = ("etcdserver: can only promote a learner member", "etcdserver: member not found")
 
 
 class EtcdClient:
@@ -56,18 +72,64 @@ class EtcdClient:
             raise status
         member, state = _read(url, read_state, status)
         if isinstance(health, EtcdFault):
-            return member, MemberState(health.message, state.leader, state.applied, state.index)
+            return member, replace(state, fault=health.message)
         if isinstance(health, BaseException):
             raise health
         if health.status != 200 or health.json().get("health") != "true":
             why = str(health.json().get("reason") or f"status {health.status}")
             fault = "; ".join(filter(None, [state.fault, f"is not healthy: {why}"]))
-            return member, MemberState(fault, state.leader, state.applied, state.index)
+            return member, replace(state, fault=fault)
         return member, state
+
+    async def unready(self, url: str) -> str:
+        """Return why the member does not serve, "" if it does. A learner does not, although its ``/health`` is true.
+
+        etcd has these paths since 3.4.29, 3.5.11 and 3.6. An older member is judged by its state alone.
+        """
+        for path in ("/livez", "/readyz"):
+            answer = await self._send("GET", url, path, None)
+            if answer.status not in (200, 404):
+                return f"{url}{path} answers {answer.status}"
+        return ""
 
     async def move_leader(self, url: str, to: str) -> None:
         """Move the leadership. ``url`` must be that of the leader, which has agreed when this returns."""
         await self._call(url, "/v3/maintenance/transfer-leadership", {"targetID": to})
+
+    async def add_learner(self, url: str, peers: Sequence[str]) -> str:
+        """Return the id of the new member. ``url`` must be that of a voter, also below."""
+        answer = await self._change(url, "add", {"peerURLs": list(peers), "isLearner": True})
+        return _read(url, lambda found: str(int(found["member"]["ID"])), answer)
+
+    async def promote(self, url: str, member: str) -> None:
+        """Promote a learner. A voter is promoted already. Raises ``EtcdFault`` (``EtcdLearnerBehind``)."""
+        await self._change(url, "promote", {"ID": member})
+
+    async def remove(self, url: str, member: str) -> None:
+        await self._change(url, "remove", {"ID": member})
+
+    async def update_address(self, url: str, member: str, peers: Sequence[str]) -> None:
+        await self._change(url, "update", {"ID": member, "peerURLs": list(peers)})
+
+    async def _change(self, url: str, what: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        path = f"/v3/cluster/member/{what}"
+        answer = await self._send("POST", url, path, body)
+        found = answer.json()
+        if answer.status == 200 and found:
+            return found
+        why = str(found.get("message") or found.get("error") or "the address may have no JSON gateway")
+        if why in _DONE and what in ("promote", "remove"):
+            return found
+        reason = next((known for words, known in _REJECTED.items() if words in why), Reason.ETCD_REJECTED)
+        raise EtcdFault(f"{url}{path}: status {answer.status}, {why}", reason=reason)
+
+    async def snapshot(self, url: str, read: Callable[[HTTPResponse], T], *, timeout: float, stall: float) -> T:
+        """Return what ``read`` returns for the stream of a snapshot, as ``host.http.exchange``."""
+        path = "/v3/maintenance/snapshot"
+        try:
+            return await exchange("POST", url + path, read, body={}, tls=self._tls, timeout=timeout, stall=stall)
+        except HttpFault as fault:
+            raise EtcdFault(f"{url}{path}: {fault}") from fault
 
     async def _call(self, url: str, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
         answer = await self._send("POST", url, path, body)

@@ -9,23 +9,27 @@ sign.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from nodeagent.core.plan.static_pods import KUBELET_CONFIGS
+from nodeagent.core.validate.static_pod import MAX_BYTES, is_visible
 from nodeagent.host.etcd.options import PATHS, Options, from_argv, from_config, from_environment, from_pod
 from nodeagent.host.etcd.processes import Process, processes, strings
 
-__all__ = ["Found", "detect"]
+__all__ = ["Found", "detect", "manifest_directories"]
 
 MANIFESTS: Final = ("etc/kubernetes/manifests", "var/lib/rancher/rke2/agent/pod-manifests")
+
+# Each with a file ``config`` for etcd beside ``member``.
 EMBEDDED: Final = ("var/lib/rancher/k3s/server/db/etcd", "var/lib/rancher/rke2/server/db/etcd")
-"""Each with a file ``config`` for etcd beside ``member``."""
 DATA: Final = ("var/lib/etcd", *EMBEDDED)
+
+# The EnvironmentFile= of the units of Debian and Fedora. The environment of a process may not be readable.
 ENVIRONMENT: Final = ("etc/default/etcd", "etc/etcd/etcd.conf")
-"""The EnvironmentFile= of the units of Debian and Fedora. The environment of a process may not be readable."""
 
 UNIT: Final = "etcd.service"
 ENABLED: Final = ("etc/systemd/system/*.wants", "etc/systemd/system/*.requires")
@@ -63,20 +67,38 @@ def _flags(root: Path, process: Process) -> tuple[Mapping[str, str], bool]:
         variables = [(name, value) for name, _, value in (v.partition("=") for v in strings(directory / "environ"))]
         (directory / "root").stat()
     except OSError:
-        return _at(root, {**_environment(root), **flags}), False
+        flags = {**_environment(root), **flags}
+        return _at(root, {**flags, **_config(root, flags)}), False
     flags = {**from_environment(variables), **flags}
+    flags |= _config(directory / "root", flags)
     inside = {name: f"{directory}/root{value}" for name, value in flags.items() if name in PATHS and value[:1] == "/"}
     return {**flags, **inside}, True
 
 
+def _config(root: Path, flags: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the options of --config-file, with which etcd ignores all others."""
+    path = flags.get("config-file", "")
+    return from_config(_document(root / path.lstrip("/"))) if path.startswith("/") else {}
+
+
 def _pods(root: Path) -> Iterator[tuple[str, Mapping[str, str]]]:
-    for directory in MANIFESTS:
-        for path in sorted((root / directory).glob("*")):
-            if path.name.startswith(".") or path.suffix not in (".yaml", ".yml", ".json"):
-                continue
-            flags = from_pod(_document(path))
-            if flags is not None:
-                yield f"static pod {_shown(root, path)}", _at(root, flags)
+    """Yield the pods of all visible files, as the kubelet reads them: the suffix does not matter."""
+    for directory in manifest_directories(root):
+        with suppress(OSError):
+            for path in sorted((root / directory).iterdir()):
+                flags = from_pod(_document(path)) if is_visible(path.name) else None
+                if flags is not None:
+                    yield f"static pod {_shown(root, path)}", _at(root, flags)
+
+
+def manifest_directories(root: Path) -> Sequence[str]:
+    """Return the directories in which the kubelet of this host may read manifests, relative to ``root``."""
+    found = []
+    for path in KUBELET_CONFIGS:
+        configured = _document(root / path.lstrip("/")).get("staticPodPath")
+        if isinstance(configured, str) and configured.startswith("/"):
+            found.append(configured.strip("/"))
+    return tuple(dict.fromkeys((*found, *MANIFESTS)))
 
 
 def _data(root: Path) -> Iterator[tuple[str, Mapping[str, str]]]:
@@ -111,8 +133,11 @@ def _document(path: Path) -> Mapping[str, Any]:
     from yaml import YAMLError, safe_load
 
     try:
-        found = safe_load(path.read_text())
-    except (OSError, UnicodeDecodeError, YAMLError):
+        # A pipe would block the read.
+        if not path.is_file() or path.stat().st_size > MAX_BYTES:
+            return {}
+        found = safe_load(path.read_bytes())
+    except (OSError, ValueError, RecursionError, YAMLError):
         return {}
     return found if isinstance(found, Mapping) else {}
 

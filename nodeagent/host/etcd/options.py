@@ -13,6 +13,8 @@ from pathlib import PurePosixPath
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
+from nodeagent.core.plan.static_pods import is_etcd_container
+
 __all__ = [
     "Endpoints",
     "Options",
@@ -27,6 +29,7 @@ __all__ = [
 KEPT = frozenset(
     {
         "name",
+        "config-file",
         "data-dir",
         "cert-file",
         "key-file",
@@ -38,7 +41,7 @@ KEPT = frozenset(
         "initial-cluster",
     }
 )
-PATHS = ("data-dir", "cert-file", "key-file", "trusted-ca-file")
+PATHS = ("config-file", "data-dir", "cert-file", "key-file", "trusted-ca-file")
 ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - the address of a server, to be replaced
 LOCAL = ("127.0.0.1", "::1", "localhost")
 
@@ -56,11 +59,12 @@ class Options:
 def from_argv(argv: Sequence[str]) -> dict[str, str]:
     """Accept ``--name=value``, ``--name value`` and one dash, as Go does."""
     found: dict[str, str] = {}
-    for word, following in zip(argv, [*argv[1:], ""], strict=True):
+    for word, following in zip(argv, [*argv[1:], ""], strict=False):
         if not word.startswith("-"):
             continue
         name, equals, value = word.lstrip("-").partition("=")
         if name in KEPT:
+            # A flag without "=" has its value in the next word.
             found[name] = value if equals else following
     return found
 
@@ -83,18 +87,32 @@ def from_pod(pod: Mapping[str, Any]) -> dict[str, str] | None:
 
     A command may be a shell script, as that of OpenShift is. Its words are read, without values that need the shell.
     """
-    spec = pod.get("spec") or {}
-    for container in spec.get("containers") or ():
-        words = [str(word) for key in ("command", "args") for word in container.get(key) or ()]
-        if container.get("name") != "etcd" and not (words and PurePosixPath(words[0]).name == "etcd"):
+    spec = _mapping(pod.get("spec"))
+    for container in _mappings(spec.get("containers")):
+        if not is_etcd_container(container):
             continue
-        variables = [(str(v.get("name")), v["value"]) for v in container.get("env") or () if v.get("value")]
+        words = [str(word) for key in ("command", "args") for word in _list(container.get(key))]
+        variables = [(str(v.get("name")), str(v["value"])) for v in _mappings(container.get("env")) if v.get("value")]
+        # Flags have precedence over variables, as in etcd.
         flags = {**from_environment(variables), **from_argv(list(_split(words)))}
+        # A value that the shell expands is unknown here.
         known = {name: value for name, value in flags.items() if "$" not in value}
-        volumes = {v.get("name"): (v.get("hostPath") or {}).get("path") for v in spec.get("volumes") or ()}
-        mounts = {m["mountPath"]: volumes.get(m.get("name")) for m in container.get("volumeMounts") or ()}
+        volumes = {v.get("name"): _mapping(v.get("hostPath")).get("path") for v in _mappings(spec.get("volumes"))}
+        mounts = {str(m.get("mountPath")): volumes.get(m.get("name")) for m in _mappings(container.get("volumeMounts"))}
         return {name: _on_host(value, mounts) if name in PATHS else value for name, value in known.items()}
     return None
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _mappings(value: object) -> list[Mapping[str, Any]]:
+    return [item for item in _list(value) if isinstance(item, Mapping)]
 
 
 def _split(words: Iterable[str]) -> Iterable[str]:
@@ -110,9 +128,10 @@ def _split(words: Iterable[str]) -> Iterable[str]:
 
 def _on_host(path: str, mounts: Mapping[str, str | None]) -> str:
     """Map a path through the longest mount. A path on no mount belongs to the image, and is returned as it is."""
+    # The longest mount point wins, as in the container.
     for mount in sorted(mounts, key=len, reverse=True):
         host = mounts[mount]
-        if host and PurePosixPath(path).is_relative_to(mount):
+        if isinstance(host, str) and host and PurePosixPath(path).is_relative_to(mount):
             return str(PurePosixPath(host) / PurePosixPath(path).relative_to(mount))
     return path
 
@@ -136,6 +155,7 @@ def endpoints(options: Options) -> Endpoints:
     ours = http or _urls(options.get("listen-client-urls")) + _urls(options.get("advertise-client-urls"))
     if not ours:
         ours = ["http://127.0.0.1:2379"]
+    # Loopback works even if the address of the host has changed.
     ours.sort(key=lambda url: urlsplit(url).hostname not in LOCAL)
     first = urlsplit(ours[0])
     peers = [part.partition("=")[2] for part in options.get("initial-cluster").split(",")]

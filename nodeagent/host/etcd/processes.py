@@ -19,8 +19,9 @@ from typing import Final
 __all__ = ["Process", "processes", "strings"]
 
 NAME: Final = "etcd"
+
+# System users are below it, and in DYNAMIC_USERS (systemd, "Users, Groups, UIDs and GIDs on systemd systems").
 SYSTEM_USERS: Final = 1000
-"""System users are below it, and in DYNAMIC_USERS (systemd, "Users, Groups, UIDs and GIDs on systemd systems")."""
 
 DYNAMIC_USERS: Final = range(61184, 65520)
 

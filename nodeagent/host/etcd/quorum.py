@@ -7,7 +7,6 @@ in between; ``move_leader`` runs right before the last of them. A failed survey 
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -18,26 +17,16 @@ from urllib.parse import urlsplit, urlunsplit
 from nodeagent.core.etcd.quorum import EtcdSurvey, Member, MemberState, QuorumVerdict, Refusal, judge
 from nodeagent.core.update.ports.host import Clock
 from nodeagent.errors import Refused
+from nodeagent.host.etcd.access import EtcdAccess, endpoints_of, open_client
 from nodeagent.host.etcd.client import TIMEOUT, EtcdClient, EtcdFault
 from nodeagent.host.etcd.detect import detect
-from nodeagent.host.etcd.options import Endpoints, Options, endpoints
-from nodeagent.host.http import tls_context
+from nodeagent.host.etcd.options import Endpoints, Options
 from nodeagent.reasons import Reason
 
-__all__ = ["EtcdAccess", "QuorumCheck", "QuorumReport"]
+__all__ = ["QuorumCheck", "QuorumReport", "gateways", "survey_cluster"]
 
 MOVE_TIMEOUT: Final = 15.0
 MOVE_PAUSE: Final = 0.2
-
-
-@dataclass(frozen=True, slots=True)
-class EtcdAccess:
-    """Addresses and certificates of a caller. "" and () mean those that are detected. Paths are PEM files."""
-
-    endpoints: Sequence[str] = ()
-    ca: str = ""
-    certificate: str = ""
-    key: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +46,13 @@ class QuorumCheck:
         self,
         clock: Clock,
         *,
-        access: EtcdAccess = EtcdAccess(),
+        access: EtcdAccess | None = None,
         single: bool = False,
         timeout: float = TIMEOUT,
         root: Path = Path("/"),
     ) -> None:
         self._clock = clock
-        self._access = access
+        self._access = access or EtcdAccess()
         self._single = single
         self._timeout = timeout
         self._root = root
@@ -75,11 +64,11 @@ class QuorumCheck:
             return QuorumReport()
         signs = found.signs if found is not None else ("configured address",)
         options = found.options if found is not None else Options()
-        where = self._endpoints(options)
+        where = endpoints_of(options, self._access)
         try:
-            client = await asyncio.to_thread(self._client, options, where)
+            client = await asyncio.to_thread(open_client, options, self._access, where, self._timeout)
             # The detected name may belong to another member than the configured address.
-            survey = await _survey(client, where, "" if self._access.endpoints else options.get("name"))
+            survey = await survey_cluster(client, where, "" if self._access.endpoints else options.get("name"))
         except EtcdFault as fault:
             return QuorumReport(signs, QuorumVerdict((Refusal(reason=fault.reason, message=fault.message),)))
         return QuorumReport(signs, judge(survey, single=self._single), survey)
@@ -99,6 +88,7 @@ class QuorumCheck:
         while True:
             report = await self.check()
             to, survey = report.verdict.leader_to, report.survey
+            # This member does not lead, or there is no member on this host.
             if not to or survey is None:
                 return report
             if self._clock.monotonic() > deadline:
@@ -106,6 +96,7 @@ class QuorumCheck:
                     f"etcd: the leadership did not move to {survey.title(to)} in {MOVE_TIMEOUT:g} s",
                     reason=Reason.ETCD_LEADER_STAYS,
                 )
+            # The result of the request is not trusted: the next survey shows who leads.
             await self._move(to)
             await asyncio.sleep(MOVE_PAUSE)
 
@@ -113,40 +104,16 @@ class QuorumCheck:
         """Request the move. After an error the next survey decides, because the leadership may have moved anyway."""
         found = await asyncio.to_thread(detect, self._root)
         options = found.options if found is not None else Options()
-        where = self._endpoints(options)
+        where = endpoints_of(options, self._access)
         for url in where.ours:
             with suppress(EtcdFault):
-                client = await asyncio.to_thread(self._client, options, where)
+                client = await asyncio.to_thread(open_client, options, self._access, where, self._timeout)
                 await client.move_leader(url, to)
                 return
 
-    def _endpoints(self, options: Options) -> Endpoints:
-        """Return the addresses. The first one of a caller is that of this host."""
-        if self._access.endpoints:
-            first, *others = (url.rstrip("/") for url in self._access.endpoints)
-            return Endpoints((first,), others)
-        return endpoints(options)
 
-    def _client(self, options: Options, where: Endpoints) -> EtcdClient:
-        if not any(url.startswith("https:") for url in (*where.ours, *where.others)):
-            return EtcdClient(None, timeout=self._timeout)
-        files = (
-            self._access.ca or options.get("trusted-ca-file"),
-            self._access.certificate or options.get("cert-file"),
-            self._access.key or options.get("key-file"),
-        )
-        try:
-            return EtcdClient(tls_context(*files), timeout=self._timeout)
-        except ssl.SSLError as error:
-            raise EtcdFault(f"certificates of etcd: {error.reason or error}", reason=Reason.ETCD_CREDENTIALS) from error
-        except OSError as error:
-            which = error.filename or ", ".join(filter(None, files))
-            raise EtcdFault(
-                f"certificates of etcd: {error.strerror}: {which}", reason=Reason.ETCD_CREDENTIALS
-            ) from error
-
-
-async def _survey(client: EtcdClient, where: Endpoints, name: str) -> EtcdSurvey:
+async def survey_cluster(client: EtcdClient, where: Endpoints, name: str) -> EtcdSurvey:
+    """Survey all members. ``name`` is that of the member on this host. Raises ``EtcdFault`` if no member answers."""
     answered, members = await _first(client, (*where.ours, *where.others))
     us, our_url, our_state = await _ourselves(client, where.ours, members, name)
     states = dict(
@@ -192,7 +159,8 @@ async def _ourselves(
             continue
         if not name or name in [each.name for each in members if each.id == member]:
             return member, url, state
-        silent = silent or f"another member answers at {url}"  # what is advertised may be a load balancer
+        # The advertised URL may be that of a load balancer.
+        silent = silent or f"another member answers at {url}"
     named = [member.id for member in members if name and member.name == name]
     return (named[0] if len(named) == 1 else ""), "", MemberState(fault=f"does not answer ({silent})")
 
@@ -203,12 +171,13 @@ async def _state_of(
     if known is not None:
         return member.id, known
     state = MemberState(fault="has no address for clients")
-    for url in _gateways(member, port):
+    for url in gateways(member, port):
         try:
             answered, found = await client.state(url)
         except EtcdFault as fault:
             state = MemberState(fault=f"does not answer ({fault.message})")
             continue
+        # Only an answer of the member itself counts.
         if answered == member.id:
             return member.id, found
         # The advertised address is a loopback or a load balancer, so that another member has answered.
@@ -216,7 +185,7 @@ async def _state_of(
     return member.id, state
 
 
-def _gateways(member: Member, port: int | None) -> Sequence[str]:
+def gateways(member: Member, port: int | None) -> Sequence[str]:
     """Return the addresses that a member advertises, with ``port`` if it is set: members of a cluster are alike."""
     found = []
     for url in member.urls:

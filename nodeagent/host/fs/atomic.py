@@ -17,15 +17,15 @@ from contextlib import contextmanager, suppress
 from nodeagent.errors import Retryable
 from nodeagent.reasons import Reason
 
-__all__ = ["is_temp", "put_dir", "put_file", "put_link", "remove_temp", "temp_name"]
+__all__ = ["is_temp", "new_file", "put_dir", "put_file", "put_link", "remove_temp", "temp_name"]
 
 _PREFIX = ".nodeagent-"
 _SUFFIX = ".tmp"
 _TOKEN = 16  # hex digits
 _ACLS = ("system.posix_acl_access", "system.posix_acl_default")
 
+# Gets a file descriptor and its ``st_mode``. Called before any data is written.
 Labeller = Callable[[int, int], None]
-"""Gets a file descriptor and its ``st_mode``. Called before any data is written."""
 
 
 def temp_name() -> str:
@@ -67,7 +67,24 @@ def put_file(dir_fd: int, name: str, content: bytes, *, mode: int, uid: int, gid
             label(fd, stat.S_IFREG | mode)
             _write(fd, content)
             os.fchown(fd, uid, gid)
-            os.fchmod(fd, mode)  # after fchown, which clears the set-id bits
+            # This follows fchown, which clears the set-id bits.
+            os.fchmod(fd, mode)
+            os.fsync(fd)
+            _publish(dir_fd, temp, name, fd)
+        finally:
+            os.close(fd)
+
+
+@contextmanager
+def new_file(dir_fd: int, name: str, *, mode: int) -> Iterator[Callable[[bytes], None]]:
+    """Yield a function that writes the next part of a file. The file gets its name at the end, none after an error."""
+    with _temporary(dir_fd) as temp:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        fd = os.open(temp, flags, 0o600, dir_fd=dir_fd)
+        try:
+            _drop_acls(fd)
+            yield lambda part: _write(fd, part)
+            os.fchmod(fd, mode)
             os.fsync(fd)
             _publish(dir_fd, temp, name, fd)
         finally:
@@ -80,6 +97,7 @@ def put_link(dir_fd: int, name: str, target: str, *, uid: int, gid: int, label: 
         fd = os.open(temp, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=dir_fd)
         try:
             info = os.fstat(fd)
+            # Another user who can write the directory may have replaced the new link.
             if not stat.S_ISLNK(info.st_mode) or info.st_uid != os.geteuid():
                 raise _swapped()
             label(fd, info.st_mode)
@@ -87,7 +105,8 @@ def put_link(dir_fd: int, name: str, target: str, *, uid: int, gid: int, label: 
                 os.chown(
                     f"/proc/self/fd/{fd}", uid, gid
                 )  # this changes the link itself; the descriptor is not followed further
-            _publish(dir_fd, temp, name, fd)  # a link has no fsync; that of its directory covers it
+            # A link has no fsync; that of its directory covers it.
+            _publish(dir_fd, temp, name, fd)
         finally:
             os.close(fd)
 
@@ -114,15 +133,18 @@ def put_dir(dir_fd: int, name: str, *, mode: int, uid: int, gid: int, label: Lab
 
 def _publish(dir_fd: int, temp: str, name: str, fd: int) -> None:
     os.rename(temp, name, src_dir_fd=dir_fd, dst_dir_fd=dir_fd)
+    # The rename is by name. The comparison proves that it moved the file that was written.
     there = os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
     if not os.path.samestat(there, os.fstat(fd)):
         raise _swapped()
+    # Without this sync, a power cut could bring the previous file back.
     os.fsync(dir_fd)
 
 
 def _write(fd: int, content: bytes) -> None:
     rest = memoryview(content)
     while rest:
+        # A write may be shorter than requested, for example at the end of the space.
         rest = rest[os.write(fd, rest) :]
 
 

@@ -17,8 +17,7 @@ from contextlib import contextmanager, suppress
 from typing import ParamSpec, TypeVar
 
 from nodeagent.core.config.file_tree import FileTreeEntry, RegularFile, SymbolicLink
-from nodeagent.core.update.ports.host import Swept
-from nodeagent.core.update.survey import Survey
+from nodeagent.core.update.ports.host import Survey, Swept
 from nodeagent.errors import AgentError, Problem, Retryable, Terminal
 from nodeagent.host.fs.atomic import is_temp, put_dir, put_file, put_link, remove_temp
 from nodeagent.host.fs.os_errors import fault, translated
@@ -33,11 +32,12 @@ __all__ = ["CAPTURE_LIMIT", "DiskFiles", "HostFiles"]
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
+# Bytes of a replaced file, which is kept for the revert in memory and in the store. A larger file is refused.
 CAPTURE_LIMIT = 64 << 20
-"""Bytes of a replaced file, which is kept for the revert in memory and in the store. A larger file is refused."""
 
 _READ_TRIES = 3
-_KEPT = (errno.ENOTEMPTY, errno.EEXIST, errno.EBUSY, errno.ENOENT)  # in use, a mount point, or removed already
+# In use, a mount point, or removed already.
+_KEPT = (errno.ENOTEMPTY, errno.EEXIST, errno.EBUSY, errno.ENOENT)
 _NO_PLACE = (Reason.LINK_REFUSED, Reason.NOT_A_DIRECTORY, Reason.NOT_A_FILE)
 
 
@@ -60,7 +60,8 @@ class DiskFiles:
                     info = _lstat(parent)
                     return None if info is None else self._read(parent, info)
             except NotADirectoryError:
-                return None  # a path below a file does not exist
+                # A path below a file does not exist.
+                return None
 
     def install(self, path: str, node: FileTreeEntry) -> list[str]:
         """Write a node. Returns the new directories as resolved paths (``/var/home/core/.ssh``), outermost first."""
@@ -81,9 +82,11 @@ class DiskFiles:
 
     def remove(self, path: str, made_dirs: Sequence[str]) -> None:
         """Remove a path, and the directories of ``made_dirs`` that are empty then."""
+        # A parent that is a file, or does not exist, means that the path does not exist either.
         with translated("remove", path), suppress(NotADirectoryError), open_parent(self._root, path) as parent:
             if _lstat(parent) is not None:
                 os.unlink(parent.name, dir_fd=parent.fd)
+                # The removal is durable before the next step is recorded as done.
                 os.fsync(parent.fd)
             _remove_empty(parent.walk, frozenset(made_dirs))
 
@@ -99,6 +102,7 @@ class DiskFiles:
                     return "" if info is None and node is None else "is missing" if info is None else "should not exist"
                 return "; ".join(self._differences(parent, info, node))
         except AgentError as error:
+            # An obstacle above the path is a difference like any other, not a fault of the check.
             if error.reason in _NO_PLACE:
                 return "" if node is None and error.reason == Reason.NOT_A_DIRECTORY else error.message
             raise
@@ -112,6 +116,7 @@ class DiskFiles:
         for path in paths:
             try:
                 with translated("inspect", path), open_parent(self._root, path, files_will_go=True) as parent:
+                    # The longest prefix is not enough: each missing level is a directory to remove on a revert.
                     steps = range(1, len(parent.missing) + 1)
                     missing.update(parent.walk.resolved(*parent.missing[:count]) for count in steps)
             except AgentError:
@@ -133,6 +138,7 @@ class DiskFiles:
         Only for the start, because it would also remove those of a write under way. A fault in one of the directories
         is a problem in the result, not an error, because their owner controls their content.
         """
+        # Each directory is read once, however many of the paths are in it.
         folders: set[tuple[str, ...]] = set()
         left: list[Problem] = []
         for path in paths:
@@ -145,6 +151,7 @@ class DiskFiles:
         removed: list[str] = []
         for folder in sorted(folders):
             path = "/" + "/".join((*folder, "*"))
+            # The folder is opened like the parent of a path, so that no symbolic link of another user is followed.
             try:
                 with open_parent(self._root, path) as parent:
                     if not parent.missing:
@@ -154,7 +161,8 @@ class DiskFiles:
             except OSError as error:
                 left.append(Problem(path, fault(error, "sweep", path).message))
             except AgentError as error:
-                if error.reason != Reason.LINK_REFUSED:  # no write ever went through such a link
+                # No write ever went through such a link.
+                if error.reason != Reason.LINK_REFUSED:
                     left.append(Problem(path, error.message))
         return Swept(removed, left)
 
@@ -167,6 +175,7 @@ class DiskFiles:
         def make(walk: Walk, name: str) -> None:
             place = walk.resolved(name)
 
+            # A new directory has no previous label, so it gets the one of the policy.
             def label(fd: int, kind: int) -> None:
                 self._labels.write(fd, place, kind, wanted=None, replaced=None)
 
@@ -177,7 +186,9 @@ class DiskFiles:
         try:
             with open_parent(self._root, path, make) as parent:
                 yield parent, made
+        # BaseException: a cancelled update must not leave directories behind either.
         except BaseException:
+            # The deepest directory comes first. One that another program filled in the meantime stays.
             for place in reversed(made):
                 with suppress(OSError, AgentError), open_parent(self._root, place) as above:
                     os.rmdir(above.name, dir_fd=above.fd)
@@ -187,6 +198,7 @@ class DiskFiles:
         if stat.S_ISLNK(info.st_mode):
             target = os.readlink(parent.name, dir_fd=parent.fd)
             return SymbolicLink(target, info.st_uid, info.st_gid, self._label_at(parent))
+        # Another program may write the file during the read. A few attempts find it at rest.
         for _ in range(_READ_TRIES):
             fd = _open_file(parent)
             try:
@@ -210,6 +222,7 @@ class DiskFiles:
 
     def _content(self, fd: int, info: os.stat_result, parent: Parent) -> bytes | None:
         """Return the content, or None if it changed during the read: a revert must not restore a mixture."""
+        # The bound protects the memory of the daemon, because the content is kept for a revert.
         if info.st_size > self._limit:
             raise Terminal(
                 f"{parent.walk.path} has {info.st_size} bytes; more than {self._limit} are not kept for a revert",
@@ -217,8 +230,10 @@ class DiskFiles:
                 hint="move the file away if it is not needed at this path",
             )
         with os.fdopen(fd, "rb", buffering=0, closefd=False) as file:
+            # One byte more than the size shows whether the file grew.
             content = file.read(info.st_size + 1)
         after = os.fstat(fd)
+        # Size and time of the last change are compared on the open file, which a rename cannot exchange.
         same = (after.st_size, after.st_mtime_ns) == (info.st_size, info.st_mtime_ns)
         return content if same and len(content) == info.st_size else None
 
@@ -232,8 +247,10 @@ class DiskFiles:
                 if os.readlink(parent.name, dir_fd=parent.fd) != target:
                     yield "points elsewhere"
             case RegularFile(content, mode):
+                # Type and mode are compared before the content, which is the only expensive part.
                 if stat.S_IMODE(info.st_mode) != mode:
                     yield f"mode is {stat.S_IMODE(info.st_mode):04o}, not {mode:04o}"
+                # A different size decides without a read of the content.
                 if info.st_size != len(content) or self._read_content(parent) != content:
                     yield "content differs"
         yield from self._owner_differences(info, node)
@@ -265,6 +282,7 @@ class DiskFiles:
     def _label_at(self, parent: Parent) -> str | None:
         if not self._labels.enabled:
             return None
+        # O_PATH gives a handle of a symbolic link itself, and needs no permission to read.
         fd = os.open(parent.name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent.fd)
         try:
             return self._labels.read(fd)
@@ -278,6 +296,7 @@ def _lstat(parent: Parent) -> os.stat_result | None:
         return None
     try:
         info = os.stat(parent.name, dir_fd=parent.fd, follow_symlinks=False)
+    # Devices, sockets and pipes are never replaced: another program made them on purpose.
     except FileNotFoundError:
         return None
     if not (stat.S_ISREG(info.st_mode) or stat.S_ISLNK(info.st_mode)):
@@ -298,11 +317,13 @@ def _open_file(parent: Parent) -> int:
 
 
 def _remove_empty(walk: Walk, made: frozenset[str]) -> None:
+    # The root is level 0 and never removed.
     while len(walk.levels) > 1 and walk.resolved() in made:
         name = walk.pop()
         try:
             os.rmdir(name, dir_fd=walk.fd)
         except OSError as error:
+            # The directory is in use again, which is no error: another program put a file into it.
             if error.errno in _KEPT:
                 return
             raise
@@ -315,6 +336,7 @@ def _sweep(parent: Parent, removed: list[str], left: list[Problem]) -> None:
     Their owner does not matter: an interrupted write may have set the final owner already.
     """
     for name in os.listdir(parent.fd):  # noqa: PTH208 - a Path has no handle
+        # Only names that the agent makes itself are considered. They contain a prefix and a random token.
         if not is_temp(name):
             continue
         path = parent.walk.resolved(name)

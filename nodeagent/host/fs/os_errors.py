@@ -36,7 +36,8 @@ _RETRYABLE = {
     errno.EINTR: Reason.BUSY,
     errno.ETXTBSY: Reason.BUSY,
     errno.ESTALE: Reason.BUSY,
-    errno.ENOENT: Reason.PATH_CHANGED,  # the path existed before
+    # The path existed before.
+    errno.ENOENT: Reason.PATH_CHANGED,
     errno.EEXIST: Reason.PATH_CHANGED,
     errno.ENOMEM: Reason.OUT_OF_MEMORY,
     errno.EMFILE: Reason.OUT_OF_HANDLES,

@@ -25,7 +25,8 @@ from nodeagent.reasons import Reason
 
 __all__ = ["Parent", "Walk", "open_parent", "split"]
 
-_MAX_LINKS = 40  # the kernel's own bound
+# The kernel's own bound.
+_MAX_LINKS = 40
 _OPEN_DIR = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -33,6 +34,7 @@ def split(path: str) -> list[str]:
     """Return the components of an absolute, plain path. Raises ``InvalidInput`` (``BadPath``)."""
     parts = path.split("/")
     plain = not parts[0] and len(parts) > 1 and not any(part in ("", ".", "..") for part in parts[1:])
+    # Lone surrogates would name bytes that are not UTF-8, which a MachineConfig cannot express.
     if not plain or "\0" in path or any("\ud800" <= char <= "\udfff" for char in path):
         raise InvalidInput(
             f"not an absolute path without '.', '..' and empty components: {path!r}", reason=Reason.BAD_PATH
@@ -44,7 +46,8 @@ def split(path: str) -> list[str]:
 class _Level:
     fd: int
     name: str
-    trusted: bool  # only root can have created its entries
+    # Only root can have created its entries.
+    trusted: bool
 
 
 @dataclass(slots=True)
@@ -69,6 +72,7 @@ class Walk:
     def push(self, fd: int, name: str) -> None:
         """Enter an open directory."""
         info = os.fstat(fd)
+        # A directory is trusted if only root can write it and every directory above it.
         alone = _is_root(info.st_uid) and not info.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
         self.levels.append(_Level(fd, name, alone and (not self.levels or self.levels[-1].trusted)))
 
@@ -122,15 +126,18 @@ class Walk:
         try:
             fd = os.open(name, _OPEN_DIR, dir_fd=self.fd)
         except OSError as error:
-            if error.errno in (errno.ELOOP, errno.ENOTDIR):  # it was a directory before
+            # It was a directory before.
+            if error.errno in (errno.ELOOP, errno.ENOTDIR):
                 raise self._refusal(name, "it was replaced during the check") from error
             raise
         self.push(fd, name)
         return []
 
     def _follow(self, name: str, info: os.stat_result) -> list[str]:
+        # A link of another user could lead root to any file.
         if not _is_root(info.st_uid):
             raise self._refusal(name, f"it belongs to uid {info.st_uid}")
+        # Another user could exchange the link between the check and its use.
         if not self.levels[-1].trusted:
             raise self._refusal(name, "users other than root can write in its directory")
         self._links += 1
@@ -179,6 +186,7 @@ def open_parent(
     *parts, name = split(path)
     walk = Walk(path)
     try:
+        # The root is opened by its path once. Every further step is relative to an open directory.
         walk.push(os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC), "")
         made = None if make is None else lambda missing: make(walk, missing)
         yield Parent(walk, name, walk.enter(parts, made, files_will_go=files_will_go))

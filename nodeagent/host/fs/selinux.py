@@ -26,7 +26,8 @@ class _Library:
     """The label database of libselinux: opened once (10 ms), with a lock for versions without thread safety."""
 
     def __init__(self) -> None:
-        import ctypes  # loaded only on hosts with SELinux
+        # Loaded only on hosts with SELinux.
+        import ctypes
 
         library = ctypes.CDLL(_LIBRARY, use_errno=True)
         library.selabel_open.restype = ctypes.c_void_p
@@ -51,7 +52,8 @@ class _Library:
         context = self._context_type()
         with self._lock:
             if self._library.selabel_lookup_raw(self._handle, self._byref(context), os.fsencode(path), mode) != 0:
-                return None  # <<none>> in the policy, or no rule: the label is inherited
+                # <<none>> in the policy, or no rule: the label is inherited.
+                return None
         label = context.value
         self._library.freecon(context)
         return label.decode() if label else None

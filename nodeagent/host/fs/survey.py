@@ -9,7 +9,7 @@ import os
 import stat
 from collections.abc import Collection, Iterable
 
-from nodeagent.core.update.survey import Survey
+from nodeagent.core.update.ports.host import Survey
 from nodeagent.errors import AgentError, Terminal
 from nodeagent.host.fs.os_errors import translated
 from nodeagent.host.fs.paths import Parent, Walk, open_parent, split
@@ -26,7 +26,8 @@ def contested(root: str, path: str) -> str:
         walk.push(os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC), "")
         walk.enter(parts)
     except (OSError, AgentError):
-        pass  # the owner of a directory above may have caused this error; the entered directories count
+        # The owner of a directory above may have caused this error; the entered directories count.
+        pass
     try:
         for index, level in enumerate(walk.levels):
             if not level.trusted:

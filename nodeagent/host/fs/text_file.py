@@ -23,7 +23,8 @@ class TextFile:
     def __init__(self, path: str) -> None:
         self.path = path
         self._target = Path(path)
-        self._temporary = self._target.with_name(f".{self._target.name}.new")  # not *.prom, so no collector reads it
+        # Not *.prom, so no collector reads it.
+        self._temporary = self._target.with_name(f".{self._target.name}.new")
         self._lock = threading.Lock()
         self._removed = False
 
@@ -31,10 +32,13 @@ class TextFile:
         with self._lock:
             if self._removed:
                 return
-            self._temporary.unlink(missing_ok=True)  # of a process that was killed
-            with self._temporary.open("x", encoding="utf-8") as file:  # an entry of another user must not be followed
+            # A killed process may have left the file.
+            self._temporary.unlink(missing_ok=True)
+            # An entry of another user must not be followed.
+            with self._temporary.open("x", encoding="utf-8") as file:
                 file.write(text)
-                os.fchmod(file.fileno(), MODE)  # whatever the umask is: exporters are not root
+                # Exporters are not root, so the mode must not depend on the umask.
+                os.fchmod(file.fileno(), MODE)
             self._temporary.replace(self._target)
 
     def remove(self) -> None:

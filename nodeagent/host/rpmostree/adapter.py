@@ -23,7 +23,8 @@ from nodeagent.host.dbus.errors import BusUnreachable
 from nodeagent.host.rpmostree.client import SERVICE, BusyWait, Local, Session, SysrootState, connect, start_transaction
 from nodeagent.host.rpmostree.credentials import Credentials
 from nodeagent.host.rpmostree.deployments import BootEntries, has_superusers
-from nodeagent.host.rpmostree.failures import SAME_REFS, absent_package, failure, one_line
+from nodeagent.host.rpmostree.extensions import ExtensionsRepository
+from nodeagent.host.rpmostree.failures import SAME_REFS, absent_package, failure, incomplete, one_line
 from nodeagent.host.rpmostree.finalization import Finalization, SoftReboot
 from nodeagent.host.rpmostree.guards import Guards, Services, native_bootc
 from nodeagent.host.rpmostree.request import CLEANUP, ROLLBACK, Request, next_request, redeploy_command
@@ -34,11 +35,16 @@ from nodeagent.reasons import Reason
 
 __all__ = ["MIN_FREE", "RpmOstree", "detect"]
 
+# Bytes that must be free in /sysroot before staging. A new RHCOS image with shared layers adds about this much.
 MIN_FREE = 2 << 30
-"""Bytes that must be free in /sysroot before staging. A new RHCOS image with shared layers adds about this much."""
 
-_REQUESTS = 5  # for one target: cleanup, image, kernel arguments, and two for races
-_LOST = 2  # transactions that may be lost because the daemon ended
+# The directory that nodeagent-extensions.service may write, whatever the setting for the store is.
+_STATE = "var/lib/nodeagent"
+
+# Requests for one target: cleanup, image, kernel arguments, and two for races.
+_REQUESTS = 5
+# Transactions that may be lost because the daemon ended.
+_LOST = 2
 
 
 async def detect(
@@ -80,6 +86,7 @@ class RpmOstree:
         self._staged = StagedState(root)
         self._entries = BootEntries(root)
         self._credentials = Credentials(root)
+        self._extensions = ExtensionsRepository(services, root / _STATE, root)
         self._ownership = Ownership(root)
         self._root = root
         self._guards = Guards(services, root, min_free)
@@ -88,8 +95,9 @@ class RpmOstree:
 
     async def sweep(self) -> None:
         """Remove leftovers. One that cannot be removed fails again, with its reason, when credentials are provided."""
-        with suppress(AgentError):
-            await asyncio.to_thread(self._credentials.sweep)
+        for sweep in (self._credentials.sweep, self._extensions.sweep):
+            with suppress(AgentError):
+                await asyncio.to_thread(sweep)
 
     async def list(self) -> Sequence[Deployment]:
         async with self._session() as session:
@@ -99,23 +107,45 @@ class RpmOstree:
         async with self._session() as session:
             await self._guards.check(session, target)
 
+    async def needs_packages(self, target: OsTarget) -> bool:
+        if target.extensions_image is None:
+            return False
+        async with self._session() as session:
+            state = await session.read()
+        first = state.first if not state.first.booted and await self._is_good(state.first.id) else state.booted
+        request = next_request(target, state.booted, first)
+        # A change of kernel arguments alone keeps the packages as they are.
+        return request is not None and request.member == "UpdateDeployment"
+
+    async def fetch_packages(self, target: OsTarget, *, credentials: bytes | None) -> None:
+        if target.extensions_image is not None:
+            await self._extensions.fetch(target.extensions_image, credentials)
+
     async def stage(
-        self, target: OsTarget, *, credentials: bytes | None, replace: str, tell: Callable[[StageProgress], None]
+        self, target: OsTarget, *, credentials: bytes | None, replace: str, on_progress: Callable[[StageProgress], None]
     ) -> Deployment:
+        # Only results of successful transactions count as owned. A killed agent knows them from its record.
         good = await asyncio.to_thread(self._ownership.good)
         own = OwnDeployments(set(good), set(good))
-        async with self._credentials.provided(credentials):
+        packages = self._extensions.repository(target.extensions_image)
+        async with self._credentials.provided(credentials), packages:
             try:
-                staged = await self._stage(target, own, replace, tell)
+                staged = await self._stage(target, own, replace, on_progress)
             except (Terminal, Refused):
+                # The result is final, so the record can be closed.
                 await asyncio.to_thread(self._ownership.close, own)
                 raise
             # Other errors, such as a daemon that ended, leave the record open: the result is not known yet.
         await asyncio.to_thread(self._ownership.close, own)
+        with suppress(AgentError):  # the next start tries again
+            await asyncio.to_thread(self._extensions.sweep)
         return staged
 
+    async def _is_good(self, deployment: str) -> bool:
+        return deployment in await asyncio.to_thread(self._ownership.good)
+
     async def unlock(self, deployment: str) -> None:
-        if deployment not in await asyncio.to_thread(self._ownership.good):
+        if not await self._is_good(deployment):
             message = f"{deployment} is not the result of a successful transaction of nodeagent"
             raise Refused(message, reason=Reason.STAGED_LOST)
         await self._finalization.unlock(deployment)
@@ -134,8 +164,9 @@ class RpmOstree:
         """
         async with self._session() as session:
             state = await session.read()
-        _refuse_staged(state)
-        chosen = _previous(state) if state.first.booted else state.first
+        state.refuse_staged()
+        # The order may be swapped already, by an attempt before a restart.
+        chosen = state.previous if state.first.booted else state.first
         if chosen is not None and await self._asks_password(state, chosen):
             return await self._redeploy(chosen)
         done = await self._until(ROLLBACK, _rolled_back)
@@ -172,6 +203,7 @@ class RpmOstree:
         async with self._session() as session:
             state = await session.read()
         first = state.first
+        # A redeploy that reports success may still have made another deployment, so the result is checked.
         if first.checksum != old.checksum or first.booted or await self._asks_password(state, first):
             message = f"GRUB asks for a password before it boots {old.id}, and it cannot be deployed again{why}"
             raise Terminal(message, reason=Reason.ROLLBACK_ASKS_PASSWORD)
@@ -200,16 +232,19 @@ class RpmOstree:
             await self._services.start(SERVICE, self._timing.call)
 
     async def _stage(
-        self, target: OsTarget, own: OwnDeployments, replace: str, tell: Callable[[StageProgress], None]
+        self, target: OsTarget, own: OwnDeployments, replace: str, on_progress: Callable[[StageProgress], None]
     ) -> Deployment:
         """Send requests until the target is staged. ``own`` collects the ids of the new deployments."""
-        busy = BusyWait(self._timing, tell)
+        busy = BusyWait(self._timing, on_progress)
         last: Request | None = None
         absent: set[str] = set()
         asked = lost = 0
+        # Each round reads the state again, because other clients may have changed it.
         while asked < _REQUESTS + len(absent):
             async with self._session() as session:
                 state = await session.read()
+                # rpm-ostree replaces a staged deployment without a question, so the owner is checked before each
+                # request.
                 await self._refuse_foreign(state, own, replace)
                 if (staged := state.staged) and staged.id not in own.good:
                     await self._drop(session, state, staged, own, busy)
@@ -218,11 +253,13 @@ class RpmOstree:
                 if staged and not unmet(target, staged):
                     return await self._locked(session, staged)
                 request = next_request(target, state.booted, state.first, absent)
+                # The same request again would have the same result.
                 if request is None or request == last:
-                    raise _incomplete(target, state)
+                    raise incomplete(target, state.first)
+                # The record is opened before the request. After a kill, it identifies the new deployment.
                 others = {d.id for d in state.deployments} - own.ours
                 await asyncio.to_thread(self._ownership.open, target, state.booted, others, own)
-                outcome = await self._run(session, state, request, busy, tell)
+                outcome = await self._run(session, state, request, busy, on_progress)
                 if outcome is None:
                     continue
                 asked += 1
@@ -230,12 +267,14 @@ class RpmOstree:
                     await self._settle(session, state, own, good=outcome.success)
                 if outcome.end is End.LOST:
                     lost += 1
+                    # A daemon that ends each time has a permanent fault.
                     if lost > _LOST:
                         message = f"rpm-ostree ended during the transaction, {lost} times: cannot {request.doing}"
                         raise Retryable(message, reason=Reason.TRANSACTION_LOST)
                 elif outcome.success:
                     last = request
                 elif (package := absent_package(outcome.text)) in NOT_IN_EACH_IMAGE - absent:
+                    # A package that the new image does not have need not be removed from it.
                     absent.add(package)
                 elif SAME_REFS not in outcome.text:
                     raise await self._rejected(session, failure(outcome.text, request.doing), own, busy)
@@ -292,6 +331,7 @@ class RpmOstree:
 
         Raises ``Retryable`` (``DiscardFailed``) if it remains. May return after only waiting for another transaction.
         """
+        # An old rpm-ostree stages without a lock. The lock file of ostree keeps the result from being finalized.
         if staged.locked is not True:
             await asyncio.to_thread(self._staged.set_legacy)
         outcome = await self._run(session, state, CLEANUP, busy, lambda _progress: None)
@@ -335,12 +375,13 @@ class RpmOstree:
         state: SysrootState,
         request: Request,
         busy: BusyWait,
-        tell: Callable[[StageProgress], None],
+        on_progress: Callable[[StageProgress], None],
     ) -> TransactionResult | None:
         """Run one transaction. Returns None after waiting for the transaction of another client."""
         if not (address := await start_transaction(session, state.os_path, request, busy)):
             return None
-        outcome = await follow(address, self._timing, tell)
+        outcome = await follow(address, self._timing, on_progress)
+        # A transaction that was successful after all needs no restart of the daemon.
         if not outcome.stalled or outcome.success:
             return outcome
         message = f"no signal from rpm-ostree for {self._timing.stall:g} s: cannot {request.doing}"
@@ -353,24 +394,6 @@ class RpmOstree:
         raise Retryable(message, reason=Reason.TRANSACTION_STUCK)
 
 
-def _refuse_staged(state: SysrootState) -> None:
-    if state.staged is not None:
-        message = f"cannot roll back while {state.staged.id} is staged"
-        raise Refused(message, reason=Reason.STAGED_BY_OTHER, hint="remove it first: rpm-ostree cleanup -p")
-
-
 def _rolled_back(state: SysrootState) -> bool:
-    _refuse_staged(state)
+    state.refuse_staged()
     return not state.first.booted
-
-
-def _previous(state: SysrootState) -> Deployment | None:
-    """Return the deployment that Rollback puts first: the next one of the same OS after the booted one."""
-    after = state.deployments[state.deployments.index(state.booted) + 1 :]
-    return next((d for d in after if d.osname == state.booted.osname), None)
-
-
-def _incomplete(target: OsTarget, state: SysrootState) -> Terminal:
-    wrong = ", ".join(f"{domain} {what}" for domain, what in unmet(target, state.first).items())
-    message = f"rpm-ostree reported success, but the next deployment differs: {wrong or 'none is staged'}"
-    return Terminal(message, reason=Reason.STAGE_INCOMPLETE)

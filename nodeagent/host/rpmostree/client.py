@@ -47,7 +47,8 @@ _SYSROOT_PATH = "/org/projectatomic/rpmostree1/Sysroot"
 _SYSROOT = "org.projectatomic.rpmostree1.Sysroot"
 _OS = "org.projectatomic.rpmostree1.OS"
 _CLIENT_ID = "nodeagent"
-_ATTEMPTS = 4  # of one call, if the daemon exits each time
+# Attempts of one call if the daemon exits each time.
+_ATTEMPTS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +77,18 @@ class SysrootState:
     def staged(self) -> Deployment | None:
         return next((d for d in self.deployments if d.staged), None)
 
+    @property
+    def previous(self) -> Deployment | None:
+        """The deployment that Rollback puts first: the next one of the same OS after the booted one."""
+        after = self.deployments[self.deployments.index(self.booted) + 1 :]
+        return next((d for d in after if d.osname == self.booted.osname), None)
+
+    def refuse_staged(self) -> None:
+        """Raise ``Refused`` (``StagedByOther``) if a deployment is staged: a rollback would discard it."""
+        if self.staged is not None:
+            message = f"cannot roll back while {self.staged.id} is staged"
+            raise Refused(message, reason=Reason.STAGED_BY_OTHER, hint="remove it first: rpm-ostree cleanup -p")
+
 
 class Session:
     """A session, made by ``connect``."""
@@ -91,7 +104,8 @@ class Session:
         self._timing = timing
         self._read_local = read_local
         self._start = start
-        self._registered = ("", "")  # unique names of this connection and of the daemon when it was registered
+        # Unique names of this connection and of the daemon when it was registered.
+        self._registered = ("", "")
 
     async def read(self) -> SysrootState:
         """Return the current state.
@@ -110,8 +124,10 @@ class Session:
         raise AssertionError("unreachable")
 
     async def _read(self) -> SysrootState:
+        # The daemon caches the deployments, and ostree may have changed them without it.
         await self._sysroot("Reload")
         path = str(await self.property("Booted"))
+        # "/" is the null object of this interface.
         if path == "/":
             raise Unreconcilable("this host was not booted from an ostree deployment", reason=Reason.NO_DEPLOYMENTS)
         raw = await self.property("Deployments")
@@ -155,6 +171,7 @@ class Session:
         if not owner:
             await self._start()
             owner = await self._owner()
+        # A registration belongs to one pair of connection and daemon. Either may have changed.
         if owner and (self._bus.unique_name, owner) == self._registered:
             return
         options = a_sv({"id": ("s", _CLIENT_ID)})
@@ -205,6 +222,7 @@ class BusyWait:
     async def wait(self, client: str, doing: str) -> None:
         """Wait once. Raises ``Refused`` (``TransactionBusy``) when the total time is used up."""
         now = asyncio.get_running_loop().time()
+        # The total time starts with the first wait, and counts over all transactions that follow.
         self._until = self._until or now + self.timing.busy
         if now + self._pause > self._until:
             message = f"cannot {doing}: still busy after {self.timing.busy:g} s: {client}"
@@ -223,6 +241,7 @@ async def start_transaction(session: Session, os_path: str, request: Request, bu
     try:
         return await session.request(os_path, request.member, request.signature, request.body)
     except BusFault as error:
+        # Errors of the bus say nothing about the request. Those of rpm-ostree have names of their own.
         if not error.bus_error or error.bus_error.startswith(_DBUS):
             raise
         if not _is_busy(error):
@@ -241,6 +260,7 @@ async def _active_client(session: Session, text: str, timing: Timing) -> str:
         return "another program that holds the lock of the system (ostree admin, bootc)"
     address = await session.active_address()
     title, client = await describe(address, timing) if address else ("", "")
+    # A killed agent may have left its own transaction, which nothing else would end.
     if title.startswith(f"{TITLE} "):
         await cancel(address, timing)
         return f"an earlier transaction of nodeagent ({one_line(title)}), which was cancelled"

@@ -45,7 +45,8 @@ class Credentials:
             with os.fdopen(fd, "wb") as file:
                 file.write(text)
             try:
-                os.link(self._ours, self._path)  # unlike a rename, a link replaces no file
+                # Unlike a rename, a link replaces no file.
+                os.link(self._ours, self._path)
             except FileExistsError:
                 self._ours.unlink()
 

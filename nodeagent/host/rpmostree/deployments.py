@@ -35,7 +35,8 @@ __all__ = ["BootEntries", "BootEntry", "first_of_booted", "has_superusers", "rea
 _DIRECTORIES = ("boot/grub2", "boot/grub")
 _NAMES = ("user.cfg", "custom.cfg", "grub.cfg")
 _EFI = "boot/efi/EFI"
-_MAX = 1 << 20  # bytes of one file
+# Bytes of one file.
+_MAX = 1 << 20
 
 # Each grub.cfg sets the superuser if user.cfg has a password, so user.cfg decides.
 _CONDITIONAL = re.compile(r'if \[ -n "?\$\{?GRUB2_PASSWORD\}?"? \]; *then.*?^\s*fi$', re.DOTALL | re.MULTILINE)
@@ -70,7 +71,8 @@ def _files(root: Path) -> Iterator[Path]:
     yield from (vendor / "user.cfg" for vendor in vendors)
 
 
-_MAX_BYTES = 1 << 16  # of one entry; the kernel reads at most 4 KiB of arguments
+# Bytes of one entry. The kernel reads at most 4 KiB of arguments.
+_MAX_BYTES = 1 << 16
 _MAX_ENTRIES = 200
 
 
@@ -100,7 +102,8 @@ class BootEntries:
                 with path.open("rb") as file:
                     values = _values(file.read(_MAX_BYTES).decode("utf-8", "replace"))
             except OSError:
-                continue  # replaced while it is read; the caller finds no entry and tries again
+                # Replaced while it is read; the caller finds no entry and tries again.
+                continue
             arguments = tuple(split(values.get("options", "")))
             links = [token.partition("=")[2] for token in arguments if token.startswith("ostree=/")]
             if links and (deployment := self._deployment(links[-1])):

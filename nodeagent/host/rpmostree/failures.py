@@ -18,16 +18,18 @@ from __future__ import annotations
 
 import re
 
+from nodeagent.core.plan.deployment import Deployment, OsTarget, unmet
 from nodeagent.errors import AgentError, Refused, Retryable, Terminal
 from nodeagent.reasons import Reason
 
-__all__ = ["SAME_REFS", "absent_package", "failure", "one_line"]
+__all__ = ["SAME_REFS", "absent_package", "failure", "incomplete", "one_line"]
 
+# A rebase to the refspec of the first deployment. Another client staged it between reading the state and the call.
 SAME_REFS = "Old and new refs are equal"
-"""A rebase to the refspec of the first deployment. Another client staged it between reading the state and the call."""
 
 _ABSENT = re.compile(r'Package "([^"]+)" not found')
-_MAX_TEXT = 600  # characters; a failed package script prints pages
+# Characters; a failed package script prints pages.
+_MAX_TEXT = 600
 _USERINFO = re.compile(r"(?<=://)[^/@\s]+@")
 
 _TABLE: tuple[tuple[type[AgentError], Reason, str], ...] = (
@@ -62,7 +64,7 @@ _TABLE: tuple[tuple[type[AgentError], Reason, str], ...] = (
         Terminal,
         Reason.PACKAGE_UNAVAILABLE,
         r"packages? not found|no package matches|could not depsolve|package \".*\" not found|multiple packages match"
-        r"|nothing provides|is already provided by",
+        r"|nothing provides|is already provided by|skopeo is not installed",
     ),
     (
         Retryable,
@@ -72,7 +74,7 @@ _TABLE: tuple[tuple[type[AgentError], Reason, str], ...] = (
         r"|timeout was reached|timed out|unexpected eof|unexpected end of file|temporary failure in name resolution"
         r"|server misbehaving|context deadline exceeded|toomanyrequests|too many requests|\bx509: |broken pipe"
         r"|\b(429|500|502|503|504) \(|server returned (http|status) (429|5\d\d)|cannot update repo"
-        r"|failed to download|\[(6|7|16|18|28|35|52|55|56|92)\] |finishpipe",
+        r"|unexpected http status: (429|5\d\d)|failed to download|\[(6|7|16|18|28|35|52|55|56|92)\] |finishpipe",
     ),
     (Retryable, Reason.TRANSACTION_CANCELLED, r"operation was cancelled|client disconnected before calling start"),
     (Retryable, Reason.SHUTTING_DOWN, r"reboot initiated, cannot start new transaction"),
@@ -93,6 +95,13 @@ def failure(text: str, doing: str) -> AgentError:
         if pattern.search(text):
             return kind(message, reason=reason)
     return Retryable(message, reason=Reason.STAGE_FAILED)
+
+
+def incomplete(target: OsTarget, first: Deployment) -> Terminal:
+    """Return the error for a success that left ``first`` as the next deployment instead of the target."""
+    wrong = ", ".join(f"{domain} {what}" for domain, what in unmet(target, first).items())
+    message = f"rpm-ostree reported success, but the next deployment differs: {wrong or 'none is staged'}"
+    return Terminal(message, reason=Reason.STAGE_INCOMPLETE)
 
 
 def absent_package(text: str) -> str:

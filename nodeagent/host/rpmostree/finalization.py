@@ -1,4 +1,4 @@
-"""From staged to booted: unlocking without a reboot, the result of the last shutdown, and prepared soft reboots.
+"""Finalize a staged deployment: unlocking without a reboot, the result of the last shutdown, and prepared soft reboots.
 
 Unlocking. The daemon's own method to unlock reboots at once, without regard for lease and inhibitors. libostree can
 unlock alone: since 2023.8 with ``ostree admin lock-finalization --unlock``, before that by removing a file. The kind of
@@ -41,8 +41,10 @@ _COMPLETE = "ostree-boot-complete.service"
 _UNLOCK = ("/usr/bin/ostree", "admin", "lock-finalization", "--unlock")
 _STAMP = "boot/ostree/finalize-failure.stamp"
 _PREFIX = "ostree-finalize-staged.service failed on previous boot: "
-_ERROR = "error: "  # the last line of each failed ostree command begins with it
-_JOURNAL_TIMEOUT = 20.0  # seconds; a cold journal of gigabytes on a slow disk
+# The last line of each failed ostree command begins with it.
+_ERROR = "error: "
+# Seconds; a cold journal of gigabytes on a slow disk.
+_JOURNAL_TIMEOUT = 20.0
 _JOURNAL_LINES = 100
 _MAX_STAMP = 1 << 16  # bytes
 
@@ -139,8 +141,8 @@ async def _journal(boot: str, unit: str) -> list[str]:
     return (await output_of("journalctl", boot, f"--unit={unit}", *options, deadline=_JOURNAL_TIMEOUT)).splitlines()
 
 
+# libostree creates it after the mounts and removes it with them.
 PREPARED = "/run/ostree/nextroot-booted"
-"""libostree creates it after the mounts and removes it with them."""
 
 _MOUNT = " /run/nextroot "
 _RESET = ("/usr/bin/ostree", "admin", "prepare-soft-reboot", "--reset")

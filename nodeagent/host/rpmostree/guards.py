@@ -70,12 +70,15 @@ class Services(Protocol):
 
     async def restart(self, unit: str, deadline: float) -> object: ...
 
+    async def stop(self, unit: str, deadline: float) -> None: ...
+
 
 def native_bootc(root: Path) -> bool:
     """Return whether the host was booted by bootc's own backend, which keeps its images without ostree.
 
     bootc itself uses the same kernel argument. Blocks for two small files in memory.
     """
+    # ostree creates this file in every boot of one of its deployments.
     if (root / "run/ostree-booted").exists():
         return False
     try:
@@ -121,9 +124,11 @@ class Guards:
     # -- drivers --------------------------------------------------------------------------------------------------
 
     async def _other_driver(self, session: Session) -> None:
+        # Two programs that stage deployments would discard each other's.
         for unit, name in ((_ZINCATI, "Zincati"), (_BOOTC_TIMER, "bootc's automatic update")):
             if await self._runs(unit):
                 raise _driven(name, f"systemctl disable --now {unit}")
+        # A driver registers with the daemon, whichever program it is.
         name, unit = await asyncio.to_thread(self._registered)
         if unit not in ("", _OURS) and await self._runs(unit):
             raise _driven(name, f"systemctl disable --now {unit}")
@@ -166,6 +171,7 @@ class Guards:
             entry = state.entries.get(deployment.id)
             if entry is not None and (deployment.booted or deployment.pinned):
                 names[deployment.booted].add(Path(entry.kernel).parent.name)
+        # Since 2023.7 libostree removes unneeded kernels before it writes a new one.
         prunes = await self._ostree_version() >= _EARLY_PRUNE
         await asyncio.to_thread(self._boot_fits, names[True], names[True] | names[False] if prunes else None)
 
@@ -174,10 +180,13 @@ class Guards:
         boot = self._root / "boot"
         with translated("read the free space of", str(boot)):
             if not (boot / "ostree").is_dir() or boot.stat().st_dev == (self._root / "sysroot").stat().st_dev:
-                return  # the same file system as /sysroot, which was checked before
+                # The same file system as /sysroot, which was checked before.
+                return
+            # Each directory holds one kernel with its initramfs. Deployments with the same kernel share it.
             sizes = {d.name: _size(d) for d in (boot / "ostree").iterdir() if d.is_dir()}
             free = _free(boot)
-        wants = sum(sizes.get(name, 0) for name in booted)  # the next kernel is about as large as the booted one
+        # The next kernel is about as large as the booted one.
+        wants = sum(sizes.get(name, 0) for name in booted)
         frees = 0 if needed is None else sum(size for name, size in sizes.items() if name not in needed)
         if free + frees < wants:
             message = f"{_mib(free + frees)} MiB can be freed in /boot, a kernel needs {_mib(wants)}"
@@ -201,6 +210,7 @@ def _free(path: Path) -> int:
 
 
 def _size(directory: Path) -> int:
+    # Files occupy whole blocks.
     return sum(-(-file.lstat().st_size // _BLOCK) * _BLOCK for file in directory.rglob("*"))
 
 

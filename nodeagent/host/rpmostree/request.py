@@ -30,8 +30,8 @@ from nodeagent.host.dbus.codec import a_sv
 
 __all__ = ["CLEANUP", "ROLLBACK", "TITLE", "Request", "next_request", "redeploy_command"]
 
+# The title of each transaction of nodeagent begins with it, which identifies those of an earlier run.
 TITLE = "nodeagent"
-"""The title of each transaction of nodeagent begins with it, which identifies those of an earlier run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +61,14 @@ def next_request(
     modifiers: dict[str, tuple[str, Any]] = {}
     if target.image is None:
         if (first.digest, first.base) != (booted.digest, booted.base):
-            return CLEANUP  # an earlier target had another image; the booted one is closer
+            # An earlier target had another image; the booted one is closer.
+            return CLEANUP
     elif "osImageURL" in unmet(OsTarget(image=target.image), first):
         modifiers |= _image(target.image, first)
     remove = unwanted - first.removed - frozenset(absent)
     if not modifiers and remove <= NOT_IN_EACH_IMAGE:
-        remove = frozenset()  # they were requested together with this image's kernel
+        # The removals were requested together with the kernel of this image.
+        remove = frozenset()
     lists = {
         "install-packages": wanted - first.packages,
         "uninstall-packages": first.packages - wanted,
@@ -85,7 +87,8 @@ def next_request(
 def _image(image: OsImage, first: Deployment) -> dict[str, tuple[str, Any]]:
     refspec, revision = {"set-refspec": ("s", image.refspec)}, {"set-revision": ("s", content_id(image))}
     match image:
-        case ContainerImage():  # its refspec contains the digest
+        case ContainerImage():
+            # Its refspec contains the digest.
             return revision if first.image == image.refspec else refspec
         case OstreeCommit():
             return revision if first.origin == image.refspec else refspec | revision
@@ -102,7 +105,8 @@ def _update(target: OsTarget, modifiers: dict[str, tuple[str, Any]]) -> Request:
         "allow-inactive": ("b", True),
     }
     if not pulls:
-        options["no-pull-base"] = ("b", True)  # with a refspec or a revision this is an error
+        # With a refspec or a revision this is an error.
+        options["no-pull-base"] = ("b", True)
     elif isinstance(target.image, OstreeCommit):
         # A checksum is exact. Without this option the daemon first reads the history of the branch on the remote.
         options["skip-branch-check"] = ("b", True)

@@ -44,10 +44,11 @@ __all__ = [
     "strings",
 ]
 
+# Type and serialized value.
 Variant = tuple[str, bytes]
-"""Type and serialized value."""
 
-_MAX = 1 << 20  # bytes; the state of a staged deployment has a few hundred
+# Bytes that are read of a file of a staging; the state of a staged deployment has a few hundred.
+_MAX = 1 << 20
 
 
 def read_vardict(data: bytes) -> Mapping[str, Variant]:
@@ -57,7 +58,8 @@ def read_vardict(data: bytes) -> Mapping[str, Variant]:
     entries: dict[str, Variant] = {}
     start = 0
     for end in _element_ends(data):
-        start = _aligned(start)  # entries are aligned to 8, like variants
+        # Entries are aligned to 8, like variants.
+        start = _aligned(start)
         if end < start:
             raise ValueError("an entry ends before it begins")
         key, value = _entry(data[start:end])
@@ -100,7 +102,8 @@ def _element_ends(data: bytes) -> list[int]:
     if not data:
         return []
     word = _word(len(data))
-    first = _number(data, len(data) - word, word)  # the last offset is where the offsets begin
+    # The last offset is where the offsets begin.
+    first = _number(data, len(data) - word, word)
     table = data[first:]
     if first > len(data) or not table or len(table) % word:
         raise ValueError("the table of offsets does not fit")
@@ -116,6 +119,7 @@ def _entry(data: bytes) -> tuple[str, Variant]:
 
 
 def _variant(data: bytes) -> Variant:
+    # A variant is its value, a zero byte, and the type.
     value, zero, kind = data.rpartition(b"\0")
     if not zero or not kind:
         raise ValueError("a variant without a type")
@@ -133,14 +137,12 @@ def _number(data: bytes, at: int, word: int) -> int:
 
 
 def _word(size: int) -> int:
+    # Offsets of GVariant are as wide as the size of their container requires.
     return 1 if size <= 0xFF else 2 if size <= 0xFFFF else 4
 
 
 def _aligned(offset: int) -> int:
     return (offset + 7) & ~7
-
-
-_MAX = 1 << 20  # bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +177,7 @@ class StagedState:
             kind, target = state.get("target", ("", b""))
             values = read_vardict(target) if kind == "a{sv}" else {}
             osname, name = string(values.get("osname")), string(values.get("name"))
+            # Older versions of ostree have the file only, newer ones the key.
             key = boolean(state.get("locked")) or False
             arguments = strings(state.get("kargs"))
         except (FileNotFoundError, ValueError):
@@ -197,9 +200,6 @@ class StagedState:
         """Remove the lock of older versions."""
         with translated("unlock", str(self._legacy)):
             self._legacy.unlink(missing_ok=True)
-
-
-_MAX = 1 << 20  # bytes
 
 
 @dataclass(slots=True)
@@ -235,6 +235,7 @@ class Ownership:
             self._path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
             temp = self._path.with_name(temp_name())
             temp.write_text(json.dumps(recorded), encoding="utf-8")
+            # /run is in memory, so a sync would have no effect. The rename keeps the file complete.
             temp.replace(self._path)
 
     def good(self) -> frozenset[str]:
@@ -246,6 +247,8 @@ class Ownership:
         recorded = self._read()
         if deployment.id in recorded.get("ours", ()):
             return True
+        # After a kill the new deployment is in no list yet. Its image, and that it is not among the others, identify
+        # it.
         image, others = recorded.get("image", ""), recorded.get("others", ())
         has = (deployment.digest, deployment.image.rpartition("@")[2], deployment.base, deployment.checksum)
         return image != "" and image in has and deployment.id not in others

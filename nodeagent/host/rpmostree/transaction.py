@@ -41,54 +41,55 @@ __all__ = ["End", "Progress", "Timing", "TransactionResult", "cancel", "describe
 class Timing:
     """Timeouts, in seconds."""
 
+    # One method call. A cold start of the daemon loads the sysroot first; its unit allows five minutes for that.
     call: float = 300.0
-    """One method call. A cold start of the daemon loads the sysroot first; its unit allows five minutes for that."""
 
+    # A call to a running daemon that only reads state.
     short: float = 30.0
-    """A call to a running daemon that only reads state."""
 
+    # Connecting to the socket of a transaction, which listens before the daemon returns its address.
     connect: float = 3.0
-    """Connecting to the socket of a transaction, which listens before the daemon returns its address."""
 
+    # Time without any signal before the transaction is cancelled. A container image is reported by layer only, and a
+    # layer of 1 GB takes 55 minutes at 300 kB/s, the slowest link that is expected.
     stall: float = 3600.0
-    """Time without any signal before the transaction is cancelled. A container image is reported by layer only, and a
-    layer of 1 GB takes 55 minutes at 300 kB/s, the slowest link that is expected."""
 
+    # One transaction, even if it reports progress. A slow SD card takes hours.
     total: float = 6 * 3600.0
-    """One transaction, even if it reports progress. A slow SD card takes hours."""
 
+    # From Cancel to Finished. The daemon cannot be cancelled during a sync of a file system or a package script.
     cancel: float = 180.0
-    """From Cancel to Finished. The daemon cannot be cancelled during a sync of a file system or a package script."""
 
+    # From Cancel to Finished while the agent itself is stopping.
     leave: float = 5.0
-    """From Cancel to Finished while the agent itself is stopping."""
 
+    # Restarting rpm-ostreed.service; systemd kills it after 90 seconds.
     restart: float = 120.0
-    """Restarting rpm-ostreed.service; systemd kills it after 90 seconds."""
 
+    # Waiting for the transaction of another client. An interactive upgrade takes minutes. After that the client is
+    # reported, and the staging is retried later.
     busy: float = 1800.0
-    """Waiting for the transaction of another client. An interactive upgrade takes minutes. After that the client is
-    reported, and the staging is retried later."""
 
+    # Pause between two attempts while it is busy; doubled up to ``busy_pause_max``, with jitter.
     busy_pause: float = 1.0
-    """Pause between two attempts while it is busy; doubled up to ``busy_pause_max``, with jitter."""
 
     busy_pause_max: float = 30.0
 
+    # Pause before a call is repeated because the daemon ended (idle exit, crash).
     retry_pause: float = 0.5
-    """Pause before a call is repeated because the daemon ended (idle exit, crash)."""
 
+    # ``ostree admin lock-finalization``, which waits for the lock of the sysroot; a cleanup can hold it.
     unlock: float = 120.0
-    """``ostree admin lock-finalization``, which waits for the lock of the sysroot; a cleanup can hold it."""
 
+    # ``ostree admin deploy`` of a tree in the repository: hard links, a kernel and a few syncs of a whole file system,
+    # each of which waits for all dirty data.
     redeploy: float = 900.0
-    """``ostree admin deploy`` of a tree in the repository: hard links, a kernel and a few syncs of a whole file system,
-    each of which waits for all dirty data."""
 
 
 _COUNTED = re.compile(r"\s*\((\d{1,9})/(\d{1,9})\)\s*$")
 _LAYER = re.compile(r"^\[(\d{1,9})/(\d{1,9})\]\s*")
-_MAX_TASK = 200  # characters; a layer is named by its digest, a message may be long
+# Characters; a layer is named by its digest, a message may be long.
+_MAX_TASK = 200
 
 
 class Progress:
@@ -137,9 +138,12 @@ _INTERFACE = "org.projectatomic.rpmostree1.Transaction"
 class End(Enum):
     """How a transaction ended, as seen from here."""
 
-    FINISHED = "finished"  # the daemon sent Finished
-    LOST = "lost"  # the daemon ended; read the deployments
-    STUCK = "stuck"  # no signal for too long, and Cancel did not end it
+    # The daemon sent Finished.
+    FINISHED = "finished"
+    # The daemon ended; read the deployments.
+    LOST = "lost"
+    # No signal for too long, and Cancel did not end it.
+    STUCK = "stuck"
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +172,8 @@ async def follow(address: str, timing: Timing, on_progress: Callable[[StageProgr
                 await _cancel(signals, timing, timing.leave)
                 raise
     except BusUnreachable:
-        return TransactionResult(End.LOST)  # the socket of an ended transaction remains without a listener
+        # The socket of an ended transaction remains without a listener.
+        return TransactionResult(End.LOST)
 
 
 async def _run(signals: Signals, timing: Timing, on_progress: Callable[[StageProgress], None]) -> TransactionResult:
@@ -231,7 +236,8 @@ async def cancel(address: str, timing: Timing) -> None:
         async with _peer(address, timing) as signals:
             await signals.call("", "/", _INTERFACE, "Cancel", timeout=timing.short)
     except AgentError:
-        return  # it has ended or is stuck; the caller waits for its end elsewhere
+        # It has ended or is stuck; the caller waits for its end elsewhere.
+        return
 
 
 @asynccontextmanager

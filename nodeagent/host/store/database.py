@@ -1,4 +1,4 @@
-"""What is asked of the store and written to it, in SQL. Blocking, bound to the thread that opened the connection."""
+"""The queries and transactions of the store, in SQL. Blocking, and bound to the thread that opened the connection."""
 
 from __future__ import annotations
 
@@ -10,13 +10,11 @@ from dataclasses import replace
 
 from nodeagent.core.config.machineconfig import ConfigSource
 from nodeagent.core.coordination.maintenance import MAINTENANCE, Maintenance
-from nodeagent.core.update.apply_request import ApplyRequest
 from nodeagent.core.update.ports.coordination import Holder
-from nodeagent.core.update.ports.store import HistoryEntry, Snapshot
+from nodeagent.core.update.ports.store import ApplyRequest, HistoryEntry, Snapshot
 from nodeagent.core.update.record import Record
 from nodeagent.core.update.record_codec import NewerRecord
 from nodeagent.errors import AgentError, Terminal
-from nodeagent.host.store.errors import corrupt, store_errors
 from nodeagent.host.store.rows import (
     history_from_row,
     holder_from_row,
@@ -29,7 +27,7 @@ from nodeagent.host.store.rows import (
     snapshot_to_row,
     to_json,
 )
-from nodeagent.host.store.schema import transaction
+from nodeagent.host.store.schema import corrupt, store_errors, transaction
 from nodeagent.reasons import Reason
 
 __all__ = ["HISTORY_LIMIT", "Database", "Reader"]
@@ -37,18 +35,18 @@ __all__ = ["HISTORY_LIMIT", "Database", "Reader"]
 TOO_NEW = Reason.RECORD_TOO_NEW
 _UNKNOWN_TIME = "1970-01-01T00:00:00.000Z"
 
+# Entries. At one update a day this is about six months.
 HISTORY_LIMIT = 200
-"""Entries. A host that gets an update a day remembers half a year of them."""
 
+# Unreferenced configs that are kept: a config that was just added is referenced later.
 _SPARE_CONFIGS = 2
-"""Configs that nothing refers to yet and that are kept all the same: one that was just put in waits for its turn."""
 
+# Free pages (of 4 KiB) that the file may keep; a revert of a large file must not leave it large permanently.
 _SPARE_PAGES = 4096
-"""Free pages (of 4 KiB) that the file may keep; a revert of a large file must not leave it large permanently."""
 
 
 class Reader:
-    """What can be asked also of a store that is open read-only."""
+    """The queries, which also work on a store that is open read-only."""
 
     def __init__(self, db: sqlite3.Connection, path: str) -> None:
         self._db = db
@@ -77,6 +75,7 @@ class Reader:
         return self._meta("previous")
 
     def note(self, key: str) -> str:
+        """Return the text that was stored under this name, "" if there is none."""
         return self._meta(f"note:{key}")
 
     def _meta(self, key: str) -> str:
@@ -91,16 +90,18 @@ class Reader:
                 raise ValueError(f"the config {digest[:12]} is not in it")
             if not isinstance(row[0], str) or not isinstance(row[2], bytes):
                 raise TypeError(f"the config {digest[:12]} is of the wrong type")
+            # The digest is the key of the config, so it also proves that the text is undamaged.
             if hashlib.sha256(row[2]).hexdigest() != digest:
                 raise ValueError(f"the config {digest[:12]} has a wrong checksum")
             return ConfigSource(*row)
 
     def fetched(self) -> ConfigSource | None:
+        """Return the config that a cluster named last; None if it named none."""
         digest = self._meta("fetched")
         return self.get_config(digest) if digest else None
 
     def history(self, limit: int) -> list[HistoryEntry]:
-        """The newest first."""
+        """Return the newest entries, newest first."""
         with self._guard():
             rows = self._db.execute("SELECT json FROM history ORDER BY seq DESC LIMIT ?", (limit,)).fetchall()
             return [history_from_row(text) for (text,) in rows]
@@ -110,8 +111,9 @@ class Reader:
             return self._holder()
 
     def _holder(self) -> Holder | None:
-        """A row that is damaged still means that the lease is held: by the update under way, or else until an operator
-        stops what is shown as a maintenance."""
+        """Return the holder of the lease, also for a damaged row."""
+        # A damaged row still means that the lease is held: by the current update, or by an unknown holder, which is
+        # shown as a maintenance until an operator stops it.
         row = self._db.execute("SELECT json FROM lease WHERE id = 1").fetchone()
         if row is None:
             return None
@@ -135,7 +137,8 @@ class Reader:
             try:
                 return request_from_row(text) if text else None
             except (ValueError, TypeError, KeyError):
-                return None  # which an operator repeats; a damaged one must not keep updates waiting
+                # The operator repeats the request. A damaged one must not block updates.
+                return None
 
     @contextmanager
     def _guard(self) -> Iterator[None]:
@@ -154,7 +157,7 @@ class Database(Reader):
             self._save(record)
 
     def begin(self, record: Record) -> None:
-        """A new update: a request for it is under way."""
+        """Save the record of a new update, and drop the request that it carries out."""
         with self._writing():
             self._save(record)
             self._drop_request(record.to_digest)
@@ -172,7 +175,7 @@ class Database(Reader):
             self._db.execute("DELETE FROM meta WHERE key = 'request'")
 
     def set_record_aside(self, reason: str, message: str) -> Record:
-        """Keeps the text of a record that is not understood as a note, and puts a degraded one in its place."""
+        """Replace a record that cannot be read by a degraded one, and keep its text as a note."""
         with self._writing():
             row = self._db.execute("SELECT CAST(json AS BLOB) FROM record WHERE id = 1").fetchone()
             text = bytes(row[0]).decode(errors="replace") if row and row[0] is not None else ""
@@ -187,6 +190,7 @@ class Database(Reader):
             self._put_config(source)
 
     def keep_fetched(self, source: ConfigSource | None) -> None:
+        """Keep the config until another one takes its place, independently of updates."""
         with self._writing():
             if source is None:
                 self._db.execute("DELETE FROM meta WHERE key = 'fetched'")
@@ -210,6 +214,7 @@ class Database(Reader):
             return [snapshot_from_row(*row) for row in rows]
 
     def keep_originals(self, snapshots: Sequence[Snapshot]) -> None:
+        """Keep all of them in one transaction, because each costs several syncs."""
         with self._writing():
             self._db.executemany(
                 "INSERT INTO originals (key, meta, sum, content) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
@@ -236,8 +241,15 @@ class Database(Reader):
                 "INSERT INTO made_dirs (path) VALUES (?) ON CONFLICT DO NOTHING", ((path,) for path in paths)
             )
 
-    def close_update(self, record: Record, entry: HistoryEntry, current: str | None = None) -> None:
-        """``current`` is the digest of the config that is promoted; None leaves it."""
+    def promote(self, record: Record, current: str, entry: HistoryEntry) -> None:
+        """End an update with a good end: its config becomes the current one."""
+        self._end_update(record, entry, current)
+
+    def close_update(self, record: Record, entry: HistoryEntry) -> None:
+        """End an update that failed. The current config remains."""
+        self._end_update(record, entry, None)
+
+    def _end_update(self, record: Record, entry: HistoryEntry, current: str | None) -> None:
         with self._writing():
             self._save(record)
             if current is not None:
@@ -249,15 +261,17 @@ class Database(Reader):
                 self._db.execute("REPLACE INTO meta (key, value) VALUES ('current', ?)", (current,))
             self._db.execute("INSERT INTO history (json) VALUES (?)", (to_json(entry),))
             self._db.execute(
+                # The history and the record change in one transaction, so a kill cannot lose an end or report it twice.
                 "DELETE FROM history WHERE seq <= (SELECT max(seq) FROM history) - ?",
                 (HISTORY_LIMIT,),
             )
+            # Snapshots serve the revert of one update, which has ended.
             self._db.execute("DELETE FROM snapshots")
             self._collect_configs(record)
         self._shrink()
 
     def take_lease(self, wanted: Holder) -> Holder:
-        """Gives it to ``wanted`` if it is free. Returns who has it now."""
+        """Give the lease to ``wanted`` if it is free. Returns the holder afterwards."""
         with self._writing():
             if (has := self._holder()) is not None:
                 return has
@@ -265,12 +279,14 @@ class Database(Reader):
             return wanted
 
     def write_lease(self, holder: Holder) -> None:
+        """Write the holder if its operation has the lease."""
         with self._writing():
             has = self._holder()
             if has is not None and has.operation == holder.operation:
                 self._db.execute("REPLACE INTO lease (id, json) VALUES (1, ?)", (to_json(holder),))
 
     def keep_note(self, key: str, text: str) -> None:
+        """Keep a text; "" removes it."""
         with self._writing():
             if text:
                 self._db.execute("REPLACE INTO meta (key, value) VALUES (?, ?)", (f"note:{key}", text))
@@ -299,13 +315,14 @@ class Database(Reader):
         self._db.execute("REPLACE INTO record (id, json, sum) VALUES (1, ?, ?)", record_to_row(record))
 
     def _put_config(self, source: ConfigSource) -> None:
-        # A new sequence number even if it is known: it is the newest again, and so among the spare ones.
+        # A known config gets a new sequence number as well, so that it is the newest and is kept as a spare one.
         self._db.execute("DELETE FROM configs WHERE digest = ?", (source.digest,))
         self._db.execute(
             "INSERT INTO configs (digest, name, text) VALUES (?, ?, ?)", (source.digest, source.name, source.text)
         )
 
     def _collect_configs(self, record: Record) -> None:
+        # A revert, a repair and a rollback need these configs.
         kept = (record.from_digest, record.to_digest, record.lasting.failed_digest, record.unfinished, _SPARE_CONFIGS)
         self._db.execute(
             "DELETE FROM configs WHERE digest NOT IN (?, ?, ?) AND instr(?, digest) = 0"
@@ -315,7 +332,9 @@ class Database(Reader):
         )
 
     def _shrink(self) -> None:
-        with suppress(sqlite3.Error):  # the update is closed already; the next one tries again
+        # The update is closed already, so a failure is harmless. The next update tries again.
+        with suppress(sqlite3.Error):
             (free,) = self._db.execute("PRAGMA freelist_count").fetchone()
             if free > _SPARE_PAGES:
-                self._db.executescript("PRAGMA incremental_vacuum")  # execute() would stop after the first page
+                # execute() would stop after the first page.
+                self._db.executescript("PRAGMA incremental_vacuum")

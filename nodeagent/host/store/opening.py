@@ -25,22 +25,33 @@ from nodeagent.core.update.record import Record
 from nodeagent.errors import Retryable, Terminal
 from nodeagent.host.fs.os_errors import translated
 from nodeagent.host.store.database import Database, Reader
-from nodeagent.host.store.errors import corrupt, store_errors
 from nodeagent.host.store.rows import record_to_row
-from nodeagent.host.store.schema import HEADER_BYTES, check_header, check_tables, migrate, prepare, transaction
+from nodeagent.host.store.schema import (
+    HEADER_BYTES,
+    check_header,
+    check_tables,
+    corrupt,
+    migrate,
+    prepare,
+    store_errors,
+    transaction,
+)
 from nodeagent.reasons import Reason
 
 __all__ = ["open_database", "read_only_open"]
 
-_BUSY_SECONDS = 5.0  # a reader holds its lock for milliseconds
-_CHECK_SECONDS = 5.0  # of integrity_check; an ordinary store takes some milliseconds
-_CHECK_STEPS = 10_000  # SQLite instructions between two looks at the clock
+# A reader holds its lock for milliseconds.
+_BUSY_SECONDS = 5.0
+# Seconds of integrity_check. An ordinary store takes some milliseconds.
+_CHECK_SECONDS = 5.0
+# SQLite instructions between two checks of the clock.
+_CHECK_STEPS = 10_000
 _OPEN_DIR = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @contextmanager
 def open_database(path: Path) -> Iterator[Database]:
-    """For the daemon, from one thread. Creates the store if there is none.
+    """Open the store for the daemon, or create it. All calls come from one thread.
 
     Raises ``Terminal`` (``StoreCorrupt``, ``StoreTooNew``, ``ForeignStore``, ``NoSpace``, ...) or ``Retryable``
     (``StoreBusy``).
@@ -55,8 +66,12 @@ def open_database(path: Path) -> Iterator[Database]:
         with store_errors(name):
             db = _connect(path, "rw")
             stack.callback(db.close)
+            # A rollback journal, not a WAL: read-only readers need no write access to it, and there is one file less to
+            # lose.
             db.execute("PRAGMA journal_mode = TRUNCATE")
+            # Each transaction is on the disk when it returns. The record relies on that.
             db.execute("PRAGMA synchronous = FULL")
+            # Deleted rows may have contained secrets of managed files.
             db.execute("PRAGMA secure_delete = ON")
             _check(name, db)
             migrate(db)
@@ -66,7 +81,7 @@ def open_database(path: Path) -> Iterator[Database]:
 
 @contextmanager
 def read_only_open(path: Path) -> Iterator[Reader]:
-    """For ``nodeagent status`` while the daemon is down or busy: creates and changes nothing.
+    """Open the store for ``nodeagent status`` while the daemon is down or busy. Creates and changes nothing.
 
     Takes no lock but SQLite's shared one, during each query. Raises ``Terminal`` with reason ``NoStore`` if there is
     none, and ``Retryable`` with ``StoreNeedsRecovery`` if a write was cut short and the daemon has not run since.
@@ -75,6 +90,7 @@ def read_only_open(path: Path) -> Iterator[Reader]:
     with translated("read", name):
         try:
             with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+                # The header is read before SQLite opens the file, which might start a recovery.
                 header = file.read(HEADER_BYTES)
         except FileNotFoundError as error:
             raise Terminal(
@@ -90,13 +106,14 @@ def read_only_open(path: Path) -> Iterator[Reader]:
 
 
 def _claim(folder: Path) -> int:
-    """The directory, ours alone; the lock goes when the handle is closed, or with the process."""
+    """Make the directory private, and lock it. The lock ends with the returned handle, or with the process."""
     with suppress(FileExistsError):
         folder.mkdir(mode=0o700)
     fd = os.open(folder, _OPEN_DIR)
     try:
         info = os.fstat(fd)
         _refuse_foreign(folder, info)
+        # An admin may have opened the directory. The store contains password hashes and file contents.
         if info.st_mode & 0o077:
             os.fchmod(fd, 0o700)
         try:
@@ -114,7 +131,10 @@ def _claim(folder: Path) -> int:
 
 
 def _lock_owner(info: os.stat_result) -> str:
-    """ " (pid N)", if the kernel shows it. Lines end in ``PID MAJOR:MINOR:INODE START END``; see proc_locks(5)."""
+    """Return " (pid N)" if the kernel shows the owner of the lock, otherwise "".
+
+    Lines of /proc/locks end in ``PID MAJOR:MINOR:INODE START END``; see proc_locks(5).
+    """
     with suppress(OSError, ValueError):
         for line in Path("/proc/locks").read_text().splitlines():
             words = line.split()
@@ -124,9 +144,10 @@ def _lock_owner(info: os.stat_result) -> str:
 
 
 def _look(folder: int, path: Path) -> int | None:
-    """The size of the file, None if there is none. Nothing is opened for writing here."""
+    """Return the size of the file, None if it is missing. Nothing is opened for writing here."""
     try:
-        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a pipe must not keep us waiting
+        # O_NONBLOCK: opening a named pipe must not block.
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         fd = os.open(path.name, flags, dir_fd=folder)
     except FileNotFoundError:
         _refuse_orphan(folder, path)
@@ -147,20 +168,21 @@ def _look(folder: int, path: Path) -> int | None:
 def _refuse_foreign(path: Path, info: os.stat_result) -> None:
     if info.st_uid != os.geteuid():
         raise Terminal(
-            f"{path} belongs to uid {info.st_uid}, not to us (uid {os.geteuid()}), and is not trusted",
+            f"{path} belongs to uid {info.st_uid}, not to uid {os.geteuid()} of nodeagent, and is not trusted",
             reason=Reason.FOREIGN_STORE,
         )
 
 
 def _refuse_orphan(folder: int, path: Path) -> None:
-    """A journal with data whose store is gone: SQLite would play it back into whatever we put there."""
+    """Raise ``Terminal`` for a journal with data whose store is missing: SQLite would apply it to a new store."""
     with suppress(FileNotFoundError):
         if os.stat(f"{path.name}-journal", dir_fd=folder).st_size:
             raise corrupt(str(path), "it is gone, and left an unfinished journal behind")
 
 
 def _create(folder: int, path: Path) -> None:
-    """A store that has its tables and an empty record, under another name first."""
+    """Make a store with its tables and an empty record."""
+    # It gets its name when it is complete, so that a kill leaves either no store or a valid one.
     fresh = path.with_name(f"{path.name}.new")
     for name in (fresh.name, f"{fresh.name}-journal"):
         with suppress(FileNotFoundError):
@@ -177,20 +199,23 @@ def _create(folder: int, path: Path) -> None:
         finally:
             db.close()
     os.rename(fresh.name, path.name, src_dir_fd=folder, dst_dir_fd=folder)
+    # The sync of the directory makes the new name durable.
     os.fsync(folder)
 
 
 def _connect(path: Path, mode: str) -> sqlite3.Connection:
-    # Without its own transactions: BEGIN and COMMIT are where we write them.
+    # isolation_level None: the module begins no transactions of its own, so BEGIN and COMMIT are explicit.
     db = sqlite3.connect(f"file:{quote(str(path))}?mode={mode}", uri=True, isolation_level=None, timeout=_BUSY_SECONDS)
     db.execute("PRAGMA temp_store = MEMORY")
+    # The file is untrusted input: its schema must not call functions.
     db.execute("PRAGMA trusted_schema = OFF")
     db.execute("PRAGMA cell_size_check = ON")
     return db
 
 
 def _check(path: str, db: sqlite3.Connection) -> None:
-    """Given up when it takes too long: then damage is met when it is read, by the checksums."""
+    """Check the integrity of the store, for ``_CHECK_SECONDS`` at most."""
+    # A check that takes longer ends without a result. The checksums of the rows then find damage when it is read.
     end = time.monotonic() + _CHECK_SECONDS
     db.set_progress_handler(lambda: time.monotonic() > end, _CHECK_STEPS)
     try:

@@ -16,9 +16,9 @@ from nodeagent.core.config.file_tree import RegularFile, SymbolicLink
 from nodeagent.core.config.text import plain_json
 from nodeagent.core.coordination.maintenance import Maintenance, is_maintenance
 from nodeagent.core.coordination.maintenance import from_dict as maintenance_from_dict
-from nodeagent.core.update.apply_request import ApplyRequest
+from nodeagent.core.etcd.member_record import LEASE_PREFIX
 from nodeagent.core.update.ports.coordination import Holder
-from nodeagent.core.update.ports.store import HistoryEntry, Snapshot
+from nodeagent.core.update.ports.store import ApplyRequest, HistoryEntry, Snapshot
 from nodeagent.core.update.record import UNKNOWN_UPDATE, Record
 from nodeagent.core.update.record_codec import record_from_dict, record_to_dict, salvaged
 
@@ -43,6 +43,7 @@ def checksum(*parts: str | bytes) -> str:
     digest = hashlib.sha256()
     for part in parts:
         data = part.encode("utf-8", "surrogateescape") if isinstance(part, str) else part
+        # The length separates the parts, so that moving a byte from one to the next changes the checksum.
         digest.update(len(data).to_bytes(8, "big"))
         digest.update(data)
     return digest.hexdigest()
@@ -83,7 +84,7 @@ def maintenance_from_row(text: str) -> Maintenance:
 
 
 def snapshot_to_row(snapshot: Snapshot) -> tuple[str, str, str, bytes]:
-    """As (key, meta, sum, content)."""
+    """Return the row of a snapshot: key, meta, sum and content."""
     meta: dict[str, Any]
     content = b""
     match snapshot.node:
@@ -103,7 +104,7 @@ def snapshot_to_row(snapshot: Snapshot) -> tuple[str, str, str, bytes]:
 
 def snapshot_from_row(key: str, meta: str, expected: str, content: bytes) -> Snapshot:
     if checksum(key, meta, content) != expected:
-        raise ValueError(f"what was kept for {key} has a wrong checksum")
+        raise ValueError(f"the snapshot of {key} has a wrong checksum")
     data = _object(meta)
     match data.pop("type"):
         case "file":
@@ -113,7 +114,7 @@ def snapshot_from_row(key: str, meta: str, expected: str, content: bytes) -> Sna
         case "none":
             return Snapshot(key, text=data["text"])
         case other:
-            raise ValueError(f"what was kept for {key} is of the unknown type {other!r}")
+            raise ValueError(f"the snapshot of {key} has the unknown type {other!r}")
 
 
 def _dumps(data: dict[str, Any]) -> str:
@@ -128,14 +129,14 @@ def _object(text: str) -> dict[str, Any]:
 
 
 def salvage_record(text: str, lease: object) -> Record:
-    """From the text of a record that is not understood, and of the row of the lease, which may name its update."""
+    """Return the record that is recovered from an unreadable text, and from the lease, which may name its update."""
     data: dict[str, Any] = {}
     holder: Holder | None = None
     with suppress(ValueError, TypeError):
         data = _object(text)
     with suppress(ValueError, TypeError, KeyError):
         holder = holder_from_row(lease) if isinstance(lease, str) else None
-    ours = holder is not None and not is_maintenance(holder.operation)
+    ours = holder is not None and not is_maintenance(holder.operation) and not holder.operation.startswith(LEASE_PREFIX)
     return salvaged(data, holder.operation if holder is not None and ours else UNKNOWN_UPDATE)
 
 
@@ -143,7 +144,7 @@ _KINDS: Mapping[str, type | tuple[type, ...]] = {"str": str, "int": int, "float"
 
 
 def _known_fields(make: Callable[..., _T], data: dict[str, Any]) -> _T:
-    """An entry that a newer agent of the same store version wrote may say more."""
+    """Build an object of known fields. A newer agent of the same store version may have written more."""
     fields = getattr(make, "__dataclass_fields__", {})
     known = {name: value for name, value in data.items() if name in fields}
     for name, value in known.items():

@@ -1,24 +1,30 @@
-"""What the journal gets of an update of the OS."""
+"""Entries of the journal. The messages of all events are in ``tests/golden/journal.txt``."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from nodeagent import log
-from nodeagent.agent.report.journal import to_journal
+from nodeagent.agent.report.journal import sentence, to_journal
+from nodeagent.core.coordination.drain import Cause, Remaining
 from nodeagent.core.plan.deployment import Deployment
 from nodeagent.core.report.status import Status
-from nodeagent.core.update.events import Event, EventKind, StepProgress
+from nodeagent.core.update import events
+from nodeagent.core.update.events import DeploymentsChanged, Event, StagingAdvanced, StepProgress, UpdateContext
 from nodeagent.core.update.phase import Phase
+from nodeagent.core.update.ports.coordination import Holder
+from nodeagent.core.update.ports.store import HistoryEntry
+from tests.cli.daemon.fake_daemon import entry
+from tests.support.golden import Golden
 
 
 @pytest.fixture
 def journal(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     entries: list[dict[str, Any]] = []
 
-    def event(kind: EventKind, message: str, **fields: Any) -> None:
+    def event(kind: type[Event], message: str, **fields: Any) -> None:
         entries.append({"kind": kind, "message": message, **fields})
 
     monkeypatch.setattr(log, "event", event)
@@ -27,22 +33,72 @@ def journal(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
 def test_progress_is_a_line_for_every_tenth_only(journal: list[dict[str, Any]]) -> None:
     step = StepProgress("Importing layers", 3, 51, 5)
-    for often in (False, True):
-        fields = {"often": often, "fetched_bytes": 7}
-        to_journal(Event(EventKind.STAGING, Phase.STAGING, step=step, fields=fields), Status())
+    for routine in (False, True):
+        to_journal(StagingAdvanced(UpdateContext(Phase.STAGING), step, 7, routine), Status())
     assert [entry["message"] for entry in journal] == ["staging: Importing layers (3/51)"] * 2
     assert [entry["priority"] for entry in journal] == [None, log.DEBUG]
     assert journal[0]["fetched_bytes"] == 7
-    assert "often" not in journal[0]
+    assert "routine" not in journal[0]
 
 
-def test_deployments_are_named_as_people_know_them(journal: list[dict[str, Any]]) -> None:
-    order = (
-        Deployment("a.1", "c1", "os", version="41.2", staged=True),
-        Deployment("a.0", "c0", "os", digest="sha256:d0", booted=True),
-        Deployment("a.9", "c9", "os"),
-    )
-    event = Event(EventKind.DEPLOYMENTS, Phase.IDLE, fields={"deployments": order})
-    to_journal(event, Status(deployments=order))
-    assert journal[0]["message"] == "deployments, in boot order: 41.2 (staged); sha256:d0 (booted); c9"
+ABOUT = UpdateContext(Phase.ACTING, current="worker-1", desired="worker-2")
+FIRST = UpdateContext(Phase.ACTING, desired="worker-2")
+STEP = StepProgress("restart crio.service", 3, 9, 40)
+PODS = tuple(Remaining("shop", f"web-{number}", Cause.REQUESTED) for number in range(7))
+ORDER = (
+    Deployment("a.1", "c1", "os", version="41.2", staged=True),
+    Deployment("a.0", "c0", "os", digest="sha256:d0", booted=True),
+    Deployment("a.9", "c9", "os"),
+)
+WHY = ("the message", "TheReason")
+CASES: tuple[Event, ...] = (
+    events.UpdateStarted(ABOUT, "Reload crio.service", 3),
+    events.UpdateStarted(FIRST, "None", 3),
+    events.UpdateResumed(ABOUT, "verify"),
+    events.PhaseEntered(ABOUT),
+    events.PhaseEntered(ABOUT, *WHY),
+    events.StepStarted(ABOUT, STEP),
+    events.StepDone(ABOUT, STEP, 1.25),
+    events.StepSkipped(ABOUT, STEP, "crio.service is not on this host"),
+    events.StepSkipped(ABOUT, STEP, *WHY),
+    events.StepFailed(ABOUT, STEP, *WHY),
+    StagingAdvanced(ABOUT, STEP, None),
+    events.FenceChanged(ABOUT, None, "ended"),
+    events.UpdateWaiting(ABOUT, *WHY),
+    events.FallbackChosen(ABOUT, *WHY),
+    events.RevertStarted(ABOUT, *WHY),
+    events.RevertStarted(FIRST, *WHY),
+    events.HostDegraded(ABOUT, *WHY),
+    events.ConfigRefused(ABOUT, *WHY),
+    events.UpdateDone(ABOUT, "", 1.0, 0, "d"),
+    events.UpdateDone(ABOUT, "after a fallback reboot", 1.0, 1, "d"),
+    events.Warned(ABOUT, *WHY),
+    events.DaemonStarted("VERSION"),
+    events.DaemonStopped(),
+    events.DesiredChanged("worker-2", "d"),
+    events.DesiredChanged("", ""),
+    DeploymentsChanged(ORDER),
+    events.DrainAdvanced(PODS),
+    events.DrainAdvanced(()),
+    events.LeaseChanged(Holder("jane", "maintenance", "disk swap", "2026-11-21T03:00:00.000Z")),
+    events.LeaseChanged(None),
+    events.MaintenanceChanged(None, message="the message"),
+    events.DriftChanged("worker-1", (), "the message"),
+    events.EtcdMemberChanged(None, "the message"),
+    events.EtcdMemberChanged(events.MemberProgress("1", "join", "jane", "now", "the message"), "the message"),
+    events.StatusProblem("settings", "TheReason", "the message"),
+    events.ProblemSolved("settings", "the message"),
+    events.UpdateFinished(HistoryEntry(**entry("u1", "worker-2")), 0),
+    events.UpdateFinished(HistoryEntry(**entry("u1", "worker-2", "reverted", message="the message")), 1),
+)
+
+
+def test_the_message_of_each_event(golden: Golden) -> None:
+    assert {type(event) for event in CASES} == set(get_args(Event))
+    lines = [f"{type(event).__name__}: {sentence(event, Status(current='worker-1'))}\n" for event in CASES]
+    golden("journal", "events", "".join(lines))
+
+
+def test_deployments_are_no_field_of_the_entry(journal: list[dict[str, Any]]) -> None:
+    to_journal(DeploymentsChanged(ORDER), Status(deployments=ORDER))
     assert "deployments" not in journal[0]

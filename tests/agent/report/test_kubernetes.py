@@ -1,4 +1,4 @@
-"""Telling the cluster: behind the back of what happens, whatever the cluster says to it."""
+"""Node conditions and Kubernetes Events are written beside the updates, through outages and refusals."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from nodeagent.agent.report.kubernetes import QUEUE, WORDS_EVERY, Teller
+from nodeagent.agent.report.kubernetes import QUEUE, TEXT_EVERY, ClusterReporter
 from nodeagent.agent.report.report import Report
 from nodeagent.core.coordination.drain import Cause, Remaining
 from nodeagent.core.report.conditions import NodeState
-from nodeagent.core.report.node_events import Notice
+from nodeagent.core.report.node_events import NodeEvent
 from nodeagent.core.report.status import Status
-from nodeagent.core.update.events import Event, EventKind
+from nodeagent.core.update.events import DrainAdvanced, PhaseEntered, UpdateContext, UpdateWaiting
 from nodeagent.core.update.phase import Phase
 from nodeagent.errors import AgentError, Refused, Terminal, Unreachable
 from nodeagent.reasons import Reason
@@ -35,17 +35,17 @@ class Clock:
 @dataclass
 class Cluster:
     states: list[NodeState] = field(default_factory=list)
-    notices: list[tuple[str, float]] = field(default_factory=list)
+    events: list[tuple[str, float]] = field(default_factory=list)
     error: AgentError | None = None
     tries: int = 0
 
-    async def tell(self, state: NodeState) -> None:
+    async def publish(self, state: NodeState) -> None:
         self._answer()
         self.states.append(state)
 
-    async def write(self, notice: Notice, at: float) -> None:
+    async def write(self, event: NodeEvent, at: float) -> None:
         self._answer()
-        self.notices.append((notice.reason, at))
+        self.events.append((event.reason, at))
 
     def _answer(self) -> None:
         self.tries += 1
@@ -59,13 +59,13 @@ def cluster() -> Cluster:
 
 
 @contextlib.asynccontextmanager
-async def telling(cluster: Cluster) -> AsyncIterator[Report]:
-    """No fixture: the clock of the test is not theirs."""
+async def reporting(cluster: Cluster) -> AsyncIterator[Report]:
+    """Run a reporter on the clock of the test, which a fixture does not have."""
     report = Report(Status())
-    teller = Teller(cluster, cluster, Clock(), lambda: 0.5)
-    report.add(teller.sink)
-    teller.begin(report.status)
-    running = asyncio.create_task(teller.run())
+    cluster_reporter = ClusterReporter(cluster, cluster, Clock(), lambda: 0.5)
+    report.add(cluster_reporter.sink)
+    cluster_reporter.begin(report.status)
+    running = asyncio.create_task(cluster_reporter.run())
     yield report
     running.cancel()
     with contextlib.suppress(asyncio.CancelledError):
@@ -73,41 +73,41 @@ async def telling(cluster: Cluster) -> AsyncIterator[Report]:
 
 
 def phase(report: Report, phase: Phase) -> None:
-    report.emit(Event(EventKind.PHASE, phase, desired="worker-2"))
+    report.emit(PhaseEntered(UpdateContext(phase, desired="worker-2")))
 
 
 def waiting(report: Report, text: str) -> None:
-    report.emit(Event(EventKind.WAITING, Phase.LEASING, text, "LeaseHeld"))
+    report.emit(UpdateWaiting(UpdateContext(Phase.LEASING), text, "LeaseHeld"))
 
 
-async def test_the_conditions_are_told_at_the_start_and_when_they_change(cluster: Cluster) -> None:
-    async with telling(cluster) as report:
+async def test_conditions_are_written_at_the_start_and_when_they_change(cluster: Cluster) -> None:
+    async with reporting(cluster) as report:
         await asyncio.sleep(10)
-        assert cluster.states == [NodeState()], "another process of ours may have left something there"
+        assert cluster.states == [NodeState()], "the previous process may have left other conditions"
         phase(report, Phase.LEASING)
         phase(report, Phase.WRITING)
         await asyncio.sleep(10)
-        assert len(cluster.states) == 1, "what passes at once is not worth a write"
+        assert len(cluster.states) == 1, "a state that ends within a second is not written"
         phase(report, Phase.DRAINING)
         await asyncio.sleep(3)
         assert cluster.states[-1].draining
-        assert cluster.notices == [("DrainRequested", pytest.approx(20, abs=0.1))]
+        assert cluster.events == [("DrainRequested", pytest.approx(20, abs=0.1))]
 
 
-async def test_words_alone_are_not_written_at_every_look(cluster: Cluster) -> None:
-    async with telling(cluster) as report:
+async def test_messages_alone_are_not_written_at_every_poll(cluster: Cluster) -> None:
+    async with reporting(cluster) as report:
         phase(report, Phase.DRAINING)
         for number in range(60):
             pods = [Remaining("shop", f"web-{number}", Cause.REQUESTED)]
-            report.emit(Event(EventKind.DRAIN, Phase.DRAINING, fields={"remaining": pods}))
+            report.emit(DrainAdvanced(pods))
             await asyncio.sleep(3)
-        await asyncio.sleep(2 * WORDS_EVERY)
-        assert cluster.states[-1].remaining[0].name == "web-59", "the last words are told, though nothing followed them"
-        assert 180 / WORDS_EVERY - 3 <= len(cluster.states) <= 180 / WORDS_EVERY + 3
+        await asyncio.sleep(2 * TEXT_EVERY)
+        assert cluster.states[-1].remaining[0].name == "web-59", "the last message is written without a later event"
+        assert 180 / TEXT_EVERY - 3 <= len(cluster.states) <= 180 / TEXT_EVERY + 3
 
 
-async def test_a_cluster_that_is_away_is_told_later_what_was_when(cluster: Cluster) -> None:
-    async with telling(cluster) as report:
+async def test_events_after_an_outage_have_the_time_at_which_they_occurred(cluster: Cluster) -> None:
+    async with reporting(cluster) as report:
         await asyncio.sleep(5)
         cluster.error = Unreachable("no answer", reason=Reason.KUBE_UNREACHABLE)
         phase(report, Phase.DRAINING)
@@ -116,49 +116,49 @@ async def test_a_cluster_that_is_away_is_told_later_what_was_when(cluster: Clust
             waiting(report, "first")
         await asyncio.sleep(3600)
         assert 10 < cluster.tries < 60
-        assert cluster.notices == []
+        assert cluster.events == []
         cluster.error = None
         await asyncio.sleep(130)
-        assert [(reason, round(at)) for reason, at in cluster.notices] == [("DrainRequested", 5), ("UpdateWaiting", 65)]
+        assert [(reason, round(at)) for reason, at in cluster.events] == [("DrainRequested", 5), ("UpdateWaiting", 65)]
         assert cluster.states[-1].requester == "nodeagent"
 
 
-async def test_the_queue_has_an_end(cluster: Cluster) -> None:
-    async with telling(cluster) as report:
+async def test_the_queue_is_bounded(cluster: Cluster) -> None:
+    async with reporting(cluster) as report:
         cluster.error = Unreachable("no answer", reason=Reason.KUBE_UNREACHABLE)
         for number in range(QUEUE + 50):
             waiting(report, str(number))
             waiting(report, str(number))
         cluster.error = None
         await asyncio.sleep(130)
-        assert len(cluster.notices) == QUEUE + 1
-        assert cluster.notices[0][0] == "NoticesDropped"
+        assert len(cluster.events) == QUEUE + 1
+        assert cluster.events[0][0] == "NoticesDropped"
 
 
 @pytest.mark.parametrize("kind", [Refused, Terminal])
-async def test_what_it_may_not_write_is_complained_of_once(
+async def test_a_refusal_is_logged_once_and_the_event_is_dropped(
     cluster: Cluster, kind: type[AgentError], capsys: Any
 ) -> None:
-    async with telling(cluster) as report:
+    async with reporting(cluster) as report:
         cluster.error = kind('cannot create resource "events"', reason="KubeForbidden")
         for number in range(5):
             waiting(report, str(number))
             await asyncio.sleep(10)
-        assert capsys.readouterr().err.count("the cluster is not told") == 1
+        assert capsys.readouterr().err.count("KubeForbidden") == 1
         cluster.error = None
         waiting(report, "now")
         await asyncio.sleep(10)
-        assert cluster.notices[-1][0] == "UpdateWaiting"
-        assert len(cluster.notices) == 1, "what was refused is given up"
+        assert cluster.events[-1][0] == "UpdateWaiting"
+        assert len(cluster.events) == 1, "a refused event is not written later"
 
 
-async def test_a_host_that_goes_off_says_so_and_waits_for_nobody(cluster: Cluster) -> None:
-    async with telling(cluster) as report:
+async def test_a_host_that_powers_off_reports_it_without_waiting(cluster: Cluster) -> None:
+    async with reporting(cluster) as report:
         await asyncio.sleep(10)
         phase(report, Phase.DRAINING)
     assert cluster.states[-1].draining
-    assert [reason for reason, _ in cluster.notices] == ["DrainRequested"]
+    assert [reason for reason, _ in cluster.events] == ["DrainRequested"]
     cluster.error = Unreachable("no answer", reason=Reason.KUBE_UNREACHABLE)
-    async with telling(cluster) as report:
+    async with reporting(cluster) as report:
         phase(report, Phase.DRAINING)
-    assert len(cluster.notices) == 1
+    assert len(cluster.events) == 1

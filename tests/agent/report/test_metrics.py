@@ -1,4 +1,4 @@
-"""When the file is written, what of it outlives a restart, and that it never gets in anybody's way."""
+"""When the file is written, which values outlive a restart, and that a failure delays nothing."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from nodeagent.agent.report import metrics as module
 from nodeagent.agent.report.metrics import Metrics
 from nodeagent.agent.report.report import Report
 from nodeagent.core.report.status import Status
-from nodeagent.core.update.events import Event, EventKind
+from nodeagent.core.update.events import DaemonStarted, PhaseEntered, UpdateContext, UpdateWaiting
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.ports.store import HistoryEntry
 from nodeagent.errors import Terminal
 from nodeagent.host.clock import SystemClock
 from tests.world import FakeStore, World
 
-STARTED = Event(EventKind.STARTED, Phase.IDLE, "1.2.3")
-WAITING = Event(EventKind.WAITING, Phase.LEASING, "jane has it")
+STARTED = DaemonStarted("1.2.3")
+WAITING = UpdateWaiting(UpdateContext(Phase.LEASING), "jane has it", "LeaseHeld")
 AT = "2026-03-01T10:00:00.000Z"
 
 
@@ -59,7 +59,7 @@ class Said:
 
 
 class NewestFirst(FakeStore):
-    """As the real one gives it."""
+    """The order of the real store."""
 
     async def history(self, limit: int) -> Sequence[HistoryEntry]:
         return self.world.history[: -limit - 1 : -1]
@@ -67,7 +67,7 @@ class NewestFirst(FakeStore):
 
 @asynccontextmanager
 async def running(world: World, path: str) -> AsyncIterator[tuple[Metrics, Report]]:
-    """As the daemon has it: a sink of the report, and a task that ends with the daemon."""
+    """Run the metrics as the daemon does: a sink of the report, and a task that ends with the daemon."""
     metrics, report = Metrics(NewestFirst(world), SystemClock(), path), Report(Status())
     report.add(metrics.sink)
     task = asyncio.create_task(metrics.run())
@@ -114,7 +114,7 @@ async def test_counters_go_on_after_a_restart(world: World, path: Path) -> None:
         report.emit(STARTED)
         await until(lambda: done() == 1)
         world.history.append(ended("2"))
-        report.emit(Event(EventKind.PHASE, Phase.RELEASING))
+        report.emit(PhaseEntered(UpdateContext(Phase.RELEASING)))
         await until(lambda: done() == 2)
     async with running(world, str(path)) as (_, report):
         report.emit(STARTED)
@@ -132,7 +132,7 @@ async def test_at_most_once_a_second_and_the_last_word_counts(
     monkeypatch.setattr(asyncio, "to_thread", directly)
     async with running(world, str(path)) as (_, report):
         for number in range(35):  # every tenth of a second
-            report.emit(Event(EventKind.PHASE, Phase.LEASING, reason=f"R{number}"))
+            report.emit(PhaseEntered(UpdateContext(Phase.LEASING), reason=f"R{number}"))
             await asyncio.sleep(0.1)
         await asyncio.sleep(100)
     times = [at for at, _ in written]

@@ -1,4 +1,4 @@
-"""What inhibitors, lease holders and others say reaches people in one harmless line, wherever they look."""
+"""Text from inhibitors, lease holders and other programs is shown in one harmless line everywhere."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ from nodeagent.agent.report.journal import to_journal, to_notify
 from nodeagent.agent.report.report import Report
 from nodeagent.core.coordination.drain import Cause, Remaining
 from nodeagent.core.report.counters import Counters
-from nodeagent.core.report.exposition import render
-from nodeagent.core.report.metrics import samples
+from nodeagent.core.report.metrics import render, samples
 from nodeagent.core.report.status import Status, line, status_to_dict
-from nodeagent.core.update.events import Event, EventKind
+from nodeagent.core.update.events import DrainAdvanced, Event, HostDegraded, LeaseChanged, UpdateContext, UpdateWaiting
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.ports.coordination import Holder
 from nodeagent.errors import Refused
@@ -37,14 +36,14 @@ def harmless(value: Any) -> bool:
 
 
 EVENTS = [
-    Event(EventKind.WAITING, Phase.REBOOTING, f"the reboot is blocked by {BAD}", "RebootBlocked"),
-    Event(EventKind.LEASE, Phase.IDLE, fields={"holder": Holder(BAD, "op", BAD, "")}),
-    Event(EventKind.DRAIN, Phase.DRAINING, fields={"remaining": (Remaining("ns", "pod", Cause.OTHER, BAD),)}),
-    Event(EventKind.DEGRADED, Phase.DEGRADED, BAD, "OsBusy", fields={"initiator": BAD}),
+    UpdateWaiting(UpdateContext(Phase.REBOOTING), f"the reboot is blocked by {BAD}", "RebootBlocked"),
+    LeaseChanged(Holder(BAD, "op", BAD, "")),
+    DrainAdvanced((Remaining("ns", "pod", Cause.OTHER, BAD),)),
+    HostDegraded(UpdateContext(Phase.DEGRADED), BAD, "OsBusy"),
 ]
 
 
-@pytest.mark.parametrize("event", EVENTS, ids=lambda event: event.kind)
+@pytest.mark.parametrize("event", EVENTS, ids=lambda event: type(event).__name__)
 def test_wherever_events_go(
     event: Event, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,4 +1,4 @@
-"""What an operator asks for is in the store before the desired config is written: a kill at any point loses nothing."""
+"""A request is in the store before the desired config is written: a kill at any point loses nothing."""
 
 from __future__ import annotations
 

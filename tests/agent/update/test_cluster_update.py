@@ -13,7 +13,7 @@ import pytest
 from nodeagent.core.config.file_tree import RegularFile
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.coordination.windows import Schedule, parse_windows
-from nodeagent.core.update.events import EventKind
+from nodeagent.core.update.events import FallbackChosen, UpdateWaiting
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.ports.coordination import Holder
 from nodeagent.errors import Refused
@@ -40,7 +40,7 @@ LEAVING = Refused("Machine a/b is being deleted", reason=Reason.NODE_LEAVING)
 
 
 def waited_for(host: ClusterHost) -> list[str]:
-    return [event.reason for event in host.world.events if event.kind is EventKind.WAITING]
+    return [event.reason for event in host.world.events if isinstance(event, UpdateWaiting)]
 
 
 def written(host: ClusterHost) -> bool:
@@ -64,7 +64,7 @@ async def test_who_is_asked_in_which_order() -> None:
     all_given_back(host)
 
 
-async def test_without_a_drain_in_the_plan_nobody_is_moved() -> None:
+async def test_without_a_drain_in_the_plan_no_pod_is_moved() -> None:
     host = await at_old()
     host.want(RESTART)
     await host.settle()
@@ -94,11 +94,11 @@ async def test_waits_takes_nothing_and_asks_no_more_often_than_set(reason: str) 
     await asyncio.sleep(3600)
     assert (host.phase, waited_for(host)) == (Phase.LEASING, [reason])
     assert (host.around.hook, host.around.cordon) == (False, None)
-    assert host.around.log == [], "not even for a moment: a slot is kept from others meanwhile"
+    assert host.around.log == [], "not even for a moment: that would keep a slot from other nodes"
     times = sorted({when for when, _ in host.around.asked})
     pauses = [later - earlier for earlier, later in pairwise(times)]
     assert min(pauses) >= host.limits.lease_retry
-    assert max(pauses) <= 90, "and not so seldom that nobody believes it"
+    assert max(pauses) <= 90, "and not so rarely that the status looks stale"
     assert len(host.around.asked) <= 400, "one in nine seconds"
     OBSTACLES[reason](host, False)
     await task
@@ -135,7 +135,7 @@ async def test_a_window_is_waited_for_and_its_closing_interrupts_nothing() -> No
     await asyncio.sleep(600)
     assert waited_for(host) == ["WindowClosed"]
     assert "opens 2026-01-02T00:00Z" in host.record.message or any(
-        "opens 2026-01-02T00:00Z" in event.message for event in host.world.events
+        "opens 2026-01-02T00:00Z" in event.message for event in host.world.events if isinstance(event, UpdateWaiting)
     )
     assert host.around.slot == ""
     assert host.loop is not None
@@ -165,7 +165,7 @@ async def test_a_lease_that_is_stolen_in_the_drain_stops_it_and_the_cordon_stays
     host, task = await draining()
     host.around.stuck = False
     hold(host, NMO)
-    await asyncio.sleep(600)
+    await asyncio.sleep(200)
     assert (host.phase, written(host)) == (Phase.RELEASING, False)
     assert host.around.pods == list(PODS), "no eviction without the lease"
     assert host.around.cordon is not None
@@ -174,7 +174,7 @@ async def test_a_lease_that_is_stolen_in_the_drain_stops_it_and_the_cordon_stays
     await task
     assert (host.phase, host.record.reason) == (Phase.DEGRADED, "LeaseLost")
     all_given_back(host)
-    await host.settle()  # put off, and not rejected: the next look begins anew
+    await host.settle()  # Put off, not rejected: the next turn begins again.
     assert (host.phase, written(host)) == (Phase.IDLE, True)
 
 
@@ -223,7 +223,7 @@ async def test_a_lease_that_its_former_holder_deletes_does_not_cancel_the_update
     assert (host.phase, written(host)) == (Phase.IDLE, True)
 
 
-async def test_a_slot_that_a_person_freed_cancels_the_update() -> None:
+async def test_a_slot_freed_by_an_operator_cancels_the_update() -> None:
     host, task = await draining()
     host.around.slot = "other"
     host.around.stuck = False
@@ -437,7 +437,7 @@ async def test_after_the_deadline_of_the_drain_it_is_rebooted_as_set() -> None:
     await task
     assert host.phase is Phase.IDLE
     assert host.around.killed == list(PODS)
-    (late,) = [event for event in host.world.events if event.kind is EventKind.FALLBACK]
+    (late,) = [event for event in host.world.events if isinstance(event, FallbackChosen)]
     assert late.reason == "DrainTimedOut"
     assert host.world.history[-1].outcome == "done", "the reboot was planned"
     all_given_back(host)
@@ -476,7 +476,7 @@ async def test_after_the_deadline_it_is_given_up_as_set_and_tried_later() -> Non
     assert (host.phase, host.around.killed) == (Phase.IDLE, [])
 
 
-async def test_a_restart_of_the_agent_does_not_begin_the_deadline_anew() -> None:
+async def test_a_restart_of_the_agent_keeps_the_deadline() -> None:
     host, task = await draining()
     began = asyncio.get_running_loop().time()
     await asyncio.sleep(1800)
@@ -486,7 +486,7 @@ async def test_a_restart_of_the_agent_does_not_begin_the_deadline_anew() -> None
     await asyncio.sleep(900)
     await host.settle()
     assert host.world.boot == 2
-    rebooted = next(event for event in host.world.events if event.kind is EventKind.FALLBACK)
+    rebooted = next(event for event in host.world.events if isinstance(event, FallbackChosen))
     assert rebooted.reason == "DrainTimedOut"
     assert host.around.log.count("drain") == 2
     drained = [when - began for when, what in host.around.asked if what == "drain"]
@@ -504,7 +504,7 @@ async def test_a_fallback_reboot_drains_first() -> None:
     assert host.around.killed == []
 
 
-async def test_what_cannot_be_moved_does_not_hold_a_fallback_reboot_for_ever() -> None:
+async def test_unmovable_pods_do_not_hold_a_fallback_reboot_without_end() -> None:
     host = await at_old()
     host.around.stuck = True
     host.world.units["app.service"] = FakeUnit(bad_until_boot=2)
@@ -571,7 +571,7 @@ async def test_a_node_that_failed_keeps_its_slot_and_the_next_config_gives_it_ba
     all_given_back(host)
 
 
-async def test_somebody_elses_cordon_stays() -> None:
+async def test_a_foreign_cordon_stays() -> None:
     host = await at_old()
     host.around.cordon = "an admin"
     host.want(REBOOT)
@@ -580,7 +580,7 @@ async def test_somebody_elses_cordon_stays() -> None:
 
 
 async def test_a_holder_after_a_boot_that_took_too_long_keeps_the_cordon() -> None:
-    """The lease ran out while the host booted, and somebody has taken it."""
+    """The lease expired during the boot, and another holder has taken it."""
     host = await at_old()
     host.want(REBOOT)
     task = asyncio.create_task(host.settle())

@@ -7,9 +7,9 @@ import pytest
 from nodeagent.agent.update import writing
 from nodeagent.core.config.file_tree import RegularFile
 from nodeagent.core.config.machineconfig import FileEntry, MachineConfig
-from nodeagent.core.update.events import EventKind
+from nodeagent.core.update.events import PhaseEntered, Warned
 from nodeagent.core.update.phase import Phase
-from nodeagent.core.update.survey import MAX_KEPT, Survey
+from nodeagent.core.update.ports.host import MAX_KEPT, Survey
 from nodeagent.errors import AgentError, Retryable, Terminal
 from nodeagent.reasons import Reason
 from tests.world import FakeUnit, Fault, World
@@ -48,7 +48,7 @@ def name_of(it: Host) -> str:
 
 
 def warnings(it: Host) -> list[str]:
-    return [e.message for e in it.world.events if e.kind is EventKind.WARNING and e.reason == "PathContested"]
+    return [e.message for e in it.world.events if isinstance(e, Warned) and e.reason == "PathContested"]
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.reason)
@@ -157,7 +157,8 @@ async def test_what_is_in_the_way_is_found_before_anything_is_taken() -> None:
     assert (it.phase, it.record.reason) == (Phase.DEGRADED, "PathBlocked")
     assert "/etc/app/x: is a directory" in it.record.message
     assert it.world.disk["/etc/app/x"] == RegularFile(b"1")
-    assert not any(event.phase is Phase.LEASING for event in it.world.events if event.desired == "b")
+    abouts = [event.about for event in it.world.events if isinstance(event, PhaseEntered)]
+    assert not any(about.phase is Phase.LEASING for about in abouts if about.desired == "b")
 
 
 async def test_more_than_a_revert_can_keep_is_refused() -> None:

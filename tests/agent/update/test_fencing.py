@@ -1,4 +1,4 @@
-"""The fence around a staging: where it stands in an update, and what is told of it."""
+"""The fence around a staging: its place in an update, and its events."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from nodeagent.core.report.status import Status, fold, status_to_dict
-from nodeagent.core.update.events import Event, EventKind
+from nodeagent.core.update.events import FenceChanged, StagingAdvanced, UpdateContext
 from nodeagent.core.update.fence_view import FenceEvent, FenceView
+from nodeagent.core.update.ports.system import FencedUnit
 from nodeagent.errors import Retryable
 from nodeagent.fence.fence import ActiveFence, FenceOptions
 from nodeagent.fence.host_fence import HostFence
@@ -23,7 +24,7 @@ from nodeagent.fence.sensors.protected import Protected
 from nodeagent.host.clock import SystemClock
 from nodeagent.host.dbus.client import Bus
 from nodeagent.reasons import Reason
-from nodeagent.settings.fence import FenceSettings
+from nodeagent.settings.schema import FenceSettings
 from tests.world import Fault
 from tests.world.os_host import NEW, at_old
 
@@ -41,14 +42,14 @@ class Around:
         self.times = 0
 
     @asynccontextmanager
-    async def around(self, tell: Callable[[FenceEvent], None]) -> AsyncIterator[None]:
+    async def around(self, emit: Callable[[FenceEvent], None], _unit: FencedUnit) -> AsyncIterator[None]:
         self.up, self.times = True, self.times + 1
-        tell(FenceEvent(UP, "up"))
+        emit(FenceEvent(UP, "up"))
         try:
             yield
         finally:
             self.up = False
-            tell(FenceEvent(None, "gone", etcd_disk=LATENCY))
+            emit(FenceEvent(None, "gone", etcd_disk=LATENCY))
 
 
 @pytest.mark.looptime
@@ -60,15 +61,15 @@ async def test_it_is_up_while_the_os_is_staged_and_between_two_tries_it_is_not()
     host.want(NEW)
     task = asyncio.create_task(host.settle())
     while not task.done():
-        events = [event for event in host.world.events if event.kind is not EventKind.FENCE]
-        staging = bool(events) and events[-1].kind is EventKind.STAGING and events[-1].step is not None
+        events = [event for event in host.world.events if not isinstance(event, FenceChanged)]
+        staging = bool(events) and isinstance(events[-1], StagingAdvanced)
         seen["staging" if staging and "Importing" in events[-1].step.name else "else"].add(around.up)
         await asyncio.sleep(0.1)
     await task
     assert seen == {"staging": {True}, "else": {False}}
     assert around.times == 2
-    told = [event.message for event in host.world.events if event.kind is EventKind.FENCE]
-    assert told == ["up", "gone"] * 2
+    found = [event.message for event in host.world.events if isinstance(event, FenceChanged)]
+    assert found == ["up", "gone"] * 2
     assert host.world.history[-1].etcd_disk == LATENCY
 
 
@@ -112,24 +113,24 @@ def host_fence(tmp_path: Path, **settings: Any) -> HostFence:
 
 
 async def stage(fence: HostFence) -> list[FenceEvent]:
-    told: list[FenceEvent] = []
-    async with fence.around(told.append):
+    events: list[FenceEvent] = []
+    async with fence.around(events.append, FencedUnit.UPDATER):
         pass
-    return told
+    return events
 
 
-async def test_what_is_told(fenced: Fenced, tmp_path: Path) -> None:
-    told = await stage(host_fence(tmp_path))
-    assert [(each.message, each.often) for each in told if each.message] == [
+async def test_the_events_of_a_fence(fenced: Fenced, tmp_path: Path) -> None:
+    events = await stage(host_fence(tmp_path))
+    assert [(each.message, each.routine) for each in events if each.message] == [
         ("active, writes are capped at 16.0 MB/s in 489 requests", False),
         ("probe: 0 of 20 fsyncs over 8 ms; writes are not capped", True),
         ("ended, active for 0 s, writes capped for 0 s, 0 fsyncs of etcd over 100 ms", False),
     ]
-    assert told[1] == FenceEvent(fenced.views[1]), "numbers alone are no line"
-    assert told[-1].view is None
+    assert events[1] == FenceEvent(fenced.views[1]), "numbers alone are no line"
+    assert events[-1].view is None
 
 
-async def test_what_is_missing_is_told_once(fenced: Fenced, tmp_path: Path) -> None:
+async def test_missing_parts_are_reported_once(fenced: Fenced, tmp_path: Path) -> None:
     fence = host_fence(tmp_path)
     fenced.views = [replace(UP, missing=("PSI is off",)), replace(OPEN, missing=("PSI is off",))]
     said = [each.message for _ in range(2) for each in await stage(fence)]
@@ -139,11 +140,11 @@ async def test_what_is_missing_is_told_once(fenced: Fenced, tmp_path: Path) -> N
 async def test_a_fence_that_is_not_up(fenced: Fenced, tmp_path: Path) -> None:
     fenced.views = [FenceView(False, "NoDisk", "/: on no disk")]
     fence = host_fence(tmp_path)
-    told = await stage(fence)
-    assert [(each.message, each.reason, each.bad) for each in told if each.message] == [
+    events = await stage(fence)
+    assert [(each.message, each.reason, each.bad) for each in events if each.message] == [
         ("not active, /: on no disk", "NoDisk", False)
     ]
-    assert told[-1] == FenceEvent(None)
+    assert events[-1] == FenceEvent(None)
     assert not [each for each in await stage(fence) if each.message]
 
 
@@ -158,12 +159,12 @@ def replaced(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_a_fence_that_is_not_installed_any_more_fails_nothing(replaced: None, tmp_path: Path) -> None:
-    told = [each for each in await stage(host_fence(tmp_path)) if each.message]
-    assert [(each.reason, each.bad) for each in told] == [("FenceFailed", True)]
-    assert "nodeagent.fence.fence" in told[0].message
+    events = [each for each in await stage(host_fence(tmp_path)) if each.message]
+    assert [(each.reason, each.bad) for each in events] == [("FenceFailed", True)]
+    assert "nodeagent.fence.fence" in events[0].message
 
 
-async def test_one_that_cannot_be_recovered_is_told(
+async def test_a_failed_recovery_is_reported(
     replaced: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     await FileRestoreLog(tmp_path / "notes").save("unit-rpm-ostreed.service", "{}")
@@ -177,7 +178,7 @@ async def test_what_is_left_is_bad(fenced: Fenced, tmp_path: Path) -> None:
     assert [(each.reason, each.view) for each in bad] == [("FenceNotRecovered", None)]
 
 
-async def test_without_etcd_nobody_needs_it(fenced: Fenced, tmp_path: Path) -> None:
+async def test_without_etcd_there_is_no_fence(fenced: Fenced, tmp_path: Path) -> None:
     fenced.found = None
     fence = host_fence(tmp_path)
     assert [each.message for each in await stage(fence)] == ["not needed: this host has no member of etcd"]
@@ -200,12 +201,12 @@ async def test_the_idle_disk_is_not_measured_twice_within_a_quarter_of_an_hour(f
     assert [options.idle for options in fenced.options] == [None, IDLE]
 
 
-async def test_a_body_that_fails_is_told_the_end_too(fenced: Fenced, tmp_path: Path) -> None:
-    told: list[FenceEvent] = []
+async def test_the_end_is_reported_after_a_failure_too(fenced: Fenced, tmp_path: Path) -> None:
+    events: list[FenceEvent] = []
     with pytest.raises(Retryable):
-        async with host_fence(tmp_path).around(told.append):
+        async with host_fence(tmp_path).around(events.append, FencedUnit.UPDATER):
             raise Retryable("no registry")
-    assert told[-1].view is None
+    assert events[-1].view is None
 
 
 async def test_recovering_without_a_bus_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -218,6 +219,6 @@ async def test_recovering_without_a_bus_says_so(tmp_path: Path, capsys: pytest.C
 
 
 def test_the_status_has_it_while_it_is_there() -> None:
-    up = fold(Status(), Event(EventKind.FENCE, Status().phase, fields={"fence": UP}))
+    up = fold(Status(), FenceChanged(UpdateContext(Status().phase), UP))
     assert status_to_dict(up, daemon="running")["fence"]["write_bps"] == 16_000_000
-    assert status_to_dict(fold(up, Event(EventKind.FENCE, up.phase)), daemon="running")["fence"] is None
+    assert status_to_dict(fold(up, FenceChanged(UpdateContext(up.phase), None)), daemon="running")["fence"] is None

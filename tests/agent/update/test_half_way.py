@@ -84,7 +84,7 @@ async def check(host: Host, wanted: Any) -> None:
 @pytest.mark.parametrize(
     ("phase", "error"),
     [
-        (Phase.LEASING, Refused("somebody uncordoned it", reason=Reason.DRAIN_CANCELED)),
+        (Phase.LEASING, Refused("another client uncordoned it", reason=Reason.DRAIN_CANCELED)),
         (Phase.LEASING, Terminal("the disk fails", reason=Reason.DISK_FAULT)),
         (Phase.WRITING, Terminal("no space left", reason=Reason.NO_SPACE)),
     ],
@@ -199,7 +199,7 @@ async def drained_half_way() -> ClusterHost:
 
 
 def holds(host: ClusterHost) -> tuple[object, ...]:
-    """What keeps other programs from the node, and the rollout from the next one."""
+    """Return the locks that keep other programs from the node, and the rollout from the next one."""
     assert host.world.holder is not None
     return host.world.holder.operation, host.around.slot, host.around.cordon, host.around.hook
 
@@ -396,4 +396,4 @@ async def test_failures_of_any_kind_at_any_point_end_well(seed: int) -> None:
     assert host.phase is Phase.IDLE, f"{host.record.reason}: {host.record.message} after {happened}"
     assert host.configs[host.world.current].name == "last"
     assert (host.world.holder, is_half_way(host.record)) == (None, False)
-    assert not {"IllegalTransition", "InternalError"} & {event.reason for event in host.world.events}
+    assert not {"IllegalTransition", "InternalError"} & {getattr(event, "reason", "") for event in host.world.events}

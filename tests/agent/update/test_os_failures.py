@@ -15,7 +15,7 @@ from nodeagent.agent.update.executor import RunResult
 from nodeagent.agent.update.run import Update
 from nodeagent.core.config.file_tree import RegularFile, expand
 from nodeagent.core.plan.deployment import staged
-from nodeagent.core.update.events import EventKind
+from nodeagent.core.update.events import UpdateWaiting, Warned
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.ports.system import Inhibitor
 from nodeagent.core.update.record import Record
@@ -46,7 +46,7 @@ async def test_staging_is_retried_after_network_failure() -> None:
     await host.settle()
     assert asyncio.get_running_loop().time() - began >= 30 + 60 + 120
     assert (host.phase, booted_digest(host.world)) == (Phase.IDLE, B_DIGEST)
-    assert kinds(host, EventKind.WARNING) == ["RegistryUnreachable"] * 3
+    assert kinds(host, Warned) == ["RegistryUnreachable"] * 3
 
 
 @pytest.mark.parametrize(
@@ -77,16 +77,16 @@ async def test_failed_staging_is_retried_later(errors: list[Terminal]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("meanwhile", "at_once"),
+    ("disturb", "at_once"),
     [
         (lambda host, loop: loop.look_again(), False),
         (lambda host, loop: host.requested(loop), True),
         (lambda host, loop: host.want(MORE), True),
     ],
-    ids=["the watch tells of the same file", "an operator requests it", "something else is desired"],
+    ids=["the watch reports the same file", "an operator requests it", "something else is desired"],
 )
 async def test_postponed_update_waits_unless_config_changes(
-    meanwhile: Callable[[Host, Loop], None], at_once: bool, monkeypatch: pytest.MonkeyPatch
+    disturb: Callable[[Host, Loop], None], at_once: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     host = await at_old()
     host.world.faults.append(Fault("stage", Terminal("manifest unknown", reason=Reason.IMAGE_NOT_FOUND)))
@@ -96,7 +96,7 @@ async def test_postponed_update_waits_unless_config_changes(
 
     async def disturbed(update: Update) -> RunResult:
         outcome = await run(update)
-        meanwhile(host, loop)
+        disturb(host, loop)
         return outcome
 
     async def once() -> float | None:
@@ -252,7 +252,7 @@ async def test_power_cut_during_wait_is_not_counted() -> None:
         assert host.phase is Phase.STAGING
         host.world.power_cut()
     assert len(host.world.credentials) == stagings
-    assert any("this boot lasts" in event.message for event in host.world.events if event.kind is EventKind.WAITING)
+    assert any("this boot lasts" in event.message for event in host.world.events if isinstance(event, UpdateWaiting))
     await host.settle()
     assert (host.phase, booted_digest(host.world)) == (Phase.IDLE, B_DIGEST)
     assert len(host.world.credentials) == stagings + 1
@@ -307,7 +307,7 @@ async def test_nothing_is_staged_again_without_the_lease(monkeypatch: pytest.Mon
     await host.settle()
     assert len(host.world.credentials) == 1
     assert (host.phase, host.record.reason) == (Phase.DEGRADED, "LeaseLost")
-    assert host.world.boot == 2, "whoever took it has the host as it is: no way back either"
+    assert host.world.boot == 2, "the new holder gets the host as it is: no revert either"
 
 
 async def test_staged_deployment_removed_manually_before_reboot() -> None:

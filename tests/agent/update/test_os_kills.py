@@ -105,7 +105,7 @@ async def test_killed_at_every_point(new: MachineConfig, power: bool) -> None:
 
 @pytest.mark.parametrize("power", [False, True], ids=["kill -9", "power cut"])
 async def test_killed_at_every_point_while_it_is_staged_again(power: bool) -> None:
-    """The first finalization does not happen, and nobody knows why: the files are written by then."""
+    """The first finalization does not happen, for an unknown reason: the files are written by then."""
 
     async def prepared() -> Host:
         host = await at_old()
@@ -209,7 +209,7 @@ def test_killed_again_and_again(kills: list[tuple[int, bool]], good: bool) -> No
 
 
 async def test_a_cut_before_the_unlock_is_no_miss() -> None:
-    """What was staged does not survive a boot that nobody asked for: that is expected, and counts for nothing."""
+    """A staged deployment does not survive an unrequested boot: that is expected, and not counted."""
     host = await at_old()
     host.want(BUSY)
     await kill_at(host, 10_000, power=False, before=Phase.REBOOTING)

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from nodeagent.core.update.events import EventKind
+from nodeagent.core.update.events import DeploymentsChanged
 from nodeagent.core.update.phase import Phase
 from nodeagent.errors import Refused
 from nodeagent.reasons import Reason
@@ -79,7 +79,7 @@ async def test_deployments_are_reported_on_change() -> None:
     host = await at_old()
     host.want(NEW)
     await host.settle()
-    orders = [event.fields["deployments"] for event in host.world.events if event.kind is EventKind.DEPLOYMENTS]
+    orders = [event.deployments for event in host.world.events if isinstance(event, DeploymentsChanged)]
     assert all(before != after for before, after in pairwise(orders))
     assert [d.digest for d in orders[-1]] == [B_DIGEST, A_DIGEST]
     assert any(d.staged and d.locked for order in orders for d in order)

@@ -9,7 +9,7 @@ import pytest
 
 from nodeagent.core.config.file_tree import RegularFile, expand
 from nodeagent.core.config.machineconfig import UnitEntry
-from nodeagent.core.update.events import EventKind
+from nodeagent.core.update.events import Warned
 from nodeagent.core.update.phase import Phase
 from tests.world import FakeDeployments, FakeUnit, Fault
 from tests.world.os_host import (
@@ -182,7 +182,7 @@ async def test_no_rollback_while_deployment_is_staged(theirs: bool) -> None:
     if not theirs:
         assert (host.phase, host.record.reason) == (Phase.DEGRADED, "Reverted")
         assert booted_digest(host.world) == A_DIGEST
-        assert any("os-cccc.9" in e.message for e in host.world.events if e.kind is EventKind.WARNING)
+        assert any("os-cccc.9" in e.message for e in host.world.events if isinstance(e, Warned))
         return
     assert (host.phase, host.record.reason) == (Phase.DEGRADED, "StagedByOther")
     assert (host.world.deployments[0].id, booted_digest(host.world)) == ("os-cccc.9", B_DIGEST)

@@ -9,11 +9,11 @@ import pytest
 
 from nodeagent.core.config.file_tree import expand
 from nodeagent.core.plan.deployment import staged
-from nodeagent.core.update.events import EventKind
+from nodeagent.core.update.events import UpdateWaiting
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.ports.coordination import Holder
 from nodeagent.core.update.record import half_way
-from nodeagent.errors import Refused, Retryable, Unreconcilable
+from nodeagent.errors import Refused, Retryable, Terminal, Unreconcilable
 from nodeagent.reasons import Reason
 from tests.world import FakeDeployments, FakeLease, Fault, Killed
 from tests.world.os_host import (
@@ -70,31 +70,53 @@ async def test_image_must_be_pinned_only_if_it_changes() -> None:
     assert (host.phase, host.record.reason) == (Phase.DEGRADED, "ImageNotPinned")
 
 
+def extensions_image(number: int) -> str:
+    return f"quay.example/extensions@sha256:{number:064}"
+
+
 async def test_extensions_image_alone_changes_nothing() -> None:
     """With and without packages; a release that brings another one beside its OS costs no more than that OS."""
-    host = await at_old(on("a", "old", extensions_image="x@1"))
-    host.want(on("a", "unused", extensions_image="x@2"))
+    host = await at_old(on("a", "old", extensions_image=extensions_image(1)))
+    host.want(on("a", "unused", extensions_image=extensions_image(2)))
     await host.settle()
     assert (host.phase, host.actions()) == (Phase.IDLE, [])
     used = {"extensions": ("usbguard",), "kernel_type": "realtime"}
-    host.want(on("a", "used", extensions_image="x@2", **used))
+    host.want(on("a", "used", extensions_image=extensions_image(2), **used))
     await host.settle()
     assert (host.phase, host.actions()) == (Phase.IDLE, ["reboot"])
-    host.want(on("a", "other", extensions_image="x@3", **used))
+    host.want(on("a", "other", extensions_image=extensions_image(3), **used))
     await host.settle()
     assert (host.phase, host.record.reason, host.actions()) == (Phase.IDLE, "", ["reboot"])
-    host.want(on("b", "release", extensions_image="x@4", **used))
+    host.want(on("b", "release", extensions_image=extensions_image(4), **used))
     await host.settle()
     assert (host.phase, booted_digest(host.world), host.actions()) == (Phase.IDLE, B_DIGEST, ["reboot"] * 2)
+    # It was fetched before each of the two stagings, and for nothing else.
+    assert [digest[-1] for digest, _ in host.world.fetched] == ["2", "4"]
+
+
+async def test_an_extensions_image_must_be_pinned() -> None:
+    host = await at_old()
+    host.want(on("a", "tagged", extensions=("usbguard",), extensions_image="quay.example/extensions:latest"))
+    await host.settle()
+    assert (host.phase, host.record.reason, host.world.fetched) == (Phase.DEGRADED, "ImageNotPinned", [])
+
+
+async def test_nothing_changes_if_the_packages_cannot_be_fetched() -> None:
+    host = await at_old()
+    error = Terminal("no such image", reason=Reason.IMAGE_NOT_FOUND)
+    host.world.faults.append(Fault("fetch packages", error, times=None))
+    host.want(on("a", "absent", extensions=("usbguard",), extensions_image=extensions_image(1)))
+    await host.settle()
+    assert (host.phase, host.record.reason, host.actions()) == (Phase.DEGRADED, "ImageNotFound", [])
 
 
 async def test_extensions_image_is_ignored_without_deployments() -> None:
     host = os_host()
     host.world.deployments = []
-    host.want(config("one", FILES, extensions=("usbguard",), extensions_image="x@1"))
+    host.want(config("one", FILES, extensions=("usbguard",), extensions_image=extensions_image(1)))
     await host.settle()
     host.world.done.clear()
-    host.want(config("two", FILES, extensions=("usbguard",), extensions_image="x@2"))
+    host.want(config("two", FILES, extensions=("usbguard",), extensions_image=extensions_image(2)))
     await host.settle()
     assert (host.phase, host.actions()) == (Phase.IDLE, [])
 
@@ -125,7 +147,7 @@ async def test_no_staging_while_another_holder_has_the_lease() -> None:
     task = asyncio.create_task(host.settle())
     await asyncio.sleep(100)
     assert (host.phase, host.world.credentials) == (Phase.STAGING, [])
-    assert kinds(host, EventKind.WAITING) == ["LeaseHeld"]
+    assert kinds(host, UpdateWaiting) == ["LeaseHeld"]
     host.world.holder = None
     await task
     assert (host.phase, booted_digest(host.world)) == (Phase.IDLE, B_DIGEST)

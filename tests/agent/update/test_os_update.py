@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nodeagent.core.config.file_tree import RegularFile, expand
-from nodeagent.core.update.events import EventKind
+from nodeagent.core.update.events import StagingAdvanced
 from nodeagent.core.update.phase import Phase
 from tests.world import FakeUnit
 from tests.world.os_host import (
@@ -91,9 +91,9 @@ async def test_progress_is_logged_for_each_tenth() -> None:
     host.world.stage_seconds = 400
     host.want(NEW)
     await host.settle()
-    told = [event for event in host.world.events if event.kind is EventKind.STAGING]
-    assert len(told) == 20
-    lines = [event.step for event in told if not event.fields["often"]]
+    found = [event for event in host.world.events if isinstance(event, StagingAdvanced)]
+    assert len(found) == 20
+    lines = [event.step for event in found if not event.routine]
     assert [(step.index, step.count, step.percent) for step in lines if step] == [
         (part, 20, part * 5) for part in range(0, 20, 2)
     ]
@@ -111,7 +111,7 @@ async def test_first_start_stages_only_differences() -> None:
 
 
 async def test_files_lost_in_etc_merge_are_written_again() -> None:
-    """The file is as the old image ships it, so nobody can see there that somebody wants it so."""
+    """The file is as the old image ships it, so the config is not visible in it."""
     old, new = on("a", "old", {"/etc/chrony": "a"}), on("b", "new", {"/etc/chrony": "a"})
     host = await at_old(old)
     host.want(new)

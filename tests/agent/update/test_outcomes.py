@@ -16,13 +16,21 @@ from nodeagent.agent.update.run import Run, Transition
 from nodeagent.core.config.file_tree import RegularFile
 from nodeagent.core.config.machineconfig import UnitEntry
 from nodeagent.core.report.status import Status, fold, status_to_dict
-from nodeagent.core.update.apply_request import ApplyRequest
-from nodeagent.core.update.events import Event, EventKind
+from nodeagent.core.update.events import (
+    DesiredChanged,
+    Event,
+    HostDegraded,
+    PhaseEntered,
+    UpdateFinished,
+    UpdateResumed,
+    UpdateStarted,
+    UpdateWaiting,
+)
 from nodeagent.core.update.legs import Abort, Unreleased
 from nodeagent.core.update.outcome import IN_HISTORY
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.ports.coordination import Holder
-from nodeagent.core.update.ports.store import HistoryEntry
+from nodeagent.core.update.ports.store import ApplyRequest, HistoryEntry
 from nodeagent.core.update.ports.system import Inhibitor
 from nodeagent.core.update.record import half_way as half_way_record
 from nodeagent.core.update.record import interrupted
@@ -40,8 +48,8 @@ JANE = Holder("jane", "maintenance", "disk swap", "now")
 
 
 def ends(host: Host) -> list[tuple[HistoryEntry, int]]:
-    found = [event for event in host.world.events if event.kind is EventKind.UPDATE_FINISHED]
-    return [(event.fields["entry"], event.fields["exit_code"]) for event in found]
+    found = [event for event in host.world.events if isinstance(event, UpdateFinished)]
+    return [(event.entry, event.exit_code) for event in found]
 
 
 def outcomes(host: Host) -> list[tuple[str, str, int]]:
@@ -49,7 +57,7 @@ def outcomes(host: Host) -> list[tuple[str, str, int]]:
 
 
 def status(host: Host) -> Status:
-    """As the report has it."""
+    """Return the status of the report."""
     folded = Status()
     for event in host.world.events:
         folded = fold(folded, event)
@@ -57,7 +65,7 @@ def status(host: Host) -> Status:
 
 
 def begun(events: list[Event]) -> list[str]:
-    return list(dict.fromkeys(event.update_id for event in events if event.kind is EventKind.UPDATE_STARTED))
+    return list(dict.fromkeys(event.about.update_id for event in events if isinstance(event, UpdateStarted)))
 
 
 async def leasing(host: Host) -> asyncio.Task[None]:
@@ -343,8 +351,8 @@ async def half_way() -> Host:
 
 @pytest.mark.parametrize("restart", [False, True])
 @pytest.mark.parametrize("then", [A, config("d", {"/etc/app/x": "4", "/etc/quiet/q": "1"})])
-async def test_an_update_that_was_not_wanted_leaves_no_half_way_host_behind(then: object, restart: bool) -> None:
-    """What an earlier update left half-way is known as such until an update has a good end."""
+async def test_a_superseded_update_leaves_no_half_way_host(then: object, restart: bool) -> None:
+    """A host that an earlier update left half-way stays so until an update has a good end."""
     host = await half_way()
     host.world.holder = JANE
     host.want(C)
@@ -372,7 +380,7 @@ async def test_an_update_that_was_not_wanted_leaves_no_half_way_host_behind(then
 
 
 async def request(host: Host, wanted: object) -> None:
-    """As ``Api.apply`` does it."""
+    """Record a request like ``Api.apply``."""
     loop, before = host.loop, host.wanted
     assert loop is not None
     host.loop = None
@@ -421,9 +429,9 @@ async def test_degraded_is_about_the_desired_config_that_the_status_names() -> N
     for event in host.world.events:
         folded = fold(folded, event)
         if folded.phase is Phase.DEGRADED:
-            about.append((event.kind, folded.desired))
-    assert (EventKind.DEGRADED, "b") in about
-    assert (EventKind.DESIRED, "c") not in about, "c was not looked at yet"
+            about.append((type(event), folded.desired))
+    assert (HostDegraded, "b") in about
+    assert (DesiredChanged, "c") not in about, "c was not looked at yet"
 
 
 async def test_a_request_for_what_runs_already_ends() -> None:
@@ -490,7 +498,7 @@ async def test_each_phase_that_is_entered_is_reported_also_after_a_boot() -> Non
     host.world.events.clear()
     host.want(config("b", {"/etc/app/x": "1", "/etc/quiet/q": "1", "/etc/unlisted": "1"}))
     await host.settle()
-    phases = [event.phase for event in host.world.events if event.kind is EventKind.PHASE]
+    phases = [event.about.phase for event in host.world.events if isinstance(event, PhaseEntered)]
     assert list(dict.fromkeys(phases)) == [
         Phase.LEASING,
         Phase.WRITING,
@@ -500,7 +508,7 @@ async def test_each_phase_that_is_entered_is_reported_also_after_a_boot() -> Non
         Phase.RELEASING,
         Phase.IDLE,
     ]
-    resumed = next(i for i, event in enumerate(host.world.events) if event.kind is EventKind.RESUMED)
+    resumed = next(i for i, event in enumerate(host.world.events) if isinstance(event, UpdateResumed))
     after = Status(phase=Phase.REBOOTING, message="rebooting into b")
     for event in host.world.events[resumed : resumed + 2]:
         after = fold(after, event)
@@ -530,7 +538,9 @@ async def test_a_kill_at_every_moment_leaves_one_entry_for_each_update() -> None
 
 
 def said(host: Host, phase: Phase) -> list[str]:
-    return [e.message for e in host.world.events if e.kind is EventKind.PHASE and e.phase is phase and e.message]
+    return [
+        e.message for e in host.world.events if isinstance(e, PhaseEntered) and e.about.phase is phase and e.message
+    ]
 
 
 async def test_verifying_says_for_what_it_waits_and_until_when(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -577,6 +587,6 @@ async def test_a_blocked_reboot_says_until_when_and_what_then(override: bool, th
     host.world.blockers = [Inhibitor("apt", "installing", "apt (7)")]
     host.want(config("b", {"/etc/app/x": "1", "/etc/quiet/q": "1", "/etc/unlisted": "1"}))
     await host.settle()
-    (message,) = [e.message for e in host.world.events if e.kind is EventKind.WAITING]
+    (message,) = [e.message for e in host.world.events if isinstance(e, UpdateWaiting)]
     assert message.startswith("the reboot waits until 2026-01-01T00:02:")
     assert message.endswith(f"Z for apt (apt (7)): installing; then {then}")

@@ -9,9 +9,9 @@ import pytest
 
 from nodeagent.core.config.file_tree import RegularFile
 from nodeagent.core.config.machineconfig import MachineConfig
-from nodeagent.core.update.events import EventKind
+from nodeagent.core.update.events import ConfigRefused
+from nodeagent.core.update.lasting import REBOOTS, WINDOW, Budget
 from nodeagent.core.update.phase import Phase
-from nodeagent.core.update.reboot_budget import REBOOTS, WINDOW, Budget
 from nodeagent.core.update.record import Lasting
 from nodeagent.core.update.record_codec import record_to_dict
 from tests.world import FakeUnit, World, cluster_host
@@ -71,7 +71,7 @@ async def test_another_rendering_of_what_failed_costs_no_reboot() -> None:
     assert (host.phase, host.record.reason) == (Phase.DEGRADED, "ConfigRejected")
     assert "app.service" in host.record.message
     assert host.world.holder is None
-    refused = [event for event in host.world.events if event.kind is EventKind.REFUSED]
+    refused = [event for event in host.world.events if isinstance(event, ConfigRefused)]
     assert {event.reason for event in refused} == {"ConfigRejected"}
 
 

@@ -11,14 +11,16 @@ from typing import Any
 import pytest
 
 from nodeagent.agent.loop import RETRY_CAP
+from nodeagent.agent.update.admission import NotNow
+from nodeagent.agent.update.executor import RELEASE_WAIT
 from nodeagent.agent.update.phases import PHASES
 from nodeagent.agent.update.run import Run, Transition
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.config.meaning import meaning
-from nodeagent.core.update.apply_request import ApplyRequest
-from nodeagent.core.update.events import EventKind
+from nodeagent.core.update.events import UpdateDone
 from nodeagent.core.update.legs import Rest, Unreleased
 from nodeagent.core.update.phase import Phase
+from nodeagent.core.update.ports.store import ApplyRequest
 from nodeagent.core.update.record import half_way
 from nodeagent.errors import Refused, Terminal
 from nodeagent.reasons import Reason
@@ -150,7 +152,7 @@ async def test_an_update_that_cannot_give_back_has_one_end(
         assert not half_way(host.record)
         await host.settle()
     assert rejected == (["drain"] if how in (reverted, canceled) else [])
-    assert len([event for event in host.world.events if event.kind is EventKind.UPDATE_DONE]) == (how is done)
+    assert len([event for event in host.world.events if isinstance(event, UpdateDone)]) == (how is done)
     repair()
     await host.settle()
     cluster_host.all_given_back(host)
@@ -160,7 +162,7 @@ async def test_an_update_that_cannot_give_back_has_one_end(
     assert host.configs[host.world.current].name == after
     assert [str(entry.outcome) for entry, _ in ends(host) if entry.update_id == update_id] == [outcome]
     assert [e.outcome for e in host.world.history if e.update_id == update_id] == entries
-    assert len([e for e in host.world.events if e.kind is EventKind.UPDATE_DONE]) == (after != "old")
+    assert len([e for e in host.world.events if isinstance(e, UpdateDone)]) == (after != "old")
 
 
 @each_end
@@ -189,6 +191,33 @@ async def test_giving_back_is_retried_without_a_restart() -> None:
     assert await loop.turn() == 0.0
     assert (host.phase, type(host.record.leg)) == (Phase.IDLE, Rest)
     cluster_host.all_given_back(host)
+
+
+@each_end
+async def test_the_end_is_reported_although_the_release_waits(end: tuple[End, str, list[str], str]) -> None:
+    """A client that waits for the update gets its end; the release goes on, also over a restart."""
+    how, outcome, entries, after = end
+    host = await cluster_host.at_old()
+    host.world.history.clear()
+    repair = breaks(host, NotNow("the API server does not answer", reason=Reason.KUBE_UNREACHABLE))
+    task = asyncio.create_task(how(host))
+    while host.phase is not Phase.RELEASING:
+        await asyncio.sleep(1)
+    update_id = host.record.update_id
+    assert not ends(host), "it may be released in a moment"
+    await asyncio.sleep(2 * RELEASE_WAIT)
+    assert [str(entry.outcome) for entry, _ in ends(host) if entry.update_id == update_id] == [outcome]
+    assert [entry.outcome for entry in host.world.history] == entries
+    assert (host.phase, type(host.record.leg)) == (Phase.RELEASING, Unreleased)
+    assert host.record.reason == "KubeUnreachable"
+    repair()
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    host.around.gate = None
+    await host.settle()
+    cluster_host.all_given_back(host)
+    assert host.configs[host.world.current].name == after
+    assert [str(entry.outcome) for entry, _ in ends(host) if entry.update_id == update_id] == [outcome]
 
 
 async def test_a_kill_while_it_gives_back_adds_no_end() -> None:

@@ -1,4 +1,4 @@
-"""Somebody reboots the host softly at every single point of an update: the boot id of the kernel stays, and every
+"""Another program soft-reboots the host at every single point of an update: the boot id stays, and every
 service starts again.
 
 The update ends well each time. Where it needs a boot of the kernel there is one after the files were written; where it
@@ -13,10 +13,11 @@ import pytest
 
 from nodeagent.agent.report.report import Report
 from nodeagent.agent.soft_reboot import SoftRebootWatch
-from nodeagent.agent.update.os_deployments import Os
+from nodeagent.agent.update.os_deployments import HostDeployments
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.plan.deployment import staged, target_between
 from nodeagent.core.report.status import Status, line
+from nodeagent.core.update.events import Warned
 from nodeagent.core.update.phase import Phase
 from nodeagent.errors import Refused
 from nodeagent.reasons import Reason
@@ -41,7 +42,7 @@ async def disturb(host: Host, fuse: int) -> None:
 
 
 async def go_to_reboot(host: Host) -> None:
-    """Until logind was asked, and goes down for nobody. Then the agent is killed."""
+    """Run until logind accepted a shutdown that never happens. Then the agent is killed."""
     host.world.faults.append(Fault("ignored reboot", times=None))
     life = asyncio.create_task(host._live())
     while host.loop is None or not host.loop.executor.reboot_accepted:
@@ -107,7 +108,7 @@ async def test_a_revert_of_the_os() -> None:
 
 
 async def test_a_fallback_reboot_needs_no_kernel() -> None:
-    """Services are all that it is for, so the soft reboot of somebody else is as good."""
+    """The update only needs restarted services, so a soft reboot by another program is as good."""
 
     async def stuck() -> Host:
         host = await test_kills.at_old()
@@ -125,7 +126,7 @@ async def test_a_fallback_reboot_needs_no_kernel() -> None:
 
 
 async def test_what_a_soft_reboot_finalized_is_booted() -> None:
-    """Unlocked, and then somebody is faster with a soft reboot than logind with ours."""
+    """The deployment is unlocked, and another program soft-reboots before logind reboots."""
     host = await test_os_kills.at_old()
     host.want(NEW)
     await go_to_reboot(host)
@@ -140,7 +141,7 @@ async def test_what_a_soft_reboot_finalized_is_booted() -> None:
     assert host.world.deployments[0].id == first.id, "nothing was staged once more"
 
 
-# -- somebody prepares one into what is locked ------------------------------------------------------------------------
+# -- a soft reboot into the locked deployment is prepared --------------------------------------------------------------
 
 
 async def test_it_is_cleared_before_a_reboot_of_ours() -> None:
@@ -150,7 +151,7 @@ async def test_it_is_cleared_before_a_reboot_of_ours() -> None:
     await host.settle()
     assert host.phase is Phase.IDLE
     assert not host.world.next_root
-    assert "LockedSoftReboot" in [event.reason for event in host.world.events]
+    assert "LockedSoftReboot" in [event.reason for event in host.world.events if isinstance(event, Warned)]
     test_os_kills.assert_at(host, NEW, test_os_kills.OLD)
 
 
@@ -171,8 +172,10 @@ async def test_without_that_there_is_no_reboot() -> None:
 async def test_it_is_reported_at_once_and_when_it_is_over() -> None:
     host = await test_os_kills.at_old()
     world, report = host.world, Report(Status())
-    os = Os(FakeDeployments(world), report)
-    made = await os.stage(target_between(test_os_kills.OLD, NEW), credentials=None, replace="", tell=lambda _: None)
+    os = HostDeployments(FakeDeployments(world), report)
+    made = await os.stage(
+        target_between(test_os_kills.OLD, NEW), credentials=None, replace="", on_progress=lambda _: None
+    )
     watch = SoftRebootWatch(os, report)
     running = asyncio.create_task(watch.run())
     watch.changed()

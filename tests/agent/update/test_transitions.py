@@ -15,19 +15,19 @@ from typing import Any
 import pytest
 
 from nodeagent.agent.coordination import Operation
-from nodeagent.agent.update import preflight
+from nodeagent.agent.update import preflight, resuming
 from nodeagent.agent.update.actions import ActionFailed
 from nodeagent.agent.update.admission import NotNow
 from nodeagent.agent.update.executor import Executor
 from nodeagent.agent.update.outcomes import failed
 from nodeagent.agent.update.run import Run, Transition, Update
-from nodeagent.agent.update.unreadable import rebuild
 from nodeagent.agent.update.verification import VerifyFailed
-from nodeagent.core.update.events import EventKind
+from nodeagent.core.update.events import ConfigRefused, DesiredChanged, HostDegraded
 from nodeagent.core.update.legs import INTERRUPTED, Abort, Apply, Fallback, Leg, Revert, Unreleased
 from nodeagent.core.update.phase import BY_PROGRESS, DEADLINE, Phase
 from nodeagent.core.update.record import OsProgress, Record
 from nodeagent.core.update.record_codec import record_to_dict
+from nodeagent.core.update.resume import Decision
 from nodeagent.core.update.transitions import NEXT, State
 from nodeagent.errors import AgentError, Refused, Retryable, ServiceUnavailable, Terminal, Unreachable
 from nodeagent.reasons import Reason
@@ -39,7 +39,7 @@ pytestmark = pytest.mark.looptime
 
 
 class BrokenInvariant(AssertionError):
-    """As an ``assert`` of the product raises it."""
+    """The error of a failed ``assert`` of the product."""
 
 
 BROKEN = BrokenInvariant("secret")
@@ -68,7 +68,7 @@ FAILURES: dict[str, Callable[[], AgentError]] = {
 async def begun(host: Host, new: Any) -> Update:
     """An update as the loop begins it, with nothing done."""
     host.want(new)
-    update = await host.build()._next_update(host.record)
+    update = await host.build()._next_update.begin(host.record)
     assert update is not None
     return update
 
@@ -212,7 +212,7 @@ async def test_a_reboot_that_fails_leads_to_an_edge(failure: str, monkeypatch: p
                 executor = host.build().executor
                 host.world.holder = None
                 await host.ports().coordination.acquire(Operation(record.update_id, "nodeagent", "why"))
-                if (to := await executor._reboot(replace(update, record=record))) is not None:
+                if (to := await executor._one(replace(update, record=record))) is not None:
                     check(record, to)
 
 
@@ -273,7 +273,7 @@ async def bug(phase: Phase, to: Phase | Exception, monkeypatch: pytest.MonkeyPat
 
 def happened(host: Host) -> int:
     """Each start reports which config is desired; the rest is something that was done."""
-    return len([event for event in host.world.events if event.kind is not EventKind.DESIRED])
+    return len([event for event in host.world.events if not isinstance(event, DesiredChanged)])
 
 
 @pytest.mark.parametrize(
@@ -293,7 +293,7 @@ async def test_a_bug_ends_in_degraded_and_never_in_a_loop(
     assert (host.phase, host.record.reason) == (Phase.DEGRADED, "IllegalTransition")
     assert f"{phase} -> {to}" in host.record.message
     assert host.world.history[-1].reason == "IllegalTransition"
-    assert (EventKind.DEGRADED, "IllegalTransition") in [(e.kind, e.reason) for e in host.world.events]
+    assert (HostDegraded, "IllegalTransition") in [(type(e), getattr(e, "reason", "")) for e in host.world.events]
     assert (host.world.holder is None) == (phase is Phase.LEASING), "what is held stays held"
     before = happened(host), len(host.world.history)
     await host.settle()
@@ -368,8 +368,8 @@ async def test_a_bug_outside_of_a_phase_does_not_end_the_daemon(
     pauses = [later - earlier for earlier, later in pairwise(times)]
     assert pauses[0] < 10
     assert 30 < pauses[-1] < 100
-    reported = [event for event in host.world.events if event.kind is EventKind.REFUSED]
-    assert {(event.phase, event.reason) for event in reported} == {(Phase.DEGRADED, "InternalError")}
+    reported = [event for event in host.world.events if isinstance(event, ConfigRefused)]
+    assert {(event.about.phase, event.reason) for event in reported} == {(Phase.DEGRADED, "InternalError")}
     assert "secret" not in "".join(event.message for event in reported)
     broken[0] = False
     await asyncio.sleep(200)
@@ -382,7 +382,9 @@ async def test_a_bug_after_a_boot_ends_in_degraded(monkeypatch: pytest.MonkeyPat
     host, update = (await hosts())[2]
     host.world.record = record_to_dict(replace(update.record, phase=Phase.VERIFYING, leg=Apply(), boot_id="boot-0"))
     loop = host.build()
-    await loop._enter_after_boot(update := await rebuild(host.record, host._load), Phase.LEASING)
+    monkeypatch.setitem(resuming._AFTER_BOOT, Decision.VERIFY, Phase.LEASING)
+    update = await resuming.resumed(loop.ports, host._load, loop.desired, loop.executor)
+    assert update is not None
     assert (host.phase, host.record.reason) == (Phase.DEGRADED, "IllegalTransition")
     assert (await loop._run(update)).name == "DEGRADED"
 

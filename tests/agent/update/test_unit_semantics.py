@@ -1,4 +1,4 @@
-"""What counts as success of a unit: what systemd reports, and what ran before the update."""
+"""Success of a unit, by the report of systemd and by its state before the update."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from nodeagent.core.config.file_tree import RegularFile
 from nodeagent.core.config.machineconfig import MachineConfig, UnitEntry
 from nodeagent.core.plan.policy import DAEMON_RELOAD, NONE, Entry, Policy, restart
-from nodeagent.core.update.events import EventKind
+from nodeagent.core.update.events import StepSkipped, UpdateDone
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.record import Record
 from nodeagent.core.update.record_codec import record_from_dict, record_to_dict
@@ -43,9 +43,9 @@ async def test_an_unmet_start_condition_is_skipped_and_not_a_failure(active: str
     entry = host.world.history[-1]
     assert (entry.outcome, entry.reboots) == ("done", 0)
     assert entry.message == f"restart app.service skipped, start condition {CONDITION} of app.service is not met"
-    (event,) = (event for event in host.world.events if event.kind is EventKind.STEP_SKIPPED)
+    (event,) = (event for event in host.world.events if isinstance(event, StepSkipped))
     assert (event.reason, CONDITION in event.message) == ("ConditionNotMet", True)
-    (done,) = (event for event in host.world.events if event.kind is EventKind.UPDATE_DONE)
+    (done,) = (event for event in host.world.events if isinstance(event, UpdateDone))
     assert CONDITION in done.message
 
 
@@ -221,7 +221,7 @@ async def test_a_unit_that_came_with_a_config_that_is_taken_back_is_stopped() ->
 
 
 @pytest.mark.parametrize("fuse", range(1, 60, 3))
-async def test_a_unit_that_leaves_is_stopped_in_spite_of_kills(fuse: int) -> None:
+async def test_a_removed_unit_is_stopped_despite_kills(fuse: int) -> None:
     host = QuietHost(World())
     app = await running_app(host)
     host.want(config("b", {"/etc/quiet/q": "1"}))

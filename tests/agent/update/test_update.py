@@ -8,7 +8,15 @@ import pytest
 
 from nodeagent.core.config.file_tree import RegularFile, expand
 from nodeagent.core.config.machineconfig import UnitEntry
-from nodeagent.core.update.events import EventKind
+from nodeagent.core.update.events import (
+    ConfigRefused,
+    DesiredChanged,
+    FallbackChosen,
+    StepSkipped,
+    UpdateFinished,
+    UpdateWaiting,
+    Warned,
+)
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.ports.coordination import Holder
 from nodeagent.core.update.ports.system import Inhibitor
@@ -107,7 +115,7 @@ async def test_a_failed_action_falls_back_to_one_reboot(unit: FakeUnit) -> None:
     entry = it.world.history[-1]
     assert (entry.outcome, entry.reboots) == ("done-after-fallback", 1)
     assert "app.service" in entry.reason
-    assert EventKind.FALLBACK in {event.kind for event in it.world.events}
+    assert FallbackChosen in {type(event) for event in it.world.events}
 
 
 async def test_still_bad_after_the_reboot_is_reverted_and_never_rebooted_again() -> None:
@@ -117,7 +125,7 @@ async def test_still_bad_after_the_reboot_is_reverted_and_never_rebooted_again()
     await it.settle()
     assert it.world.disk["/etc/app/x"] == RegularFile(b"1")
     assert it.actions().count("reboot") == 1
-    # the unit is as bad with the old config, so the way back fails as well: a person is needed
+    # the unit is as bad with the old config, so the revert fails as well: an operator is needed
     assert it.phase is Phase.DEGRADED
     assert it.configs[it.world.current].name == "a"
 
@@ -198,7 +206,7 @@ async def test_another_os_has_another_default() -> None:
     assert it.world.disk["/etc/quiet/new"] == RegularFile(b"new in b")
 
 
-async def test_what_a_person_wrote_over_a_default_comes_back() -> None:
+async def test_an_edited_default_comes_back() -> None:
     it = host()
     it.world.disk |= {"/etc/quiet/q": RegularFile(b"by hand"), "/usr/etc/quiet/q": RegularFile(b"default")}
     it.want(config("a", {"/etc/quiet/q": "1"}))
@@ -228,7 +236,7 @@ async def test_waits_for_the_lease_and_says_who_has_it() -> None:
     await asyncio.sleep(100)
     assert it.phase is Phase.LEASING
     assert it.actions() == []
-    waiting = [event for event in it.world.events if event.kind is EventKind.WAITING]
+    waiting = [event for event in it.world.events if isinstance(event, UpdateWaiting)]
     assert len(waiting) == 1
     assert "alice" in waiting[0].message
     it.world.holder = None
@@ -292,8 +300,8 @@ async def test_blockers_are_waited_for_and_then_overridden() -> None:
     waited = asyncio.get_running_loop().time() - start
     assert waited >= it.limits.inhibitor_wait
     assert it.actions() == ["reboot"]
-    told = [event for event in it.world.events if event.reason == "RebootBlocked"]
-    assert [event.kind for event in told] == [EventKind.WAITING, EventKind.WARNING]
+    found = [event for event in it.world.events if getattr(event, "reason", "") == "RebootBlocked"]
+    assert [type(event) for event in found] == [UpdateWaiting, Warned]
 
 
 async def test_a_reboot_that_never_comes_ends_in_degraded() -> None:
@@ -311,10 +319,10 @@ async def test_drift_is_refused_and_nothing_is_touched() -> None:
     await it.settle()
     assert (it.phase, it.record.reason, it.actions()) == (Phase.DEGRADED, "Drifted", [])
     assert "/etc/quiet/q" in it.record.message
-    told = [(event.kind, event.desired, event.phase) for event in it.world.events[-3:]]
-    told = [event for event in told if event[0] is not EventKind.DESIRED]
-    ends = (EventKind.UPDATE_FINISHED, "b", Phase.DEGRADED)
-    assert told == [(EventKind.REFUSED, "b", Phase.DEGRADED), ends], "once, and it says what was refused"
+    refused, ended = (event for event in it.world.events[-3:] if not isinstance(event, DesiredChanged))
+    assert isinstance(refused, ConfigRefused)
+    assert isinstance(ended, UpdateFinished)
+    assert (refused.about.desired, refused.about.phase, ended.entry.to_name) == ("b", Phase.DEGRADED, "b")
     it.world.disk["/etc/quiet/q"] = RegularFile(b"1")
     await it.settle()
     assert it.phase is Phase.IDLE
@@ -322,7 +330,7 @@ async def test_drift_is_refused_and_nothing_is_touched() -> None:
 
 async def test_drift_is_repaired_as_set() -> None:
     it = await started()
-    it.repair_drift = True
+    it.on_drift = "repair"
     it.world.disk["/etc/quiet/q"] = RegularFile(b"by hand")
     it.want(B)
     await it.settle()
@@ -335,7 +343,7 @@ async def test_units_the_host_lacks_are_skipped_but_not_those_of_the_admin() -> 
     it.want(config("b", {"/etc/app/x": "1", "/etc/quiet/q": "1", "/etc/web/x": "1"}))
     await it.settle()
     assert (it.phase, it.actions()) == (Phase.IDLE, [])
-    skipped = [event for event in it.world.events if event.kind is EventKind.STEP_SKIPPED]
+    skipped = [event for event in it.world.events if isinstance(event, StepSkipped)]
     assert "not on this host" in skipped[0].message
 
 
@@ -382,7 +390,7 @@ async def test_a_password_that_cannot_be_set(monkeypatch: pytest.MonkeyPatch) ->
 
 
 async def test_a_store_that_fills_in_the_middle(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What cannot be noted must not be done again at every start of the daemon."""
+    """An action that cannot be recorded must not be repeated at every start of the daemon."""
     it = await started()
     save = FakeStore.save
 
@@ -452,7 +460,7 @@ async def test_a_bus_that_stays_away_is_waited_for() -> None:
 
 
 async def test_a_store_that_takes_no_refusal_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was to be refused and what the refusal meets is the same fault: it is reported all the same."""
+    """The refusal meets the fault that caused it, and is still reported."""
     it = await started()
     it.want(B)
 
@@ -465,4 +473,4 @@ async def test_a_store_that_takes_no_refusal_is_reported(monkeypatch: pytest.Mon
     await asyncio.sleep(100)
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
-    assert "NoSpace" in {event.reason for event in it.world.events if event.kind is EventKind.REFUSED}
+    assert "NoSpace" in {event.reason for event in it.world.events if isinstance(event, ConfigRefused)}

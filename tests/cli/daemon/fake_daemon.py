@@ -79,7 +79,18 @@ class FakeDaemon:
         async def begin() -> None:
             peer = FakePeer(NAME)
             start = "StartMaintenanceWithOptions"
-            for member in ("Apply", "Rollback", "Verify", "History", start, "StopMaintenance", "Reload", "EtcdStatus"):
+            peer.on("ChangeEtcdMember", self._method)
+            for member in (
+                "Apply",
+                "Plan",
+                "Rollback",
+                "Verify",
+                "History",
+                start,
+                "StopMaintenance",
+                "Reload",
+                "EtcdStatus",
+            ):
                 peer.on(member, self._method)
             peer.on("Get", self._get)
             self._peer = await peer.start(self.address)
@@ -157,6 +168,6 @@ class FakeDaemon:
             return None
         if message.member == "History":
             answer = json.dumps({"schema": "nodeagent/history/v1", "updates": self.history[: message.body[0]]})
-        if message.member == "StartMaintenanceWithOptions":
+        if message.member in ("StartMaintenanceWithOptions", "ChangeEtcdMember"):
             answer = json.dumps(self.status)
         return ("", []) if answer is None else ("s", [answer])

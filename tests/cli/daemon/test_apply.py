@@ -1,22 +1,26 @@
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
 import threading
+from argparse import ArgumentParser
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from nodeagent.cli import _io
 from nodeagent.cli._ending import Ending, ending_without_signal
-from nodeagent.core.hints import hint
+from nodeagent.core.plan.plan import DISRUPTION_WORDS
 from nodeagent.core.update.outcome import exit_code
 from nodeagent.errors import InvalidInput, Problem, Refused, Terminal, Unreconcilable
-from nodeagent.reasons import Reason
+from nodeagent.reasons import Reason, hint
 from tests.cli.daemon.conftest import Cli
 from tests.cli.daemon.fake_daemon import IDLE, FakeDaemon, entry
+from tests.support.golden import Golden
 
 CONFIG = """\
 apiVersion: machineconfiguration.openshift.io/v1
@@ -80,7 +84,7 @@ def test_no_daemon(cli: Cli, bus_address: str, config: str) -> None:
 
 
 def update(daemon: FakeDaemon, outcome: str = "done", **more: Any) -> None:
-    """What a daemon does after Apply: some phases, then rest."""
+    """Play a daemon after Apply: some phases, then rest."""
     step = {"name": "reload crio.service", "index": 1, "count": 2, "percent": 50}
 
     def rest() -> None:
@@ -236,7 +240,7 @@ def test_a_superseded_or_withdrawn_update_ends_the_wait(
 def test_an_end_during_a_restart_of_the_daemon_is_read_from_the_history(
     cli: Cli, daemon: FakeDaemon, config: str
 ) -> None:
-    """As short as a restart can be: between two looks at the status, and without any signal of the end."""
+    """As short as a restart can be: between two reads of the status, and without any signal of the end."""
     last = entry("u2", "worker-2", "superseded", reason="Superseded", to_digest="d" * 64, successor="worker-3")
 
     def restart() -> None:
@@ -332,3 +336,67 @@ def test_the_end_without_a_signal(
 )
 def test_exit_codes(result: Ending, code: int) -> None:
     assert result.exit_code == code
+
+
+def test_a_limit_of_the_disruption_is_checked_by_the_daemon(cli: Cli, daemon: FakeDaemon, config: str) -> None:
+    assert cli("apply", config, "--max-disruption", "reload").code == 0
+    ((member, (text, options)),) = daemon.calls
+    assert (member, text, options["max_disruption"].value) == ("Apply", CONFIG, "reload")
+    assert cli("apply", config, "--max-disruption", "much").code == 2
+    daemon.answers["Apply"] = Refused("the change needs a reboot", reason=Reason.DISRUPTION_EXCEEDED)
+    answer = cli("apply", config, "--max-disruption", "reload", "--json")
+    assert (answer.code, answer.error["reason"]) == (4, "DisruptionExceeded")
+
+
+def test_the_words_are_those_of_the_plan() -> None:
+    parser = ArgumentParser()
+    _io.add_max_disruption(parser)
+    assert parser._actions[-1].choices == DISRUPTION_WORDS
+
+
+PLAN = {
+    "schema": "nodeagent/plan/v1",
+    "from": "worker-1",
+    "to": "worker-2",
+    "changes": [
+        {
+            "domain": "file",
+            "key": "/etc/a",
+            "change": "modified",
+            "policy": "none",
+            "actions": [{"type": "Drain"}, {"type": "Reboot"}],
+        }
+    ],
+    "actions": [{"type": "Drain", "because": ["file:/etc/a"]}, {"type": "Reboot", "because": ["file:/etc/a"]}],
+    "drain": True,
+    "disruption": "reboot",
+    "notes": ["warning: /etc/b has Windows line endings"],
+    "drifted": ["file:/etc/c"],
+}
+
+
+@pytest.mark.parametrize("words", [("plan",), ("apply", "--dry-run")], ids=["plan FILE", "apply --dry-run"])
+def test_the_plan_for_this_host(
+    cli: Cli, daemon: FakeDaemon, config: str, golden: Golden, words: tuple[str, ...]
+) -> None:
+    daemon.answers["Plan"] = json.dumps(PLAN)
+    answer = cli(*words, config)
+    assert (answer.code, answer.err, daemon.calls) == (0, "", [("Plan", [CONFIG])])
+    golden("commands", "plan FILE", answer.out)
+    assert cli(*words, config, "--json").json == PLAN
+    assert cli(*words, config, "--max-disruption", "reboot").code == 0
+    answer = cli(*words, config, "--max-disruption", "drain", "--json")
+    assert (answer.code, answer.json, answer.error["reason"]) == (4, PLAN, "DisruptionExceeded")
+    assert {call for call, _ in daemon.calls} == {"Plan"}
+
+
+def test_a_plan_that_cannot_be_read(cli: Cli, daemon: FakeDaemon, config: str) -> None:
+    daemon.answers["Plan"] = json.dumps({**PLAN, "schema": "nodeagent/plan/v9"})
+    answer = cli("plan", config, "--json")
+    assert (answer.code, answer.error["reason"]) == (1, "UnexpectedReply")
+
+
+@pytest.mark.parametrize("words", [(), ("--from", "a"), ("x", "--from", "a"), ("x", "--policy", "p")])
+def test_a_plan_has_one_file_or_two_sides(cli: Cli, daemon: FakeDaemon, words: tuple[str, ...]) -> None:
+    answer = cli("plan", *words, "--json")
+    assert (answer.code, answer.error["reason"], daemon.calls) == (2, "Usage", [])

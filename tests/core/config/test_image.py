@@ -1,4 +1,4 @@
-"""What ``osImageURL`` may name."""
+"""The forms of ``osImageURL``."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DIGEST = f"sha256:{SHA}"
         (f"ostree://fedora/fedora/x86_64/coreos/stable@{SHA}", "fedora:fedora/x86_64/coreos/stable"),
     ],
 )
-def test_what_rpm_ostree_is_told(text: str, refspec: str) -> None:
+def test_the_refspec_for_rpm_ostree(text: str, refspec: str) -> None:
     image = parse_image(text)
     assert image.refspec == refspec
     assert content_id(image) in (SHA, DIGEST)

@@ -53,7 +53,7 @@ def test_merging_again_changes_nothing(existing: list[str], wanted: list[str], w
 
 
 @given(TOKENS, TOKENS, TOKENS)
-def test_what_nobody_speaks_of_stays_in_its_order(existing: list[str], wanted: list[str], without: list[str]) -> None:
+def test_unmentioned_arguments_keep_their_order(existing: list[str], wanted: list[str], without: list[str]) -> None:
     spoken = set(wanted) | set(without)
     result = merged(existing, wanted, without)
     assert [t for t in result if t not in spoken] == [t for t in existing if t not in spoken]

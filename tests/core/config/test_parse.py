@@ -38,7 +38,7 @@ def test_the_least_config() -> None:
 
 
 def test_a_rendered_config() -> None:
-    """As the machine-config-operator writes it: empty objects where Go has no pointer."""
+    """The form of the machine-config-operator: empty objects where Go has no pointer."""
     doc = {
         "apiVersion": "machineconfiguration.openshift.io/v1",
         "kind": "MachineConfig",
@@ -92,39 +92,13 @@ def test_a_rendered_config() -> None:
     )
 
 
-def test_ignition_2() -> None:
-    doc = document(
-        {
-            "storage": {
-                "files": [{**file(text="x"), "filesystem": "root", "mode": 0o600, "user": {"id": 1000}}],
-                "filesystems": [],
-            },
-            "systemd": {"units": [{"name": "a.service", "enable": True}, {"name": "b.service", "enable": False}]},
-            "networkd": {"units": []},
-        },
-        version="2.2.0",
-    )
-    config = parsed(doc)
-    assert config.files == {"/etc/a": FileEntry("/etc/a", b"x", 0o600, 1000)}
-    assert config.units == {"a.service": UnitEntry("a.service", enabled=True), "b.service": UnitEntry("b.service")}
-    assert config.unapplied == {}
-
-
-def test_ignition_2_in_files() -> None:
-    doc = with_files(file(), {**file("/etc/b"), "filesystem": "data"}, version="2.2.0")
-    assert paths_of(doc) == [f"{FILES}[0].filesystem", f"{FILES}[1].filesystem"]
-    appended = with_files({**file(), "filesystem": "root", "append": True}, version="2.2.0")
-    assert parsed(appended).files == {}
-    assert list(parsed(appended).unapplied) == ["storage.files[/etc/a]"]
-
-
-@pytest.mark.parametrize("version", ["2.2.0", "3.0.0", "3.1.0", "3.2.0", "3.3.0", "3.4.0", "3.5.0"])
+@pytest.mark.parametrize("version", ["3.0.0", "3.1.0", "3.2.0", "3.3.0", "3.4.0", "3.5.0"])
 def test_ignition_version_is_read(version: str) -> None:
     parsed(document({}, version=version))
 
 
 @pytest.mark.parametrize(
-    "version", ["", "3", "3.2", "2.1.0", "2.3.0", "3.6.0", "3.6.0-experimental", "1", 3, None, ["3.2.0"]]
+    "version", ["", "3", "3.2", "2.2.0", "2.3.0", "3.6.0", "3.6.0-experimental", "1", 3, None, ["3.2.0"]]
 )
 def test_ignition_version_is_refused(version: Any) -> None:
     doc = document({})
@@ -228,7 +202,7 @@ def test_long_names_are_cut_in_messages() -> None:
 
 
 def test_the_last_of_repeated_keys_counts_in_json() -> None:
-    """As for the API server. The daemon and the cluster must read the same config."""
+    """The rule of the API server. The daemon and the cluster must read the same config."""
     entry = file("/etc/a", "a", mode=0o600)
     once = text(with_files(entry))
     for first in ('"mode": 420', '"path": "/etc/b"', '"p\\u0061th": "/etc/b"', '"contents": {"source": "data:,b"}'):

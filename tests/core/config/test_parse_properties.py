@@ -1,4 +1,4 @@
-"""What has to hold for any input: bytes, broken documents, and the same config written in different ways."""
+"""Properties of any input: bytes, broken documents, and the same config written in different ways."""
 
 from __future__ import annotations
 

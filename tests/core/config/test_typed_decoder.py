@@ -74,8 +74,8 @@ BAD = [
 ]
 
 
-def written(entries: list[str], version: str = "3.4.0") -> bytes:
-    config = f'{{"ignition":{{"version":"{version}"}},"storage":{{"files":[{",".join(entries)}]}}}}'
+def written(entries: list[str]) -> bytes:
+    config = f'{{"ignition":{{"version":"3.4.0"}},"storage":{{"files":[{",".join(entries)}]}}}}'
     text = (
         '{"apiVersion":"machineconfiguration.openshift.io/v1","kind":"MachineConfig","metadata":{"name":"a"},'
         f'"spec":{{"config":{config}}}}}'
@@ -117,6 +117,6 @@ def test_a_bad_entry_gives_the_same_problems(entry: str) -> None:
 
 
 @settings(max_examples=60)
-@given(st.lists(st.sampled_from([*GOOD, *GOOD, *BAD]), max_size=5), st.sampled_from(["3.4.0", "3.4.0", "2.2.0"]))
-def test_both_give_the_same(entries: list[str], version: str) -> None:
-    assert outcome(written(entries, version), typed=True) == outcome(written(entries, version), typed=False)
+@given(st.lists(st.sampled_from([*GOOD, *GOOD, *BAD]), max_size=5))
+def test_both_give_the_same(entries: list[str]) -> None:
+    assert outcome(written(entries), typed=True) == outcome(written(entries), typed=False)

@@ -11,7 +11,6 @@ from tests.core.config.documents import (
     UNITS,
     Doc,
     parsed,
-    paths_of,
     problems,
     with_units,
 )
@@ -66,8 +65,3 @@ def test_unit_is_refused(case: str) -> None:
     unit, path, message = WRONG_UNITS[case]
     found = [p for p in problems(with_units(unit)) if p.path == f"{UNITS}[0]{path}"]
     assert any(message in problem.message for problem in found)
-
-
-def test_ignition_2_enable_against_enabled() -> None:
-    doc = with_units({"name": "a.service", "enable": True, "enabled": False}, version="2.2.0")
-    assert paths_of(doc) == [f"{UNITS}[0].enable"]

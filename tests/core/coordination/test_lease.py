@@ -1,4 +1,4 @@
-"""Who holds a node lease and who may take it: a table, and a world in which there are never two holders."""
+"""The holder of a node lease and the right to take it: a table, and a world in which there are never two holders."""
 
 from __future__ import annotations
 
@@ -201,7 +201,7 @@ SLACK = 10.0
 
 @dataclass
 class Agent:
-    """What kube/lease.py does with these decisions, without a network. ``ahead`` is the start of its steady clock."""
+    """The protocol of kube/lease.py with these decisions, without a network. ``ahead``: start of its steady clock."""
 
     name: str
     ahead: float

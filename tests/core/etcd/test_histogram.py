@@ -35,7 +35,7 @@ etcd_disk_wal_fsync_duration_seconds_sum 3.1277
 etcd_disk_wal_fsync_duration_seconds_count 4403
 # TYPE etcd_disk_wal_write_bytes_total gauge
 etcd_disk_wal_write_bytes_total 1.7e+06
-etcd_disk_wal_fsync_duration_seconds_bucket_of_somebody_else{le="0.001"} nonsense
+etcd_disk_wal_fsync_duration_seconds_bucket_of_another{le="0.001"} nonsense
 """
 
 

@@ -116,7 +116,7 @@ def test_the_forms_of_the_gateway() -> None:
                           {"ID": "7", "peerURLs": ["https://b:2380"], "isLearner": True}]}  # fmt: skip
     assert read_members(listed) == (
         Member("9372538179322589801", "a", urls=("https://a:2379",)),
-        Member("7", learner=True),
+        Member("7", learner=True, peers=("https://b:2380",)),
     )
     status = {"header": {"member_id": "7"}, "leader": "0", "raftIndex": "12", "raftAppliedIndex": "11",
               "errors": ["memberID:7 alarm:NOSPACE ", "etcdserver: no leader", "disk on fire"]}  # fmt: skip
@@ -126,6 +126,6 @@ def test_the_forms_of_the_gateway() -> None:
 
 
 @pytest.mark.parametrize("data", [{}, {"members": []}, {"members": [{"name": "a"}]}])
-def test_nobody_is_no_list(data: Mapping[str, Any]) -> None:
+def test_an_empty_member_list_is_rejected(data: Mapping[str, Any]) -> None:
     with pytest.raises(ValueError, match="no members"):
         read_members(data)

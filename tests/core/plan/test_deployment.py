@@ -1,4 +1,4 @@
-"""What a change of config asks of the OS, and whether a deployment has it."""
+"""The target of the OS for a change of config, and deployments that meet it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the booted deployment has of a config: tables, and one property that ties them to the target of an update."""
+"""The part of a config that the booted deployment has: tables, and a property about the target of an update."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_the_arguments_in_force(old: Any, new: Any, there: Any, arguments: Any) 
 
 
 def test_a_kernel_that_is_neither() -> None:
-    """Somebody removed a part of the kernel by hand: not default, and not the one that is asked for."""
+    """An admin removed a package of the kernel: neither the default nor the requested kernel."""
     there = replace(host(), removed=frozenset({"kernel-core"}))
     candidates = [config(), config(kernel_type="realtime")]
     assert os_in_force(candidates[0], candidates, candidates[1], there).kernel_type == "default"

@@ -1,4 +1,4 @@
-"""From changes to actions: the rules as a table, and what has to hold for any input."""
+"""Actions of changes: the rules as a table, and properties of any input."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from nodeagent.core.plan.change import Action, ActionType, Change, ChangeKind, P
 from nodeagent.core.plan.plan import combine, disruption, make_plan, plan_changes
 from nodeagent.core.plan.plan_json import plan_from_dict, plan_to_dict
 from nodeagent.core.plan.policy import DAEMON_RELOAD, DRAIN, NONE, REBOOT, Entry, Policy, merge, reload, restart
+from nodeagent.core.plan.sides import Sides
 from nodeagent.domains import default_policy
 from tests.support.configs import config
 
@@ -285,7 +286,7 @@ def test_an_extensions_image_alone_disrupts_nothing(installed: dict[str, Any]) -
     old = config(**installed)
     (planned,) = make_plan(old, replace(old, extensions_image="q/e"), default_policy()).changes
     assert [str(action.type) for action in planned.actions] == ["None"]
-    assert "not from this image" in planned.why
+    assert "the next change" in planned.why
     both = replace(old, extensions_image="q/e", os_image_url="q/b")
     assert shown(make_plan(old, both, default_policy())) == BOTH
 
@@ -462,7 +463,7 @@ def _reaches(pairs: set[tuple[str, str]], start: str, goal: str) -> bool:
 )
 def test_the_same_input_gives_the_same_bytes(changes: list[Change], random: Any) -> None:
     def text(changes: list[Change], policy: Policy) -> str:
-        return json.dumps(plan_to_dict(plan_changes(changes, BASE, BASE, policy, "a", "b")))
+        return json.dumps(plan_to_dict(plan_changes(changes, Sides(BASE, BASE), policy, "a", "b")))
 
     shuffled = changes.copy()
     random.shuffle(shuffled)

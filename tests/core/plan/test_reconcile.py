@@ -1,4 +1,4 @@
-"""What may not change on a running host. The first part follows the table of the machine-config-operator."""
+"""Fields that cannot change on a running host. The first part follows the table of the machine-config-operator."""
 
 from __future__ import annotations
 
@@ -115,11 +115,6 @@ def test_sections_of_ignition_itself(key: str) -> None:
     (problem,) = check(EMPTY, parse_document(doc))
     assert problem.path == f"spec.config.ignition.{key}"
     assert "first boot" in problem.message
-
-
-def test_networkd_of_ignition_2() -> None:
-    new = parse_document(document({"networkd": {"units": [{"name": "a.network"}]}}, version="2.2.0"))
-    assert [p.path for p in check(EMPTY, new)] == ["spec.config.networkd"]
 
 
 @pytest.mark.parametrize("before", [True, False])

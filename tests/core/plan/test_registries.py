@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from nodeagent.core.plan.change import Change, ChangeKind
 from nodeagent.core.plan.policy import DRAIN
 from nodeagent.core.plan.registries import REGISTRIES_CONF, RELOAD_CRIO, registries_rule, unsafe_reason
+from nodeagent.core.plan.sides import Sides
 from tests.support.configs import config
 
 SEARCH = 'unqualified-search-registries = ["example.com", "foo.com"]\n'
@@ -91,7 +93,8 @@ def test_not_text() -> None:
 def test_verdict() -> None:
     def verdict(old: str | None, new: str | None) -> tuple[object, ...]:
         configs = [config(files={REGISTRIES_CONF: text.encode()} if text else {}) for text in (old, new)]
-        return registries_rule(*configs).actions
+        change = Change("file", REGISTRIES_CONF, ChangeKind.MODIFIED)
+        return registries_rule(change, Sides(*configs)).actions
 
     assert verdict(A, A_DIGEST) == (RELOAD_CRIO,)
     assert verdict(A_DIGEST, A) == (DRAIN, RELOAD_CRIO)

@@ -1,4 +1,4 @@
-"""What a node says about its disruption, and that it says it once."""
+"""The conditions of a node during a disruption, each written once."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ def true(state: NodeState) -> dict[str, str]:
         (NodeState("nodeagent", "update", planned=True), {"MaintenancePlanned"}),
         (UPDATE, {"DrainInProgress"}),
         (NodeState("nodeagent", "update", drained=True), {"Drained"}),
+        (NodeState(drift="file:/etc/x content differs"), {"ConfigDrift"}),
     ],
 )
 def test_what_holds(state: NodeState, types: set[str]) -> None:

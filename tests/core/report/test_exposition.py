@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families as parsed
 
-from nodeagent.core.report.exposition import Family, MetricKind, render
+from nodeagent.core.report.metrics import Family, MetricKind, render
 
 GAUGE = Family("a_gauge", MetricKind.GAUGE, "What it \\ says,\nin two lines.", ("one", "two"))
 

@@ -1,4 +1,4 @@
-"""What the agent and a machine-config-controller read from each other's annotations."""
+"""The annotations between the agent and a machine-config-controller."""
 
 from __future__ import annotations
 
@@ -110,18 +110,18 @@ def test_the_topology_is_a_sign_of_a_controller(topology: str, single: bool) -> 
         ),
     ],
 )
-def test_a_status_is_told(status: Status, state: DaemonState, reason: str, verified: bool) -> None:
+def test_annotations_of_a_status(status: Status, state: DaemonState, reason: str, verified: bool) -> None:
     assert annotations_for(status) == NodeAnnotations(state, reason, status.current, verified)
 
 
-def test_each_phase_is_told_as_one_of_four_states() -> None:
+def test_each_phase_has_one_of_four_states() -> None:
     states = {phase: annotations_for(Status(phase, current=A)) for phase in Phase}
     assert {phase for phase, one in states.items() if one and one.state is DaemonState.DONE} == {Phase.IDLE}
     assert {phase for phase, one in states.items() if one and one.state is DaemonState.DEGRADED} == {Phase.DEGRADED}
     assert all(states.values())
 
 
-def test_nothing_is_told_before_there_was_a_config() -> None:
+def test_nothing_is_reported_before_the_first_config() -> None:
     assert annotations_for(Status()) is None
 
 
@@ -163,7 +163,7 @@ def test_the_reasons_of_unreconcilable_are_all_that_are_raised_with_it() -> None
             NodeAnnotations(DaemonState.DONE, "", A, True),
             {STATE: "Done", REASON: ""},
         ),
-        # Made anew in the middle of an update.
+        # The Node was made again in the middle of an update.
         (ControllerRequest(), NodeAnnotations(DaemonState.WORKING, "", A, False), {STATE: "Working", CURRENT: A}),
         (ControllerRequest(), NodeAnnotations(DaemonState.WORKING, "", "", False), {STATE: "Working"}),
     ],
@@ -217,7 +217,7 @@ def test_what_a_server_adds_does_not_change_the_digest() -> None:
     assert source_of(config(fips=True)).digest != plain.digest
 
 
-def test_fields_that_nobody_knows_survive() -> None:
+def test_unknown_fields_survive() -> None:
     found = {**config(future={"deep": [1, {"x": None}]}), "alsoNew": 1}
     document = json.loads(source_of(found).text)
     assert document["spec"]["future"] == {"deep": [1, {"x": None}]}
@@ -243,7 +243,7 @@ def test_what_is_no_name_is_no_path_either(name: str) -> None:
         (noted(drain=f"drain-{A}"), f"drain-{A}"),
         (noted(drain=f"drain-{A}", drained=f"uncordon-{B}", unschedulable=True), f"drain-{A}"),
         (noted(drain=f"drain-{A}", drained=f"drain-{A}", unschedulable=True), None),
-        # Somebody uncordoned the node after the drain: pods came back, and the same value would not be acted on.
+        # Another client uncordoned the node after the drain: pods came back, and the same value would not be acted on.
         (noted(drain=f"drain-{A}", drained=f"drain-{A}"), f"drain-{A}-"),
         (noted(drain=f"drain-{A}-", drained=f"drain-{A}"), f"drain-{A}-"),
         (noted(drain=f"drain-{A}-", drained=f"drain-{A}-", unschedulable=True), None),

@@ -16,10 +16,20 @@ from nodeagent.core.coordination.drain import Cause, Remaining
 from nodeagent.core.coordination.maintenance import Maintenance
 from nodeagent.core.plan.deployment import Deployment
 from nodeagent.core.report.counters import BOUNDS, Counters
-from nodeagent.core.report.exposition import MetricKind, render
-from nodeagent.core.report.metrics import FAMILIES, samples
+from nodeagent.core.report.metrics import FAMILIES, MetricKind, render, samples
 from nodeagent.core.report.status import Status
-from nodeagent.core.update.events import Event, EventKind
+from nodeagent.core.update.drift import DriftedEntry
+from nodeagent.core.update.events import (
+    ConfigRefused,
+    DaemonStarted,
+    Event,
+    FenceChanged,
+    PhaseEntered,
+    StagingAdvanced,
+    StepProgress,
+    UpdateContext,
+    UpdateWaiting,
+)
 from nodeagent.core.update.fence_view import FenceView
 from nodeagent.core.update.outcome import IN_HISTORY
 from nodeagent.core.update.phase import Phase
@@ -29,6 +39,8 @@ from nodeagent.core.update.ports.store import HistoryEntry
 ALERTS = Path(__file__).parents[3] / "docs/examples/alerts.yaml"
 SINCE = "2026-03-01T10:00:00.500Z"
 LIMIT = 10
+DRIFTED = DriftedEntry("file:/etc/x", "content differs", SINCE)
+STEP = StepProgress("Importing layers", 3, 51, 5)
 
 
 def page(status: Status, counters: Counters | None = None) -> dict[tuple[str, ...], float]:
@@ -50,9 +62,9 @@ def entry(update: str, outcome: str = "done", *, seconds: float = 2.0, **more: A
     return HistoryEntry(update, "a", "b", SINCE, SINCE, outcome, "restart", seconds=seconds, **known)
 
 
-def events(counters: Counters, *told: tuple[float, Phase, Event | None]) -> None:
-    for at, phase, event in told:
-        counters.observe(event or Event(EventKind.PHASE, phase), Status(phase), at)
+def events(counters: Counters, *observed: tuple[float, Phase, Event | None]) -> None:
+    for at, phase, event in observed:
+        counters.observe(event or PhaseEntered(UpdateContext(phase)), Status(phase), at)
 
 
 def test_where_the_agent_stands() -> None:
@@ -114,7 +126,7 @@ def read(*histories: Sequence[HistoryEntry]) -> dict[tuple[str, ...], float]:
     """``histories`` as the store gives them one after the other, but the oldest first."""
     counters = Counters()
     for history in histories:
-        counters.read(tuple(reversed(history)), LIMIT)
+        counters.load_history(tuple(reversed(history)), LIMIT)
     return page(Status(), counters)
 
 
@@ -156,7 +168,7 @@ def test_an_entry_of_an_older_agent_does_not_say_that_it_fell_back() -> None:
     assert read([entry("1", "done-after-fallback", reboots=1)])["nodeagent_fallbacks_total",] == 1
 
 
-def test_a_history_that_has_lost_its_beginning_starts_at_nought() -> None:
+def test_a_history_without_its_beginning_starts_at_zero() -> None:
     full = [entry(str(number)) for number in range(LIMIT)]
     assert read(full)["nodeagent_updates_total", "done"] == 0
     assert read(full, [*full[1:], entry("new")])["nodeagent_updates_total", "done"] == 1
@@ -165,10 +177,10 @@ def test_a_history_that_has_lost_its_beginning_starts_at_nought() -> None:
 
 def test_seconds_in_phases() -> None:
     counters = Counters()
-    waiting = Event(EventKind.WAITING, Phase.LEASING, "jane has it")
+    waiting = UpdateWaiting(UpdateContext(Phase.LEASING), "jane has it", "")
     events(
         counters,
-        (100.0, Phase.IDLE, Event(EventKind.STARTED, Phase.IDLE)),
+        (100.0, Phase.IDLE, DaemonStarted("1.2.3")),
         (105.0, Phase.LEASING, None),
         (120.0, Phase.LEASING, waiting),
         (165.0, Phase.DRAINING, None),
@@ -183,12 +195,12 @@ def test_seconds_in_phases() -> None:
     assert found["nodeagent_phase_seconds_total", "Rebooting"] == 0
 
 
-def test_waits_are_told_once_for_each_reason() -> None:
+def test_waits_are_counted_once_for_each_reason() -> None:
     counters = Counters()
     for phase, reason in (("Leasing", "LeaseHeld"), ("Leasing", "WindowClosed"), ("Releasing", "LeaseHeld")):
-        event = Event(EventKind.WAITING, Phase(phase), "", reason)
+        event = UpdateWaiting(UpdateContext(Phase(phase)), "", reason)
         events(counters, (0.0, Phase(phase), event))
-    events(counters, (0.0, Phase.LEASING, Event(EventKind.WAITING, Phase.LEASING, "", "LeaseHeld")))
+    events(counters, (0.0, Phase.LEASING, UpdateWaiting(UpdateContext(Phase.LEASING), "", "LeaseHeld")))
     found = page(Status(), counters)
     waits = {key[1:]: value for key, value in found.items() if key[0] == "nodeagent_waits_total"}
     assert waits == {("Leasing", "LeaseHeld"): 2, ("Leasing", "WindowClosed"): 1, ("Releasing", "LeaseHeld"): 1}
@@ -197,11 +209,11 @@ def test_waits_are_told_once_for_each_reason() -> None:
 def test_bytes_of_images_and_refusals() -> None:
     counters = Counters()
     for phase, fetched in ((Phase.STAGING, 10), (Phase.STAGING, 70), (Phase.STAGING, 30), (Phase.IDLE, None)):
-        staging = Event(EventKind.STAGING, phase, fields={"fetched_bytes": fetched})
+        staging = StagingAdvanced(UpdateContext(phase), STEP, fetched)
         events(counters, (0.0, phase, staging if fetched is not None else None))
-    events(counters, (0.0, Phase.STAGING, Event(EventKind.STAGING, Phase.STAGING, fields={"fetched_bytes": 40})))
+    events(counters, (0.0, Phase.STAGING, StagingAdvanced(UpdateContext(Phase.STAGING), STEP, 40)))
     for reason in ("Drifted", "Drifted", "ConfigInvalid"):
-        events(counters, (0.0, Phase.DEGRADED, Event(EventKind.REFUSED, Phase.DEGRADED, reason=reason)))
+        events(counters, (0.0, Phase.DEGRADED, ConfigRefused(UpdateContext(Phase.DEGRADED), "", reason)))
     found = page(Status(), counters)
     assert found["nodeagent_staging_fetched_bytes_total",] == 70 + 30 + 40
     assert found["nodeagent_refused_total", "Drifted"] == 2
@@ -219,7 +231,7 @@ def test_the_fence() -> None:
     ]
     counters = Counters()
     for view in views:
-        counters.observe(Event(EventKind.FENCE, Phase.STAGING, fields={"fence": view}), Status(fence=view), 0.0)
+        counters.observe(FenceChanged(UpdateContext(Phase.STAGING), view), Status(fence=view), 0.0)
     found = page(Status(fence=first), counters)
     assert found["nodeagent_fence_active",] == 1
     assert found["nodeagent_fence_write_limit_bytes_per_second",] == 16e6
@@ -252,3 +264,12 @@ def test_the_alerts_of_the_docs_name_metrics_that_exist() -> None:
             labels = set(re.findall(r"(\w+)\s*[=!]~?", matchers))
             assert labels <= set(known[name].labels), rule
         assert rule["expr"].count("(") == rule["expr"].count(")")
+
+
+def test_drift_without_an_update() -> None:
+    found = page(Status(current="worker-1"))
+    assert found["nodeagent_drifted",] == 0
+    later = replace(DRIFTED, entry="file:/etc/y", since="2026-03-01T11:00:00.000Z")
+    found = page(Status(current="worker-1", drift=(DRIFTED, later)))
+    assert found["nodeagent_drifted",] == 1
+    assert found["nodeagent_drift_start_timestamp_seconds",] == 1772359200.5

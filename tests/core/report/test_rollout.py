@@ -1,4 +1,4 @@
-"""Whether a fleet runs what it should: pools, nodes, and who is in the way."""
+"""The rollout status of a fleet: pools, nodes, and blocking actors."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def node(
     notes: dict[str, str] | None = None,
     **spec: Any,
 ) -> dict[str, Any]:
-    told = {"currentConfig": current, "desiredConfig": current if desired is None else desired, "state": state}
-    annotations = {MCO + key: value for key, value in told.items() if value} | (notes or {})
+    values = {"currentConfig": current, "desiredConfig": current if desired is None else desired, "state": state}
+    annotations = {MCO + key: value for key, value in values.items() if value} | (notes or {})
     all_labels = {ROLE + role: "" for role in roles} | (labels or {})
     return {"metadata": {"name": name, "labels": all_labels, "annotations": annotations}, "spec": spec}
 
@@ -52,7 +52,7 @@ def only(fleet: Rollout) -> NodeRollout:
     ("found", "target", "progress"),
     [
         (node("n"), A, NodeProgress.UPDATED),
-        (node("n"), B, NodeProgress.PENDING),  # it is done with what it was told, and was not told yet
+        (node("n"), B, NodeProgress.PENDING),  # It is done with its old request, and has no new one yet.
         (node("n", A, B), B, NodeProgress.UPDATING),
         (node("n", A, B, "Working"), B, NodeProgress.UPDATING),
         (node("n", A, A, "Working"), A, NodeProgress.UPDATING),
@@ -60,7 +60,7 @@ def only(fleet: Rollout) -> NodeRollout:
         (node("n", A, B, "Unreconcilable"), B, NodeProgress.DEGRADED),
         (node("n", A, A, "Degraded"), A, NodeProgress.DEGRADED),
         (node("n", "", B, ""), B, NodeProgress.PENDING),
-        (node("n", B, A), B, NodeProgress.UPDATING),  # it has what the pool wants, and was told to go back
+        (node("n", B, A), B, NodeProgress.UPDATING),  # It has the config of the pool, and is requested to go back.
         (node("n", "", "", ""), A, NodeProgress.PENDING),
         (node("n"), "", NodeProgress.PENDING),
     ],
@@ -113,7 +113,7 @@ def test_a_node_to_which_no_controller_gives_a_config_is_named() -> None:
     flags = {member.name: [gate.reason for gate in member.flags] for member in fleet.pools[0].members}
     assert flags == {"fresh": ["NoDesiredConfig"], "behind": []}
     assert "annotate the first one" in fleet.pools[0].members[1].flags[0].message
-    assert rollout_of(ClusterObjects([fresh])).unmanaged == ["fresh"], "without pools nobody gives it one"
+    assert rollout_of(ClusterObjects([fresh])).unmanaged == ["fresh"], "without pools no controller gives it one"
 
 
 def test_a_node_that_ended_half_way_and_cordoned_is_named() -> None:
@@ -261,7 +261,7 @@ NOW = 1767225600.0  # 2026-01-01T00:00:00Z
         (lease(""), NOW, ""),
     ],
 )
-def test_the_lease_of_somebody_else_is_a_flag(held: dict[str, Any], now: float | None, flag: str) -> None:
+def test_a_foreign_lease_is_a_flag(held: dict[str, Any], now: float | None, flag: str) -> None:
     fleet = rollout_of(ClusterObjects([node("n")], leases={"n": held}, now=now))
     assert [gate.message for gate in only(fleet).flags] == ([flag] if flag else [])
     assert fleet.complete, "who is in the way later does not undo what is done"

@@ -1,15 +1,27 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 from nodeagent.core.plan.deployment import Deployment
 from nodeagent.core.report.status import Status, fold, line, status_to_dict
-from nodeagent.core.update.events import Event, EventKind, StepProgress
+from nodeagent.core.update.events import (
+    DeploymentsChanged,
+    Event,
+    LeaseChanged,
+    PhaseEntered,
+    StagingAdvanced,
+    StepProgress,
+    StepStarted,
+    UpdateContext,
+    UpdateDone,
+    Warned,
+)
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.ports.coordination import Holder
 
 CONTRACT = {
-    "documentation", "maintenance", "problems", "soft_reboots",
+    "documentation", "etcd_member", "maintenance", "problems", "soft_reboots", "drift",
     "schema", "phase", "reason", "message", "since", "current", "desired", "boot_id", "update_id", "step",
     "deployments", "lease", "drain", "fence", "daemon", "current_digest", "desired_digest", "target",
 }  # fmt: skip
@@ -26,28 +38,27 @@ STEP = StepProgress("restart crio.service", 3, 9, 40)
 
 
 def test_an_update_from_start_to_end() -> None:
-    names = {"update_id": "u", "current": "a", "desired": "b", "boot_id": "x"}
+    about = UpdateContext(Phase.ACTING, "u", "a", "b", "x", since="t")
     acting = run(
-        Event(EventKind.PHASE, Phase.ACTING, since="t", **names),
-        Event(EventKind.STEP_STARTED, Phase.ACTING, step=STEP, **names),
+        PhaseEntered(about),
+        StepStarted(about, STEP),
     )
     assert (acting.phase, acting.step, acting.current, acting.desired) == (Phase.ACTING, STEP, "a", "b")
     assert line(acting) == "Acting: restart crio.service (3/9)"
-    done = fold(
-        fold(acting, Event(EventKind.UPDATE_DONE, Phase.RELEASING, **names)), Event(EventKind.PHASE, Phase.IDLE)
-    )
+    ended = UpdateDone(replace(about, phase=Phase.RELEASING), "", 1.0, 0, "sha")
+    done = fold(fold(acting, ended), PhaseEntered(UpdateContext(Phase.IDLE)))
     assert (done.current, done.desired, done.step, done.update_id) == ("b", "b", None, "")
     assert line(done) == "Idle: current config is b"
 
 
 def test_a_warning_does_not_move_the_phase() -> None:
-    status = run(Event(EventKind.PHASE, Phase.WRITING), Event(EventKind.WARNING, Phase.IDLE, "x"))
+    status = run(PhaseEntered(UpdateContext(Phase.WRITING)), Warned(UpdateContext(Phase.IDLE), "x"))
     assert status.phase is Phase.WRITING
 
 
 def test_the_lease_is_shown_without_moving_the_phase() -> None:
     holder = Holder("alice", "maintenance", "disk swap", "t")
-    status = run(Event(EventKind.PHASE, Phase.LEASING), Event(EventKind.LEASE, Phase.IDLE, fields={"holder": holder}))
+    status = run(PhaseEntered(UpdateContext(Phase.LEASING)), LeaseChanged(holder))
     shown = status_to_dict(status, daemon="running")
     assert shown["phase"] == "Leasing"
     assert shown["lease"]["holder"] == "alice"
@@ -59,10 +70,11 @@ def test_deployments_and_how_far_the_next_one_is() -> None:
         Deployment("a.0", "c0", "os", booted=True),
     )
     staging = StepProgress("Importing layers", 3, 51, 5)
+    about = UpdateContext(Phase.STAGING, "u")
     status = run(
-        Event(EventKind.PHASE, Phase.STAGING, update_id="u"),
-        Event(EventKind.STAGING, Phase.STAGING, update_id="u", step=staging),
-        Event(EventKind.DEPLOYMENTS, Phase.IDLE, fields={"deployments": order}),
+        PhaseEntered(about),
+        StagingAdvanced(about, staging, 7),
+        DeploymentsChanged(order),
     )
     assert line(status) == "Staging: Importing layers (3/51)"
     shown = status_to_dict(status, daemon="running")
@@ -71,12 +83,12 @@ def test_deployments_and_how_far_the_next_one_is() -> None:
         {"checksum": "c1", "version": "2", "booted": False, "staged": True, "locked": True, "digest": ""},
         {"checksum": "c0", "version": "", "booted": True, "staged": False, "locked": None, "digest": ""},
     ]
-    uncounted = Event(EventKind.STAGING, Phase.STAGING, step=StepProgress("Staging deployment", 0, 0, 0))
+    uncounted = StagingAdvanced(about, StepProgress("Staging deployment", 0, 0, 0), None)
     assert line(fold(status, uncounted)) == "Staging: Staging deployment"
 
 
 def test_the_contract_has_all_its_keys() -> None:
-    shown = status_to_dict(run(Event(EventKind.STEP_STARTED, Phase.ACTING, step=STEP)), daemon="stopped")
+    shown = status_to_dict(run(StepStarted(UpdateContext(Phase.ACTING), STEP)), daemon="stopped")
     assert set(shown) == CONTRACT
     assert shown["step"] == {"name": "restart crio.service", "index": 3, "count": 9, "percent": 40}
     assert json.loads(json.dumps(shown)) == shown

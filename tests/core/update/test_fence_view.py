@@ -1,4 +1,4 @@
-"""What people are told, and the floor for a file system and a kernel."""
+"""Texts of the fence, and the floor for a file system and a kernel."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def test_a_p99_is_one_of_the_samples_and_needs_enough_of_them() -> None:
 
 
 def test_what_is_not_known_is_null() -> None:
-    told = fence_to_dict(FenceView(active=False, reason="NoDisk", message="on no disk"))
-    assert (told["active"], told["write_bps"], told["victim_p99_ms"]) == (False, None, None)
+    shown = fence_to_dict(FenceView(active=False, reason="NoDisk", message="on no disk"))
+    assert (shown["active"], shown["write_bps"], shown["victim_p99_ms"]) == (False, None, None)
 
 
 def test_a_view_in_words() -> None:

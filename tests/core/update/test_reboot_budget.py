@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeagent.core.update.reboot_budget import REBOOTS, WINDOW, Budget
+from nodeagent.core.update.lasting import REBOOTS, WINDOW, Budget
 
 
 def test_the_budget_is_used_up_and_comes_back_after_a_window() -> None:

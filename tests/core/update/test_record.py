@@ -9,12 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nodeagent.core.update.lasting import LIMIT, Budget, Rejection, matching
 from nodeagent.core.update.legs import Abort, Apply, Fallback, Leg, Rest, Revert, Unreleased
 from nodeagent.core.update.phase import Phase
-from nodeagent.core.update.reboot_budget import Budget
 from nodeagent.core.update.record import Lasting, OsProgress, Record, UnitsBefore, at_rest, reject
 from nodeagent.core.update.record_codec import RECORD_VERSION, record_from_dict, record_to_dict, salvaged
-from nodeagent.core.update.rejections import LIMIT, Rejection, matching
 from nodeagent.core.update.transitions import NEXT
 
 text = st.text(max_size=8)
@@ -41,9 +40,10 @@ OTHERS = {
     "writes": st.lists(st.tuples(st.just("WritePath"), text), max_size=3).map(tuple),
     "newly_managed": st.lists(text, max_size=3).map(tuple),
     "reboot_requests": counts,
-    "units_before": st.builds(UnitsBefore, texts, texts, texts, st.dictionaries(text, text, max_size=3)),
+    "units_before": st.builds(UnitsBefore, texts, texts, texts, st.dictionaries(text, text, max_size=3), st.booleans()),
     "repairs": st.booleans(),
     "notes": st.lists(text, max_size=3).map(tuple),
+    "drifted": st.lists(text, max_size=3).map(tuple),
     "held": text,
     "lasting": st.builds(Lasting, text, text, rejections, text, text, budgets),
 }

@@ -12,7 +12,7 @@ TAGS = 128  # BLKDEV_DEFAULT_RQ
 
 
 class SimulatedQueue:
-    """``depth`` is the one that the disk has, which nobody is shown; ``asked`` what its driver wanted."""
+    """``depth`` is the hidden depth of the disk; ``asked`` the one that its driver requested."""
 
     def __init__(self, scheduler: str = "none", asked: int = 256) -> None:
         self.sequence = "7"

@@ -138,7 +138,7 @@ class Killed(BaseException):
 
 
 class Fuse:
-    """Blows at the n-th call, and once only: who comes after was started anew."""
+    """Blows at the n-th call, once: later callers are a new process."""
 
     def __init__(self, calls: int) -> None:
         self.left = calls

@@ -13,7 +13,7 @@ from nodeagent.fence.actuators import cgroup
 from nodeagent.fence.actuators.cgroup import UnitIo, parse_io_max, recover
 from nodeagent.fence.restore_log import FileRestoreLog
 from nodeagent.host.dbus.client import Bus
-from tests.fence.fake_limits import CGROUP, DISK, INFINITY, KEYS, OTHER, UNIT, Manager
+from tests.fence.fake_limits import CGROUP, DISK, INFINITY, KEYS, UNIT, Manager
 from tests.support.fixtures import PrivateBus
 
 
@@ -43,9 +43,9 @@ async def test_limits_are_held_and_taken_back(
 ) -> None:
     unit = UnitIo(bus, restore_log, UNIT, cgroups)
     await unit.begin()
-    await unit.hold([DISK], None, 120)
+    await unit.hold(DISK, None, 120)
     assert manager.io_max == "254:0 rbps=max wbps=max riops=max wiops=120\n"
-    await unit.hold([DISK], 8_000_000, None)
+    await unit.hold(DISK, 8_000_000, None)
     assert manager.io_max == "254:0 rbps=max wbps=8000000 riops=max wiops=max\n"
     await unit.end()
     assert manager.io_max == ""
@@ -60,22 +60,13 @@ async def test_limits_are_held_and_taken_back(
     assert manager.sent[-1][2] == [("IOWriteBandwidthMax", [])], "what is as it was found is not written again"
 
 
-async def test_several_disks(bus: Bus, manager: Manager, restore_log: FileRestoreLog, cgroups: Path) -> None:
-    unit = UnitIo(bus, restore_log, UNIT, cgroups)
-    await unit.begin()
-    await unit.hold([DISK, OTHER], 8_000_000, None)
-    assert parse_io_max(manager.io_max) == {"254:0": {"wbps": 8_000_000}, "8:16": {"wbps": 8_000_000}}
-    await unit.end()
-    assert manager.io_max == ""
-
-
 async def test_what_an_admin_set_comes_back(
     bus: Bus, manager: Manager, restore_log: FileRestoreLog, cgroups: Path
 ) -> None:
     manager.lists["IOWriteBandwidthMax"] = {"/dev/sdb": 5_000_000}
     unit = UnitIo(bus, restore_log, UNIT, cgroups)
     await unit.begin()
-    await unit.hold([DISK], 8_000_000, None)
+    await unit.hold(DISK, 8_000_000, None)
     await unit.end()
     assert manager.lists == {"IOWriteBandwidthMax": {"/dev/sdb": 5_000_000}, "IOWriteIOPSMax": {}}
 
@@ -83,7 +74,7 @@ async def test_what_an_admin_set_comes_back(
 async def test_after_a_kill(bus: Bus, manager: Manager, restore_log: FileRestoreLog, cgroups: Path) -> None:
     killed = UnitIo(bus, restore_log, UNIT, cgroups)
     await killed.begin()
-    await killed.hold([DISK], None, 120)
+    await killed.hold(DISK, None, 120)
     again = UnitIo(bus, restore_log, UNIT, cgroups)
     await again.begin()  # the note of the first one is the one that counts
     assert await recover(bus, restore_log, cgroups) == [UNIT]
@@ -103,7 +94,7 @@ async def test_a_unit_that_does_not_run(bus: Bus, manager: Manager, restore_log:
     manager.running = False
     unit = UnitIo(bus, restore_log, UNIT, cgroups)
     await unit.begin()
-    await unit.hold([DISK], None, 120)
+    await unit.hold(DISK, None, 120)
     assert manager.lists["IOWriteIOPSMax"] == {"/dev/vda": 120}, "for its next start"
     await unit.end()
     assert manager.lists["IOWriteIOPSMax"] == {}
@@ -117,7 +108,7 @@ async def test_a_limit_that_the_kernel_does_not_hold(
     unit = UnitIo(bus, restore_log, UNIT, cgroups)
     await unit.begin()
     with pytest.raises(AgentError, match="the kernel has nothing") as caught:
-        await unit.hold([DISK], None, 120)
+        await unit.hold(DISK, None, 120)
     assert caught.value.reason == "LimitNotHeld"
     (manager.cgroup / "io.max").write_text("254:0 rbps=max wbps=1 riops=max wiops=max\n")
     with pytest.raises(AgentError, match="wbps=1") as caught:
@@ -152,33 +143,3 @@ def test_io_max() -> None:
     text = "8:0 rbps=max wbps=2097152 riops=max wiops=max\n259:1 rbps=1 wbps=max riops=2 wiops=120\n"
     assert parse_io_max(text) == {"8:0": {"wbps": 2097152}, "259:1": {"rbps": 1, "riops": 2, "wiops": 120}}
     assert parse_io_max("") == {}
-
-
-async def test_a_unit_that_0_1_left_frozen_is_thawed(
-    bus: Bus, manager: Manager, restore_log: FileRestoreLog, cgroups: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A job of the unit, such as its start, is waited for."""
-    await UnitIo(bus, restore_log, UNIT, cgroups).begin()
-    manager.frozen, manager.jobs = True, 3
-    assert await recover(bus, restore_log, cgroups) == [UNIT]
-    assert not manager.frozen
-
-    unit = UnitIo(bus, restore_log, UNIT, cgroups)
-    await unit.begin()
-    await unit.hold([DISK], None, 120)
-    monkeypatch.setattr(cgroup, "_JOB_WITHIN", 0.1)
-    manager.jobs = 1_000_000
-    with pytest.raises(AgentError, match="pending job"):
-        await recover(bus, restore_log, cgroups)
-    assert manager.lists["IOWriteIOPSMax"] == {}, "its limits are removed anyway"
-
-
-async def test_properties_that_0_1_changed_are_restored(
-    bus: Bus, manager: Manager, restore_log: FileRestoreLog, cgroups: Path
-) -> None:
-    note = {"IOWriteBandwidthMax": [], "IOWriteIOPSMax": [], "MemoryHigh": 1 << 30, "CPUWeight": INFINITY}
-    await restore_log.save(f"unit-{UNIT}", json.dumps(note))
-    manager.scalars = {"MemoryHigh": 256 << 20, "CPUWeight": 20}
-    assert await recover(bus, restore_log, cgroups) == [UNIT]
-    assert manager.scalars == {"MemoryHigh": 1 << 30, "CPUWeight": INFINITY}
-    assert await restore_log.load() == {}

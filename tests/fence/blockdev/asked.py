@@ -15,13 +15,8 @@ def main() -> None:
     udev = Udev()
     answers = {}
     for text in sys.argv[1:]:
-        if text.startswith("/dev/"):
-            answers[text] = udev.named(text)
-        elif text.startswith("btrfs="):
-            answers[text] = udev.btrfs(number(text.removeprefix("btrfs=")))
-        else:
-            found = find(number(text), cache(udev.node))
-            answers[text] = None if found is None else asdict(found)
+        found = find(number(text), cache(udev.node))
+        answers[text] = None if found is None else asdict(found)
     print(json.dumps(answers))
 
 

@@ -1,11 +1,11 @@
-"""From a block device down to its disk: what the table of real stacks (tests/fence/blockdev) does not system."""
+"""The disk below a block device, for cases that the table of real stacks (tests/fence/blockdev) lacks."""
 
 from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeagent.fence.policy.disks import BlockNode, DeviceNumber, Disks, find, together
+from nodeagent.fence.policy.disks import BlockNode, DeviceNumber, Disks, find
 
 
 def number(minor: int) -> DeviceNumber:
@@ -32,36 +32,28 @@ def below(top: int, *nodes: BlockNode) -> Disks | None:
 def test_partitions_of_two_disks_are_not_one_place() -> None:
     found = below(0, node(0, 1, 2), node(1, disk=3), node(2, disk=4), node(3), node(4))
     assert found is not None
-    assert [at.path for at in found.limits] == ["/dev/d0"]
+    assert found.limit.path == "/dev/d0"
     assert [disk.path for disk in found.disks] == ["/dev/d3", "/dev/d4"]
 
 
 def test_a_partition_and_a_disk_are_not_one_place() -> None:
     found = below(0, node(0, 1, 2), node(1, disk=2), node(2))
     assert found is not None
-    assert [at.path for at in found.limits] == ["/dev/d0"]
+    assert found.limit.path == "/dev/d0"
     assert [disk.path for disk in found.disks] == ["/dev/d2"]
 
 
 def test_a_file_on_another_disk() -> None:
     found = below(0, node(0, loop=True, backing=1), node(1, disk=2), node(2))
     assert found is not None
-    assert [at.path for at in found.limits] == ["/dev/d0"], "the kernel limits what is written to the loop device"
+    assert found.limit.path == "/dev/d0", "the kernel limits what is written to the loop device"
     assert [disk.path for disk in found.disks] == ["/dev/d2"]
 
 
-def test_a_device_that_went_away_meanwhile() -> None:
+def test_a_device_that_disappears() -> None:
     assert below(0) is None
     assert below(0, node(0, 1)) is None
     assert below(0, node(0, disk=1)) is None
-
-
-def test_two_devices_with_one_disk_are_limited_once() -> None:
-    nodes = (node(0, disk=2), node(1, disk=2), node(2))
-    one, two = below(0, *nodes), below(1, *nodes)
-    assert one is not None
-    assert two is not None
-    assert together([one, two]) == one
 
 
 def test_whether_two_file_systems_meet() -> None:
@@ -88,11 +80,11 @@ def hosts(draw: st.DrawFn) -> dict[DeviceNumber, BlockNode]:
 def test_systemd_would_stay_where_we_put_the_limit(host: dict[DeviceNumber, BlockNode]) -> None:
     found = find(number(9), host.get)
     assert found is not None
-    (limit,) = found.limits
+    limit = found.limit
     assert limit.disk is None
     again = find(limit.number, host.get)
     assert again is not None
-    assert again.limits == found.limits
+    assert again.limit == found.limit
     assert {disk.number.minor for disk in found.disks} <= {0, 1, 2}
     assert len(found.disks) == 1 or len(limit.slaves) > 1
 

@@ -9,29 +9,29 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeagent.fence.policy.shape import QueueFacts, Shape, Untouched, ladder
+from nodeagent.fence.policy.shape import QueueFacts, Shape, Untouched, choose_shape
 
 VIRTIO = QueueFacts(1280, "none", ("none", "mq-deadline", "kyber", "bfq"))
 """A slow cloud disk, as a guest sees it."""
 
 
 def test_a_slow_disk_gets_small_requests_and_a_short_queue() -> None:
-    assert ladder(VIRTIO, 0.012, may_switch=False) == (Shape(128, 16), Shape(32, 1))
-    assert ladder(VIRTIO, None, may_switch=False) == (Shape(128, 16), Shape(32, 1))
+    assert choose_shape(VIRTIO, 0.012, may_switch=False) == Shape(32, 1)
+    assert choose_shape(VIRTIO, None, may_switch=False) == Shape(32, 1)
 
 
 def test_with_leave_it_gets_a_scheduler_that_heeds_priorities() -> None:
     tight = Shape(32, 1, "mq-deadline", priorities=True, wbt=False)
-    assert ladder(VIRTIO, 0.012, may_switch=True)[-1] == tight  # type: ignore[index]
+    assert choose_shape(VIRTIO, 0.012, may_switch=True) == tight
     without = replace(VIRTIO, schedulers=("none",))
-    assert ladder(without, 0.012, may_switch=True)[-1] == Shape(32, 1)  # type: ignore[index]
+    assert choose_shape(without, 0.012, may_switch=True) == Shape(32, 1)
 
 
 def test_one_that_has_it_keeps_it_but_what_is_under_way_is_bounded() -> None:
     """No priorities: nothing is left to be sorted by them."""
     facts = replace(VIRTIO, scheduler="mq-deadline")
-    assert ladder(facts, 0.012, may_switch=False) == (Shape(128, 16), Shape(32, 1))
-    assert ladder(facts, 0.012, may_switch=True)[-1] == Shape(32, 1, "mq-deadline", priorities=True, wbt=False)  # type: ignore[index]
+    assert choose_shape(facts, 0.012, may_switch=False) == Shape(32, 1)
+    assert choose_shape(facts, 0.012, may_switch=True) == Shape(32, 1, "mq-deadline", priorities=True, wbt=False)
 
 
 @pytest.mark.parametrize(
@@ -46,22 +46,21 @@ def test_one_that_has_it_keeps_it_but_what_is_under_way_is_bounded() -> None:
     ],
 )
 def test_where_it_would_hurt_it_is_refused(change: dict[str, Any], idle_p99: float | None, word: str) -> None:
-    found = ladder(replace(VIRTIO, **change), idle_p99, may_switch=True)
+    found = choose_shape(replace(VIRTIO, **change), idle_p99, may_switch=True)
     assert isinstance(found, Untouched)
     assert word in found.why
 
 
 def test_a_slow_nvme_disk_is_a_disk_like_others() -> None:
-    """As clouds have them."""
-    assert ladder(replace(VIRTIO, nvme=True), 0.012, may_switch=False) == (Shape(128, 16), Shape(32, 1))
+    """Clouds have such disks."""
+    assert choose_shape(replace(VIRTIO, nvme=True), 0.012, may_switch=False) == Shape(32, 1)
 
 
 @given(st.integers(4, 4096), st.sampled_from([512, 4096, 65536]), st.integers(1, 1024), st.booleans())
 def test_no_shape_is_wider_than_what_was_found(sectors: int, block: int, requests: int, switch: bool) -> None:
     facts = replace(VIRTIO, max_sectors_kb=sectors, logical_block_size=block, nr_requests=requests)
-    shapes = ladder(facts, 0.01, may_switch=switch)
-    assert isinstance(shapes, tuple)
-    gentle, tight = shapes
-    assert sectors >= gentle.max_sectors_kb >= tight.max_sectors_kb >= min(sectors, max(4, block // 1024))
-    assert requests >= gentle.depth >= tight.depth >= 1
-    assert {shape.scheduler for shape in shapes} <= {"", "mq-deadline"}
+    shape = choose_shape(facts, 0.01, may_switch=switch)
+    assert isinstance(shape, Shape)
+    assert sectors >= shape.max_sectors_kb >= min(sectors, max(4, block // 1024))
+    assert requests >= shape.depth >= 1
+    assert shape.scheduler in ("", "mq-deadline")

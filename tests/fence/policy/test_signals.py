@@ -1,4 +1,4 @@
-"""What the three sources say of the victim, and which of them is heard."""
+"""The signals of the two sources, and the one that counts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeagent.core.etcd.histogram import Histogram, Increase
-from nodeagent.fence.policy.signals import Reading, Source, Strain, of_etcd, of_pressure, of_probe, target, weigh
+from nodeagent.fence.policy.signals import Reading, Source, Strain, of_etcd, of_probe, target, weigh
 
 BOUNDS = (*(0.001 * 2**n for n in range(14)), math.inf)
 
@@ -66,11 +66,6 @@ def test_a_probe_that_did_nothing_says_nothing() -> None:
     assert of_probe(7.0, [], 0.001, 0.008) is None
 
 
-@pytest.mark.parametrize(("share", "strain"), [(0, 0), (0.2, 0), (0.21, 1), (0.6, 1), (0.61, 2), (1, 2)])
-def test_pressure(share: float, strain: int) -> None:
-    assert of_pressure(7.0, share).strain == strain
-
-
 def reading(source: Source, at: float, strain: Strain) -> Reading:
     return Reading(source, at, strain, "")
 
@@ -78,13 +73,6 @@ def reading(source: Source, at: float, strain: Strain) -> Reading:
 def test_the_worse_of_what_is_measured_counts() -> None:
     probe, calm = reading(Source.PROBE, 9, Strain.STALLED), reading(Source.ETCD, 10, Strain.CALM)
     assert weigh([calm, probe], 10, stale=5) == probe
-
-
-def test_pressure_is_heard_when_nobody_else_speaks() -> None:
-    pressure, old = reading(Source.PRESSURE, 10, Strain.STALLED), reading(Source.ETCD, 4, Strain.CALM)
-    assert weigh([pressure, reading(Source.ETCD, 6, Strain.CALM)], 10, stale=5).source is Source.ETCD  # type: ignore[union-attr]
-    assert weigh([pressure, old], 10, stale=5) == pressure
-    assert weigh([old], 10, stale=5) is None
 
 
 readings = st.lists(

@@ -13,7 +13,7 @@ from itertools import pairwise
 
 from nodeagent.fence.policy.bounds import Bounds
 from nodeagent.fence.policy.controller import IoLimits, Why, begin, step
-from nodeagent.fence.policy.shape import QueueFacts, Shape, ladder
+from nodeagent.fence.policy.shape import QueueFacts, Shape, choose_shape
 from nodeagent.fence.policy.signals import Reading, of_probe, target
 
 BYTES = 218e6
@@ -55,28 +55,28 @@ def felt(now: float, limits: IoLimits) -> Reading:
     return reading
 
 
-def staged(shapes: tuple[Shape, ...], bounds: Bounds) -> tuple[list[IoLimits], list[Why], float]:
+def staged(shape: Shape, bounds: Bounds) -> tuple[list[IoLimits], list[Why], float]:
     """Every second's limits, the reasons of the changes, and how long it took."""
-    state, now, left = begin(0.0, shapes, bounds), 0.0, BYTES
+    state, now, left = begin(0.0, shape, bounds), 0.0, BYTES
     held, reasons = [state.decision.limits], [state.decision.why]
     while left > 0 and now < 3 * bounds.deadline:
         limits = state.decision.limits
         left -= BYTES / row(limits).seconds
         now += 1.0
-        state = step(state, now, felt(now, limits), shapes, bounds)
+        state = step(state, now, felt(now, limits), shape, bounds)
         held.append(state.decision.limits)
         reasons += [state.decision.why] if state.decision.changed else []
     return held, reasons, now
 
 
-def shapes_of(may_switch: bool) -> tuple[Shape, ...]:
-    found = ladder(QueueFacts(1280, "none", ("none", "mq-deadline")), IDLE.p99 / 1000, may_switch=may_switch)
-    assert isinstance(found, tuple)
+def shape_of(may_switch: bool) -> Shape:
+    found = choose_shape(QueueFacts(1280, "none", ("none", "mq-deadline")), IDLE.p99 / 1000, may_switch=may_switch)
+    assert isinstance(found, Shape)
     return found
 
 
 def test_it_finds_the_row_without_harm() -> None:
-    held, _, seconds = staged(shapes_of(may_switch=True), LOW)
+    held, _, seconds = staged(shape_of(may_switch=True), LOW)
     settled = held[10:]
     assert {row(limits) for limits in settled} == {SHAPED_120}
     assert seconds <= 1.1 * SHAPED_120.seconds
@@ -84,25 +84,25 @@ def test_it_finds_the_row_without_harm() -> None:
 
 def test_it_does_not_take_three_times_as_long_for_that() -> None:
     """120 writes a second take the last 80 ms off the longest, and triple the staging."""
-    held, _, seconds = staged(shapes_of(may_switch=True), Bounds())
+    held, _, seconds = staged(shape_of(may_switch=True), Bounds())
     assert {row(limits) for limits in held[10:]} == {SHAPED}
     assert seconds <= 1.5 * UNFENCED.seconds
 
 
 def test_it_does_not_change_what_cannot_be_changed() -> None:
     """Without another scheduler nothing helps on this disk: then it is shut, and stays so until it is done."""
-    held, reasons, _ = staged(shapes_of(may_switch=False), LOW)
+    held, reasons, _ = staged(shape_of(may_switch=False), LOW)
     assert {limits.write_iops for limits in held[3:]} == {123}
     assert reasons.count(Why.CALM) == 0
 
 
 def test_an_update_in_a_hurry_is_in_time() -> None:
     bounds = replace(LOW, deadline=60)
-    _, reasons, seconds = staged(shapes_of(may_switch=True), bounds)
+    _, reasons, seconds = staged(shape_of(may_switch=True), bounds)
     assert Why.PROGRESS in reasons
     assert seconds <= bounds.deadline
 
 
 def test_it_decides_seldom() -> None:
-    held, _, seconds = staged(shapes_of(may_switch=True), LOW)
+    held, _, seconds = staged(shape_of(may_switch=True), LOW)
     assert sum(a != b for a, b in pairwise(held)) <= seconds / 10

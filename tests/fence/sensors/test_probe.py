@@ -1,4 +1,4 @@
-"""The probe on a real file system; how long a sync takes is told by the tests."""
+"""The probe on a real file system; the tests decide how long a sync takes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("no_leaked_fds")
 
 
 class Disk:
-    """Counts the syncs, and holds them up when told."""
+    """Counts the syncs, and delays them on request."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.syncs = 0
@@ -73,7 +73,7 @@ async def test_a_stall_counts_for_all_that_were_due(disk: Disk, tmp_path: Path) 
         disk.free.set()
         await syncs(disk, 2)
         latencies = probe.take().latencies
-        # One was under way, those of 0.3 s were due meanwhile: all of them with their own wait, in one sync.
+        # One was under way, those of 0.3 s became due: all of them with their own wait, in one sync.
         assert sum(seconds > 0.02 for seconds in latencies) >= 20
         assert max(latencies) > 0.25
         assert len(latencies) >= disk.syncs - before + 15
@@ -100,7 +100,7 @@ async def test_its_pace_can_be_changed(disk: Disk, tmp_path: Path) -> None:
 
 
 async def test_it_writes_where_nothing_was_written(disk: Disk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At the end of its space it begins anew, in space that is allocated again."""
+    """At the end of its space it begins again, in space that is allocated again."""
     monkeypatch.setattr(module, "_SEGMENT", 5000)
     written: list[int] = []
     allocated: list[int] = []
@@ -178,7 +178,7 @@ async def test_a_file_system_without_nameless_files(tmp_path: Path, monkeypatch:
         assert list(tmp_path.iterdir()) == []
 
 
-async def test_samples_that_nobody_takes_are_bounded(tmp_path: Path) -> None:
+async def test_unread_samples_are_bounded(tmp_path: Path) -> None:
     fd = os.open(tmp_path / "f", os.O_WRONLY | os.O_CREAT)
     probe = FsyncProbe(tmp_path, fd, 10)
     probe._latencies.extend([0.1] * 100_000)

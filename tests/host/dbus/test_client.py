@@ -15,10 +15,9 @@ from dbus_next import Message as RawMessage
 from dbus_next import MessageType, Variant
 
 from nodeagent.errors import AgentError, InvalidInput, Problem, Refused, Retryable, Terminal, Unreachable
-from nodeagent.host.dbus.address import socket_paths, system_bus_address
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.dbus.codec import Message, MessageKind, a_sv, decode, encode, frame_size
-from nodeagent.host.dbus.connection import Connection
+from nodeagent.host.dbus.connection import Connection, socket_paths, system_bus_address
 from nodeagent.host.dbus.errors import LOST, BusFault, from_bus, to_bus
 from nodeagent.host.dbus.signals import Match
 from tests.support.fake_peer import DBusFault, FakePeer
@@ -106,7 +105,7 @@ async def test_every_error_has_a_kind(bus: Bus, peer: FakePeer, name: str, kind:
     assert f"{FACE}.Fail" in caught.value.message
 
 
-async def test_nobody_there(bus: Bus) -> None:
+async def test_no_owner_of_the_name(bus: Bus) -> None:
     with pytest.raises(Unreachable) as caught:
         await ask(bus, "Get")
     assert caught.value.reason == "ServiceUnknown"
@@ -144,7 +143,7 @@ async def test_calls_to_us_are_refused_while_we_serve_nothing(bus: Bus, peer: Fa
     assert reply.error_name == "org.freedesktop.DBus.Error.UnknownObject"
 
 
-async def test_descriptors_that_nobody_asked_for_are_closed(bus: Bus, peer: FakePeer) -> None:
+async def test_unrequested_descriptors_are_closed(bus: Bus, peer: FakePeer) -> None:
     reader, writer = os.pipe()
     peer.on("Get", lambda _m: ("h", (0,), [writer]))
     await bus.call_bus("GetId")  # connected

@@ -30,7 +30,7 @@ FACE = "org.nodeagent.Agent1.Manager"
 
 
 class Daemon:
-    """What is behind the interface."""
+    """The implementation of the interface."""
 
     def __init__(self) -> None:
         self.phase = "Idle"
@@ -132,7 +132,7 @@ async def test_errors_as_others_see_them(stranger: FakePeer) -> None:
 
 
 @pytest.mark.parametrize("what", ["bug", "value"])
-async def test_bugs_are_told_to_the_journal_only(
+async def test_bugs_are_logged_to_the_journal_only(
     stranger: FakePeer, capsys: pytest.CaptureFixture[str], what: str
 ) -> None:
     reply = await stranger.call(NAME, PATH, FACE, "Fail", "s", [what])
@@ -164,7 +164,7 @@ async def test_calls_that_make_no_sense(
     assert reply.error_name == f"org.freedesktop.DBus.Error.{error}"
 
 
-async def test_a_slow_call_holds_up_nobody(client: Bus, daemon: Daemon) -> None:
+async def test_a_slow_call_delays_no_other(client: Bus, daemon: Daemon) -> None:
     slow = asyncio.create_task(ask(client, "Hang"))
     assert (await ask(client, "Add", "uu", (1, 2)))[0] == 3
     daemon.release.set()
@@ -183,7 +183,7 @@ async def test_one_connection_does_not_take_all_the_calls(
         await asyncio.sleep(0.05)
         with pytest.raises(Retryable, match="too many concurrent calls"):
             await ask(other, "Add", "uu", (1, 2))
-        # The status is there for everybody, all the same.
+        # All users can still read the status.
         assert await other.get(NAME, PATH, FACE, "Phase") == "Idle"
         daemon.release.set()
         await asyncio.gather(*hanging[:8], *more)

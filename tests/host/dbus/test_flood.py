@@ -1,4 +1,4 @@
-"""What any user may do to the daemon over the bus: messages of up to 32 MB, of any kind, as many as there is time for.
+"""Attacks of any user on the daemon over the bus: messages of up to 32 MB, of any kind, as many as there is time for.
 
 Stalls of the event loop are measured as processor time of this thread in one turn of the loop, so that a machine with
 other work to do does not look like a slow daemon.
@@ -478,20 +478,20 @@ async def test_a_large_config_is_for_root(
 
 def test_slots() -> None:
     limits = CallLimits()
-    of_nobody = [limits.take(f":1.{n // 8}", 1000, None) for n in range(64)]
+    of_unknown = [limits.take(f":1.{n // 8}", 1000, None) for n in range(64)]
     with pytest.raises(TooManyCalls, match="one connection"):
         limits.take(":1.0", 1000, None)
-    for slot in of_nobody[:MAX_OF_USER]:
+    for slot in of_unknown[:MAX_OF_USER]:
         limits.identify(slot, 65534)
     with pytest.raises(TooManyCalls, match="users other than root"):
-        limits.identify(of_nobody[MAX_OF_USER], 65534)
+        limits.identify(of_unknown[MAX_OF_USER], 65534)
     others = [limits.take(f":2.{uid}.{n // 8}", 1000, uid) for uid in (1000, 1001) for n in range(MAX_OF_USER)]
     with pytest.raises(TooManyCalls, match="users other than root"):
         limits.take(":3.0", 1000, 1002)
     of_root = [limits.take(f":4.{n // 8}", 1000, 0) for n in range(16)]
     with pytest.raises(TooManyCalls):
         limits.take(":4.9", 1000, 0)
-    for slot in (*of_nobody, *others, *of_root):
+    for slot in (*of_unknown, *others, *of_root):
         limits.leave(slot)
     assert (limits._bytes, limits._bytes_unidentified, limits._unidentified) == (0, 0, 0)
     assert limits._of_user.total() == limits._of_connection.total() == 0

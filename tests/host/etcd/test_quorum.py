@@ -1,4 +1,4 @@
-"""Whether a member of etcd is on a host, found in trees of files as kubeadm, OpenShift, RKE2 and systemd leave them."""
+"""Detection of a member of etcd on a host, in trees of files as kubeadm, OpenShift, RKE2 and systemd leave them."""
 
 from __future__ import annotations
 
@@ -128,6 +128,45 @@ def test_a_static_pod_of_kubeadm(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize("name", ["etcd.manifest", "etcd.yaml.bak", "etcd.yaml~", "etcd"])
+def test_every_visible_file_is_a_manifest(tmp_path: Path, name: str) -> None:
+    """The kubelet reads all of them, whatever the suffix."""
+    put(tmp_path, f"etc/kubernetes/manifests/{name}", KUBEADM)
+    found = detect(tmp_path)
+    assert found is not None
+    assert found.signs == (f"static pod /etc/kubernetes/manifests/{name}",)
+
+
+def test_what_the_kubelet_does_not_read_is_no_manifest(tmp_path: Path) -> None:
+    put(tmp_path, "etc/kubernetes/manifests/.etcd.yaml", KUBEADM)
+    put(tmp_path, "etc/kubernetes/manifests/old/etcd.yaml", KUBEADM)
+    os.mkfifo(tmp_path / "etc/kubernetes/manifests/pipe")
+    assert detect(tmp_path) is None
+
+
+def test_manifests_at_the_path_of_the_kubelet(tmp_path: Path) -> None:
+    put(tmp_path, "etc/kubernetes/kubelet.conf", "staticPodPath: /etc/static")
+    put(tmp_path, "etc/static/etcd.yaml", KUBEADM)
+    found = detect(tmp_path)
+    assert found is not None
+    assert found.signs == ("static pod /etc/static/etcd.yaml",)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "spec: text",
+        "spec: {containers: text}",
+        "spec: {containers: [1, {name: other, command: text}]}",
+        "spec: {containers: [{name: other, env: [1], volumeMounts: text}], volumes: {a: b}}",
+    ],
+)
+def test_manifests_of_any_shape(tmp_path: Path, text: str) -> None:
+    put(tmp_path, "etc/kubernetes/manifests/odd.yaml", text)
+    put(tmp_path, "etc/kubernetes/manifests/odd2.yaml", text.replace("other", "etcd"))
+    detect(tmp_path)
+
+
 def test_a_static_pod_whose_command_is_a_script(tmp_path: Path) -> None:
     put(tmp_path, "etc/kubernetes/manifests/etcd-pod.yaml", OPENSHIFT)
     found = detect(tmp_path)
@@ -172,6 +211,36 @@ def test_a_process_that_cannot_be_inspected_counts(tmp_path: Path) -> None:
     assert found.signs == ("process 77",)
     assert found.options.get("data-dir") == f"{tmp_path}/srv/etcd"
     assert endpoints(found.options).ours == ("http://127.0.0.1:2399",)
+
+
+CONFIG = """
+name: cp-1
+listen-client-urls: https://127.0.0.1:2399
+client-transport-security: {cert-file: /etc/tls/etcd.crt}
+"""
+
+
+@pytest.mark.usefixtures("untraceable")
+def test_a_config_file_of_etcd(tmp_path: Path) -> None:
+    put(tmp_path, "run/etcd.yaml", CONFIG)
+    process(tmp_path, 77, "etcd", "--config-file=/run/etcd.yaml", "--name=ignored")
+    found = detect(tmp_path)
+    assert found is not None
+    assert found.options.flags == {
+        "name": "cp-1",
+        "config-file": f"{tmp_path}/run/etcd.yaml",
+        "listen-client-urls": "https://127.0.0.1:2399",
+        "cert-file": f"{tmp_path}/etc/tls/etcd.crt",
+    }
+
+
+def test_a_config_file_of_etcd_in_a_container(tmp_path: Path) -> None:
+    inside = process(tmp_path, 77, "etcd", "--config-file=/run/etcd.yaml") / "root"
+    put(inside, "run/etcd.yaml", CONFIG)
+    found = detect(tmp_path)
+    assert found is not None
+    assert found.options.get("cert-file") == f"{inside}/etc/tls/etcd.crt"
+    assert found.options.get("name") == "cp-1"
 
 
 @pytest.mark.usefixtures("untraceable")

@@ -238,7 +238,7 @@ def test_our_temporary_file_swapped_in_a_race(tmp_path: Path) -> None:
 
 
 class Meddler:
-    """The ``os`` of a module, with somebody who acts right after a call of ours: a race that is always lost."""
+    """The ``os`` of a module, with another process that acts right after a call: a race that is always lost."""
 
     def __init__(self, call: str, act: Callable[..., None]) -> None:
         self._call, self._act = call, act

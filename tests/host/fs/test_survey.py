@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from nodeagent.core.config.file_tree import RegularFile
-from nodeagent.core.update.survey import Survey
+from nodeagent.core.update.ports.host import Survey
 from nodeagent.errors import AgentError
 from nodeagent.host.fs.files import DiskFiles
 

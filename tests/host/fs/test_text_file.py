@@ -15,7 +15,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "x.prom"
 
 
-def test_everybody_may_read_it_whatever_the_umask(path: Path) -> None:
+def test_all_users_may_read_it_with_any_umask(path: Path) -> None:
     before = os.umask(0o077)
     try:
         TextFile(str(path)).write("a 1\n")

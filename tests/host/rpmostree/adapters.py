@@ -1,4 +1,4 @@
-"""What the tests of the adapter share: short pauses, bounds that a busy machine keeps, and a host in a folder."""
+"""Common parts of the tests of the adapter: short pauses, bounds that a busy machine keeps, a host in a folder."""
 
 from __future__ import annotations
 
@@ -48,6 +48,6 @@ def quiet(manager: FakeSystemd) -> FakeSystemd:
     return manager
 
 
-class Told(list[StageProgress]):
+class ProgressList(list[StageProgress]):
     def tasks(self) -> list[str]:
         return [one.task for one in self]

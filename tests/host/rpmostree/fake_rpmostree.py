@@ -1,4 +1,4 @@
-"""An rpm-ostreed on the private bus, as far as a client can tell; what a transaction does is told by tests.
+"""An rpm-ostreed on the private bus, as far as a client can see; the tests decide what a transaction does.
 
 The model is only as deep as the adapter looks: deployments are dictionaries, staging makes one from the first. What the
 real one does with all that is the business of `integration/standins/rpmostreed`.
@@ -93,7 +93,7 @@ class FakeRpmOstree(FakePeer):
 
     @property
     def active(self) -> FakeTransaction | None:
-        """Until it is over for everybody, not just finished."""
+        """Wait until it is over for all clients, not just finished."""
         return self._current if self._current and not self._current.over.is_set() else None
 
     def _get(self, message: Message) -> Any:

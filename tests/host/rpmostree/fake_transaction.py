@@ -34,7 +34,7 @@ class FakeTransaction:
         self.started = asyncio.Event()
         self.cancelled = asyncio.Event()
         self.finished: tuple[bool, str] | None = None
-        self.over = asyncio.Event()  # finished, and nobody is connected any more
+        self.over = asyncio.Event()  # Finished, and no client is connected any more.
         self._socket = socket
         self._peers: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -143,5 +143,5 @@ async def _read(reader: asyncio.StreamReader) -> Message:
     message = Unmarshaller(BytesIO(head + await reader.readexactly(-(-fields // 8) * 8 + body))).unmarshall()
     assert message is not None
     assert message.message_type is MessageType.METHOD_CALL
-    assert message.destination is None  # there is nobody but the server
+    assert message.destination is None  # Only the server is connected.
     return message

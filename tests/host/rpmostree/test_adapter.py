@@ -21,7 +21,7 @@ from nodeagent.host.dbus.client import Bus
 from nodeagent.host.rpmostree.adapter import RpmOstree, detect
 from nodeagent.host.systemd import Systemd
 from tests.host.fake_systemd import FakeSystemd
-from tests.host.rpmostree.adapters import IMAGE, NEW, QUICK, Told, adapter
+from tests.host.rpmostree.adapters import IMAGE, NEW, QUICK, ProgressList, adapter
 from tests.host.rpmostree.fake_rpmostree import BUSY, FAILED, OLD_IMAGE, A, B, FakeRpmOstree, deployment, until
 from tests.host.rpmostree.fake_transaction import FakeTransaction
 from tests.support.fake_peer import DBusFault
@@ -32,7 +32,7 @@ PINNED = "ostree-unverified-registry:" + NEW
 
 
 async def stage(os: RpmOstree, target: OsTarget = IMAGE, **more: Any) -> Any:
-    more = {"credentials": None, "replace": "", "tell": lambda progress: None} | more
+    more = {"credentials": None, "replace": "", "on_progress": lambda progress: None} | more
     return await os.stage(target, **more)
 
 
@@ -152,14 +152,14 @@ async def test_detects_a_host_with_deployments(bus: Bus, tmp_path: Path) -> None
 
 
 async def test_a_container_by_digest(os: RpmOstree, daemon: FakeRpmOstree) -> None:
-    told = Told()
-    staged = await stage(os, tell=told.append)
+    progress = ProgressList()
+    staged = await stage(os, on_progress=progress.append)
     assert (staged.digest, staged.staged, staged.locked) == (NEW[-71:], True, True)
     ((member, (modifiers, options)),) = daemon.requests
     assert (member, modifiers) == ("UpdateDeployment", {"set-refspec": PINNED})
     assert options["allow-downgrade"] is True
     assert "no-pull-base" not in options
-    assert told.tasks() == ["Staging deployment"]
+    assert progress.tasks() == ["Staging deployment"]
     assert daemon.transactions[0].over.is_set()  # our connection was closed
 
 
@@ -278,7 +278,7 @@ async def test_a_lock_that_got_lost_is_put_back(os: RpmOstree, daemon: FakeRpmOs
 
 
 @pytest.mark.parametrize("staged", [True, False])
-async def test_what_somebody_else_staged_stays(os: RpmOstree, daemon: FakeRpmOstree, staged: bool) -> None:
+async def test_a_foreign_staged_deployment_stays(os: RpmOstree, daemon: FakeRpmOstree, staged: bool) -> None:
     theirs = daemon.stage(checksum=B, container_image_reference="theirs", container_image_reference_digest="x")
     theirs["staged"] = staged  # or made by ostree admin deploy
     error = await fails(os, Refused)
@@ -351,7 +351,7 @@ async def test_a_failure_of_the_method_itself(os: RpmOstree, daemon: FakeRpmOstr
     assert (await fails(os, Retryable)).reason == "ShuttingDown"
 
 
-async def test_somebody_staged_the_same_refspec_in_between(os: RpmOstree, daemon: FakeRpmOstree) -> None:
+async def test_another_client_staged_the_same_refspec_in_between(os: RpmOstree, daemon: FakeRpmOstree) -> None:
     async def race(transaction: FakeTransaction) -> None:
         daemon.effect(transaction)
         daemon.script = daemon.work
@@ -441,14 +441,14 @@ async def test_waits_for_another_transaction_and_says_whose(os: RpmOstree, daemo
     daemon.transactions.append(theirs)
     daemon._current = theirs
     asyncio.get_running_loop().call_later(0.3, theirs.over.set)
-    told = Told()
-    assert (await stage(os, tell=told.append)).staged
-    assert "'upgrade' of client(id:cli" in told[0].task
+    progress = ProgressList()
+    assert (await stage(os, on_progress=progress.append)).staged
+    assert "'upgrade' of client(id:cli" in progress[0].task
     assert "Cancel" not in theirs.calls
     assert "Start" not in theirs.calls
 
 
-async def test_what_somebody_staged_while_we_waited_stays(os: RpmOstree, daemon: FakeRpmOstree) -> None:
+async def test_a_deployment_staged_during_the_wait_stays(os: RpmOstree, daemon: FakeRpmOstree) -> None:
     theirs = await FakeTransaction(daemon.root / "run/txn.sock", daemon.work).listen()
     daemon.transactions.append(theirs)
     daemon._current = theirs
@@ -458,11 +458,11 @@ async def test_what_somebody_staged_while_we_waited_stays(os: RpmOstree, daemon:
             daemon.stage(checksum=B, container_image_reference="theirs", container_image_reference_digest="x")
             theirs.over.set()
 
-    def tell(_progress: StageProgress) -> None:
+    def lose_it(_progress: StageProgress) -> None:
         """That we wait."""
         asyncio.get_running_loop().call_soon(end)
 
-    assert (await fails(os, Refused, tell=tell)).reason == "StagedByOther"
+    assert (await fails(os, Refused, on_progress=lose_it)).reason == "StagedByOther"
     assert not daemon.requests
 
 
@@ -562,7 +562,7 @@ async def test_what_the_daemon_rejected_is_discarded(os: RpmOstree, daemon: Fake
 async def test_what_was_half_done_is_discarded_when_the_second_half_is_rejected(
     os: RpmOstree, daemon: FakeRpmOstree
 ) -> None:
-    """An agent that forgot its own called it somebody else's."""
+    """An agent that lost its record took its own deployment for a foreign one."""
     target = OsTarget(image=IMAGE.image, kernel_arguments=("nosmt",))
     fails_after_staging(daemon, "opening history database: no")
     assert (await fails(os, Retryable, target)).reason == "StageFailed"
@@ -601,7 +601,7 @@ async def test_what_lost_its_lock_is_locked_before_it_is_discarded(os: RpmOstree
 
 
 @pytest.mark.parametrize("success", [True, False])
-async def test_an_end_that_nobody_saw_is_no_success(
+async def test_an_unseen_end_is_no_success(
     private_bus: PrivateBus, bus: Bus, manager: FakeSystemd, daemon: FakeRpmOstree, success: bool
 ) -> None:
     """The agent is killed after the staging, and the transaction ends without it."""
@@ -630,10 +630,10 @@ async def test_an_end_that_nobody_saw_is_no_success(
     assert [member for member, _ in daemon.requests] == ["Cleanup", "UpdateDeployment"]
 
 
-async def test_what_somebody_staged_with_our_image_is_not_ours(os: RpmOstree, daemon: FakeRpmOstree) -> None:
-    """Nobody knows whether their transaction succeeded."""
+async def test_a_foreign_deployment_of_the_same_image_is_not_owned(os: RpmOstree, daemon: FakeRpmOstree) -> None:
+    """It is unknown whether the foreign transaction succeeded."""
     theirs = daemon.stage(container_image_reference=PINNED, container_image_reference_digest=NEW[-71:])
-    for replace_it in ("", theirs["id"], ""):  # nor by somebody who takes it for ours
+    for replace_it in ("", theirs["id"], ""):  # Nor by a caller that takes it for its own.
         assert (await fails(os, Refused, replace=replace_it)).reason == "StagedByOther"
     with pytest.raises(Refused):
         await os.unlock(theirs["id"])
@@ -657,7 +657,7 @@ async def test_the_pull_secret_is_there_for_the_transaction_only(os: RpmOstree, 
     assert sorted(p.name for p in path.parent.iterdir()) == ["staged-deployment"]
 
 
-async def test_somebody_elses_credentials_stay(os: RpmOstree, daemon: FakeRpmOstree) -> None:
+async def test_foreign_credentials_stay(os: RpmOstree, daemon: FakeRpmOstree) -> None:
     path = daemon.root / "run/ostree/auth.json"
     path.write_text("theirs")
     await stage(os, credentials=b"ours")
@@ -671,7 +671,7 @@ async def test_a_killed_agents_credentials_are_swept(os: RpmOstree, daemon: Fake
     assert path.exists()
     await os.sweep()
     assert not path.exists()
-    # Replaced by somebody meanwhile: theirs.
+    # Another program replaced it in the meantime.
     await asyncio.to_thread(os._credentials._put, b"ours")
     path.unlink()
     path.write_text("theirs")
@@ -748,9 +748,7 @@ async def test_the_note_names_what_is_ours(os: RpmOstree, daemon: FakeRpmOstree)
 
 
 @pytest.mark.parametrize("fails_first", [True, False])
-async def test_what_a_person_staged_after_us_is_not_ours(
-    os: RpmOstree, daemon: FakeRpmOstree, fails_first: bool
-) -> None:
+async def test_a_later_manual_staging_is_not_owned(os: RpmOstree, daemon: FakeRpmOstree, fails_first: bool) -> None:
     target = OsTarget(kernel_arguments=("one",))
     if fails_first:
         daemon.script = lambda transaction: transaction.finish(False, "no")

@@ -1,4 +1,4 @@
-"""Who else updates this host, and whether there is room."""
+"""Other updaters of this host, and free space."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def refused(os: RpmOstree, target: OsTarget = IMAGE) -> Refused:
     return caught.value
 
 
-async def test_nobody_else_and_enough_room(os: RpmOstree, daemon: FakeRpmOstree) -> None:
+async def test_no_other_client_and_enough_room(os: RpmOstree, daemon: FakeRpmOstree) -> None:
     await os.check_stageable(IMAGE)
     assert not daemon.requests
 

@@ -170,7 +170,7 @@ def test_a_text_is_short_and_without_passwords() -> None:
 
 
 @pytest.mark.parametrize(
-    ("member", "body", "told"),
+    ("member", "body", "expected"),
     [
         ("TaskBegin", ["[1/51] Fetching  layer"], ("Fetching layer", 0, 51)),
         ("Message", ["Receiving packages (7/3)"], ("Receiving packages", 3, 3)),
@@ -182,12 +182,12 @@ def test_a_text_is_short_and_without_passwords() -> None:
         ("DownloadProgress", [1, 2], None),
     ],
 )
-def test_a_signal_as_progress(member: str, body: list[Any], told: tuple[str, int, int] | None) -> None:
+def test_a_signal_as_progress(member: str, body: list[Any], expected: tuple[str, int, int] | None) -> None:
     progress = Progress().take(member, body)
-    assert (progress and (progress.task, progress.done, progress.total)) == told
+    assert (progress and (progress.task, progress.done, progress.total)) == expected
 
 
-def test_the_same_is_told_once() -> None:
+def test_equal_progress_is_reported_once() -> None:
     progress = Progress()
     assert progress.take("Message", ["a"])
     assert progress.take("Message", ["a"]) is None
@@ -213,7 +213,7 @@ TARGETS = st.builds(
 
 
 def obey(first: Deployment, request: Any) -> Deployment:
-    """What a daemon makes of it, after its sources."""
+    """Return the result of the daemon, after its sources."""
     body = plain_body(request)
     if request == CLEANUP:
         return BOOTED

@@ -75,9 +75,7 @@ async def test_an_old_entry_that_asks_gets_a_new_one(
     assert len(manager.transient) == 1
 
 
-async def test_an_order_that_somebody_swapped_is_mended(
-    os: RpmOstree, manager: FakeSystemd, daemon: FakeRpmOstree
-) -> None:
+async def test_a_swapped_boot_order_is_corrected(os: RpmOstree, manager: FakeSystemd, daemon: FakeRpmOstree) -> None:
     await asyncio.to_thread(superusers, daemon)
     daemon.deployments.reverse()
 
@@ -107,7 +105,7 @@ async def test_otherwise_the_order_is_swapped(
 async def test_where_it_cannot_be_deployed_nothing_is_swapped(
     os: RpmOstree, manager: FakeSystemd, daemon: FakeRpmOstree, result: str
 ) -> None:
-    """A host at a prompt helps nobody; the new deployment runs at least."""
+    """A host at an emergency prompt is worse; the new deployment at least runs."""
     await asyncio.to_thread(superusers, daemon)
     manager.properties["ExecMainStatus"] = Variant("i", 1 if result == "failed" else 0)
     manager.job_script = lambda job, unit: manager.finish(job, unit, result)

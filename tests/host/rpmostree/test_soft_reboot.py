@@ -1,4 +1,4 @@
-"""A soft reboot that somebody prepared while the staged deployment is locked: seen without the daemon, and cleared."""
+"""A soft reboot that another program prepared into a locked deployment: seen without the daemon, and cleared."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from nodeagent.host.rpmostree.transaction import End, TransactionResult, cancel, describe, follow
-from tests.host.rpmostree.adapters import QUICK, Told
+from tests.host.rpmostree.adapters import QUICK, ProgressList
 from tests.host.rpmostree.fake_transaction import FakeTransaction
 
 pytestmark = pytest.mark.usefixtures("no_leaked_fds")
@@ -50,7 +50,7 @@ async def test_finished_before_and_after_the_answer_to_start(make: Make, answer_
     transaction = await make(succeed)
     transaction.answer_first = answer_first
     assert await follow(transaction.address, QUICK, ignore) == OK
-    assert transaction.calls == ["Start"]  # no Hello, and nobody asked for signals
+    assert transaction.calls == ["Start"]  # No Hello, and no subscription.
     await asyncio.wait_for(transaction.over.wait(), 1)
 
 
@@ -65,7 +65,7 @@ async def test_one_that_failed(make: Make) -> None:
     assert await follow(transaction.address, QUICK, ignore) == TransactionResult(End.FINISHED, False, "no")
 
 
-async def test_what_it_tells(make: Make) -> None:
+async def test_reported_progress(make: Make) -> None:
     async def talk(transaction: FakeTransaction) -> None:
         await transaction.emit("Message", "s", "Pulling manifest: x")
         await transaction.emit("TaskBegin", "s", "[2/51] Fetching ostree chunk sha256:1")
@@ -77,10 +77,10 @@ async def test_what_it_tells(make: Make) -> None:
         await transaction.emit("Unheard", "i", 1)
         await transaction.finish()
 
-    told = Told()
+    progress = ProgressList()
     transaction = await make(talk)
-    assert await follow(transaction.address, QUICK, told.append) == OK
-    assert [(p.task, p.done, p.total, p.fetched) for p in told] == [
+    assert await follow(transaction.address, QUICK, progress.append) == OK
+    assert [(p.task, p.done, p.total, p.fetched) for p in progress] == [
         ("Pulling manifest: x", 0, 0, None),
         ("Fetching ostree chunk sha256:1", 1, 51, None),
         ("Importing packages", 3, 7, None),
@@ -91,7 +91,7 @@ async def test_what_it_tells(make: Make) -> None:
 # -- the other side goes away -----------------------------------------------------------------------------------------
 
 
-async def test_a_socket_where_nobody_listens_any_more(tmp_path: Path) -> None:
+async def test_a_socket_without_a_listener(tmp_path: Path) -> None:
     path = tmp_path / "txn.sock"
     with socket.socket(socket.AF_UNIX) as stale:  # asyncio's servers take it with them since Python 3.13
         stale.bind(str(path))
@@ -175,7 +175,7 @@ async def test_any_signal_is_a_sign_of_life(make: Make) -> None:
     assert await follow(transaction.address, replace(QUICK, stall=0.3), ignore) == OK
 
 
-async def test_busy_for_ever_has_an_end_too(make: Make) -> None:
+async def test_permanently_busy_has_an_end_too(make: Make) -> None:
     async def busily(transaction: FakeTransaction) -> None:
         while not transaction.cancelled.is_set():
             await transaction.emit("TaskEnd", "s", "done")
@@ -186,7 +186,7 @@ async def test_busy_for_ever_has_an_end_too(make: Make) -> None:
     assert (await follow(transaction.address, replace(QUICK, total=0.3), ignore)).stalled
 
 
-# -- somebody else's --------------------------------------------------------------------------------------------------
+# -- foreign transactions ---------------------------------------------------------------------------------------------
 
 
 async def test_who_began_it_and_what_it_is(make: Make) -> None:

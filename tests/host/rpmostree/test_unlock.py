@@ -1,4 +1,4 @@
-"""From locked to finalized without the daemon's reboot, and what the last shutdown left behind."""
+"""Unlock without the reboot of the daemon, and the result of the last shutdown."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ async def test_a_command_that_does_nothing(os: RpmOstree, model: FakeRpmOstree) 
 
 @pytest.fixture
 def journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """What journalctl prints, by the name of the unit."""
+    """Return the output of journalctl, by the name of the unit."""
     programs = tmp_path / "programs"
     programs.mkdir()
     program = programs / "journalctl"
@@ -141,7 +141,7 @@ async def test_nothing_went_wrong(os: RpmOstree, journal: Path) -> None:
     assert await os.finalize_failure() == ""
 
 
-async def test_a_stamp_that_nobody_has_read_yet(os: RpmOstree, journal: Path) -> None:
+async def test_a_stamp_that_was_not_read_yet(os: RpmOstree, journal: Path) -> None:
     stamp = journal / "boot/ostree/finalize-failure.stamp"
     stamp.parent.mkdir(parents=True)
     stamp.write_text("Installing kernel: No space left on device\n")
@@ -175,5 +175,5 @@ async def test_there_was_no_room_for_a_stamp(os: RpmOstree, journal: Path) -> No
         "ostree-finalize-staged.service: Failed with result 'exit-code'.\n"
     )
     assert await os.finalize_failure() == "Installing kernel: regfile copy: No space left on device"
-    before.write_text("error: of somebody who asked\nostree-finalize-staged.service: Deactivated successfully.\n")
+    before.write_text("error: of another client\nostree-finalize-staged.service: Deactivated successfully.\n")
     assert await os.finalize_failure() == ""

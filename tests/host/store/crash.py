@@ -20,8 +20,8 @@ from nodeagent.host.store.opening import open_database
 from tests.host.store.store_data import config, entry, record, snapshots
 
 
-def write_for_ever(path: Path, number: int, report: int) -> None:
-    """Update after update; each number is told when its transaction is on the disk."""
+def write_without_end(path: Path, number: int, report: int) -> None:
+    """Write one update after the other, and print each number when its transaction is on the disk."""
     with open_database(path) as database:
         os.write(report, b"open\n")
         while True:
@@ -29,7 +29,7 @@ def write_for_ever(path: Path, number: int, report: int) -> None:
             database.put_config(config(number))
             database.remember(f"u{number}", snapshots(number))
             database.keep_originals(snapshots(number)[:1])
-            database.close_update(record(number), entry(number), config(number).digest)
+            database.promote(record(number), config(number).digest, entry(number))
             os.write(report, f"{number}\n".encode())
 
 
@@ -61,7 +61,7 @@ def a_round(path: Path, number: int, seconds: float, opened: bool) -> tuple[int,
     child = os.fork()
     if child == 0:
         os.close(out)
-        write_for_ever(path, number, report)
+        write_without_end(path, number, report)
         os._exit(0)
     os.close(report)
     if opened:
@@ -80,7 +80,7 @@ def a_round(path: Path, number: int, seconds: float, opened: bool) -> tuple[int,
     while data := os.read(out, 1 << 16):
         said += data
     os.close(out)
-    told = [int(line) for line in said.split() if line != b"open"]
+    printed = [int(line) for line in said.split() if line != b"open"]
     journal = path.with_name(f"{path.name}-journal")
     hot = journal.exists() and journal.stat().st_size > 0
     found = []
@@ -88,8 +88,8 @@ def a_round(path: Path, number: int, seconds: float, opened: bool) -> tuple[int,
         with open_database(place) as database:
             found.append(look(database))
     assert found[0] == found[1], "the copy differs from the original"
-    least = told[-1] if told else number
-    assert least <= found[0] <= least + 1, f"told {least}, found {found[0]}"
+    least = printed[-1] if printed else number
+    assert least <= found[0] <= least + 1, f"printed {least}, found {found[0]}"
     return found[0], hot
 
 

@@ -69,7 +69,7 @@ def _apply(content: bytearray, at: int, data: bytes | None) -> None:
 
 def replay(trace: Path, below: Path, first: dict[str, bytes]) -> Iterator[tuple[Disk, int]]:
     """After each call of the trace: the disk, and the number that the program had last said on its output."""
-    disk, told = Disk(dict(first)), 0
+    disk, printed = Disk(dict(first)), 0
     ours = "".join(f"\\x{byte:02x}" for byte in bytes(below))
     for line in trace.read_text().splitlines():
         if "= -1 " in line or not (ours in line or "write(1<" in line):
@@ -96,11 +96,11 @@ def replay(trace: Path, below: Path, first: dict[str, bytes]) -> Iterator[tuple[
             content = _bytes(data[1])
             assert len(content) == int(match[5])
             if call == "write" and fd == "1":
-                told = int(content.split()[-1])
+                printed = int(content.split()[-1])
             else:
                 assert call == "pwrite64", f"the model does not know {call}"
                 disk.pending.setdefault(path, []).append((int(data[2]), content))
-        yield disk, told
+        yield disk, printed
 
 
 def _bytes(escaped: str) -> bytes:

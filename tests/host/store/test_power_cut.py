@@ -28,7 +28,7 @@ with open_database(Path(sys.argv[1])) as database:
         database.put_config(config(number))
         database.remember(f"u{number}", snapshots(number))
         database.keep_originals(snapshots(number)[:1])
-        database.close_update(record(number), entry(number), config(number).digest)
+        database.promote(record(number), config(number).digest, entry(number))
         os.write(1, f"{number}\\n".encode())
 """
 
@@ -68,7 +68,7 @@ def test_whatever_a_power_cut_leaves_opens_and_has_what_was_reported(tmp_path: P
     chance, cuts, seen = Random(1), 0, set()
     shared = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=shared if shared.is_dir() else None) as folder:
-        for disk, told in replay(trace, path.parent, first):
+        for disk, printed in replay(trace, path.parent, first):
             for _ in range(CUTS_PER_CALL):
                 place = Path(folder) / "after"
                 shutil.rmtree(place, ignore_errors=True)
@@ -77,7 +77,7 @@ def test_whatever_a_power_cut_leaves_opens_and_has_what_was_reported(tmp_path: P
                     (place / Path(name).name).write_bytes(content)
                 with open_database(place / path.name) as database:
                     number = look(database)
-                assert told <= number <= told + 1
+                assert printed <= number <= printed + 1
                 cuts += 1
                 seen.add(number)
     print({"cuts": cuts})

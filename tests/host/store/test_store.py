@@ -19,10 +19,9 @@ import pytest
 
 from nodeagent.core.config.file_tree import RegularFile
 from nodeagent.core.coordination.maintenance import Maintenance
-from nodeagent.core.update.apply_request import ApplyRequest
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.ports.coordination import Holder
-from nodeagent.core.update.ports.store import Snapshot
+from nodeagent.core.update.ports.store import ApplyRequest, Snapshot
 from nodeagent.core.update.record import Lasting, Record
 from nodeagent.errors import AgentError, Retryable, Terminal
 from nodeagent.host.store import opening
@@ -151,7 +150,7 @@ class TestContents:
         await store.keep_fetched(None)
         assert await store.fetched() is None
 
-    async def test_configs_that_nobody_refers_to_go(self, store: SqliteStore) -> None:
+    async def test_unreferenced_configs_are_removed(self, store: SqliteStore) -> None:
         for number in range(8):
             await store.put_config(config(number))
         await store.put_config(config(0))  # desired again: it waits for its turn
@@ -189,7 +188,7 @@ class TestContents:
         assert path.stat().st_size < 1 << 20
 
     async def test_secrets_that_were_dropped_are_overwritten(self, store: SqliteStore, path: Path) -> None:
-        secret = b"a pull secret that nobody may find"
+        secret = b"a pull secret that must not be found"
         await store.remember(
             "u1", [Snapshot("path:/s", RegularFile(secret)), Snapshot("password:core", text="$6$hash")]
         )
@@ -245,7 +244,7 @@ class TestWhose:
         # For a directory, O_DIRECTORY speaks before O_NOFOLLOW does.
         await refused("NotADirectory" if what == "directory" else "LinkRefused", path)
 
-    async def test_a_second_daemon_is_refused_and_told_who(self, store: SqliteStore, path: Path) -> None:
+    async def test_a_second_daemon_is_refused_with_the_pid(self, store: SqliteStore, path: Path) -> None:
         error = await refused("StoreBusy", path)
         assert isinstance(error, Retryable)
         assert f"pid {os.getpid()}" in error.message
@@ -324,7 +323,7 @@ def everything(database: Database) -> tuple[object, ...]:
 def filled(path: Path) -> tuple[Path, tuple[object, ...]]:
     with open_database(path) as database:
         database.put_config(config(1))
-        database.close_update(record(1), entry(1), config(1).digest)
+        database.promote(record(1), config(1).digest, entry(1))
         database.remember("u1", snapshots(11))
         database.keep_originals(snapshots(3))
         return path, everything(database)

@@ -14,10 +14,18 @@ from typing import Final
 
 from nodeagent.core.config.problems import Problems, place, shown
 from nodeagent.core.config.text import plain_json
-from nodeagent.core.config.text.limits import MAX_BYTES, MAX_DEPTH, MAX_INT, MAX_NODES
 from nodeagent.errors import InvalidInput
 
-__all__ = ["check_text", "inspect", "is_json", "load"]
+__all__ = ["MAX_BYTES", "MAX_DEPTH", "MAX_INT", "MAX_NODES", "check_text", "inspect", "is_json", "load"]
+
+# Ten times what a cluster accepts for one object (1.5 MiB): offline use needs room.
+MAX_BYTES: Final = 16 * 1024 * 1024
+# A MachineConfig needs 10. The JSON decoder itself fails near 1000.
+MAX_DEPTH: Final = 64
+# Values in one document: at worst about 100 MB of Python objects.
+MAX_NODES: Final = 1_000_000
+MAX_INT: Final = 2**63 - 1
+
 
 _JSON_START = re.compile(rb'[ \t\r\n]*(?:\{[ \t\r\n]*["}]|\[)')
 _JSON_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-__all__ = ["EtcdQuorum", "Gates", "Holder", "Lease", "NodeDrainer", "Slots"]
+__all__ = ["EtcdQuorum", "Gates", "Holder", "Lease", "NodeDrainer", "NodeReadiness", "Slots"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,18 @@ class NodeDrainer(Protocol):
 
     async def advice(self) -> str:
         """Return what an admin must do before a cordoned node can get another config, or "". Raises no errors."""
+        ...
+
+
+class NodeReadiness(Protocol):
+    """The state of this node in the cluster. A host without a cluster has no such port."""
+
+    async def unready(self, since: str = "", outdated: Mapping[str, str] | None = None) -> str:
+        """Return why pods cannot run on the node, or "". A report of the kubelet from before ``since`` (RFC 3339, by
+        the clock of this host) does not count, nor one with a capacity of ``outdated``.
+
+        Raises ``Refused`` (``NodeUnknown``) and the errors of an unreachable API server.
+        """
         ...
 
 

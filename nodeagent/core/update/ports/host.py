@@ -2,17 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from nodeagent.core.config.file_tree import FileTreeEntry
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.update.events import Event
-from nodeagent.core.update.survey import Survey
 from nodeagent.errors import Problem
 
-__all__ = ["Clock", "Files", "HealthChecks", "Reporter", "Swept", "UnitState", "Units", "Users", "Validator"]
+__all__ = [
+    "MAX_KEPT",
+    "Clock",
+    "Culprits",
+    "Files",
+    "HealthChecks",
+    "PathChanges",
+    "Reporter",
+    "Survey",
+    "Swept",
+    "UnitState",
+    "Units",
+    "Users",
+    "Validator",
+]
+
+
+# Bytes of replaced files that one update keeps for a revert, in the store and for a moment in memory. The service has 1
+# GiB.
+MAX_KEPT = 256 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """``obstacles``: each path at which nothing can be written, and why. ``kept``: bytes that a revert has to keep."""
+
+    obstacles: Mapping[str, str] = field(default_factory=dict)
+    kept: int = 0
 
 
 class Clock(Protocol):
@@ -83,14 +109,18 @@ class UnitState:
     load: str
     active: str
     sub: str
-    type: str  # of services: simple, notify, oneshot, ...; "" for other units
-    result: str  # of the last run: success, exit-code, timeout, ...
+    # Type of a service: simple, notify, oneshot, ...; empty for other units.
+    type: str
+    # Result of the last run: success, exit-code, timeout, ...
+    result: str
     invocation_id: str
     restarts: int
     file: str
     remain_after_exit: bool = False
-    condition: str = ""  # the condition that prevented the last start; "" if none
-    triggered_by: tuple[str, ...] = ()  # sockets, timers and paths that start it on demand
+    # The condition that prevented the last start; "" if none.
+    condition: str = ""
+    # Sockets, timers and paths that start it on demand.
+    triggered_by: tuple[str, ...] = ()
 
 
 class Units(Protocol):
@@ -140,6 +170,13 @@ class HealthChecks(Protocol):
         """Return the problem of a unit, "" if it is healthy, None without a check. Takes a few seconds."""
         ...
 
+    async def reload_problem(self, unit: str, since: str) -> str | None:
+        """Return why the program of ``unit`` rejected its configuration at the reload after ``since`` (RFC 3339).
+
+        "" if it took it over, or if its job is the proof; None if that cannot be known.
+        """
+        ...
+
 
 class Users(Protocol):
     """Passwords of local users."""
@@ -153,6 +190,32 @@ class Users(Protocol):
     async def lock(self, user: str) -> None:
         """Lock the password of a user; SSH keys remain valid."""
         ...
+
+
+class Culprits(Protocol):
+    """Programs that changed paths of this host."""
+
+    async def of(self, paths: Collection[str]) -> Mapping[str, str]:
+        """Return a description of the program that changed each path just now, as far as it is known."""
+        ...
+
+
+class PathChanges(Protocol):
+    """Changes of paths of this host by any program."""
+
+    async def watch(self, paths: Collection[str]) -> int:
+        """Watch these paths instead of the previous ones. Returns how many of their directories are not watched."""
+        ...
+
+    async def wait(self) -> None:
+        """Return when a path may have changed."""
+        ...
+
+    def changed(self) -> Collection[str] | None:
+        """Return the paths that may have changed since the last call; None if any may have: then ``watch`` again."""
+        ...
+
+    def close(self) -> None: ...
 
 
 class Validator(Protocol):

@@ -8,10 +8,22 @@ from typing import Any, Protocol
 
 from nodeagent.core.config.file_tree import FileTreeEntry
 from nodeagent.core.config.machineconfig import ConfigSource
-from nodeagent.core.update.apply_request import ApplyRequest
 from nodeagent.core.update.record import Record
 
-__all__ = ["HistoryEntry", "Snapshot", "Store"]
+__all__ = ["ApplyRequest", "HistoryEntry", "Snapshot", "Store"]
+
+
+@dataclass(frozen=True, slots=True)
+class ApplyRequest:
+    """Apply the config with this digest as soon as it is the desired one, also if it failed here or was rolled back.
+
+    ``avoid`` and ``avoid_meaning`` are of the config that it takes the place of, for a rollback: that one is applied
+    again on request only.
+    """
+
+    digest: str
+    avoid: str = ""
+    avoid_meaning: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,17 +47,23 @@ class HistoryEntry:
     to_name: str
     started: str
     finished: str
-    outcome: str  # a value of ``core.outcome.UpdateOutcome``
-    disruption: str  # none, reload, restart, drain, reboot: as planned
+    # A value of ``core.outcome.UpdateOutcome``.
+    outcome: str
+    # None, reload, restart, drain, reboot: as planned.
+    disruption: str
     reboots: int
     reboot_avoided: bool
     seconds: float
     reason: str = ""
     message: str = ""
-    fallback: bool = False  # an unplanned reboot because an action failed
-    to_digest: str = ""  # of the new config; "" in entries of older agents
-    successor: str = ""  # the config that superseded the update
-    etcd_disk: Mapping[str, Any] = field(default_factory=dict)  # see core.etcd.disk_latency; {} without a fence
+    # An unplanned reboot because an action failed.
+    fallback: bool = False
+    # Digest of the new config; empty in entries of older agents.
+    to_digest: str = ""
+    # The config that superseded the update.
+    successor: str = ""
+    # See core.etcd.disk_latency; {} without a fence.
+    etcd_disk: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Store(Protocol):

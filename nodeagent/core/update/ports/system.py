@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Protocol
 
 from nodeagent.core.plan.deployment import Deployment, OsTarget, StageProgress
 from nodeagent.core.update.fence_view import FenceEvent
 
-__all__ = ["Confirm", "Deployments", "Fence", "Inhibitor", "Power"]
+__all__ = ["Confirm", "Deployments", "Fence", "FencedUnit", "Inhibitor", "Power"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +20,8 @@ class Inhibitor:
 
     who: str
     why: str
-    process: str  # name and pid, as far as they are known
+    # Name and pid, if known.
+    process: str
 
 
 Confirm = Callable[[], Awaitable[None]]
@@ -73,8 +75,16 @@ class Deployments(Protocol):
         """
         ...
 
+    async def needs_packages(self, target: OsTarget) -> bool:
+        """Return whether the staging of ``target`` needs packages of an extensions image."""
+        ...
+
+    async def fetch_packages(self, target: OsTarget, *, credentials: bytes | None) -> None:
+        """Fetch the packages of the extensions image of ``target``, for ``stage``. Raises what ``stage`` does."""
+        ...
+
     async def stage(
-        self, target: OsTarget, *, credentials: bytes | None, replace: str, tell: Callable[[StageProgress], None]
+        self, target: OsTarget, *, credentials: bytes | None, replace: str, on_progress: Callable[[StageProgress], None]
     ) -> Deployment:
         """Stage a locked deployment that meets ``target``, and return it. Returns at once if it exists already.
 
@@ -120,11 +130,18 @@ class Deployments(Protocol):
         ...
 
 
+class FencedUnit(StrEnum):
+    """The units that write much for an update."""
+
+    UPDATER = "rpm-ostreed.service"
+    EXTENSIONS = "nodeagent-extensions.service"
+
+
 class Fence(Protocol):
     """The limits on disk I/O while a deployment is staged."""
 
-    def around(self, tell: Callable[[FenceEvent], None]) -> AbstractAsyncContextManager[None]:
-        """Apply the limits inside the context and remove them afterwards.
+    def around(self, emit: Callable[[FenceEvent], None], unit: FencedUnit) -> AbstractAsyncContextManager[None]:
+        """Apply the limits to ``unit`` inside the context and remove them afterwards.
 
         Raises no errors of its own: without a fence the block runs too.
         """

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from nodeagent.core.config.parse import parse
 from nodeagent.core.config.text import document, yaml_document
-from nodeagent.core.config.text.document import load
-from nodeagent.core.config.text.limits import MAX_BYTES, MAX_DEPTH, MAX_NODES
+from nodeagent.core.config.text.document import MAX_BYTES, MAX_DEPTH, MAX_NODES, load
 from nodeagent.errors import InvalidInput
 
 DEEP = MAX_DEPTH + 1
@@ -106,7 +105,7 @@ def test_is_read(text: bytes) -> None:
 
 
 # What YAML 1.1 makes of plain scalars, as far as the tools agree that turn YAML into JSON. Nothing becomes a date or
-# a number of base 60: those would be a name or a port to everybody else.
+# a number of base 60: those would be a name or a port to every other parser.
 SCALARS = {
     "0644": 0o644,
     "0o644": 0o644,

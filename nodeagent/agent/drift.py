@@ -1,0 +1,186 @@
+"""Report drift when it happens: compare managed paths with the current config after they changed.
+
+The watch reports changes of paths; only the entries of these paths are compared. All of them are compared at the start,
+after an update, and at a low rate, for what a watch cannot see: the enablement of units, a write through a mapping, or
+a directory that is not watched. During an update nothing is compared, because the host is between two configs.
+
+The OS is not compared here: that would start rpm-ostreed. ``nodeagent verify`` does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from types import MappingProxyType
+from typing import Final
+
+from nodeagent.agent.report.report import Report
+from nodeagent.agent.tasks import finished_before, running
+from nodeagent.agent.update.preflight import Desired
+from nodeagent.agent.update.run import Ports
+from nodeagent.agent.update.verification import mismatches
+from nodeagent.core.backoff import delays
+from nodeagent.core.report.status import Status
+from nodeagent.core.update import events
+from nodeagent.core.update.drift import Drift, describe_drift, only, updated, watched_paths
+from nodeagent.core.update.events import Event
+from nodeagent.core.update.legs import Rest
+from nodeagent.core.update.ports.host import Culprits, PathChanges
+from nodeagent.core.update.record import half_way
+from nodeagent.errors import Retryable
+from nodeagent.reasons import Reason
+
+__all__ = ["DriftMonitor"]
+
+# Seconds from a change to the comparison, because editors write in several steps.
+SETTLE: Final = 1.0
+
+# Longest such pause, in seconds, while a path changes all the time. The pause doubles with each comparison.
+BUSY: Final = 60.0
+
+# Seconds without a change after which the pause is the shortest again.
+CALM: Final = 120.0
+
+# Seconds between two comparisons of all entries, which read every managed file.
+COMPARE_ALL: Final = 6 * 3600.0
+
+# The same if some directories are not watched.
+COMPARE_UNWATCHED: Final = 900.0
+
+TOPIC: Final = "drift"
+
+# The kinds of events after which the host may be between two configs, or have another current one.
+_MOVES: Final = (
+    events.UpdateStarted,
+    events.UpdateResumed,
+    events.PhaseEntered,
+    events.UpdateDone,
+    events.HostDegraded,
+    events.UpdateFinished,
+)
+
+
+class DriftMonitor:
+    """``sink`` is one of the report's. ``load`` returns a stored config. ``found`` is called when the drift changed."""
+
+    def __init__(
+        self,
+        ports: Ports,
+        watch: PathChanges,
+        culprits: Culprits,
+        report: Report,
+        load: Callable[[str], Awaitable[Desired]],
+        found: Callable[[], None],
+    ) -> None:
+        self._ports = ports
+        self._watch = watch
+        self._culprits = culprits
+        self._found = found
+        self._report = report
+        self._load = load
+        self._moved = asyncio.Event()
+        self._moves = 0
+        self._name = ""
+        self._drift: Drift = ()
+
+    def sink(self, event: Event, _status: Status) -> None:
+        if isinstance(event, _MOVES):
+            self._moves += 1
+            self._moved.set()
+
+    async def run(self) -> None:
+        """Never return. After an error it may be called again."""
+        self._moved.set()
+        try:
+            while True:
+                await self._moved.wait()
+                self._moved.clear()
+                if digest := await self._resting():
+                    await self._follow(digest)
+        finally:
+            self._watch.close()
+
+    async def _resting(self) -> str:
+        """Return the digest of the config that this host should have, "" during an update and after half of one."""
+        record = await self._ports.store.load()
+        if not isinstance(record.leg, Rest) or half_way(record):
+            return ""
+        return await self._ports.store.current()
+
+    async def _follow(self, digest: str) -> None:
+        """Compare the host with this config until an update begins."""
+        config = (await self._load(digest)).config
+        entries = watched_paths(config)
+        self._name = config.name
+        # It may have many megabytes, and is needed for seconds in a week.
+        del config
+        clock = asyncio.get_running_loop().time
+        while not self._moved.is_set():
+            unwatched = await self._watch.watch(entries)
+            self._show_unwatched(unwatched)
+            # What changed before is compared now.
+            self._watch.changed()
+            if not await self._compare(digest, None):
+                return
+            pauses, quiet_since = delays(SETTLE, BUSY), clock()
+            until = clock() + (COMPARE_UNWATCHED if unwatched else COMPARE_ALL)
+            while await self._wait(until - clock()):
+                if clock() - quiet_since >= CALM:
+                    pauses = delays(SETTLE, BUSY)
+                paths, by = await self._settled(next(pauses))
+                quiet_since = clock()
+                if paths is None:
+                    break
+                by = {entries[path]: who for path, who in by.items()}
+                if paths and not await self._compare(digest, {entries[path] for path in paths}, by):
+                    return
+
+    async def _wait(self, timeout: float) -> bool:
+        """Return whether managed paths may have changed; False after the timeout, or when an update begins."""
+        async with running(self._watch.wait()) as changed:
+            return await finished_before(changed, self._moved, timeout=max(0.0, timeout)) and not self._moved.is_set()
+
+    async def _settled(self, pause: float) -> tuple[Collection[str] | None, Mapping[str, str]]:
+        """Return the paths that changed until the end of ``pause``, and who changed them; None for any path."""
+        first = self._watch.changed()
+        # At once, because most programs end after their write; and again for the audit log, which is written later.
+        by = dict(await self._culprits.of(first)) if first else {}
+        await asyncio.sleep(pause)
+        more = self._watch.changed()
+        if first is None or more is None:
+            return None, {}
+        paths = {*first, *more}
+        return paths, {**by, **(await self._culprits.of(paths) if paths else {})}
+
+    async def _compare(
+        self, digest: str, entries: Collection[str] | None, by: Mapping[str, str] = MappingProxyType({})
+    ) -> bool:
+        """Compare these entries, or all, and report what changed. Returns False if an update began during that."""
+        moves = self._moves
+        config = (await self._load(digest)).config
+        wrong = await mismatches(self._ports, config if entries is None else only(config, entries))
+        if self._moves != moves or await self._resting() != digest:
+            return False
+        found = updated(self._drift, entries, wrong, self._ports.clock.now(), by)
+        if found != self._drift:
+            self._drift = found
+            self._emit()
+            self._found()
+        return True
+
+    def _emit(self) -> None:
+        found = self._drift
+        if found:
+            count = f"{len(found)} managed {'entry differs' if len(found) == 1 else 'entries differ'}"
+            message = f"{count} from {self._name}: {describe_drift(found)}"
+        else:
+            message = f"no managed entry differs from {self._name} any more"
+        reason = Reason.DRIFTED if found else ""
+        self._report.emit(events.DriftChanged(self._name, tuple(found), message, reason))
+
+    def _show_unwatched(self, count: int) -> None:
+        if count:
+            message = f"{count} directories are not watched; all managed paths are compared every 15 min instead"
+            self._report.problem(TOPIC, Retryable(message, reason=Reason.NO_WATCH))
+        else:
+            self._report.solved(TOPIC, "all directories of managed paths are watched again")

@@ -1,0 +1,140 @@
+"""Put drifted entries back while no update is under way, with ``on_drift: repair``.
+
+Only entries whose actions are None or DaemonReload: nothing restarts, so no lease is needed. Each write is atomic and
+compared before and after, so a kill needs no record. During a maintenance, and while another holder has the node,
+nothing is written: an operator may be at work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final, assert_never
+
+from nodeagent import log
+from nodeagent.agent.report.report import Report
+from nodeagent.agent.update import contested
+from nodeagent.agent.update.preflight import Desired
+from nodeagent.agent.update.run import Ports
+from nodeagent.agent.update.verification import mismatches
+from nodeagent.core.config.file_tree import expand
+from nodeagent.core.config.machineconfig import MachineConfig
+from nodeagent.core.plan.policy import Policy
+from nodeagent.core.plan.steps import (
+    DisableUnit,
+    EnableUnit,
+    LockUser,
+    PresetUnit,
+    RemovePath,
+    RestoreUnit,
+    SetPassword,
+    WritePath,
+    WriteStep,
+)
+from nodeagent.core.update.drift import OnDrift, describe_drift, only
+from nodeagent.core.update.record import half_way
+from nodeagent.core.update.repair import Repair, RepairPace, plan_repair
+from nodeagent.errors import AgentError, Terminal
+from nodeagent.reasons import Reason
+
+__all__ = ["DriftRepair"]
+
+TOPIC: Final = "drift repair"
+
+# Seconds for a daemon-reload.
+DAEMON_RELOAD: Final = 90.0
+
+# The place of the last error among the entries that are left.
+FAILED: Final = ""
+
+
+class DriftRepair:
+    """Called by the loop when there is no update, so that neither begins during the other."""
+
+    def __init__(
+        self,
+        ports: Ports,
+        report: Report,
+        load: Callable[[str], Awaitable[Desired]],
+        policy: Callable[[MachineConfig, MachineConfig], Awaitable[Policy]],
+        on_drift: Callable[[], OnDrift],
+    ) -> None:
+        self._ports = ports
+        self._report = report
+        self._load = load
+        self._policy = policy
+        self._on_drift = on_drift
+        self._pace = RepairPace()
+        # Entries that are left until they change, with the reason.
+        self._left: dict[str, str] = {}
+
+    async def __call__(self) -> float | None:
+        """Put back what may be put back now. Returns the seconds until the next attempt, None without one."""
+        status = self._report.status
+        if self._on_drift() != "repair" or status.maintenance is not None or status.lease is not None:
+            return None
+        now = self._ports.clock.monotonic()
+        drifted = {each.entry: each for each in status.drift}
+        fights = self._pace.contended(drifted, now)
+        self._left = {entry: why for entry, why in self._left.items() if entry in drifted}
+        due = self._pace.due(drifted.keys() - self._left.keys(), now)
+        if due:
+            try:
+                await self._repair(due)
+            except AgentError as error:
+                self._pace.tried(due, (), now)
+                self._left[FAILED] = f"{error.reason}: {error}"
+        problems = dict(self._left)
+        for entry, count in fights.items():
+            who = describe_drift([drifted[entry]])
+            problems[entry] = f"{who}; put back {count} times, and changed again each time"
+        self._show(problems, contended=bool(fights))
+        return self._pace.wait(drifted.keys() - self._left.keys(), now)
+
+    async def _repair(self, due: frozenset[str]) -> None:
+        """Put these entries back, or note why they are left."""
+        digest = await self._ports.store.current()
+        if not digest or half_way(await self._ports.store.load()):
+            return
+        config = (await self._load(digest)).config
+        wrong, _ = await contested.divide(self._ports, config, await mismatches(self._ports, only(config, due)))
+        repair = plan_repair(config, wrong, await self._policy(config, config))
+        self._left |= {entry: f"{entry}: putting it back requires {needed}" for entry, needed in repair.left.items()}
+        still = await self._put_back(config, repair) if repair.entries else {}
+        self._pace.tried(due, repair.entries - still.keys(), self._ports.clock.monotonic())
+        if repair.entries:
+            done = sorted(repair.entries - still.keys())
+            if done:
+                log.get(__name__).info(f"put back {', '.join(done)}, as on_drift requires")
+
+    async def _put_back(self, config: MachineConfig, repair: Repair) -> Mapping[str, str]:
+        for step in repair.steps:
+            await self._write(config, step)
+        if repair.daemon_reload:
+            await self._ports.units.daemon_reload(DAEMON_RELOAD)
+        return await mismatches(self._ports, only(config, repair.entries))
+
+    async def _write(self, config: MachineConfig, step: WriteStep) -> None:
+        ports = self._ports
+        match step:
+            case WritePath(path):
+                node = expand(config)[path]
+                if await ports.files.differs(path, node):
+                    await ports.files.install(path, node)
+            case EnableUnit(unit):
+                await ports.units.enable(unit)
+            case DisableUnit(unit):
+                await ports.units.disable(unit)
+            case SetPassword(user):
+                await ports.users.set_password_hash(user, config.users[user].password_hash or "!")
+            case RemovePath() | PresetUnit() | RestoreUnit() | LockUser():
+                # Nothing leaves a config that is compared with itself.
+                pass
+            case _:
+                assert_never(step)
+
+    def _show(self, problems: Mapping[str, str], *, contended: bool) -> None:
+        if problems:
+            reason = Reason.DRIFT_CONTENDED if contended else Reason.DRIFTED
+            self._report.problem(TOPIC, Terminal("; ".join(problems[key] for key in sorted(problems)), reason=reason))
+        else:
+            self._report.solved(TOPIC, "drifted entries are put back again")

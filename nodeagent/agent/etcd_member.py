@@ -1,0 +1,335 @@
+"""Join, leave and replace: changes of the membership of etcd by the member on this host.
+
+One task (``MemberManager.run``) carries an operation out: facts, next step, record, effect, and again. The store has
+the operation before its first effect, and the facts show what was done, so that a kill at any point is continued. A
+leave and a replacement hold the lease until they end, because the cluster has a member less.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Final, Protocol
+
+from nodeagent.agent.coordination import Coordination, Operation
+from nodeagent.agent.report.report import Report
+from nodeagent.agent.tasks import pause
+from nodeagent.core.etcd.member_facts import Identity, MemberFacts
+from nodeagent.core.etcd.member_record import (
+    LEASE_PREFIX,
+    NOTE_KEY,
+    OPERATION_KEY,
+    MemberNote,
+    note_from_text,
+    operation_from_text,
+    to_text,
+)
+from nodeagent.core.etcd.membership import (
+    AddLearner,
+    Finished,
+    MemberOperation,
+    MemberRequest,
+    OperationKind,
+    RemoveMember,
+    StartMember,
+    Step,
+    begin,
+    describe,
+    next_step,
+    unattended_kind,
+)
+from nodeagent.core.etcd.quorum import Refusal
+from nodeagent.core.update.events import EtcdMemberChanged, MemberProgress
+from nodeagent.core.update.ports.host import Clock
+from nodeagent.errors import AgentError, InvalidInput, Refused, Retryable, Terminal, Unreachable
+from nodeagent.reasons import Kind, Reason
+
+__all__ = ["MemberManager", "MemberPort", "NoteStore"]
+
+# Seconds between two steps that have to wait. etcd refuses changes for five seconds after each change.
+PAUSE: Final = 1.0
+
+# Seconds between two checks whether an unattended host has to do something.
+POLL: Final = 60.0
+
+DONE: Final = "done"
+TOPIC: Final = "etcd"
+
+# Seconds without a step after which a join is given up. A snapshot of the largest keyspaces (8 GiB) takes minutes.
+GIVE_UP: Final = 1800.0
+
+
+class NoteStore(Protocol):
+    """Durable when the call returns."""
+
+    async def note(self, key: str) -> str: ...
+
+    async def keep_note(self, key: str, text: str) -> None: ...
+
+
+class MemberPort(Protocol):
+    """The member on this host, and its cluster."""
+
+    @property
+    def unattended(self) -> bool: ...
+
+    async def facts(self, note: Identity | None) -> MemberFacts: ...
+
+    async def problem(self) -> Refusal | None: ...
+
+    async def do(self, step: Step) -> str: ...
+
+
+class MemberManager:
+    """``open_member`` reads the settings of the member, and returns None if there are none. ``give_up`` in seconds."""
+
+    def __init__(
+        self,
+        coordination: Coordination,
+        clock: Clock,
+        store: NoteStore,
+        report: Report,
+        open_member: Callable[[], Awaitable[MemberPort | None]],
+        *,
+        on_release: Callable[[], None],
+        pause: float = PAUSE,
+        poll: float = POLL,
+        give_up: float = GIVE_UP,
+    ) -> None:
+        self._coordination = coordination
+        self._clock = clock
+        self._store = store
+        self._report = report
+        self._open = open_member
+        self._on_release = on_release
+        self._pause, self._poll, self._give_up = pause, poll, give_up
+        self._current: MemberOperation | None = None
+        self._waits = ""
+        self._last: Step | None = None
+        self._progressed = 0.0  # steady time of the first attempt of the last step
+        self._wake = asyncio.Event()
+        self._busy = asyncio.Lock()
+
+    async def load(self) -> None:
+        """Load the stored operation. Raises ``Terminal`` (``StoreCorrupt``)."""
+        try:
+            self._current = operation_from_text(await self._store.note(OPERATION_KEY))
+        except (ValueError, TypeError, KeyError) as error:
+            raise Terminal(f"the stored operation of etcd: {error}", reason=Reason.STORE_CORRUPT) from error
+        self._progressed = self._clock.monotonic()
+        if self._current is not None:
+            self._emit(self._current, "continues after a restart of the agent")
+
+    async def start(self, caller: str, request: MemberRequest) -> MemberOperation:
+        """Begin an operation. Return when its first step is possible.
+
+        Raises ``Refused`` and the reasons of the first step; then nothing was changed.
+        """
+        member = await self._opened()
+        async with self._busy:
+            if self._current is not None:
+                what = f"{self._current.kind} of the etcd member is in progress, for {self._current.requester}"
+                raise Refused(what, reason=Reason.ETCD_CHANGING)
+            operation = await self._possible(member, caller, request)
+            await self._keep(operation)
+            self._progressed = self._clock.monotonic()
+            if _holds_lease(operation):
+                try:
+                    await self._coordination.acquire(_lease(operation))
+                except AgentError:
+                    await self._drop(operation)
+                    raise
+        self._emit(operation, f"requested by {caller}")
+        self._wake.set()
+        return operation
+
+    async def _opened(self) -> MemberPort:
+        member = await self._open()
+        if member is None:
+            raise InvalidInput("this host has no settings for a member of etcd", reason=Reason.ETCD_NOT_CONFIGURED)
+        return member
+
+    async def _possible(self, member: MemberPort, caller: str, request: MemberRequest) -> MemberOperation:
+        facts = await member.facts((await self._note()).identity)
+        wanted = MemberOperation(uuid.uuid4().hex[:8], request.kind, caller, self._clock.now())
+        operation = begin(wanted, facts, request.member)
+        step = operation if isinstance(operation, Refusal) else await self._next(member, operation, facts)
+        if isinstance(operation, Refusal):
+            raise _error(operation)
+        if isinstance(step, Refusal):
+            raise _error(step)
+        return operation
+
+    async def _drop(self, operation: MemberOperation) -> None:
+        if _holds_lease(operation):
+            await self._coordination.release(_lease(operation))
+        await self._keep(None)
+
+    async def run(self) -> None:
+        while True:
+            self._wake.clear()
+            delay = self._poll
+            try:
+                delay = await self._advance()
+            except AgentError as error:
+                if self._current is None:
+                    self._report.problem(TOPIC, error)
+                else:
+                    self._wait(error)
+                    delay = self._pause
+            await pause(delay, self._wake)
+
+    async def _advance(self) -> float:
+        """Do what can be done now. Return the seconds until the next attempt."""
+        if self._current is None and not await self._begin_unattended():
+            self._report.solved(TOPIC, "the etcd member of this host is as it should be")
+            return self._poll
+        while (operation := self._current) is not None:
+            try:
+                waits = await self._round(operation)
+            except AgentError as error:
+                waits = Refusal(error.reason, error.message)
+            if waits is None:
+                continue
+            self._wait(_error(waits))
+            if self._clock.monotonic() - self._progressed > self._give_up:
+                await self._fail(operation, waits)
+                continue
+            return self._pause
+        return 0.0
+
+    async def _begin_unattended(self) -> bool:
+        member = await self._open()
+        if member is None:
+            return False
+        note = await self._note()
+        facts = await member.facts(note.identity)
+        if not note.left and facts.data.identity is not None and facts.data.identity != note.identity:
+            await self._adopt(facts)
+        if not member.unattended:
+            return False
+        kind = unattended_kind(facts, left=note.left)
+        if kind is None:
+            return False
+        if isinstance(kind, Refusal):
+            raise _error(kind)
+        await self.start("the agent", MemberRequest(kind))
+        return True
+
+    async def _adopt(self, facts: MemberFacts) -> None:
+        """Take the note of a member that was started without this agent, once its data are those of a listed member."""
+        found = next_step(MemberOperation("", OperationKind.JOIN, "", ""), facts)
+        if isinstance(found, Finished) and found.identity is not None:
+            await self._keep_note(MemberNote(found.identity.member, found.identity.cluster))
+
+    async def _round(self, operation: MemberOperation) -> Refusal | None:
+        """Do one step. Return why there is none."""
+        member = await self._opened()
+        if _holds_lease(operation):
+            await self._coordination.acquire(_lease(operation))
+        step = await self._next(member, operation, await member.facts((await self._note()).identity))
+        if isinstance(step, Refusal):
+            return step
+        if isinstance(step, Finished):
+            await self._finish(operation, step)
+            return None
+        repeated, self._last = step == self._last, step
+        if not repeated:
+            self._progressed = self._clock.monotonic()
+            self._emit(operation, describe(step))
+        operation = replace(operation, begun=True)
+        await self._keep(operation)
+        if isinstance(step, StartMember):
+            if step.first and not operation.added:
+                # The answer to its addition was lost.
+                await self._keep(replace(operation, added=step.identity.member))
+            await self._keep_note(MemberNote(step.identity.member, step.identity.cluster))
+        added = await member.do(step)
+        if isinstance(step, AddLearner):
+            await self._keep(replace(operation, added=added))
+        if isinstance(step, RemoveMember):
+            # It is no member any more, and not by another actor.
+            await self._keep_note(MemberNote(left=operation.kind is OperationKind.LEAVE))
+        return Refusal(Reason.TRY_AGAIN, f"{describe(step)}, again") if repeated else None
+
+    async def _next(self, member: MemberPort, operation: MemberOperation, facts: MemberFacts) -> Step | Refusal:
+        step = next_step(operation, facts)
+        if isinstance(step, AddLearner) and (problem := await member.problem()) is not None:
+            return problem
+        return step
+
+    async def _fail(self, operation: MemberOperation, why: Refusal) -> None:
+        """Give up. A learner that was added is removed first: it would block the next join."""
+        self._progressed = self._clock.monotonic()
+        failed = operation.failed or f"{why.reason}: {why.message}"
+        if operation.added and not operation.failed:
+            await self._keep(replace(operation, failed=failed, remove=operation.added))
+            self._emit(self._current, f"given up: {failed}")
+        else:
+            await self._end(operation, failed)
+
+    async def _finish(self, operation: MemberOperation, step: Finished) -> None:
+        identity = step.identity
+        left = operation.kind is OperationKind.LEAVE and identity is None
+        await self._keep_note(MemberNote(identity.member, identity.cluster) if identity else MemberNote(left=left))
+        await self._end(operation, operation.failed)
+
+    async def _end(self, operation: MemberOperation, failed: str) -> None:
+        await self._drop(operation)
+        self._waits = ""
+        self._emit(operation, f"failed: {failed}" if failed else "done", ended=failed or DONE)
+        self._on_release()
+
+    async def _note(self) -> MemberNote:
+        try:
+            return note_from_text(await self._store.note(NOTE_KEY))
+        except (ValueError, TypeError, KeyError) as error:
+            raise Terminal(f"the note of the etcd member: {error}", reason=Reason.STORE_CORRUPT) from error
+
+    async def _keep_note(self, note: MemberNote) -> None:
+        await self._store.keep_note(NOTE_KEY, "" if note == MemberNote() else to_text(note))
+
+    async def _keep(self, operation: MemberOperation | None) -> None:
+        # First the store: what it does not take must have no effect.
+        await self._store.keep_note(OPERATION_KEY, "" if operation is None else to_text(operation))
+        self._current = operation
+
+    def _wait(self, error: AgentError) -> None:
+        message = f"{error.reason}: {error.message}"
+        if message != self._waits:
+            self._waits = message
+            self._emit(self._current, message)
+
+    def _emit(self, operation: MemberOperation | None, message: str, *, ended: str = "") -> None:
+        progress = None
+        if operation is not None:
+            about = (operation.id, str(operation.kind), operation.requester, operation.since)
+            progress = MemberProgress(*about, message=message, ended=ended)
+        self._report.emit(EtcdMemberChanged(progress, message))
+
+
+def _holds_lease(operation: MemberOperation) -> bool:
+    """Return whether redundancy is less until the operation ends."""
+    return operation.kind is not OperationKind.JOIN
+
+
+def _lease(operation: MemberOperation) -> Operation:
+    """The quorum is checked by the facts of each step: the member of this host may be gone already."""
+    reason = f"{operation.kind} of the etcd member"
+    return Operation(f"{LEASE_PREFIX}{operation.id}", operation.requester, reason, keeps=operation.begun)
+
+
+def _error(refusal: Refusal) -> AgentError:
+    match refusal.reason.kind:
+        case Kind.UNREACHABLE:
+            return Unreachable(refusal.message, reason=refusal.reason)
+        case Kind.RETRY:
+            return Retryable(refusal.message, reason=refusal.reason)
+        case Kind.INPUT:
+            return InvalidInput(refusal.message, reason=refusal.reason)
+        case Kind.FAULT:
+            return Terminal(refusal.message, reason=refusal.reason)
+        case _:
+            return Refused(refusal.message, reason=refusal.reason)

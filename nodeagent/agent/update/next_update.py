@@ -1,0 +1,110 @@
+"""Find the next update: compare the desired config with the current one and with the state after the last update."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+from nodeagent.agent.update import idle
+from nodeagent.agent.update.begin import begin_update, lasting_of
+from nodeagent.agent.update.desired import DesiredReader
+from nodeagent.agent.update.preflight import Desired, Preflight
+from nodeagent.agent.update.run import Ports, Update, narrate
+from nodeagent.agent.update.takeover import close_interrupted, takeover_by
+from nodeagent.agent.update.unreadable import load_or_half_way
+from nodeagent.core.update.events import Warned
+from nodeagent.core.update.lasting import matching
+from nodeagent.core.update.phase import Phase
+from nodeagent.core.update.record import Record, at_rest, half_way, interrupted
+from nodeagent.errors import InvalidInput, Unreconcilable
+
+__all__ = ["NextUpdate"]
+
+
+class NextUpdate:
+    """``load`` returns a stored config, ``adopted`` the one that a machine-config-daemon applied. ``wanted`` is the
+    desired config of the last call of ``begin``."""
+
+    def __init__(
+        self,
+        ports: Ports,
+        preflight: Preflight,
+        desired: DesiredReader,
+        *,
+        load: Callable[[str], Awaitable[Desired]],
+        adopted: Callable[[], Awaitable[Desired | None]],
+    ) -> None:
+        self.preflight = preflight
+        self.wanted: Desired | None = None
+        self._ports = ports
+        self._desired = desired
+        self._load = load
+        self._adopted = adopted
+
+    async def begin(self, record: Record) -> Update | None:
+        """Begin the next update, after the one of ``record``. Return None if there is none.
+
+        Raises ``AgentError`` if the desired config is refused, or cannot be read or planned now.
+        """
+        self.wanted = None
+        desired, request = await self._desired.with_request()
+        self.wanted = desired
+        current = await self._ports.store.current()
+        if interrupted(record) and not (desired and desired.source.digest == record.to_digest != current):
+            record = await close_interrupted(self._ports, record, await takeover_by(self._ports, desired))
+        unfinished = half_way(record)
+        if desired is None:
+            # After an update that stopped half-way, an operator decides what is done with it.
+            if not unfinished:
+                await idle.discard_unwanted(self._ports, record)
+            self._desired.report(None)
+            return None
+        # If this text is the current config, another text failed.
+        other = "" if desired.source.digest == current else desired.meaning
+        if (failed := matching(record.lasting.rejections, desired.source.digest, other)) and request is None:
+            idle.check_not_rejected(record, desired, failed)
+            self._desired.report(desired)
+            return None
+        if desired.source.digest == current and not unfinished:
+            record = await idle.discard_unwanted(self._ports, record)
+            # The refused config is not desired any more.
+            if record.phase is Phase.DEGRADED:
+                await idle.rest(self._ports, replace(at_rest(record), to_name=desired.config.name))
+            elif record.reason:
+                # The reason of an earlier wait does not describe a host that is as desired.
+                await idle.rest(self._ports, record)
+            if request is not None:
+                await self._ports.store.drop_request(request.digest)
+            self._desired.report(desired)
+            self._desired.requests.unchanged(desired)
+            return None
+        lasting = lasting_of(record, desired, request)
+        try:
+            update = await self._prepare(record, desired, current, dirty=unfinished)
+        except (InvalidInput, Unreconcilable):
+            # A repetition has the same result, so the request has ended.
+            await self._ports.store.drop_request(desired.source.digest)
+            raise
+        # The record names the config by its digest, so the text is stored first.
+        await self._ports.store.put_config(desired.source)
+        await begin_update(self._ports, record, update, lasting)
+        self._desired.report(desired)
+        for note in update.record.notes:
+            narrate(self._ports, update.record, Warned, note)
+        return update
+
+    async def check(self, desired: Desired) -> Update:
+        """Return the update to this config, or raise why it would be refused. Changes nothing on the host."""
+        record = await load_or_half_way(self._ports)
+        return await self._prepare(record, desired, await self._ports.store.current(), dirty=half_way(record))
+
+    async def _prepare(self, record: Record, desired: Desired, current: str, *, dirty: bool) -> Update:
+        # After an update that stopped half-way, the disk may hold entries of any of these configs.
+        digests = (current, record.to_digest, *record.unfinished.split()) if dirty else (current,)
+        found = {digest: await idle.load_known(self._ports, self._load, digest) for digest in digests if digest}
+        known = [config for config in found.values() if config is not None]
+        first = found.get(current) is None
+        if not current and (adopted := await self._adopted()) is not None:
+            known, first = [adopted, *known], False
+            await self._ports.store.put_config(adopted.source)
+        return await self.preflight.prepare(desired, known, dirty=dirty, first=first)

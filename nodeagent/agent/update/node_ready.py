@@ -1,0 +1,63 @@
+"""Waits until the cluster sees the node ready again, before the lease and the slot of an update are released.
+
+The next node of a pool must not be disrupted while pods cannot run on this one. A node that was not ready before the
+update is not waited for: the update may be what repairs it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import Final
+
+from nodeagent import domains
+from nodeagent.agent.update.actions import keys_of
+from nodeagent.agent.update.progress import Progress
+from nodeagent.agent.update.run import Run
+from nodeagent.agent.update.verification import VerifyFailed
+from nodeagent.core.update.events import Warned
+from nodeagent.core.update.ports.coordination import NodeReadiness
+from nodeagent.errors import AgentError, Refused, Retryable, Unreachable
+from nodeagent.reasons import Reason
+
+__all__ = ["wait", "was_ready"]
+
+# Seconds between two reads of the Node: a kubelet reports every ten.
+PERIOD: Final = 2.0
+
+
+async def was_ready(readiness: NodeReadiness) -> bool:
+    """Return whether the node is ready now. What cannot be read is not waited for later."""
+    with suppress(AgentError):
+        return not await readiness.unready()
+    return False
+
+
+async def wait(run: Run, readiness: NodeReadiness, progress: Progress) -> None:
+    """Return when the node is ready by a report from after the last action.
+
+    Raises ``VerifyFailed`` after the time for verification. If the API server does not answer by then, the update
+    continues: that is no fault of the config, and nothing can be released without an answer either.
+    """
+    outdated = domains.outdated(keys_of(run.update), reverted=run.record.reverting)
+    clock, timeout = run.ports.clock.monotonic, run.policy.verify_timeout
+    deadline = clock() + timeout
+    while True:
+        away: AgentError | None = None
+        try:
+            why = await readiness.unready(run.record.since, outdated)
+        except (Unreachable, Retryable) as error:
+            away, why = error, error.message
+        except Refused as error:
+            # The Node was deleted, which no config does.
+            away, deadline, why = error, clock(), error.message
+        if not why:
+            return
+        if clock() >= deadline:
+            break
+        progress(f"the node is not ready: {why}; waiting for it", deadline)
+        await asyncio.sleep(PERIOD)
+    if away is None:
+        message = f"the node is not ready after {timeout:.0f} s: {why}"
+        raise VerifyFailed(message, reason=Reason.NODE_NOT_READY, curable=True)
+    run.narrate(Warned, f"continuing: {why}", reason=away.reason)

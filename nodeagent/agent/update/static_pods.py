@@ -1,0 +1,109 @@
+"""Static pods in an update: a changed manifest is not written with the other files, but replaced as an action.
+
+A write of the manifest is the restart of its pod, so it comes after all other files and restarts, and after the check
+of etcd's quorum. The way back is the same replacement with the snapshot. After it, the pod is watched for longer than
+the kubelet takes for a full listing of its manifests, because a fault of a manifest may show only then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+from nodeagent.agent.update.admission import check_before_static_pod
+from nodeagent.agent.update.progress import Progress
+from nodeagent.agent.update.run import Run
+from nodeagent.agent.update.writing import original_of
+from nodeagent.core.config.file_tree import FileTreeEntry, expand
+from nodeagent.core.plan.steps import RestartStaticPod, step_id
+from nodeagent.core.update.ports.static_pods import StaticPods, StaticPodState
+from nodeagent.errors import AgentError
+from nodeagent.reasons import Reason
+
+__all__ = ["StaticPodUnhealthy", "check", "restart", "watch"]
+
+# Seconds between two full listings of the kubelet (fileCheckFrequency).
+LISTING: Final = 20.0
+
+PERIOD: Final = 1.0
+TOLERATED: Final = 1
+"""Restarts of a container before its pod works: the ports of the old pod may still be taken."""
+
+
+class StaticPodUnhealthy(AgentError):
+    """A reboot cannot help: the kubelet has started the pod."""
+
+    default_reason = Reason.STATIC_POD_UNHEALTHY
+
+
+async def check(run: Run, step: RestartStaticPod) -> None:
+    """Check the quorum of etcd, and move its leader, before a member stops. Raises ``NotNow``."""
+    pods = run.ports.static_pods
+    if pods is not None and (await pods.state(step.path)).etcd:
+        await check_before_static_pod(run)
+
+
+async def restart(run: Run, step: RestartStaticPod) -> None:
+    """Replace the manifest. Doing it again is harmless."""
+    if run.ports.static_pods is not None:
+        known, node = await _target(run, step.path)
+        if known:
+            await run.ports.static_pods.replace(step.path, node, run.record.update_id)
+
+
+async def _target(run: Run, path: str) -> tuple[bool, FileTreeEntry | None]:
+    """Return whether anything is known about the manifest, and what must be there; None for no manifest."""
+    key = f"path:{path}"
+    if not run.record.reverting:
+        node = expand(run.update.new).get(path)
+        return True, node if node is not None else (await original_of(run.ports, path)).node
+    snapshots = [each for each in await run.ports.store.remembered(run.record.update_id) if each.key == key]
+    return bool(snapshots), snapshots[0].node if snapshots else None
+
+
+async def watch(run: Run, progress: Progress) -> None:
+    """Return when each pod worked for the time of a full listing and the settle time without a break.
+
+    Raises ``StaticPodUnhealthy``; without waiting, if a container is restarted after it worked, or again and again.
+    """
+    pods = run.ports.static_pods
+    paths = [step.path for step in run.update.static_pods if step_id(step) not in run.record.written.skipped]
+    if pods is None or not paths:
+        return
+    clock, need = run.ports.clock.monotonic, LISTING + run.policy.settle
+    limit = run.policy.verify_timeout + need
+    deadline = clock() + limit
+    baseline = await _states(pods, paths)
+    first: Sequence[StaticPodState] = ()
+    since = clock()
+    while True:
+        states = await _states(pods, paths)
+        why = next((f"{state.pod}: {state.problem}" for state in states if state.problem), "")
+        if [state.uid for state in states] != [state.uid for state in baseline]:
+            baseline = states
+        _check_restarts(states, baseline, TOLERATED)
+        _check_restarts(states, first, 0)
+        if why or not first or [state.uid for state in states] != [state.uid for state in first]:
+            first, since = () if why else states, clock()
+        if first and clock() - since >= need:
+            return
+        if clock() >= deadline:
+            raise StaticPodUnhealthy(f"{why or 'the static pods are not stable'} after {limit:.0f} s")
+        progress(
+            f"{why}; waiting for it" if why else "the static pods work; they are watched",
+            deadline if why else since + need,
+        )
+        await asyncio.sleep(PERIOD if why else min(PERIOD, max(need - (clock() - since), 0.05)))
+
+
+async def _states(pods: StaticPods, paths: Sequence[str]) -> Sequence[StaticPodState]:
+    return [await pods.state(path) for path in paths]
+
+
+def _check_restarts(states: Sequence[StaticPodState], before: Sequence[StaticPodState], tolerated: int) -> None:
+    for now, then in zip(states, before, strict=False):
+        if now.uid == then.uid and now.restarts > then.restarts + tolerated:
+            raise StaticPodUnhealthy(
+                f"a container of the static pod {now.pod} was restarted: {now.problem or 'it ended'}"
+            )

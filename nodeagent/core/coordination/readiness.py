@@ -1,0 +1,60 @@
+"""Whether pods can run on a node, by its Node object and the lease that its kubelet renews.
+
+The condition ``Ready`` alone is not enough. A kubelet writes it when it starts, when it changes, and every five
+minutes; it checks the container runtime every five seconds and compares the condition every ten (kubelet:
+pkg/kubelet/kubelet_node_status.go). After the kubelet has stopped, the condition stays for 40 seconds. The Lease in
+``kube-node-lease`` is renewed every ten seconds and when a kubelet starts. All these times are those of the kubelet's
+host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import floor
+from typing import Any, Final
+
+from nodeagent.core.coordination.kube_time import parse_time
+
+__all__ = ["REPORTED", "unready"]
+
+# Seconds after which a condition that an action changed was written: the two periods of the kubelet above.
+REPORTED: Final = 15.0
+
+
+def unready(
+    node: Mapping[str, Any],
+    lease: Mapping[str, Any] | None,
+    since: str,
+    now: str,
+    outdated: Mapping[str, str] | None = None,
+) -> str:
+    """Return why the node is not ready by a report from after ``since`` ("" for any time), or "" if it is.
+
+    ``outdated`` has capacities of the Node (``pods``) that a kubelet with the wrong configuration reports.
+
+    Without a lease, the condition has to suffice. If the clock of the host was set back behind ``since``, no time
+    proves anything, and the condition has to suffice as well.
+    """
+    conditions = (node.get("status") or {}).get("conditions") or ()
+    ready = next((each for each in conditions if each.get("type") == "Ready"), None)
+    if ready is None:
+        return "its kubelet has not reported yet"
+    if ready.get("status") != "True":
+        return str(ready.get("message") or ready.get("reason") or "its kubelet does not report")
+    capacity = (node.get("status") or {}).get("capacity") or {}
+    for resource, value in (outdated or {}).items():
+        if str(capacity.get(resource, "")) == value:
+            return f"its kubelet still reports {value} {resource}"
+    begin, present = parse_time(since), parse_time(now)
+    if begin is None or present is None or present < begin:
+        return ""
+    if _time(ready, "lastHeartbeatTime") >= floor(begin):
+        return ""
+    if lease is not None and _time(lease.get("spec") or {}, "renewTime") < begin:
+        return "its kubelet has not renewed its lease since then"
+    return "" if present >= begin + REPORTED else "its kubelet has not reported its condition since then"
+
+
+def _time(data: Mapping[str, Any], key: str) -> float:
+    """Return a time as seconds since the epoch, 0 without one."""
+    return parse_time(str(data.get(key) or "")) or 0.0

@@ -1,0 +1,129 @@
+"""Documents that a program merges from several TOML files, and the keys in which two of them differ."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from nodeagent.core.plan.change import Action, KeyChange
+
+__all__ = ["Key", "Layer", "differing_keys", "dotted", "key_changes", "merged", "parse_toml", "toml_problems"]
+
+Key = tuple[str, ...]
+"""A key with the names of the tables above it."""
+
+Rule = Callable[[Key], tuple[tuple[Action, ...], str]]
+"""The actions that a changed key requests, and a remark for the plan, or ""."""
+
+# Parts of names whose values are not shown.
+SECRET: Final = ("password", "secret", "token", "auth", "identitytoken")
+HIDDEN: Final = "(not shown)"
+
+# Characters of a value in a plan.
+LONGEST: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """One file in the order in which the program reads them. ``data`` None: it is no TOML."""
+
+    path: str
+    data: Mapping[str, Any] | None
+
+
+def parse_toml(content: bytes) -> tuple[dict[str, Any] | None, str]:
+    """Return the document, or None and the problem, which quotes no value of the file."""
+    # Loaded only if such a file changes.
+    import tomllib
+
+    try:
+        return tomllib.loads(content.decode()), ""
+    except UnicodeDecodeError as error:
+        return None, f"is not UTF-8 at offset {error.start}"
+    except RecursionError:
+        return None, "is nested too deeply"
+    except tomllib.TOMLDecodeError as error:
+        where = str(error).rpartition("(at ")[2].rstrip(")")
+        return None, f"is not TOML: error at {where}"
+
+
+def toml_problems(content: bytes) -> Iterator[str]:
+    """Yield the problem of a file that is no TOML."""
+    if problem := parse_toml(content)[1]:
+        yield problem
+
+
+def merged(layers: Sequence[Layer], *, whole: Callable[[Key], bool], append: bool = False) -> dict[Key, str]:
+    """Return the merged document as values in JSON by key.
+
+    A later layer wins, table by table; a table for which ``whole`` is true is replaced whole. With ``append`` lists are
+    added together, and an empty value does not replace another one.
+    """
+    document: dict[str, Any] = {}
+    for layer in layers:
+        _merge(document, layer.data or {}, (), whole, append=append)
+    return dict(_leaves(document, ()))
+
+
+def _merge(
+    onto: dict[str, Any], data: Mapping[str, Any], above: Key, whole: Callable[[Key], bool], *, append: bool
+) -> None:
+    for name, value in data.items():
+        key, known = (*above, name), onto.get(name)
+        if isinstance(value, Mapping) and not whole(key):
+            table = dict(known) if isinstance(known, dict) else {}
+            _merge(table, value, key, whole, append=append)
+            onto[name] = table
+        elif append and isinstance(value, list) and isinstance(known, list):
+            onto[name] = [*known, *value]
+        elif not (append and known is not None and not value and not isinstance(value, Mapping)):
+            onto[name] = value
+
+
+def _leaves(value: Any, key: Key) -> Iterator[tuple[Key, str]]:
+    if isinstance(value, Mapping) and (value or not key):
+        for name in value:
+            yield from _leaves(value[name], (*key, name))
+    else:
+        yield key, json.dumps(value, default=str, sort_keys=True)
+
+
+def differing_keys(before: Mapping[Key, str], after: Mapping[Key, str]) -> list[Key]:
+    return sorted(key for key in before.keys() | after.keys() if before.get(key) != after.get(key))
+
+
+def dotted(key: Key) -> str:
+    """Return a key as TOML writes it, with quotes where a name needs them."""
+    return ".".join(name if name.replace("-", "").replace("_", "").isalnum() else f'"{name}"' for name in key)
+
+
+def key_changes(
+    before: Sequence[Layer],
+    after: Sequence[Layer],
+    changed: Sequence[str],
+    documents: tuple[Mapping[Key, str], Mapping[Key, str]],
+    rule: Rule,
+) -> list[KeyChange]:
+    """Return the keys that differ between both ``documents``, each attributed to one of the ``changed`` files.
+
+    That is the last of them that has the key on either side, because it wins; or the last of all of them.
+    """
+    if not changed:
+        return []
+    own = {layer.path: dict(_leaves(layer.data or {}, ())) for layer in before}
+    now = {layer.path: dict(_leaves(layer.data or {}, ())) for layer in after}
+    found = []
+    for key in differing_keys(*documents):
+        having = [path for path in changed if key in own.get(path, {}) or key in now.get(path, {})]
+        actions, why = rule(key)
+        was, new = (_shown(key, document.get(key, "")) for document in documents)
+        found.append(KeyChange((having or [*changed])[-1], dotted(key), was, new, actions, why))
+    return found
+
+
+def _shown(key: Key, value: str) -> str:
+    if value and any(word in name.lower() for name in key for word in SECRET):
+        return HIDDEN
+    return value if len(value) <= LONGEST else f"{value[:LONGEST]}..."

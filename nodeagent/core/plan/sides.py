@@ -1,0 +1,61 @@
+"""The files on both sides of an update, as the programs of the host read them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from nodeagent.core.config.file_tree import DEV_NULL, RegularFile, expand
+from nodeagent.core.config.machineconfig import MachineConfig
+from nodeagent.core.plan.change import KeyChange
+
+__all__ = ["HostView", "Sides"]
+
+NO_CONFIG = MachineConfig("")
+
+
+@dataclass(frozen=True, slots=True)
+class HostView:
+    """Files of the host that programs read: path to content. Empty for a plan without a host."""
+
+    files: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True)
+class Sides:
+    """Both configs of an update, and the files of the host, which are those of the old side.
+
+    Without an update both configs are empty, and both sides are the host as it is.
+    """
+
+    old: MachineConfig = NO_CONFIG
+    new: MachineConfig = NO_CONFIG
+    host: HostView = HostView()
+    # What domains computed from these sides, by their names: each change of a plan asks for it.
+    kept: dict[str, tuple[KeyChange, ...]] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    @cached_property
+    def before(self) -> Mapping[str, bytes]:
+        """Path to content before the update, with the files that no config manages. A masked unit is empty."""
+        return {**self.host.files, **self._managed_before}
+
+    @cached_property
+    def after(self) -> Mapping[str, bytes]:
+        """Path to content after the update. A path that leaves the config counts as removed."""
+        kept = {path: content for path, content in self.host.files.items() if path not in self._managed_before}
+        return {**kept, **_contents(self.new)}
+
+    @cached_property
+    def _managed_before(self) -> Mapping[str, bytes]:
+        return _contents(self.old)
+
+
+def _contents(config: MachineConfig) -> dict[str, bytes]:
+    found: dict[str, bytes] = {}
+    for path, entry in expand(config).items():
+        if isinstance(entry, RegularFile):
+            found[path] = entry.content
+        elif entry.target == DEV_NULL:
+            found[path] = b""
+    return found

@@ -1,0 +1,84 @@
+"""The data that outlives an update: the rejected configs, and the fallback reboots of the host.
+
+A rejected config is not tried again. The budget limits the fallback reboots of a day, whatever is applied to the host.
+Time is counted while the agent runs, on the steady clock of each boot, and added up over boots. So neither a wall clock
+that is set nor a reboot makes room; time for which the host was off, or the agent had not started yet, does not count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+__all__ = ["LIMIT", "REBOOTS", "USED_UP", "WINDOW", "Budget", "Rejection", "added", "matching", "without"]
+
+# Fallback reboots in a window. An admin who tries to find the right config on a host needs a few; a tool that renders a
+# new bad one every minute gets no more.
+REBOOTS = 5
+
+# Seconds.
+WINDOW = 86400.0
+
+USED_UP = f"not rebooted: there were {REBOOTS} fallback reboots in {WINDOW / 3600:.0f} h of running time"
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """``seen`` is the time for which this host ran, in seconds, as counted in the boot ``boot_id`` when its steady
+    clock showed ``at``; ``spent`` holds what it was at each fallback reboot."""
+
+    seen: float = 0.0
+    boot_id: str = ""
+    at: float = 0.0
+    spent: tuple[float, ...] = ()
+
+    @property
+    def left(self) -> bool:
+        return len(self.spent) < REBOOTS
+
+    def counted(self, boot_id: str, now: float, began: float) -> Budget:
+        """Return the budget at ``now``. In another boot, time counts from ``began``, the start of this process."""
+        before = self.at if boot_id == self.boot_id else began
+        seen = self.seen + max(0.0, now - before)
+        spent = tuple(moment for moment in self.spent if seen - moment < WINDOW)
+        return Budget(seen, boot_id, now, spent)
+
+    def spend(self) -> Budget:
+        return replace(self, spent=(*self.spent, self.seen)[-REBOOTS:])
+
+
+# Rejections that are kept, the newest last. A tool that alternates between more bad configs is stopped by the budget of
+# fallback reboots.
+LIMIT = 16
+
+# Characters of the cause that are kept: the whole of it is in the history.
+WORDS = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """``digest`` is that of the text. ``meaning`` is "" in a record of 0.1.0 until the config was read again."""
+
+    digest: str
+    meaning: str = ""
+    name: str = ""
+    why: str = ""
+    since: str = ""  # RFC 3339
+
+
+def matching(known: Sequence[Rejection], digest: str, meaning: str) -> Rejection | None:
+    """The newest rejection of this config, or of one with the same meaning."""
+    return next((one for one in reversed(known) if _same(one, digest, meaning)), None)
+
+
+def added(known: Sequence[Rejection], new: Rejection) -> tuple[Rejection, ...]:
+    short = Rejection(new.digest, new.meaning, new.name, new.why[:WORDS], new.since)
+    return (*without(known, new.digest, new.meaning), short)[-LIMIT:]
+
+
+def without(known: Sequence[Rejection], digest: str, meaning: str) -> tuple[Rejection, ...]:
+    return tuple(one for one in known if not _same(one, digest, meaning))
+
+
+def _same(one: Rejection, digest: str, meaning: str) -> bool:
+    return bool(digest and one.digest == digest) or bool(meaning and one.meaning == meaning)

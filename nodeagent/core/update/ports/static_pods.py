@@ -1,0 +1,45 @@
+"""The port to the static pods of the kubelet on this host."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from nodeagent.core.config.file_tree import FileTreeEntry
+
+__all__ = ["StaticPodState", "StaticPods"]
+
+
+@dataclass(frozen=True, slots=True)
+class StaticPodState:
+    """``pod`` is namespace/name, "" if the manifest is missing or invalid, or there is no kubelet.
+
+    ``uid`` identifies the instance: another one after each change of the manifest. ``problem`` is "" if it works.
+    """
+
+    pod: str
+    uid: str = ""
+    restarts: int = 0
+    problem: str = ""
+    etcd: bool = False
+
+
+class StaticPods(Protocol):
+    """Static pods, by the path of their manifest."""
+
+    async def recover(self) -> str:
+        """Put back the manifest that a killed agent took away. Returns its path, "" if there is none."""
+        ...
+
+    async def replace(self, path: str, node: FileTreeEntry | None, operation: str) -> None:
+        """Replace the pod: take the manifest away, wait for the end of the pod, put ``node`` (None: nothing).
+
+        Returns when the containers of the new pod have started. Doing it again is harmless, also for the way back of
+        the same ``operation``. Raises ``Refused`` and
+        ``Unreconcilable`` before anything is changed, and ``Terminal``.
+        """
+        ...
+
+    async def state(self, path: str) -> StaticPodState:
+        """Return the state of the pod as the host has it, and that of a member of etcd; no API server is queried."""
+        ...

@@ -1,0 +1,159 @@
+"""containerd: its configuration by key, with imports, and proofs that its plugins work.
+
+containerd takes no configuration while it runs: a change is a restart, which containers outlive. It starts with a
+plugin that fails, and the kubelet then finds no runtime; so its plugins are looked at, not only its unit. Sources:
+``cmd/containerd/server/config`` of containerd/containerd.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Final
+
+from nodeagent.core.plan.change import Action, Change, KeyChange
+from nodeagent.core.plan.domain import ByContent, Domain, Health, PluginHealth, UnitFailure, verdict_of
+from nodeagent.core.plan.layers import Key, Layer, key_changes, merged, parse_toml, toml_problems
+from nodeagent.core.plan.policy import DRAIN, NONE, REBOOT, Verdict, restart
+from nodeagent.core.plan.program import TREE, ProgramCheck, ProgramResult
+from nodeagent.core.plan.sides import HostView, Sides
+from nodeagent.errors import Problem
+
+__all__ = ["DOMAIN", "actions_of"]
+
+UNIT: Final = "containerd.service"
+DIRECTORY: Final = "/etc/containerd"
+MAIN: Final = f"{DIRECTORY}/config.toml"
+CERTS: Final = f"{DIRECTORY}/certs.d"
+
+RESTART: Final = (restart(UNIT),)
+# Containers that run stay in their cgroups and in their snapshots.
+STRONGEST: Final = (DRAIN, REBOOT)
+
+# Tables and keys that a restart is enough for. Plugins of other names request the strongest actions.
+RESTARTED: Final = (
+    *("version", "imports", "oom_score", "disabled_plugins", "required_plugins", "debug", "metrics", "timeouts"),
+    *("stream_processors", "proxy_plugins", "cgroup"),
+)
+PLUGINS: Final = (
+    *("io.containerd.grpc.v1.cri", "io.containerd.cri.v1.images", "io.containerd.cri.v1.runtime"),
+    *("io.containerd.gc.v1.scheduler", "io.containerd.internal.v1.opt", "io.containerd.internal.v1.restart"),
+    *("io.containerd.internal.v1.tracing", "io.containerd.metadata.v1.bolt", "io.containerd.monitor.v1.cgroups"),
+    *("io.containerd.nri.v1.nri", "io.containerd.tracing.processor.v1.otlp", "io.containerd.transfer.v1.local"),
+    "io.containerd.service.v1.diff-service",
+)
+# Last names of keys below these plugins that decide about cgroups and storage of containers.
+PLACED: Final = ("SystemdCgroup", "snapshotter", "runtime_type", "root_path", "BinaryName")
+
+# Plugins of the CRI: containerd 1 has the first, containerd 2 all of them.
+CRI: Final = ("io.containerd.grpc.v1.cri", "io.containerd.cri.v1.images", "io.containerd.cri.v1.runtime")
+
+# Imports that are followed. containerd has no limit, but reads each file once.
+MAX_FILES: Final = 100
+
+_SECTIONS: Final = ("plugins", "stream_processors", "proxy_plugins", "timeouts")
+
+
+def actions_of(key: Key) -> tuple[tuple[Action, ...], str]:
+    """Return the actions for a key. One that is in no list requests the strongest."""
+    if key[0] == "plugins":
+        known = len(key) > 1 and key[1] in PLUGINS and key[-1] not in PLACED
+        return (RESTART, "") if known else (STRONGEST, "")
+    return (RESTART, "") if key[0] in RESTARTED else (STRONGEST, "")
+
+
+def _whole(key: Key) -> bool:
+    # An imported file replaces a plugin's table of the files before it, with all of its keys.
+    return len(key) == 2 and key[0] in _SECTIONS
+
+
+def _layers(files: Mapping[str, bytes]) -> list[Layer]:
+    """Return the files in the order of containerd: each is followed by its imports, after those of earlier files."""
+    found: dict[str, Layer] = {}
+    pending = [MAIN]
+    while pending and len(found) < MAX_FILES:
+        path = pending.pop(0)
+        if path in found or path not in files:
+            continue
+        found[path] = layer = Layer(path, parse_toml(files[path])[0])
+        for pattern in _imports(layer):
+            pending += sorted(name for name in files if fnmatchcase(name, pattern)) if "*" in pattern else [pattern]
+    return [*found.values()]
+
+
+def _imports(layer: Layer) -> list[str]:
+    imports = (layer.data or {}).get("imports", ())
+    own = layer.path.rpartition("/")[0]
+    texts = [name for name in imports if isinstance(name, str)] if isinstance(imports, list) else []
+    return [name if name.startswith("/") else f"{own}/{name}" for name in texts]
+
+
+def _document(layers: Sequence[Layer]) -> dict[Key, str]:
+    return merged(layers, whole=_whole, append=True)
+
+
+class ContainerdDomain(Domain):
+    """containerd's own document of config.toml and its imports."""
+
+    def reads(self, sides: Sides) -> Collection[str]:
+        patterns = [pattern for layer in (*_layers(sides.before), *_layers(sides.after)) for pattern in _imports(layer)]
+        # A directory stands for a pattern of names in it.
+        return (
+            MAIN,
+            *(f"{name.rpartition('/')[0]}/" if "*" in name else name for name in patterns if "*/" not in name),
+        )
+
+    def changes(self, sides: Sides) -> Sequence[KeyChange]:
+        before, after = _layers(sides.before), _layers(sides.after)
+        paths = dict.fromkeys(layer.path for layer in (*before, *after))
+        changed = [path for path in paths if sides.before.get(path) != sides.after.get(path)]
+        if not changed:
+            return ()
+        if any(layer.data is None for layer in (*before, *after)):
+            return [KeyChange(path, "(all)", "", "", STRONGEST, "a file is no TOML on one side") for path in changed]
+        return key_changes(before, after, changed, (_document(before), _document(after)), actions_of)
+
+    def actions(self, change: Change, sides: Sides) -> Verdict:
+        if change.key.startswith(f"{CERTS}/"):
+            return Verdict((NONE,), "containerd reads it at each pull")
+        if change.key not in {layer.path for layer in (*_layers(sides.before), *_layers(sides.after))}:
+            return Verdict(STRONGEST, f"{MAIN} does not import it")
+        return verdict_of([key for key in self.changes(sides) if key.document == change.key])
+
+    def programs(self, sides: Sides) -> Sequence[ProgramCheck]:
+        return [_check(sides.after, _check(sides.before, None))] if self.changes(sides) else ()
+
+    def verify(self, unit: str, host: HostView) -> Sequence[Health]:
+        if unit != UNIT:
+            return ()
+        document = _document(_layers(host.files))
+        disabled = document.get(("disabled_plugins",), "")
+        wanted = tuple(name for name in CRI if f'"{name}"' not in disabled)
+        return (PluginHealth(UNIT, wanted),) if '"cri"' not in disabled and wanted else ()
+
+    def curable(self, failure: UnitFailure) -> bool:
+        return failure.unit != UNIT or not any(key.document.startswith(f"{DIRECTORY}/") for key in failure.keys)
+
+
+def _check(files: Mapping[str, bytes], control: ProgramCheck | None) -> ProgramCheck:
+    tree = {layer.path: files[layer.path] for layer in _layers(files)}
+    arguments = (f"--config={TREE}{MAIN}", "config", "dump")
+    return ProgramCheck("containerd", arguments, {**tree, MAIN: files.get(MAIN, b"")}, _judge, control=control)
+
+
+def _judge(result: ProgramResult) -> Iterable[Problem]:
+    if result.status != 0:
+        lines = [line for line in result.lines if line.strip()]
+        reason = lines[-1] if lines else f"status {result.status}"
+        yield Problem(MAIN, f"containerd rejects the configuration: {reason}")
+
+
+DOMAIN: Final = ContainerdDomain(
+    name="containerd",
+    title="containerd",
+    files={
+        MAIN: ByContent(f"by key: Restart {UNIT}, or Drain and Reboot"),
+        DIRECTORY: ByContent(f"by key for the files that {MAIN} imports; None for certs.d"),
+    },
+    contents={f"{DIRECTORY}/*.toml": toml_problems, f"{DIRECTORY}/conf.d/*.toml": toml_problems},
+)

@@ -1,0 +1,204 @@
+"""The kubelet: its configuration as it uses it, an action for each key, its own dry run, and its credential providers.
+
+See docs/explanation/kubelet.md.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from nodeagent.core.config.file_tree import expand
+from nodeagent.core.config.machineconfig import MachineConfig
+from nodeagent.core.plan.change import Change, KeyChange
+from nodeagent.core.plan.domain import ByContent, Domain, Health, HttpHealth, UnitFailure, owns
+from nodeagent.core.plan.policy import DAEMON_RELOAD, Verdict, restart
+from nodeagent.core.plan.program import ProgramCheck
+from nodeagent.core.plan.sides import HostView, Sides
+from nodeagent.core.validate import kubelet_conf
+from nodeagent.domains.kubelet import reservations
+from nodeagent.domains.kubelet.document import CONFIG_DIRS, CONFIG_FILES, UNREADABLE, KubeletConfig
+from nodeagent.domains.kubelet.dry_run import dry_runs
+from nodeagent.domains.kubelet.keys import DEFAULT_MAX_PODS, REBOOTED, RESTARTED, actions_of, secret
+from nodeagent.domains.kubelet.unit import KUBELET, UNIT_DIRS
+from nodeagent.errors import Problem
+
+__all__ = ["DOMAIN"]
+
+HEALTHZ_PORT: Final = 10248
+EVERYWHERE: Final = ("", "0.0.0.0", "::")  # noqa: S104 - an address to ask on loopback, not one to listen on
+HIDDEN: Final = "(not shown)"
+MAX_SHOWN: Final = 200
+BY_KEY: Final = ByContent("By the keys that change: Restart kubelet.service at least, Drain and Reboot at most")
+# Results of systemd for a program that ended on its own: it does the same after a boot.
+ENDED: Final = ("exit-code", "protocol", "start-limit-hit", "success")
+# Directives of the unit that describe it.
+DESCRIPTIVE: Final = ("[Unit] Description", "[Unit] Documentation")
+ENVIRONMENT_FILES: Final = ("/etc/default/kubelet", "/etc/sysconfig/kubelet")
+
+
+class KubeletDomain(Domain):
+    def reads(self, sides: Sides) -> Collection[str]:
+        found = {*CONFIG_FILES, *(f"{path}/" for path in CONFIG_DIRS), reservations.MEMINFO, reservations.CPUS}
+        for directory in UNIT_DIRS:
+            found |= {f"{directory}/{KUBELET}", f"{directory}/{KUBELET}.d/"}
+        for config in (KubeletConfig(sides.before), KubeletConfig(sides.after)):
+            found |= {config.config_file, *config.unit.environment_files, *(f"{path}/" for path in config.config_dirs)}
+            found |= {f"{path}/" for path in (_static_pods(config),) if path}
+        return {path for path in found if path.startswith("/")}
+
+    def changes(self, sides: Sides) -> Sequence[KeyChange]:
+        before, after = KubeletConfig(sides.before), KubeletConfig(sides.after)
+        changed = _changed_sources(sides, before, after)
+        found = list(_enablement(sides))
+        if not changed:
+            return found
+        units = _unit_paths(sides)
+        for key, was, now in _differences(before, after):
+            actions, why = actions_of(key, was, now, after.keys or before.keys)
+            path = _document(key, changed, before, after)
+            if path in units or path in ENVIRONMENT_FILES:
+                actions = (DAEMON_RELOAD, *actions)
+            name = key if len(key) <= MAX_SHOWN else f"{key[:MAX_SHOWN]}..."
+            found.append(KeyChange(units.get(path, path), name, _shown(key, was), _shown(key, now), actions, why))
+        return found
+
+    def actions(self, change: Change, sides: Sides) -> Verdict:
+        """systemd reads a unit again even if only its comments or descriptions changed."""
+        verdict = super().actions(change, sides)
+        return replace(verdict, actions=(DAEMON_RELOAD,)) if change.domain == "unit" and not verdict.keys else verdict
+
+    def validate(self, sides: Sides, changed: Mapping[str, bytes]) -> Iterator[Problem]:
+        yield from super().validate(sides, changed)
+        before, after = KubeletConfig(sides.before), KubeletConfig(sides.after)
+        if not _changed_sources(sides, before, after):
+            return
+        known = set(reservations.problems_of(before))
+        for key, problem in reservations.problems_of(after):
+            if (key, problem) not in known:
+                yield Problem(after.source_of(key), f"{key} {problem}")
+        path, now = _static_pods(before), _static_pods(after)
+        if path and path != now and any(each.startswith(f"{path}/") for each in sides.before):
+            text = f"staticPodPath leaves {path}, which has static pods: the kubelet would end all of them"
+            yield Problem(after.source_of("staticPodPath"), text)
+
+    def programs(self, sides: Sides) -> Sequence[ProgramCheck]:
+        if sides.old.os_image_url != sides.new.os_image_url:
+            return []  # the kubelet of the new image may know more than the installed one
+        before, after = KubeletConfig(sides.before), KubeletConfig(sides.after)
+        return list(dry_runs(before, after)) if _changed_sources(sides, before, after) else []
+
+    def verify(self, unit: str, host: HostView) -> Sequence[Health]:
+        """The port of the configuration that the host has now: another one is among the keys that may change."""
+        if unit != KUBELET:
+            return ()
+        keys = KubeletConfig(host.files).keys
+        port, address = keys.get("healthzPort", HEALTHZ_PORT), str(keys.get("healthzBindAddress", ""))
+        if not isinstance(port, int) or port <= 0:
+            return ()
+        name = "127.0.0.1" if address in EVERYWHERE else f"[{address}]" if ":" in address else address
+        return (HttpHealth(KUBELET, f"http://{name}:{port}/healthz"),)
+
+    def outdated(self, keys: Sequence[KeyChange], *, reverted: bool) -> Mapping[str, str]:
+        for key in keys:
+            if key.key == "maxPods" and self._is_ours(key):
+                values = [value or str(DEFAULT_MAX_PODS) for value in (key.before, key.after)]
+                return {"pods": values[reverted]} if values[0] != values[1] else {}
+        return {}
+
+    def _is_ours(self, key: KeyChange) -> bool:
+        return key.document == KUBELET or any(
+            key.document == path or owns(f"{path}/", key.document) for path in self.files
+        )
+
+    def curable(self, failure: UnitFailure) -> bool:
+        """A kubelet that ends with its new configuration ends with it after a boot, too."""
+        ours = any(map(self._is_ours, failure.keys))
+        return not (failure.unit == KUBELET and failure.result in ENDED and ours)
+
+
+def _changed_sources(sides: Sides, before: KubeletConfig, after: KubeletConfig) -> list[str]:
+    """Return the sources that the update changes, from the weakest to the strongest."""
+    paths = dict.fromkeys([*before.sources, *after.sources])
+    order = {path: place for place, path in enumerate(after.sources)}
+    changed = [path for path in paths if sides.before.get(path) != sides.after.get(path)]
+    return sorted(changed, key=lambda path: order.get(path, -1))
+
+
+def _differences(before: KubeletConfig, after: KubeletConfig) -> Iterator[tuple[str, Any, Any]]:
+    for was, now in ((before.keys, after.keys), (_rest(before), _rest(after))):
+        for key in sorted({*was, *now}):
+            if was.get(key) != now.get(key):
+                yield key, was.get(key), now.get(key)
+
+
+def _rest(config: KubeletConfig) -> dict[str, Any]:
+    """Return what else the unit says: its other directives, and its environment."""
+    directives = {name: list(values) for name, values in config.unit.directives.items() if name not in DESCRIPTIVE}
+    return directives | {f"environment {name}": value for name, value in config.unit.environment.items()}
+
+
+def _document(key: str, changed: Sequence[str], before: KubeletConfig, after: KubeletConfig) -> str:
+    """Return the strongest changed source that says something about ``key``, else the strongest of all."""
+    documents = {*before.documents, *after.documents}
+    units = [path for path in changed if path not in documents]
+    from_unit = key.startswith(("--", "[", "environment ")) or not any(
+        config.sets(path, key) for config in (before, after) for path in changed if path in documents
+    )
+    if from_unit and units:
+        return units[-1]
+    setting = [path for path in changed if path in documents and (before.sets(path, key) or after.sets(path, key))]
+    return (setting or list(changed))[-1]
+
+
+def _unit_paths(sides: Sides) -> dict[str, str]:
+    """Return the paths of the unit to the name under which a config changes them."""
+    found: dict[str, str] = {}
+    for config in (sides.old, sides.new):
+        if (unit := config.units.get(KUBELET)) is not None:
+            found |= dict.fromkeys(expand(MachineConfig("", units={KUBELET: unit})), KUBELET)
+    return found
+
+
+def _enablement(sides: Sides) -> Iterator[KeyChange]:
+    was, now = sides.old.units.get(KUBELET), sides.new.units.get(KUBELET)
+    for name in ("enabled", "mask"):
+        before, after = getattr(was, name, None), getattr(now, name, None)
+        if before != after:
+            yield KeyChange(KUBELET, name, _shown(name, before), _shown(name, after), REBOOTED)
+
+
+def _static_pods(config: KubeletConfig) -> str:
+    path = config.keys.get("staticPodPath")
+    return path.rstrip("/") if isinstance(path, str) and path.startswith("/") else ""
+
+
+def _shown(key: str, value: Any) -> str:
+    if value is None:
+        return ""
+    if secret(key) or key == UNREADABLE:
+        return HIDDEN
+    text = json.dumps(value, ensure_ascii=False, sort_keys=True)
+    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."
+
+
+DOMAIN: Final = KubeletDomain(
+    name="kubelet",
+    title="kubelet and its credential providers",
+    files={
+        **dict.fromkeys((*CONFIG_FILES, *CONFIG_DIRS, *ENVIRONMENT_FILES), BY_KEY),
+        "/etc/kubernetes/credential-providers": (restart(KUBELET),),
+        f"/etc/systemd/system/{KUBELET}.d/40-kubelet-crio-image-credential-provider.conf": (
+            DAEMON_RELOAD,
+            *RESTARTED,
+        ),
+    },
+    units={KUBELET: BY_KEY},
+    contents={
+        **dict.fromkeys(CONFIG_FILES, kubelet_conf.check),
+        **{f"{path}/*.conf": kubelet_conf.check for path in CONFIG_DIRS},
+    },
+    health=(HttpHealth(KUBELET, f"http://127.0.0.1:{HEALTHZ_PORT}/healthz"),),
+)

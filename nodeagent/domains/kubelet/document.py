@@ -1,0 +1,249 @@
+"""The configuration that a kubelet uses: its file, then the drop-ins as JSON merge patches, then its flags.
+
+Drop-ins are the files below ``--config-dir`` that end in ``.conf``, in the order of their paths: maps merge, lists are
+replaced, null deletes. Flags win, and feature gates are merged (kubelet: cmd/kubelet/app/server.go).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Final
+
+from nodeagent.core.config.text import document, plain_json
+from nodeagent.domains.kubelet.unit import KubeletUnit, read_unit, unit_paths
+from nodeagent.errors import InvalidInput
+
+__all__ = ["CONFIG_DIRS", "CONFIG_FILES", "UNREADABLE", "KubeletConfig", "flatten"]
+
+# The usual paths, for a plan that does not see the unit of the kubelet.
+CONFIG_FILES: Final = ("/etc/kubernetes/kubelet.conf", "/var/lib/kubelet/config.yaml")
+CONFIG_DIRS: Final = ("/etc/openshift/kubelet.conf.d", "/etc/kubernetes/kubelet.conf.d")
+DROPIN_SUFFIX: Final = ".conf"
+TYPE_KEYS: Final = ("apiVersion", "kind")
+# The key of a document that cannot be read, which is different from every other one.
+UNREADABLE: Final = "(unreadable)"
+MAX_MERGE_DEPTH: Final = 50
+
+# Flags whose key of the configuration has another name, and their form: the others are the name in camel case.
+MAPS: Final = (
+    "cpu-manager-policy-options",
+    "feature-gates",
+    "kube-reserved",
+    "qos-reserved",
+    "system-reserved",
+    "topology-manager-policy-options",
+)
+THRESHOLDS: Final = ("eviction-hard", "eviction-soft", "eviction-minimum-reclaim", "eviction-soft-grace-period")
+LISTS: Final = ("cluster-dns", "enforce-node-allocatable", "tls-cipher-suites", "allowed-unsafe-sysctls")
+SCALARS: Final = (
+    "address",
+    "cgroup-driver",
+    "cgroup-root",
+    "cgroups-per-qos",
+    "cluster-domain",
+    "container-log-max-files",
+    "container-log-max-size",
+    "container-runtime-endpoint",
+    "cpu-manager-policy",
+    "fail-swap-on",
+    "healthz-bind-address",
+    "healthz-port",
+    "image-gc-high-threshold",
+    "image-gc-low-threshold",
+    "image-service-endpoint",
+    "max-pods",
+    "memory-manager-policy",
+    "pod-max-pids",
+    "pod-manifest-path",
+    "pods-per-core",
+    "port",
+    "protect-kernel-defaults",
+    "read-only-port",
+    "register-node",
+    "reserved-cpus",
+    "reserved-memory",
+    "resolv-conf",
+    "rotate-certificates",
+    "serialize-image-pulls",
+    "system-cgroups",
+    "tls-cert-file",
+    "tls-min-version",
+    "tls-private-key-file",
+    "topology-manager-policy",
+    "topology-manager-scope",
+)
+RENAMED: Final = {
+    "cluster-dns": "clusterDNS",
+    "image-gc-high-threshold": "imageGCHighThresholdPercent",
+    "image-gc-low-threshold": "imageGCLowThresholdPercent",
+    "pod-manifest-path": "staticPodPath",
+    "pod-max-pids": "podPidsLimit",
+    "reserved-cpus": "reservedSystemCPUs",
+    "cgroups-per-qos": "cgroupsPerQOS",
+}
+
+
+@dataclass(frozen=True)
+class KubeletConfig:
+    """The configuration on one side of an update. ``files`` is path to content, of the host and the config."""
+
+    files: Mapping[str, bytes] = field(repr=False)
+
+    @cached_property
+    def unit(self) -> KubeletUnit:
+        return read_unit(self.files)
+
+    @cached_property
+    def config_file(self) -> str:
+        """The path of the main file; "" if there is none."""
+        if self.unit.program:
+            return self.unit.flags.get("config", "")
+        return next((path for path in CONFIG_FILES if path in self.files), "")
+
+    @cached_property
+    def config_dirs(self) -> Sequence[str]:
+        if self.unit.program:
+            found = self.unit.flags.get("config-dir", "").rstrip("/")
+            return [found] if found else []
+        return [path for path in CONFIG_DIRS if any(each.startswith(f"{path}/") for each in self.files)]
+
+    @cached_property
+    def dropins(self) -> Sequence[str]:
+        """The paths of the drop-ins that the kubelet reads, in order."""
+        prefixes = tuple(f"{directory}/" for directory in self.config_dirs)
+        return sorted(path for path in self.files if prefixes and path.startswith(prefixes) and _is_dropin(path))
+
+    @cached_property
+    def sources(self) -> Sequence[str]:
+        """All paths that the configuration comes from, from the weakest to the strongest."""
+        main = [self.config_file] if self.config_file in self.files else []
+        environment = [path for path in self.unit.environment_files if path in self.files]
+        return [*main, *self.dropins, *environment, *unit_paths(self.files)]
+
+    @cached_property
+    def documents(self) -> Mapping[str, dict[str, Any]]:
+        """Path to the data of the main file and of each drop-in."""
+        return {path: _read(self.files[path]) for path in self.sources if path in (self.config_file, *self.dropins)}
+
+    @cached_property
+    def merged(self) -> dict[str, Any]:
+        """The document without the flags."""
+        whole: dict[str, Any] = {}
+        for data in self.documents.values():
+            whole = _patched(whole, data)
+        return whole
+
+    @cached_property
+    def keys(self) -> Mapping[str, Any]:
+        """Each key that is set, with dots between the levels, flags included: those without a key have dashes."""
+        found = dict(flatten({name: value for name, value in self.merged.items() if name not in TYPE_KEYS}))
+        for flag, value in self.unit.flags.items():
+            if flag in ("config", "config-dir"):
+                continue
+            values = dict(_flag_keys(flag, value))
+            if flag in (*MAPS, *THRESHOLDS) and flag != "feature-gates":
+                whole = next(iter(values)).partition(".")[0]
+                found = {key: item for key, item in found.items() if key.partition(".")[0] != whole}
+            found |= values
+        return found
+
+    def sets(self, path: str, key: str) -> bool:
+        """Return whether the document ``path`` says something about ``key``, a deletion included."""
+        data: Any = self.documents.get(path, {})
+        if UNREADABLE in data:
+            return True
+        for part in _parts(data, key):
+            if not isinstance(data, dict) or part not in data:
+                return False
+            data = data[part]
+            if data is None:
+                return True
+        return True
+
+    def source_of(self, key: str) -> str:
+        """Return the path of the strongest document that sets ``key``, or the strongest of all."""
+        setting = [path for path in self.documents if self.sets(path, key)]
+        return next(reversed(setting or self.sources), "")
+
+
+def flatten(data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the leaves of nested maps with dots between the names. A list is a leaf, and so is an empty map."""
+    for name, value in data.items():
+        if isinstance(value, dict) and value:
+            yield from flatten(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
+
+
+def _parts(data: Any, key: str) -> Iterator[str]:
+    """Split a key at the dots that separate levels: the name of a resource or a signal has dots, too."""
+    while key:
+        if isinstance(data, dict) and key in data:
+            yield key
+            return
+        first, _, key = key.partition(".")
+        data = data.get(first) if isinstance(data, dict) else None
+        yield first
+
+
+def _is_dropin(path: str) -> bool:
+    return path.endswith(DROPIN_SUFFIX)
+
+
+def _read(content: bytes) -> dict[str, Any]:
+    try:
+        data = document.load(content, "kubelet configuration", unique_keys=False)
+    except (InvalidInput, RecursionError):
+        return {UNREADABLE: content.hex()}
+    return data if isinstance(data, dict) else {UNREADABLE: content.hex()}
+
+
+def _patched(target: Mapping[str, Any], patch: Mapping[str, Any], depth: int = 0) -> dict[str, Any]:
+    """Apply a JSON merge patch: RFC 7386."""
+    merged = dict(target)
+    for name, value in patch.items():
+        if value is None:
+            merged.pop(name, None)
+        elif isinstance(value, dict) and depth < MAX_MERGE_DEPTH:
+            before = merged.get(name)
+            merged[name] = _patched(before if isinstance(before, dict) else {}, value, depth + 1)
+        else:
+            merged[name] = value
+    return merged
+
+
+def _flag_keys(flag: str, value: str) -> Iterator[tuple[str, Any]]:
+    name = RENAMED.get(flag) or _camel_case(flag)
+    if flag in MAPS or flag in THRESHOLDS:
+        parts = [_divided(part, "=<" if flag in THRESHOLDS else "=") for part in value.split(",")]
+        pairs = [(f"{name}.{key}", _scalar(item)) for key, sign, item in parts if sign]
+        yield from pairs or [(name, {})]
+    elif flag in LISTS:
+        yield name, value.split(",")
+    elif flag in ("v", "vmodule"):
+        yield ("logging.verbosity" if flag == "v" else "logging.vmodule"), _scalar(value)
+    elif flag in SCALARS:
+        yield name, _scalar(value)
+    else:
+        yield f"--{flag}", value
+
+
+def _divided(text: str, signs: str) -> tuple[str, str, str]:
+    place = next((index for index, sign in enumerate(text) if sign in signs), len(text))
+    return text[:place].strip(), text[place : place + 1], text[place + 1 :].strip()
+
+
+def _camel_case(flag: str) -> str:
+    first, *others = flag.split("-")
+    return first + "".join(word.capitalize() for word in others)
+
+
+def _scalar(text: str) -> Any:
+    """Return numbers and booleans as a document has them."""
+    try:
+        value = plain_json.loads(text)
+    except ValueError:
+        return text
+    return value if isinstance(value, bool | int) else text

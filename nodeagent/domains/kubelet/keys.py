@@ -1,0 +1,234 @@
+"""The action for each key of a kubelet configuration.
+
+A kubelet reads its configuration once, so every key needs a restart at least. Containers go on, but each pod is
+admitted again: with more reserved, higher thresholds or fewer pods, some are rejected and killed, so the node is
+drained first. Keys that are not listed have the strongest actions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from nodeagent.core.plan.change import Action
+from nodeagent.core.plan.policy import DRAIN, REBOOT, clear_state, restart
+from nodeagent.core.validate.quantity import parse_quantity
+from nodeagent.domains.kubelet.unit import KUBELET
+
+__all__ = ["DEFAULT_MAX_PODS", "REBOOTED", "RESTARTED", "actions_of", "secret"]
+
+RESTART: Final = restart(KUBELET)
+RESTARTED: Final = (RESTART,)
+DRAINED: Final = (DRAIN, RESTART)
+REBOOTED: Final = (DRAIN, REBOOT)
+ROOT_DIR: Final = "/var/lib/kubelet"
+CPU_STATE: Final = "cpu_manager_state"
+MEMORY_STATE: Final = "memory_manager_state"
+DEFAULT_MAX_PODS: Final = 110
+
+# Keys whose maps and values matter to the kubelet process and to new pods only.
+ONLY_RESTART: Final = frozenset(
+    {
+        "address",
+        "allowedUnsafeSysctls",
+        "authentication",
+        "authorization",
+        "clusterDNS",
+        "clusterDomain",
+        "configMapAndSecretChangeDetectionStrategy",
+        "containerLogMaxFiles",
+        "containerLogMaxSize",
+        "containerLogMaxWorkers",
+        "containerLogMonitorInterval",
+        "contentType",
+        "crashLoopBackOff",
+        "enableContentionProfiling",
+        "enableControllerAttachDetach",
+        "enableDebugFlagsHandler",
+        "enableDebuggingHandlers",
+        "enableProfilingHandler",
+        "enableSystemLogHandler",
+        "enableSystemLogQuery",
+        "enableServer",
+        "eventBurst",
+        "eventRecordQPS",
+        "evictionMaxPodGracePeriod",
+        "evictionMinimumReclaim",
+        "evictionPressureTransitionPeriod",
+        "evictionSoftGracePeriod",
+        "fileCheckFrequency",
+        "flushFrequency",
+        "healthzBindAddress",
+        "healthzPort",
+        "httpCheckFrequency",
+        "imageGCHighThresholdPercent",
+        "imageGCLowThresholdPercent",
+        "imageMaximumGCAge",
+        "imageMinimumGCAge",
+        "imagePullCredentialsVerificationPolicy",
+        "kubeAPIBurst",
+        "kubeAPIQPS",
+        "logging",
+        "maxOpenFiles",
+        "maxParallelImagePulls",
+        "nodeLeaseDurationSeconds",
+        "nodeStatusMaxImages",
+        "nodeStatusReportFrequency",
+        "nodeStatusUpdateFrequency",
+        "oomScoreAdj",
+        "podPidsLimit",
+        "port",
+        "readOnlyPort",
+        "registerNode",
+        "registerWithTaints",
+        "registryBurst",
+        "registryPullQPS",
+        "resolvConf",
+        "rotateCertificates",
+        "runtimeRequestTimeout",
+        "serializeImagePulls",
+        "serverTLSBootstrap",
+        "showHiddenMetricsForVersion",
+        "shutdownGracePeriod",
+        "shutdownGracePeriodByPodPriority",
+        "shutdownGracePeriodCriticalPods",
+        "streamingConnectionIdleTimeout",
+        "syncFrequency",
+        "tlsCertFile",
+        "tlsCipherSuites",
+        "tlsMinVersion",
+        "tlsPrivateKeyFile",
+        "tracing",
+        "volumeStatsAggPeriod",
+        # Flags without a key.
+        "--bootstrap-kubeconfig",
+        "--cert-dir",
+        "--image-credential-provider-bin-dir",
+        "--image-credential-provider-config",
+        "--kubeconfig",
+        "--log-json-info-buffer-size",
+        "--log-json-split-stream",
+        "--logging-format",
+        "--node-labels",
+    }
+)
+# Keys with which pods that run may be rejected.
+DRAIN_FIRST: Final = frozenset(
+    {
+        "cpuCFSQuota",
+        "cpuCFSQuotaPeriod",
+        "cpuManagerReconcilePeriod",
+        "enforceNodeAllocatable",
+        "kubeletCgroups",
+        "kubeReservedCgroup",
+        "mergeDefaultEvictionSettings",
+        "podsPerCore",
+        "qosReserved",
+        "systemCgroups",
+        "systemReservedCgroup",
+        "topologyManagerPolicy",
+        "topologyManagerPolicyOptions",
+        "topologyManagerScope",
+    }
+)
+CPU_MANAGER: Final = frozenset({"cpuManagerPolicy", "cpuManagerPolicyOptions", "reservedSystemCPUs"})
+MEMORY_MANAGER: Final = frozenset({"memoryManagerPolicy", "reservedMemory"})
+RESERVED: Final = frozenset({"systemReserved", "kubeReserved"})
+EVICTION: Final = frozenset({"evictionHard", "evictionSoft"})
+# Keys that are known to need a boot.
+BOOT: Final = frozenset(
+    {
+        "--root-dir",
+        "cgroupDriver",
+        "cgroupRoot",
+        "cgroupsPerQOS",
+        "containerRuntimeEndpoint",
+        "failSwapOn",
+        "imageServiceEndpoint",
+        "memorySwap",
+        "podLogsDir",
+        "protectKernelDefaults",
+        "staticPodPath",
+    }
+)
+# Gates that change nothing for pods. Others may require a drain by their own documentation.
+HARMLESS_GATES: Final = frozenset(
+    {
+        "ComponentSLIs",
+        "ContextualLogging",
+        "KubeletTracing",
+        "LoggingAlphaOptions",
+        "LoggingBetaOptions",
+        "ReloadKubeletServerCertificateFile",
+        "RotateKubeletServerCertificate",
+    }
+)
+SECRET: Final = ("environment ", "staticPodURLHeader", "--manifest-url-header")
+
+
+def secret(key: str) -> bool:
+    """Return whether the value of ``key`` is not shown: credentials of a proxy or of a server of manifests."""
+    return key.startswith(SECRET)
+
+
+def actions_of(key: str, before: Any, after: Any, config: Mapping[str, Any]) -> tuple[tuple[Action, ...], str]:
+    """Return the actions for ``key``, and why. None is a key that is not set; ``config`` has all keys of the new side,
+    of the old one if there is no new one."""
+    top, _, below = key.partition(".")
+    root = str(config.get("--root-dir") or ROOT_DIR).rstrip("/")
+    if top in CPU_MANAGER:
+        return _cleared(root, CPU_STATE), "state of the CPU manager does not fit another policy"
+    if top in MEMORY_MANAGER:
+        return _cleared(root, MEMORY_STATE), "state of the memory manager does not fit another policy"
+    if top in RESERVED or top in EVICTION:
+        return _reservation(top, below, before, after, config, root)
+    if top == "maxPods":
+        fewer = _pods(after) < _pods(before)
+        return (DRAINED, "pods that run may be too many") if fewer else (RESTARTED, "")
+    if top == "featureGates":
+        return (RESTARTED, "") if below in HARMLESS_GATES else (DRAINED, "a feature gate may change what runs")
+    if top in DRAIN_FIRST:
+        return DRAINED, "pods that run may be rejected"
+    if top in ONLY_RESTART or key.startswith("environment "):
+        return RESTARTED, ""
+    if top in BOOT:
+        return REBOOTED, "pods and their cgroups have to be made again"
+    return REBOOTED, "its effect is unknown"
+
+
+def _cleared(root: str, *names: str) -> tuple[Action, ...]:
+    return (DRAIN, clear_state(KUBELET, *(f"{root}/{name}" for name in names)), RESTART)
+
+
+def _reservation(
+    top: str, below: str, before: Any, after: Any, config: Mapping[str, Any], root: str
+) -> tuple[tuple[Action, ...], str]:
+    states = []
+    if below == "cpu" and str(config.get("cpuManagerPolicy")).lower() == "static":
+        states.append(CPU_STATE)
+    if below in ("memory", "memory.available") and str(config.get("memoryManagerPolicy")).lower() == "static":
+        states.append(MEMORY_STATE)
+    if states:
+        return _cleared(root, *states), "the state of a manager has the previous reservation"
+    # A reservation that is not set is none. A threshold that is not set may have a default.
+    unset = "0" if top in RESERVED and below else None
+    was, now = (_size(unset if value is None else value) for value in (before, after))
+    if was is None or now is None or was[1] != now[1] or now[0] > was[0]:
+        return DRAINED, "pods that run may no longer fit"
+    return RESTARTED, "less is kept back than before"
+
+
+def _size(value: Any) -> tuple[Any, bool] | None:
+    """Return the size, and whether it is a percentage; None if it is neither that nor a quantity."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return None
+    text = str(value).strip()
+    percent = text.endswith("%")
+    number = parse_quantity(text.removesuffix("%"))
+    return None if number is None else (number, percent)
+
+
+def _pods(value: Any) -> float:
+    if value is None:
+        return DEFAULT_MAX_PODS
+    return value if isinstance(value, int) and not isinstance(value, bool) else 0

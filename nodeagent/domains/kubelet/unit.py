@@ -1,0 +1,134 @@
+"""The command line of the kubelet, from its unit, the drop-ins of that and their environment files.
+
+systemd.exec(5), systemd.service(5). Specifiers and patterns in the names of environment files are not expanded.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from nodeagent.core.config.paths import UNIT_DIR
+from nodeagent.core.validate.unit_file import assignments
+
+__all__ = ["KUBELET", "UNIT_DIRS", "KubeletUnit", "read_unit", "unit_paths"]
+
+KUBELET: Final = "kubelet.service"
+# From the weakest to the strongest: systemd.unit(5).
+UNIT_DIRS: Final = ("/lib/systemd/system", "/usr/lib/systemd/system", "/run/systemd/system", UNIT_DIR)
+VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+WHOLE_WORD: Final = re.compile(r"\$([A-Za-z_][A-Za-z0-9_]*)")
+PREFIXES: Final = "-@:+!|"
+
+
+@dataclass(frozen=True, slots=True)
+class KubeletUnit:
+    """``program`` is "" if there is no unit, or none that starts a kubelet. ``flags`` are without the dashes.
+
+    ``directives`` has everything of the unit but the arguments of the kubelet and its environment.
+    """
+
+    program: str = ""
+    flags: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict, repr=False)
+    directives: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    environment_files: tuple[str, ...] = ()
+
+
+def unit_paths(files: Mapping[str, bytes]) -> Sequence[str]:
+    """Return the unit file that counts and its drop-ins, in the order in which systemd reads them."""
+    units = [path for directory in UNIT_DIRS if (path := f"{directory}/{KUBELET}") in files]
+    dropins: dict[str, str] = {}
+    for directory in UNIT_DIRS:
+        prefix = f"{directory}/{KUBELET}.d/"
+        found = (path for path in files if path.startswith(prefix) and path.endswith(".conf"))
+        dropins |= {path.removeprefix(prefix): path for path in found}
+    return [*units[-1:], *(path for _, path in sorted(dropins.items()))]
+
+
+def read_unit(files: Mapping[str, bytes]) -> KubeletUnit:
+    commands: list[str] = []
+    inline: dict[str, str] = {}
+    sources: list[str] = []
+    directives: dict[str, tuple[str, ...]] = {}
+    for path in unit_paths(files):
+        for section, key, value in assignments(files[path].decode(errors="replace")):
+            match section, key:
+                case "Service", "ExecStart":
+                    commands = [*commands, value] if value else []
+                case "Service", "Environment":
+                    inline = inline | dict(_variables(_words(value))) if value else {}
+                case "Service", "EnvironmentFile":
+                    sources = [*sources, value.removeprefix("-")] if value else []
+                case _:
+                    name = f"[{section}] {key}"
+                    directives[name] = (*directives.get(name, ()), value)
+    environment = inline | {
+        name: value for source in sources for name, value in _file_variables(files.get(source, b""))
+    }
+    for command in commands:
+        words = _words(command.lstrip(PREFIXES))
+        place = next((index for index, word in enumerate(words) if word.rpartition("/")[2] == "kubelet"), None)
+        if place is None:
+            directives["[Service] ExecStart"] = (*directives.get("[Service] ExecStart", ()), command)
+            continue
+        directives["[Service] ExecStart"] = (*directives.get("[Service] ExecStart", ()), *words[: place + 1])
+        flags = _flags(_expanded(words[place + 1 :], environment))
+        return KubeletUnit(words[place], flags, environment, directives, tuple(sources))
+    return KubeletUnit("", {}, environment, directives, tuple(sources))
+
+
+def _words(text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError:
+        # A quotation without an end, which systemd rejects as well.
+        return text.split()
+
+
+def _variables(words: Iterable[str]) -> Iterator[tuple[str, str]]:
+    for word in words:
+        name, equals, value = word.partition("=")
+        if equals:
+            yield name, value
+
+
+def _file_variables(content: bytes) -> Iterator[tuple[str, str]]:
+    for line in content.decode(errors="replace").splitlines():
+        if not line.lstrip().startswith(("#", ";")):
+            name, equals, value = line.partition("=")
+            if equals:
+                yield name.strip(), " ".join(_words(value))
+
+
+def _expanded(words: Iterable[str], environment: Mapping[str, str]) -> list[str]:
+    """Expand ``${NAME}`` in a word, and a word ``$NAME`` to any number of words; an unknown name is empty."""
+    found: list[str] = []
+    for word in words:
+        if whole := WHOLE_WORD.fullmatch(word):
+            found += environment.get(whole[1], "").split()
+        else:
+            found.append(VARIABLE.sub(lambda name: environment.get(name[1], ""), word))
+    return found
+
+
+def _flags(words: Sequence[str]) -> dict[str, str]:
+    """Return name to value; the values of a flag that is repeated are joined by commas. A kubelet takes no arguments
+    without a flag, so a word without dashes is the value of the flag before it."""
+    found: dict[str, str] = {}
+    name = ""
+    for word in words:
+        if word.startswith("-"):
+            name, equals, value = word.lstrip("-").partition("=")
+            name = name.replace("_", "-")
+            if equals and found.get(name):
+                value = f"{found[name]},{value}"
+            found[name] = value if equals else found.get(name, "")
+            name = "" if equals else name
+        elif name:
+            found[name] = f"{found[name]},{word}" if found[name] else word
+            name = ""
+    return found

@@ -1,0 +1,126 @@
+"""Find out which program changed a path, from the audit log or from the command lines of processes.
+
+Neither is certain to have an answer: the kernel audits a path only if a rule of the admin asks for it, and a program
+that has ended is in no process table. inotify does not report processes, and fanotify reports them to programs with
+CAP_SYS_ADMIN only, which nodeagent does not have.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pwd
+import re
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from nodeagent.core.coordination.kube_time import parse_time
+from nodeagent.core.update.ports.host import Clock
+
+__all__ = ["HostCulprits", "audited", "described"]
+
+# Bytes at the end of the audit log that are read. A busy host logs some MiB in an hour.
+TAIL: Final = 512 << 10
+
+# Seconds before now in which a record of the audit log counts.
+RECENT: Final = 15.0
+
+# Bytes of a command line.
+MAX_COMMAND: Final = 8192
+
+_UNSET: Final = 2**32 - 1
+_RECORD: Final = re.compile(rb"^type=(SYSCALL|PATH) msg=audit\((\d+\.\d+):(\d+)\): (.*)$", re.MULTILINE)
+_FIELD: Final = re.compile(rb'\b(pid|auid|comm|name|nametype)=("[^"]*"|[^\s"]+)')
+
+
+class HostCulprits:
+    """``proc`` and ``audit_log`` are those of this host unless a test has its own."""
+
+    def __init__(
+        self, clock: Clock, proc: Path = Path("/proc"), audit_log: Path = Path("/var/log/audit/audit.log")
+    ) -> None:
+        self._clock = clock
+        self._proc = proc
+        self._audit_log = audit_log
+
+    async def of(self, paths: Collection[str]) -> Mapping[str, str]:
+        """Return a description of the program that changed each path just now, as far as it is known."""
+        return await asyncio.to_thread(self._of, paths)
+
+    def _of(self, paths: Collection[str]) -> dict[str, str]:
+        found = dict(self._in_processes(paths))
+        if (now := parse_time(self._clock.now())) is not None:
+            found.update(audited(self._tail(), paths, since=now - RECENT, own=os.getpid()))
+        return found
+
+    def _tail(self) -> bytes:
+        try:
+            with self._audit_log.open("rb") as file:
+                file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL))
+                return file.read(TAIL)
+        except OSError:
+            return b""
+
+    def _in_processes(self, paths: Collection[str]) -> Iterator[tuple[str, str]]:
+        """Yield paths that are in the command line of a process, with a description of it."""
+        wanted = {os.fsencode(path): path for path in paths}
+        for entry in os.scandir(self._proc):
+            if not entry.name.isdigit() or int(entry.name) == os.getpid():
+                continue
+            with suppress(OSError), (Path(entry.path) / "cmdline").open("rb") as file:
+                for word in file.read(MAX_COMMAND).split(b"\0"):
+                    path = wanted.get(word) or wanted.get(word.partition(b"=")[2])
+                    if path is not None:
+                        yield path, self._process(Path(entry.path))
+
+    def _process(self, directory: Path) -> str:
+        name = (directory / "comm").read_text(errors="replace").strip()
+        with suppress(OSError, ValueError):
+            login = int((directory / "loginuid").read_text())
+            return described(name, int(directory.name), login)
+        return described(name, int(directory.name), _UNSET)
+
+
+def described(name: str, pid: int, login: int) -> str:
+    """Return a process as text. ``login`` is the user id of the login that it descends from."""
+    if login == _UNSET:
+        return f"{name}, pid {pid}"
+    try:
+        user = pwd.getpwuid(login).pw_name
+    except KeyError:
+        user = f"uid {login}"
+    return f"{name}, pid {pid}, login {user}"
+
+
+def audited(log: bytes, paths: Collection[str], *, since: float, own: int) -> dict[str, str]:
+    """Return a description of the process of the last audit event of each path.
+
+    Events before ``since``, in seconds since the epoch, and those of the process ``own`` do not count.
+    """
+    calls: dict[bytes, dict[bytes, bytes]] = {}
+    found: dict[str, str] = {}
+    wanted = frozenset(paths)
+    for kind, moment, serial, text in _RECORD.findall(log):
+        if float(moment) < since:
+            continue
+        fields = dict(_FIELD.findall(text))
+        if kind == b"SYSCALL":
+            calls[serial] = fields
+            continue
+        path = _text(fields.get(b"name", b""))
+        call = calls.get(serial, {})
+        pid = int(call.get(b"pid", b"0"))
+        if path in wanted and fields.get(b"nametype") != b"PARENT" and pid not in (0, own):
+            found[path] = described(_text(call.get(b"comm", b"?")), pid, int(call.get(b"auid", str(_UNSET).encode())))
+    return found
+
+
+def _text(value: bytes) -> str:
+    """Return a value of the audit log: in quotes, or as hex digits if it contains a space or a quote."""
+    if value.startswith(b'"'):
+        return os.fsdecode(value.strip(b'"'))
+    with suppress(ValueError):
+        return os.fsdecode(bytes.fromhex(value.decode("ascii", "replace")))
+    return os.fsdecode(value)

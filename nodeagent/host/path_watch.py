@@ -1,0 +1,96 @@
+"""Report which of many paths changed, with a bounded number of inotify watches.
+
+Each directory above a path is watched for the next component of the path, so that a directory that is renamed, replaced
+or created later is noticed too. Files are never watched: an atomic write replaces them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+from typing import Final
+
+from nodeagent.errors import Retryable
+from nodeagent.host.inotify import GONE, OVERFLOW, DirectoryWatches
+from nodeagent.reasons import Reason
+
+__all__ = ["MAX_WATCHES", "PathWatch"]
+
+# Directories. The kernel allows each user 8192 watches or more, for all programs; one takes about 1 KiB.
+MAX_WATCHES: Final = 1024
+
+# Reads of events at one look, of 64 KiB each. What is left then waits for the next look.
+MAX_READS: Final = 64
+
+
+class PathWatch:
+    """``watch`` sets the paths, ``wait`` waits for events, ``changed`` returns the paths that they concern."""
+
+    def __init__(self) -> None:
+        self._watches: DirectoryWatches | None = None
+        # Directory to name to the paths through it.
+        self._names: dict[str, dict[str, set[str]]] = {}
+
+    async def watch(self, paths: Collection[str]) -> int:
+        """Watch these paths instead of the previous ones. Returns how many of their directories are not watched.
+
+        Raises ``Retryable`` (``NoWatch``) if this user has no inotify instance left.
+        """
+        names: dict[str, dict[str, set[str]]] = {}
+        for path in paths:
+            parts = path.split("/")[1:]
+            for depth, name in enumerate(parts):
+                directory = "/" + "/".join(parts[:depth])
+                names.setdefault(directory, {}).setdefault(name, set()).add(path)
+        # The directories next to the root are in the way of most paths.
+        wanted = sorted(names, key=lambda directory: (directory.count("/"), directory))[:MAX_WATCHES]
+        try:
+            watches = self._watches or DirectoryWatches()
+        except OSError as error:
+            raise Retryable(f"managed paths cannot be watched: {error.strerror}", reason=Reason.NO_WATCH) from error
+        self._watches = watches
+        failed = await asyncio.to_thread(watches.watch, wanted)
+        self._names = names
+        return len(failed) + len(names) - len(wanted)
+
+    async def wait(self) -> None:
+        """Return when there are events. Without a watch, never."""
+        if self._watches is None:
+            await asyncio.get_running_loop().create_future()
+            return
+        loop, ready = asyncio.get_running_loop(), asyncio.Event()
+        loop.add_reader(self._watches.fileno(), ready.set)
+        try:
+            await ready.wait()
+        finally:
+            loop.remove_reader(self._watches.fileno())
+
+    def changed(self) -> Collection[str] | None:
+        """Return the paths that may have changed since the last call; None if any of them may have.
+
+        None asks for a new ``watch``, because directories above the paths came or went.
+        """
+        found: set[str] = set()
+        everything = False
+        for _ in range(MAX_READS if self._watches is not None else 0):
+            assert self._watches is not None
+            events = list(self._watches.read())
+            if not events:
+                break
+            for mask, directory, name in events:
+                if mask & (OVERFLOW | GONE):
+                    everything = True
+                    continue
+                paths = self._names.get(directory, {}).get(name, ())
+                found.update(paths)
+                everything = everything or any(not _leaf(path, directory) for path in paths)
+        return None if everything else found
+
+    def close(self) -> None:
+        if self._watches is not None:
+            self._watches.close()
+            self._watches = None
+
+
+def _leaf(path: str, directory: str) -> bool:
+    return path.rpartition("/")[0] == directory.rstrip("/")

@@ -1,0 +1,1 @@
+"""Static pods of the kubelet on this host: which of them run, and the replacement of a manifest."""

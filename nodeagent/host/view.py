@@ -1,0 +1,81 @@
+"""Read the files of this host that the domains name: configuration of programs that no config manages."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from nodeagent import domains
+from nodeagent.core.config.machineconfig import MachineConfig
+from nodeagent.core.plan.sides import HostView, Sides
+
+__all__ = ["read_view"]
+
+log = logging.getLogger(__name__)
+
+# A unit names an environment file, its variables name a configuration file, which names a directory.
+ROUNDS: Final = 4
+# Bytes of one file; larger files are left out.
+MAX_BYTES: Final = 1024 * 1024
+MAX_FILES: Final = 1000
+# Levels below a directory that a domain names.
+MAX_DEPTH: Final = 4
+
+
+async def read_view(old: MachineConfig, new: MachineConfig, root: Path = Path("/")) -> HostView:
+    """Return the files that the domains read on either side of an update. A file that cannot be read is left out."""
+    return await asyncio.to_thread(_read, old, new, root)
+
+
+def _read(old: MachineConfig, new: MachineConfig, root: Path) -> HostView:
+    files: dict[str, bytes] = {}
+    known: set[str] = set()
+    view = HostView()
+    for _ in range(ROUNDS):
+        wanted = set(domains.reads(Sides(old, new, view))) - known
+        if not wanted:
+            break
+        known |= wanted
+        for path in sorted(wanted):
+            for found in _below(root, path) if path.endswith("/") else [path]:
+                if len(files) < MAX_FILES and found not in files and (content := _content(root, found)) is not None:
+                    files[found] = content
+        view = HostView(dict(files))
+    return view
+
+
+def _below(root: Path, directory: str, depth: int = 0) -> Iterator[str]:
+    try:
+        entries = sorted(os.scandir(_at(root, directory)), key=lambda entry: entry.name)
+    except OSError:
+        return
+    for entry in entries[:MAX_FILES]:
+        if not entry.is_dir(follow_symlinks=False):
+            yield f"{directory}{entry.name}"
+        elif depth < MAX_DEPTH:
+            yield from _below(root, f"{directory}{entry.name}/", depth + 1)
+
+
+def _content(root: Path, path: str) -> bytes | None:
+    """Return the content of a regular file up to the bound, None for anything else."""
+    try:
+        # A FIFO would block an open for reading.
+        with os.fdopen(os.open(_at(root, path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                return None
+            content = file.read(MAX_BYTES + 1)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        log.debug("%s cannot be read: %s", path, error)
+        return None
+    return content if len(content) <= MAX_BYTES else None
+
+
+def _at(root: Path, path: str) -> Path:
+    return root / path.lstrip("/")

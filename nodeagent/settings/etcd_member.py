@@ -1,0 +1,56 @@
+"""The settings of the etcd member on this host: a file of its own, because most hosts have none.
+
+etcd's own config file has the rest: names, addresses, certificates and the data directory.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta, Struct
+
+from nodeagent.core.config.text import document
+from nodeagent.errors import InvalidInput
+from nodeagent.reasons import Reason
+from nodeagent.settings.cluster import OptionalPath, Url
+
+__all__ = ["ETCD_MEMBER_FILE", "EtcdMemberSettings", "parse_etcd_member"]
+
+ETCD_MEMBER_FILE = "/etc/nodeagent/etcd-member.yaml"
+
+Unit = Annotated[str, Meta(pattern=r"^[A-Za-z0-9:_.@-]+\.service$", max_length=255)]
+
+
+class EtcdMemberSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """``config``: etcd's config file, without the keys ``initial-cluster`` and ``initial-cluster-state``.
+
+    ``endpoints``: client URLs of other members. One that answers is enough; more of them make a join possible while one
+    is down.
+
+    ``unit``: the service that runs etcd. It must not start etcd without ``nodeagent etcd prepare``.
+
+    ``program``: path of etcd, to check its version before it joins; "" for no check.
+
+    ``unattended``: whether the daemon joins the cluster, and replaces a member whose disk was lost, without a command.
+    """
+
+    config: Annotated[str, Meta(pattern=r"^/[^\x00-\x1f]+$", max_length=4096)]
+    endpoints: Annotated[tuple[Url, ...], Meta(min_length=1, max_length=32)]
+    unit: Unit = "etcd.service"
+    program: OptionalPath = ""
+    unattended: bool = False
+
+
+def parse_etcd_member(text: bytes) -> EtcdMemberSettings:
+    """Raises ``InvalidInput`` (``EtcdConfigInvalid``)."""
+    try:
+        found = msgspec.convert(document.load(text, ETCD_MEMBER_FILE), EtcdMemberSettings)
+    except InvalidInput as error:
+        error.reason = Reason.ETCD_CONFIG_INVALID
+        raise
+    except msgspec.ValidationError as error:
+        raise InvalidInput(f"{ETCD_MEMBER_FILE}: {error}", reason=Reason.ETCD_CONFIG_INVALID) from error
+    if not all(found.endpoints):
+        raise InvalidInput(f"{ETCD_MEMBER_FILE}: an endpoint is empty", reason=Reason.ETCD_CONFIG_INVALID)
+    return found

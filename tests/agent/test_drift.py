@@ -1,0 +1,239 @@
+"""Drift while no update is under way: what is compared when, and what is reported."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Collection, Mapping
+from contextlib import asynccontextmanager
+
+import pytest
+
+from nodeagent.agent import drift
+from nodeagent.agent.drift import DriftMonitor
+from nodeagent.agent.report.report import Report
+from nodeagent.core.config.file_tree import RegularFile
+from nodeagent.core.report.history import entry_of_request
+from nodeagent.core.report.status import Status
+from nodeagent.core.update.events import DriftChanged, Event, HostDegraded, UpdateContext, UpdateFinished, UpdateStarted
+from nodeagent.core.update.phase import Phase
+from tests.world import FakeUnit, World
+from tests.world.run import Host, config
+
+pytestmark = pytest.mark.looptime
+
+PATH, OTHER = "/etc/app/x", "/etc/quiet/q"
+A = config("a", {PATH: "1", OTHER: "1"})
+B = config("b", {PATH: "2", OTHER: "1"})
+
+
+class FakeWatch:
+    """The watch of a disk in memory: a test reports the changes. ``None`` stands for lost events."""
+
+    def __init__(self) -> None:
+        self.paths: Collection[str] = ()
+        self.unwatched = 0
+        self.armed = 0
+        self._seen: set[str] | None = set()
+        self._event = asyncio.Event()
+
+    async def watch(self, paths: Collection[str]) -> int:
+        self.paths = set(paths)
+        self.armed += 1
+        return self.unwatched
+
+    async def wait(self) -> None:
+        await self._event.wait()
+
+    def changed(self) -> Collection[str] | None:
+        seen, self._seen = self._seen, set()
+        self._event.clear()
+        return seen
+
+    def close(self) -> None:
+        self.paths = ()
+
+    def change(self, path: str | None) -> None:
+        self._seen = None if path is None or self._seen is None else {*self._seen, path}
+        self._event.set()
+
+
+class Scene:
+    def __init__(self, host: Host) -> None:
+        self.host = host
+        self.watch = FakeWatch()
+        self.report = Report(Status())
+        self.events: list[Event] = []
+        self.compared: list[str] = []
+        ports = host.ports()
+        self.by: dict[str, str] = {}
+        self.found = 0
+        self.monitor = DriftMonitor(ports, self.watch, self, self.report, self._load, self._find)
+        self.report.add(self.monitor.sink)
+        self.report.add(lambda event, _status: self.events.append(event))
+
+    def _find(self) -> None:
+        self.found += 1
+
+    async def of(self, paths: Collection[str]) -> Mapping[str, str]:
+        return {path: who for path, who in self.by.items() if path in paths}
+
+    async def _load(self, digest: str) -> drift.Desired:
+        self.compared.append(digest)
+        return await self.host._load(digest)
+
+    def by_hand(self, path: str, text: str) -> None:
+        self.host.world.disk[path] = RegularFile(text.encode())
+        self.watch.change(path)
+
+    def entries(self) -> list[str]:
+        return [each.entry for each in self.report.status.drift]
+
+    def drifts(self) -> list[Event]:
+        return [event for event in self.events if isinstance(event, DriftChanged)]
+
+
+@asynccontextmanager
+async def watched() -> AsyncIterator[Scene]:
+    host = Host(World(units={"app.service": FakeUnit(), "web.service": FakeUnit()}))
+    host.want(A)
+    await host.settle()
+    scene = Scene(host)
+    task = asyncio.create_task(scene.monitor.run())
+    try:
+        await asyncio.sleep(1)
+        assert scene.watch.paths == {PATH, OTHER}
+        yield scene
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_a_change_by_hand_is_reported_once_and_so_is_its_end() -> None:
+    async with watched() as scene:
+        assert not scene.drifts()
+        scene.by_hand(OTHER, "2")
+        await asyncio.sleep(5)
+        (found,) = scene.report.status.drift
+        assert (found.entry, found.why, bool(found.since)) == (f"file:{OTHER}", "differs", True)
+        scene.by_hand(OTHER, "3")
+        await asyncio.sleep(5)
+        (event,) = scene.drifts()
+        assert (event.reason, len(event.drift)) == ("Drifted", 1)
+        scene.by_hand(OTHER, "1")
+        await asyncio.sleep(10)
+        assert scene.entries() == []
+        assert not scene.drifts()[-1].drift
+        assert scene.watch.armed == 1, "one entry was compared, not all"
+
+
+async def test_the_program_is_named_where_it_is_known() -> None:
+    async with watched() as scene:
+        scene.by = {OTHER: "vim, pid 7, login core"}
+        scene.by_hand(OTHER, "2")
+        await asyncio.sleep(0.5)
+        scene.by = {}
+        await asyncio.sleep(5)
+        (found,) = scene.report.status.drift
+        assert found.by == "vim, pid 7, login core", "although it had ended when the file was compared"
+        (event,) = scene.drifts()
+        assert isinstance(event, DriftChanged)
+        assert "vim" in event.message
+        assert scene.found == 1
+
+
+async def test_nothing_happens_while_nothing_changes() -> None:
+    async with watched() as scene:
+        before = len(scene.compared)
+        await asyncio.sleep(drift.COMPARE_ALL - 60)
+        assert len(scene.compared) == before
+        scene.host.world.disk[OTHER] = RegularFile(b"without an event")
+        await asyncio.sleep(120)
+        assert scene.entries() == [f"file:{OTHER}"]
+
+
+async def test_lost_events_lead_to_a_comparison_of_everything() -> None:
+    async with watched() as scene:
+        scene.host.world.disk[PATH] = RegularFile(b"2")
+        scene.host.world.disk[OTHER] = RegularFile(b"2")
+        scene.watch.change(None)
+        await asyncio.sleep(5)
+        assert scene.entries() == [f"file:{PATH}", f"file:{OTHER}"]
+        assert scene.watch.armed == 2
+
+
+async def test_directories_that_are_not_watched_are_a_problem_and_compared_more_often() -> None:
+    async with watched() as scene:
+        scene.watch.unwatched = 3
+        scene.watch.change(None)
+        await asyncio.sleep(5)
+        (problem,) = scene.report.status.problems
+        assert problem.reason == "NoWatch"
+        scene.host.world.disk[OTHER] = RegularFile(b"2")
+        scene.watch.unwatched = 0
+        await asyncio.sleep(drift.COMPARE_UNWATCHED + 1)
+        assert scene.entries() == [f"file:{OTHER}"]
+        assert scene.report.status.problems == ()
+
+
+async def test_a_file_that_changes_all_the_time_is_compared_less_and_less_often() -> None:
+    async with watched() as scene:
+        before = len(scene.compared)
+        for number in range(3600):
+            scene.by_hand(OTHER, str(number))
+            await asyncio.sleep(1)
+        assert len(scene.compared) - before < 3600 / drift.BUSY + 10
+        assert len(scene.drifts()) == 1
+
+
+async def test_an_update_is_no_drift() -> None:
+    async with watched() as scene:
+        host = scene.host
+        host.want(B)
+        scene.report.emit(UpdateStarted(UpdateContext(Phase.IDLE), "Reload", 1))
+        host.world.record = {**host.world.record, "phase": "Writing", "update_id": "u"}
+        scene.by_hand(PATH, "2")
+        await asyncio.sleep(60)
+        assert not scene.drifts()
+        host.world.record = {**host.world.record, "phase": "Idle", "update_id": ""}
+        host.world.current = host.wanted
+        scene.report.emit(UpdateFinished(entry_of_request("b", host.wanted, "now", "done"), 0))
+        await asyncio.sleep(60)
+        assert scene.entries() == []
+        scene.by_hand(PATH, "1")
+        await asyncio.sleep(5)
+        assert scene.entries() == [f"file:{PATH}"], "compared with the new config"
+
+
+async def test_a_host_half_way_between_two_configs_is_not_compared() -> None:
+    async with watched() as scene:
+        host = scene.host
+        host.world.record = {**host.world.record, "phase": "Degraded", "update_id": "u", "unfinished": host.wanted}
+        scene.report.emit(HostDegraded(UpdateContext(Phase.DEGRADED), "half way", "ActionFailed"))
+        scene.by_hand(PATH, "2")
+        await asyncio.sleep(60)
+        assert not scene.drifts()
+
+
+async def test_an_update_leaves_alone_what_it_does_not_change() -> None:
+    async with watched() as scene:
+        host = scene.host
+        host.on_drift = "report"
+        host.world.disk[OTHER] = RegularFile(b"by hand")
+        host.want(B)
+        await host.settle()
+        assert (host.phase, host.configs[host.world.current].name) == (Phase.IDLE, "b")
+        assert host.world.disk == {PATH: RegularFile(b"2"), OTHER: RegularFile(b"by hand")}
+        host.want(config("c", {PATH: "2", OTHER: "3"}))
+        await host.settle()
+        assert host.world.disk[OTHER] == RegularFile(b"3"), "the config changes it, so it is written"
+        assert host.world.history[-1].outcome == "done"
+
+
+async def test_a_file_that_leaves_the_config_is_removed_whatever_is_in_it() -> None:
+    async with watched() as scene:
+        host = scene.host
+        host.on_drift = "report"
+        host.world.disk[OTHER] = RegularFile(b"by hand")
+        host.want(config("less", {PATH: "1"}))
+        await host.settle()
+        assert (host.phase, host.world.disk) == (Phase.IDLE, {PATH: RegularFile(b"1")})

@@ -1,0 +1,162 @@
+"""Drifted entries are put back without an update: which, when, and when not."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from nodeagent.agent.drift_repair import DriftRepair
+from nodeagent.agent.report.report import Report
+from nodeagent.agent.update.verification import mismatches
+from nodeagent.core.config.file_tree import RegularFile
+from nodeagent.core.config.machineconfig import MachineConfig, UnitEntry
+from nodeagent.core.coordination.maintenance import Maintenance
+from nodeagent.core.plan.policy import Policy
+from nodeagent.core.report.status import Status
+from nodeagent.core.update.drift import DriftedEntry, OnDrift
+from nodeagent.core.update.events import DriftChanged, Event, LeaseChanged, MaintenanceChanged
+from nodeagent.core.update.phase import Phase
+from nodeagent.core.update.ports.coordination import Holder
+from nodeagent.core.update.repair import CONTENDED, FIRST_PAUSE, LONGEST_PAUSE, RepairPace
+from nodeagent.errors import Terminal
+from nodeagent.reasons import Reason
+from tests.world import FakeUnit, Fault, World
+from tests.world.run import POLICY, Host, config
+
+pytestmark = pytest.mark.looptime
+
+APP, QUIET, UNLISTED = "/etc/app/x", "/etc/quiet/q", "/etc/unlisted"
+DROPIN = "/etc/systemd/system/web.service.d/10-a.conf"
+UNIT = UnitEntry("web.service", enabled=True, dropins={"10-a.conf": "[Service]\n"})
+A = config("a", {APP: "1", QUIET: "1", UNLISTED: "1"}, units=[UNIT])
+
+
+class Scene:
+    def __init__(self, host: Host, on_drift: OnDrift) -> None:
+        self.host = host
+        self.ports = host.ports()
+        self.report = Report(Status())
+        self.events: list[Event] = []
+        self.report.add(lambda event, _status: self.events.append(event))
+        self.repair = DriftRepair(self.ports, self.report, host._load, self._policy, lambda: on_drift)
+
+    async def _policy(self, *_: MachineConfig) -> Policy:
+        return POLICY
+
+    async def compare(self) -> None:
+        """As the watch does."""
+        wrong = await mismatches(self.ports, A)
+        drift = [DriftedEntry(entry, why, self.ports.clock.now()) for entry, why in wrong.items()]
+        self.report.emit(DriftChanged("a", tuple(drift), ""))
+
+    async def turn(self) -> float | None:
+        await self.compare()
+        delay = await self.repair()
+        await self.compare()
+        return delay
+
+    def by_hand(self, *paths: str) -> None:
+        for path in paths:
+            self.host.world.disk[path] = RegularFile(b"by hand")
+
+    def problem(self) -> tuple[str, str]:
+        (found,) = self.report.status.problems
+        return found.reason, found.message
+
+
+async def scene(on_drift: OnDrift = "repair") -> Scene:
+    host = Host(World(units={"app.service": FakeUnit(), "web.service": FakeUnit()}))
+    host.want(A)
+    await host.settle()
+    assert host.phase is Phase.IDLE
+    host.world.done.clear()
+    return Scene(host, on_drift)
+
+
+async def test_what_needs_no_action_is_put_back_and_the_rest_is_left() -> None:
+    it = await scene()
+    it.by_hand(APP, QUIET, UNLISTED)
+    await it.turn()
+    assert await it.turn() is None, "they are left until they change"
+    disk = it.host.world.disk
+    assert disk[QUIET] == RegularFile(b"1")
+    assert disk[APP] == disk[UNLISTED] == RegularFile(b"by hand")
+    reason, message = it.problem()
+    assert reason == "Drifted"
+    assert f"file:{APP}: putting it back requires Restart app.service" in message
+    assert f"file:{UNLISTED}: putting it back requires Drain, Reboot" in message
+    assert it.host.actions() == [], "nothing restarted"
+    it.host.world.disk |= {APP: RegularFile(b"1"), UNLISTED: RegularFile(b"1")}
+    await it.turn()
+    assert it.report.status.problems == ()
+
+
+@pytest.mark.parametrize("on_drift", ["report", "refuse"])
+async def test_nothing_is_written_unless_that_is_set(on_drift: OnDrift) -> None:
+    it = await scene(on_drift)
+    it.by_hand(QUIET)
+    assert await it.turn() is None
+    assert it.host.world.disk[QUIET] == RegularFile(b"by hand")
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        MaintenanceChanged(Maintenance("3f2b", "jane", "disks", "")),
+        LeaseChanged(Holder("jane", "op", "disks", "", "")),
+    ],
+    ids=["maintenance", "lease of another holder"],
+)
+async def test_an_operator_at_work_is_left_alone(event: Event) -> None:
+    it = await scene()
+    it.by_hand(QUIET)
+    it.report.emit(event)
+    assert await it.turn() is None
+    assert it.host.world.disk[QUIET] == RegularFile(b"by hand")
+
+
+async def test_a_fight_is_reported_and_gets_slower() -> None:
+    it = await scene()
+    clock, writes, waits = it.host.world, 0, []
+    began = it.ports.clock.monotonic()
+    while it.ports.clock.monotonic() < began + 6 * 3600:
+        it.by_hand(QUIET)
+        delay = await it.turn()
+        writes += clock.disk[QUIET] == RegularFile(b"1")
+        waits.append(delay)
+        await asyncio.sleep(60)
+    assert 0 < writes < 6 + 10, "about once an hour in the end"
+    assert max(filter(None, waits)) <= LONGEST_PAUSE
+    reason, message = it.problem()
+    assert reason == "DriftContended"
+    assert f"file:{QUIET}" in message
+
+
+async def test_an_error_is_reported_and_retried() -> None:
+    it = await scene()
+    it.by_hand(QUIET)
+    it.host.world.faults.append(Fault("install", Terminal("read-only", reason=Reason.READ_ONLY), times=1))
+    delay = await it.turn()
+    assert delay is not None
+    assert "ReadOnly" in it.problem()[1]
+
+
+def test_the_pace() -> None:
+    pace = RepairPace()
+    assert pace.due(["a", "b"], 0.0) == {"a", "b"}
+    pace.tried(["a"], ["a"], 0.0)
+    assert pace.due(["a", "b"], 1.0) == {"b"}
+    assert pace.wait(["a"], 1.0) == FIRST_PAUSE - 1
+    assert pace.wait([], 1.0) is None
+    pace.tried(["a"], ["a"], FIRST_PAUSE)
+    assert pace.wait(["a"], FIRST_PAUSE) == 2 * FIRST_PAUSE
+    assert pace.contended(["a"], FIRST_PAUSE) == {}
+    pace.tried(["a"], [], 200.0)
+    assert pace.contended(["a"], 201.0) == {}, "that one failed"
+    pace.tried(["a"], ["a"], 200.0)
+    assert pace.contended(["a"], 201.0) == {"a": CONTENDED}
+    assert pace.contended([], 201.0) == {}, "it is as it should be now"
+    assert pace.contended(["a"], 1000.0) == {"a": CONTENDED}
+    pace.contended([], 100000.0)
+    assert pace.due(["a"], 100000.0) == {"a"}, "forgotten"

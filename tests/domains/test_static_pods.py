@@ -1,0 +1,141 @@
+"""The actions of changed manifests, and what a config must not change."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+import yaml
+
+from nodeagent import domains
+from nodeagent.core.config.machineconfig import FileEntry, MachineConfig
+from nodeagent.core.plan.change import Action, ActionType, Plan
+from nodeagent.core.plan.plan import disruption, make_plan
+from nodeagent.core.plan.plan_json import plan_from_dict, plan_to_dict
+from nodeagent.core.plan.policy import DRAIN, REBOOT
+from nodeagent.core.plan.sides import HostView
+from nodeagent.core.plan.steps import RestartStaticPod, act_steps, describe
+from nodeagent.domains import default_policy
+
+DIRECTORY = "/etc/kubernetes/manifests"
+PATH = f"{DIRECTORY}/etcd.yaml"
+
+
+def pod(name: str = "etcd", namespace: str = "kube-system", **container: Any) -> dict[str, Any]:
+    made = {"name": name, "image": "etcd:1", "command": ["etcd", "--data-dir=/var/lib/etcd"], **container}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"containers": [made]},
+    }
+
+
+def text(document: dict[str, Any]) -> bytes:
+    return yaml.safe_dump(document).encode()
+
+
+def config(files: dict[str, bytes] | None = None) -> MachineConfig:
+    return MachineConfig("c", files={path: FileEntry(path, content) for path, content in (files or {}).items()})
+
+
+def plan(old: dict[str, bytes], new: dict[str, bytes], host: dict[str, bytes] | None = None) -> Plan:
+    return make_plan(config(old), config(new), default_policy(), host=HostView(host or {}))
+
+
+def bare(made: Plan) -> list[tuple[ActionType, str, tuple[str, ...]]]:
+    return [(action.type, action.unit, action.paths) for action in made.actions]
+
+
+RESTART = (ActionType.RESTART_STATIC_POD, "kube-system/etcd", (PATH,))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "keys"),
+    [
+        (pod(), pod(image="etcd:2"), ["spec.containers[etcd].image"]),
+        (pod(), pod(env=[{"name": "A", "value": "secret"}]), ["spec.containers[etcd].env[A]"]),
+        (None, pod(), ["pod"]),
+        (pod(), None, ["pod"]),
+    ],
+)
+def test_a_changed_pod_is_restarted_without_a_drain(
+    old: dict[str, Any] | None, new: dict[str, Any] | None, keys: list[str]
+) -> None:
+    before, after = ({PATH: text(side)} if side else {} for side in (old, new))
+    made = plan(before, after)
+    assert bare(made) == [RESTART]
+    assert [key.key for key in made.changes[0].keys] == keys
+    assert disruption(made) == "restart"
+    assert made.stops_static_pods is (old is not None)
+    assert act_steps(made) == (RestartStaticPod("kube-system/etcd", PATH),)
+    assert PATH in describe(act_steps(made)[0])
+    assert plan_from_dict(json.loads(json.dumps(plan_to_dict(made)))) == made
+    assert "secret" not in json.dumps(plan_to_dict(made))
+
+
+def test_only_images_are_shown() -> None:
+    made = plan(
+        {PATH: text(pod())}, {PATH: text(pod(image="etcd:2", command=["etcd", "--data-dir=/var/lib/etcd", "-x"]))}
+    )
+    assert [(key.before, key.after) for key in made.changes[0].keys] == [
+        ("(not shown)", "(not shown)"),
+        ('"etcd:1"', '"etcd:2"'),
+    ]
+
+
+def test_comments_restart_nothing() -> None:
+    made = plan({PATH: text(pod())}, {PATH: b"# comment\n" + text(pod())})
+    assert bare(made) == [(ActionType.NONE, "", ())]
+
+
+def test_static_pods_come_last_and_a_reboot_replaces_them() -> None:
+    crio = {"/etc/containers/policy.json": b"{}"}
+    made = plan({PATH: text(pod())}, {PATH: text(pod(image="etcd:2")), **crio})
+    assert [action.type for action in made.actions] == [ActionType.RELOAD, ActionType.RESTART_STATIC_POD]
+    made = plan({PATH: text(pod())}, {PATH: text(pod(image="etcd:2")), "/etc/unlisted": b""})
+    assert [action.type for action in made.actions] == [ActionType.DRAIN, ActionType.REBOOT]
+    assert made.stops_static_pods
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "host"),
+    [
+        ({}, {"/etc/kubernetes/kubelet.conf": b"staticPodPath: /etc/pods"}, {}),
+        ({}, {}, {"/var/lib/kubelet/config.yaml": b"staticPodPath: /etc/pods"}),
+    ],
+)
+def test_another_directory_of_the_kubelet_is_unlisted(
+    old: dict[str, bytes], new: dict[str, bytes], host: dict[str, bytes]
+) -> None:
+    made = plan({PATH: text(pod()), **old}, {PATH: text(pod(image="etcd:2")), **new}, host)
+    assert [Action(action.type) for action in made.actions] == [DRAIN, REBOOT]
+
+
+@pytest.mark.parametrize("path", [f"{DIRECTORY}/.hidden", f"{DIRECTORY}/deeper/etcd.yaml"])
+def test_what_the_kubelet_does_not_read_is_unlisted(path: str) -> None:
+    assert [action.type for action in plan({}, {path: text(pod())}).actions] == [ActionType.DRAIN, ActionType.REBOOT]
+
+
+@pytest.mark.parametrize(
+    ("old", "files", "words"),
+    [
+        (pod(), {PATH: b"{"}, "not valid"),
+        (None, {PATH: b"some notes"}, "must be a Pod"),
+        (pod(), {PATH: text(pod("other"))}, "renames the pod kube-system/etcd to kube-system/other"),
+        (pod(), {PATH: text(pod(namespace="etcd"))}, "renames the pod"),
+        (pod(), {PATH: text(pod(command=["etcd", "--data-dir=/srv"]))}, "data directory"),
+        (pod(), {PATH: text(pod()), f"{PATH}.bak": text(pod())}, "the same pod as"),
+    ],
+)
+def test_refused(old: dict[str, Any] | None, files: dict[str, bytes], words: str) -> None:
+    found = domains.validate(config({PATH: text(old)} if old else {}), config(files))
+    assert any(words in problem.message for problem in found), found
+
+
+def test_good() -> None:
+    assert domains.validate(config(), config({PATH: text(pod())})) == ()
+    assert domains.validate(config({PATH: b"{"}), config({PATH: text(pod())})) == ()
+    assert domains.validate(config({PATH: text(pod())}), config({PATH: text(pod(image="etcd:2"))})) == ()
+    assert domains.validate(config(), config({f"{DIRECTORY}/.notes": b"notes"})) == ()
