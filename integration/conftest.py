@@ -1,4 +1,4 @@
-"""What the rings share with ring 1, and the order in which they run."""
+"""Fixtures that the rings share with ring 1, and the order of the tests."""
 
 from __future__ import annotations
 
@@ -16,5 +16,5 @@ PACKAGE = Path(__file__).parent / "package"
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests of the package first, which is built for them while others make the image of the hosts; then the slow ones,
-    or all but one worker would wait for whoever got them last."""
+    or all but one worker would wait for the worker that got them last."""
     items.sort(key=lambda item: (item.path.parent != PACKAGE, item.get_closest_marker("slow") is None))

@@ -1,6 +1,6 @@
 """One change and one failure, on a real systemd host made on the spot: `make demo`, or `python -m integration.demo`.
 
-Shows what a person would do, with the commands and their output, and checks what it shows. The exit status is 0 only if
+Shows what an operator would do, with the commands and their output, and checks what it shows. The exit status is 0 if
 everything was as expected; without root, or without what it takes to boot a host, it says what is missing.
 """
 
@@ -198,7 +198,7 @@ def failure(node: Node) -> None:
     story, host = node.story, node.host
     story.chapter("A change whose restart fails")
     story.say("   flaky.service will not start with this config until the host was rebooted.")
-    story.say("   This host's own policy says what a change of its file asks for, so the plan is told of it:")
+    story.say("   The policy of this host names the action for a change of its file, so the plan gets this policy:")
     configs = ["--from", f"{CONFIGS}/worker-2.yaml", "--to", f"{CONFIGS}/worker-3.yaml"]
     node.show("nodeagent", "plan", *configs, "--policy", agent.POLICY)
     first = host.boot_id
@@ -224,7 +224,7 @@ def failure_entries(host: Host) -> list[dict[str, str]]:
 
 
 def history(node: Node) -> tuple[int, int]:
-    """How many updates went without a reboot, and how many reboots there were."""
+    """Return the number of updates without a reboot, and the number of reboots."""
     node.story.chapter("What happened here")
     node.show("nodeagent", "history")
     updates = {update["to_name"]: update for update in node.ask("history")["updates"]}

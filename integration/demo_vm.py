@@ -130,7 +130,7 @@ def update(node: Vm, story: Story) -> None:
 
 
 def steps(node: Vm) -> Iterator[str]:
-    """What the status says is being done, each once, until the OS is staged."""
+    """Yield the steps of the status, each once, until the OS is staged."""
     last = ""
     while True:
         now = agent.status(node)

@@ -38,7 +38,7 @@ def config(name: str, content: str) -> str:
 
 
 def commands(directory: Path) -> dict[str, Sequence[str]]:
-    """What is timed, by name; only commands that exist."""
+    """Return the commands to time, by name; only those that exist."""
     a, b = directory / "a.json", directory / "b.json"
     a.write_text(config("rendered-worker-a", "a"))
     b.write_text(config("rendered-worker-b", "b"))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,18 @@ def binaries() -> Binaries:
         return programs.find()
     except Unavailable as error:
         reason = f"the cluster ring cannot run here: {error}"
+    if os.environ.get("CI"):
+        pytest.fail(reason, pytrace=False)
+    pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
+def older_etcd(binaries: Binaries) -> Binaries:
+    """The same programs with an etcd of the previous minor release."""
+    try:
+        return replace(binaries, etcd=programs.find_older_etcd())
+    except Unavailable as error:
+        reason = f"there is no older etcd here: {error}"
     if os.environ.get("CI"):
         pytest.fail(reason, pytrace=False)
     pytest.skip(reason)

@@ -1,4 +1,4 @@
-"""What a machine-config-controller does to a Node, as far as the agent of that Node can see: it says which config is
+"""The visible part of a machine-config-controller for one Node: it says which config is
 desired, and answers the wish for a drain. The test says when. And the store of the agent, as far as it takes part."""
 
 from __future__ import annotations

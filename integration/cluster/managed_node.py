@@ -10,12 +10,12 @@ from typing import Any, Final
 from integration.cluster.sim_node import SimNode
 from nodeagent.agent.loop import Loop
 from nodeagent.agent.maintenance import MaintenanceManager
-from nodeagent.agent.report.kubernetes import Teller
+from nodeagent.agent.report.kubernetes import ClusterReporter
 from nodeagent.agent.report.report import Report
 from nodeagent.agent.update.preflight import Preflight
 from nodeagent.core.coordination.maintenance import Maintenance, from_dict, to_dict
 from nodeagent.core.report.status import Status, status_to_dict
-from nodeagent.core.update.events import Event, EventKind
+from nodeagent.core.update.events import DrainAdvanced, Event
 from nodeagent.kube.events import EVENTS
 
 STEP: Final = 0.05
@@ -45,7 +45,7 @@ class ManagedNode(SimNode):
         loop = self.loop = Loop(
             ports,
             self.limits,
-            Preflight(ports, self.limits, (), self._policy, self.repair_drift),
+            Preflight(ports, self.limits, (), self._policy, self.on_drift, self._view),
             desired=self._desired,
             load=self._load,
             adopted=self._adopted,
@@ -53,15 +53,15 @@ class ManagedNode(SimNode):
             renew=self._renew,
         )
         self.keeper = MaintenanceManager(ports, self, report, limits=lambda: self.limits, on_release=loop.look_again)
-        teller = Teller(side.conditions, side.events, self.clock, random.random)
+        cluster_reporter = ClusterReporter(side.conditions, side.events, self.clock, random.random)
 
         def remember(event: Event, _: Status) -> None:
             self.world.events.append(event)
 
         report.add(remember)
-        report.add(teller.sink)
-        teller.begin(report.status)
-        self._teller = teller
+        report.add(cluster_reporter.sink)
+        cluster_reporter.begin(report.status)
+        self._teller = cluster_reporter
         return loop
 
     def begin(self) -> None:
@@ -103,9 +103,8 @@ class ManagedNode(SimNode):
         return status_to_dict(self.report.status, daemon="running")
 
     def drained(self, remaining: Any) -> None:
-        """The ``tell`` of its drain, as the daemon makes it."""
-        status = self.report.status
-        self.report.emit(Event(EventKind.DRAIN, status.phase, fields={"remaining": remaining, "by": "", "then": ""}))
+        """The ``on_remaining`` of its drain, as the daemon makes it."""
+        self.report.emit(DrainAdvanced(remaining))
 
     def conditions(self) -> dict[str, str]:
         """Those that hold, with their messages."""

@@ -86,7 +86,7 @@ def foreign(
 
 def written(cluster: Cluster) -> Iterator[tuple[str, dict[str, Any]]]:
     """What the audit log has of the leases: their names, and every write that the API server accepted, oldest first.
-    Not one that was never answered, for then nobody knows that he has it: he asks again."""
+    A request without an answer does not count: its sender does not know the result, and repeats it."""
     for event in cluster.audit():
         what = event.get("objectRef") or {}
         if what.get("namespace") not in (LEASES, SLOTS) or event["verb"] not in ("create", "update", "patch", "delete"):
@@ -101,7 +101,7 @@ def seconds(text: str) -> float:
 
 
 def taken_too_early(cluster: Cluster, *nodes: str) -> list[str]:
-    """Every time somebody got the lease of one of the nodes while another one held it, and every time that was written
+    """Every acquisition of a lease that another holder held, and every time that was written
     ahead of the server's clock. The API server's own log says so, not the agents."""
     found = []
     held = {f"node-{node}": ("", 0.0) for node in nodes}

@@ -3,9 +3,10 @@
     python -m integration.cluster.programs      fills the cache, says how long that took and where it is
 
 A control plane is looked for in $KUBEBUILDER_ASSETS (the convention of the field), in PATH, and in the cache that this
-module fills; peers in the cache only, since tests rely on their version. What is built are `apiserver/` and `peers/`:
-there is no package of the API server, but its source is a Go module like any other. The cache is known by the content
-of those files, so another version is another directory.
+module fills; peers in the cache only, since tests rely on their version, and so are the programs of a node. What is
+built are `apiserver/`, `peers/`, `etcd35/`, `kubernetes/` and `containers/`: there is no package of the API server, but
+its source is a Go module like any other. The cache is known by the content of those files, so another version is
+another directory; of each module, the few that were used last stay.
 """
 
 from __future__ import annotations
@@ -30,6 +31,9 @@ from integration.hosts.requirements import Say
 
 PROGRAMS: Final = ("kube-apiserver", "etcd")
 PEERS: Final = ("kubectl-drain",)
+NODE_PROGRAMS: Final = ("kubelet", "kube-scheduler", "kube-controller-manager")
+CONTAINER_PROGRAMS: Final = ("pause", "workload", "runc-without-limits")
+KEPT: Final = 3  # versions of a module in the cache: other checkouts of this machine may use another one
 BUILD_TIMEOUT: Final = 3600.0
 # Two compilers at a time and an early garbage collection: it has to fit beside other work on a small machine.
 BUILD_ENV: Final = {"GOFLAGS": "-p=2", "GOMEMLIMIT": "3GiB", "GOGC": "50", "CGO_ENABLED": "0"}
@@ -41,6 +45,8 @@ class Module:
 
     name: str
     programs: tuple[str, ...]
+    stamped: bool = False
+    """The programs report the version of Kubernetes that go.mod requires, as released ones do."""
 
     @property
     def source(self) -> Path:
@@ -51,17 +57,43 @@ class Module:
         digest = hashlib.sha256(platform.machine().encode())
         for path in sorted(p for p in self.source.rglob("*") if p.suffix in {".go", ".mod", ".sum"}):
             digest.update(f"{path.relative_to(self.source)}\0{path.stat().st_size}\0".encode() + path.read_bytes())
-        prefix = "tools" if self.programs == PROGRAMS else self.name
-        return cache_directory().with_name("cluster") / f"{prefix}-{digest.hexdigest()[:16]}"
+        return cache_directory().with_name("cluster") / f"{self.prefix}-{digest.hexdigest()[:16]}"
+
+    @property
+    def prefix(self) -> str:
+        return "tools" if self.programs == PROGRAMS else self.name
+
+    def find(self, program: str) -> Path:
+        """Raises Unavailable with how to get it."""
+        path = self.cached / program
+        if not path.is_file():
+            raise Unavailable(f"no {program} in {self.cached}; `make cluster-tools` builds it (minutes, once)")
+        os.utime(self.cached)
+        return path
 
     def needed(self) -> tuple[int, int, int]:
         match = re.search(r"^go (\d+)\.(\d+)(?:\.(\d+))?$", (self.source / "go.mod").read_text(), re.MULTILINE)
         assert match is not None, "go.mod has a go line"
         return int(match[1]), int(match[2]), int(match[3] or 0)
 
+    def link_flags(self) -> str:
+        if not self.stamped:
+            return "-s -w"
+        match = re.search(
+            r"^\s*k8s\.io/kubernetes v((\d+)\.(\d+)\.\d+)$", (self.source / "go.mod").read_text(), re.MULTILINE
+        )
+        assert match is not None, "go.mod requires a release of Kubernetes"
+        values = {"gitVersion": f"v{match[1]}", "gitMajor": match[2], "gitMinor": match[3]}
+        return " ".join(
+            ["-s -w", *(f"-X k8s.io/component-base/version.{key}={value}" for key, value in values.items())]
+        )
+
 
 CONTROL_PLANE: Final = Module("apiserver", PROGRAMS)
 PEER_MODULE: Final = Module("peers", PEERS)
+OLDER_ETCD: Final = Module("etcd35", ("etcd",))
+NODE_MODULE: Final = Module("kubernetes", NODE_PROGRAMS, stamped=True)
+CONTAINER_MODULE: Final = Module("containers", CONTAINER_PROGRAMS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +116,7 @@ def find() -> Binaries:
 
 
 def build(say: Say) -> Binaries:
-    """What `find` finds, after building it if that is nothing. Raises Unavailable where it cannot be built."""
+    """Return the program of `find`, and build it if it is missing. Raises Unavailable where it cannot be built."""
     try:
         return find()
     except Unavailable:
@@ -95,16 +127,18 @@ def build(say: Say) -> Binaries:
 
 def find_peer(name: str) -> Path:
     """Raises Unavailable with how to get it."""
-    path = PEER_MODULE.cached / name
-    if not path.is_file():
-        raise Unavailable(f"no {name} in {PEER_MODULE.cached}; `make cluster-tools` builds it (minutes, once)")
-    return path
+    return PEER_MODULE.find(name)
 
 
-def build_peers(say: Say) -> list[Path]:
-    """Raises Unavailable where they cannot be built."""
-    _filled(PEER_MODULE, say)
-    return [find_peer(name) for name in PEERS]
+def fill(module: Module, say: Say) -> list[Path]:
+    """The programs of a module, built unless they are in the cache. Raises Unavailable where they cannot be built."""
+    _filled(module, say)
+    return [module.find(name) for name in module.programs]
+
+
+def find_older_etcd() -> Path:
+    """The etcd of the previous minor release. Raises Unavailable with how to get it."""
+    return OLDER_ETCD.find("etcd")
 
 
 def _filled(module: Module, say: Say) -> None:
@@ -114,6 +148,7 @@ def _filled(module: Module, say: Say) -> None:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not target.is_dir():
             _compile(module, target, say)
+            _prune(module)
 
 
 def _compile(module: Module, target: Path, say: Say) -> None:
@@ -130,7 +165,7 @@ def _compile(module: Module, target: Path, say: Say) -> None:
         "-mod=readonly",
         "-trimpath",
         "-ldflags",
-        "-s -w",
+        module.link_flags(),
         "-o",
         f"{unfinished}/",
     ]
@@ -143,6 +178,13 @@ def _compile(module: Module, target: Path, say: Say) -> None:
     say(f"built in {(time.monotonic() - started) / 60:.1f} minutes")
 
 
+def _prune(module: Module) -> None:
+    """Remove all but the versions that were used last. A server that runs from a removed file continues."""
+    versions = [path for path in module.cached.parent.glob(f"{module.prefix}-*") if not path.suffix]
+    for path in sorted(versions, key=lambda path: path.stat().st_mtime, reverse=True)[KEPT:]:
+        shutil.rmtree(path)
+
+
 def _places() -> Iterator[tuple[str, str]]:
     if assets := os.environ.get("KUBEBUILDER_ASSETS"):
         yield assets, "KUBEBUILDER_ASSETS"
@@ -153,10 +195,11 @@ def _places() -> Iterator[tuple[str, str]]:
 if __name__ == "__main__":
     try:
         found = build(print)
-        peers = build_peers(print)
+        modules = (PEER_MODULE, OLDER_ETCD, NODE_MODULE, CONTAINER_MODULE)
+        others = [path for module in modules for path in fill(module, print)]
     except Unavailable as error:
         raise SystemExit(f"cluster tools: {error}") from None
     for path in (found.kube_apiserver, found.etcd):
         print(f"{path}: {path.stat().st_size / 1e6:.0f} MB, from {found.origin}")
-    for path in peers:
+    for path in others:
         print(f"{path}: {path.stat().st_size / 1e6:.0f} MB")

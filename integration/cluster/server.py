@@ -40,6 +40,10 @@ class Server:
         assert self._process is not None, f"{self.name} runs"
         return self._process.pid
 
+    @property
+    def alive(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
     def start(self) -> None:
         with self.log.open("ab") as log:
             # The parent-death signal: a pytest that is killed cannot stop what it started.

@@ -18,11 +18,11 @@ from integration.cluster.cluster import ADMINS, Cluster
 from integration.cluster.other_holders import Memory
 from nodeagent.agent.coordination import Coordination
 from nodeagent.agent.loop import Loop
-from nodeagent.agent.update.os_deployments import Os
+from nodeagent.agent.update.os_deployments import HostDeployments
 from nodeagent.agent.update.preflight import Preflight
 from nodeagent.agent.update.run import Ports, UpdatePolicy
 from nodeagent.core.coordination.drain import Remaining
-from nodeagent.core.update.events import EventKind
+from nodeagent.core.update.events import FallbackChosen, UpdateWaiting
 from nodeagent.core.update.ports.coordination import EtcdQuorum, Holder
 from nodeagent.host.clock import SystemClock
 from nodeagent.kube.cluster import Cluster as Side
@@ -68,7 +68,7 @@ class SimNode(Host):
         guard: EtcdQuorum | None = None,
         limits: UpdatePolicy = QUICK,
         world: World | None = None,
-        tell: Callable[[Sequence[Remaining]], None] = lambda _: None,
+        on_remaining: Callable[[Sequence[Remaining]], None] = lambda _: None,
         user: str = "members",
     ) -> None:
         names = ("app.service", "web.service", "trust.service")
@@ -79,7 +79,7 @@ class SimNode(Host):
         self.guard = guard
         self.side: Side | None = None
         self._cluster = cluster
-        self._tell = tell
+        self._on_remaining = on_remaining
         self._keeping: asyncio.Task[None] | None = None
         self._private = cluster.directory / "private"
         self._private.mkdir(mode=0o700, exist_ok=True)
@@ -100,7 +100,7 @@ class SimNode(Host):
             SystemClock(),
             instance=f"host-of-{self.node}",
             controls_node=False,
-            report=self._tell,
+            report=self._on_remaining,
             private=str(self._private),
         )
         ports = Ports(
@@ -111,7 +111,7 @@ class SimNode(Host):
             FakeHealth(world),
             power,
             self.coordination(),
-            Os(FakeDeployments(world), FakeReporter(world)) if world.deployments else None,
+            HostDeployments(FakeDeployments(world), FakeReporter(world)) if world.deployments else None,
             side.node,
             self.clock,
             FakeReporter(world),
@@ -119,7 +119,7 @@ class SimNode(Host):
         self.loop = Loop(
             ports,
             self.limits,
-            Preflight(ports, self.limits, (), self._policy, self.repair_drift),
+            Preflight(ports, self.limits, (), self._policy, self.on_drift, self._view),
             desired=self._desired,
             load=self._load,
             adopted=self._adopted,
@@ -139,6 +139,7 @@ class SimNode(Host):
             staging_slot=side.staging_slot,
             gates=side.gates,
             quorum=self.guard,
+            node=side.node,
             report=report,
         )
 
@@ -162,12 +163,14 @@ class SimNode(Host):
                 return
         raise AssertionError(f"no rest after {lives} lives: {self.record}")
 
-    async def reported(self, kind: EventKind, reason: str = "", timeout: float = 60.0) -> str:
+    async def reported(
+        self, kind: type[UpdateWaiting | FallbackChosen], reason: str = "", timeout: float = 60.0
+    ) -> str:
         """Wait until such an event was emitted, and return its message."""
         async with asyncio.timeout(timeout):
             while True:
                 for event in self.world.events:
-                    if event.kind is kind and reason in ("", event.reason):
+                    if isinstance(event, kind) and reason in ("", event.reason):
                         return event.message
                 await asyncio.sleep(0.05)
 

@@ -1,4 +1,4 @@
-"""Clocks that jump: the API server's, as its ``Date`` tells it, and ours, which counts through a suspend.
+"""Clocks that jump: that of the API server in its ``Date`` header, and that of the agent, which counts in a suspend.
 
 No clock of the machine is set: the server's time is shifted by a proxy, ours by the clock that the agent is given.
 """
@@ -94,7 +94,7 @@ async def test_after_a_suspend_the_lease_counts_only_when_the_server_says_so(
     assert kept["spec"]["leaseTransitions"] == 0
 
 
-async def test_after_a_suspend_somebody_else_has_the_node(
+async def test_after_a_suspend_another_holder_has_the_node(
     cluster: Cluster, node: str, agent: Agent, tls_proxy: TlsProxy, clock: Jumping
 ) -> None:
     await agent.lease.acquire("nodeagent", OP, WHY)

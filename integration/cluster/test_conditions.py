@@ -9,7 +9,7 @@ from integration.cluster.other_holders import client_of
 from nodeagent.core.coordination.drain import Cause, Remaining
 from nodeagent.core.report.conditions import NodeState
 from nodeagent.host.clock import SystemClock
-from nodeagent.kube.conditions import NodeConditions
+from nodeagent.kube.node import NodeConditions
 
 READY = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "kubelet is posting ready status"}
 
@@ -23,21 +23,21 @@ async def test_they_come_and_go_and_the_kubelet_keeps_its_own(cluster: Cluster, 
     cluster.admin.patch(f"/api/v1/nodes/{node}/status", {"status": {"conditions": [READY]}})
     async with client_of(cluster) as client:
         conditions = NodeConditions(client, node, SystemClock())
-        await conditions.tell(NodeState())
+        await conditions.publish(NodeState())
         assert there(cluster, node).keys() == {"Ready"}
         left = [Remaining("shop", "web-0", Cause.BUDGET, "web")]
         draining = NodeState("jane", "new disks", maintenance=True, draining=True, remaining=left)
-        await conditions.tell(draining)
+        await conditions.publish(draining)
         now = there(cluster, node)
         assert now["Ready"]["reason"] == "KubeletReady"
         assert now["MaintenanceInProgress"]["message"] == "jane: new disks"
         assert "shop/web-0: a disruption budget: web" in now["DrainInProgress"]["message"]
         asked = client.requests
-        await conditions.tell(draining)
+        await conditions.publish(draining)
         assert client.requests == asked
-        await NodeConditions(client, node, SystemClock()).tell(draining)
+        await NodeConditions(client, node, SystemClock()).publish(draining)
         assert client.requests == asked + 1, "another process reads, and writes nothing"
-        await conditions.tell(NodeState())
+        await conditions.publish(NodeState())
         assert {kind: entry["status"] for kind, entry in there(cluster, node).items()} == {
             "Ready": "True",
             "MaintenanceInProgress": "False",

@@ -9,9 +9,9 @@ from integration.cluster.cluster import LEASE_PATH, Cluster
 
 
 def test_it_judges_as_a_real_one(cluster: Cluster, node: str) -> None:
-    nobody = cluster.api("somebody")
+    stranger = cluster.api("stranger")
     with pytest.raises(ApiError) as caught:
-        nobody.get(f"/api/v1/nodes/{node}")
+        stranger.get(f"/api/v1/nodes/{node}")
     assert caught.value.status == 403
     kubelet = cluster.api(f"system:node:{node}", ["system:nodes"])
     assert kubelet.get(f"/api/v1/nodes/{node}")["metadata"]["name"] == node

@@ -84,7 +84,7 @@ async def running(settings: Settings, address: str) -> AsyncIterator[Client]:
 @pytest.fixture
 def settings(cluster: Cluster, node: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
     monkeypatch.setattr(kubernetes, "QUICK", 0.1)
-    monkeypatch.setattr(kubernetes, "WORDS_EVERY", 0.3)
+    monkeypatch.setattr(kubernetes, "TEXT_EVERY", 0.3)
     monkeypatch.setattr(node_events, "BLOCKED_FOR", 0.5)
     (tmp_path / "machine-id").write_text(f"{MACHINE_ID}\n")
     monkeypatch.setattr(compose, "MACHINE_ID", tmp_path / "machine-id")
@@ -161,8 +161,8 @@ async def test_a_maintenance_with_a_drain_through_a_restart(
         assert (status["maintenance"], status["lease"]) == (None, None)
     assert lease_of(scene.cluster, scene.node) is None
     assert not scene.cluster.admin.get(scene.path)["spec"].get("unschedulable")
-    told = {"MaintenanceStarted", "DrainRequested", "DrainBlocked", "Drained", "MaintenanceEnded"}
-    assert told <= scene.reasons()
+    expected = {"MaintenanceStarted", "DrainRequested", "DrainBlocked", "Drained", "MaintenanceEnded"}
+    assert expected <= scene.reasons()
 
 
 async def test_it_starts_and_answers_while_the_api_server_is_away(
@@ -173,5 +173,7 @@ async def test_it_starts_and_answers_while_the_api_server_is_away(
         assert (await scene.api.status())["phase"] == "Idle"
         scene.cluster.resume()
         await scene.api.start_maintenance("the disks are swapped", {})
-        await scene.until(lambda _: "MaintenanceInProgress" in scene.conditions(), "it is told when it is back")
+        await scene.until(
+            lambda _: "MaintenanceInProgress" in scene.conditions(), "events are written after the outage"
+        )
         await scene.api.stop_maintenance()

@@ -189,7 +189,7 @@ async def test_a_budget_is_named_with_its_counts_and_waited_for(scene: Scene) ->
     assert scene.names() == []
 
 
-async def test_two_budgets_need_a_person(scene: Scene) -> None:
+async def test_two_budgets_need_an_operator(scene: Scene) -> None:
     scene.pod("web")
     scene.budget("one", "web", allowed=1)
     scene.budget("two", "web", allowed=1)

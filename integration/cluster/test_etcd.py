@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import hashlib
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,7 +16,8 @@ from integration.cluster.programs import Binaries
 from nodeagent.cli.main import main
 from nodeagent.errors import Refused
 from nodeagent.host.clock import SystemClock
-from nodeagent.host.etcd.quorum import EtcdAccess, QuorumCheck, QuorumReport
+from nodeagent.host.etcd.access import EtcdAccess
+from nodeagent.host.etcd.quorum import QuorumCheck, QuorumReport
 
 MakeEtcd = Callable[..., EtcdCluster]
 
@@ -87,7 +89,7 @@ def test_one_is_killed_and_the_others_must_stay(etcd: EtcdCluster) -> None:
         report = look(member)
         assert reasons(report) == ["EtcdQuorumAtRisk"]
         assert f"{victim.name}: does not answer" in report.verdict.refusals[0].message
-    # The one that is down already is missed by nobody: its host may be rebooted, which may be the cure.
+    # The member that is down already does not count: its host may be rebooted, which may repair it.
     assert look(victim).verdict.refusals == ()
 
 
@@ -108,7 +110,7 @@ def test_without_a_quorum_nothing_is_allowed(etcd: EtcdCluster) -> None:
     for member in etcd.members[:2]:
         member.server.kill()
     assert "EtcdQuorumAtRisk" in reasons(look(left))
-    assert "EtcdUnreachable" in reasons(look(left)), "nobody can tell the alarms"
+    assert "EtcdUnreachable" in reasons(look(left)), "the alarms are unknown"
     left.server.kill()
     assert reasons(look(left)) == ["EtcdUnreachable"]
 
@@ -120,7 +122,7 @@ async def test_the_leader_hands_on_before_it_goes(etcd: EtcdCluster) -> None:
     assert await asyncio.to_thread(etcd.leader) is not leader
 
 
-async def test_a_follower_moves_nobody(etcd: EtcdCluster) -> None:
+async def test_a_follower_moves_no_leader(etcd: EtcdCluster) -> None:
     leader = await asyncio.to_thread(etcd.leader)
     await guard_of(await asyncio.to_thread(etcd.follower)).move_leader()
     assert await asyncio.to_thread(etcd.leader) is leader
@@ -135,7 +137,7 @@ async def test_the_leader_stays_where_a_quorum_would_be_lost(etcd: EtcdCluster) 
     assert await asyncio.to_thread(etcd.leader) is leader
 
 
-def test_somebody_changes_the_membership(make_etcd: MakeEtcd) -> None:
+def test_the_membership_changes_in_between(make_etcd: MakeEtcd) -> None:
     etcd = make_etcd()
     member = etcd.follower()
     learner = etcd.add("d", learner=True)
@@ -201,3 +203,40 @@ def test_the_command(etcd: EtcdCluster, capsys: pytest.CaptureFixture[str]) -> N
     etcd.leader().server.kill()
     assert main(words) == 4
     assert "EtcdQuorumAtRisk" in capsys.readouterr().out
+
+
+def put(member: EtcdMember, key: str, value: bytes) -> None:
+    encoded = [base64.b64encode(part).decode() for part in (key.encode(), value)]
+    member.ask("/v3/kv/put", {"key": encoded[0], "value": encoded[1]})
+
+
+def save_snapshot(etcd: EtcdCluster, path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    member = etcd.members[0]
+    for number in range(10):
+        put(member, f"key-{number}", b"x" * 50_000)
+    # fmt: off
+    words = ["etcd", "snapshot", str(path), "--json", "--endpoint", member.client, "--cert", str(member.certificate),
+             "--ca", str(etcd.authority.certificate), "--key", str(member.key)]
+    # fmt: on
+    assert main(words) == 0
+    answer = json.loads(capsys.readouterr().out)
+    data = path.read_bytes()
+    assert (answer["schema"], answer["path"], answer["size"]) == ("nodeagent/etcd-snapshot/v1", str(path), len(data))
+    assert answer["sha256"] == hashlib.sha256(data[:-32]).hexdigest() == data[-32:].hex()
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert b"key-9" in data
+    running = member.status()["version"]
+    assert answer["storage_version"] == ("" if running.startswith("3.5.") else running.rpartition(".")[0] + ".0")
+
+
+def test_a_snapshot(etcd: EtcdCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    save_snapshot(etcd, tmp_path / "etcd.snapshot", capsys)
+
+
+def test_a_snapshot_of_an_older_etcd(older_etcd: Binaries, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cluster = EtcdCluster(older_etcd, tmp_path / "etcd", names=("a",))
+    try:
+        cluster.start()
+        save_snapshot(cluster, tmp_path / "etcd.snapshot", capsys)
+    finally:
+        cluster.close()

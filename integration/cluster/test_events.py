@@ -9,15 +9,15 @@ import pytest
 from integration.cluster.cluster import Cluster
 from integration.cluster.other_holders import client_of
 from nodeagent.core.coordination.kube_time import parse_time
-from nodeagent.core.report.node_events import LONGEST, Notice
+from nodeagent.core.report.node_events import LONGEST, NodeEvent
 from nodeagent.errors import Refused
 from nodeagent.host.clock import SystemClock
 from nodeagent.kube import events as module
 from nodeagent.kube.errors import NotFound
 from nodeagent.kube.events import CONTROLLER, EVENTS, NodeEvents
 
-BLOCKED = Notice("DrainBlocked", "Evict", "shop/web-0: a disruption budget", warning=True)
-DRAINED = Notice("Drained", "Drain", "for the update to worker-2")
+BLOCKED = NodeEvent("DrainBlocked", "Evict", "shop/web-0: a disruption budget", warning=True)
+DRAINED = NodeEvent("Drained", "Drain", "for the update to worker-2")
 clock = SystemClock()
 
 
@@ -53,11 +53,11 @@ async def test_again_and_again_is_one_series(cluster: Cluster, node: str, monkey
         series, other = sorted(there(cluster, node), key=lambda event: str(event["reason"]))
         assert series["series"]["count"] == 102
         assert other.get("series") is None
-        told = parse_time(series["series"]["lastObservedTime"])
+        observed = parse_time(series["series"]["lastObservedTime"])
         first = parse_time(series["eventTime"])
-        assert told is not None
+        assert observed is not None
         assert first is not None
-        assert module.WRITE_EVERY - 1 < told - first < module.WRITE_EVERY + 60
+        assert module.WRITE_EVERY - 1 < observed - first < module.WRITE_EVERY + 60
         await events.write(BLOCKED, at + module.FORGET_AFTER + 1)
         assert len(there(cluster, node)) == 3, "after so long it is news again"
         cluster.admin.delete(f"{EVENTS}/{series['metadata']['name']}")
@@ -71,7 +71,7 @@ async def test_again_and_again_is_one_series(cluster: Cluster, node: str, monkey
 async def test_a_long_one_and_one_that_happened_before(cluster: Cluster, node: str) -> None:
     async with client_of(cluster) as client:
         events = NodeEvents(client, node)
-        await events.write(Notice("UpdateWaiting", "Wait", "\u00e4" * LONGEST), clock.monotonic() - 1800)
+        await events.write(NodeEvent("UpdateWaiting", "Wait", "\u00e4" * LONGEST), clock.monotonic() - 1800)
     (event,) = there(cluster, node)
     happened, made = parse_time(event["eventTime"]), parse_time(event["metadata"]["creationTimestamp"])
     assert happened is not None
@@ -85,7 +85,7 @@ async def test_there_is_an_end_to_how_many(cluster: Cluster, node: str, monkeypa
     async with client_of(cluster) as client:
         events, at = NodeEvents(client, node), clock.monotonic()
         for number in range(20):
-            await events.write(Notice("UpdateWaiting", "Wait", f"for {number}"), at)
+            await events.write(NodeEvent("UpdateWaiting", "Wait", f"for {number}"), at)
         assert sorted(event["note"] for event in there(cluster, node)) == [
             *(f"for {number}" for number in range(4)),
             module.TOO_MANY.note,

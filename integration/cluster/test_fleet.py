@@ -1,4 +1,4 @@
-"""Hundreds of nodes against one API server: nobody ever shares a lease, never more than so many are disrupted, and what
+"""Hundreds of nodes with one API server: no lease is shared, the number of disrupted nodes is bounded, and what
 that costs is known. The judge is the API server's own audit log; the figures are printed as JSON, and written to the
 directory that FIGURES names."""
 
@@ -79,8 +79,11 @@ Held = list[tuple[float, float, str]]
 
 
 def surely_held(cluster: Cluster) -> dict[str, Held]:
-    """From, until and the holder, by the names of the leases: from the answer to whoever took it to the request of
-    whoever gave it back, so that two of them overlap only if there were two at once."""
+    """Return from, until and the holder, by the names of the leases.
+
+    A span lasts from the answer to the acquisition to the request of the release, so that two of them overlap only if
+    there were two holders at once.
+    """
     since: dict[str, tuple[float, str]] = {}
     spans: defaultdict[str, Held] = defaultdict(list)
     for name, event in written(cluster):

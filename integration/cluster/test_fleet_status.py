@@ -27,7 +27,7 @@ OLD, NEW = "rendered-old", "rendered-new"
 
 
 class Fleet:
-    """Pools of this test, and nobody else's: other tests' nodes are in none of them."""
+    """Pools of this test only: nodes of other tests are in none of them."""
 
     def __init__(self, cluster: Cluster, capsys: pytest.CaptureFixture[str], prefix: str) -> None:
         self.admin = cluster.admin
@@ -117,7 +117,7 @@ def test_complete_only_when_every_node_of_every_pool_is_there(fleet: Fleet, clus
     assert bad["reason"] == "Drifted: 2 files"
     cluster.admin.patch(f"{POOLS}/{one}", {"spec": {"configuration": {"name": "rendered-newer"}}})
     late.annotate(state="Done", reason="")
-    assert fleet.status()[0] == 4, "rendered anew: nobody was told yet"
+    assert fleet.status()[0] == 4, "rendered again, and no node has the new config yet"
 
 
 def test_a_pool_in_image_mode(fleet: Fleet, cluster: Cluster) -> None:

@@ -47,7 +47,7 @@ async def words(gates: Gates) -> list[str]:
     return [f"{gate.reason}: {gate.message}" for gate in await gates.read()]
 
 
-async def test_nobody(gates: Gates) -> None:
+async def test_no_other_actor(gates: Gates) -> None:
     assert await words(gates) == []
     await gates.check()
     await gates.hold_machine()

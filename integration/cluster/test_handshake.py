@@ -20,6 +20,7 @@ from integration.cluster.cluster import Cluster
 from integration.cluster.controller import CONFIGS, MCO, Controller, Memory
 from integration.cluster.other_holders import client_of
 from nodeagent.agent.cluster_source import ClusterConfigSource
+from nodeagent.agent.coordination import Coordination
 from nodeagent.agent.loop import Loop
 from nodeagent.agent.report.report import Report
 from nodeagent.agent.update.preflight import Desired
@@ -27,16 +28,16 @@ from nodeagent.core.config.machineconfig import ConfigSource, MachineConfig
 from nodeagent.core.config.parse import parse
 from nodeagent.core.plan.policy import DRAIN, NONE, Entry, Policy, restart
 from nodeagent.core.report.status import Status
-from nodeagent.core.update.apply_request import ApplyRequest
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.ports.coordination import Holder
+from nodeagent.core.update.ports.store import ApplyRequest
 from nodeagent.errors import AgentError
 from nodeagent.kube import client as client_module
-from nodeagent.kube import handshake, mco_drain, poll
+from nodeagent.kube import handshake, mco_drain
 from nodeagent.kube.client import KubeClient
 from nodeagent.kube.handshake import Handshake
 from nodeagent.kube.mco_drain import ControllerDrain
-from tests.world import FakeReporter, FakeUnit, World
+from tests.world import FakeClock, FakeLease, FakeReporter, FakeUnit, World
 from tests.world.run import LIMITS, POLICY, Host
 
 OURS: Final = handshake.CONFIGS[1]
@@ -47,9 +48,9 @@ EVERY: Final = 0.2
 
 @pytest.fixture(autouse=True)
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (poll, handshake):
-        monkeypatch.setattr(module, "FIRST_PAUSE", 0.2)
-        monkeypatch.setattr(module, "LONGEST_PAUSE", 0.5)
+    for name in ("READ", "WRITE"):
+        monkeypatch.setattr(handshake, f"{name}_FIRST_PAUSE", 0.2)
+        monkeypatch.setattr(handshake, f"{name}_LONGEST_PAUSE", 0.5)
     monkeypatch.setattr(mco_drain, "POLL", 0.2)
     monkeypatch.setattr(client_module, "FIRST_PAUSE", 0.05)
 
@@ -92,7 +93,9 @@ class Driven(Host):
         self.report.add(lambda event, _status: FakeReporter(self.world).emit(event))
         ports = self.ports()
         drain = ControllerDrain(self._client, self._node, check_lease=ports.coordination.check_lease)
-        return self.build_with(replace(ports, node=drain, reporter=self.report))
+        # The release uncordons through the coordination.
+        coordination = Coordination(FakeLease(self.world), FakeClock(self.world), node=drain)
+        return self.build_with(replace(ports, node=drain, coordination=coordination, reporter=self.report))
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -129,7 +132,7 @@ def host(client: KubeClient, node: str) -> Driven:
 
 
 async def until(true: Callable[[], Any]) -> None:
-    """Asks in a thread, so that the agent under test goes on meanwhile."""
+    """Send a request in a thread, so that the agent under test continues."""
     async with asyncio.timeout(60):
         while not await asyncio.to_thread(true):
             await asyncio.sleep(0.05)
@@ -143,14 +146,14 @@ def at(controller: Controller, name: str, state: str = "Done") -> Callable[[], b
     return is_so
 
 
-def told_of(cluster: Cluster, node: str) -> list[tuple[str, str, str]]:
+def reports_of(cluster: Cluster, node: str) -> list[tuple[str, str, str]]:
     """State, currentConfig and lastAppliedDrain after each write that changed one of them, as the audit log has it."""
     found: list[tuple[str, str, str]] = []
     for event in cluster.audit():
         what = event.get("objectRef") or {}
         if (what.get("resource"), what.get("name"), event["verb"]) != ("nodes", node, "patch"):
             continue
-        if "responseObject" not in event:  # whoever asked was gone before the answer, and asks again
+        if "responseObject" not in event:  # The client was gone before the answer, and repeats the request.
             continue
         notes = event["responseObject"]["metadata"].get("annotations") or {}
         now = tuple(notes.get(MCO + key, "") for key in ("state", "currentConfig", "lastAppliedDrain"))
@@ -184,11 +187,11 @@ async def test_a_controller_drives_an_update_with_its_own_drain(
     assert not found["spec"].get("unschedulable")
     assert controller.notes()["lastAppliedDrain"] == f"uncordon-{second}"
     assert host.actions() == ["restart app.service"] * 2
-    told = told_of(cluster, node)
-    states = [pair for pair, _ in groupby((state, current) for state, current, _ in told)]
+    reports = reports_of(cluster, node)
+    states = [pair for pair, _ in groupby((state, current) for state, current, _ in reports)]
     assert states[-3:] == [("Done", first), ("Working", first), ("Done", second)]
-    # The new config is told when it was verified and the node was given back, not before.
-    assert told[-1] == ("Done", second, f"uncordon-{second}")
+    # The new config is reported after the verification and the release of the node, not before.
+    assert reports[-1] == ("Done", second, f"uncordon-{second}")
     assert controller.notes().get("reason", "") == ""
 
 
@@ -258,7 +261,7 @@ async def test_a_config_that_is_refused_degrades_with_a_clean_reason(
         assert controller.notes().get("reason", "") == ""
 
 
-async def test_a_config_that_failed_is_tried_again_when_a_person_asks(
+async def test_a_failed_config_is_tried_again_on_request(
     cluster: Cluster, node: str, host: Driven, controller: Controller
 ) -> None:
     good, bad = f"rendered-{node}-good", f"rendered-{node}-bad"
@@ -316,7 +319,7 @@ async def _seen(host: Driven, reason: str) -> None:
         await asyncio.sleep(0.05)
 
 
-async def test_a_node_that_is_made_anew_is_told_again(
+async def test_a_node_that_is_created_again_is_annotated_again(
     cluster: Cluster, node: str, host: Driven, controller: Controller
 ) -> None:
     name = f"rendered-{node}"

@@ -71,7 +71,7 @@ class Pair:
     theirs: Scene
 
     async def drained(self, make: Callable[[Scene], None], *options: str, timeout: float = ENOUGH) -> Outcome:
-        """What both did; fails if they differ."""
+        """Return the result of both; fails if they differ."""
         for scene in (self.ours, self.theirs):
             await asyncio.to_thread(make, scene)
         self.ours.policy = DrainPolicy(unmanaged=FORCE in options, local_data=EMPTY_DIR in options)

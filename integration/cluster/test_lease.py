@@ -174,7 +174,7 @@ async def test_a_peer_whose_clock_is_slow_does_not_get_the_lease(
     await agent.lease.check(OP)
 
 
-async def test_a_lease_without_an_end_is_held_until_a_person_removes_it(
+async def test_a_lease_without_an_end_is_held_until_an_operator_removes_it(
     cluster: Cluster, node: str, agent: Agent
 ) -> None:
     foreign(cluster, node, duration=None, holder="kubeadm:jane", ahead=-86400)
@@ -259,7 +259,7 @@ async def test_a_lease_that_was_made_again_under_our_name_is_not_ours(
     assert "created again" in await refused(agent.lease.check(OP), "LeaseLost")
 
 
-async def test_an_annotation_by_somebody_does_not_disturb(cluster: Cluster, node: str, agent: Agent) -> None:
+async def test_a_foreign_annotation_does_not_disturb(cluster: Cluster, node: str, agent: Agent) -> None:
     await agent.lease.acquire("nodeagent", OP, WHY)
     note = {"metadata": {"annotations": {"example.com/seen-by": "jane"}}}
     cluster.admin.patch(f"{LEASE_PATH}/node-{node}", note)
@@ -297,7 +297,7 @@ async def test_when_the_lease_runs_out_unseen_it_is_no_longer_ours(
     await agent.lease.check(OP)
     kept = lease_of(cluster, node)
     assert kept is not None
-    assert kept["spec"]["leaseTransitions"] == 0, "nobody had it meanwhile"
+    assert kept["spec"]["leaseTransitions"] == 0, "no other holder had it in between"
 
 
 async def test_a_step_that_cannot_wait_goes_by_the_time_that_is_left(cluster: Cluster, agent: Agent) -> None:

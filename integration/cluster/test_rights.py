@@ -21,7 +21,7 @@ from nodeagent.core.coordination.lease import HostIdentity
 from nodeagent.core.coordination.slots import SlotKind, SlotPool
 from nodeagent.core.report.conditions import NodeState
 from nodeagent.core.report.handshake import read_request
-from nodeagent.core.report.node_events import Notice
+from nodeagent.core.report.node_events import NodeEvent
 from nodeagent.core.report.status import Status
 from nodeagent.core.update.phase import Phase
 from nodeagent.errors import Refused
@@ -29,12 +29,12 @@ from nodeagent.host.clock import SystemClock
 from nodeagent.kube import drain as drain_module
 from nodeagent.kube import events as events_module
 from nodeagent.kube.client import KubeClient
-from nodeagent.kube.conditions import NodeConditions
 from nodeagent.kube.drain import DrainRounds, KubeNode
 from nodeagent.kube.errors import Forbidden, NotFound
 from nodeagent.kube.events import CONTROLLER, EVENTS, NodeEvents
 from nodeagent.kube.gates import MACHINES, Gates
 from nodeagent.kube.handshake import Handshake
+from nodeagent.kube.node import NodeConditions
 from nodeagent.kube.slots import KubeSlots
 
 MANIFESTS: Final = Path(__file__).parents[2] / "packaging" / "kubernetes" / "nodeagent.yaml"
@@ -79,7 +79,7 @@ def installed(control_plane: Cluster) -> Cluster:
 
 
 async def in_force(cluster: Cluster) -> None:
-    """The policy is compiled a moment after it was made: until then it stops nobody."""
+    """The policy is compiled a moment after its creation; until then it rejects nothing."""
     probe = cluster.api("nodeagent:probe", ["nodeagent"])
     async with asyncio.timeout(30):
         while True:
@@ -145,13 +145,13 @@ def scene(cluster: Cluster, node: str) -> None:
 
 
 async def config_of(client: KubeClient, node: str) -> None:
-    """The node's config is fetched, and its state told."""
-    told = asyncio.Event()
-    handshake = Handshake(client, node, Memory(), changed=lambda _: told.set())
-    handshake.report(Status(Phase.WRITING, "Waiting", "for a person", current=CONFIG))
+    """The config of the node is fetched, and its state reported."""
+    changed = asyncio.Event()
+    handshake = Handshake(client, node, Memory(), changed=lambda _: changed.set())
+    handshake.report(Status(Phase.WRITING, "Waiting", "for an operator", current=CONFIG))
     running = asyncio.create_task(handshake.run())
     try:
-        await told.wait()
+        await changed.wait()
         assert await handshake.desired() is not None
         while read_request(await client.get(f"/api/v1/nodes/{node}")).state != "Working":
             await asyncio.sleep(0.05)
@@ -170,10 +170,10 @@ async def everything(client: KubeClient, node: str) -> None:
     agent = Agent(client, HostIdentity(node, "host-a"))
     await agent.lease.acquire("nodeagent", OP, "update")
     await gates.hold_machine()
-    await NodeConditions(client, node, SystemClock()).tell(NodeState("nodeagent", "update", draining=True))
+    await NodeConditions(client, node, SystemClock()).publish(NodeState("nodeagent", "update", draining=True))
     events = NodeEvents(client, node)
     for _ in range(2):
-        await events.write(Notice("DrainRequested", "DrainRounds", "update"), SystemClock().monotonic())
+        await events.write(NodeEvent("DrainRequested", "DrainRounds", "update"), SystemClock().monotonic())
     port = KubeNode(client, node, SystemClock(), check_lease=agent.lease.check)
     await port.drain(OP, 8)
     await agent.lease.before_reboot(OP, 1800)
@@ -227,8 +227,13 @@ async def test_an_agent_evicts_pods_of_its_own_node_only(
         "probe",
         "theirs",
     ]
-    # Others are not concerned.
+    # Others are not concerned, also where no pod is left.
     installed.admin.create(f"{pods}/theirs/eviction", evict(theirs, deleteOptions=None))
+    installed.admin.create("/api/v1/namespaces", {"metadata": {"name": f"{space}-empty"}})
+    nothing = evict(theirs, metadata={"name": "theirs", "namespace": f"{space}-empty"})
+    with pytest.raises(ApiError) as caught:
+        installed.admin.create(f"/api/v1/namespaces/{space}-empty/pods/theirs/eviction", nothing)
+    assert caught.value.status == 404
 
 
 async def evictions_in_force(cluster: Cluster, space: str, node: str) -> None:
@@ -284,7 +289,7 @@ def terminated(cluster: Cluster, space: str) -> None:
         {"spec": {"taints": None}},
         {"spec": {"more": 1}},
         {"spec": {"lifecycleHooks": {"preDrain": []}}},
-        {"spec": {"lifecycleHooks": {"preDrain": [*HOOKS, {"name": "x", "owner": "somebody"}]}}},
+        {"spec": {"lifecycleHooks": {"preDrain": [*HOOKS, {"name": "x", "owner": "stranger"}]}}},
         {"spec": {"lifecycleHooks": {"preTerminate": [{"name": "x", "owner": "nodeagent"}]}}},
         {"metadata": {"labels": {"role": "infra"}}},
         {"metadata": {"annotations": {"machine.openshift.io/exclude-node-draining": ""}}},
@@ -337,7 +342,7 @@ async def test_an_agent_writes_its_own_node_and_lease_only(
 
 
 @pytest.mark.parametrize("path", ["", "/status"])
-async def test_an_agent_writes_what_it_tells_and_not_what_it_is_told(installed: Cluster, node: str, path: str) -> None:
+async def test_an_agent_writes_its_reports_and_no_requests(installed: Cluster, node: str, path: str) -> None:
     await in_force(installed)
     Controller(installed, node).annotate(desiredConfig=CONFIG, lastAppliedDrain="uncordon-x", other="o")
     ours = {MCO + key: "x" for key in ("currentConfig", "state", "reason", "desiredDrain")}
@@ -350,7 +355,7 @@ async def test_an_agent_writes_what_it_tells_and_not_what_it_is_told(installed: 
         url = f"/api/v1/nodes/{node}{path}"
         for value in ("1", "2", None):
             await client.patch(url, changes({**dict.fromkeys(ours, value), "nodeagent.org/retry": value}))
-        for key in (*theirs, "kubernetes.io/somebody", "nodeagent.organic/x"):
+        for key in (*theirs, "kubernetes.io/stranger", "nodeagent.organic/x"):
             with pytest.raises(Forbidden, match="annotations of others"):
                 await client.patch(url, changes({key: "mine"}))
         with pytest.raises(Forbidden, match="annotations of others"):
@@ -377,7 +382,9 @@ async def test_a_slot_is_not_taken_from_another_node_nor_for_it(installed: Clust
 
 
 @pytest.mark.parametrize("connect", [by_token, by_certificate])
-async def test_an_agent_tells_of_its_own_node_only(installed: Cluster, node: str, make_node: Any, connect: Any) -> None:
+async def test_an_agent_writes_events_of_its_own_node_only(
+    installed: Cluster, node: str, make_node: Any, connect: Any
+) -> None:
     await in_force(installed)
     other = make_node()
     event = {
@@ -395,7 +402,7 @@ async def test_an_agent_tells_of_its_own_node_only(installed: Cluster, node: str
         for name in (node, f"node-{node}"):  # names that are its own elsewhere do not help
             with pytest.raises(Forbidden, match=f'this agent is that of node "{node}"'):
                 await client.create(EVENTS, {**event, "metadata": {"name": name, "namespace": "default"}})
-        await NodeEvents(client, node).write(Notice("Drained", "DrainRounds", "update"), SystemClock().monotonic())
+        await NodeEvents(client, node).write(NodeEvent("Drained", "DrainRounds", "update"), SystemClock().monotonic())
     async with connect(installed, other) as client:
         series = {"count": 2, "lastObservedTime": "2026-11-21T03:00:00.000000Z"}
         with pytest.raises(Forbidden, match="may not write events"):
@@ -404,7 +411,7 @@ async def test_an_agent_tells_of_its_own_node_only(installed: Cluster, node: str
 
 async def test_a_certificate_that_names_no_node_writes_nothing(installed: Cluster, node: str) -> None:
     await in_force(installed)
-    async with client_at(installed, installed.kubeconfig("somebody", ["nodeagent"])) as client:
+    async with client_at(installed, installed.kubeconfig("stranger", ["nodeagent"])) as client:
         with pytest.raises(Forbidden, match='that of node ""'):
             await client.patch(f"/api/v1/nodes/{node}", {"spec": {"unschedulable": True}})
 

@@ -97,7 +97,7 @@ async def test_a_new_authority_is_trusted_from_the_next_connection_on(scene: Sce
     await scene.agent.lease.release(OP)
 
 
-async def test_a_server_that_somebody_else_plays_is_not_believed(scene: Scene) -> None:
+async def test_a_server_with_a_foreign_certificate_is_not_trusted(scene: Scene) -> None:
     await scene.agent.lease.acquire("nodeagent", OP, WHY)
     scene.tls_proxy.use(Authority(scene.directory / "mallory", "mallory"))
     for _ in range(2):

@@ -123,7 +123,7 @@ async def test_staging_is_counted_apart(make_node: Callable[[], str], slots_of: 
     await refused(slots_of(other).acquire("nodeagent", OP, WHY), "SlotHeld")
 
 
-async def test_a_failed_node_keeps_its_slot_until_a_person_frees_it(
+async def test_a_failed_node_keeps_its_slot_until_an_operator_frees_it(
     cluster: Cluster, make_node: Callable[[], str], slots_of: MakeSlots
 ) -> None:
     failed, next_one = make_node(), make_node()

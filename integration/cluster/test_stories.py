@@ -47,7 +47,7 @@ _numbers = itertools.count(1)
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kubernetes, "QUICK", 0.1)
-    monkeypatch.setattr(kubernetes, "WORDS_EVERY", 0.3)
+    monkeypatch.setattr(kubernetes, "TEXT_EVERY", 0.3)
     monkeypatch.setattr(kubernetes, "LONGEST_PAUSE", 1.0)
     monkeypatch.setattr(node_events, "BLOCKED_FOR", 0.5)
     monkeypatch.setattr(events, "WRITE_EVERY", 1.0)
@@ -108,7 +108,7 @@ async def make_story(cluster: Cluster, node: str) -> AsyncIterator[Any]:
             cluster.admin.create("/api/v1/namespaces", {"metadata": {"name": namespace}})
             story = Story(cluster, client, node, namespace)
             story.operators()
-            story.agent = ManagedNode(cluster, node, world=world, tell=lambda pods: story.agent.drained(pods))
+            story.agent = ManagedNode(cluster, node, world=world, on_remaining=lambda pods: story.agent.drained(pods))
             made.append((story, asyncio.create_task(story.kubelet())))
             story.agent.want(first)
             story.agent.begin()
@@ -137,7 +137,7 @@ async def refused(what: Any, reason: str) -> str:
 
 
 async def test_exclusive_access_for_maintenance(story: Story) -> None:
-    """No update, no reboot, by nobody, while it lasts; and everybody sees who and why."""
+    """Neither an update nor a reboot while it lasts; every user sees the requester and the reason."""
     await story.agent.keeper.start("root", DISKS)
     assert story.lease()["holderIdentity"].startswith("jane (by root)/maintenance.")
     notes = (story.nhc.find(story.node) or {})["metadata"]["annotations"]
@@ -185,7 +185,7 @@ async def test_nothing_is_staged_while_it_lasts(make_story: Any) -> None:
 @pytest.mark.parametrize("seconds", [7200, 0])
 async def test_a_machine_that_was_asked_to_stay_off(story: Story, seconds: int) -> None:
     """Drained, off, and not fenced: by medik8s' reading of the lease it is held until the time that was asked for, or
-    until it is released; back up before that it is still a person's, and nothing goes on."""
+    until it is released; if it boots before that, the maintenance still holds it, and nothing continues."""
     story.pod("web")
     asked = MaintenanceRequest("new memory", "jane", seconds, drain=True, power_off=True)
     await story.agent.keeper.start("root", asked)
@@ -202,7 +202,7 @@ async def test_a_machine_that_was_asked_to_stay_off(story: Story, seconds: int) 
     story.nhc.later = ends + 2 * YEAR
     assert story.nhc.is_kept_away(story.node) == "", "it has an end, for who judges by a clock"
     kinds = {"MaintenanceInProgress", "Drained"}
-    assert kinds <= story.agent.conditions().keys(), "and who looks at the node is told, while it is off"
+    assert kinds <= story.agent.conditions().keys(), "the conditions of the Node report it while it is off"
 
     story.nhc.later = 0.0
     story.agent.want(DRAINS)
@@ -210,7 +210,7 @@ async def test_a_machine_that_was_asked_to_stay_off(story: Story, seconds: int) 
     await story.waits("new memory")
     assert story.agent.status()["maintenance"]["state"] == "under way"
     assert story.agent.cordoned
-    assert story.nhc.is_kept_away(story.node) == holder, "back up, and still a person's"
+    assert story.nhc.is_kept_away(story.node) == holder, "the maintenance continues after the boot"
     story.agent.want(BEFORE)
     await story.agent.keeper.stop("root")
     assert not story.agent.cordoned
@@ -230,7 +230,7 @@ async def test_off_for_a_time_and_back_up_after_it(story: Story) -> None:
 
 
 async def test_another_operator_has_the_node(story: Story) -> None:
-    """The node-maintenance-operator first: a person's maintenance is refused with its name, or waits for its end."""
+    """If the node-maintenance-operator is first, a maintenance is refused with its name, or waits for its end."""
     story.nmo.request(story.node, 3600)
     assert NMO in await refused(story.agent.keeper.start("root", DISKS), "LeaseHeld")
     assert story.lease()["holderIdentity"] == NMO
@@ -284,7 +284,7 @@ async def test_no_update_of_a_node_that_is_being_deleted(story: Story, what: str
         admin.patch(story.path, {"metadata": {"finalizers": None}})
 
 
-async def test_no_reboot_and_no_power_off_of_a_node_that_somebody_drains(story: Story) -> None:
+async def test_no_reboot_and_no_power_off_while_another_actor_drains(story: Story) -> None:
     """By an operator that lost its lease on the way, by the machine-config-controller, by the autoscaler."""
     admin = story.cluster.admin
     kind = {"apiVersion": "nodemaintenance.medik8s.io/v1beta1", "kind": "NodeMaintenance"}
@@ -316,9 +316,9 @@ async def test_an_update_and_a_maintenance_know_of_each_other(story: Story) -> N
     await story.agent.until(lambda: story.agent.phase is Phase.DRAINING, "the update drains")
     assert "update to after" in await refused(story.agent.keeper.start("root", DISKS), "LeaseHeld")
     await story.agent.keeper.start("root", MaintenanceRequest("the disks are swapped", "jane", wait=True))
-    told = story.agent.status()["maintenance"]
-    assert told["state"] == "planned"
-    assert "update to after" in told["message"]
+    shown = story.agent.status()["maintenance"]
+    assert shown["state"] == "planned"
+    assert "update to after" in shown["message"]
     await story.notice("MaintenancePlanned", WHO)
     story.budget("web-budget", "web", allowed=1)
     await story.agent.goes_down()
@@ -373,7 +373,7 @@ async def test_who_asked_for_the_drain_and_why_and_what_is_left_and_why(story: S
 
 
 async def test_a_lease_that_was_deleted_ends_the_maintenance(story: Story) -> None:
-    """`kubectl delete lease` is how an admin of the cluster ends what nobody on the node ends."""
+    """With `kubectl delete lease` an admin of the cluster ends a maintenance that no operator on the node ends."""
     await story.agent.keeper.start("root", MaintenanceRequest("the disks are swapped", "jane", drain=True))
     await story.state("under way")
     assert story.agent.cordoned
@@ -399,7 +399,7 @@ async def test_the_cordon_stays_for_who_took_the_node_over(story: Story) -> None
 
 
 async def test_the_api_server_is_away(story: Story) -> None:
-    """A maintenance goes on, an update does not begin; what could not be told is told later, with its own time."""
+    """A maintenance continues, an update does not begin; pending events are written later, with their own time."""
     await story.agent.keeper.start("root", DISKS)
     await story.condition("MaintenanceInProgress")
     story.cluster.apiserver.pause()
@@ -411,7 +411,7 @@ async def test_the_api_server_is_away(story: Story) -> None:
         assert story.agent.world.done == []
     finally:
         story.cluster.resume()
-    with suppress(Retryable, Unreachable):  # a connection may be lost yet: then it goes on by itself
+    with suppress(Retryable, Unreachable):  # A connection may still be lost; the maintenance then continues on its own.
         await story.agent.keeper.stop("root")
     await story.state(None)
     await story.notice("UpdateStarted", "update to after")

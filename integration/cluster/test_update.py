@@ -21,7 +21,7 @@ from integration.cluster.sim_node import QUICK, SimNode
 from integration.cluster.test_drain import Scene, hurry
 from nodeagent.agent.loop import Loop
 from nodeagent.agent.update import admission, draining
-from nodeagent.core.update.events import EventKind
+from nodeagent.core.update.events import FallbackChosen, UpdateWaiting
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.ports.system import Inhibitor
 from tests.world import FakeUnit
@@ -103,7 +103,7 @@ async def make_member(cluster: Cluster, make_node: Callable[[], str]) -> AsyncIt
             name = make_node()
             cluster.admin.create("/api/v1/namespaces", {"metadata": {"name": f"update-{name}"}})
             node = Node(cluster, client, name, f"update-{name}")
-            member = node.member = kind(cluster, name, tell=node.seen.append, **more)
+            member = node.member = kind(cluster, name, on_remaining=node.seen.append, **more)
             slots = msgspec.structs.replace(member._settings.slots, max_staging=staging)
             member._settings = msgspec.structs.replace(member._settings, slots=slots)
             made.append((node, asyncio.create_task(node.kubelet())))
@@ -142,7 +142,7 @@ async def test_a_lease_that_is_stolen_in_the_drain(cluster: Cluster, node: Node)
     await draining_node(node)
     foreign(cluster, node.node)
     node.budget("web-budget", "web", allowed=1)
-    assert "the node stays cordoned until then" in await node.member.reported(EventKind.WAITING, "LeaseHeld")
+    assert "the node stays cordoned until then" in await node.member.reported(UpdateWaiting, "LeaseHeld")
     assert (node.names(), node.written, node.member.cordoned) == (["web"], False, True)
     cluster.admin.delete(f"{LEASE_PATH}/node-{node.node}")
     await node.rests()
@@ -155,7 +155,7 @@ async def test_a_lease_that_is_stolen_in_the_drain(cluster: Cluster, node: Node)
 
 
 async def test_a_lease_that_is_deleted_in_the_drain(cluster: Cluster, node: Node) -> None:
-    """Case 8: whoever does that cancels the update. It is not taken again for it."""
+    """Case 8: this cancels the update. The node is not taken again for it."""
     await draining_node(node)
     cluster.admin.delete(f"{LEASE_PATH}/node-{node.node}")
     node.budget("web-budget", "web", allowed=1)
@@ -173,7 +173,7 @@ async def test_an_api_server_that_hangs_before_the_first_byte(cluster: Cluster, 
     """Case 9: it pauses; when the lease has run out it still does, and goes on with what is still its own."""
     await draining_node(node)
     cluster.apiserver.pause()
-    assert "the lease ran out" in await node.member.reported(EventKind.WAITING, "LeaseExpired")
+    assert "the lease ran out" in await node.member.reported(UpdateWaiting, "LeaseExpired")
     assert not node.written
     assert node.member.phase is Phase.DRAINING
     cluster.apiserver.resume()
@@ -189,12 +189,12 @@ async def test_an_api_server_that_hangs_after_the_first_byte(cluster: Cluster, m
     node = await make_member(Lasting)
     node.member.world.blockers.append(Inhibitor("backup", "copies", "backup[77]"))
     node.update(REBOOTS)
-    await node.member.reported(EventKind.WAITING, "RebootBlocked")
+    await node.member.reported(UpdateWaiting, "RebootBlocked")
     cluster.apiserver.pause()
     node.member.world.blockers.clear()
     await node.until(lambda: node.member.world.boot == 2)
     await node.phase(Phase.RELEASING)
-    await node.member.reported(EventKind.WAITING, "KubeUnreachable")
+    await node.member.reported(UpdateWaiting, "KubeUnreachable")
     assert node.member.outcomes()[-1] == "done"
     cluster.apiserver.resume()
     await node.rests()
@@ -205,11 +205,11 @@ async def test_nothing_is_rebooted_blind(cluster: Cluster, node: Node) -> None:
     """Case 10: the lease has run out by then. The host stays up."""
     node.member.world.blockers.append(Inhibitor("backup", "copies", "backup[77]"))
     node.update(REBOOTS)
-    await node.member.reported(EventKind.WAITING, "RebootBlocked")
+    await node.member.reported(UpdateWaiting, "RebootBlocked")
     cluster.apiserver.pause()
     await asyncio.sleep(LASTS)
     node.member.world.blockers.clear()
-    await node.member.reported(EventKind.WAITING, "LeaseExpired")
+    await node.member.reported(UpdateWaiting, "LeaseExpired")
     assert node.member.world.boot == 1
     cluster.apiserver.resume()
     await node.rests()
@@ -220,7 +220,7 @@ async def test_nothing_is_rebooted_blind(cluster: Cluster, node: Node) -> None:
 async def test_after_its_deadline_a_drain_ends_in_the_reboot(make_member: Make) -> None:
     node = await make_member(limits=replace(QUICK, drain_timeout=3))
     await draining_node(node)
-    left = await node.member.reported(EventKind.FALLBACK, "DrainTimedOut")
+    left = await node.member.reported(FallbackChosen, "DrainTimedOut")
     assert f"{node.namespace}/web: a disruption budget" in left
     await node.rests()
     assert (node.member.phase, node.member.world.boot, node.names()) == (Phase.IDLE, 2, ["web"])
@@ -261,7 +261,7 @@ async def test_one_after_the_other(cluster: Cluster, make_member: Make) -> None:
     first, second = [await make_member(pool=pool) for _ in range(2)]
     await draining_node(first)
     second.update(REBOOTS)
-    assert first.node in await second.member.reported(EventKind.WAITING, "SlotHeld")
+    assert first.node in await second.member.reported(UpdateWaiting, "SlotHeld")
     assert lease_of(cluster, second.node) is None, "first the slot, then the node lease"
     assert holders(cluster, "disrupt", pool) == [first.node]
     first.budget("web-budget", "web", allowed=1)
@@ -280,7 +280,7 @@ async def test_a_node_that_failed_holds_the_others_back(cluster: Cluster, make_m
     await first.rests()
     assert first.member.phase is Phase.DEGRADED
     second.update(RESTARTS)
-    assert first.node in await second.member.reported(EventKind.WAITING, "SlotHeld")
+    assert first.node in await second.member.reported(UpdateWaiting, "SlotHeld")
     (slot,) = cluster.admin.get(SLOT_PATH, labelSelector=f"nodeagent.org/pool={pool}")["items"]
     cluster.admin.delete(f"{SLOT_PATH}/{slot['metadata']['name']}")  # an operator has looked
     await second.rests()
@@ -298,7 +298,7 @@ async def test_a_node_that_failed_holds_the_others_back_until_it_is_repaired(
     await first.rests()
     assert (first.member.phase, lease_of(cluster, first.node) is None) == (Phase.DEGRADED, False)
     second.update(RESTARTS)
-    await second.member.reported(EventKind.WAITING, "SlotHeld")
+    await second.member.reported(UpdateWaiting, "SlotHeld")
     first.member.world.units["app.service"] = FakeUnit()
     first.update(REBOOTS)
     await first.rests()

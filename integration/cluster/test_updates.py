@@ -1,5 +1,5 @@
-"""Whole updates of a node of the cluster, and what comes in between: maintenances, reboots that nobody planned, others
-that take the node meanwhile, windows that close, a member of etcd that is missed.
+"""Whole updates of a node of the cluster with interruptions: maintenances, unplanned reboots, other lease holders,
+windows that close, a member of etcd that is down.
 
 Everything that a cluster has of the node is real; the host itself is one in memory (`member`).
 """
@@ -23,7 +23,7 @@ from integration.cluster.programs import Binaries
 from integration.cluster.sim_node import QUICK, SimNode
 from integration.cluster.test_drain import Scene, hurry
 from nodeagent.core.coordination.windows import Schedule, weekly
-from nodeagent.core.update.events import EventKind
+from nodeagent.core.update.events import UpdateWaiting
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.ports.system import Inhibitor
 from nodeagent.host.clock import SystemClock
@@ -102,7 +102,7 @@ async def make_story(cluster: Cluster, node: str, client: Any) -> AsyncIterator[
         namespace = f"story-{next(_numbers)}"
         cluster.admin.create("/api/v1/namespaces", {"metadata": {"name": namespace}})
         story = Story(cluster, client, node, namespace)
-        story.member = SimNode(cluster, node, tell=story.seen.append, **more)
+        story.member = SimNode(cluster, node, on_remaining=story.seen.append, **more)
         made.append((story, asyncio.create_task(story.kubelet())))
         story.member.want(first)
         await asyncio.wait_for(story.member.settle(), 60)
@@ -163,7 +163,7 @@ async def test_nothing_is_begun_while_another_one_has_the_node(story: Story, hol
     before = foreign(story.cluster, story.node, holder=holder)
     story.member.want(REBOOTS)
     story.begin()
-    assert holder in await story.member.reported(EventKind.WAITING, "LeaseHeld")
+    assert holder in await story.member.reported(UpdateWaiting, "LeaseHeld")
     assert not story.member.cordoned
     assert story.names() == ["web"]
     assert story.lease() == before
@@ -190,12 +190,12 @@ async def test_a_restart_of_the_agent_in_a_drain_goes_on_with_it(story: Story) -
     assert after is not None
     assert after["spec"]["holderIdentity"] == before["spec"]["holderIdentity"]
     assert after["metadata"]["uid"] == before["metadata"]["uid"]
-    assert story.member.record.drain_until == deadline, "it does not begin anew"
+    assert story.member.record.drain_until == deadline, "the deadline does not change"
     story.budget("web-budget", "web", allowed=1)
     assert not await story.ends()
 
 
-async def test_a_power_cut_in_a_drain_begins_anew(story: Story) -> None:
+async def test_a_power_cut_in_a_drain_starts_the_update_again(story: Story) -> None:
     """Case 14: nothing was written, so the operation ends there, its cordon and its lease are given back, and what is
     desired now is looked at again, as a new operation."""
     story.pod("web")
@@ -205,8 +205,8 @@ async def test_a_power_cut_in_a_drain_begins_anew(story: Story) -> None:
     await story.why("web", "web-budget")
     first = story.member.record.update_id
     await story.power_cut()
-    assert story.lease() is not None, "nobody else may have a node of which nobody knows how it is"
-    story.member.want(BEFORE)  # meanwhile nobody wants it any more
+    assert story.lease() is not None, "no other holder may take a node in an unknown state"
+    story.member.want(BEFORE)  # The update is not desired any more.
     story.begin()
     assert await story.ends()
     assert story.given_back()
@@ -236,17 +236,17 @@ async def test_a_power_cut_in_the_middle_of_actions_holds_the_lease_until_all_is
     assert [event["verb"] for event in writes[made:]].count("delete") == 1, "held from before the cut to the end"
     deleted = writes[-1]
     assert deleted["verb"] == "delete"
-    assert story.member.world.boot == 2, "nobody rebooted again"
+    assert story.member.world.boot == 2, "there is no second reboot"
 
 
 async def test_a_boot_that_takes_longer_than_the_lease(story: Story) -> None:
-    """Case 15: who fences the node meanwhile has it; nothing is uncordoned or disrupted until he gives it back."""
+    """Case 15: a remediator keeps the node that it took; nothing is uncordoned or disrupted before its release."""
     story.member.want(REBOOTS)
     story.begin()
     assert not await story.ends()
     fencing = foreign(story.cluster, story.node, holder=FENCER)
     story.begin()
-    message = await story.member.reported(EventKind.WAITING, "LeaseHeld")
+    message = await story.member.reported(UpdateWaiting, "LeaseHeld")
     assert FENCER in message
     assert "stays cordoned until then" in message
     assert story.lease() == fencing, "what is his is left alone"
@@ -348,7 +348,7 @@ async def test_a_member_of_etcd_that_is_missed(make_story: MakeStory, members_of
     story.pod("web")
     story.member.want(REBOOTS)
     story.begin()
-    assert peer.name in await story.member.reported(EventKind.WAITING, "EtcdQuorumAtRisk")
+    assert peer.name in await story.member.reported(UpdateWaiting, "EtcdQuorumAtRisk")
     assert not story.member.cordoned
     assert story.lease() is None
     assert story.names() == ["web"]
@@ -392,11 +392,11 @@ async def test_a_peer_of_etcd_that_goes_down_before_the_reboot(
     story.member.world.blockers.append(Inhibitor("backup", "copies", "backup[77]"))
     story.member.want(REBOOTS)
     story.begin()
-    await story.member.reported(EventKind.WAITING, "RebootBlocked")
+    await story.member.reported(UpdateWaiting, "RebootBlocked")
     peer.server.kill()
     try:
         story.member.world.blockers.clear()
-        assert peer.name in await story.member.reported(EventKind.WAITING, "EtcdQuorumAtRisk")
+        assert peer.name in await story.member.reported(UpdateWaiting, "EtcdQuorumAtRisk")
         assert story.member.world.boot == 1
         assert story.lease() is not None
     finally:
@@ -425,7 +425,7 @@ async def test_a_window_that_closes_in_the_middle_of_a_drain(make_story: MakeSto
     assert story.given_back()
     story.member.want(config("next", {"/etc/app/x": "3", "/etc/unlisted": "2"}))
     story.begin()
-    assert "no window is open; the next one opens " in await story.member.reported(EventKind.WAITING, "WindowClosed")
+    assert "no window is open; the next one opens " in await story.member.reported(UpdateWaiting, "WindowClosed")
     assert story.lease() is None
     story.member.clock.ahead = timedelta(0)
     assert story.member.loop is not None

@@ -1,8 +1,8 @@
-"""What stands between an agent and the API server: a proxy that ends TLS, as a load balancer does.
+"""A proxy between an agent and the API server that ends TLS, as a load balancer does.
 
 Its certificate can be rotated, its connections cut, and its ``Date`` shifted, so that a test has an API server with a
-clock or an authority of its own without touching the machine's. Everything else is the real server's; whoever comes
-through it shows a token, since a certificate does not get past the end of TLS.
+clock or an authority of its own without touching the machine's. Everything else is the real one's; each client shows a
+token, since a certificate does not get past the end of TLS.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What can go wrong with a test host. Messages are written for the person who reads a failed test."""
+"""Errors of a test host. Messages are for the reader of a failed test."""
 
 from __future__ import annotations
 

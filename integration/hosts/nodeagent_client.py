@@ -157,7 +157,7 @@ def settings(host: TestHost, changes: Mapping[str, Any] | None = None) -> None:
 
 
 def status(host: TestHost) -> dict[str, Any]:
-    """What the daemon says. Raises CommandFailed while there is none."""
+    """Return the status of the daemon. Raises CommandFailed while it does not run."""
     answer: dict[str, Any] = json.loads(bus.get(host, NAME, PATH, f"{NAME}.Status", "Status"))
     return answer
 
@@ -220,18 +220,23 @@ def write_desired(host: TestHost, config: str) -> None:
 # Waiting
 
 
-def wait_phase(host: TestHost, *phases: str, timeout: float = DONE_TIMEOUT) -> dict[str, Any]:
-    """The first status seen in one of these phases."""
+def wait_phase(
+    host: TestHost, *phases: str, reason: str | None = None, timeout: float = DONE_TIMEOUT
+) -> dict[str, Any]:
+    """Return the first status in one of these phases, and with this reason if one is given.
 
-    def there() -> dict[str, Any] | None:
+    A phase is entered before the first attempt of its work, so the reason of a wait is reported after the phase.
+    """
+
+    def reached() -> dict[str, Any] | None:
         now = status(host)
-        return now if now["phase"] in phases else None
+        return now if now["phase"] in phases and reason in (None, now["reason"]) else None
 
-    return host.wait_for(there, f"phase {' or '.join(phases)}", timeout)
+    return host.wait_for(reached, f"phase {' or '.join(phases)}", timeout)
 
 
 def wait_done(host: TestHost, name: str, timeout: float = DONE_TIMEOUT, *, after: str = "") -> dict[str, Any]:
-    """Until the config `name` is current and nothing is under way; fails soon if the agent degrades.
+    """Wait until the config `name` is current and nothing is under way; fails soon if the agent degrades.
 
     `after` is the `since` of a status that is over, where the same config has failed before.
     """
@@ -271,7 +276,7 @@ def wait_outcome(host: TestHost, name: str, timeout: float = REBOOT_TIMEOUT) -> 
 
 
 def wait_daemon(host: TestHost, timeout: float = 20.0) -> None:
-    """Until it answers on the bus, e.g. after a restart. Fails at once if the daemon ended."""
+    """Wait until it answers on the bus, e.g. after a restart. Fails at once if the daemon ended."""
 
     def up() -> bool:
         try:

@@ -45,7 +45,7 @@ def unmount_below(directory: Path) -> None:
 
 
 def _unmount_listed(prefix: str) -> bool:
-    """Whether any was listed."""
+    """Return whether any was listed."""
     with Path("/proc/self/mountinfo").open(encoding="utf-8") as table:
         points = [line.split()[4].encode().decode("unicode_escape") for line in table]
     ours = [point for point in reversed(points) if point == prefix or point.startswith(prefix + "/")]

@@ -1,4 +1,4 @@
-"""What is at some paths of a host, to compare before and after: content, type, mode, owner and link of every entry."""
+"""Snapshots of some paths of a host for a comparison: content, type, mode, owner and link of every entry."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class TestHost(abc.ABC):
 
     @abc.abstractmethod
     def evidence(self) -> str:
-        """What a failed wait shows: which host, its boots, the end of its journal."""
+        """Return the text of a failed wait: the host, its boots, the end of its journal."""
 
     # Ask and change
 
@@ -134,7 +134,7 @@ class TestHost(abc.ABC):
             self.run(["systemctl", "kill", f"--signal={signal}", "--kill-whom=main", target])
 
     def events(self, unit: str | None = None, *, boot: str | None = None) -> list[events.UnitEvent]:
-        """What the stand-ins noted in all boots, in order; of one `unit`, of one boot id."""
+        """Return the notes of the stand-ins of all boots, in order; of one `unit`, of one boot id."""
         if not self.exists(events.EVENTS):
             return []
         found = events.parse(self.read_text(events.EVENTS))

@@ -91,7 +91,7 @@ def test_an_enabled_agent_runs_after_a_reboot_and_a_disabled_one_does_not(packag
 
 
 def started(host: Host) -> tuple[bool, bool]:
-    """Whether the agent is enabled, and whether this boot started it: that is when systemd gives it an id."""
+    """Return whether the agent is enabled, and whether this boot started it: that is when systemd gives it an id."""
     assert host.is_active("systemd-sysext.service")
     shown = host.unit("nodeagent.service", "UnitFileState", "InvocationID", "ActiveState")
     return shown["UnitFileState"] == "enabled", bool(shown["InvocationID"]) and shown["ActiveState"] == "active"

@@ -62,7 +62,9 @@ def install(root: Path, packages: tuple[str, ...]) -> None:
     try:
         with chrooted(root):
             inside(root, "apt-get", "update", "-q")
-            inside(root, "apt-get", "install", "-qy", "--no-install-recommends", *packages)
+            # The guest's own files in /etc are kept.
+            options = ("-qy", "--no-install-recommends", "-o", "Dpkg::Options::=--force-confold")
+            inside(root, "apt-get", "install", *options, *packages)
             inside(root, "apt-get", "clean")
     finally:
         resolv.write_bytes(kept)

@@ -1,4 +1,4 @@
-"""What a tree has that the plain one has not, as a directory that `ostree commit --base` lays over the plain commit.
+"""The differences of a tree to the plain one, as a directory that `ostree commit --base` lays over the plain commit.
 
 Hashing a whole tree takes seconds and a variant differs in a few files. Both trees are views of the same read-only
 layers, so an unchanged entry has the same inode number and change time in both.

@@ -1,4 +1,4 @@
-"""What is installed into trees and changes faster than Debian: nodeagent's package and the stand-in of rpm-ostreed."""
+"""Parts of trees that change faster than Debian: nodeagent's package and the stand-in of rpm-ostreed."""
 
 from __future__ import annotations
 

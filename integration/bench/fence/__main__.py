@@ -140,7 +140,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--name", help="what the result is called, in the folder and in the docs (fence-xfs, ...)")
     parser.add_argument("--out", type=Path, help="a folder for the JSON and the picture")
     parser.add_argument(
-        "--trace", action="store_true", help="note where everybody waits while an append is late (needs --out)"
+        "--trace", action="store_true", help="note where all tasks wait while an append is late (needs --out)"
     )
     parser.add_argument("--docs", action="store_true", help="write the result into docs/research/fence.md")
     args = parser.parse_args()

@@ -35,7 +35,7 @@ from nodeagent.core.etcd.histogram import (
     quantile,
 )
 from nodeagent.errors import AgentError, InvalidInput
-from nodeagent.fence.sensors.protected import MetricsSource, etcd_metrics
+from nodeagent.fence.sensors.protected import etcd_metrics
 from nodeagent.host.clock import SystemClock
 from nodeagent.host.etcd.detect import detect
 from nodeagent.host.etcd.options import Options
@@ -150,7 +150,9 @@ async def _page(args: argparse.Namespace) -> str:
     """Return a page of metrics, after a line with its time."""
     found = None if args.url else await asyncio.to_thread(detect)
     options = Options() if found is None else found.options
-    scrape = await etcd_metrics(MetricsSource(args.url, args.ca, args.cert, args.key), options)
+    own = {"trusted-ca-file": args.ca, "cert-file": args.cert, "key-file": args.key}
+    own["listen-metrics-urls"] = args.url.removesuffix("/metrics")
+    scrape = await etcd_metrics(Options({**options.flags, **{name: value for name, value in own.items() if value}}))
     text = await scrape()
     parse(text, HISTOGRAMS.values())
     return f"# taken at {SystemClock().now()}\n{text}"

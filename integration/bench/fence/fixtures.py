@@ -21,7 +21,7 @@ __all__ = ["booted", "say"]
 
 JOURNAL = 512
 """MiB of ext4's journal: what mke2fs makes on disks from 64 to 128 GB, the least that nodes have. By the size of this
-machine's it would be 64, in which not more than two hundred writes of throttled data can be under way: then everybody
+machine's it would be 64, in which not more than two hundred writes of throttled data can be under way: then every task
 who writes waits for them."""
 
 
@@ -42,7 +42,7 @@ def booted(filesystem: str, rounds: int) -> Iterator[tuple[Vm, Source]]:
         stack.callback(ostree_repo.close)
         installed = (guest.part(), parts.package(tarball), parts.stand_in({"REGISTRY": registry_disk.IN_GUEST}))
         commit = ostree_repo.commit(A.having(*installed))
-        # What is staged is without nodeagent: nobody boots it, and it need not be made anew for each version of it.
+        # The staged deployment has no nodeagent: it is never booted, so it can be shared by all versions.
         brought = source.make(ostree_repo, ostree_repo.commit(A.having(guest.part())), say, rounds)
         stack.callback(brought.disk.close)
         disk = image.system(ostree_repo, commit, say, filesystem=filesystem, journal=JOURNAL)

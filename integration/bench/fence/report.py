@@ -74,7 +74,7 @@ def of_phase(
 
 
 def _after(phase: Phase, entries: Sequence[Entry], rate: float) -> Json | None:
-    """What it did to those who came after it; None if nothing was staged."""
+    """Return the effect on later entries; None if nothing was staged."""
     if phase.after is None:
         return None
     found = summary(between(entries, phase.end, phase.after), rate)
@@ -97,7 +97,7 @@ def late(entries: Sequence[Entry], begin: float) -> dict[int, float]:
 
 
 def quiet(noise: Mapping[str, float]) -> bool:
-    """Whether this machine had time for the guest."""
+    """Return whether this machine had time for the guest."""
     return noise["host_waited"] <= WAITED and noise["host_stolen"] <= STOLEN
 
 

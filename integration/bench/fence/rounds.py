@@ -20,7 +20,7 @@ TAIL = 2.0  # seconds after a staging that still belong to it: what it left to b
 # Seconds after it, and after its fence, in which an entry may be late for what it left: file systems write their own
 # data each half a minute. A fence stays longer than the first.
 AFTER, AFTER_FENCE = 45.0, 10.0
-ASKED = 2.0  # seconds around a question of ours that belong to nobody: the answer takes the guest's only processor
+ASKED = 2.0  # Seconds around a request that do not count: the answer takes the only processor of the guest.
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,7 +77,7 @@ def summary(entries: Sequence[Entry], rate: float) -> Summary:
 def histogram_quantile(before: Mapping[float, float], after: Mapping[float, float], q: float) -> float | None:
     """Of what came between two scrapes of cumulative buckets (by upper bound), interpolated as PromQL does.
 
-    None without a sample, or where the program that counts started anew. Where it lies in the last bucket, which has
+    None without a sample, or if the counting program was restarted. Where it lies in the last bucket, which has
     no bound, the greatest bound that there is.
     """
     bounds = sorted(after)

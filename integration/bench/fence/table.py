@@ -32,7 +32,7 @@ def table(variants: Mapping[str, Mapping[str, Any]], titles: Mapping[str, str]) 
 
 
 def others(variants: Mapping[str, Mapping[str, Any]]) -> str:
-    """What else was timed, a column for each variant: p50, p99 and the worst of all; milliseconds."""
+    """Return the other measurements, a column for each variant: p50, p99 and the worst of all; milliseconds."""
     rows = ["| p50/p99/max, ms | " + " | ".join(variants) + " |", "|---" * (len(variants) + 1) + "|"]
     for name in dict.fromkeys(name for row in variants.values() for name in row["others"]):
         found = (row["others"].get(name) for row in variants.values())

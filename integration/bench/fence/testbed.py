@@ -149,7 +149,7 @@ class Testbed:
             self.vm.throttle(iops=self._disk.iops, bytes_per_second=self._disk.bytes_per_second, piece=self._disk.piece)
 
     def clean(self) -> None:
-        """As before any staging, with the disk as fast as it can be meanwhile."""
+        """Restore the state before a staging, with the disk at full speed in the meantime."""
         self.vm.unthrottle()
         self._program("clean.sh", timeout=CLEAN_TIMEOUT)
         self.throttle()
@@ -224,7 +224,7 @@ class Testbed:
         return found
 
     def fence_log(self) -> list[Mapping[str, Any]]:
-        """What the fence of the last staging did, as guest/fenced.py noted it."""
+        """Return the log of guest/fenced.py about the fence of the last staging."""
         return [json.loads(line) for line in self.vm.read_text(f"{HOME}/fence.log").splitlines()]
 
     def steps(self) -> list[float]:
@@ -234,7 +234,7 @@ class Testbed:
     # What was measured
 
     def waits(self) -> str:
-        """What guest/waits.py noted, with ``trace``."""
+        """Return the notes of guest/waits.py, with ``trace``."""
         return self.vm.read_text(f"{HOME}/waits")
 
     def entries(self) -> list[Entry]:

@@ -1,8 +1,8 @@
 """What an update is staged with: the cases that are compared, and the parts of each, as data.
 
 ``IDLE`` (A) stages nothing. ``UNFENCED`` (B) is ostree as it comes, ``OTHERS`` (M) what machine-config-daemon's image
-of the OS ships for control planes: Nice 10, best-effort 6, each object synced by itself. ``FENCED`` (C) is ours as it
-comes, ``PLAIN`` (C-plain) without its change of the scheduler. The rest takes one part out, or holds one alone.
+of the OS ships for control planes: Nice 10, best-effort 6, each object synced on its own. ``FENCED`` (C) is that of
+nodeagent, ``PLAIN`` (C-plain) without its change of the scheduler. The rest takes one part out, or holds one alone.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where this machine gets Debian from, so that the image comes from the same mirror and through the same proxy."""
+"""The Debian mirror and proxy of this machine, which the image uses as well."""
 
 from __future__ import annotations
 

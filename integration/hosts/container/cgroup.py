@@ -12,7 +12,7 @@ GONE_TIMEOUT = 5.0  # seconds that a killed cgroup may take to empty
 
 
 def path_of(host: str) -> Path:
-    """Where the cgroup of a host is, below the one of this process. Raises Unavailable without cgroup v2."""
+    """Return the cgroup of a host, below the one of this process. Raises Unavailable without cgroup v2."""
     return _own() / f"nodeagent-{host}"
 
 

@@ -73,7 +73,7 @@ class Host(TestHost):
         return Container(self.name, self.root, self.directory, binds)
 
     def _enter_files(self) -> list[str]:
-        """What runs a command on the files of the host while it is off."""
+        """Return the command prefix that runs a program on the files of the host while it is off."""
         return ["chroot", str(self.root)]
 
     def __enter__(self) -> Self:
@@ -120,7 +120,7 @@ class Host(TestHost):
 
     @property
     def soft_reboots(self) -> int:
-        """How often in this boot, as systemd counts."""
+        """Return the number of soft reboots in this boot, as systemd counts."""
         # A command that meets the bus while it goes down may wait for as long as it is let.
         return int(self.run([*MANAGER_PROPERTY, "SoftRebootsCount"], timeout=3).stdout.split()[1])
 
@@ -143,7 +143,7 @@ class Host(TestHost):
 
     @property
     def reboots(self) -> int:
-        """How often the host rebooted; power cuts do not count."""
+        """Return the number of reboots; power cuts do not count."""
         return sum(boot.after_reboot for boot in self.boots)
 
     @property

@@ -1,4 +1,4 @@
-"""What the stand-in units of a host noted: every start, reload and stop, in order and over reboots."""
+"""The notes of the stand-in units of a host: every start, reload and stop, in order and over reboots."""
 
 from __future__ import annotations
 
@@ -25,5 +25,5 @@ def parse(text: str) -> list[UnitEvent]:
 
 
 def digest(*contents: bytes) -> str:
-    """What a unit notes when the files that it watches have these contents; a missing file counts as empty."""
+    """Return the note of a unit when the files that it watches have these contents; a missing file counts as empty."""
     return hashlib.sha256(b"".join(contents)).hexdigest()[:12]

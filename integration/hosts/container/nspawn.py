@@ -24,7 +24,8 @@ from integration.hosts.container import cgroup
 from integration.hosts.errors import HostGone, HostRingError, HostTimeout
 
 REBOOTED = 133  # exit status of nspawn --keep-unit after a reboot of the guest (EXIT_FORCE_RESTART in systemd)
-OPTIONS = ("--register=no", "--keep-unit", "--private-network", "--notify-ready=yes", "--console=pipe")
+OPTIONS = ("--register=no", "--keep-unit", "--notify-ready=yes", "--console=pipe")
+NAMESPACE = "--network-namespace-path="  # in place of a private network, which ends with each boot
 STOP_TIMEOUT = 10.0
 BOOT_ID = "proc/sys/kernel/random/boot_id"
 LAUNCH = Path(__file__).with_name("launch.py")
@@ -74,7 +75,7 @@ class Container:
 
     @property
     def running(self) -> bool:
-        """Whether it is on, which includes the moment between two boots."""
+        """Return whether it is on, which includes the moment between two boots."""
         return self._thread is not None and self._thread.is_alive()
 
     def start(self) -> None:
@@ -171,6 +172,8 @@ class Container:
 
     def _spawn(self, console: int) -> subprocess.Popen[bytes]:
         scope: list[str] = []
+        given = any(option.startswith(NAMESPACE) for option in self._extra)
+        network = [] if given else ["--private-network"]
         if Path("/run/systemd/system").is_dir():
             # Where systemd rules the machine, a cgroup of our own making would be in its way: ask it for one.
             scope = ["systemd-run", "--scope", "--quiet", "--collect", "--property=Delegate=yes"]
@@ -178,7 +181,7 @@ class Container:
             [
                 *(sys.executable, "-I", "-S", str(LAUNCH), str(self.cgroup), str(os.getpid())),
                 *scope,
-                *self._command(["systemd-nspawn", f"--machine={self.name}", *OPTIONS, *self._extra]),
+                *self._command(["systemd-nspawn", f"--machine={self.name}", *OPTIONS, *network, *self._extra]),
             ],
             stdin=subprocess.DEVNULL,
             stdout=console,

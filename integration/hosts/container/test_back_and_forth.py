@@ -33,7 +33,7 @@ PATHS = (
     "/var/lib/ring/there/file",
 )
 UNITS = ("ring-one.service", "ring-two.timer", "kubelet.service", "flaky.service", "reloadable.service")
-KEYS = (SSH_KEY, SSH_KEY.replace("GKBG", "GKBH"), SSH_KEY.replace("GKBG", "GKBI").replace("ring", "somebody@example"))
+KEYS = (SSH_KEY, SSH_KEY.replace("GKBG", "GKBH"), SSH_KEY.replace("GKBG", "GKBI").replace("ring", "admin@example"))
 POLICY = agent.policy(
     files={"/etc/ring": ["None"], "/var/lib/ring": ["None"]}, units={u: ["DaemonReload"] for u in UNITS}
 )

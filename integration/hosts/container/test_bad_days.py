@@ -1,4 +1,4 @@
-"""What else goes wrong on a host: full and read-only disks, services that are gone, a damaged store, bad input.
+"""Other faults of a host: full and read-only disks, services that are gone, a damaged store, bad input.
 
 The same each time: a reason that scripts can match, the old state whole, and the agent goes on when it can.
 """
@@ -28,7 +28,7 @@ POLICY = agent.policy(
     },
 )
 QUICK = {"actions": {"timeout": 10, "settle": 0.5}, "reboot": {"inhibitor_wait": 2}}
-# Makes a restart last long enough to do something to the host meanwhile.
+# Makes a restart last long enough to disturb the host during it.
 SLOW_START = "[Service]\nExecStartPre=sleep 2\n"
 SLOW = {"/etc/systemd/system/reloadable.service.d/10-slow.conf": SLOW_START}
 
@@ -49,7 +49,7 @@ def reloadable(name: str) -> str:
 
 
 def restarting(host: Host) -> None:
-    """Until the slow restart of reloadable.service is under way."""
+    """Wait until the slow restart of reloadable.service is under way."""
     host.wait_for(
         lambda: host.unit("reloadable.service", "ActiveState")["ActiveState"] == "activating", "the restart goes on"
     )
@@ -133,7 +133,7 @@ def small_state(host: Host) -> None:
     agent.wait_daemon(host)
 
 
-def told(host: Host, reason: str) -> bool:
+def is_logged(host: Host, reason: str) -> bool:
     return any(entry.get("NODEAGENT_REASON") == reason for entry in host.journal(agent.UNIT))
 
 
@@ -144,7 +144,7 @@ def test_a_full_state_directory(node: Host) -> None:
     node.fill_disk("/var/lib/nodeagent/ballast")
     noted = len(node.events())
     agent.write_desired(node, reloadable("two"))
-    node.wait_for(lambda: told(node, "NoSpace"), "the journal names the reason")
+    node.wait_for(lambda: is_logged(node, "NoSpace"), "the journal names the reason")
     assert node.read_text(RELOADABLE) == "one", "what cannot be remembered is not begun"
     assert agent.unit_events(node, since=noted) == []
     node.run(["rm", "/var/lib/nodeagent/ballast"])
@@ -156,7 +156,7 @@ def test_a_full_state_directory(node: Host) -> None:
 @pytest.mark.long
 @pytest.mark.slow
 def test_the_state_directory_fills_in_the_middle(slow_node: Host) -> None:
-    """What cannot be noted must not be done again and again."""
+    """An action that cannot be recorded must not be repeated."""
     host = slow_node
     agent.apply(host, reloadable("one"))
     agent.wait_done(host, "one")
@@ -279,7 +279,7 @@ def test_a_store_that_cannot_be_read(node: Host, damage: Callable[[Path], None],
     node.run(["systemctl", "start", agent.UNIT], check=False)
     node.run(["systemctl", "reset-failed", agent.UNIT], check=False)
     agent.write_desired(node, reloadable("two"))
-    node.wait_for(lambda: told(node, reason), "the journal names the reason")
+    node.wait_for(lambda: is_logged(node, reason), "the journal names the reason")
     asked = node.run(["nodeagent", "status"], check=False)
     assert asked.returncode != 0
     assert reason in asked.stdout + asked.stderr

@@ -1,4 +1,4 @@
-"""What a user without any rights can do to the daemon over the system bus of a real host."""
+"""Attacks of an unprivileged user on the daemon over the system bus of a real host."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MEMORY_MB = 120  # of the daemon at its most; to decode it takes 1,100
 
 
 @contextlib.contextmanager
-def nobody(host: Host) -> Iterator[socket.socket]:
+def unprivileged(host: Host) -> Iterator[socket.socket]:
     root = Path(f"/proc/{host.container.leader}/root")
     with connect_as(NOBODY, SOCKET, root) as sock:
         sock.settimeout(120)
@@ -63,8 +63,8 @@ def peak_mb(host: Host) -> int:
 def test_a_message_of_thirty_megabytes(node: Host) -> None:
     body = array_of_variants(LARGE)
     before, pid = cpu_seconds(node), main_pid(node)
-    for kind in (1, 4):  # a call, and a signal that nobody requested
-        with nobody(node) as stranger:
+    for kind in (1, 4):  # A call, and an unsolicited signal.
+        with unprivileged(node) as stranger:
             large = message(kind, agent.NAME, "Apply", "av", body)
             # The bus takes seconds to check it. What was sent after it arrives after it.
             ping = message(1, agent.NAME, "Ping", "", b"", interface="org.freedesktop.DBus.Peer")
@@ -89,7 +89,7 @@ def test_calls_that_wait_for_polkit_leave_room_for_root(node: Host) -> None:
     try:
         with contextlib.ExitStack() as stack:
             for _ in range(10):
-                stranger = stack.enter_context(nobody(node))
+                stranger = stack.enter_context(unprivileged(node))
                 stranger.sendall(b"".join(message(1, agent.NAME, "Verify", "", b"", interface=FACE) for _ in range(8)))
             time.sleep(0.5)
             agent.apply(node, machine_config("one", files={"/etc/quiet": "1"}))

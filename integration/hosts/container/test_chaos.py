@@ -36,7 +36,7 @@ LOGIND_FOLLOWS = 0.8
 """How often logind is restarted after the bus, without which it stays off the bus until the agent restarts it."""
 
 QUIET, RELOADED, RESTARTED = "/etc/quiet", "/etc/reloadable.conf", "/etc/restarted.conf"
-UNLISTED = "/etc/kubernetes/kubelet.conf"  # in no policy, so its change asks for a reboot
+UNLISTED = "/etc/unlisted.conf"  # in no policy, so its change asks for a reboot
 POLICY = agent.policy(
     files={QUIET: ["None"], RELOADED: ["Reload reloadable.service"], RESTARTED: ["Restart crio.service"]}
 )
@@ -45,7 +45,7 @@ JOURNALD = "systemd-journald.service"
 NO_LIMIT = "[Unit]\nStartLimitIntervalSec=0\n"
 FILES = {
     agent.POLICY: POLICY,
-    # Read anew at each start, so that a restart proves that it came after the write.
+    # Read at each start, so that a restart proves that it came after the write.
     "/etc/systemd/system/crio.service.d/50-watch.conf": f"[Service]\nEnvironment=WATCH={RESTARTED}\n",
     "/etc/systemd/system/nodeagent.service.d/50-soon.conf": "[Service]\nRestartSec=200ms\n",
     **{
@@ -57,7 +57,7 @@ FILES = {
 
 @dataclass
 class Chaos:
-    """What is done to one host. All of it is over when a call returns."""
+    """Disturbances of one host. Each is over when its call returns."""
 
     host: Host
     chance: random.Random

@@ -1,4 +1,4 @@
-"""Somebody else changes managed files: `verify` says what, an update is refused or repairs it, as set."""
+"""Another program changes managed files: it is reported at once; an update does as is set."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from integration.hosts.container.configs import POLICY_JSON, SIGNED, SSH_KEY
 from integration.hosts.container.conftest import HostMaker
 from integration.hosts.container.container_host import Host
 from integration.hosts.nodeagent_client import UnitSpec, machine_config, outcomes, wait_done, wait_phase
+from nodeagent.core.update.events import DriftChanged
+from nodeagent.log.messages import MESSAGES
 
 DROPIN = "/etc/systemd/system/kubelet.service.d/10-ring.conf"
 KEYS = "/home/core/.ssh/authorized_keys.d/ignition"
@@ -35,11 +37,11 @@ def drift(host: Host) -> None:
     host.write("/etc/app/content", "by hand\n")
     host.run(["chmod", "600", "/etc/app/mode"])
     host.run(["rm", DROPIN])
-    host.write(KEYS, "ssh-ed25519 AAAA somebody\n", mode=0o600, owner="core")
+    host.write(KEYS, "ssh-ed25519 AAAA admin\n", mode=0o600, owner="core")
 
 
 def test_drift_is_found_and_an_update_is_refused(make_node: HostMaker) -> None:
-    host = configured(make_node)
+    host = configured(make_node, on_drift="refuse")
     verified = host.run(["nodeagent", "verify", "--json"])
     assert json.loads(verified.stdout) == {
         "schema": "nodeagent/verify/v1",
@@ -55,7 +57,7 @@ def test_drift_is_found_and_an_update_is_refused(make_node: HostMaker) -> None:
     assert DROPIN in found["unit:kubelet.service"]
     shown = host.run(["nodeagent", "verify"], check=False).stdout
     assert all(entry in shown for entry in ENTRIES)
-    assert "by hand" not in shown, "what is in a file is nobody's business"
+    assert "by hand" not in shown, "the content of a file is not shown"
 
     refused = agent.apply_command(host, config("next", "x"), "--json", check=False)
     assert refused.returncode == 4
@@ -68,6 +70,67 @@ def test_drift_is_found_and_an_update_is_refused(make_node: HostMaker) -> None:
     assert host.read_text("/etc/app/content") == "by hand\n"
     assert not host.exists("/etc/app/extra")
     assert outcomes(host) == [("good", "done")]
+
+
+def entries(host: Host) -> set[str]:
+    return {found["entry"] for found in agent.status(host)["drift"]}
+
+
+def until_drift(host: Host, expected: set[str]) -> None:
+    host.wait_for(lambda: entries(host) == expected, f"drift of {expected or 'nothing'}", 20)
+
+
+def test_drift_is_reported_when_it_happens(make_node: HostMaker) -> None:
+    host = configured(make_node)
+    until_drift(host, set())
+    began = host.run(["date", "-u", "+%FT%T"]).stdout.strip()
+    host.write("/etc/app/content", "by hand\n")
+    until_drift(host, {"file:/etc/app/content"})
+    host.run(["sh", "-c", "echo other >/etc/app/.new && mv /etc/app/.new /etc/app/mode"])
+    host.run(["rm", "-r", "/etc/systemd/system/kubelet.service.d"])
+    host.run(["ln", "-sf", "/dev/null", KEYS])
+    until_drift(host, ENTRIES)
+    shown = host.run(["nodeagent", "status"]).stdout
+    assert all(entry in shown for entry in ENTRIES)
+    assert "nodeagent_drifted 1" in host.read_text("/run/nodeagent/metrics.prom")
+    (found,) = [each for each in agent.status(host)["drift"] if each["entry"] == "file:/etc/app/content"]
+    assert found["since"][:19] >= began
+
+    host.run(["systemctl", "restart", agent.UNIT])
+    agent.wait_daemon(host)
+    until_drift(host, ENTRIES)
+    other = config("next", "x")
+    agent.apply(host, other)
+    wait_done(host, "next")
+    assert host.read_text("/etc/app/content") == "by hand\n", "an update leaves alone what it does not change"
+    assert host.read_text("/etc/app/extra") == "x"
+    until_drift(host, ENTRIES)
+
+    host.write("/etc/app/content", "as wanted\n")
+    host.run(["mkdir", "-p", "/etc/systemd/system/kubelet.service.d"])
+    host.write(DROPIN, "[Service]\nNice=1\n")
+    until_drift(host, ENTRIES - {"file:/etc/app/content", "unit:kubelet.service"})
+    messages = host.journal(match={"MESSAGE_ID": MESSAGES[DriftChanged].id})
+    assert messages
+    assert all("by hand" not in entry["MESSAGE"] for entry in messages)
+    assert host.reboots == 0
+
+
+def test_an_update_of_many_files_is_no_drift_and_an_idle_host_does_nothing(make_node: HostMaker) -> None:
+    host = configured(make_node)
+    files = {f"/etc/app/{number}": "x" for number in range(200)}
+    agent.apply(host, machine_config("many", files=dict(files)))
+    wait_done(host, "many")
+    until_drift(host, set())
+    assert not host.journal(match={"MESSAGE_ID": MESSAGES[DriftChanged].id})
+    before = cpu_seconds(host)
+    host.run(["sh", "-c", "for i in $(seq 20); do echo $i >/etc/app/unmanaged; sleep 0.5; done"])
+    assert cpu_seconds(host) - before < 0.5, "what is not managed costs next to nothing"
+
+
+def cpu_seconds(host: Host) -> float:
+    shown = host.run(["systemctl", "show", agent.UNIT, "--property=CPUUsageNSec", "--value"]).stdout
+    return int(shown) / 1e9
 
 
 def test_drift_is_repaired_where_that_is_set(make_node: HostMaker) -> None:
@@ -122,3 +185,37 @@ def test_drift_that_the_new_config_wants_anyway_is_none(make_node: HostMaker) ->
     agent.apply(host, config("last", "y"))
     wait_done(host, "last")
     assert host.reboots == 0
+
+
+def test_entries_without_actions_are_put_back_at_once(make_node: HostMaker) -> None:
+    host = configured(make_node, on_drift="repair")
+    until_drift(host, set())
+    host.write("/etc/app/content", "by hand\n")
+    host.run(["rm", DROPIN])
+    host.write(POLICY_JSON, "{}")
+    left = {f"file:{POLICY_JSON}"}
+    host.wait_for(lambda: host.read_text("/etc/app/content") == "as wanted\n", "it is put back", 20)
+    until_drift(host, left)
+    assert host.exists(DROPIN)
+    assert host.read_text(POLICY_JSON) == "{}", "putting it back requires a reload"
+    host.wait_for(lambda: agent.status(host)["problems"], "what is left is a problem", 20)
+    (problem,) = agent.status(host)["problems"]
+    assert problem["reason"] == "Drifted"
+    assert "Reload crio.service" in problem["message"]
+
+    host.write("/etc/app/content", "again\n")
+    until_drift(host, {*left, "file:/etc/app/content"})
+    assert host.read_text("/etc/app/content") == "again\n", "not again within a minute"
+    host.run(["nodeagent", "maintenance", "start", "--reason", "by hand"])
+    host.write("/etc/app/mode", "in a maintenance")
+    until_drift(host, {*left, "file:/etc/app/content", "file:/etc/app/mode"})
+    assert host.read_text("/etc/app/mode") == "in a maintenance"
+    assert outcomes(host) == [("good", "done")]
+
+
+def test_the_program_is_named_if_it_is_known(make_node: HostMaker) -> None:
+    host = configured(make_node)
+    host.run(["sh", "-c", "sh -c 'echo x >$1; sleep 2' sh /etc/app/content"])
+    until_drift(host, {"file:/etc/app/content"})
+    (found,) = agent.status(host)["drift"]
+    assert found["by"].startswith("sh, pid ")

@@ -8,7 +8,7 @@ from integration.hosts import nodeagent_client as agent
 from integration.hosts.container.container_host import Host
 from integration.hosts.nodeagent_client import machine_config, wait_outcome, wait_phase
 
-# A program of that name in a unit of another, with its data where nobody expects it. It does not answer.
+# A program of that name in a unit of another, with its data in an unusual place. It does not answer.
 UNIT = "database.service"
 MEMBER = """[Service]
 ExecStart=/srv/etcd infinity
@@ -31,7 +31,7 @@ def test_an_update_waits_for_a_member_that_cannot_be_inspected(node: Host) -> No
     assert (shown.returncode, found["source"], found["signs"]) == (4, "daemon", [f"process {pid}"])
 
     agent.apply(host, machine_config("reboots", files={"/etc/needs-a-reboot": "1"}))
-    assert wait_phase(host, "Leasing")["reason"] == "EtcdUnreachable"
+    wait_phase(host, "Leasing", reason="EtcdUnreachable")
     assert host.reboots == 0
 
     host.run(["systemctl", "stop", UNIT])

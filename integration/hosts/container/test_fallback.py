@@ -1,6 +1,6 @@
 """Actions that fail on a real host: one reboot, never a second one, and then done, reverted or degraded.
 
-flaky.service behaves as its config file says, for good or until the next boot. Every failure is told by systemd, every
+flaky.service behaves as its config file says, for good or until the next boot. systemd reports every failure, every
 reboot is one of the container.
 """
 
@@ -55,7 +55,7 @@ def apply_and_reboot(host: Host, config: str) -> None:
 
 
 def assert_calm(host: Host, reboots: int) -> None:
-    """Nothing happens any more: after a restart of the daemon, nor after a reboot by somebody else."""
+    """Nothing happens any more, neither after a restart of the daemon nor after a reboot by another program."""
     before = agent.history(host)
     at_rest = agent.status(host)["phase"]
     host.run(["systemctl", "restart", agent.UNIT])
@@ -104,8 +104,8 @@ def test_a_reboot_that_cures(make_node: HostMaker, mode: str, settings: dict[str
     (entry, _) = agent.history(host)
     assert (entry["outcome"], entry["reboots"], entry["reboot_avoided"]) == ("done-after-fallback", 1, False)
     assert "flaky.service" in entry["reason"] + entry["message"]
-    told = [e for e in host.journal("nodeagent.service") if "falling back to a reboot" in e["MESSAGE"]]
-    assert [e["NODEAGENT_REASON"] for e in told] == [reason]
+    entries = [e for e in host.journal("nodeagent.service") if "falling back to a reboot" in e["MESSAGE"]]
+    assert [e["NODEAGENT_REASON"] for e in entries] == [reason]
     assert agent.status(host)["lease"] is None
     if settings is QUICK:
         assert_calm(host, reboots=1)
@@ -131,13 +131,13 @@ def test_a_reboot_that_does_not_cure(make_node: HostMaker, mode: str, settings: 
 
 
 @pytest.mark.slow
-def test_reverted_stays_reverted_until_somebody_asks(make_node: HostMaker) -> None:
+def test_reverted_stays_reverted_until_requested(make_node: HostMaker) -> None:
     host = started(make_node, {})
     bad = flaky("bad", "fail")
     apply_and_reboot(host, bad)
     agent.wait_outcome(host, "bad")
     assert_calm(host, reboots=1)
-    # A person who insists gets one more try, with one more reboot and not two.
+    # A request of an operator gets one more attempt, with one more reboot and not two.
     apply_and_reboot(host, bad)
     host.wait_for(lambda: len(agent.outcomes(host)) == 3, "the second try ends")
     assert agent.outcomes(host) == [("good", "done"), ("bad", "reverted"), ("bad", "reverted")]
@@ -182,8 +182,8 @@ def test_degraded_instead_of_reverted(make_node: HostMaker) -> None:
     assert (entry["outcome"], entry["reboots"]) == ("degraded", 1)
     now = agent.status(host)
     assert (now["phase"], now["reason"], now["current"]) == ("Degraded", "UnitUnhealthy", "good")
-    assert host.read_text(MODE) == "fail", "it is left for a person to look at"
-    assert now["lease"], "nobody should disrupt a node in this state unseen"
+    assert host.read_text(MODE) == "fail", "it is left for an operator"
+    assert now["lease"], "no other holder may disrupt a node in this state"
     assert_calm(host, reboots=1)
     agent.apply(host, flaky("fixed", "ok "))
     agent.wait_done(host, "fixed")
@@ -286,7 +286,7 @@ def test_a_revert_restores_everything(make_node: HostMaker) -> None:
     entry = agent.wait_outcome(host, "bad")
     assert entry["outcome"] == "reverted"
     changed = [line for line in difference(before, host.snapshot("/etc", "/var/home")) if agent.DESIRED not in line]
-    # chpasswd writes the shadow file anew; what counts there is the hash.
+    # chpasswd rewrites the shadow file; only the hash counts there.
     assert [line.split(":")[0] for line in changed] in ([], ["/etc/shadow-"]), changed
     assert f"core:{agent.password_hash('old')}:" in host.read_text("/etc/shadow")
     state = host.unit("extra.service", "UnitFileState", "ActiveState")

@@ -62,7 +62,7 @@ def test_an_unsafe_change_of_registries_is_planned_with_a_drain(node: Host) -> N
     wait_done(node, "a")
     agent.apply(node, new)
     wait_done(node, "b")
-    # Without a cluster there is nobody to drain; the rest is done all the same, and no reboot replaces it.
+    # Without a cluster there are no pods to drain. The other actions run, and no reboot replaces them.
     assert unit_events(node, "crio.service") == ["crio.service start", *["crio.service reload"] * 2]
     assert (agent.history(node)[0]["disruption"], node.reboots) == ("drain", 0)
 
@@ -128,10 +128,10 @@ def test_what_leaves_the_config_is_as_it_was_before(make_node: HostMaker) -> Non
     assert stat(host, "/etc/new/very/deep") == "755 root:root"
     assert host.read_text("/etc/app/link") == "a file where a link was\n"
 
-    host.write("/etc/new/very/theirs", "somebody else's")
+    host.write("/etc/new/very/theirs", "of another program")
     agent.apply(host, machine_config("without"))
     wait_done(host, "without")
-    assert host.read_text("/etc/new/very/theirs") == "somebody else's", "a directory that is used by others stays"
+    assert host.read_text("/etc/new/very/theirs") == "of another program", "a directory that is used by others stays"
     assert not host.exists("/etc/new/very/deep")
     host.run(["rm", "--recursive", "/etc/new"])
     assert difference(before, agent.managed(host)) == []

@@ -178,7 +178,7 @@ def test_the_stand_ins_note_what_is_done_to_them(host: Host) -> None:
     host.wait_for(lambda: host.unit("kubelet.service", "NRestarts")["NRestarts"] > restarts, "systemd restarts it")
 
 
-def test_flaky_fails_as_told(host: Host) -> None:
+def test_flaky_fails_as_configured(host: Host) -> None:
     restart = ["systemctl", "restart", "flaky.service"]
     host.write("/etc/flaky/mode", "fail")
     assert host.run(restart, check=False).returncode == 1

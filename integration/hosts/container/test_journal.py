@@ -1,4 +1,4 @@
-"""What an update leaves in the journal: fields, ids with an explanation, few lines, and no secret anywhere."""
+"""The entries of an update in the journal: fields, ids with an explanation, few lines, and no secret anywhere."""
 
 from __future__ import annotations
 
@@ -53,48 +53,53 @@ def config(name: str, *, salt: str = "", **more: str) -> str:
     return machine_config(name, files=files, password_hash=PASSWORD_HASH, keys=[SSH_KEY])
 
 
-def test_an_update_is_told_in_few_lines_with_fields(make_node: HostMaker) -> None:
+def test_an_update_is_logged_in_few_lines_with_fields(make_node: HostMaker) -> None:
     policy = agent.policy(files={"/etc/many": ["None"]}, units={"app.service": ["DaemonReload", "Restart app.service"]})
     host = make_node(files={agent.POLICY: policy})
     files: dict[str, str | bytes | FileSpec] = {f"/etc/many/{number}": "x" for number in range(40)}
     files |= {REGISTRIES: MIRRORED, POLICY_JSON: SIGNED, ANCHOR: CERTIFICATE}
     units = {"app.service": UnitSpec(APP, enabled=True)}
-    agent.apply(host, machine_config("told", files=files, units=units))
-    wait_done(host, "told")
+    agent.apply(host, machine_config("reported", files=files, units=units))
+    wait_done(host, "reported")
     newest = agent.history(host)[0]
     entries = update_journal(host, newest["update_id"])
-    told = [entry for entry in entries if int(entry["PRIORITY"]) <= INFO]
-    lines = "\n".join(entry["MESSAGE"] for entry in told)
-    assert 8 <= len(told) <= 14, lines
+    visible = [entry for entry in entries if int(entry["PRIORITY"]) <= INFO]
+    lines = "\n".join(entry["MESSAGE"] for entry in visible)
+    assert 8 <= len(visible) <= 14, lines
     assert all(entry["SYSLOG_IDENTIFIER"] == "nodeagent" for entry in entries)
     assert all(entry["_SYSTEMD_UNIT"] == agent.UNIT for entry in entries)
     assert all(re.fullmatch("[0-9a-f]{32}", entry["MESSAGE_ID"]) for entry in entries)
-    phases = [entry["NODEAGENT_PHASE"] for entry in told if entry["NODEAGENT_PHASE"] != "Idle"]
+    phases = [entry["NODEAGENT_PHASE"] for entry in visible if entry["NODEAGENT_PHASE"] != "Idle"]
     assert list(dict.fromkeys(phases)) == ["Leasing", "Writing", "Acting", "Verifying", "Releasing"], lines
-    assert told[-1]["MESSAGE"] == "told is the current config"
-    assert {entry["NODEAGENT_DESIRED"] for entry in told if "NODEAGENT_DESIRED" in entry} == {"told"}
-    steps = [entry["NODEAGENT_STEP"] for entry in told if "NODEAGENT_STEP" in entry]
+    assert visible[-1]["MESSAGE"] == "reported is the current config"
+    assert {entry["NODEAGENT_DESIRED"] for entry in visible if "NODEAGENT_DESIRED" in entry} == {"reported"}
+    steps = [entry["NODEAGENT_STEP"] for entry in visible if "NODEAGENT_STEP" in entry]
     restarts = ["coreos-update-ca-trust.service", "app.service", "crio.service"]
     assert sorted(set(steps)) == sorted(["daemon-reload", *(f"restart {unit}" for unit in restarts)]), lines
-    done = [entry for entry in told if entry.get("NODEAGENT_STEP") == "restart crio.service"][-1]
+    done = [entry for entry in visible if entry.get("NODEAGENT_STEP") == "restart crio.service"][-1]
     assert float(done["NODEAGENT_SECONDS"]) >= 0
     # "Who did that to crio?" is answered by the journal of the unit itself, too: the job is systemd's.
     assert host.journal(match={"UNIT": "crio.service", "JOB_TYPE": "restart", "JOB_RESULT": "done"})
 
     explained = host.run(["journalctl", "--catalog", "--no-pager", f"NODEAGENT_UPDATE_ID={newest['update_id']}"]).stdout
-    assert "Subject: Update to told is done" in explained
+    assert "Subject: Update to reported is done" in explained
     assert "Defined-By: nodeagent" in explained
     ids = {entry["MESSAGE_ID"] for entry in host.journal(agent.UNIT) if "NODEAGENT_PHASE" in entry}
     for ident in ids:
         assert host.run(["journalctl", "--dump-catalog", ident]).stdout.startswith(f"-- {ident}"), ident
 
 
-def test_no_secret_is_told_anywhere(make_node: HostMaker) -> None:
+def test_no_secret_is_logged_or_shown(make_node: HostMaker) -> None:
     flaky = "/etc/flaky/mode"
     policy = agent.policy(files={"/etc/app": ["None"], flaky: ["Restart flaky.service"]})
     host = make_node(
         files={agent.POLICY: policy},
-        settings={"log": {"level": "debug"}, "reboot": {"allow": False}, "on_failure": "revert"},
+        settings={
+            "log": {"level": "debug"},
+            "reboot": {"allow": False},
+            "on_failure": "revert",
+            "on_drift": "refuse",
+        },
     )
     said = [agent.apply_command(host, config("secret"), "--wait").stdout]
     wait_done(host, "secret")

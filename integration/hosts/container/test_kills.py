@@ -100,7 +100,7 @@ class Config:
         )
 
     def digests(self) -> dict[str, str]:
-        """What each unit has to have seen when it was acted on last."""
+        """Return the expected digest of each unit at its last action."""
         files = {path: text.encode() for path, text in self.files.items()}
         return {
             "coreos-update-ca-trust.service": events.digest(files[ANCHOR]),
@@ -243,8 +243,10 @@ def killpoint_node(make_node: HostMaker) -> Host:
 
 def steps(points: Sequence[Point]) -> list[Point]:
     """Before and after every step, and each phase; after one and before the next is the same if nothing is between."""
-    told = [(last, point) for last, point in itertools.pairwise(points) if point.name.startswith(("step-", "phase "))]
-    return [p for last, p in told if not (p.name.startswith("step-started") and last.name.startswith("step-done"))]
+    effects = [
+        (last, point) for last, point in itertools.pairwise(points) if point.name.startswith(("step-", "phase "))
+    ]
+    return [p for last, p in effects if not (p.name.startswith("step-started") and last.name.startswith("step-done"))]
 
 
 def notes(points: Sequence[Point]) -> list[Point]:

@@ -42,7 +42,7 @@ def test_one_builds_and_all_have_it_while_the_others_keep_it(tmp_path: Path) -> 
     assert sorted(said) == ["built test-key\n", *["test-key\n"] * (WORKERS - 1)]
 
 
-def test_nobody_waits_for_a_lock_that_another_may_keep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_wait_for_a_lock_that_another_process_may_keep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who built it shares it for as long as a run: seen as a worker that waited for twenty minutes."""
     asked: list[int] = []
     flock = fcntl.flock

@@ -1,4 +1,4 @@
-"""Maintenance: a person holds the lease, and nothing disrupts the host until they give it back."""
+"""Maintenance: an operator holds the lease, and nothing disrupts the host until it is released."""
 
 from __future__ import annotations
 

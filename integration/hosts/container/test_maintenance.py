@@ -1,4 +1,4 @@
-"""What a person asks for beside the lease: an end, a turn behind an update, and a host that goes off and stays so."""
+"""Options of a maintenance: an end, waiting for an update, and a host that is powered off and stays off."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_its_turn_is_after_the_update_and_before_the_next_one(node: Host) -> Non
     node.wait_for(lambda: maintenance(node)["state"] == "under way", "the lease is given to who waited")
     node.wait_for(lambda: waits(node), "the next update waits")
     assert agent.outcomes(node)[-1] == ("first", "done")
-    node.wait_for(lambda: not node.is_active("asked.service"), "who waited was told")
+    node.wait_for(lambda: not node.is_active("asked.service"), "the waiting client was answered")
     node.run(["nodeagent", "maintenance", "stop"])
     wait_done(node, "second")
 

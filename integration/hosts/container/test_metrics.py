@@ -15,7 +15,7 @@ POLICY = agent.policy(files={"/etc/flaky": ["Restart flaky.service"], "/etc/quie
 
 
 def metrics(host: Host) -> dict[tuple[str, ...], float]:
-    """By name and label values, as somebody without rights reads it."""
+    """Return the metrics by name and label values, read as an unprivileged user."""
     text = host.run(["cat", PATH], user="nobody").stdout
     return {(each.name, *each.labels.values()): each.value for family in parsed(text) for each in family.samples}
 

@@ -1,4 +1,4 @@
-"""What a config, a user or an upgrade does to nodeagent's own files, and that the agent of a real host outlives it."""
+"""Changes of nodeagent's own files by a config, a user or an upgrade, which the agent survives."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ async def test_jobs(host: Host) -> None:
         assert (await systemd.state("none.service")).load == "not-found"
         assert (await systemd.state("inst@.service")).file == "static"
         before = await systemd.state("good.service")
-        # Two of one kind are merged, and both are told.
+        # Two requests of one kind are merged, and both are answered.
         await asyncio.gather(systemd.restart("good.service", 5), systemd.restart("good.service", 5))
         after = await systemd.state("good.service")
         assert (after.active, after.type, after.result) == ("active", "exec", "success")

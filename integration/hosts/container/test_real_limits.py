@@ -15,7 +15,7 @@ from nodeagent.host.dbus.client import Bus
 
 DISK = BlockNode(DeviceNumber(254, 0), "/dev/vda")
 UNIT = "limited.service"
-PROPERTIES = ("IOWriteBandwidthMax", "IOWriteIOPSMax", "MemoryHigh", "CPUWeight")
+PROPERTIES = ("IOWriteBandwidthMax", "IOWriteIOPSMax")
 
 
 def shown(host: Host) -> dict[str, str]:
@@ -24,7 +24,7 @@ def shown(host: Host) -> dict[str, str]:
 
 
 async def test_limits_of_a_unit(host: Host, tmp_path: Path) -> None:
-    admin = "[Service]\nExecStart=/bin/sleep infinity\nCPUWeight=50\nIOWriteBandwidthMax=/dev/vdb 5M\n"
+    admin = "[Service]\nExecStart=/bin/sleep infinity\nIOWriteBandwidthMax=/dev/vdb 5M\n"
     host.write(f"/etc/systemd/system/{UNIT}", admin)
     host.run(["systemctl", "daemon-reload"])
     # The controllers that the kernel has are another matter; the unit runs later.
@@ -39,30 +39,12 @@ async def test_limits_of_a_unit(host: Host, tmp_path: Path) -> None:
     async with Bus(address(host)) as bus:
         unit = UnitIo(bus, restore_log, UNIT, tmp_path)
         await unit.begin()
-        await unit.hold([DISK], None, 120)
+        await unit.hold(DISK, None, 120)
         await check(unit, IOWriteIOPSMax=[["/dev/vda", 120]])
         await check(unit, IOWriteBandwidthMax=[["/dev/vdb", 5_000_000]])
-        await unit.hold([DISK], 8_000_000, None)
+        await unit.hold(DISK, 8_000_000, None)
         await check(unit, IOWriteIOPSMax=[])
         assert dict(await unit._get("IOWriteBandwidthMax")) == {"/dev/vdb": 5_000_000, "/dev/vda": 8_000_000}
         assert await recover(bus, restore_log, tmp_path) == [UNIT]
     assert shown(host) == before
     assert await restore_log.load() == {}
-
-
-async def test_a_frozen_unit_is_thawed(host: Host, tmp_path: Path) -> None:
-    host.write(f"/etc/systemd/system/{UNIT}", "[Service]\nExecStart=/bin/sleep infinity\n")
-    host.run(["systemctl", "daemon-reload"])
-    host.run(["systemctl", "start", UNIT])
-    (tmp_path / "cgroup.controllers").write_text("io\n")
-    restore_log = FileRestoreLog(tmp_path / "restore_log")
-
-    def state() -> str:
-        return host.run(["systemctl", "show", UNIT, "--property=FreezerState", "--value"]).stdout.strip()
-
-    async with Bus(address(host)) as bus:
-        await UnitIo(bus, restore_log, UNIT, tmp_path).begin()
-        host.run(["systemctl", "freeze", UNIT])
-        assert state() == "frozen"
-        await recover(bus, restore_log, tmp_path)
-        assert state() == "running"

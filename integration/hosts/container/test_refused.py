@@ -16,6 +16,7 @@ from integration.hosts.snapshot import difference
 
 SUDOERS = "/etc/sudoers.d/ring"
 SSHD = "/etc/ssh/sshd_config.d/10-ring.conf"
+CONFIG = "/run/config.json"
 SECRET = "hunter2-of-the-registry"
 
 BAD: Mapping[str, tuple[dict[str, Any], str, int]] = {
@@ -59,6 +60,9 @@ def test_what_a_checker_or_a_rule_refuses_touches_nothing(make_node: HostMaker) 
         assert error["schema"] == "nodeagent/error/v1"
         assert any(named in f"{each['path']}: {each['message']}" for each in error["errors"]), (name, error)
         assert SECRET not in done.stderr
+        host.write(CONFIG, config)
+        planned = host.run(["nodeagent", "plan", CONFIG, "--json"], check=False)
+        assert (planned.returncode, json.loads(planned.stderr)) == (exit_status, error), name
         assert difference(before, agent.managed(host)) == [], name
     as_text = agent.apply_command(host, machine_config("os-image", **BAD["os-image"][0]), check=False)
     assert as_text.returncode == 3
@@ -67,6 +71,24 @@ def test_what_a_checker_or_a_rule_refuses_touches_nothing(make_node: HostMaker) 
     status = agent.status(host)
     assert (status["phase"], status["current"]) == ("Idle", "good")
     assert outcomes(host) == [("good", "done")]
+
+
+def test_a_plan_for_this_host_is_what_apply_does(make_node: HostMaker) -> None:
+    host = make_node(files={agent.POLICY: agent.policy(files={"/etc/quiet": ["None"]})})
+    agent.apply(host, machine_config("old", files={"/etc/quiet": "1", "/etc/loud": "1"}))
+    wait_done(host, "old")
+    before, reboots = agent.managed(host), host.reboots
+    host.write(CONFIG, machine_config("quiet", files={"/etc/quiet": "2", "/etc/loud": "1"}))
+    plan = json.loads(host.run(["nodeagent", "plan", CONFIG, "--json"]).stdout)
+    assert (plan["from"], plan["to"], plan["disruption"]) == ("old", "quiet", "none")
+    assert [(change["key"], change["policy"]) for change in plan["changes"]] == [("/etc/quiet", "user")]
+    host.write("/run/loud.json", machine_config("loud", files={"/etc/quiet": "2", "/etc/loud": "2"}))
+    for command in ("plan", "apply"):
+        refused = host.run(["nodeagent", command, "/run/loud.json", "--max-disruption", "restart"], check=False)
+        assert (refused.returncode, "DisruptionExceeded" in refused.stderr) == (4, True), refused
+    assert (difference(before, agent.managed(host)), host.reboots) == ([], reboots)
+    host.run(["nodeagent", "apply", CONFIG, "--max-disruption", "none", "--wait"])
+    assert agent.status(host)["current"] == "quiet"
 
 
 def test_a_bad_desired_config_degrades_until_it_is_taken_back(make_node: HostMaker) -> None:

@@ -12,7 +12,7 @@ from integration.hosts.container.conftest import HostMaker
 from integration.hosts.container.container_host import Host
 from integration.hosts.nodeagent_client import machine_config, outcomes, wait_done, wait_phase
 
-UNLISTED = "/etc/kubernetes/kubelet.conf"  # in no policy, so its change asks for a reboot
+UNLISTED = "/etc/unlisted.conf"  # in no policy, so its change asks for a reboot
 RELOADABLE = "/etc/reloadable.conf"
 POLICY = agent.policy(files={RELOADABLE: ["Restart reloadable.service"]})
 

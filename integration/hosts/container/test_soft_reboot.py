@@ -1,4 +1,4 @@
-"""Soft reboots by somebody else in the middle of an update: the boot id stays, and all services start again."""
+"""Soft reboots by another program in the middle of an update: the boot id stays, and all services start again."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def entries(disk: Path) -> list[Entry]:
 
 
 def asks_password(disk: Path, entry: Entry) -> bool:
-    """Whether GRUB with its blscfg stops at a prompt: superusers are set, and the entry has a list of users."""
+    """Return whether GRUB with its blscfg stops at a prompt: superusers are set, and the entry has a list of users."""
     config = disk / "boot/grub2/user.cfg"
     return "grub_users" in entry.fields and config.exists() and "set superusers=" in config.read_text()
 

@@ -31,7 +31,7 @@ class OstreeContainer(Container):
         self._work.mkdir()
 
     def files(self) -> list[str]:
-        """What runs a command on the files of what would boot, while the host is off."""
+        """Return the command prefix that runs a program on the files of the next boot while the host is off."""
         return [*self._initramfs("files"), "chroot", str(self._work / "sysroot")]
 
     def _command(self, nspawn: list[str]) -> list[str]:

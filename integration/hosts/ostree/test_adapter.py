@@ -30,7 +30,7 @@ async def main(do, *arguments):
         target = OsTarget(image=parse_image(arguments[0]), kernel_arguments=("nosmt",)) if arguments else None
         if do == "stage":
             await os.check_stageable(target)
-            await os.stage(target, credentials=b"{}", replace="", tell=lambda progress: None)
+            await os.stage(target, credentials=b"{}", replace="", on_progress=lambda progress: None)
         elif do == "unlock":
             await os.unlock((await os.list())[0].id)
         elif do != "list":

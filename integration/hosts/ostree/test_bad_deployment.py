@@ -15,6 +15,7 @@ from integration.hosts.ostree.test_harness import fill_boot
 from integration.hosts.snapshot import difference
 from integration.trees.ostree_repo import Commit
 from integration.trees.tree import BAD, BAD_UNIT, A, B, Part, Tree
+from nodeagent.core.update.events import UpdateResumed
 
 QUICK = {"verify": {"timeout": 4}}
 # `rpm-ostree kargs --append=by-hand`
@@ -63,9 +64,9 @@ def test_the_old_one_comes_back(make_node_at_a: OstreeHostMaker, publish: Publis
     node.run(["systemctl", "restart", agent.UNIT])
     agent.wait_daemon(node)
     time.sleep(2)
-    assert (agent.status(node)["phase"], node.reboots) == ("Degraded", 3), "it is not tried again by itself"
+    assert (agent.status(node)["phase"], node.reboots) == ("Degraded", 3), "it is not tried again without a request"
 
-    # By a person it is, with the same end, although that deployment is there already.
+    # On request it is tried again, with the same end, although that deployment exists already.
     updates.apply_again(node, bad(publish))
     node.wait_for(lambda: len(agent.outcomes(node)) == 3, "it has failed again", updates.WAIT, every=0.2)
     agent.wait_phase(node, "Degraded")
@@ -107,7 +108,7 @@ def test_the_old_one_comes_back_where_grub_has_a_password(make_node_at_a: Ostree
     node.run(["mkdir", "/boot/grub2"])
     node.write("/boot/grub2/user.cfg", 'set superusers="root"\n')
     agent.apply(node, bad(publish))
-    updates.wait_said(node, "resuming the update to bad: verify")
+    updates.wait_logged(node, UpdateResumed)
     assert [bls.asks_password(node.root, entry) for entry in bls.entries(node.root)] == [False, True]
     ended = agent.wait_outcome(node, "bad", updates.WAIT)
     assert (ended["outcome"], ended["reason"]) == ("reverted", "UnitUnhealthy")
@@ -121,10 +122,10 @@ def test_the_old_one_comes_back_where_grub_has_a_password(make_node_at_a: Ostree
 
 @pytest.mark.slow
 def test_what_is_staged_on_it_goes_with_it(make_node_at_a: OstreeHostMaker, publish: Publish) -> None:
-    """Somebody changes the kernel arguments of what is about to be rolled back: rpm-ostree would refuse to."""
+    """Another program changes the kernel arguments of the deployment to roll back, which makes rpm-ostree refuse."""
     node = make_node_at_a(settings={"verify": {"timeout": 20}})
     agent.apply(node, bad(publish))
-    updates.wait_said(node, "resuming the update to bad: verify")
+    updates.wait_logged(node, UpdateResumed)
     node.write("/run/kargs.py", KARGS)
     node.run(["python3", "/run/kargs.py"])
     assert any(d.staged for d in node.deployments())
@@ -132,17 +133,17 @@ def test_what_is_staged_on_it_goes_with_it(make_node_at_a: OstreeHostMaker, publ
     assert (ended["outcome"], ended["reason"]) == ("reverted", "UnitUnhealthy")
     updates.check(node, "a", A)
     assert "by-hand" not in node.cmdline
-    assert "discarded fedora-coreos-" in updates.said(node)
+    assert not any(d.staged for d in node.deployments()), "the foreign deployment was discarded"
 
 
 @pytest.mark.slow
-def test_somebody_elses_is_in_the_way_of_a_rollback(
+def test_a_foreign_deployment_is_in_the_way_of_a_rollback(
     make_node_at_a: OstreeHostMaker, publish: Publish, commit_b: Commit
 ) -> None:
-    """It is not ours to remove: a person has to say what is wanted."""
+    """It is not nodeagent's to remove: an operator has to decide."""
     node = make_node_at_a(settings={"verify": {"timeout": 20}})
     agent.apply(node, bad(publish))
-    updates.wait_said(node, "resuming the update to bad: verify")
+    updates.wait_logged(node, UpdateResumed)
     node.stage(commit_b)
     ended = agent.wait_outcome(node, "bad", updates.WAIT)
     assert (ended["outcome"], ended["reason"]) == ("degraded", "StagedByOther")
@@ -210,8 +211,8 @@ def test_boot_is_full_before(make_node_at_a: OstreeHostMaker, publish: Publish) 
     assert updates.shown(agent.status(node)) == [f"{A.version} booted"]
 
 
-def test_rollback_by_a_person_with_half_of_an_update_staged(node_at_a: OstreeHost, publish: Publish) -> None:
-    """The image is there, its kernel arguments could not be: that is ours, and nobody has to clean it up."""
+def test_manual_rollback_with_half_of_an_update_staged(node_at_a: OstreeHost, publish: Publish) -> None:
+    """The image was staged, its kernel arguments failed: nodeagent discards it without an operator."""
     node = node_at_a
     agent.apply(node, updates.config("b", publish(B)))
     updates.wait_updated(node, "b", B)
@@ -227,7 +228,7 @@ def test_rollback_by_a_person_with_half_of_an_update_staged(node_at_a: OstreeHos
     assert node.reboots == 2
 
 
-def test_rollback_by_a_person(node_at_a: OstreeHost, publish: Publish) -> None:
+def test_manual_rollback(node_at_a: OstreeHost, publish: Publish) -> None:
     node = node_at_a
     before = agent.managed(node)
     agent.apply(node, updates.config("b", publish(B)))

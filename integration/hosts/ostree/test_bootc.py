@@ -18,7 +18,7 @@ from integration.trees.tree import A, B
 
 TIMER = "bootc-fetch-apply-updates.timer"
 UNITS = "/usr/lib/systemd/system"
-# What its package brings; nobody enables the timer there.
+# The state after the installation of its package; the timer is not enabled.
 BOOTC = {
     "/usr/bin/bootc": "#!/bin/sh\nexit 1\n",
     f"{UNITS}/bootc-fetch-apply-updates.service": "[Service]\nType=oneshot\nExecStart=/usr/bin/true\n",
@@ -69,7 +69,7 @@ def test_bootc_alone(bootc_alone: OstreeHost, publish: Publish) -> None:
 
 
 def test_beside_rpm_ostree(make_ostree_node: OstreeHostMaker, publish: Publish) -> None:
-    """rpm-ostree can drive what bootc has installed, as long as bootc does not update by itself."""
+    """rpm-ostree can drive what bootc has installed, as long as bootc does not update on its own."""
     node = make_ostree_node(WITH_BOOTC, files={agent.POLICY: updates.POLICY})
     agent.apply(node, updates.config("a", publish(WITH_BOOTC)))
     agent.wait_done(node, "a")

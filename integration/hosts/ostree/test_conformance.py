@@ -85,7 +85,7 @@ class InMemory:
         there = staged(self._world.deployments)
         replaced = there.id if there is not None else ""
         target = OsTarget(parse_image(IMAGE[name]))
-        staging = self._os.stage(target, credentials=None, replace=replaced, tell=lambda _: None)
+        staging = self._os.stage(target, credentials=None, replace=replaced, on_progress=lambda _: None)
         asyncio.run(staging)
 
     def unlock(self) -> None:

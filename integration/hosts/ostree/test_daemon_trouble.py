@@ -1,4 +1,4 @@
-"""rpm-ostreed, the registry and the agent itself fail in the middle: said with a reason, and got over."""
+"""rpm-ostreed, the registry and the agent itself fail in the middle: reported with a reason, and survived."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ from integration.standins.rpmostreed.install import ENVIRONMENT
 from integration.trees.image_registry import Registry
 from integration.trees.ostree_repo import OstreeRepo
 from integration.trees.tree import A, B, Tree
+from nodeagent.core.update.events import Warned
+from nodeagent.reasons import Reason
 
 PULL_SECRET = "/var/lib/kubelet/config.json"
 
@@ -56,7 +58,7 @@ def test_the_daemon_is_gone_for_a_moment(node_at_a: OstreeHost, publish: Publish
 
 
 def test_a_staging_that_fails(node_at_a: OstreeHost, publish: Publish) -> None:
-    """Nothing was touched, the reason is said, and a person need not wait for the agent's next try."""
+    """Nothing was changed, the reason is reported, and an operator need not wait for the next attempt of the agent."""
     node, config = node_at_a, updates.config("b", publish(B))
     failures: dict[str, Rule] = {
         "StageIncomplete": {"at": "pull", "do": "succeed"},
@@ -78,10 +80,10 @@ def test_a_staging_that_fails(node_at_a: OstreeHost, publish: Publish) -> None:
 
 
 def test_the_network_comes_back(node_at_a: OstreeHost, publish: Publish) -> None:
-    """Without anybody; half a minute is the first pause."""
+    """It continues without a request; half a minute is the first pause."""
     updates.inject_faults(node_at_a, {"at": "pull", "do": "fail", "error": "network", "times": 1})
     agent.apply(node_at_a, updates.config("b", publish(B)))
-    updates.wait_said(node_at_a, "trying again")
+    updates.wait_logged(node_at_a, Warned, Reason.REGISTRY_UNREACHABLE)
     updates.wait_updated(node_at_a, "b", B)
     assert node_at_a.reboots == 1
 
@@ -104,7 +106,7 @@ def test_a_transaction_that_never_ends(node_at_a: OstreeHost, publish: Publish) 
     agent.wait_daemon(node)
     updates.inject_faults(node, {"at": "layer:2", "do": "hang", "times": 1})
     agent.apply(node, updates.config("b", publish(B)))
-    updates.wait_said(node, "no signal from rpm-ostree for 60 s", timeout=120)
+    updates.wait_logged(node, Warned, Reason.TRANSACTION_STUCK, timeout=120)
     updates.wait_updated(node, "b", B)
     assert node.reboots == 1
 

@@ -57,7 +57,7 @@ def test_extensions_come_and_go(node_at_a: OstreeHost, publish: Publish) -> None
     assert node.reboots == 2
 
 
-def test_a_package_that_nobody_has(node_at_a: OstreeHost, publish: Publish) -> None:
+def test_a_package_that_does_not_exist(node_at_a: OstreeHost, publish: Publish) -> None:
     node = node_at_a
     updates.inject_faults(node, {"at": "packages", "do": "fail", "message": "Packages not found: nonsense"})
     agent.apply(node, updates.config("e", publish(A), extensions=["nonsense"]))

@@ -66,7 +66,7 @@ def test_realtime_and_back(make_ostree_node: OstreeHostMaker, publish: Publish) 
     node.run(["nodeagent", "verify"])
 
 
-def test_rolled_back_by_a_person(make_ostree_node: OstreeHostMaker, publish: Publish) -> None:
+def test_rolled_back_manually(make_ostree_node: OstreeHostMaker, publish: Publish) -> None:
     """From the image's kernel and its arguments to others and back, as one step each."""
     node = node_with_kernel(make_ostree_node, publish)
     agent.apply(node, updates.config("rt-b", publish(B_NEWER), kernelType="realtime"))
@@ -97,13 +97,17 @@ def test_an_image_without_a_kernel_that_is_known(node_at_a: OstreeHost, publish:
 
 
 def test_another_extensions_image_alone(node_at_a: OstreeHost, publish: Publish) -> None:
-    """Each release has another one. Nothing of this host comes from it, so it is no reason for anything."""
+    """Each release has another one. It is read only when packages change, so it is no reason for an update."""
     node, image = node_at_a, publish(A)
-    extensions = f"quay.io/example/extensions@sha256:{'1' * 64}"
-    agent.apply(node, updates.config("e", image, extensions=["usbguard"], baseOSExtensionsContainerImage=extensions))
+    agent.apply(node, updates.config("e", image, extensions=["usbguard"]))
     updates.wait_updated(node, "e", A)
     assert node.reboots == 1
-    newer = extensions.replace("1" * 64, "2" * 64)
-    agent.apply(node, updates.config("e2", image, extensions=["usbguard"], baseOSExtensionsContainerImage=newer))
+    extensions = f"quay.io/example/extensions@sha256:{'1' * 64}"
+    agent.apply(node, updates.config("e2", image, extensions=["usbguard"], baseOSExtensionsContainerImage=extensions))
     agent.wait_done(node, "e2")
     assert (node.reboots, packages(node)) == (1, ["usbguard"])
+    # This host has no program to pull it with.
+    wanted = ["usbguard", "sysstat"]
+    agent.apply(node, updates.config("e3", image, extensions=wanted, baseOSExtensionsContainerImage=extensions))
+    now = agent.wait_phase(node, "Degraded")
+    assert (now["reason"], now["current"], node.reboots) == ("PackageUnavailable", "e2", 1)

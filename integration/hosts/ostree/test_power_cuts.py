@@ -1,4 +1,4 @@
-"""The power fails at each point of an update of the OS: the host gets there by itself, in one piece.
+"""The power fails at each point of an update of the OS: the host completes it without help, in one piece.
 
 What a cut loses is /run, with the staged deployment in it. Files that were not synced are kept here; losing those is
 for the virtual machine.
@@ -17,6 +17,8 @@ from integration.hosts.ostree.conftest import OstreeHostMaker, Publish
 from integration.hosts.ostree.ostree_host import FINALIZE, OstreeHost
 from integration.hosts.ostree.updates import CUTS, SEED
 from integration.trees.tree import A, B
+from nodeagent.core.update.events import UpdateResumed, UpdateWaiting
+from nodeagent.reasons import Reason
 
 AT_ONCE = 2  # times that it is staged again before there is a pause
 LONGEST = 6.0  # seconds from the beginning of an update within which the power fails
@@ -58,7 +60,7 @@ def test_when_it_is_staged(node_at_a: OstreeHost, publish: Publish) -> None:
 
 
 def test_while_waiting_for_the_lease(node_at_a: OstreeHost, publish: Publish) -> None:
-    """Staged, and somebody began to work on the host meanwhile; he is still at it after the boot."""
+    """A maintenance begins after the staging and lasts beyond the boot."""
     node = node_at_a
     updates.inject_faults(node, {"at": "staged", "do": "sleep", "seconds": 3})
     begin(node, publish)
@@ -104,12 +106,12 @@ def test_once_more_each_time(make_node_at_a: OstreeHostMaker, publish: Publish) 
         updates.wait_status(node, "it is unlocked", lambda now: updates.shown(now) == there)
         node.power_cut()
         node.log_in("core")
-    updates.wait_said(node, "to see whether this boot lasts")
-    node.power_cut()  # it does not, and so the same pause comes once more
-    node.wait_for(
-        lambda: updates.said(node).count("to see whether this boot lasts") == 2, "it waits again", updates.WAIT
-    )
-    assert "waiting 30 s" in updates.said(node)
+    updates.wait_logged(node, UpdateWaiting, Reason.STAGED_LOST)
+    # The boot does not last, so the same pause follows once more.
+    node.power_cut()
+    updates.wait_logged(node, UpdateWaiting, Reason.STAGED_LOST, count=2)
+    waits = updates.logged(node, UpdateWaiting, Reason.STAGED_LOST)
+    assert all(" 30 s " in entry["MESSAGE"] for entry in waits), "a wait that a power cut ended is not counted"
     converges(node)
     assert node.reboots == 1
 
@@ -135,7 +137,7 @@ def test_right_after_the_boot(node_at_a: OstreeHost, publish: Publish) -> None:
 def test_while_verifying(make_node_at_a: OstreeHostMaker, publish: Publish) -> None:
     node = make_node_at_a(settings={"actions": {"settle": 3}})
     begin(node, publish)
-    updates.wait_said(node, "resuming the update to b: verify")
+    updates.wait_logged(node, UpdateResumed)
     node.power_cut()
     converges(node)
     assert node.reboots == 1

@@ -71,13 +71,13 @@ def test_only_what_is_signed_is_pulled(
 
 
 def test_a_policy_that_asks_for_nothing(make_node_at_a: OstreeHostMaker, publish: Publish) -> None:
-    """Then nobody would have looked at the signature that the config wants."""
+    """Otherwise the signature that the config requires would not have been checked."""
     node = make_node_at_a(files={POLICY_JSON: json.dumps({"default": [{"type": "insecureAcceptAnything"}]})})
     refused(node, "b", SIGNED + publish(B).by_digest, "insecureAcceptAnything")
 
 
 def test_a_signature_that_comes_later(node_at_a: OstreeHost, publish: Publish) -> None:
-    """Refused and tried again by a person, as when the signature was pushed after the image."""
+    """A refused image is requested again, as when the signature was pushed after the image."""
     updates.inject_faults(node_at_a, {"at": "pull", "do": "fail", "error": "signature", "times": 1})
     refused(node_at_a, "b", publish(B).by_digest, "A signature was required")
     updates.apply_again(node_at_a, updates.config("b", publish(B)))

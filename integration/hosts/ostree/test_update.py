@@ -30,10 +30,10 @@ def test_from_a_to_b_and_back(node_at_a: OstreeHost, publish: Publish) -> None:
     node.run(["systemctl", "start", HEART])
     updates.inject_faults(node, updates.SLOW)
     node.write("/run/b.yaml", updates.config("b", publish(B)))
-    # A unit of the host, because the command is to see the shutdown as a person's would.
+    # A unit of the host, because the command has to see the shutdown as one of an operator would.
     node.run(["systemd-run", f"--unit={WAITING}", "nodeagent", "apply", "--wait", "/run/b.yaml"])
 
-    # While it is pulled: who asks is told how far it is, and nothing that runs notices.
+    # During the pull the status reports the progress, and the running system does not change.
     now = updates.wait_step(node, "Fetching ostree chunk")
     assert (now["phase"], now["current"], now["desired"], now["lease"]) == ("Staging", "a", "b", None)
     assert now["step"]["count"] == 5
@@ -69,14 +69,14 @@ def test_from_a_to_b_and_back(node_at_a: OstreeHost, publish: Publish) -> None:
 
 
 def test_a_file_that_is_equal_to_the_old_default(node_at_a: OstreeHost, publish: Publish) -> None:
-    """libostree takes it for one that nobody ever changed, and the new OS brings its own; the config wins."""
+    """libostree takes the file for an unchanged default, and the new OS brings its own; the config wins."""
     node = node_at_a
     files = {updates.MINE: "mine of b\n", DEFAULTS: A.files[DEFAULTS]}
     units = {updates.MINE_UNIT: UnitSpec(updates.UNIT, enabled=True)}
     agent.apply(node, agent.machine_config("b", files=files, units=units, osImageURL=publish(B).by_digest))
     updates.wait_updated(node, "b", B)
     assert node.read_text(DEFAULTS) == A.files[DEFAULTS]
-    assert node.reboots == 2, "what started before it was written again shall not go on with the other one"
+    assert node.reboots == 2, "services that started before it was written again must not keep the other one"
     assert agent.outcomes(node) == [("a", "done"), ("b", "done")]
     # Without the entry it is as this OS ships it, not as the one before did.
     agent.apply(node, updates.config("c", publish(B)))

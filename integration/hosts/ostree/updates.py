@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from integration.hosts import nodeagent_client as agent
@@ -19,6 +19,8 @@ from integration.hosts.ostree.ostree_host import STAGED, deployments_of
 from integration.hosts.testhost import TestHost
 from integration.trees.image_registry import Published
 from integration.trees.tree import CONTENT, Tree
+from nodeagent.core.update.events import Event
+from nodeagent.log.messages import MESSAGES
 
 Rule = Mapping[str, Any]
 
@@ -71,12 +73,12 @@ def wait_status(
 
 
 def wait_step(host: TestHost, text: str, timeout: float = WAIT) -> dict[str, Any]:
-    """Until the step of the status has `text` in its name."""
+    """Wait until the step of the status has `text` in its name."""
     return wait_status(host, f"step {text!r}", lambda now: now["step"] and text in now["step"]["name"], timeout)
 
 
 def wait_current(host: TestHost, name: str) -> None:
-    """Until `name` is in force, whatever is the desired config."""
+    """Wait until `name` is in force, whatever is the desired config."""
     wait_status(host, f"{name} is in force", lambda now: (now["phase"], now["current"]) == ("Idle", name))
 
 
@@ -97,13 +99,26 @@ def wait_degraded(host: TestHost, reason: str) -> dict[str, Any]:
 
 
 def wait_said(host: TestHost, text: str, timeout: float = WAIT) -> None:
-    """Until the agent has written `text` to the journal, in any boot."""
-    host.wait_for(lambda: text in said(host), f"the agent says {text!r}", timeout, every=0.2)
+    """Wait until the agent has logged `text`, in any boot. `wait_logged` is for events, whose reasons are stable."""
+    host.wait_for(lambda: text in said(host), f"the agent logs {text!r}", timeout, every=0.2)
 
 
 def said(host: TestHost) -> str:
-    """What the agent wrote to the journal, in all boots."""
+    """Return the messages of the agent in the journal, of all boots."""
     return "\n".join(entry["MESSAGE"] for entry in host.journal(agent.UNIT))
+
+
+def logged(host: TestHost, kind: type[Event], reason: str = "") -> Sequence[Mapping[str, Any]]:
+    """Return the journal entries of one kind of event, of all boots; with ``reason``, those of this reason."""
+    entries = host.journal(agent.UNIT, match={"MESSAGE_ID": MESSAGES[kind].id})
+    return [entry for entry in entries if reason in ("", entry.get("NODEAGENT_REASON"))]
+
+
+def wait_logged(host: TestHost, kind: type[Event], reason: str = "", *, count: int = 1, timeout: float = WAIT) -> None:
+    """Wait until the journal has ``count`` entries of this kind and reason."""
+    host.wait_for(
+        lambda: len(logged(host, kind, reason)) >= count, f"{count} times {kind.__name__} {reason}", timeout, every=0.2
+    )
 
 
 def shown(status: Mapping[str, Any]) -> list[str]:

@@ -1,7 +1,7 @@
 """The harness's end of the agent in the guest (`guest/vm_agent.py`): commands over virtio-serial, several at a time.
 
-Safe to use from any thread. A channel lives as long as the QEMU that it is connected to; when that is gone, whoever
-waits for an answer gets HostGone.
+Safe to use from any thread. A channel lives as long as the QEMU that it is connected to; when that is gone, a
+waiting thread gets HostGone.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the tree of a virtual machine has beyond that of a container: the harness's agent, /boot, a short boot.
+"""The additions of the tree of a virtual machine to that of a container: the harness's agent, /boot, a short boot.
 
 Every boot is paid for by many tests, and without KVM the guest is ten times slower than this machine: what no test
 looks at is masked. What is measured to matter is named; `systemd-analyze blame` in a guest finds the next candidates.
@@ -147,7 +147,7 @@ WantedBy=dev-vdb.device
 
 
 def part() -> Part:
-    """What makes a tree one of a virtual machine."""
+    """Return the part that makes a tree one of a virtual machine."""
     source = digest(code(__file__), tree_digest(FILES))
     return Part("vm", source.encode(), _install)
 

@@ -40,7 +40,7 @@ class DiskImage:
 
     @property
     def notes(self) -> str:
-        """What was to be remembered of a second disk's content."""
+        """Return the stored facts about the content of a second disk."""
         return (self.layer.path / "notes").read_text()
 
     @property

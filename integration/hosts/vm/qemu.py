@@ -1,7 +1,7 @@
 """One run of QEMU: from power on to the guest's reboot, its power off, or the end of the power.
 
 There is no boot loader: QEMU loads the kernel that it is given, and ends when the guest reboots (-no-reboot), so that
-whoever started it reads from the disk what boots next. Each flag below that looks odd was learnt by a failure:
+the caller reads from the disk what boots next. Each flag below that looks odd was learnt by a failure:
 
 - `-cpu Nehalem,-cx16` without KVM: with `max`, or with cmpxchg16b, QEMU 7.2 crashes kernels in their allocator.
 - `cache=unsafe`: a flush of the guest writes QEMU's own caches to the file and does not wait for the disk of this
@@ -111,7 +111,7 @@ class Qemu:
         self.qmp.execute("quit")  # and not kill(): the tables of the disk's file must be written as well
 
     def wait(self) -> End:
-        """Until QEMU ended, for whatever reason; then all is closed."""
+        """Wait until QEMU ended, for whatever reason; then all is closed."""
         status = self._process.wait()
         self.qmp.drain()
         self.qmp.close()

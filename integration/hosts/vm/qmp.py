@@ -32,7 +32,7 @@ class Qmp:
         self.execute("qmp_capabilities")
 
     def execute(self, command: str, **arguments: Any) -> Any:
-        """What QEMU returns for a command."""
+        """Run a command of QEMU and return its result."""
         with self._lock:
             try:
                 self._socket.sendall(json.dumps({"execute": command, "arguments": arguments}).encode() + b"\n")

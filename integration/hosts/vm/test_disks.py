@@ -11,7 +11,7 @@ FIND = """\
 import json, sys
 from nodeagent.fence.blockdev.find import disks_below
 found = disks_below(sys.argv[1:])
-(limit,) = found.limits
+limit = found.limit
 print(json.dumps([[limit.path, str(limit.number)], [disk.path for disk in found.disks], found.layers]))
 """
 UNIT = "capped.service"
@@ -27,7 +27,7 @@ def found_below(vm: Vm, path: str) -> tuple[list[str], list[str], list[str]]:
 
 
 def capped_by_systemd(vm: Vm, device: str) -> list[str]:
-    """Numbers of the devices on which systemd caps a unit that was told this one."""
+    """Numbers of the devices on which systemd caps a unit whose setting names this one."""
     vm.run(["systemd-run", f"--unit={UNIT}", f"--property=IOWriteBandwidthMax={device} {CAP}", "sleep", "infinity"])
     try:
         lines = vm.read_text(f"/sys/fs/cgroup/system.slice/{UNIT}/io.max").splitlines()
@@ -57,5 +57,5 @@ def test_a_limit_is_put_where_the_disk_was_found(vm: Vm) -> None:
     limit, disks, layers = found_below(vm, POINT)
     assert (limit[0], layers) == (loop, ["LVM", "dm-crypt"])
     assert disks == ["/dev/vda"], "the file is there"
-    # Told the volume, systemd 257 stops one layer below it: it has to be told the device itself.
+    # For a volume, systemd 257 stops one layer below it, so the setting must name the device itself.
     assert capped_by_systemd(vm, limit[0]) == [limit[1]]

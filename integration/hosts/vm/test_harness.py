@@ -118,7 +118,7 @@ def test_staged_reboot_and_power_cut(make_vm: VmMaker, filesystem: str) -> None:
     assert vm.boot_id != first
     assert (vm.reboots, len(vm.boots)) == (0, 2)
     assert set(vm.read(f"{SCRATCH}/flushed")) == {ord("x")}
-    assert ord("x") not in vm.read(f"{SCRATCH}/lost"), "the disk kept what nobody had flushed"
+    assert ord("x") not in vm.read(f"{SCRATCH}/lost"), "the disk kept data without a flush"
 
     # The staged deployment lived in /run, so the cut took it.
     assert not vm.exists(STAGED)

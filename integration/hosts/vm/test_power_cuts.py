@@ -1,4 +1,4 @@
-"""The power goes in an update of the OS: whatever was not flushed is lost, and nobody helps.
+"""The power goes in an update of the OS: data without a flush is lost, and no operator helps.
 
 A cut takes what is staged (it is in /run), so most of these are staged again. `NODEAGENT_VM_CUTS=20` makes the soak as
 long, and adds the moments that the ostree hosts have as well: each takes minutes without KVM. The soak prints its
@@ -30,7 +30,7 @@ CUT_TIMEOUT = 600  # seconds for one cut of the soak and the update around it
 
 
 def first_deployment(node: Vm, *words: str) -> None:
-    """Until the next to boot is B, with these words of updates.shown()."""
+    """Wait until the next to boot is B, with these words of updates.shown()."""
     wanted = " ".join([B.version, *words])
     updates.wait_status(node, wanted, lambda now: updates.shown(now)[0] == wanted, nodes.WAIT)
 

@@ -217,7 +217,7 @@ class Vm(TestHost):
 
     @property
     def running(self) -> bool:
-        """Whether it is on, which includes the moment between two boots."""
+        """Return whether it is on, which includes the moment between two boots."""
         return self._thread is not None and self._thread.is_alive()
 
     @property
@@ -228,7 +228,7 @@ class Vm(TestHost):
 
     @property
     def reboots(self) -> int:
-        """How often the guest rebooted; power cuts do not count."""
+        """Return the number of reboots; power cuts do not count."""
         return sum(boot.after_reboot for boot in self.boots)
 
     @property

@@ -36,12 +36,12 @@ class Answer:
     kind: str = ""
     reason: str = ""
     message: str = ""
-    told: list[list[Any]] = field(default_factory=list)
+    progress: list[list[Any]] = field(default_factory=list)
     services: list[str] = field(default_factory=list)
 
     @property
     def tasks(self) -> list[str]:
-        return [task for task, *_ in self.told]
+        return [task for task, *_ in self.progress]
 
 
 def inside(sandbox: Sandbox) -> str:

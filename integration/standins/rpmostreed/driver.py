@@ -64,6 +64,9 @@ class Services:
     async def start(self, unit: str, deadline: float) -> None:
         self.calls.append(f"start {unit}")
 
+    async def stop(self, unit: str, deadline: float) -> None:
+        self.calls.append(f"stop {unit}")
+
     async def restart(self, unit: str, deadline: float) -> None:
         self.calls.append(f"restart {unit}")
         for process in Path("/proc").iterdir():
@@ -82,7 +85,7 @@ class Driver:
         self._port = RpmOstree(services, make_bus=lambda: Bus(BUS), min_free=0, timing=timing)
 
     async def handle(self, do: str, **arguments: Any) -> dict[str, Any]:
-        told: list[StageProgress] = []
+        progress: list[StageProgress] = []
         answer: dict[str, Any] = {"result": None}
         try:
             match do:
@@ -97,7 +100,7 @@ class Driver:
                                 target_from_dict(arguments["target"]),
                                 credentials=arguments["credentials"] and arguments["credentials"].encode(),
                                 replace=arguments["replace"],
-                                tell=told.append,
+                                on_progress=progress.append,
                             )
                         )
                 case _:
@@ -107,8 +110,8 @@ class Driver:
             answer |= {"reason": error.reason, "message": error.message}
         except TimeoutError:
             answer = {"kind": "cancelled", "reason": "", "message": ""}
-        told_of = [[one.task, one.done, one.total, one.fetched] for one in told]
-        return answer | {"told": told_of, "services": self._services.calls}
+        progress_rows = [[one.task, one.done, one.total, one.fetched] for one in progress]
+        return answer | {"progress": progress_rows, "services": self._services.calls}
 
 
 def main(pid: str, timing: str) -> None:

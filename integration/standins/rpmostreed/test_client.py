@@ -124,14 +124,14 @@ def test_a_lock_that_is_a_file_is_opened(make_sandbox: SandboxMaker, make_agent:
     assert agent.ask("unlock", deployment="other").reason == "StagedLost"
 
 
-def test_nobody_else(sandbox: Sandbox, agent: Agent) -> None:
+def test_no_other_client(sandbox: Sandbox, agent: Agent) -> None:
     assert not agent.ask("guard", target=target_to_dict(OsTarget(image=container(sandbox)))).kind
 
 
 # -- others -----------------------------------------------------------------------------------------------------------
 
 
-def test_what_a_person_staged_stays(sandbox: Sandbox, agent: Agent) -> None:
+def test_a_manually_staged_deployment_stays(sandbox: Sandbox, agent: Agent) -> None:
     sandbox.client().transact("Rebase", f"(@a{{sv}} {{}}, 'ostree-unverified-registry:{IMAGE}:3', @as [])")
     theirs = agent.list()[0]
     assert (theirs["staged"], theirs["locked"]) == (True, False)
@@ -141,7 +141,7 @@ def test_what_a_person_staged_stays(sandbox: Sandbox, agent: Agent) -> None:
     assert agent.list()[0]["id"] == theirs["id"]
 
 
-def test_waits_for_a_person(sandbox: Sandbox, agent: Agent) -> None:
+def test_waits_for_an_operator(sandbox: Sandbox, agent: Agent) -> None:
     sandbox.inject_faults({"at": "layer:2", "do": "sleep", "seconds": 4, "times": 1})
     client = sandbox.client()
     peer = client.peer(

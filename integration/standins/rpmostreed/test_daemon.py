@@ -50,7 +50,7 @@ def test_it_leaves_when_idle_and_forgets_its_clients(make_sandbox: SandboxMaker)
     assert owner() == first, "a registered client keeps it"
     client.result(SYSROOT, "Sysroot.UnregisterClient", "(@a{sv} {},)")
     sandbox.wait_until(lambda: owner() == "")
-    # A call starts another, which knows nobody.
+    # A call starts another process, which has no clients.
     client.result(SYSROOT, "Sysroot.Reload")
     assert owner() not in ("", first)
     peer = client.transact("Cleanup", "(['base'],)", leave=False)
@@ -106,7 +106,7 @@ def call_as(sandbox: Sandbox, path: str, member: str, body: str) -> dict[str, ob
 def test_others_than_root_need_polkit(sandbox: Sandbox) -> None:
     client = sandbox.client()
     client.deployments()
-    # Properties, Reload and GetOS are for everybody.
+    # Properties, Reload and GetOS are open to all users.
     assert call_as(sandbox, SYSROOT, "Sysroot.GetOS", "('tiny',)")["value"] == [OS]
     no_polkit = call_as(sandbox, OS, "OS.Cleanup", "(['base'],)")
     assert str(no_polkit["message"]).startswith("Authorization error: ")

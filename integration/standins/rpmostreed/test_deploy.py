@@ -45,7 +45,7 @@ def test_an_image_is_pulled_layer_by_layer(sandbox: Sandbox) -> None:
     assert again.texts("TaskBegin")[0].startswith(f"[1/{LAYERS - shared}] ")
 
 
-# libostree tells of progress once a second, at first up to 1.75 s after the beginning: the pull has to take longer.
+# libostree reports progress once a second, at first up to 1.75 s after the beginning: the pull has to take longer.
 SERVE = """
 import http.server, os, time
 os.chdir("/registry/repo")
@@ -308,7 +308,7 @@ def test_a_trigger_without_a_policy_does_nothing(sandbox: Sandbox) -> None:
     peer = client.peer(address)
     peer.start()
     assert (enabled, peer.finished()) == (True, (True, ""))
-    assert peer.texts("TaskBegin") == [], "what it does it tells its journal"
+    assert peer.texts("TaskBegin") == [], "it logs its work to the journal"
     assert "Staging deployment..." in sandbox.daemon_log()
     peer.close()
     assert client.deployments()[0]["version"] == "3"

@@ -57,7 +57,7 @@ def test_cancelling_a_pull_from_a_remote_has_a_prefix(sandbox: Sandbox) -> None:
     assert text == "While pulling os/stable: Operation was cancelled"
 
 
-def test_anybody_may_cancel(sandbox: Sandbox) -> None:
+def test_any_client_may_cancel(sandbox: Sandbox) -> None:
     sandbox.inject_faults({"at": "layer", "do": "hang"})
     client = sandbox.client()
     peer = begin(client)

@@ -21,7 +21,7 @@ def logind(sandbox: Sandbox, answers: dict[str, str]) -> Client:
 
 
 def shut_down(sandbox: Sandbox) -> str:
-    """What ostree-finalize-staged.service does when it is stopped."""
+    """Do the work of ostree-finalize-staged.service when it is stopped."""
     return sandbox.run("ostree", "admin", "finalize-staged")
 
 

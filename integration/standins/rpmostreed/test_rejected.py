@@ -109,7 +109,7 @@ def test_cancelling_inside_a_layer(sandbox: Sandbox) -> None:
     assert len(sandbox.run("ostree", "refs", "ostree/container/blob").split()) == 1
 
 
-def test_types_of_what_nobody_reads(sandbox: Sandbox) -> None:
+def test_types_of_unused_properties(sandbox: Sandbox) -> None:
     (booted,) = sandbox.client().deployments()
     assert booted["base-remote-replacements"] == {}
     shown = sandbox.run("ostree", "show", "--print-metadata-key=ostree.bootable", booted["checksum"])

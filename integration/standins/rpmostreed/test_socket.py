@@ -106,7 +106,7 @@ def test_it_is_dropped_when_the_client_leaves_before_start(sandbox: Sandbox) -> 
         other.peer(ADDRESS)
 
 
-def test_a_client_that_lives_and_never_starts_blocks_everybody(sandbox: Sandbox) -> None:
+def test_a_client_that_never_starts_blocks_all_others(sandbox: Sandbox) -> None:
     client, other = sandbox.client(), sandbox.client()
     client.result(OS, "OS.Rebase", REBASE)
     for _ in range(3):

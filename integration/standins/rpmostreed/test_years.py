@@ -45,7 +45,7 @@ def test_socket_and_title(sandbox: Sandbox, year: int) -> None:
     assert peer.properties()["Title"] == "upgrade"
     peer.close()
     client.deployments()  # after this the transaction is gone
-    # Whether the file is still there or not: nobody listens, and its being there proves nothing.
+    # Whether the file is still there or not: there is no listener, and its existence proves nothing.
     with pytest.raises(SandboxError, match="No such file" if year == 2026 else "refused"):
         client.peer(first)
     second = client.result(OS, "OS.Cleanup", "(['base'],)")

@@ -22,19 +22,17 @@ from nodeagent.core.update.fence_view import FenceView, fence_to_dict
 from nodeagent.fence.fence import FenceOptions, fenced
 from nodeagent.fence.policy.bounds import Bounds
 from nodeagent.fence.restore_log import FileRestoreLog
-from nodeagent.fence.sensors.protected import MetricsSource, Protected, etcd_metrics
+from nodeagent.fence.sensors.protected import Protected, etcd_metrics
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.etcd.options import Options
 
 UNDO = Path("/run/bench/restore_log")
 VICTIMS = Path("/sys/fs/cgroup/victims.slice")
-METRICS = MetricsSource(url="http://127.0.0.1:2379/metrics")
+METRICS = Options({"listen-metrics-urls": "http://127.0.0.1:2379"})
 
 
 def victims() -> list[int]:
-    found = [int(pid) for file in VICTIMS.rglob("cgroup.procs") for pid in file.read_text().split()]
-    # etcd first: its cgroup is the one whose pressure is heard.
-    return sorted(found, key=lambda pid: Path(f"/proc/{pid}/comm").read_text().strip() != "etcd")
+    return [int(pid) for file in VICTIMS.rglob("cgroup.procs") for pid in file.read_text().split()]
 
 
 async def main(unit: str, log: str, chosen: dict[str, Any], command: Sequence[str]) -> int:
@@ -48,7 +46,7 @@ async def main(unit: str, log: str, chosen: dict[str, Any], command: Sequence[st
             lines.append({"at": time.monotonic(), **line})
 
     async with Bus() as bus:
-        victim = Protected(Path("/var/bench/etcd"), await etcd_metrics(METRICS, Options()), victims)
+        victim = Protected(Path("/var/bench/etcd"), await etcd_metrics(METRICS), victims)
         restore_log = FileRestoreLog(UNDO)
         async with fenced(unit, victim, bus=bus, restore_log=restore_log, options=options, emit=emit) as fence:
             begun, worked = time.monotonic(), time.process_time()

@@ -1,4 +1,4 @@
-"""Runs in the guest: notes where in the kernel everybody waits while an append of the probe is late.
+"""Runs in the guest: notes where in the kernel all tasks wait while an append of the probe is late.
 
     waits.py PROBE RESULT
 
@@ -16,7 +16,7 @@ import sys
 import time
 
 LOOK = 0.02  # seconds between two looks at the probe
-LATE = 0.06  # seconds for which it waits before anybody else is looked at
+LATE = 0.06  # seconds for which it waits before other tasks are checked
 AGAIN = 0.06  # seconds between two looks at the others, which cost most
 DEEP = 24  # functions of each
 
@@ -42,7 +42,7 @@ def waiting() -> list[tuple[str, str, list[str]]]:
 
 
 def main(probe: str, result: str) -> None:
-    since = told = 0.0
+    since = reported = 0.0
     with open(result, "w") as out:  # noqa: PTH123
         while True:
             time.sleep(LOOK)
@@ -51,8 +51,8 @@ def main(probe: str, result: str) -> None:
                 since = 0.0
                 continue
             since = since or now
-            if now - since >= LATE and now - told >= AGAIN:
-                told = now
+            if now - since >= LATE and now - reported >= AGAIN:
+                reported = now
                 line = {"at": round(now, 3), "waits": round(now - since, 3), "tasks": waiting()}
                 out.write(json.dumps(line) + "\n")
                 out.flush()

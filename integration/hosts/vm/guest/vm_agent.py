@@ -59,7 +59,7 @@ class Port:
         if data:
             self._buffer += data
         else:
-            # Nobody is connected. What an earlier harness began is of no use to the next one.
+            # No client is connected. The work of an earlier harness is of no use to the next one.
             self._buffer.clear()
             time.sleep(IDLE)
 

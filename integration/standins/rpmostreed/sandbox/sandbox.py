@@ -36,7 +36,7 @@ def prepare(root: Path) -> None:
         target = root / GUEST / name
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(HERE / name, target)
-    # Every sandbox starts two of these programs anew.
+    # Every sandbox starts two of these programs.
     process.run(["chroot", str(root), "python3", "-m", "compileall", "-q", f"/{install.PROGRAM}"], timeout=60)
 
 
@@ -192,7 +192,7 @@ class Client(Connection):
         return self.send(NAME, path, interface if "." in interface else f"{NAME}.{interface}", method, body)
 
     def result(self, path: str, member: str, body: str = "()") -> Any:
-        """What a call that succeeds returns; a single value without its tuple."""
+        """Return the result of a successful call; a single value without its tuple."""
         reply = self.call(path, member, body)
         if "value" not in reply:
             raise SandboxError(f"{member}{body}: {reply}; the daemon said: {self.sandbox.daemon_log()[-3000:]}")

@@ -1,4 +1,4 @@
-"""What a sandbox starts from: a sysroot with one deployment, and a repo with versions of its tree to go to.
+"""The initial state of a sandbox: a sysroot with one deployment, and a repo with versions of its tree to go to.
 
 The sysroot is booted into version 1 of `os/stable` from the remote `test`. The repo also has version 2 and 3, of which
 3 is on the branch, and `old`, which is older than 1. As images: quay.io/example/os with tags 2 and 3.

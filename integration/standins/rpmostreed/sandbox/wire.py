@@ -18,7 +18,7 @@ BUS = ("org.freedesktop.DBus", "/org/freedesktop/DBus", "org.freedesktop.DBus")
 
 
 class Wire:
-    """One connection. A peer gets no Hello, as there is nobody to answer it."""
+    """One connection. A peer gets no Hello, because no bus would answer it."""
 
     def __init__(self, address: str, *, peer: bool) -> None:
         self.messages: list[dict[str, Any]] = []
@@ -59,7 +59,7 @@ class Wire:
         return {"value": body.unpack() if body is not None else [], "text": body.print_(True) if body else "()"}
 
     def wait_for(self, member: str, timeout: float) -> bool:
-        """Whether a signal of this name came, now or before."""
+        """Return whether a signal of this name came, now or before."""
         with self._arrived:
             return self._arrived.wait_for(
                 lambda: any(one["member"] == member for one in self.messages) or self.closed, timeout

@@ -1,4 +1,4 @@
-"""Run the daemon until it is idle or told to stop.
+"""Run the daemon until it is idle or asked to stop.
 
 At the end it says STOPPING=1, gives the name back and waits for the answer to that. A call that was sent to it before
 the name was gone gets no reply: that is the window in which clients see NoReply.

@@ -1,6 +1,6 @@
-"""Who may do what: root everything, without asking; others what polkit says, asked synchronously in the main thread.
+"""Authorization: root may do everything; for other users polkit is called synchronously in the main thread.
 
-A password prompt of polkit therefore holds every method call of everybody, as in the real daemon.
+A password prompt of polkit therefore blocks the method calls of all clients, as in the real daemon.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from integration.standins.rpmostreed.standin.interfaces import NAME
 from integration.standins.rpmostreed.standin.options import Options
 
 ALLOW_INTERACTION = 1
-POLKIT_TIMEOUT_MS = 2**31 - 1  # a person types
+POLKIT_TIMEOUT_MS = 2**31 - 1  # an operator types a password
 
 _REFRESH = (
     "GetDeploymentsRpmDiff",

@@ -1,4 +1,4 @@
-"""What follows the staging of a deployment, and may fail while it stays staged: the history and the sanity check."""
+"""Work after the staging of a deployment, which may fail while it stays staged: the history and the sanity check."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ends every change of deployments: refs made anew, images nobody uses dropped, and the repo pruned."""
+"""The end of every change of deployments: refs are made again, unused images dropped, and the repo pruned."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def syscore_cleanup(work: Work) -> None:
 
 
 def bump_mtime(work: Work) -> None:
-    """So that everybody who watches /ostree/deploy sees that something changed."""
+    """Notify all watchers of /ostree/deploy of a change."""
     os.utime(f"{work.host.settings.sysroot.rstrip('/')}/ostree/deploy")
 
 

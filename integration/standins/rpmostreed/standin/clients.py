@@ -1,4 +1,4 @@
-"""Who is connected: registered clients keep the daemon alive until they unregister or leave the bus."""
+"""Connected clients: registered clients keep the daemon alive until they unregister or leave the bus."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class _Client:
 
 
 class Clients:
-    """Registration is by unique bus name, so a restarted daemon knows nobody. `changed` is called after each change."""
+    """Clients register by unique bus name, so a restarted daemon has none. `changed` is called after each change."""
 
     def __init__(self, connection: Any, changed: Callable[[], None]) -> None:
         self._connection = connection

@@ -41,7 +41,7 @@ def pull(work: Work, reference: ImageReference) -> str:
 
 
 def newer_available(work: Work, reference: ImageReference) -> bool:
-    """Whether the registry has something else than what is here; fetches the manifest only."""
+    """Return whether the registry has another image than this host; fetches the manifest only."""
     present = _present(work.repo, reference)
     try:
         work.fault_point("pull")

@@ -58,7 +58,7 @@ class Exported:
         """From any thread."""
         with self._lock:
             if not self._connections:
-                self._properties[name] = value  # nobody can have seen the one before
+                self._properties[name] = value  # No client can have read the previous value.
                 return
             first = not self._before
             self._before.setdefault(name, self._properties[name])
@@ -90,7 +90,7 @@ class Exported:
         *_, method, parameters, invocation = arguments
         try:
             self._handler(method, parameters, invocation)
-        except Exception as error:  # a caller must not wait for ever for a bug of ours
+        except Exception as error:  # A bug of the stand-in must not block the caller without end.
             traceback.print_exc()
             invocation.return_dbus_error("org.freedesktop.DBus.Error.Failed", f"bug of the stand-in: {error!r}")
 

@@ -52,7 +52,7 @@ class FaultInjection:
             self._do(rule, cancellable)
 
     def swallows(self, method: str) -> bool:
-        """Whether a call gets no answer; whatever else the file says about the method is done as by act()."""
+        """Return whether a call gets no answer; whatever else the file says about the method is done as by act()."""
         rule = self._find(f"method:{method}")
         if rule is not None and rule.do != "swallow":
             self._do(rule, None)

@@ -42,7 +42,7 @@ class Finalize:
         work.host.request_reboot()
 
     def _check_checksum(self, work: Work, deployment: Any) -> str:
-        """What a caller has to expect: the base commit, or the digest where that is an image."""
+        """Return the checksum that a caller expects: the base commit, or the digest where that is an image."""
         base = layering.base_of(work.repo, deployment.get_csum())
         image = container_image.image_of(work.repo, base)
         found = image[0] if image is not None else base
@@ -55,7 +55,7 @@ class Finalize:
 
 
 def check_inhibitors(work: Work) -> None:
-    """Raises Failed where somebody blocks shutdown; delays do not count."""
+    """Raises Failed if an inhibitor blocks the shutdown; delays do not count."""
     try:
         reply = work.host.call_bus(
             "org.freedesktop.login1",

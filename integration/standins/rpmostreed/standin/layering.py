@@ -2,20 +2,24 @@
 
 A requested package becomes a file /usr/share/rpmostreed-standin/packages/NAME in a commit of its own on top of the
 base, with the metadata of a client-side layer; a removed base package loses its file. What exists in the
-"repositories" is what `packages.json` in the registry's folder lists ({"packages": [...]}); without that file, all.
+"repositories" on the network is what `packages.json` in the registry's folder lists ({"packages": [...]}), or
+ON_THIS_HOST; without such a file, all. Local repositories are real, see `rpm_repositories`.
 """
 
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
+from integration.standins.rpmostreed.standin import rpm_repositories
 from integration.standins.rpmostreed.standin.errors import Failed, text_of
 from integration.standins.rpmostreed.standin.gir import Gio, GLib, OSTree
 from integration.standins.rpmostreed.standin.transaction import Work
 from integration.standins.rpmostreed.standin.tree import add_files
 
 MARKERS = "usr/share/rpmostreed-standin/packages"
+ON_THIS_HOST = Path("/etc/rpmostreed-standin-packages.json")
 CLIENT_LAYER_VERSION = 6
 SCRIPTS = ("Running pre scripts", "Running systemd-sysusers", "Running post scripts", "Running posttrans scripts")
 
@@ -38,22 +42,23 @@ def packages_in(repo: Any, commit: str) -> set[str]:
 
 
 def state_of(repo: Any, commit: str) -> list[str]:
-    """What a layer was made of, to tell whether it has to be made again."""
+    """Return the input of a layer, which shows whether it has to be made again."""
     _, variant, _ = repo.load_commit(commit)
     value = variant.get_child_value(0).lookup_value("rpmostreed-standin.state", GLib.VariantType("as"))
     return [] if value is None else [str(item) for item in value.unpack()]
 
 
 def wanted(work: Work, base: str, packages: list[str], removals: list[str]) -> list[str]:
-    """What a layer on `base` would be made of, in the form of state_of(); empty: none is needed.
+    """Return the input of a layer on `base`, in the form of state_of(); empty: none is needed.
 
     Raises Failed for packages that no repository has.
     """
     there = packages_in(work.repo, base)
     active = [name for name in packages if name not in there]
-    known = work.host.settings.registry / "packages.json"
-    if active and known.exists():
-        available = set(json.loads(known.read_text())["packages"])
+    lists = [ON_THIS_HOST, work.host.settings.registry / "packages.json"]
+    known = next((path for path in lists if path.exists()), None)
+    if active and known is not None:
+        available = set(json.loads(known.read_text())["packages"]) | rpm_repositories.packages()
         missing = [name for name in active if name not in available]
         if missing:
             raise Failed(f"Packages not found: {', '.join(missing)}")

@@ -14,4 +14,4 @@ def notify(state: str) -> None:
         try:
             notifier.sendto(state.encode(), "\0" + address[1:] if address.startswith("@") else address)
         except OSError:
-            return  # nobody listens any more; never a reason to fail
+            return  # A missing listener is not a failure.

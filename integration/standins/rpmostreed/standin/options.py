@@ -26,7 +26,7 @@ class Options:
         return [] if value is None else [str(item) for item in value.unpack()]
 
     def has_texts(self, key: str) -> bool:
-        """Whether the key is there at all with the right type: authorization looks at this."""
+        """Return whether the key is there at all with the right type: authorization looks at this."""
         return self._lookup(key, "as") is not None
 
     def pair(self, key: str) -> tuple[str, str] | None:
@@ -34,7 +34,7 @@ class Options:
         return None if value is None else (str(value.unpack()[0]), str(value.unpack()[1]))
 
     def handles(self, key: str) -> int:
-        """How many file descriptors are in it; 0 where there is none."""
+        """Return the number of file descriptors in it."""
         value = self._lookup(key, "ah")
         return 0 if value is None else int(value.n_children())
 

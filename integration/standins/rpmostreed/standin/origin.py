@@ -69,7 +69,7 @@ class Origin:
             self._put("origin", "custom-description", custom[1])
 
     def add_packages(self, names: list[str], *, idempotent: bool) -> bool:
-        """Whether anything changed."""
+        """Return whether anything changed."""
         known = self.packages
         for name in names:
             if name in known and not idempotent:

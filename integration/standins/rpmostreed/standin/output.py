@@ -1,4 +1,4 @@
-"""What a transaction says while it works: to its peers, or to the journal where the caller asked for that.
+"""The output of a transaction: to its peers, or to the journal if the caller requested that.
 
 TaskEnd always says "done". PercentProgress of counted work has the real daemon's wrong arithmetic: a percentage that
 stays 0 until the last item.

@@ -1,4 +1,4 @@
-"""What differs between the releases of rpm-ostree that a client may meet. `--like YEAR` picks one."""
+"""Differences between the releases of rpm-ostree that a client may meet. `--like YEAR` picks one."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def parse_ostree(refspec: str) -> tuple[str | None, str]:
 
 
 def complete(given: str, base: str | None) -> str:
-    """What is missing in `given` (`remote:`, `:local`, `ref`) comes from `base`."""
+    """Return `given` (`remote:`, `:local`, `ref`), completed from `base`."""
     base_remote, base_ref = parse_ostree(base) if base else (None, None)
     remote: str | None
     ref: str | None
@@ -93,7 +93,7 @@ class ImageReference:
 
     @property
     def tag(self) -> str:
-        """What skopeo's errors name: the digest where there is one."""
+        """Return the name in errors of skopeo: the digest if there is one."""
         return self.digest or self.name[len(self.repository) :].lstrip(":") or "latest"
 
     @property
@@ -105,7 +105,7 @@ class ImageReference:
 
 
 def parse_image(refspec: str) -> ImageReference:
-    """Raises Failed for a spelling that nobody knows."""
+    """Raises Failed for an unknown spelling."""
     scheme, _, rest = refspec.partition(":")
     match scheme:
         case "ostree-unverified-registry":

@@ -5,7 +5,7 @@
      "username": "u", "password": "p", "signature": "good"}
 
 The last layer of kind "ostree" is the complete commit; those before it are pieces of the same tree, so that most of
-its objects are there when it comes. Layers of kind "custom" lie over it, with whiteouts. A reference that nobody
+its objects are there when it comes. Layers of kind "custom" lie over it, with whiteouts. A reference that nothing
 published is unknown to it, one that wants a user refuses those without, and the words are skopeo's.
 """
 
@@ -86,7 +86,7 @@ class Registry:
 
 
 def network_error(kind: str, reference: ImageReference) -> str:
-    """What Go's network stack says; also for injected faults."""
+    """Return the error of Go's network stack; also for injected faults."""
     ping = f'pinging container registry {reference.registry_host}: Get "https://{reference.registry_host}/v2/": '
     match kind:
         case "unreachable" | "network":

@@ -1,4 +1,4 @@
-"""Where things are, and the daemon's own config file.
+"""Paths, and the config file of the daemon.
 
 The environment moves what tests must move; everything else is where the real daemon has it.
 """

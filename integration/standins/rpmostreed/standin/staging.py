@@ -2,7 +2,7 @@
 
 Introspection cannot set a string array inside a struct, so the kernel arguments go into the options of
 ostree_sysroot_stage_tree_with_options() by address. The older stage_tree() takes them, but cannot lock, and unlocking
-and locking afterwards would leave a moment in which a shutdown finalizes what nobody released.
+and locking afterwards would leave a moment in which a shutdown finalizes a deployment that is not released.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A transaction: its socket, its sysroot with the real lock, its worker thread, and how it ends.
 
-The object outlives Finished until the last peer leaves or `force_close_seconds` are over, and blocks everybody until
+The object outlives Finished until the last peer leaves or `force_close_seconds` are over, and blocks all clients until
 then. Before Start it lives as long as its caller's bus name. After Start nothing but its own end stops it.
 """
 
@@ -30,7 +30,7 @@ HEAD_START_SECONDS = 0.2
 
 
 class Host(Protocol):
-    """What a transaction needs of the daemon. Main thread only, except the attributes."""
+    """The part of the daemon that a transaction needs. Main thread only, except the attributes."""
 
     settings: Settings
     faults: FaultInjection
@@ -287,6 +287,6 @@ class Transaction:
 
 
 def _leave_socket_file() -> None:
-    """One that nobody listens on: connecting is refused, and its being there proves nothing."""
+    """A socket without a listener: connections are refused, and its existence proves nothing."""
     with socket.socket(socket.AF_UNIX) as stale:
         stale.bind(PEER_PATH)

@@ -45,7 +45,7 @@ class Upgrader:
         self.kernel_arguments: list[str] | None = None  # None: those of the first deployment
 
     def pull_base(self, *, metadata_only: bool = False) -> bool:
-        """Whether the base is another one now."""
+        """Return whether the base is another one now."""
         match self.origin.kind:
             case Kind.CONTAINER:
                 reference = parse_image(self.origin.refspec)
@@ -87,7 +87,7 @@ class Upgrader:
         return deployment
 
     def layer_changed(self) -> bool:
-        """Whether the packages that are asked for make another layer than the one that is deployed."""
+        """Return whether the requested packages make another layer than the deployed one."""
         work = self._work
         wanted = layering.wanted(work, self.base, self.origin.packages, self.origin.removals)
         return bool(wanted) and wanted != layering.state_of(work.repo, self.merge.get_csum())

@@ -25,7 +25,15 @@ HOME = Path("/usr/lib/nodeagent")
 PLACE = Path("/var/lib/killpoint")
 AT, POINTS, REACHED = PLACE / "at", PLACE / "points", PLACE / "reached"
 
-EVENTS = {"phase", "step-started", "step-done", "step-skipped", "step-failed", "update-started", "update-done"}
+EVENTS = {
+    "UpdateStarted": "update-started",
+    "PhaseEntered": "phase",
+    "StepStarted": "step-started",
+    "StepDone": "step-done",
+    "StepSkipped": "step-skipped",
+    "StepFailed": "step-failed",
+    "UpdateDone": "update-done",
+}
 CALLS = {
     "nodeagent.host.fs.files:HostFiles": ("install", "remove"),
     "nodeagent.host.systemd:Systemd": ("daemon_reload", "reload", "restart", "enable", "disable", "preset"),
@@ -59,17 +67,18 @@ def point(name: str) -> None:
 
 
 def watch_events(report: Any) -> None:
-    told = report.emit
+    original = report.emit
 
     def emit(self: Any, event: Any) -> None:
         global _count
-        if event.kind == "update-started":
+        kind = EVENTS.get(type(event).__name__)
+        if kind == "update-started":
             _count = 0
             POINTS.unlink(missing_ok=True)
-        told(self, event)
-        if event.kind in EVENTS:
-            point(f"{event.kind} {event.step.name if event.step else event.phase}")
-        if event.kind == "phase" and event.phase == "Idle":
+        original(self, event)
+        if kind is not None:
+            point(f"{kind} {event.step.name if hasattr(event, 'step') else event.about.phase}")
+        if kind == "phase" and event.about.phase == "Idle":
             _count = OUTSIDE
 
     report.emit = emit

@@ -1,0 +1,1 @@
+"""What clients of a control plane notice while changes go through its three nodes."""

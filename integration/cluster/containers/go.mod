@@ -1,0 +1,3 @@
+module nodeagent/integration/cluster/containers
+
+go 1.26.0

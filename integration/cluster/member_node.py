@@ -1,0 +1,296 @@
+"""A host whose member of etcd nodeagent manages: real store, real etcd, and a unit that is only a process here.
+
+`Killed` is raised before and after each effect, once for each kind of it, as a kill of the agent would end it there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from integration.cluster.etcd import EtcdCluster, EtcdMember
+from integration.cluster.server import Server, ServerFailed
+from nodeagent.agent.coordination import Coordination
+from nodeagent.agent.etcd_member import MemberManager
+from nodeagent.agent.report.journal import sentence
+from nodeagent.agent.report.report import Report
+from nodeagent.core.etcd.member_facts import Identity, MemberFacts
+from nodeagent.core.etcd.member_record import NOTE_KEY, MemberNote, note_from_text
+from nodeagent.core.etcd.membership import MemberRequest, OperationKind, Step
+from nodeagent.core.etcd.quorum import Refusal
+from nodeagent.core.report.status import Status
+from nodeagent.core.update.events import Event, MemberProgress
+from nodeagent.core.update.ports.host import UnitState
+from nodeagent.errors import AgentError, Retryable
+from nodeagent.host.clock import SystemClock
+from nodeagent.host.etcd.member_config import read_member_config
+from nodeagent.host.etcd.member_host import MemberHost, prepare
+from nodeagent.host.lease import LocalLease
+from nodeagent.host.store.store import SqliteStore
+from nodeagent.reasons import Reason
+
+TIMEOUT = 90.0
+SETTINGS = ("unattended", "program", "endpoints")
+
+
+class Killed(BaseException):
+    """The agent was killed here."""
+
+
+class Unit:
+    """`etcd.service`: its ExecStartPre is `nodeagent etcd prepare`, which the caller gives."""
+
+    def __init__(self, node: MemberNode) -> None:
+        self._node = node
+
+    async def state(self, unit: str) -> UnitState:
+        active = "active" if self._node.runs else "inactive"
+        return UnitState(unit, "loaded", active, "", "notify", "", "", 0, "enabled")
+
+    async def start(self, unit: str, deadline: float) -> None:
+        await self._node.start_unit()
+
+    async def stop(self, unit: str, deadline: float) -> None:
+        self._node.server.kill()
+
+
+@dataclass
+class Kills:
+    """Kinds of effects that were met, each before and after it."""
+
+    seen: list[str] = field(default_factory=list)
+    armed: bool = False
+
+    def at(self, point: str) -> None:
+        if self.armed and point not in self.seen:
+            self.seen.append(point)
+            raise Killed(point)
+
+
+class Store(SqliteStore):
+    kills: Kills
+
+    async def keep_note(self, key: str, text: str) -> None:
+        what = f"store {key} {'set' if text else 'removed'}"
+        self.kills.at(f"before {what}")
+        await super().keep_note(key, text)
+        self.kills.at(f"after {what}")
+
+
+@dataclass
+class Port:
+    """A `MemberHost` that is killed around its steps."""
+
+    host: MemberHost
+    kills: Kills
+
+    @property
+    def unattended(self) -> bool:
+        return self.host.unattended
+
+    async def facts(self, note: Identity | None) -> MemberFacts:
+        return await self.host.facts(note)
+
+    async def problem(self) -> Refusal | None:
+        return await self.host.problem()
+
+    async def do(self, step: Step) -> str:
+        self.kills.at(f"before {type(step).__name__}")
+        found = await self.host.do(step)
+        self.kills.at(f"after {type(step).__name__}")
+        return found
+
+
+class MemberNode:
+    def __init__(self, cluster: EtcdCluster, name: str, number: int, etcd: Path | None = None, **settings: Any) -> None:
+        self.cluster = cluster
+        self.member = EtcdMember(cluster, name, number)
+        self.name = name
+        self.directory = cluster.directory / "nodes" / name
+        self.directory.mkdir(parents=True)
+        self.data = self.directory / "data"
+        self.member_file = self.directory / "run/member.json"
+        self.kills = Kills()
+        self.journal: list[str] = []
+        program = etcd or cluster.binaries.etcd
+        self.server = Server(
+            f"etcd {name}",
+            [str(program), f"--config-file={self.member_file}"],
+            self.directory / "etcd.log",
+            lambda: bool(self.member.status()),
+        )
+        self.settings = self.directory / "etcd-member.yaml"
+        endpoints = [member.client for member in cluster.members]
+        self._write(
+            self.settings, {"config": str(self._config()), "endpoints": endpoints, "program": str(program), **settings}
+        )
+
+    def _write(self, path: Path, document: dict[str, Any]) -> None:
+        path.write_text(yaml.safe_dump(document))
+        path.chmod(0o600)
+
+    def _config(self) -> Path:
+        member, authority = self.member, self.cluster.authority
+        tls = {
+            "cert-file": str(member.certificate),
+            "key-file": str(member.key),
+            "trusted-ca-file": str(authority.certificate),
+            "client-cert-auth": True,
+        }
+        document = {
+            "name": self.name,
+            "data-dir": str(self.data),
+            "listen-client-urls": member.client,
+            "advertise-client-urls": member.client,
+            "listen-peer-urls": member.peer,
+            "initial-advertise-peer-urls": member.peer,
+            "client-transport-security": tls,
+            "peer-transport-security": dict(tls),
+            "unsafe-no-fsync": True,
+            "log-level": "warn",
+            "heartbeat-interval": 50,
+            "election-timeout": 500,
+        }
+        path = self.directory / "etcd.yaml"
+        self._write(path, document)
+        return path
+
+    @property
+    def runs(self) -> bool:
+        return self.server.alive
+
+    async def start_unit(self) -> None:
+        """With the check that systemd makes before it starts etcd. Returns when etcd serves, as of `Type=notify`."""
+        config = await read_member_config(str(self.settings))
+        assert config is not None
+        await prepare(config, (await self.note()).identity, member_file=self.member_file)
+        self.server.start()
+        try:
+            await asyncio.to_thread(self.server.wait_ready, 10)
+        except ServerFailed as error:
+            raise Retryable("etcd.service: the job ended as 'failed'", reason=Reason.JOB_FAILED) from error
+
+    def lose_disk(self) -> None:
+        self.server.kill()
+        shutil.rmtree(self.data)
+
+    async def note(self) -> MemberNote:
+        async with self._store_for_reading() as text:
+            return note_from_text(text)
+
+    @asynccontextmanager
+    async def _store_for_reading(self) -> AsyncIterator[str]:
+        from nodeagent.host.store.opening import read_only_open
+
+        path = self.directory / "state/state.db"
+        if not path.exists():
+            yield ""
+            return
+        with read_only_open(path) as store:
+            yield store.note(NOTE_KEY)
+
+    async def agent(self, request: MemberRequest | None, *, give_up: float = 60.0) -> MemberProgress:
+        """Run an agent until an operation has ended. None: it continues one, or begins one unattended."""
+        report = Report(Status())
+        ended: asyncio.Future[MemberProgress] = asyncio.get_running_loop().create_future()
+
+        def sink(event: Event, status: Status) -> None:
+            progress = status.etcd_member
+            self.journal.append(sentence(event, status))
+            if progress is not None and progress.ended and not ended.done():
+                ended.set_result(progress)
+
+        report.add(sink)
+        Store.kills = self.kills
+        async with Store(self.directory / "state/state.db") as store:
+            clock = SystemClock()
+            manager = MemberManager(
+                Coordination(LocalLease(store, clock), clock),
+                clock,
+                store,
+                report,
+                self._open,
+                on_release=lambda: None,
+                pause=0.2,
+                poll=0.2,
+                give_up=give_up,
+            )
+            await manager.load()
+            if request is not None and report.status.etcd_member is None:
+                await manager.start("tester", request)
+            task = asyncio.create_task(manager.run())
+            try:
+                async with asyncio.timeout(TIMEOUT):
+                    while not (task.done() or ended.done()):
+                        await asyncio.sleep(0.05)
+                if not ended.done():
+                    task.result()
+                assert await store.lease() is None
+                return await ended
+            finally:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+
+    async def _open(self) -> Port:
+        config = await read_member_config(str(self.settings))
+        assert config is not None
+        return Port(MemberHost(config, Unit(self), SystemClock(), member_file=self.member_file), self.kills)
+
+    def unattended(self, seconds: float) -> MemberProgress | None:
+        """Run an agent without a request for at most `seconds`. Return the operation that it carried out."""
+
+        async def watch() -> MemberProgress | None:
+            try:
+                async with asyncio.timeout(seconds):
+                    return await self.agent(None)
+            except TimeoutError:
+                return None
+
+        return asyncio.run(watch())
+
+    def may_start(self) -> str:
+        """Return "yes", or the reason with which `nodeagent etcd prepare` refuses."""
+
+        async def ask() -> str:
+            config = await read_member_config(str(self.settings))
+            assert config is not None
+            try:
+                await prepare(config, (await self.note()).identity, member_file=self.member_file)
+            except AgentError as error:
+                assert not self.member_file.exists()
+                return str(error.reason)
+            return "yes"
+
+        return asyncio.run(ask())
+
+    def configure(self, **settings: Any) -> None:
+        """Change keys of etcd's config file, or of the settings."""
+        for path in (self.directory / "etcd.yaml", self.settings):
+            document = yaml.safe_load(path.read_text())
+            changed = {key: value for key, value in settings.items() if (key in SETTINGS) == (path == self.settings)}
+            self._write(path, {**document, **{key.replace("_", "-"): value for key, value in changed.items()}})
+
+    def change(
+        self, kind: OperationKind, member: str = "", *, kills: bool = False, give_up: float = 60.0
+    ) -> MemberProgress:
+        """Carry an operation out. With `kills`, the agent is killed at each point and started again."""
+        self.kills.armed = kills
+        request = MemberRequest(kind, member)
+        while True:
+            try:
+                return asyncio.run(self.agent(request, give_up=give_up))
+            except Killed as killed:
+                if str(killed) == "after store etcd-operation removed":
+                    # The operation ended, and its answer was lost.
+                    return MemberProgress("", kind, "", "", "", "done")
+            except AgentError as error:
+                # Right after a change etcd refuses the next one for some seconds; an operator repeats it.
+                if error.reason not in ("EtcdQuorumAtRisk", "EtcdStarting") or "unhealthy" not in error.message:
+                    raise

@@ -1,0 +1,253 @@
+"""Members join, leave and are replaced in real clusters of etcd 3.5 and 3.6, with the agent killed at each step."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from integration.cluster.etcd import EtcdCluster
+from integration.cluster.member_node import MemberNode
+from integration.cluster.pki import Authority
+from integration.cluster.programs import Binaries
+from integration.cluster.server import free_port
+from nodeagent.core.etcd.membership import OperationKind
+from nodeagent.errors import AgentError
+
+MakeCluster = Callable[..., EtcdCluster]
+MakeNode = Callable[..., MemberNode]
+PEER_URLS = ("listen-peer-urls", "initial-advertise-peer-urls")
+
+
+@pytest.fixture(params=["3.6", "3.5"])
+def programs(request: pytest.FixtureRequest) -> Binaries:
+    found: Binaries = request.getfixturevalue("binaries" if request.param == "3.6" else "older_etcd")
+    return found
+
+
+@pytest.fixture
+def make_cluster(programs: Binaries, tmp_path: Path) -> Iterator[MakeCluster]:
+    made: list[EtcdCluster] = []
+
+    def make(*names: str) -> EtcdCluster:
+        made.append(EtcdCluster(programs, tmp_path / f"etcd{len(made)}", names=names))
+        made[-1].start()
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+def members(cluster: EtcdCluster) -> dict[str, bool]:
+    """Names of the members, and whether each is a learner."""
+    answer = cluster.members[0].ask("/v3/cluster/member/list", {"linearizable": True})
+    return {each.get("name", ""): each.get("isLearner", False) for each in answer["members"]}
+
+
+def test_a_member_joins_loses_its_disk_is_replaced_and_leaves(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster("a", "b")
+    node = MemberNode(cluster, "n", 5)
+    steps = ("AddLearner", "StartMember", "Promote")
+    try:
+        assert node.change(OperationKind.JOIN, kills=True).ended == "done"
+        assert members(cluster) == {"a": False, "b": False, "n": False}
+        assert killed_around(node) >= {*steps, "store etcd-operation set", "store etcd-member set"}
+        old = node.member.id
+
+        node.lose_disk()
+        assert node.change(OperationKind.REPLACE, kills=True).ended == "done"
+        assert members(cluster) == {"a": False, "b": False, "n": False}
+        assert killed_around(node) >= {*steps, "RemoveMember"}
+        assert node.member.id != old
+
+        assert node.change(OperationKind.LEAVE, kills=True).ended == "done"
+        assert members(cluster) == {"a": False, "b": False}
+        assert killed_around(node) >= {"RemoveMember", "ArchiveData"}
+        assert not node.runs
+        assert not (node.data / "member").exists()
+        assert len(list(node.data.glob("member-archive-*"))) == 1
+    finally:
+        node.server.kill()
+
+
+@pytest.fixture
+def make_node() -> Iterator[MakeNode]:
+    made: list[MemberNode] = []
+
+    def make(cluster: EtcdCluster, **options: Any) -> MemberNode:
+        made.append(MemberNode(cluster, f"n{len(made)}", 5 + len(made), **options))
+        return made[-1]
+
+    yield make
+    for node in made:
+        node.server.kill()
+
+
+def refusal(node: MemberNode, kind: OperationKind, member: str = "") -> str:
+    with pytest.raises(AgentError) as raised:
+        node.change(kind, member)
+    return str(raised.value.reason)
+
+
+@pytest.mark.slow
+def test_the_start_of_a_member_and_a_host_without_an_operator(make_cluster: MakeCluster, make_node: MakeNode) -> None:
+    cluster = make_cluster("a", "b")
+    node = make_node(cluster)
+    assert node.may_start() == "EtcdNotMember"
+    assert node.unattended(2) is None
+    node.configure(unattended=True)
+    joined = node.unattended(60)
+    assert joined is not None
+    assert (joined.operation, joined.ended) == ("join", "done")
+    first = node.member.id
+
+    # The process is gone, and its data are there.
+    node.server.kill()
+    assert node.may_start() == "yes"
+    started = node.unattended(30)
+    assert started is not None
+    assert (started.ended, node.member.id) == ("done", first)
+
+    # The disk is lost: etcd must not start with the old id.
+    node.lose_disk()
+    assert node.may_start() == "EtcdDataLost"
+    replaced = node.unattended(60)
+    assert replaced is not None
+    assert (replaced.operation, replaced.ended) == ("replace", "done")
+    assert members(cluster) == {"a": False, "b": False, "n0": False}
+    second = node.member.id
+    assert second != first
+
+    # Another actor removes the member.
+    wait_until_accepted(cluster, "remove", {"ID": second})
+    assert node.may_start() == "EtcdRemoved"
+    assert node.unattended(3) is None
+    assert members(cluster) == {"a": False, "b": False}
+    assert node.change(OperationKind.JOIN).ended == "done"
+    assert node.member.id not in (first, second)
+
+    # No member answers.
+    node.server.kill()
+    for member in cluster.members:
+        member.server.kill()
+    assert node.may_start() == "yes"
+    shutil.rmtree(node.data)
+    assert node.may_start() == "EtcdUnreachable"
+    assert refusal(node, OperationKind.REPLACE) == "EtcdUnreachable"
+
+
+@pytest.mark.slow
+def test_a_host_that_is_gone_is_replaced_by_another(make_cluster: MakeCluster, make_node: MakeNode) -> None:
+    cluster = make_cluster("a", "b", "c")
+    node = make_node(cluster)
+    assert refusal(node, OperationKind.REPLACE, "c") == "EtcdMemberAlive"
+    assert refusal(node, OperationKind.REPLACE, "d") == "EtcdNotMember"
+    assert refusal(node, OperationKind.LEAVE) == "EtcdNotMember"
+    _, b, c = cluster.members
+    for dead in (b, c):
+        dead.server.kill()
+    # The quorum is lost: nothing is possible, and nothing is tried.
+    assert refusal(node, OperationKind.REPLACE, "c") == "EtcdQuorumAtRisk"
+    b.server.start()
+    b.server.wait_ready(30)
+    assert refusal(node, OperationKind.JOIN) == "EtcdQuorumAtRisk"
+    assert node.change(OperationKind.REPLACE, "c").ended == "done"
+    assert members(cluster) == {"a": False, "b": False, "n0": False}
+
+    # Another address: the cluster has to know it before the start.
+    same = node.member.id
+    node.server.kill()
+    peer = f"https://{node.member.address}:{free_port()}"
+    node.configure(**dict.fromkeys(PEER_URLS, peer))
+    assert node.may_start() == "EtcdAddressDiffers"
+    assert node.change(OperationKind.JOIN).ended == "done"
+    listed = cluster.members[0].ask("/v3/cluster/member/list", {"linearizable": True})["members"]
+    assert [each["peerURLs"] for each in listed if each["ID"] == same] == [[peer]]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("programs", ["3.6"], indirect=True)
+def test_what_is_checked_before_a_member_is_added(
+    make_cluster: MakeCluster, make_node: MakeNode, tmp_path: Path
+) -> None:
+    cluster = make_cluster("a")
+    node = make_node(cluster)
+    own = yaml.safe_load((node.directory / "etcd.yaml").read_text())
+
+    # Another authority; a certificate without the address; a key of another certificate.
+    other = Authority(tmp_path / "other", "other")
+    for certificate, key in (
+        other.member("n0", f"IP:{node.member.address}", "IP:127.0.0.1"),
+        cluster.authority.member("elsewhere", "IP:127.0.0.99"),
+        (node.member.certificate, cluster.members[0].key),
+        cluster.authority.server("no-client", f"IP:{node.member.address}"),
+    ):
+        tls = {**own["peer-transport-security"], "cert-file": str(certificate), "key-file": str(key)}
+        node.configure(**{"peer-transport-security": tls})
+        assert refusal(node, OperationKind.JOIN) == "EtcdCertificates"
+    # Valid, and of an authority that the members do not trust.
+    files = {"cert-file": "n0.crt", "key-file": "n0.key", "trusted-ca-file": "other.crt"}
+    tls = {name: str(tmp_path / "other" / file) for name, file in files.items()}
+    node.configure(**{"peer-transport-security": tls})
+    assert refusal(node, OperationKind.JOIN) == "EtcdCertificates"
+    assert members(cluster) == {"a": False}
+
+    # Its etcd ends at once: the learner is removed again.
+    node.configure(**{"peer-transport-security": own["peer-transport-security"]})
+    node.configure(**{"quota-backend-bytes": "no number"})
+    assert node.change(OperationKind.JOIN, give_up=4).ended.startswith("JobFailed: ")
+    assert members(cluster) == {"a": False}
+
+    node.configure(**{"quota-backend-bytes": 0})
+    assert node.change(OperationKind.JOIN).ended == "done"
+    assert members(cluster) == {"a": False, "n0": False}
+    assert refusal(node, OperationKind.LEAVE) == "EtcdNotRedundant"
+
+
+@pytest.mark.slow
+def test_versions_and_data_of_another_cluster(
+    binaries: Binaries, older_etcd: Binaries, tmp_path: Path, make_node: MakeNode
+) -> None:
+    old, new = (EtcdCluster(each, tmp_path / each.etcd.parent.name, names=("a",)) for each in (older_etcd, binaries))
+    try:
+        old.start()
+        new.start()
+        assert refusal(make_node(new, etcd=older_etcd.etcd), OperationKind.JOIN) == "EtcdVersion"
+        joiner = make_node(old, etcd=binaries.etcd)
+        assert joiner.change(OperationKind.JOIN).ended == "done"
+        assert members(old) == {"a": False, joiner.name: False}
+
+        # The disk of a member of another cluster.
+        node = make_node(new)
+        shutil.copytree(joiner.data, node.data)
+        assert node.may_start() == "EtcdDataForeign"
+        assert node.change(OperationKind.JOIN).ended == "done"
+        assert members(new) == {"a": False, node.name: False}
+        assert len(list(node.data.glob("member-archive-*"))) == 1
+    finally:
+        old.close()
+        new.close()
+
+
+def wait_until_accepted(cluster: EtcdCluster, what: str, body: dict[str, str]) -> None:
+    """etcd refuses changes for five seconds after each change."""
+    deadline = time.monotonic() + 20
+    while "members" not in cluster.members[0].ask(f"/v3/cluster/member/{what}", body):
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+
+
+def killed_around(node: MemberNode) -> set[str]:
+    """The effects before and after which the agent was killed, since the last call."""
+    seen, node.kills.seen = node.kills.seen, []
+    points = [point.partition(" ")[::2] for point in seen]
+    before, after = ({what for when, what in points if when == side} for side in ("before", "after"))
+    # A removed etcd ends without help, sometimes before it is stopped.
+    assert before - {"StopMember"} == after - {"StopMember"}
+    return before

@@ -1,0 +1,1 @@
+"""A test host that is a node of a cluster: a real kubelet, containerd and runc, with pods of images made here."""
