@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from xml.sax.saxutils import escape
 
-__all__ = ["architecture", "legs", "timeline"]
+__all__ = ["architecture", "legs", "rollout", "timeline"]
 
 STYLE = """\
 text{font-family:system-ui,-apple-system,'DejaVu Sans',sans-serif;font-size:14px;fill:#1f2328}
@@ -58,6 +58,15 @@ OUT_OF_SERVICE = 113.6
 STAGED_DRAINED = 146.1
 REBOOTED = 95.5
 
+# Three changes of a control plane. `make bench-rollout` measures it, here on two cores with other load. The change, its
+# seconds, and for each member of etcd that was away: its node, and the seconds at which it went and came back.
+Away = tuple[tuple[str, float, float], ...]
+ROLLOUT: tuple[tuple[str, float, Away], ...] = (
+    ("a change of the kubelet", 39.4, ()),
+    ("a new image of etcd", 95.3, (("cp-1", 2.2, 5.9), ("cp-3", 32.9, 36.5), ("cp-2", 67.2, 71.6))),
+    ("a rolling reboot", 185.7, (("cp-2", 13.7, 18.8), ("cp-1", 119.1, 121.5), ("cp-3", 164.8, 166.7))),
+)
+
 
 def timeline() -> str:
     left, right, scale = 24, 876, (876 - 24) / 285
@@ -83,6 +92,30 @@ def timeline() -> str:
         parts += [rectangle(x, 300, 14, 14, kind), text(x + 22, 312, label, "small")]
     parts.append(text(right, 312, "integration/hosts/vm/bench_drained_window.py", "small dim mono", "end"))
     return picture(900, 332, title, parts)
+
+
+def rollout() -> str:
+    """When the member of etcd on each node did not answer, while three changes went through a control plane."""
+    left, right = 150, 876
+    scale = (right - left) / max(seconds for _, seconds, _ in ROLLOUT)
+    parts: list[str] = []
+    top = 52.0
+    for label, seconds, away in ROLLOUT:
+        parts.append(text(24, top + 14, f"{label}: {seconds:.0f} s", "bold"))
+        for node in ("cp-1", "cp-2", "cp-3"):
+            top += 24
+            parts.append(text(left - 10, top + 14, node, "small mono", "end"))
+            parts.append(rectangle(left, top, seconds * scale, 18, "in"))
+            parts += [
+                rectangle(left + begin * scale, top, max(2.0, (end - begin) * scale), 18, "out")
+                for name, begin, end in away
+                if name == node
+            ]
+        top += 40
+    for x, kind, about in ((24, "in", "etcd answers"), (154, "out", "etcd does not answer")):
+        parts += [rectangle(x, top, 14, 14, kind), text(x + 22, top + 12, about, "small")]
+    parts.append(text(right, top + 12, "make bench-rollout", "small dim mono", "end"))
+    return picture(900, int(top) + 32, "Never more than one of three members of etcd is away", parts)
 
 
 def architecture() -> str:

@@ -20,9 +20,8 @@ from msgspec import Struct
 from nodeagent.agent.report.dbus import _Manager as Manager
 from nodeagent.cli.main import build_parser
 from nodeagent.cli.main import main as cli
-from nodeagent.core import hints
 from nodeagent.core.plan.change import Action
-from nodeagent.core.plan.domain import RuleEntry, SocketHealth
+from nodeagent.core.plan.domain import ByContent, SocketHealth
 from nodeagent.core.plan.policy import SSHKEY
 from nodeagent.core.report.metrics import FAMILIES, HISTORY
 from nodeagent.core.update.legs import Abort, Apply, Fallback, Leg, Prepare, Revert
@@ -95,8 +94,8 @@ def duration(seconds: float) -> str:
 # The disruption policy
 
 
-def entry(actions: tuple[Action, ...] | RuleEntry) -> str:
-    if isinstance(actions, RuleEntry):
+def entry(actions: tuple[Action, ...] | ByContent) -> str:
+    if isinstance(actions, ByContent):
         return f"{actions.summary} (a rule decides)"
     return ", ".join(f"{action.type} {action.unit}".strip() for action in actions)
 
@@ -116,8 +115,8 @@ def policy() -> str:
 def checks() -> str:
     rows = []
     for domain in DOMAINS:
-        paths = dict.fromkeys([*domain.validate, *domain.checkers])
-        how = {path: ["its own parser"] * (path in domain.validate) for path in paths}
+        paths = dict.fromkeys([*domain.contents, *domain.checkers])
+        how = {path: ["its own parser"] * (path in domain.contents) for path in paths}
         for path, checker in domain.checkers.items():
             how[path].append(f"{code(checker)} of the host")
         groups: dict[str, list[str]] = {}
@@ -259,18 +258,14 @@ def bounds(kind: Any) -> str:
 
 
 def reasons() -> str:
-    """A heading for each reason, so that each has an anchor. The groups are the comments in the source of ``HINTS``."""
-    groups: dict[str, list[Reason]] = {}
-    title = ""
-    for line in inspect.getsource(hints).splitlines():
-        if comment := re.fullmatch(r" {8}# (.+)", line):
-            title = comment.group(1)
-        elif key := re.match(r" {8}Reason\.([A-Z_]+):", line):
-            groups.setdefault(title, []).append(Reason[key.group(1)])
+    """A heading for each reason, so that each has an anchor. The groups are the comments in the class ``Reason``."""
     parts = []
-    for name, words in groups.items():
-        parts.append(f"## {name}")
-        parts += [f"### {word}\n\n{paragraph(hints.HINTS[word])}" for word in words]
+    for line in inspect.getsource(Reason).splitlines():
+        if comment := re.fullmatch(r" {4}# (?!fmt: )(.+)", line):
+            parts.append(f"## {comment.group(1)}")
+        elif name := re.match(r" {4}([A-Z_]+) = ", line):
+            reason = Reason[name.group(1)]
+            parts.append(f"### {reason}\n\n{paragraph(reason.hint)}")
     return "\n\n".join(parts)
 
 
@@ -291,11 +286,21 @@ def messages() -> str:
 
 # The polkit action below org.nodeagent.agent1, and what the declaration of a member does not contain.
 DBUS: Mapping[str, tuple[str, str]] = {
-    "Apply": ("apply", "Options are reserved; unknown ones are ignored."),
+    "Apply": (
+        "apply",
+        "Option: `max_disruption` `s` (none, reload, restart, drain, reboot; more is refused). Unknown options are "
+        "ignored.",
+    ),
+    "Plan": ("verify", "Returns the JSON of `nodeagent plan FILE --json`. Changes nothing."),
     "Rollback": ("rollback", "Returns the name of the config."),
     "Verify": ("verify", "Returns the JSON of `nodeagent verify --json`."),
     "History": ("", "Returns the JSON of `nodeagent history --json`."),
     "EtcdStatus": ("", "Returns the JSON of `nodeagent etcd status --json`."),
+    "ChangeEtcdMember": (
+        "etcd-member",
+        "Begins `join`, `leave` or `replace`; `etcd_member` in the status has its progress. "
+        "Option of `replace`: `member` `s`.",
+    ),
     "StartMaintenance": ("maintenance", ""),
     "StartMaintenanceWithOptions": (
         "maintenance, and power-off for `power_off`",
@@ -374,6 +379,7 @@ FIGURES: Mapping[str, Callable[[], str]] = {
     **{f"docs/explanation/leg-{kind.__name__.lower()}.svg": functools.partial(leg, kind) for kind in LEGS},
     "docs/development/architecture.svg": figures.architecture,
     "docs/explanation/timeline.svg": figures.timeline,
+    "docs/research/rollout.svg": figures.rollout,
 }
 
 
