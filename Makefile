@@ -16,11 +16,13 @@ PYTEST := $(BIN)/pytest
 # Hosts that boot from ostree take minutes, most of them to make their trees: not in `make test`.
 OSTREE := integration/trees integration/standins/rpmostreed integration/hosts/ostree
 # Ring 3 pauses servers and reads clocks: not beside booting hosts. It mostly waits; each worker has its own servers.
-RING2 := integration $(addprefix --ignore=,integration/cluster integration/hosts/vm $(OSTREE))
+RING2 := integration $(addprefix --ignore=,integration/cluster integration/hosts/node integration/hosts/vm $(OSTREE))
+# Each worker has a control plane and hosts with a kubelet.
+NODE_TESTS = $(PYTEST) -q --durations 10 -n 2 --dist load --maxschedchunk 1 integration/hosts/node
 HOST_TESTS = $(PYTEST) -q -n $(HOSTS) --dist load --maxschedchunk 1 $(RING2)
 SUDO_NOTE = $(if $(filter 0,$(shell id -u)),,(not root: the rings that boot hosts will say what is missing))
 
-.PHONY: help venv demo demo-shell demo-vm test versions check format unit host long ostree integration cluster cluster-tools vm package wheel bench bench-fence docs clean
+.PHONY: help venv demo demo-shell demo-vm demo-node test versions check format unit golden host long ostree integration cluster cluster-tools node-long vm package wheel bench bench-rollout bench-fence docs clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -40,6 +42,9 @@ demo-shell: venv ## a shell on such a host, for docs/tutorial.md
 demo-vm: venv ## an update of the OS on a virtual machine that really boots; minutes, where there is no KVM
 	@$(BIN)/python -m integration.demo_vm
 
+demo-node: venv ## a change of the kubelet under a running pod, on a real node made on the spot; needs cluster-tools
+	@$(BIN)/python -m integration.demo_node
+
 test: venv ## rings 1 and 2: pure, protocols, and a real systemd host in a container
 	@echo "== ring 1: pure and protocol tests"
 	@$(PYTEST) -q -n 4 --dist worksteal tests
@@ -50,6 +55,11 @@ test: venv ## rings 1 and 2: pure, protocols, and a real systemd host in a conta
 unit: venv ## ring 1 only, in seconds
 	@$(PYTEST) -q -n 4 --dist worksteal tests
 
+golden: venv ## write the golden texts below tests/golden again; review the difference
+	@rm -f tests/golden/*.txt
+	@NODEAGENT_UPDATE_GOLDEN=1 $(PYTEST) -q tests/cli tests/agent/report tests/core/test_hints.py
+	@git --no-pager diff --stat -- tests/golden
+
 host: venv ## ring 2, without ostree, as `make test` runs it
 	@$(HOST_TESTS) -m "not long"
 
@@ -59,17 +69,21 @@ long: venv ## ring 2, what `make test` has no time for: most of the kills, power
 ostree: venv ## ring 2, the part of it that boots from ostree: OS updates, power cuts
 	@$(PYTEST) -q --durations 5 -n 4 --dist load --maxschedchunk 1 $(OSTREE)
 
-cluster-tools: venv ## kube-apiserver, etcd and kubectl drain for ring 3, found or built (minutes, once)
+cluster-tools: venv ## kube-apiserver, etcd, kubectl drain and the kubelet for ring 3, found or built (minutes, once)
 	@$(BIN)/python -m integration.cluster.programs
 
-cluster: venv ## ring 3: a real API server
+cluster: venv ## ring 3: a real API server, and nodes with a real kubelet
 	@$(PYTEST) -q -n 3 --dist load --maxschedchunk 1 integration/cluster
+	@$(NODE_TESTS) -m "not long"
+
+node-long: venv ## ring 3, the long part: changes and reboots of a control plane of three nodes
+	@$(NODE_TESTS) -m long
 
 vm: venv ## ring 4: a booted ostree system in QEMU (the first run makes its disks, minutes)
 	@$(PYTEST) -q --durations 25 -n 2 --dist load --maxschedchunk 1 integration/hosts/vm
 
-integration: long ostree cluster vm ## the rings that take longer, or need more than this machine has at first: see cluster-tools
-	@echo "make integration: rings 3 and 4, and what is long of ring 2, passed"
+integration: long ostree cluster node-long vm ## the rings that take longer, or need more than this machine has at first: see cluster-tools
+	@echo "make integration: rings 3 and 4, and the long part of ring 2, passed"
 
 versions: venv ## ring 1 on every other supported Python of this machine
 	@packaging/versions.sh $(VENV)
@@ -97,6 +111,9 @@ wheel: venv ## an ordinary wheel, in dist/
 
 bench: venv ## benchmarks; each prints JSON and judges by ratios
 	@for b in integration/bench/[a-z]*.py; do $(BIN)/python $$b; done
+
+bench-rollout: venv ## what clients notice while changes go through a control plane of three nodes; some minutes
+	@$(BIN)/python -m integration.bench.rollout
 
 bench-fence: venv ## staging beside etcd on a slow disk, with and without the fence; half an hour, in a virtual machine
 	@$(BIN)/python -m integration.bench.fence --out dist/bench-fence >/dev/null
