@@ -62,7 +62,7 @@ def test_only_what_is_signed_is_pulled(
     refused(node, "forged", SIGNED + signed(B, "bad").by_digest, "signature verification failed")
     elsewhere = publish(B).by_digest.replace("quay.io/example", "quay.io/elsewhere")
     agent.apply(node, updates.config("elsewhere", elsewhere))
-    # The registry or the policy: whichever rpm-ostree asks first. `Superseded` of the update before may be seen for a moment.
+    # The registry or the policy: whichever rpm-ostree asks first. For a moment the status may still say `Superseded`.
     updates.wait_status(
         node,
         "the image of another registry is refused",
