@@ -294,6 +294,12 @@ DBUS: Mapping[str, tuple[str, str]] = {
     "Plan": ("verify", "Returns the JSON of `nodeagent plan FILE --json`. Changes nothing."),
     "Rollback": ("rollback", "Returns the name of the config."),
     "Verify": ("verify", "Returns the JSON of `nodeagent verify --json`."),
+    "Config": (
+        "verify, or read-secrets for `secrets`",
+        "`which` is `current`, `desired` or `named`. Options: `name` `s` (for `named`), `secrets` `b`; others are "
+        "refused. Returns the JSON of `nodeagent config show --json`: values that may be secrets are hidden "
+        "without `secrets`.",
+    ),
     "History": ("", "Returns the JSON of `nodeagent history --json`."),
     "EtcdStatus": ("", "Returns the JSON of `nodeagent etcd status --json`."),
     "ChangeEtcdMember": (

@@ -73,6 +73,7 @@ class Reason(StrEnum):
     TOO_LARGE = "TooLarge", Kind.INPUT, "split the desired config, or check that it is the right file"
     ADOPTION_FAILED = "AdoptionFailed", Kind.INPUT, "move the named file away or correct it, then restart nodeagent"
     NO_CURRENT_CONFIG = "NoCurrentConfig", Kind.REFUSED, "apply a config first: nodeagent apply FILE"
+    UNKNOWN_CONFIG = "UnknownConfig", Kind.INPUT, "use the name of a config in nodeagent history; the current, the previous and the last two are kept"
     BAD_PATH = "BadPath", Kind.INPUT, "use absolute paths without . and .. in the config"
     BAD_HASH = "BadHash", Kind.INPUT, "create a hash with mkpasswd --method=yescrypt and put it into the config"
     UNKNOWN_USER = "UnknownUser", Kind.FAULT, "create the user, or remove the entry from the config"
@@ -327,7 +328,7 @@ class Reason(StrEnum):
 
     # Windows and slots
     TIME_ZONE_UNKNOWN = "TimeZoneUnknown", Kind.INPUT, "timedatectl list-timezones shows the names; some hosts need the package tzdata"
-    WINDOW_CLOSED = "WindowClosed", Kind.REFUSED, "wait for the next window, or change windows.open; nodeagent config show lists them"
+    WINDOW_CLOSED = "WindowClosed", Kind.REFUSED, "wait for the next window, or change windows.open; nodeagent settings show lists them"
     SLOT_HELD = "SlotHeld", Kind.REFUSED, "wait for the hosts that have the slots; free the slot of a host that is gone permanently"
     SLOT_LOST = "SlotLost", Kind.REFUSED, "the slot of this node was freed (kubectl get lease -n nodeagent); apply the config again"
     SLOT_CONTENDED = "SlotContended", Kind.RETRY, "kubectl get lease -n nodeagent -w shows which client keeps writing the slots"
@@ -337,7 +338,7 @@ class Reason(StrEnum):
 
     # The agent
     SWEEP_INCOMPLETE = "SweepIncomplete", Kind.FAULT, "remove the named files; they are harmless, and no update waits for that"
-    SETTINGS_INVALID = "SettingsInvalid", Kind.INPUT, "nodeagent config check shows file and line"
+    SETTINGS_INVALID = "SettingsInvalid", Kind.INPUT, "nodeagent settings check shows file and line"
     RESTART_NEEDED = "RestartNeeded", Kind.INPUT, "systemctl restart nodeagent: this setting is only read at the start"
     USAGE = "Usage", Kind.INPUT, "nodeagent --help, or --help after the command"
     TRY_AGAIN = "TryAgain", Kind.RETRY, "the agent retries"

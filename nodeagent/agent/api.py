@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict
@@ -16,15 +17,17 @@ from nodeagent.agent.update.run import Ports
 from nodeagent.agent.update.unreadable import load_or_half_way
 from nodeagent.agent.update.verification import mismatches, os_mismatches
 from nodeagent.core.config.file_tree import RegularFile
+from nodeagent.core.config.machineconfig import ConfigSource
 from nodeagent.core.coordination.maintenance import MaintenanceRequest
 from nodeagent.core.etcd.membership import MemberRequest
 from nodeagent.core.plan.plan import check_disruption
 from nodeagent.core.plan.plan_json import plan_to_dict
+from nodeagent.core.report.shown_config import config_to_dict
 from nodeagent.core.report.status import status_to_dict
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.ports.store import ApplyRequest
 from nodeagent.core.update.record import half_way
-from nodeagent.errors import AgentError, Refused
+from nodeagent.errors import AgentError, InvalidInput, Refused
 from nodeagent.reasons import Reason
 
 __all__ = ["Api"]
@@ -47,6 +50,7 @@ class Api:
         parse: Callable[[bytes], Awaitable[Desired]],
         load: Callable[[str], Awaitable[Desired]],
         valid: Callable[[str], Awaitable[Desired]],
+        desired: Callable[[], Awaitable[Desired | None]],
         reload: Callable[[], Awaitable[None]],
         etcd: Callable[[], Awaitable[Mapping[str, Any]]],
         etcd_member: MemberManager,
@@ -59,6 +63,7 @@ class Api:
         self._parse = parse
         self._load = load
         self._valid = valid
+        self._desired = desired
         self._reload = reload
         self._etcd = etcd
         self._etcd_member = etcd_member
@@ -149,6 +154,26 @@ class Api:
             "drift": [{"entry": entry, "why": why} for entry, why in sorted(wrong.items())],
         }
         return json.dumps(answer)
+
+    async def config(self, which: str, name: str, *, secrets: bool) -> str:
+        """Return the ``current`` or the ``desired`` config, or the kept one of this name, as JSON.
+
+        Values that may be secrets are hidden, unless ``secrets`` asks for them.
+        """
+        source = await self._source(which, name)
+        return await asyncio.to_thread(lambda: json.dumps(config_to_dict(source, secrets=secrets)))
+
+    async def _source(self, which: str, name: str) -> ConfigSource:
+        store, source = self._ports.store, None
+        if which == "current":
+            source = await store.get_config(digest) if (digest := await store.current()) else None
+        elif which == "desired":
+            source = desired.source if (desired := await self._desired()) is not None else None
+        elif (source := await store.config_named(name)) is None:
+            raise InvalidInput(f"there is no config {name} in the store", reason=Reason.UNKNOWN_CONFIG)
+        if source is None:
+            raise Refused(f"there is no {which} config yet", reason=Reason.NO_CURRENT_CONFIG)
+        return source
 
     async def history(self, limit: int) -> str:
         entries = await self._ports.store.history(min(limit, MAX_HISTORY))

@@ -113,6 +113,7 @@ class Daemon:
             parse=parse_desired,
             load=self._load,
             valid=self._valid,
+            desired=self._desired,
             reload=self.reload,
             etcd=adapters.etcd.status,
             etcd_member=self.etcd_member,

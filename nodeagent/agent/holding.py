@@ -90,6 +90,9 @@ class Held:
     async def rollback(self) -> str:
         self._refuse()
 
+    async def config(self, which: str, name: str, *, secrets: bool) -> str:  # noqa: ARG002 - the interface's
+        self._refuse()
+
     async def verify(self) -> str:
         self._refuse()
 

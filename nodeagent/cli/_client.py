@@ -88,6 +88,13 @@ class Client:
     async def verify(self) -> dict[str, Any]:
         return _object(await self._call("Verify", timeout=THOROUGH))
 
+    async def config(self, which: str, name: str, *, secrets: bool) -> dict[str, Any]:
+        """Return a config as ``nodeagent/machineconfig/v1``; ``which`` is current, desired or named."""
+        from nodeagent.host.dbus.codec import variant
+
+        options = {"name": variant("s", name), "secrets": variant("b", secrets)}
+        return _object(await self._call("Config", "sa{sv}", (which, options), THOROUGH))
+
     async def history(self, limit: int) -> list[dict[str, Any]]:
         """Return updates, the newest first."""
         return list(_object(await self._call("History", "u", (limit,)))["updates"])

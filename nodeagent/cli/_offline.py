@@ -5,14 +5,15 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
-from nodeagent.errors import AgentError, InvalidInput, Terminal, Unreachable
-from nodeagent.reasons import Reason
+from nodeagent.errors import AgentError, InvalidInput, Refused, Terminal, Unreachable
+from nodeagent.reasons import Reason, hint
 
 if TYPE_CHECKING:
+    from nodeagent.core.config.machineconfig import ConfigSource
     from nodeagent.core.etcd.member_facts import Identity
     from nodeagent.host.store.database import Reader
 
-__all__ = ["etcd_note", "history", "lease", "status"]
+__all__ = ["config", "etcd_note", "history", "lease", "status"]
 
 
 def _store() -> AbstractContextManager[Reader]:
@@ -57,6 +58,58 @@ def status(why: Unreachable) -> dict[str, Any]:
     except AgentError as error:
         raise _both(why, error) from error
     return status_to_dict(known, daemon="stopped")
+
+
+def config(why: Unreachable, which: str, name: str, *, secrets: bool) -> dict[str, Any]:
+    """Return a config of the store, or the desired one of this host, as ``Client.config`` does."""
+    from nodeagent.core.report.shown_config import config_to_dict
+
+    try:
+        return config_to_dict(_source(which, name), secrets=secrets)
+    except (InvalidInput, Refused):
+        raise
+    except AgentError as error:
+        raise _both(why, error) from error
+
+
+def _source(which: str, name: str) -> ConfigSource:
+    if which == "desired" and (source := _desired()) is not None:
+        return source
+    with _store() as store:
+        if which == "named":
+            found = store.config_named(name)
+        elif which == "desired":
+            found = store.fetched()
+        else:
+            digest = store.current()
+            found = store.get_config(digest) if digest else None
+    if found is None and which == "named":
+        raise InvalidInput(
+            f"there is no config {name} in the store", reason=Reason.UNKNOWN_CONFIG, hint=hint(Reason.UNKNOWN_CONFIG)
+        )
+    if found is None:
+        raise Refused(
+            f"there is no {which} config yet",
+            reason=Reason.NO_CURRENT_CONFIG,
+            hint=hint(Reason.NO_CURRENT_CONFIG),
+        )
+    return found
+
+
+def _desired() -> ConfigSource | None:
+    """Return the config of the setting ``desired_config``; None where a cluster names it, or there is no file."""
+    import hashlib
+
+    from nodeagent.cli._io import read
+    from nodeagent.core.config.machineconfig import ConfigSource
+    from nodeagent.core.config.parse import parse
+    from nodeagent.settings.load import load
+
+    settings = load().settings
+    if settings.cluster.source != "file":
+        return None
+    text = read(settings.desired_config)
+    return ConfigSource(parse(text, settings.desired_config).name, hashlib.sha256(text).hexdigest(), text)
 
 
 def history(why: Unreachable, limit: int) -> list[dict[str, Any]]:

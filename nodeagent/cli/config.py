@@ -1,161 +1,66 @@
-"""`nodeagent config`: show the settings, and check the files that the daemon reads."""
+"""`nodeagent config`: print the current config, the desired one, or another one that the store keeps."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+import sys
+from typing import Any, Final
 
-from nodeagent.cli._io import emit
-from nodeagent.cli._render import BAD, DIM, GOOD, paint, table
-from nodeagent.errors import InvalidInput, Problem
-
-if TYPE_CHECKING:
-    from nodeagent.settings.schema import Settings
+from nodeagent.cli import _offline, settings
+from nodeagent.cli._client import ask
+from nodeagent.cli._io import emit, warn
+from nodeagent.cli._render import counted
+from nodeagent.errors import Unreachable
 
 __all__ = ["add_arguments", "run"]
 
-
-# Unit search path of systemd.unit(5).
-UNIT_PLACES: Final = (
-    "/etc/systemd/system",
-    "/run/systemd/system",
-    "/usr/local/lib/systemd/system",
-    "/usr/lib/systemd/system",
-    "/lib/systemd/system",
-    "/run/systemd/generator",
-    "/run/systemd/generator.late",
-)
+# The settings had these commands in the first version.
+_MOVED: Final = "nodeagent config {0} is nodeagent settings {0} now; the next version does not accept the old name"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    commands = parser.add_subparsers(dest="config_command", metavar="COMMAND", required=True)
-    show = commands.add_parser("show", help="list every setting with its value and source")
-    check = commands.add_parser("check", help="check the settings, the policy and the desired config")
-    for command in (show, check):
-        command.add_argument("--json", action="store_true", help="one JSON object (nodeagent/config/v1)")
+    commands = parser.add_subparsers(dest="which", metavar="COMMAND", required=True)
+    current = commands.add_parser("current", help="print the config that was applied and verified last")
+    desired = commands.add_parser("desired", help="print the config that this host should have")
+    named = commands.add_parser("show", help="print another config of the store")
+    named.add_argument("name", metavar="CONFIG", nargs="?", help="its name, as in nodeagent history")
+    for command in (current, desired, named):
+        command.add_argument("--show-secrets", action="store_true", help="print secrets as well (root)")
+        command.add_argument("--json", action="store_true", help="one JSON object (nodeagent/machineconfig/v1)")
+    moved = commands.add_parser("check", description="Moved to nodeagent settings check.")
+    moved.add_argument("--json", action="store_true", help="one JSON object (nodeagent/config-check/v1)")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Return 0; 2 if a file has problems, after showing all of them."""
-    return _show(as_json=args.json) if args.config_command == "show" else _check(as_json=args.json)
-
-
-def _show(*, as_json: bool) -> int:
-    from nodeagent.settings import schema
-    from nodeagent.settings.load import load
-
-    loaded = load()
-    values = schema.flatten(loaded.settings)
-    if as_json:
-        shown = {key: {"value": value, "from": loaded.origins.get(key, "default")} for key, value in values.items()}
-        emit({"schema": "nodeagent/config/v1", "settings": shown, "files": list(loaded.files)})
-    else:
-        rows = [[key, _yaml(value), loaded.origins.get(key) or paint("default", DIM)] for key, value in values.items()]
-        table(["SETTING", "VALUE", "FROM"], rows)
+    """Return 0. The output is a MachineConfig in YAML, which other commands read if nothing is hidden in it."""
+    if args.which == "check" or (args.which == "show" and not args.name):
+        warn(_MOVED.format(args.which))
+        return settings.check(as_json=args.json) if args.which == "check" else settings.show(as_json=args.json)
+    which, name = ("named", args.name) if args.which == "show" else (args.which, "")
+    try:
+        found = ask(lambda client: client.config(which, name, secrets=args.show_secrets))
+    except Unreachable as why:
+        found = _offline.config(why, which, name, secrets=args.show_secrets)
+    if args.json:
+        emit(found)
+        return 0
+    _print_yaml(found["config"])
+    if hidden := found["hidden"]:
+        print(f"{counted(len(hidden), 'value')} hidden; --show-secrets prints them, as root", file=sys.stderr)
     return 0
 
 
-def _yaml(value: Any) -> str:
-    match value:
-        case bool():
-            return "true" if value else "false"
-        case float():
-            return f"{value:g}"
-        case list():
-            return "[" + ", ".join(f'"{item}"' for item in value) + "]"
-        case _:
-            return str(value) or '""'
+def _print_yaml(document: dict[str, Any]) -> None:
+    import yaml
 
+    base: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
-def _check(*, as_json: bool) -> int:
-    files = _checked_files()
-    bad = [file for file in files if file["problems"]]
-    if as_json:
-        emit({"schema": "nodeagent/config-check/v1", "ok": not bad, "files": files})
-        return 2 if bad else 0
-    for file in files:
-        verdict = paint("bad", BAD) if file["problems"] else file["skipped"] or paint("good", GOOD)
-        print(f"{file['what']}: {verdict}")
-        for problem in file["problems"]:
-            print(f"  {problem['path']}: {problem['message']}")
-        for note in file["notes"]:
-            print(f"  note: {note['path']} {note['message']}")
-    return 2 if bad else 0
+    class Dumper(base):  # type: ignore[misc]  # either of two classes
+        """Prints texts of several lines as blocks."""
 
+    def text(dumper: Any, value: str) -> Any:
+        style = "|" if "\n" in value else None
+        return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
 
-def _checked_files() -> list[dict[str, Any]]:
-    """Check the settings first: they have the paths of the other files."""
-    from nodeagent.settings import schema
-    from nodeagent.settings.load import load
-
-    try:
-        loaded = load()
-    except InvalidInput as error:
-        return [_result("settings", error.problems)]
-    values = loaded.settings
-    files = [_result("settings", _consistency(values), notes=loaded.warnings)]
-    if values.policy:
-        optional = values.policy == schema.Settings().policy
-        files.append(_check_file(values.policy, "policy", optional=optional))
-    return [*files, _check_file(values.desired_config, "desired config", optional=True)]
-
-
-def _consistency(values: Settings) -> list[Problem]:
-    """Return what prevents a start of the daemon although each setting is valid."""
-    from nodeagent.settings.check import check_consistency
-
-    try:
-        check_consistency(values)
-    except InvalidInput as error:
-        return [Problem("settings", error.message)]
-    return []
-
-
-def _check_file(path: str, what: str, *, optional: bool) -> dict[str, Any]:
-    from pathlib import Path
-
-    title = f"{what} {path}"
-    try:
-        text = Path(path).read_bytes()
-    except FileNotFoundError:
-        return _result(title, skipped="not found") if optional else _result(title, [Problem(path, "does not exist")])
-    except PermissionError:
-        return _result(title, skipped="only root may read it; run this as root to check it")
-    except OSError as error:
-        return _result(title, [Problem(path, error.strerror or "cannot be read")])
-    try:
-        problems, notes = _policy(text) if what == "policy" else _config(text)
-    except InvalidInput as error:
-        return _result(title, error.problems or [Problem(path, error.message)])
-    return _result(title, problems, notes=notes)
-
-
-def _config(text: bytes) -> tuple[Sequence[Problem], Sequence[Problem]]:
-    from nodeagent.core.config.machineconfig import MachineConfig
-    from nodeagent.core.config.parse import parse
-    from nodeagent.domains import validate
-
-    return validate(MachineConfig(""), parse(text)), ()
-
-
-def _policy(text: bytes) -> tuple[Sequence[Problem], Sequence[Problem]]:
-    """Check a policy. A unit that is not on the host is a note only: the next config may contain it."""
-    from nodeagent.core.plan.policy_parse import parse_policy
-
-    policy = parse_policy(text)
-    entries = [*policy.files.values(), *policy.units.values(), *([policy.sshkey] if policy.sshkey else [])]
-    named = {action.unit for entry in entries for action in entry.actions if action.unit}
-    absent = [unit for unit in sorted(named) if not _is_on_host(unit)]
-    return (), [Problem(unit, "is not on this host: an update that needs it is refused") for unit in absent]
-
-
-def _is_on_host(unit: str) -> bool:
-    import os
-
-    return any(os.path.lexists(f"{place}/{unit}") for place in UNIT_PLACES)
-
-
-def _result(what: str, problems: Any = (), *, notes: Any = (), skipped: str = "") -> dict[str, Any]:
-    found, noted = ([{"path": p.path, "message": p.message} for p in each] for each in (problems, notes))
-    return {"what": what, "problems": found, "notes": noted, "skipped": skipped}
+    Dumper.add_representer(str, text)
+    print(yaml.dump(document, Dumper=Dumper, sort_keys=False, width=10_000), end="")

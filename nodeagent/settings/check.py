@@ -142,6 +142,6 @@ def invalid(problems: Sequence[Problem]) -> InvalidInput:
     return InvalidInput(
         f"{first.path}: {first.message}{more}",
         reason=Reason.SETTINGS_INVALID,
-        hint="nodeagent config check shows every problem; nothing was changed",
+        hint="nodeagent settings check shows every problem; nothing was changed",
         problems=problems,
     )

@@ -72,6 +72,7 @@ def api(host: Host, phase: Phase = Phase.IDLE, *, path: str = DESIRED) -> Api:
         parse=parse,
         load=host._load,
         valid=host._load,
+        desired=host._desired,
         reload=nothing,
         etcd=no_member,
         etcd_member=MemberManager(
@@ -219,3 +220,14 @@ async def test_apply_refuses_more_disruption_than_allowed() -> None:
     assert DESIRED not in host.world.disk
     assert await api(host).apply(digest, "reboot") == digest
     assert DESIRED in host.world.disk
+
+
+async def test_configs_of_the_host() -> None:
+    host = await at_old()
+    with pytest.raises(InvalidInput) as unknown:
+        await api(host).config("named", "nowhere", secrets=False)
+    assert unknown.value.reason == Reason.UNKNOWN_CONFIG
+    host.world.current = ""
+    with pytest.raises(Refused) as refused:
+        await api(host).config("current", "", secrets=False)
+    assert refused.value.reason == Reason.NO_CURRENT_CONFIG

@@ -79,6 +79,9 @@ class FakeStore:
     async def get_config(self, digest: str) -> ConfigSource:
         return self.world.configs[digest]
 
+    async def config_named(self, name: str) -> ConfigSource | None:
+        return next((source for source in reversed(self.world.configs.values()) if source.name == name), None)
+
     async def current(self) -> str:
         return self.world.current
 

@@ -51,6 +51,8 @@ class Served(Protocol):
 
     async def verify(self) -> str: ...
 
+    async def config(self, which: str, name: str, *, secrets: bool) -> str: ...
+
     async def history(self, limit: int) -> str: ...
 
     async def etcd_status(self) -> str: ...
@@ -89,6 +91,12 @@ class _Manager:
         await authorize(self._bus, message, f"{ACTIONS}.verify")
         async with self._verifying:
             return (await self._api.verify(),)
+
+    async def config(self, message: Message) -> Sequence[Any]:
+        which, options = message.body
+        name, secrets = _config_options(which, options)
+        await authorize(self._bus, message, f"{ACTIONS}.{'read-secrets' if secrets else 'verify'}")
+        return (await self._api.config(which, name, secrets=secrets),)
 
     async def history(self, message: Message) -> Sequence[Any]:
         return (await self._api.history(message.body[0]),)
@@ -149,6 +157,7 @@ class _Manager:
                 ),
                 "Rollback": Method(self.rollback, "a{sv}", "s", ("options", "config")),
                 "Verify": Method(self.verify, "", "s", ("report",)),
+                "Config": Method(self.config, "sa{sv}", "s", ("which", "options", "config")),
                 "History": Method(self.history, "u", "s", ("limit", "updates")),
                 "EtcdStatus": Method(self.etcd_status, "", "s", ("status",)),
                 "ChangeEtcdMember": Method(self.change_etcd_member, "sa{sv}", "s", ("operation", "options", "status")),
@@ -172,6 +181,16 @@ def _max_disruption(options: Mapping[str, Any]) -> str:
         message = f"max_disruption must be one of {', '.join(DISRUPTION_WORDS)}"
         raise InvalidInput(message, reason=Reason.BAD_OPTION)
     return str(word)
+
+
+def _config_options(which: str, options: Mapping[str, Any]) -> tuple[str, bool]:
+    """Return the name and whether secrets are requested. An unknown option is an error, as it may hide something."""
+    name, secrets = options.get("name", ""), options.get("secrets", False)
+    if which not in ("current", "desired", "named") or not isinstance(name, str) or not isinstance(secrets, bool):
+        raise InvalidInput("which must be current, desired or named", reason=Reason.BAD_OPTION)
+    if unknown := sorted(options.keys() - {"name", "secrets"}):
+        raise InvalidInput(f"the option {unknown[0]} is unknown", reason=Reason.BAD_OPTION)
+    return name, secrets
 
 
 def _request(reason: str, options: Mapping[str, Any]) -> MaintenanceRequest:

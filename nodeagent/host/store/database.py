@@ -95,6 +95,12 @@ class Reader:
                 raise ValueError(f"the config {digest[:12]} has a wrong checksum")
             return ConfigSource(*row)
 
+    def config_named(self, name: str) -> ConfigSource | None:
+        """Return the newest kept config of this name, None if there is none."""
+        with self._guard():
+            row = self._db.execute("SELECT digest FROM configs WHERE name = ? ORDER BY seq DESC", (name,)).fetchone()
+            return self.get_config(row[0]) if row else None
+
     def fetched(self) -> ConfigSource | None:
         """Return the config that a cluster named last; None if it named none."""
         digest = self._meta("fetched")

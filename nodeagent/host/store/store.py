@@ -91,6 +91,7 @@ class SqliteStore:
     set_record_aside = _on_thread(Database.set_record_aside)
     put_config = _on_thread(Database.put_config)
     get_config = _on_thread(Database.get_config)
+    config_named = _on_thread(Database.config_named)
     current = _on_thread(Database.current)
     previous = _on_thread(Database.previous)
     fetched = _on_thread(Database.fetched)

@@ -55,6 +55,8 @@ async def test_each_command_that_waits_learns_its_end(host: WholeDaemon) -> None
     async with host.running() as client, asyncio.timeout(30):
         done = await apply(client, A)
         assert (done.outcome, done.exit_code) == ("done", 0)
+        for which, name in (("current", ""), ("desired", ""), ("named", "a")):
+            assert (await client.config(which, name, secrets=True))["digest"] == A.digest
         again = await apply(client, A)
         assert (again.outcome, again.exit_code) == ("unchanged", 0)
 

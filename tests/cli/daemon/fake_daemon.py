@@ -85,6 +85,7 @@ class FakeDaemon:
                 "Plan",
                 "Rollback",
                 "Verify",
+                "Config",
                 "History",
                 start,
                 "StopMaintenance",

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import nodeagent
-from nodeagent.cli import config
+from nodeagent.cli import settings
 from nodeagent.cli._render import ago, clock, duration
 from nodeagent.cli.maintenance import seconds_of
 from nodeagent.errors import Refused
@@ -235,78 +235,78 @@ def test_version(cli: Cli, daemon: FakeDaemon, golden: Golden) -> None:
     assert cli("version", "--json").json["daemon"] == ""
 
 
-def test_config_show_has_the_source_of_each_value(cli: Cli, no_settings: Path) -> None:
+def test_settings_show_has_the_source_of_each_value(cli: Cli, no_settings: Path) -> None:
     (no_settings / "50-mine.yaml").write_text("\nactions: {timeout: 2.5}\nreboot: {allow: false}\n")
-    lines = {line.split()[0]: line.split()[1:] for line in cli("config", "show").out.splitlines()}
+    lines = {line.split()[0]: line.split()[1:] for line in cli("settings", "show").out.splitlines()}
     assert lines["actions.timeout"] == ["2.5", f"{no_settings}/50-mine.yaml:2"]
     assert lines["reboot.allow"] == ["false", f"{no_settings}/50-mine.yaml:3"]
     assert lines["on_drift"] == ["report", "default"]
-    shown = cli("config", "show", "--json").json
+    shown = cli("settings", "show", "--json").json
     assert shown["settings"]["actions.timeout"] == {"value": 2.5, "from": f"{no_settings}/50-mine.yaml:2"}
 
 
-def test_config_check_reads_settings_policy_and_desired_config(cli: Cli, no_settings: Path, tmp_path: Path) -> None:
-    answer = cli("config", "check")
+def test_settings_check_reads_settings_policy_and_desired_config(cli: Cli, no_settings: Path, tmp_path: Path) -> None:
+    answer = cli("settings", "check")
     assert answer.code == 2
     assert f"  {tmp_path}/policy.yaml: does not exist\n" in answer.out
     (tmp_path / "policy.yaml").write_text("files: []\n")
-    answer = cli("config", "check")
+    answer = cli("settings", "check")
     assert answer.code == 0, answer.out
     (tmp_path / "desired.yaml").write_text("kind: Nonsense")
-    answer = cli("config", "check", "--json")
+    answer = cli("settings", "check", "--json")
     assert answer.code == 2
     assert [bool(look["problems"]) for look in answer.json["files"]] == [False, False, True]
 
 
-def test_config_check_notes_units_that_this_host_lacks(
+def test_settings_check_notes_units_that_this_host_lacks(
     cli: Cli, no_settings: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A note only: the unit may come with the next config."""
-    monkeypatch.setattr(config, "UNIT_PLACES", (str(tmp_path),))
+    monkeypatch.setattr(settings, "UNIT_PLACES", (str(tmp_path),))
     (tmp_path / "chronyd.service").touch()
     units = ("chronyd.service", "chronnyd.service")
     actions = [{"type": "Restart", "restart": {"serviceName": unit}} for unit in units]
     (tmp_path / "policy.yaml").write_text(json.dumps({"files": [{"path": "/etc/chrony.conf", "actions": actions}]}))
-    answer = cli("config", "check")
+    answer = cli("settings", "check")
     assert answer.code == 0
     assert "  note: chronnyd.service is not on this host: an update that needs it is refused\n" in answer.out
     assert answer.out.count("note:") == 1
 
 
-def test_config_check_checks_contents_too(cli: Cli, no_settings: Path, tmp_path: Path) -> None:
+def test_settings_check_checks_contents_too(cli: Cli, no_settings: Path, tmp_path: Path) -> None:
     (tmp_path / "policy.yaml").write_text("files: []\n")
     users = [{"name": "core", "sshAuthorizedKeys": ["ssh-ed25519 AAAAnotakey me"]}]
     wrong = machine_config("a", {}, ignition={"passwd": {"users": users}})
     (tmp_path / "desired.yaml").write_text(json.dumps(wrong))
-    answer = cli("config", "check")
+    answer = cli("settings", "check")
     assert (answer.code, "is not base64" in answer.out) == (2, True)
 
 
-def test_config_check_checks_consistency(cli: Cli, no_settings: Path) -> None:
+def test_settings_check_checks_consistency(cli: Cli, no_settings: Path) -> None:
     for text, words in (
         ("slots: {pool: workers}\n", "slots.pool needs a cluster"),
         ("windows: {zone: Europe/Nowhere}\n", "'Europe/Nowhere' is not a time zone"),
     ):
         (no_settings / "60-x.yaml").write_text(text)
-        answer = cli("config", "check")
+        answer = cli("settings", "check")
         assert answer.code == 2
         assert words in answer.out
 
 
-def test_config_check_notes_obsolete_settings(cli: Cli, no_settings: Path) -> None:
+def test_settings_check_notes_obsolete_settings(cli: Cli, no_settings: Path) -> None:
     (no_settings / "10-test.yaml").write_text("policy: ''\ndesired_config: /nowhere/x\nlease: {retry: 5}\n")
-    answer = cli("config", "check", "--json")
+    answer = cli("settings", "check", "--json")
     (settings, *_) = answer.json["files"]
     assert (answer.code, settings["problems"]) == (0, [])
     assert [note["path"] for note in settings["notes"]] == [f"{no_settings}/10-test.yaml:3"]
 
 
-def test_config_check_with_wrong_settings(cli: Cli, no_settings: Path, golden: Golden) -> None:
+def test_settings_check_with_wrong_settings(cli: Cli, no_settings: Path, golden: Golden) -> None:
     (no_settings / "50-mine.yaml").write_text("on_drift: ignore\nlog: {levle: info}\n")
-    answer = cli("config", "check")
+    answer = cli("settings", "check")
     assert answer.code == 2
-    golden("commands", "config check, bad settings", answer.out.replace(str(no_settings), "CONFIG.D"))
-    assert cli("config", "show", "--json").error["reason"] == "SettingsInvalid"
+    golden("commands", "settings check, bad settings", answer.out.replace(str(no_settings), "CONFIG.D"))
+    assert cli("settings", "show", "--json").error["reason"] == "SettingsInvalid"
 
 
 NOW = datetime(2026, 11, 21, 3, 0, 0, tzinfo=timezone(timedelta(hours=2)))

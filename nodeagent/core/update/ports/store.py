@@ -97,6 +97,10 @@ class Store(Protocol):
 
     async def get_config(self, digest: str) -> ConfigSource: ...
 
+    async def config_named(self, name: str) -> ConfigSource | None:
+        """Return the newest kept config of this name, None if there is none."""
+        ...
+
     async def current(self) -> str:
         """Return the digest of the current config, "" before the first one."""
         ...
