@@ -141,6 +141,7 @@ class FakeUnits:
 
     async def stop(self, unit: str, deadline: float) -> None:
         self.world.tick()
+        self.world.meet("stop unit")
         self._unit(unit).active = "inactive"
         self.world.done.append(f"{self.world.boot}:stop {unit}")
         self.world.tick()

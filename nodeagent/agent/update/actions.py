@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import assert_never
 
@@ -39,11 +40,22 @@ from nodeagent.core.plan.steps import (
     step_unit,
 )
 from nodeagent.core.update.events import StepDone, StepFailed, StepSkipped, StepStarted, Warned
+from nodeagent.core.update.legs import Revert
 from nodeagent.core.update.record import Record
 from nodeagent.errors import AgentError, Problem, ServiceUnavailable, Terminal
 from nodeagent.reasons import Reason
 
-__all__ = ["ActionFailed", "act", "clear_steps", "curable", "keys_of", "missing_units", "states_before", "unit_steps"]
+__all__ = [
+    "ActionFailed",
+    "act",
+    "clear_after_reboot",
+    "clear_before_reboot",
+    "curable",
+    "keys_of",
+    "missing_units",
+    "states_before",
+    "unit_steps",
+]
 
 # Active states of a unit that need not run after the update if it has one of them before.
 NOT_RUNNING = frozenset({"inactive", "failed"})
@@ -79,8 +91,30 @@ def unit_steps(update: Update) -> tuple[ActStep, ...]:
     return tuple(step for step in update.acts if not isinstance(step, Reboot))
 
 
-def clear_steps(update: Update) -> tuple[ClearState, ...]:
-    return tuple(step for step in update.acts if isinstance(step, ClearState))
+async def clear_before_reboot(run: Run) -> None:
+    """Remove the state that the reboot would keep. Its units do not run from here on, so this is done last.
+
+    What fails is left to ``clear_after_reboot``: the reboot ends a unit that does not stop.
+    """
+    clear = _clear_steps(run)
+    with suppress(ActionFailed):
+        await act(run, clear)
+        # The boot starts them.
+        restarts = {step_id(RestartUnit(step.unit)) for step in clear}
+        run.update.change_leg(done=run.record.written.done | restarts)
+
+
+async def clear_after_reboot(run: Run) -> None:
+    """Remove the state that is left, and start its units: the reboot came early, or a revert needed none."""
+    clear = _clear_steps(run)
+    await act(run, (*clear, *(RestartUnit(step.unit) for step in clear)))
+
+
+def _clear_steps(run: Run) -> tuple[ClearState, ...]:
+    # Without an action with the new config there is no state of it.
+    if isinstance(run.record.leg, Revert) and not run.record.leg.undo_actions:
+        return ()
+    return tuple(step for step in run.update.acts if isinstance(step, ClearState))
 
 
 async def act(run: Run, steps: tuple[ActStep, ...]) -> None:

@@ -29,7 +29,7 @@ from nodeagent.agent.update.progress import Progress, progress_of
 from nodeagent.agent.update.reboot import request_reboot
 from nodeagent.agent.update.run import Close, Promote, Run, Takeover, Transition
 from nodeagent.core.plan.deployment import OsTarget
-from nodeagent.core.plan.steps import DaemonReload, RestartUnit
+from nodeagent.core.plan.steps import DaemonReload
 from nodeagent.core.report.history import entry_of
 from nodeagent.core.update.events import FallbackChosen, RevertStarted, Warned
 from nodeagent.core.update.legs import (
@@ -134,12 +134,10 @@ async def _act(run: Run) -> Transition:
     update, leg = run.update, run.record.leg
     update.index = len(update.writes)
     if isinstance(leg, Apply) and leg.reboot_instead:
-        await actions.act(run, actions.clear_steps(update))
         fallback = fallback_of(leg, leg.reboot_instead)
         return Transition(Phase.REBOOTING, fallback, Reason.DRAIN_TIMED_OUT, leg.reboot_instead)
     if admission.reboots(update):
-        await boot_health.note_units(run)  # before a unit is stopped to clear its state
-        await actions.act(run, actions.unit_steps(update))
+        await boot_health.note_units(run)
         return Transition(Phase.REBOOTING, reason=Reason.PLANNED, message=f"rebooting into {run.record.to_name}")
     await actions.act(run, actions.unit_steps(update))
     return Transition(Phase.VERIFYING)
@@ -170,6 +168,7 @@ async def _verify(run: Run) -> Transition:
         again = again or await after_boot.repair_etc_merge(run)
         if again is not None:
             return again
+    await actions.clear_after_reboot(run)
     if isinstance(run.record.leg, Fallback):
         # The action that failed, or the reboot in its place, came before them.
         await actions.act(run, update.static_pods)
@@ -207,26 +206,16 @@ async def _revert(run: Run) -> Transition:
     if update.target is not None:
         # Services that started in this boot may have read the files before they were restored.
         stale = bool(run.record.writes) and leg.first_write_boot_id != run.ports.power.boot_id()
-        await _clear_again(run, starts=not stale)
         return Transition(Phase.REBOOTING, reason=Reason.REVERTING) if stale else Transition(Phase.VERIFYING)
     # No action ran with the new files, so none has to run with the old ones.
     if not leg.undo_actions:
         return Transition(Phase.VERIFYING)
     if admission.reboots(update):
         # If the new config took effect by a reboot, the old one needs a reboot to take effect again.
-        await _clear_again(run, starts=not leg.reboots)
         return Transition(Phase.REBOOTING, reason=Reason.REVERTING) if leg.reboots else Transition(Phase.VERIFYING)
     update.index = len(update.writes)
     await actions.act(run, actions.unit_steps(update))
     return Transition(Phase.VERIFYING)
-
-
-async def _clear_again(run: Run, *, starts: bool) -> None:
-    """Remove the state that units made with the new config, and start them unless a reboot does."""
-    clear = actions.clear_steps(run.update)
-    restarts = [RestartUnit(step.unit) for step in clear] if starts else []
-    if isinstance(run.record.leg, Revert) and run.record.leg.undo_actions:
-        await actions.act(run, (*clear, *restarts))
 
 
 async def _verify_reverted(run: Run) -> Transition:
@@ -235,6 +224,7 @@ async def _verify_reverted(run: Run) -> Transition:
     progress = _progress(run)
     if os is not None and run.update.target is not None:
         await after_boot.still_old(run, os)
+    await actions.clear_after_reboot(run)
     await _watch_units(run, progress)
     now, why = run.ports.clock.now(), record.lasting.failed_why
     entry = entry_of(record, run.update.plan, now, UpdateOutcome.REVERTED, leg.reason, why)

@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
+from nodeagent.agent.update.actions import clear_before_reboot
 from nodeagent.agent.update.admission import NotNow, recheck_before_reboot
 from nodeagent.agent.update.after_boot import stage_again
 from nodeagent.agent.update.lease_watch import while_held
@@ -149,7 +150,10 @@ async def _reboot(run: Run, *, direct: bool) -> None:
             await ports.os.reset_soft_reboot()
 
     async def finish() -> None:
-        """Unlock the staged deployment as late as possible, so that no other reboot finalizes unverified files."""
+        """Stop the units whose state is removed, and unlock the staged deployment, as late as possible: no other reboot
+        finalizes unverified files."""
+        # An inhibitor may block for an hour, and the kubelet must not be down for that time.
+        await clear_before_reboot(run)
         target, os = update.target, ports.os
         if os is not None and target is not None and not run.record.reverting and unmet(target, await os.booted()):
             await _unlock(os, run.record.os.staged)

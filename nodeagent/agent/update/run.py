@@ -195,8 +195,9 @@ class Update:
         return isinstance(self.record.leg, Unreleased)
 
     def progress(self, step: Step) -> StepProgress:
-        percent = round(100 * max(0, self.index - 1) / self.count) if self.count else 100
-        return StepProgress(describe(step), min(self.index, self.count), self.count, percent, step_id(step))
+        index = min(self.index, self.count)
+        percent = round(100 * max(0, index - 1) / self.count) if self.count else 100
+        return StepProgress(describe(step), index, self.count, percent, step_id(step))
 
     def change_leg(self, **changes: Any) -> None:
         """Replace data of the leg. Only ``core.update.record.advance`` goes to another leg."""

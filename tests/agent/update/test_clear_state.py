@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 
 import pytest
@@ -14,8 +15,11 @@ from nodeagent.core.plan.domain import Domain, UnitFailure
 from nodeagent.core.plan.policy import REBOOT, Entry, Policy, Verdict, clear_state, restart
 from nodeagent.core.plan.sides import Sides
 from nodeagent.core.update.phase import Phase
-from tests.world import FakeUnit, World
-from tests.world.run import Host, config
+from nodeagent.core.update.ports.system import Inhibitor
+from nodeagent.reasons import Reason
+from tests.world import FakeUnit, Fault, World
+from tests.world.run import Host, config, until
+from tests.world.units import JobFailed
 
 pytestmark = pytest.mark.looptime
 
@@ -87,15 +91,56 @@ async def test_a_reboot_starts_it_without_its_state() -> None:
     assert (host.phase, STATE in host.world.disk) == (Phase.IDLE, False)
 
 
+def block(host: ClearingHost) -> None:
+    host.world.blockers = [Inhibitor("backup", "copying", "tar (7)")]
+    host.want(REBOOTING)
+
+
+async def test_the_unit_runs_until_no_inhibitor_blocks_the_reboot() -> None:
+    host = await at_a()
+    block(host)
+    task = asyncio.create_task(host.settle())
+    await until(host, Phase.REBOOTING)
+    await asyncio.sleep(60)
+    assert host.world.units["app.service"].active == "active"
+    host.world.blockers = []
+    await task
+    assert host.actions() == ["stop app.service", "reboot"]
+    assert (host.phase, STATE in host.world.disk) == (Phase.IDLE, False)
+
+
+async def test_the_state_is_removed_after_a_reboot_by_an_admin() -> None:
+    host = await at_a()
+    block(host)
+    task = asyncio.create_task(host.settle())
+    await until(host, Phase.REBOOTING)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    host.world.shut_down()
+    await host.settle()
+    assert host.actions() == ["stop app.service", "restart app.service"]
+    assert (host.phase, STATE in host.world.disk) == (Phase.IDLE, False)
+
+
+async def test_the_reboot_ends_a_unit_that_does_not_stop() -> None:
+    host = await at_a()
+    host.world.faults.append(Fault("stop unit", JobFailed("app.service is late", reason=Reason.JOB_TIMEOUT)))
+    host.want(REBOOTING)
+    await host.settle()
+    assert host.actions() == ["reboot", "stop app.service", "restart app.service"]
+    assert (host.phase, STATE in host.world.disk) == (Phase.IDLE, False)
+
+
 @pytest.mark.parametrize("new", [B, REBOOTING], ids=["restart", "reboot"])
-async def test_killed_at_every_point(new: MachineConfig) -> None:
+@pytest.mark.parametrize("power", [False, True], ids=["killed", "power cut"])
+async def test_killed_at_every_point(new: MachineConfig, power: bool) -> None:
     host = await at_a()
     host.want(new)
     await host.settle()
     for fuse in range(1, host.world.calls + 1):
         host = await at_a()
         host.want(new)
-        await host.kill_at(fuse, power=False)
+        await host.kill_at(fuse, power=power)
         await host.settle()
         app = host.world.units["app.service"]
         assert (host.phase, STATE in host.world.disk, app.active) == (Phase.IDLE, False, "active"), f"fuse {fuse}"
