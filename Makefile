@@ -57,7 +57,7 @@ unit: venv ## ring 1 only, in seconds
 
 golden: venv ## write the golden texts below tests/golden again; review the difference
 	@rm -f tests/golden/*.txt
-	@NODEAGENT_UPDATE_GOLDEN=1 $(PYTEST) -q tests/cli tests/agent/report tests/core/test_hints.py
+	@NODEAGENT_UPDATE_GOLDEN=1 $(PYTEST) -q tests/cli tests/agent/report tests/core/test_hints.py tests/core/report/test_motd.py
 	@git --no-pager diff --stat -- tests/golden
 
 host: venv ## ring 2, without ostree, as `make test` runs it

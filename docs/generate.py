@@ -24,6 +24,7 @@ from nodeagent.core.plan.change import Action
 from nodeagent.core.plan.domain import ByContent, SocketHealth
 from nodeagent.core.plan.policy import SSHKEY
 from nodeagent.core.report.metrics import FAMILIES, HISTORY
+from nodeagent.core.report.properties import PROPERTIES
 from nodeagent.core.update.legs import Abort, Apply, Fallback, Leg, Prepare, Revert
 from nodeagent.core.update.phase import BY_PROGRESS, DEADLINE, DISRUPTIVE, Phase
 from nodeagent.core.update.record import Record
@@ -337,6 +338,11 @@ def dbus() -> str:
     return table(["member", "takes", "gives", "polkit action", "notes"], rows)
 
 
+def properties() -> str:
+    rows = [[code(name), code(found.signature), found.about] for name, found in PROPERTIES.items()]
+    return table(["property", "type", "content"], rows)
+
+
 def metrics() -> str:
     rows = [
         [code(f.name), f.kind.value, ", ".join(map(code, f.labels)), f.help, "yes" if f in HISTORY else ""]
@@ -349,7 +355,7 @@ PARTS: Mapping[str, Mapping[str, Callable[[], str]]] = {
     "README.md": {"plan": plan},
     "docs/explanation/plans.md": {"example-plan": plan_with_policy},
     "docs/reference/commands.md": {"commands": commands},
-    "docs/reference/dbus.md": {"dbus": dbus},
+    "docs/reference/dbus.md": {"dbus": dbus, "properties": properties},
     "docs/reference/journal.md": {"messages": messages},
     "docs/reference/metrics.md": {"metrics": metrics},
     "docs/reference/phases.md": {"phases": phases},

@@ -61,7 +61,8 @@ class Running(Scene):
 @asynccontextmanager
 async def running(settings: Settings, address: str) -> AsyncIterator[Client]:
     """The daemon, from its start to its end."""
-    life = asyncio.create_task(daemon.run(settings, Notifier()))
+    motd = f"{settings.state_dir}/motd"
+    life = asyncio.create_task(daemon.run(settings, Notifier(), motd=motd))
     try:
         async with Bus(address) as bus:
             client = Client(bus)

@@ -27,6 +27,7 @@ from nodeagent.agent.report.first_status import first_status
 from nodeagent.agent.report.journal import to_notify
 from nodeagent.agent.report.kubernetes import ClusterReporter
 from nodeagent.agent.report.metrics import Metrics
+from nodeagent.agent.report.motd import MOTD, MotdFile
 from nodeagent.agent.soft_reboot import SoftRebootWatch
 from nodeagent.agent.supervise import keep_running, run_until, stop_signals, watchdog
 from nodeagent.agent.update.preflight import Desired, Preflight, read_source
@@ -221,6 +222,7 @@ async def run(
     *,
     error: InvalidInput | None = None,
     read: Callable[[], FoundSettings] = read_settings,
+    motd: str = MOTD,
 ) -> None:
     """Run until SIGTERM. With ``error``, ``settings`` are the readable part of invalid ones; ``read`` reads them again.
 
@@ -229,7 +231,7 @@ async def run(
     """
     found = FoundSettings(settings, error)
     async with stop_signals() as stop, Bus() as bus:
-        held = Held(bus, notifier, partial(watchdog, notifier))
+        held = Held(bus, notifier, partial(watchdog, notifier), MotdFile(motd))
         try:
             while not stop.is_set():
                 async with AsyncExitStack() as stack:
@@ -241,7 +243,7 @@ async def run(
                         await held.show(error)
                     else:
                         await held.close()
-                        await _live(daemon, bus, notifier, stop)
+                        await _live(daemon, bus, notifier, stop, MotdFile(motd))
                         return
                 await held.wait(stop)
                 found = await asyncio.to_thread(read)
@@ -275,11 +277,12 @@ async def _build(found: FoundSettings, bus: Bus, stack: AsyncExitStack, read: Ca
     return daemon
 
 
-async def _live(daemon: Daemon, bus: Bus, notifier: Notifier, stop: asyncio.Event) -> None:
+async def _live(daemon: Daemon, bus: Bus, notifier: Notifier, stop: asyncio.Event, motd: MotdFile) -> None:
     daemon.stop = stop
     report, cluster = daemon.report, daemon.adapters.cluster
     report.add(to_notify(notifier.status))
     report.add(daemon.metrics.sink)
+    report.add(motd.sink)
     report.add(daemon.drift.sink)
     async with serve(bus, daemon.api, report):
         report.emit(DaemonStarted(__version__))
@@ -289,6 +292,7 @@ async def _live(daemon: Daemon, bus: Bus, notifier: Notifier, stop: asyncio.Even
         # After the daemon is ready: its peers may start later.
         beside: list[tuple[str, Callable[[], Awaitable[None]]]] = [
             ("metrics", daemon.metrics.run),
+            ("the message of the day", motd.run),
             ("the watch for drift", daemon.drift.run),
         ]
         if daemon.ports.os is not None:

@@ -15,6 +15,7 @@ from typing import Any, Final, NoReturn
 from nodeagent import log
 from nodeagent.agent.report.dbus import serve
 from nodeagent.agent.report.journal import to_journal, to_notify
+from nodeagent.agent.report.motd import MotdFile
 from nodeagent.agent.report.report import Report
 from nodeagent.agent.tasks import finished_before, running
 from nodeagent.core.coordination.maintenance import MaintenanceRequest
@@ -35,10 +36,17 @@ RETRY: Final = 30.0
 class Held:
     """Implements ``Served``: every other method than ``status`` fails with the error of the daemon."""
 
-    def __init__(self, bus: Bus, notifier: Notifier, signs_of_life: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    def __init__(
+        self,
+        bus: Bus,
+        notifier: Notifier,
+        signs_of_life: Callable[[], Coroutine[Any, Any, None]],
+        motd: MotdFile,
+    ) -> None:
         self._bus = bus
         self._notifier = notifier
         self._signs_of_life = signs_of_life
+        self._motd = motd
         self._report = Report(Status(phase=Phase.DEGRADED))
         self._stack: AsyncExitStack | None = None
         self._again = asyncio.Event()
@@ -53,11 +61,12 @@ class Held:
             log.setup()
             self._report.add(to_journal)
             self._report.add(to_notify(self._notifier.status))
+            self._report.add(self._motd.sink)
             self._stack = AsyncExitStack()
             await self._stack.enter_async_context(serve(self._bus, self, self._report))
             self._notifier.ready()
-            alive = asyncio.create_task(self._signs_of_life())
-            self._stack.push_async_callback(_end, alive)
+            for work in (self._signs_of_life, self._motd.run):
+                self._stack.push_async_callback(_end, asyncio.create_task(work()))
         if changed:
             now = SystemClock().now()
             self._report.emit(HostDegraded(UpdateContext(Phase.DEGRADED, since=now), text, error.reason))

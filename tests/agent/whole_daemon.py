@@ -58,6 +58,7 @@ class WholeDaemon:
         self.policy = directory / "policy.yaml"
         self.policy.write_text("files: []\n")
         self.policy.chmod(0o600)
+        self.motd = directory / "motd.d/50-nodeagent"
         self.settings = self.fragments / "10-test.yaml"
         self.settings.write_text(
             f"node_name: worker-1\nstate_dir: {self.state}\npolicy: {self.policy}\ndesired_config: {self.desired}\n"
@@ -80,7 +81,8 @@ class WholeDaemon:
         notifier = ReadyNotifier()
         self.notifier = notifier
         found = await asyncio.to_thread(self.read)
-        life = asyncio.create_task(daemon.run(found.settings, notifier, error=found.error, read=self.read))
+        run = daemon.run(found.settings, notifier, error=found.error, read=self.read, motd=str(self.motd))
+        life = asyncio.create_task(run)
         ready = asyncio.create_task(notifier.is_ready.wait())
         try:
             async with asyncio.timeout(ANSWER):

@@ -7,6 +7,7 @@ import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict
+from functools import partial
 from typing import Any, Protocol
 
 from nodeagent import __version__
@@ -14,6 +15,7 @@ from nodeagent.agent.report.report import Report
 from nodeagent.core.coordination.maintenance import MaintenanceRequest
 from nodeagent.core.etcd.membership import MemberRequest, OperationKind
 from nodeagent.core.plan.plan import DISRUPTION_WORDS
+from nodeagent.core.report.properties import PROPERTIES, properties_of
 from nodeagent.core.report.status import Status
 from nodeagent.core.update.events import Event, UpdateFinished
 from nodeagent.errors import InvalidInput
@@ -213,16 +215,26 @@ def _member_request(operation: str, options: Mapping[str, Any]) -> MemberRequest
     return MemberRequest(kind, options.get("member", ""))
 
 
+def _properties(api: Served, report: Report) -> dict[str, Property]:
+    """Return the JSON and its typed parts, all of them of one status."""
+    typed = {
+        name: Property(declared.signature, partial(lambda name: properties_of(report.status)[name], name))
+        for name, declared in PROPERTIES.items()
+    }
+    return {"Status": Property("s", api.status), "Version": Property("s", lambda: __version__), **typed}
+
+
 @asynccontextmanager
 async def serve(bus: Bus, api: Served, report: Report) -> AsyncIterator[None]:
     """Own the bus name inside the context, and emit a changed property for every event."""
-    status = Interface(
-        STATUS, properties={"Status": Property("s", api.status), "Version": Property("s", lambda: __version__)}
-    )
+    known = properties_of(report.status)
+    status = Interface(STATUS, properties=_properties(api, report))
     async with Exporter(bus, NAME, PATH, [_Manager(bus, api).interface(), status]) as exporter:
 
-        def emit(event: Event, _status: Status) -> None:
-            exporter.changed(STATUS, "Status")
+        def emit(event: Event, status: Status) -> None:
+            nonlocal known
+            before, known = known, properties_of(status)
+            exporter.changed(STATUS, "Status", *(name for name, value in known.items() if value != before[name]))
             if isinstance(event, UpdateFinished):
                 entry = json.dumps(asdict(event.entry))
                 exporter.emit(MANAGER, "UpdateFinished", event.entry.to_digest, entry, event.exit_code)

@@ -66,6 +66,11 @@ class Status:
         """The config that the current update applies, or the desired one."""
         return self.target or self.desired
 
+    @property
+    def reboot_required(self) -> bool:
+        """Whether the host is about to reboot, or a staged deployment waits for a reboot by an admin."""
+        return self.phase is Phase.REBOOTING or any(found.staged and not found.locked for found in self.deployments)
+
 
 def fold(status: Status, event: Event) -> Status:
     """Return the status after an event. An event without an update keeps the names of the last one."""

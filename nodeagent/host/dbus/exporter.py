@@ -94,10 +94,11 @@ class Exporter:
     ) -> None:
         await self._close()
 
-    def changed(self, interface: str, name: str) -> None:
-        """Emit ``PropertiesChanged`` with the current value of a property."""
-        prop = self._interfaces[interface].properties[name]
-        body: Sequence[Any] = (interface, a_sv({name: (prop.signature, prop.get())}), [])
+    def changed(self, interface: str, *names: str) -> None:
+        """Emit ``PropertiesChanged`` with the current values of properties."""
+        declared = self._interfaces[interface].properties
+        values = {name: (declared[name].signature, declared[name].get()) for name in names}
+        body: Sequence[Any] = (interface, a_sv(values), [])
         self._bus.emit(self._path, PROPERTIES, "PropertiesChanged", "sa{sv}as", body)
 
     def emit(self, interface: str, name: str, *values: Any) -> None:

@@ -44,5 +44,13 @@ class TextFile:
     def remove(self) -> None:
         with self._lock:
             self._removed = True
-            for path in (self._temporary, self._target):
-                path.unlink(missing_ok=True)
+            self._unlink()
+
+    def clear(self) -> None:
+        """Remove the file until it is written again."""
+        with self._lock:
+            self._unlink()
+
+    def _unlink(self) -> None:
+        for path in (self._temporary, self._target):
+            path.unlink(missing_ok=True)
