@@ -12,10 +12,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 TREES = ("docs", "integration", "nodeagent", "packaging", "systemd", "tests")
-# The list itself, the page that explains it, and a text that is not the project's.
-EXCEPT = ("docs/words.py", "docs/development/style.md", "LICENSE")
-# Output of builds, and caches.
-SKIPPED = ("__pycache__", "build", "node_modules", "target")
+# The list itself and the page that explains it.
+EXCEPT = ("docs/words.py", "docs/development/style.md")
+# Output of builds, caches, and licence texts of others.
+SKIPPED = ("__pycache__", "build", "licenses", "node_modules", "target")
 AVOID = (
     "anew",
     "at nought",

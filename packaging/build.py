@@ -1,7 +1,7 @@
 """Build the self-contained package: `python packaging/build.py --out dist`.
 
 Writes nodeagent-VERSION-MACHINE.tar.gz (to unpack over /; install.sh does that and upgrades), nodeagent.raw (a
-systemd-sysext image) and SHA256SUMS.
+systemd-sysext image), sbom.cdx.json (what is bundled, as CycloneDX) and SHA256SUMS.
 The same commit gives the same bytes; an unchanged tree is not built again.
 """
 
@@ -21,7 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from bundle import cache, dependencies, images, interpreter, lock, tools, tree
+from bundle import cache, components, dependencies, images, interpreter, lock, tools, tree
 from bundle.errors import BuildError
 
 SOURCE = Path(__file__).resolve().parent.parent
@@ -61,7 +61,7 @@ def build(out: Path, *, force: bool = False) -> None:
         root, results = scratch / "root", scratch / "results"
         root.mkdir()
         results.mkdir()
-        tree.assemble(SOURCE, locked, python, packages, root)
+        tree.assemble(SOURCE, locked, python, packages, root, version)
         tar, raw = results / f"nodeagent-{version}-{locked.machine}.tar.gz", results / f"{images.NAME}.raw"
         # Each of the two waits for a compressor in a process of its own.
         with ThreadPoolExecutor() as both:
@@ -72,6 +72,7 @@ def build(out: Path, *, force: bool = False) -> None:
         for job in jobs:
             job.result()
         shutil.copy(SOURCE / "packaging" / "install.sh", results)
+        shutil.copy(root / interpreter.HOME[1:] / components.SBOM, results)
         sums = {path.name: _sha256(path) for path in sorted(results.iterdir())}
         (results / CHECKSUMS).write_text("".join(f"{value}  {name}\n" for name, value in sums.items()))
         for path in results.iterdir():

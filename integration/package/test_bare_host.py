@@ -5,6 +5,7 @@ This is harder than any real host: what runs here runs on Fedora CoreOS and RHEL
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -77,6 +78,36 @@ def test_the_command_runs(host: BareHost, package: Package) -> None:
     version = tomllib.loads((package.source / "pyproject.toml").read_text())["project"]["version"]
     assert (done.returncode, done.stderr) == (0, "")
     assert version in done.stdout
+
+
+def test_lists_what_is_bundled(host: BareHost) -> None:
+    done = host.run("/usr/bin/nodeagent", "version", "--verbose", "--json")
+    listed = {each["name"]: each for each in json.loads(done.stdout)["components"]}
+    answer = host.python(
+        "import ssl, sqlite3, yaml; print(ssl.OPENSSL_VERSION.split()[1], sqlite3.sqlite_version, yaml.__version__)"
+    )
+    assert [listed[name]["version"] for name in ("openssl", "sqlite", "pyyaml")] == answer.split()
+    assert listed["pyudev"]["license"] == "LGPL-2.1-or-later"
+    assert "openssl" in host.run("/usr/bin/nodeagent", "version", "--verbose").stdout
+
+
+def test_every_module_of_the_agent_is_imported(host: BareHost) -> None:
+    """The standard library of the package lacks modules that nodeagent and its packages do not use."""
+    assert (
+        host.python(
+            """
+import importlib, os, pkgutil, nodeagent
+os.environ["HOME"] = "/"  # the Kubernetes client asks for it, and this root has no /etc/passwd
+for module in pkgutil.walk_packages(nodeagent.__path__, "nodeagent."):
+    if not module.name.endswith("__main__"):
+        importlib.import_module(module.name)
+from nodeagent.kube import _import
+_import.load()
+print("imported")
+"""
+        )
+        == "imported\n"
+    )
 
 
 def test_every_module_of_nodeagent_and_of_its_packages_loads(host: BareHost) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -15,6 +16,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from elftools.elf.elffile import ELFFile
 
 from integration.package.conftest import EPOCH, Package, cannot, run_build
 
@@ -33,7 +35,7 @@ GLIBC = re.compile(r"lib(c|m|pthread|dl|rt|util)\.so\.[0-9]+|ld-linux.*")
 
 
 def sums(folder: Path) -> dict[str, str]:
-    names = ("nodeagent.raw", "install.sh", *(path.name for path in folder.glob("*.tar.gz")))
+    names = ("nodeagent.raw", "install.sh", "sbom.cdx.json", *(path.name for path in folder.glob("*.tar.gz")))
     return {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in names}
 
 
@@ -131,6 +133,36 @@ def test_binaries_need_no_newer_glibc_than_the_bound_and_no_library_of_the_host(
         assert max(wanted, default=(2,)) <= bound, path
         needed = set(re.findall(r"NEEDED\s+(\S+)", headers))
         assert {name for name in needed if not GLIBC.fullmatch(name)} <= shipped, path
+
+
+def test_the_tree_is_small_and_has_no_debug_information(package: Package) -> None:
+    assert sum(path.stat().st_size for path in package.tree.rglob("*") if path.is_file()) <= 50_000_000
+    for path in (path for path in package.tree.rglob("*.so*") if path.is_file()):
+        with path.open("rb") as file:
+            assert not ELFFile(file).has_dwarf_info(strict=True), path
+
+
+def test_every_component_is_listed_with_its_licence_text(package: Package) -> None:
+    document = json.loads((package.out / "sbom.cdx.json").read_text())
+    assert (document["bomFormat"], document["specVersion"]) == ("CycloneDX", "1.6")
+    listed = {each["name"] for each in document["components"]}
+    packages = {path.name.split("-")[0].lower().replace("_", "-") for path in package.tree.rglob("*.dist-info")}
+    assert listed == packages | {
+        "python",
+        "openssl",
+        "sqlite",
+        "zlib",
+        "expat",
+        "mpdecimal",
+        "libyaml",
+        "libffi",
+        "llhttp",
+    }
+    references = [each["bom-ref"] for each in document["components"]]
+    assert len(set(references)) == len(references)
+    assert document["dependencies"][0]["dependsOn"] == references
+    licenses = package.tree / "usr/share/licenses/nodeagent"
+    assert {path.name for path in licenses.iterdir() if path.is_dir()} == listed
 
 
 def test_every_module_has_bytecode_that_is_never_compared_with_its_source(package: Package) -> None:

@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 from bundle import bytecode, cache, fetch, tools
+from bundle.elf import Elf
 from bundle.interpreter import HOME
 from bundle.lock import InterpreterLock
 
@@ -28,16 +29,31 @@ SHIPPED_OF_KUBERNETES = (
 # Needs libstdc++, which a bare host does not have. Without this file the package uses its Python code.
 NOT_FOR_BARE_HOSTS = ("frozenlist/_frozenlist.*.so",)
 
+# The HTTP server of aiohttp: nodeagent uses the client.
+UNUSED_OF_AIOHTTP = ("web.py", "web_*.py", "worker.py", "test_utils.py", "pytest_plugin.py")
+
 # Files of wheels for builds and type checks, and those of pip for an uninstallation.
-UNUSED = ("*.pyi", "*.pyx", "*.pxd", "*.c", "*.h", "py.typed", "RECORD", "INSTALLER", "REQUESTED", "direct_url.json")
+UNUSED = (
+    "*.pyi",
+    "*.pyx",
+    "*.pxd",
+    "*.c",
+    "*.h",
+    "py.typed",
+    "*.pxi",
+    "RECORD",
+    "INSTALLER",
+    "REQUESTED",
+    "direct_url.json",
+)
 UNUSED_FOLDERS = ("bin", "tests", "__pycache__")
 
 
 def build(source: Path, lock: InterpreterLock, interpreter: Path) -> Path:
     """Return the cached site-packages for the lock file in `source`. It must not be changed."""
     requirements = _export(source)
-    own = Path(__file__).read_bytes()
-    key = cache.digest([requirements, own, interpreter.name])
+    own = [Path(__file__).with_name(f"{name}.py").read_bytes() for name in ("dependencies", "elf")]
+    key = cache.digest([requirements, *own, interpreter.name])
     return cache.directory("packages", key, lambda to: _make(requirements, lock, interpreter, to))
 
 
@@ -61,6 +77,12 @@ def _make(requirements: str, lock: InterpreterLock, interpreter: Path, target: P
         if path.is_dir() and path.name in UNUSED_FOLDERS:
             shutil.rmtree(path)
         elif path.is_file() and any(path.match(each) for each in UNUSED + NOT_FOR_BARE_HOSTS):
+            path.unlink()
+        elif path.suffix == ".so" and (elf := Elf.read(path)):
+            elf.strip()
+            path.write_bytes(elf.data)
+    for each in UNUSED_OF_AIOHTTP:
+        for path in (target / "aiohttp").glob(each):
             path.unlink()
     _trim(target / KUBERNETES)
     bytecode.compile_tree(interpreter / "bin" / "python3", target, on_host(lock))

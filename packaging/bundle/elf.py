@@ -1,8 +1,8 @@
 """Adapt prebuilt ELF files (64-bit, little endian) to every host, and check that they fit.
 
 pyelftools reads the files: the libraries that they need, and the symbol versions. The changes are ours, because
-pyelftools writes nothing: drop a needed library, bind a symbol to an older version. They replace bytes by as many, so
-that no offset in the file moves.
+pyelftools writes nothing: drop a needed library, bind a symbol to an older version, remove debug information. No offset
+of what the loader reads moves.
 """
 
 from __future__ import annotations
@@ -17,6 +17,10 @@ from elftools.elf.elffile import ELFFile
 
 MAGIC = b"\x7fELF\x02\x01"
 DYN_SIZE = 16
+# Offsets in the header of a file and in the entry of a section, and the flag of a section that is in memory.
+E_SHOFF, E_SHNUM, SH_OFFSET = 0x28, 0x3C, 0x18
+SHF_ALLOC = 2
+ALIGNMENT = 8
 
 
 class VersionNeed(NamedTuple):
@@ -67,6 +71,27 @@ class Elf:
                 self.data[start:end] = self.data[start + DYN_SIZE : end + DYN_SIZE]
                 return
         raise ValueError(f"{library} is not needed")
+
+    def strip(self) -> None:
+        """Remove symbols and debug information that the loader does not read; to be called after the other changes.
+
+        The kept sections keep their numbers. A file with another order of sections stays as it is.
+        """
+        header = self._file.header
+        sections = list(self._file.iter_sections())
+        kept = 1 + sum(bool(each["sh_flags"] & SHF_ALLOC) for each in sections)
+        end = max(each["p_offset"] + each["p_filesz"] for each in self._file.iter_segments())
+        if any(each["sh_flags"] & SHF_ALLOC or each["sh_offset"] < end for each in sections[kept:]):
+            return
+        size, table, names = header["e_shentsize"], header["e_shoff"], sections[header["e_shstrndx"]]
+        entries = bytearray(self.data[table : table + kept * size])
+        entries += self.data[table + header["e_shstrndx"] * size :][:size]
+        struct.pack_into("<Q", entries, kept * size + SH_OFFSET, end)
+        self.data[end:] = names.data()
+        self.data += b"\0" * (-len(self.data) % ALIGNMENT)
+        struct.pack_into("<Q", self.data, E_SHOFF, len(self.data))
+        struct.pack_into("<HH", self.data, E_SHNUM, kept + 1, kept)
+        self.data += entries
 
     def rebind(self, symbol: str, version: str, to: str) -> None:
         """Bind `symbol` to `to`, an older version of it; no change if the file does not use `version`.

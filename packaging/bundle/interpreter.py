@@ -21,9 +21,23 @@ HOME = "/usr/lib/nodeagent"
 UNUSED = {
     "__phello__", "_pyrepl", "curses", "dbm", "ensurepip", "idlelib", "pydoc_data", "site-packages", "test", "tkinter",
     "turtledemo", "unittest", "venv", "wsgiref", "xmlrpc",
+    "multiprocessing", "profiling",
     "__hello__.py", "antigravity.py", "build-details.json", "doctest.py", "pydoc.py", "this.py", "turtle.py",
+    "_pydatetime.py", "_pydecimal.py", "_pyio.py", "bdb.py", "cProfile.py", "cmd.py", "code.py", "fileinput.py",
+    "ftplib.py", "imaplib.py", "mailbox.py", "modulefinder.py", "nturl2path.py", "optparse.py", "pdb.py",
+    "pickletools.py", "plistlib.py", "poplib.py", "profile.py", "pstats.py", "pty.py", "pyclbr.py", "rlcompleter.py",
+    "sched.py", "shelve.py", "sre_compile.py", "sre_constants.py", "sre_parse.py", "statistics.py", "symtable.py",
+    "tabnanny.py", "timeit.py", "trace.py", "wave.py", "webbrowser.py", "zipapp.py",
 }  # fmt: skip
 UNUSED_PATTERNS = ("config-*", "_sysconfig_vars_*", "__pycache__")
+UNUSED_FOLDERS = {"dom", "sax"}  # of xml
+
+# Everything that nodeagent reads and writes is UTF-8. IDNA is for the names of hosts, cp437 for the names in zip files.
+ENCODINGS = {
+    "__init__", "aliases", "ascii", "cp437", "idna", "iso8859_1", "latin_1", "punycode", "raw_unicode_escape",
+    "undefined", "unicode_escape", "utf_16", "utf_16_be", "utf_16_le", "utf_32", "utf_32_be", "utf_32_le", "utf_7",
+    "utf_8", "utf_8_sig",
+}  # fmt: skip
 
 # Compiled modules: those for tests; those with libraries that not every host has, and that importers do without
 # (bz2, lzma, zstd, uuid, readline); East Asian codecs; and _hashlib, 6 MB of a second OpenSSL, without which hashlib
@@ -58,6 +72,7 @@ def _make(lock: InterpreterLock, target: Path) -> None:
             raise BuildError(f"{part.file} of {part.pypi} is no shared library")
         for unused in part.drop:
             elf.drop_needed(unused)
+        elf.strip()
         # The modules that use it search their own folder first.
         (library / "lib-dynload" / part.soname).write_bytes(elf.data)
     for path in sorted(target.rglob("*")):
@@ -93,6 +108,10 @@ def _unpack(lock: InterpreterLock, target: Path, library: Path) -> None:
 def _used(path: PurePosixPath) -> bool:
     first = path.parts[0]
     if first in UNUSED or "__pycache__" in path.parts or any(fnmatchcase(first, each) for each in UNUSED_PATTERNS):
+        return False
+    if first == "encodings":
+        return path.stem in ENCODINGS
+    if first == "xml" and not UNUSED_FOLDERS.isdisjoint(path.parts):
         return False
     return first != "lib-dynload" or not any(fnmatchcase(path.name, each) for each in UNUSED_COMPILED)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import completion
 
-from bundle import bytecode, dependencies
+from bundle import bytecode, components, dependencies
 from bundle.elf import Elf
 from bundle.errors import BuildError
 from bundle.interpreter import HOME
@@ -35,7 +35,9 @@ OF_THE_HOST = {"libc.so.6", "libm.so.6", "libpthread.so.0", "libdl.so.2", "librt
 LOADER = "ld-linux-"
 
 
-def assemble(source: Path, lock: InterpreterLock, interpreter: Path, packages: Path, target: Path) -> None:
+def assemble(
+    source: Path, lock: InterpreterLock, interpreter: Path, packages: Path, target: Path, version: str
+) -> None:
     """Fill the empty directory `target`. Raises BuildError if the result needs more than every host has."""
     home = target / HOME[1:]
     site = target / dependencies.on_host(lock)[1:]
@@ -56,6 +58,12 @@ def assemble(source: Path, lock: InterpreterLock, interpreter: Path, packages: P
     licenses = target / "usr" / "share" / "licenses" / "nodeagent"
     licenses.mkdir(parents=True)
     shutil.copyfile(source / "LICENSE", licenses / "LICENSE")
+    components.copy_licenses(source, packages, licenses)
+    (licenses / "python").mkdir()
+    shutil.copyfile(interpreter / "lib" / f"python{lock.short}" / "LICENSE.txt", licenses / "python" / "LICENSE")
+    components.write_sbom(
+        components.bundled(interpreter / "bin" / "python3", packages), version, home / components.SBOM
+    )
     check(target, lock)
     _set_modes(target)
     write_manifest(target)
