@@ -60,6 +60,9 @@ TOPIC: Final = "etcd"
 # Seconds without a step after which a join is given up. A snapshot of the largest keyspaces (8 GiB) takes minutes.
 GIVE_UP: Final = 1800.0
 
+# Seconds for a whole operation, as a multiple of the above: steps may alternate, each of which is progress.
+OVERALL: Final = 6
+
 
 class NoteStore(Protocol):
     """Durable when the call returns."""
@@ -108,7 +111,9 @@ class MemberManager:
         self._current: MemberOperation | None = None
         self._waits = ""
         self._last: Step | None = None
-        self._progressed = 0.0  # steady time of the first attempt of the last step
+        self._began = self._progressed = (
+            0.0  # steady times: of the operation, and of the first attempt of its last step
+        )
         self._wake = asyncio.Event()
         self._busy = asyncio.Lock()
 
@@ -118,7 +123,7 @@ class MemberManager:
             self._current = operation_from_text(await self._store.note(OPERATION_KEY))
         except (ValueError, TypeError, KeyError) as error:
             raise Terminal(f"the stored operation of etcd: {error}", reason=Reason.STORE_CORRUPT) from error
-        self._progressed = self._clock.monotonic()
+        self._began = self._progressed = self._clock.monotonic()
         if self._current is not None:
             self._emit(self._current, "continues after a restart of the agent")
 
@@ -134,7 +139,7 @@ class MemberManager:
                 raise Refused(what, reason=Reason.ETCD_CHANGING)
             operation = await self._possible(member, caller, request)
             await self._keep(operation)
-            self._progressed = self._clock.monotonic()
+            self._began = self._progressed = self._clock.monotonic()
             if _holds_lease(operation):
                 try:
                     await self._coordination.acquire(_lease(operation))
@@ -191,14 +196,20 @@ class MemberManager:
                 waits = await self._round(operation)
             except AgentError as error:
                 waits = Refusal(error.reason, error.message)
-            if waits is None:
-                continue
-            self._wait(_error(waits))
-            if self._clock.monotonic() - self._progressed > self._give_up:
-                await self._fail(operation, waits)
-                continue
-            return self._pause
+            if waits is not None:
+                self._wait(_error(waits))
+            if (why := self._late(waits)) is not None and self._current is not None:
+                await self._fail(self._current, why)
+            elif waits is not None:
+                return self._pause
         return 0.0
+
+    def _late(self, waits: Refusal | None) -> Refusal | None:
+        """Return why the operation is given up now."""
+        now, limit = self._clock.monotonic(), OVERALL * self._give_up
+        if now - self._began > limit:
+            return waits or Refusal(Reason.TRY_AGAIN, f"its steps alternate, and it is not done after {limit:.0f} s")
+        return waits if now - self._progressed > self._give_up else None
 
     async def _begin_unattended(self) -> bool:
         member = await self._open()
@@ -262,7 +273,7 @@ class MemberManager:
 
     async def _fail(self, operation: MemberOperation, why: Refusal) -> None:
         """Give up. A learner that was added is removed first: it would block the next join."""
-        self._progressed = self._clock.monotonic()
+        self._began = self._progressed = self._clock.monotonic()
         failed = operation.failed or f"{why.reason}: {why.message}"
         if operation.added and not operation.failed:
             await self._keep(replace(operation, failed=failed, remove=operation.added))

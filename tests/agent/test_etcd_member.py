@@ -262,6 +262,24 @@ async def test_a_learner_whose_addition_was_not_answered_is_removed_as_well() ->
     assert [member.name for member in host.etcd.members] == ["a", "b"]
 
 
+async def test_steps_that_alternate_end() -> None:
+    host = Host()
+    do = host.etcd.do
+
+    async def loses_its_disk(step: Step) -> str:
+        found = await do(step)
+        if isinstance(step, StartMember):
+            await asyncio.sleep(30)
+            host.etcd.data, host.etcd.running = EMPTY, False
+        return found
+
+    host.etcd.do = loses_its_disk  # type: ignore[method-assign]
+    ended = await host.change(OperationKind.JOIN, give_up=60)
+    assert ended == "TryAgain: its steps alternate, and it is not done after 360 s"
+    assert host.etcd.done[:5] == ["AddLearner", "StartMember", "RemoveMember", "AddLearner", "StartMember"]
+    assert [member.name for member in host.etcd.members] == ["a", "b"]
+
+
 async def test_a_host_without_an_operator_joins_and_replaces_its_lost_disk() -> None:
     host = Host(Etcd(unattended=True))
     async with host.agent():
