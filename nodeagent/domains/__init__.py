@@ -93,6 +93,7 @@ def default_policy() -> Policy:
         units=_entries((domain, domain.units) for domain in DOMAINS),
         sshkey=Entry(SSHKEY, sshkeys[0]) if sshkeys else None,
         fields=_entries((domain, domain.fields) for domain in DOMAINS),
+        unlisted=(static_pods.DOMAIN.actions,),
     )
 
 

@@ -1,36 +1,37 @@
 """Static pods of the kubelet: etcd, and the programs of a control plane.
 
-A changed manifest restarts its pod and nothing else, so neither a drain nor a reboot is needed. The kubelet of a host
-may read another directory than the one here; a change of a manifest is unlisted then.
+A changed manifest restarts its pod and nothing else, so neither a drain nor a reboot is needed. The directory is that
+of the kubelet's own configuration; an update that changes it takes manifests for unlisted files.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import posixpath
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from nodeagent.core.plan.change import Change, KeyChange
-from nodeagent.core.plan.domain import ByContent, Domain, verdict_of
+from nodeagent.core.plan.domain import ByContent, Domain
 from nodeagent.core.plan.policy import UNLISTED, Verdict, restart_static_pod
 from nodeagent.core.plan.sides import Sides
 from nodeagent.core.plan.static_pods import (
     DEFAULT_DIRECTORY,
-    KUBELET_CONFIGS,
     MISSING,
     data_directory,
     differences,
     directory_problems,
     in_directory,
     is_etcd,
-    static_pod_path,
 )
 from nodeagent.core.validate.static_pod import StaticPod, check, load
+from nodeagent.domains.kubelet.document import KubeletConfig
 from nodeagent.errors import Problem
 
-__all__ = ["DOMAIN"]
+__all__ = ["DOMAIN", "directory"]
 
 NOT_SHOWN: Final = "(not shown)"
+KEPT: Final = "staticPodPath"
 # Values of other keys may be secrets.
 SHOWN: Final = ".image"
 
@@ -38,31 +39,41 @@ SHOWN: Final = ".image"
 class StaticPodDomain(Domain):
     """The comparison is that of decoded manifests: comments and the order of keys restart nothing."""
 
-    def reads(self, _sides: Sides) -> Collection[str]:
-        return KUBELET_CONFIGS
-
     def changes(self, sides: Sides) -> Sequence[KeyChange]:
-        before, after = in_directory(sides.before), in_directory(sides.after)
+        before, after = in_directory(sides.before, _directory(sides)), in_directory(sides.after, _directory(sides))
         changed = sorted(path for path in {*before, *after} if before.get(path) != after.get(path))
         return [key for path in changed for key in _keys(path, _pod(before.get(path)), _pod(after.get(path)))]
 
     def actions(self, change: Change, sides: Sides) -> Verdict:
-        known = change.key in {*in_directory(sides.before), *in_directory(sides.after)}
-        if not known or any(_directory(side) != DEFAULT_DIRECTORY for side in (sides.before, sides.after)):
-            return Verdict(UNLISTED, "")
-        return verdict_of([key for key in self.changes(sides) if key.document == change.key])
+        known = in_directory({change.key: b""}, _directory(sides))
+        return super().actions(change, sides) if known else Verdict(UNLISTED, "")
 
     def validate(self, sides: Sides, changed: Mapping[str, bytes]) -> Iterator[Problem]:
+        where = directory(sides.after)
         ours = in_directory(changed)
+        if where != DEFAULT_DIRECTORY:
+            # Only the files of the host show where the manifests are.
+            wanted = in_directory(sides.after, where)
+            ours = {path: content for path, content in wanted.items() if sides.before.get(path) != content}
         for path, content in ours.items():
             yield from (Problem(path, message) for message in check(content))
             yield from (Problem(path, message) for message in _kept(_pod(sides.before.get(path)), _pod(content)))
-        yield from directory_problems(in_directory(sides.after), list(ours))
+        yield from directory_problems(in_directory(sides.after, where), list(ours))
 
 
-def _directory(side: Mapping[str, bytes]) -> str:
-    found = (static_pod_path(side[path]) for path in KUBELET_CONFIGS if path in side)
-    return next(filter(None, found), DEFAULT_DIRECTORY)
+def directory(files: Mapping[str, bytes]) -> str:
+    """Return the directory in which a kubelet with these files reads manifests."""
+    path = KubeletConfig(files).keys.get("staticPodPath")
+    return posixpath.normpath(path) if isinstance(path, str) and path.startswith("/") else DEFAULT_DIRECTORY
+
+
+def _directory(sides: Sides) -> str:
+    """Return the directory of both sides, "" if they have different ones."""
+    if KEPT not in sides.kept:
+        before, after = directory(sides.before), directory(sides.after)
+        sides.kept[KEPT] = after if before == after else ""
+    found: str = sides.kept[KEPT]
+    return found
 
 
 def _pod(content: bytes | None) -> StaticPod | None:
@@ -109,7 +120,7 @@ DOMAIN: Final = StaticPodDomain(
     title="static pods of the kubelet",
     files={
         DEFAULT_DIRECTORY: ByContent(
-            "RestartStaticPod for each changed pod; unlisted, if the kubelet reads another directory"
+            "RestartStaticPod for each changed pod, also in another staticPodPath of the kubelet"
         ),
     },
     contents={f"{DEFAULT_DIRECTORY}/*": check},

@@ -6,15 +6,15 @@ import asyncio
 import logging
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Final
 
 from nodeagent import domains
 from nodeagent.core.config.machineconfig import MachineConfig
-from nodeagent.core.plan.sides import HostView, Sides
+from nodeagent.core.plan.sides import NO_CONFIG, HostView, Sides
 
-__all__ = ["read_view"]
+__all__ = ["read_files", "read_view"]
 
 log = logging.getLogger(__name__)
 
@@ -29,15 +29,21 @@ MAX_DEPTH: Final = 4
 
 async def read_view(old: MachineConfig, new: MachineConfig, root: Path = Path("/")) -> HostView:
     """Return the files that the domains read on either side of an update. A file that cannot be read is left out."""
-    return await asyncio.to_thread(_read, old, new, root)
+    return HostView(await asyncio.to_thread(read_files, domains.reads, old, new, root))
 
 
-def _read(old: MachineConfig, new: MachineConfig, root: Path) -> HostView:
+def read_files(
+    reads: Callable[[Sides], Collection[str]],
+    old: MachineConfig = NO_CONFIG,
+    new: MachineConfig = NO_CONFIG,
+    root: Path = Path("/"),
+) -> dict[str, bytes]:
+    """Return what ``reads`` names: a function as ``Domain.reads``. Blocks."""
     files: dict[str, bytes] = {}
     known: set[str] = set()
     view = HostView()
     for _ in range(ROUNDS):
-        wanted = set(domains.reads(Sides(old, new, view))) - known
+        wanted = set(reads(Sides(old, new, view))) - known
         if not wanted:
             break
         known |= wanted
@@ -46,7 +52,7 @@ def _read(old: MachineConfig, new: MachineConfig, root: Path) -> HostView:
                 if len(files) < MAX_FILES and found not in files and (content := _content(root, found)) is not None:
                     files[found] = content
         view = HostView(dict(files))
-    return view
+    return files
 
 
 def _below(root: Path, directory: str, depth: int = 0) -> Iterator[str]:

@@ -14,7 +14,7 @@ from nodeagent.core.plan.change import Action, ActionType, Plan
 from nodeagent.core.plan.plan import disruption, make_plan
 from nodeagent.core.plan.plan_json import plan_from_dict, plan_to_dict
 from nodeagent.core.plan.policy import DRAIN, REBOOT
-from nodeagent.core.plan.sides import HostView
+from nodeagent.core.plan.sides import HostView, Sides
 from nodeagent.core.plan.steps import RestartStaticPod, act_steps, describe
 from nodeagent.domains import default_policy
 
@@ -90,26 +90,43 @@ def test_comments_restart_nothing() -> None:
     assert bare(made) == [(ActionType.NONE, "", ())]
 
 
-def test_static_pods_come_last_and_a_reboot_replaces_them() -> None:
+def test_static_pods_come_after_units_and_before_a_reboot() -> None:
     crio = {"/etc/containers/policy.json": b"{}"}
     made = plan({PATH: text(pod())}, {PATH: text(pod(image="etcd:2")), **crio})
     assert [action.type for action in made.actions] == [ActionType.RELOAD, ActionType.RESTART_STATIC_POD]
     made = plan({PATH: text(pod())}, {PATH: text(pod(image="etcd:2")), "/etc/unlisted": b""})
-    assert [action.type for action in made.actions] == [ActionType.DRAIN, ActionType.REBOOT]
+    assert [action.type for action in made.actions] == [
+        *(ActionType.DRAIN, ActionType.RESTART_STATIC_POD, ActionType.REBOOT),
+    ]
     assert made.stops_static_pods
 
 
+OTHER = "/etc/pods/etcd.yaml"
+ELSEWHERE = b"staticPodPath: /etc/pods/\n"
+FLAG = b"[Service]\nExecStart=/usr/bin/kubelet --pod-manifest-path=/etc/pods\n"
+
+
 @pytest.mark.parametrize(
-    ("old", "new", "host"),
+    "host",
     [
-        ({}, {"/etc/kubernetes/kubelet.conf": b"staticPodPath: /etc/pods"}, {}),
-        ({}, {}, {"/var/lib/kubelet/config.yaml": b"staticPodPath: /etc/pods"}),
+        {"/var/lib/kubelet/config.yaml": ELSEWHERE},
+        {"/etc/kubernetes/kubelet.conf": b"maxPods: 1", "/etc/kubernetes/kubelet.conf.d/1.conf": ELSEWHERE},
+        {"/etc/systemd/system/kubelet.service": FLAG},
     ],
+    ids=["file", "drop-in", "flag"],
 )
-def test_another_directory_of_the_kubelet_is_unlisted(
-    old: dict[str, bytes], new: dict[str, bytes], host: dict[str, bytes]
-) -> None:
-    made = plan({PATH: text(pod()), **old}, {PATH: text(pod(image="etcd:2")), **new}, host)
+def test_the_directory_of_the_kubelet_counts(host: dict[str, bytes]) -> None:
+    made = plan({OTHER: text(pod())}, {OTHER: text(pod(image="etcd:2"))}, host)
+    assert bare(made) == [(ActionType.RESTART_STATIC_POD, "kube-system/etcd", (OTHER,))]
+    made = plan({PATH: text(pod())}, {PATH: text(pod(image="etcd:2"))}, host)
+    assert [action.type for action in made.actions] == [ActionType.DRAIN, ActionType.REBOOT]
+    sides = Sides(config({OTHER: text(pod())}), config({OTHER: b"{"}), HostView(host))
+    assert [problem.path for problem in domains.host_problems(sides)] == [OTHER]
+
+
+def test_a_change_of_the_directory_makes_manifests_unlisted() -> None:
+    new = {"/etc/kubernetes/kubelet.conf": b"staticPodPath: /etc/pods"}
+    made = plan({PATH: text(pod())}, {PATH: text(pod(image="etcd:2")), **new})
     assert [Action(action.type) for action in made.actions] == [DRAIN, REBOOT]
 
 

@@ -21,7 +21,7 @@ from nodeagent.agent.update.os_deployments import BootedSide, HostDeployments, b
 from nodeagent.agent.update.run import Ports, Run, Transition
 from nodeagent.agent.update.verification import VerifyFailed, in_force
 from nodeagent.core.plan.deployment import OsTarget, unmet
-from nodeagent.core.plan.steps import step_from_pair, step_to_pair, write_steps
+from nodeagent.core.plan.steps import WritePath, step_from_pair, step_id, step_to_pair, write_steps
 from nodeagent.core.update.events import UpdateWaiting, Warned
 from nodeagent.core.update.legs import Apply, Revert
 from nodeagent.core.update.phase import Phase
@@ -126,9 +126,11 @@ async def repair_etc_merge(run: Run) -> Transition | None:
     lost = write_steps(await in_force(run.ports, update.new, [update.new], update.new, left_alone=drifted), update.new)
     if not lost:
         return None
-    pairs = dict.fromkeys((*run.record.writes, *map(step_to_pair, lost)))
-    update.record = replace(run.record, writes=tuple(pairs))
-    update.change_leg(etc_merge_repaired=True)
+    record = run.record
+    pairs = dict.fromkeys((*record.writes, *map(step_to_pair, lost)))
+    update.record = replace(record, writes=tuple(pairs))
+    again = {step_id(step) for step in update.static_pods if WritePath(step.path) in lost}
+    update.change_leg(etc_merge_repaired=True, done=record.written.done - again)
     update.writes = tuple(step_from_pair(*pair) for pair in pairs)
     why = f"{len(lost)} entries came out of the merge of /etc as the OS ships them"
     return Transition(Phase.WRITING, reason=Reason.MERGED, message=why)

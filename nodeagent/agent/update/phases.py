@@ -138,6 +138,9 @@ async def _act(run: Run) -> Transition:
         return Transition(Phase.REBOOTING, fallback, Reason.DRAIN_TIMED_OUT, leg.reboot_instead)
     if admission.reboots(update):
         await boot_health.note_units(run)
+        await actions.act(run, update.static_pods)
+        # A member of etcd that does not work with its new manifest shows before the node goes away.
+        await static_pods.watch(run, progress_of(run.ports, update))
         return Transition(Phase.REBOOTING, reason=Reason.PLANNED, message=f"rebooting into {run.record.to_name}")
     await actions.act(run, actions.unit_steps(update))
     return Transition(Phase.VERIFYING)
@@ -203,6 +206,8 @@ async def _revert(run: Run) -> Transition:
     await writing.restore(run.ports, update)
     # After a kill, a restored host is not restored again: an operator may have changed a file since.
     update.change_leg(restored=True)
+    if leg.undo_actions and admission.reboots(update):
+        await actions.act(run, update.static_pods)
     if update.target is not None:
         # Services that started in this boot may have read the files before they were restored.
         stale = bool(run.record.writes) and leg.first_write_boot_id != run.ports.power.boot_id()

@@ -177,7 +177,7 @@ class Update:
 
     @property
     def static_pods(self) -> tuple[RestartStaticPod, ...]:
-        """The replacements of static pods. A plan with a reboot has none and writes their manifests as other files."""
+        """The replacements of static pods, which precede the reboot of a plan that has one."""
         return tuple(step for step in self.acts if isinstance(step, RestartStaticPod))
 
     @property

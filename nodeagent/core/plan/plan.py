@@ -6,8 +6,9 @@ The rules, in order:
 2. Each change requests the actions of the policy entry that matches it; an unlisted change requests Drain and Reboot. A
    Reboot always includes a Drain, because a reboot ends all workloads of the node. A unit whose file leaves with the
    config requests a Stop too, unless its entry acts on the unit: systemd would keep it running without a file.
-3. A Reboot replaces all other actions except the Drain and the removal of state: after a boot each service has read
-   its new files.
+3. A Reboot replaces all other actions except the Drain, the removal of state and the static pods: after a boot each
+   service has read its new files. A static pod is replaced before the reboot, because the kubelet reads a manifest as
+   soon as it is written.
 4. Otherwise each action occurs once: Drain, DaemonReload, the removals of state, the stops, the reloads, the restarts,
    the static pods.
    A Reload is dropped if the same unit restarts, and its changes count for the Restart. Reloads and restarts keep the
@@ -87,6 +88,9 @@ def plan_changes(changes: Iterable[Change], sides: Sides, policy: Policy, from_n
 def _planned(change: Change, sides: Sides, policy: Policy) -> PlannedChange:
     found = match(policy, change)
     if found is None:
+        for rule in policy.unlisted if change.domain == "file" else ():
+            if (verdict := rule(change, sides)).actions != UNLISTED:
+                return PlannedChange(change, PolicySource.DEFAULT, verdict.actions, verdict.why, keys=verdict.keys)
         return PlannedChange(change, PolicySource.NONE, UNLISTED)
     verdict = found.entry.decide(change, sides)
     actions = widen(verdict.actions)
@@ -133,14 +137,16 @@ def combine(requested: Sequence[tuple[str, tuple[Action, ...]]]) -> tuple[Action
             because.setdefault((action.type, action.unit), set()).add(change)
             paths.setdefault((action.type, action.unit), set()).update(action.paths)
     clears = sorted(key for key in because if key[0] is ActionType.CLEAR_STATE)
-    # A reboot includes all other actions, except the removal of state that the reboot would not remove.
+    static_pods = sorted(key for key in because if key[0] is ActionType.RESTART_STATIC_POD)
+    # A reboot includes all other actions, except the removal of state that the reboot would not remove, and the pods
+    # that the kubelet would restart before it.
     if (ActionType.REBOOT, "") in because:
-        kept = [(ActionType.DRAIN, ""), *clears, (ActionType.REBOOT, "")]
+        kept = [(ActionType.DRAIN, ""), *clears, *static_pods, (ActionType.REBOOT, "")]
     else:
         kept = [(ActionType.DRAIN, ""), (ActionType.DAEMON_RELOAD, ""), *clears]
         kept += sorted(key for key in because if key[0] is ActionType.STOP)
         kept += _unit_actions({actions for _, actions in requested}, because)
-        kept += sorted(key for key in because if key[0] is ActionType.RESTART_STATIC_POD)
+        kept += static_pods
     done = tuple(
         Action(*key, tuple(sorted(because[key])), tuple(sorted(paths.get(key, ())))) for key in kept if key in because
     )

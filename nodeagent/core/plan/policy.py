@@ -104,7 +104,8 @@ class Entry:
 class Policy:
     """A policy. ``fields`` are the other parts of a MachineConfig, which a user policy cannot set.
 
-    ``replaced`` has the built-in entries that entries of the user replace, for explanations.
+    ``replaced`` has the built-in entries that entries of the user replace, for explanations. ``unlisted`` are rules for
+    files without an entry: a file of the host may name their directory.
     """
 
     files: Mapping[str, Entry] = field(default_factory=dict)
@@ -112,6 +113,7 @@ class Policy:
     sshkey: Entry | None = None
     fields: Mapping[str, Entry] = field(default_factory=dict)
     replaced: tuple[Entry, ...] = ()
+    unlisted: tuple[Rule, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 from nodeagent.core.config.file_tree import DEV_NULL, RegularFile, expand
 from nodeagent.core.config.machineconfig import MachineConfig
-from nodeagent.core.plan.change import KeyChange
 
-__all__ = ["HostView", "Sides"]
+__all__ = ["NO_CONFIG", "HostView", "Sides"]
 
 NO_CONFIG = MachineConfig("")
 
@@ -33,7 +33,7 @@ class Sides:
     new: MachineConfig = NO_CONFIG
     host: HostView = HostView()
     # What domains computed from these sides, by their names: each change of a plan asks for it.
-    kept: dict[str, tuple[KeyChange, ...]] = field(default_factory=dict, init=False, repr=False, compare=False)
+    kept: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @cached_property
     def before(self) -> Mapping[str, bytes]:

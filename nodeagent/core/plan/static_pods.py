@@ -13,13 +13,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from nodeagent.core.config.machineconfig import MachineConfig
-from nodeagent.core.config.text import document
 from nodeagent.core.validate.static_pod import StaticPod, is_visible, load
-from nodeagent.errors import InvalidInput, Problem
+from nodeagent.errors import Problem
 
 __all__ = [
     "DEFAULT_DIRECTORY",
-    "KUBELET_CONFIGS",
     "MISSING",
     "OPERATOR_RESOURCES",
     "Difference",
@@ -31,13 +29,9 @@ __all__ = [
     "is_etcd_container",
     "manifests",
     "owner_of",
-    "static_pod_path",
 ]
 
 DEFAULT_DIRECTORY: Final = "/etc/kubernetes/manifests"
-
-# Of OpenShift and of kubeadm.
-KUBELET_CONFIGS: Final = ("/etc/kubernetes/kubelet.conf", "/var/lib/kubelet/config.yaml")
 
 # Where the installer of OpenShift's static pods puts their files (library-go:pkg/operator/staticpod).
 OPERATOR_RESOURCES: Final = "/etc/kubernetes/static-pod-resources"
@@ -48,16 +42,6 @@ _BY_NAME: Final = ("containers", "initContainers", "volumes", "env")
 _WHOLE: Final = ("command", "args", "ports", "securityContext", "resources")
 # In place of a value: the key is not set.
 MISSING: Final = object()
-
-
-def static_pod_path(content: bytes) -> str:
-    """Return ``staticPodPath`` of a configuration file of the kubelet, "" if it has none or cannot be read."""
-    try:
-        data = document.load(content, "the file")
-    except InvalidInput:
-        return ""
-    path = data.get("staticPodPath") if isinstance(data, dict) else None
-    return posixpath.normpath(path) if isinstance(path, str) and path.startswith("/") else ""
 
 
 def in_directory(files: Mapping[str, bytes], directory: str = DEFAULT_DIRECTORY) -> Mapping[str, bytes]:

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from nodeagent.core.plan.static_pods import KUBELET_CONFIGS
 from nodeagent.core.validate.static_pod import MAX_BYTES, is_visible
 from nodeagent.host.etcd.options import PATHS, Options, from_argv, from_config, from_environment, from_pod
 from nodeagent.host.etcd.processes import Process, processes, strings
+from nodeagent.host.static_pods.directory import host_directory
 
 __all__ = ["Found", "detect", "manifest_directories"]
 
@@ -93,12 +93,7 @@ def _pods(root: Path) -> Iterator[tuple[str, Mapping[str, str]]]:
 
 def manifest_directories(root: Path) -> Sequence[str]:
     """Return the directories in which the kubelet of this host may read manifests, relative to ``root``."""
-    found = []
-    for path in KUBELET_CONFIGS:
-        configured = _document(root / path.lstrip("/")).get("staticPodPath")
-        if isinstance(configured, str) and configured.startswith("/"):
-            found.append(configured.strip("/"))
-    return tuple(dict.fromkeys((*found, *MANIFESTS)))
+    return tuple(dict.fromkeys((host_directory(root).strip("/"), *MANIFESTS)))
 
 
 def _data(root: Path) -> Iterator[tuple[str, Mapping[str, str]]]:

@@ -9,15 +9,17 @@ from typing import Final
 
 from nodeagent.core.config.file_tree import expand
 from nodeagent.core.config.machineconfig import MachineConfig
+from nodeagent.core.plan.sides import HostView, Sides
 from nodeagent.core.plan.static_pods import (
-    DEFAULT_DIRECTORY,
     OPERATOR_RESOURCES,
     directory_problems,
     manifests,
     owner_of,
 )
 from nodeagent.core.validate.static_pod import MAX_BYTES, StaticPod, is_visible, load
+from nodeagent.domains import kubelet, static_pods
 from nodeagent.errors import Problem, Unreconcilable
+from nodeagent.host.view import read_files
 from nodeagent.reasons import Reason
 
 __all__ = ["StaticPodValidator"]
@@ -34,16 +36,16 @@ class StaticPodValidator:
 
     async def check(self, old: MachineConfig, new: MachineConfig) -> Sequence[Problem]:
         """Return duplicates and missing mounts. Raises ``Unreconcilable`` (``StaticPodOwned``)."""
-        had, wants = manifests(old, DEFAULT_DIRECTORY), manifests(new, DEFAULT_DIRECTORY)
+        return await asyncio.to_thread(lambda: tuple(self._problems(old, new)))
+
+    def _problems(self, old: MachineConfig, new: MachineConfig) -> Iterator[Problem]:
+        view = HostView(read_files(kubelet.DOMAIN.reads, old, new, self._root))
+        directory = static_pods.directory(Sides(old, new, view).after)
+        had, wants = manifests(old, directory), manifests(new, directory)
         changed = sorted(path for path in {*had, *wants} if had.get(path) != wants.get(path))
         if not changed:
-            return ()
-        return await asyncio.to_thread(lambda: tuple(self._problems(changed, had, wants, new)))
-
-    def _problems(
-        self, changed: Sequence[str], had: Mapping[str, bytes], wants: Mapping[str, bytes], new: MachineConfig
-    ) -> Iterator[Problem]:
-        on_host = self._on_host()
+            return
+        on_host = self._on_host(directory)
         self._check_owner(changed, on_host, wants)
         kept = {path: content for path, content in on_host.items() if path not in had}
         added = [path for path in changed if path in wants]
@@ -53,13 +55,13 @@ class StaticPodValidator:
             if (pod := load(wants[path])) is not None:
                 yield from (Problem(path, message) for message in self._mounts(pod, managed))
 
-    def _on_host(self) -> dict[str, bytes]:
+    def _on_host(self, directory: str) -> dict[str, bytes]:
         found = {}
         try:
-            for entry in sorted((self._root / DEFAULT_DIRECTORY.lstrip("/")).iterdir()):
+            for entry in sorted((self._root / directory.lstrip("/")).iterdir()):
                 # A pipe would block the read.
                 if is_visible(entry.name) and entry.is_file() and entry.stat().st_size <= MAX_BYTES:
-                    found[f"{DEFAULT_DIRECTORY}/{entry.name}"] = entry.read_bytes()
+                    found[f"{directory}/{entry.name}"] = entry.read_bytes()
         except OSError:
             pass  # no directory, or one that changes: the replacement checks it again
         return found

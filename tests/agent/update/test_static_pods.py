@@ -50,6 +50,7 @@ class Kubelet:
     restarts: int = 0
     does_not_start: set[str] = field(default_factory=set)
     unhealthy: set[str] = field(default_factory=set)
+    unhealthy_after_boot: set[str] = field(default_factory=set)
     restarting: set[str] = field(default_factory=set)
     restarts_once: bool = False
 
@@ -96,7 +97,8 @@ class FakeStaticPods:
             before = self.kubelet.restarts
             self.kubelet.restarts += 1
             return StaticPodState("default/etcd", str(self.kubelet.uid), before, "not ready", etcd=True)
-        problem = "readyz answers 503" if self.kubelet.has(self.kubelet.unhealthy) else ""
+        unhealthy = self.kubelet.unhealthy | (self.kubelet.unhealthy_after_boot if self.world.boot > 1 else set())
+        problem = "readyz answers 503" if self.kubelet.has(unhealthy) else ""
         return StaticPodState("default/etcd", str(self.kubelet.uid), self.kubelet.restarts, problem, etcd=True)
 
 
@@ -225,12 +227,40 @@ async def test_removed_and_added() -> None:
     assert (host.phase, host.image) == (Phase.IDLE, "etcd:3")
 
 
-async def test_with_a_reboot_it_is_a_file_as_any_other() -> None:
+def with_reboot(image: str) -> MachineConfig:
+    return config("both", {PATH: manifest(image), "/etc/unlisted": "1"})
+
+
+async def test_with_a_reboot_it_is_replaced_and_watched_before_it() -> None:
     host = await at_one()
-    host.want(config("both", {PATH: manifest("etcd:2"), "/etc/unlisted": "1"}))
+    host.want(with_reboot("etcd:2"))
     await host.settle()
-    assert host.actions() == ["reboot"]
-    assert host.world.disk[PATH] == RegularFile(manifest("etcd:2").encode())
+    assert host.actions() == [f"replace {PATH}", "reboot"]
+    assert (host.phase, host.image) == (Phase.IDLE, "etcd:2")
+    # Before the replacement, and before the reboot.
+    assert host.quorum.moves == 2
+
+
+@pytest.mark.parametrize("fault", ["does_not_start", "unhealthy", "restarting"])
+async def test_a_bad_pod_prevents_the_reboot_of_its_plan(fault: str) -> None:
+    host = await at_one()
+    setattr(host.kubelet, fault, {"etcd:2"})
+    host.want(with_reboot("etcd:2"))
+    await host.settle()
+    assert host.actions() == [f"replace {PATH}", f"replace {PATH}"]
+    assert host.image == "etcd:1"
+    assert "/etc/unlisted" not in host.world.disk
+    assert (host.world.boot, host.world.history[-1].outcome) == (1, "reverted")
+
+
+async def test_a_revert_after_the_reboot_replaces_the_pod_as_well() -> None:
+    host = await at_one()
+    host.kubelet.unhealthy_after_boot = {"etcd:2"}
+    host.want(with_reboot("etcd:2"))
+    await host.settle()
+    assert host.actions() == [f"replace {PATH}", "reboot", f"replace {PATH}", "reboot"]
+    assert host.image == "etcd:1"
+    assert (host.world.history[-1].outcome, host.world.history[-1].reboots) == ("reverted", 2)
 
 
 async def test_after_a_fallback_reboot_it_is_replaced() -> None:
@@ -243,13 +273,16 @@ async def test_after_a_fallback_reboot_it_is_replaced() -> None:
     assert host.world.history[-1].outcome == "done-after-fallback"
 
 
+@pytest.mark.parametrize("reboot", [False, True], ids=["restart", "reboot"])
 @pytest.mark.parametrize("bad", [False, True], ids=["good", "bad"])
-async def test_killed_at_every_point(bad: bool) -> None:
+async def test_killed_at_every_point(bad: bool, reboot: bool) -> None:
     calls, fuse = 0, 0
+    desired = with_reboot("etcd:2") if reboot else at("etcd:2", policy=True)
+    (other,) = desired.files.keys() - {PATH}
     while fuse <= calls:
         host = await at_one()
         host.kubelet.unhealthy = {"etcd:2"} if bad else set()
-        host.want(at("etcd:2", policy=True))
+        host.want(desired)
         if fuse:
             await host.kill_at(fuse, power=False)
         await host.settle()
@@ -257,6 +290,6 @@ async def test_killed_at_every_point(bad: bool) -> None:
         assert host.image == ("etcd:1" if bad else "etcd:2"), fuse
         assert host.kubelet.taken is None
         assert host.world.holder is None
-        assert (POLICY_JSON in host.world.disk) is not bad
+        assert (other in host.world.disk) is not bad
         fuse += 1
     assert calls > 20

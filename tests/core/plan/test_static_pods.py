@@ -16,7 +16,6 @@ from nodeagent.core.plan.static_pods import (
     is_etcd,
     manifests,
     owner_of,
-    static_pod_path,
 )
 from nodeagent.core.validate.static_pod import StaticPod, load
 
@@ -45,21 +44,6 @@ def keys_of(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
 
 def of(files: dict[str, bytes]) -> MachineConfig:
     return MachineConfig("c", files={path: FileEntry(path, content) for path, content in files.items()})
-
-
-@pytest.mark.parametrize(
-    ("content", "path"),
-    [
-        (b"staticPodPath: /etc/static/\n", "/etc/static"),
-        (b'{"staticPodPath": "/etc/pods"}', "/etc/pods"),
-        (b"maxPods: 10\n", ""),
-        (b"staticPodPath: relative\n", ""),
-        (b"- a\n", ""),
-        (b"{", ""),
-    ],
-)
-def test_static_pod_path(content: bytes, path: str) -> None:
-    assert static_pod_path(content) == path
 
 
 def test_every_visible_file_is_a_manifest_whatever_its_suffix() -> None:
