@@ -118,8 +118,9 @@ class StandInKubelet:
             if uid not in wanted and not worker.ends:
                 worker.ends = now + self.stop
             if worker.ends and now >= worker.ends and not self.hangs:
-                shutil.rmtree(self.root / PODS / uid)
+                # Before the directory, which is the sign of the end.
                 del self.running[uid]
+                shutil.rmtree(self.root / PODS / uid)
                 self.ends.append((now, uid))
             elif not worker.shown and not worker.ends and now >= worker.began + 5 * STEP:
                 worker.shown = self._show(uid, worker.pod)
