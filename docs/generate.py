@@ -319,7 +319,8 @@ DBUS: Mapping[str, tuple[str, str]] = {
     "UpdateFinished": (
         "",
         "Signal. The entry is the JSON as in `nodeagent history --json`. Emitted once for each update or request that "
-        "ended, also if the history has no entry.",
+        "ended, also if the history has no entry. With `tried_again`, the config was requested again in between: "
+        "another update to it follows, with a signal of its own.",
     ),
 }
 

@@ -127,13 +127,18 @@ async def events(
 
 
 class _Request(NamedTuple):
-    """A request that the daemon accepted. ``owner`` is the daemon that it was sent to."""
+    """A request that the daemon accepted. ``owner`` is the daemon that it was sent to, and ``running`` the id of the
+    update that was under way then."""
 
     name: str
     digest: str
     owner: str
+    running: str
 
     def is_ended_by(self, finished: Finished) -> bool:
+        # An update that fails after this request does not answer it, because the daemon tries again.
+        if finished.entry.get("tried_again") and finished.entry["update_id"] == self.running:
+            return False
         return finished.digest == self.digest or (not self.digest and finished.entry["to_name"] == self.name)
 
 
@@ -151,8 +156,8 @@ async def request_and_wait(client: Client, send: Send, *, silent: bool) -> tuple
     async def request() -> AsyncGenerator[_Request, None]:
         # The end of a quick update is reported before the answer could be followed by a subscription.
         await subscribed.wait()
-        owner = await client.owner()
-        yield _Request(*await send(), owner)
+        owner, running = await client.owner(), (await client.status())["update_id"]
+        yield _Request(*await send(), owner, running)
 
     screen = Screen() if on_terminal() and not silent else None
     show = _progress(screen) if screen else lines(idle=False)
@@ -198,6 +203,7 @@ async def _wait(
         if requested and missed and status:
             with suppress(Unreachable):
                 history = await client.history(RECENT)
+                known = {*known, requested.running}
                 if result := ending_without_signal(requested.name, requested.digest, status, history, known):
                     return requested.name, requested.digest, result
 

@@ -236,7 +236,7 @@ async def serve(bus: Bus, api: Served, report: Report) -> AsyncIterator[None]:
             before, known = known, properties_of(status)
             exporter.changed(STATUS, "Status", *(name for name, value in known.items() if value != before[name]))
             if isinstance(event, UpdateFinished):
-                entry = json.dumps(asdict(event.entry))
+                entry = json.dumps({**asdict(event.entry), "tried_again": event.tried_again})
                 exporter.emit(MANAGER, "UpdateFinished", event.entry.to_digest, entry, event.exit_code)
 
         report.add(emit)

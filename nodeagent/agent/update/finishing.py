@@ -14,9 +14,10 @@ from nodeagent.core.update.record import Record
 __all__ = ["finish", "finish_update"]
 
 
-def finish(reporter: Reporter, entry: HistoryEntry, *, code: int | None = None) -> None:
+def finish(reporter: Reporter, entry: HistoryEntry, *, code: int | None = None, tried_again: bool = False) -> None:
     """``code`` is the exit status, where the error that ended it knows better than the outcome."""
-    reporter.emit(UpdateFinished(entry, exit_code(entry.outcome, entry.reason) if code is None else code))
+    code = exit_code(entry.outcome, entry.reason) if code is None else code
+    reporter.emit(UpdateFinished(entry, code, tried_again))
 
 
 async def finish_update(ports: Ports, ended: Record, plan: Plan, to: Transition) -> None:
@@ -27,4 +28,8 @@ async def finish_update(ports: Ports, ended: Record, plan: Plan, to: Transition)
         entry = newest[0]
     else:
         entry = entry_of(ended, plan, ports.clock.now(), UpdateOutcome.POSTPONED, to.reason, to.message)
-    finish(ports.reporter, entry)
+    # The beginning of an update drops its request, so this one came later.
+    request = await ports.store.request()
+    failed = entry.outcome not in (UpdateOutcome.DONE, UpdateOutcome.DONE_AFTER_FALLBACK)
+    tried_again = failed and request is not None and request.digest == entry.to_digest
+    finish(ports.reporter, entry, tried_again=tried_again)

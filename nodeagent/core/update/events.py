@@ -300,10 +300,14 @@ class ProblemSolved:
 
 @dataclass(frozen=True, slots=True)
 class UpdateFinished:
-    """An update, or a request for one, has ended. ``exit_code`` is that of a command which waited for it."""
+    """An update, or a request for one, has ended. ``exit_code`` is that of a command which waited for it.
+
+    ``tried_again``: its config was requested again before this end, so another update to it follows.
+    """
 
     entry: HistoryEntry
     exit_code: int
+    tried_again: bool = False
 
 
 UpdateEvent = (

@@ -26,7 +26,7 @@ from nodeagent.core.update.events import (
     UpdateStarted,
     UpdateWaiting,
 )
-from nodeagent.core.update.legs import Abort, Unreleased
+from nodeagent.core.update.legs import Abort, Revert, Unreleased
 from nodeagent.core.update.outcome import IN_HISTORY
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.ports.coordination import Holder
@@ -413,6 +413,23 @@ async def test_a_request_that_another_replaces_before_its_turn_ends_at_once() ->
     await task
     assert outcomes(host)[2:] == [("b", "done", 0), ("d", "done", 0)]
     assert [entry.to_name for entry in host.world.history] == ["a", "b", "d"], "what never began is no update"
+
+
+async def test_a_request_for_the_config_that_is_being_reverted_gets_the_end_of_its_own_try() -> None:
+    host = await started(app=FakeUnit(dies_after=1))
+    host.limits = replace(host.limits, may_reboot=False)
+    host.want(B)
+    task = asyncio.create_task(host.settle())
+    async with asyncio.timeout(600):
+        while not isinstance(host.record.leg, Revert):
+            await asyncio.sleep(0.2)
+        app = host.world.units["app.service"]
+        app.dies_after = app.died_at = None
+        await request(host, B)
+        await task
+        await host.settle()
+    found = [event for event in host.world.events if isinstance(event, UpdateFinished)]
+    assert [(e.entry.outcome, e.tried_again) for e in found[-2:]] == [("reverted", True), ("done", False)]
 
 
 async def test_degraded_is_about_the_desired_config_that_the_status_names() -> None:

@@ -186,6 +186,19 @@ def test_a_signal_ends_the_wait_with_an_answer(
         process.communicate()
 
 
+def test_the_end_of_the_try_that_ran_before_the_request_is_ignored(cli: Cli, daemon: FakeDaemon, config: str) -> None:
+    daemon.change(phase="Reverting", desired="worker-2", update_id="u1")
+    reverted = entry("u1", "worker-2", "reverted")
+
+    def end() -> None:
+        daemon.history.insert(0, reverted)
+        daemon.finish(1, **reverted, tried_again=True)
+
+    daemon.answers["Apply"] = lambda *_: daemon.later((0.2, end), (0.2, lambda: update(daemon))) or "d" * 64
+    answer = cli("apply", config, "--wait", "--json")
+    assert (answer.code, answer.json["outcome"]) == (0, "done")
+
+
 def test_the_end_of_an_earlier_request_is_ignored(cli: Cli, daemon: FakeDaemon, config: str) -> None:
     """The signal arrives right before the answer to our request, that of our update right after it."""
 
