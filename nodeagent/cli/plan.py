@@ -148,7 +148,7 @@ def _show(plan: Plan, warnings: Iterable[Problem]) -> None:
     print()
     keys = [key for planned in plan.changes for key in planned.keys]
     if keys:
-        table(("key", "before", "after", "actions"), [_key_row(key) for key in keys])
+        table(("key", "before", "after", "actions"), [_key_row(key, plan) for key in keys])
         print()
     width = max(len(_action_text(action)) for action in plan.actions)
     for number, action in enumerate(plan.actions, 1):
@@ -164,10 +164,16 @@ def _row(planned: PlannedChange) -> tuple[str, str, str, str]:
     return str(planned.change.kind), printable(_name(planned.change.id)), POLICY[planned.policy], printable(actions)
 
 
-def _key_row(key: KeyChange) -> tuple[str, str, str, str]:
+def _key_row(key: KeyChange, plan: Plan) -> tuple[str, str, str, str]:
     actions = actions_text(key.actions) + (f" ({key.why})" if key.why else "")
+    if key.next_start and not _starts(plan, key.next_start):
+        actions += f", from the next start of {key.next_start}"
     before, after = printable(key.before or UNSET), printable(key.after or UNSET)
     return printable(f"{key.document}: {key.key}"), before, after, printable(actions)
+
+
+def _starts(plan: Plan, unit: str) -> bool:
+    return plan.reboot or any((each.type, each.unit) == (ActionType.RESTART, unit) for each in plan.actions)
 
 
 def _name(change: str) -> str:

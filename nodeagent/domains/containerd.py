@@ -7,13 +7,14 @@ plugin that fails, and the kubelet then finds no runtime; so its plugins are loo
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import posixpath
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Final
 
 from nodeagent.core.plan.change import Action, Change, KeyChange
 from nodeagent.core.plan.domain import ByContent, Domain, Health, PluginHealth, UnitFailure, verdict_of
-from nodeagent.core.plan.layers import Key, Layer, key_changes, merged, parse_toml, toml_problems
+from nodeagent.core.plan.layers import Key, Layer, is_leftover, key_changes, merged, parse_toml, toml_problems
 from nodeagent.core.plan.policy import DRAIN, NONE, REBOOT, Verdict, restart
 from nodeagent.core.plan.program import TREE, ProgramCheck, ProgramResult
 from nodeagent.core.plan.sides import HostView, Sides
@@ -77,15 +78,20 @@ def _layers(files: Mapping[str, bytes]) -> list[Layer]:
             continue
         found[path] = layer = Layer(path, parse_toml(files[path])[0])
         for pattern in _imports(layer):
-            pending += sorted(name for name in files if fnmatchcase(name, pattern)) if "*" in pattern else [pattern]
+            pending += sorted(name for name in files if _matches(pattern, name)) if "*" in pattern else [pattern]
     return [*found.values()]
 
 
 def _imports(layer: Layer) -> list[str]:
     imports = (layer.data or {}).get("imports", ())
-    own = layer.path.rpartition("/")[0]
     texts = [name for name in imports if isinstance(name, str)] if isinstance(imports, list) else []
-    return [name if name.startswith("/") else f"{own}/{name}" for name in texts]
+    return [posixpath.normpath(posixpath.join(posixpath.dirname(layer.path), name)) for name in texts]
+
+
+def _matches(pattern: str, path: str) -> bool:
+    """As filepath.Glob of Go: a star does not match a slash."""
+    wanted, names = pattern.split("/"), path.split("/")
+    return len(wanted) == len(names) and all(map(fnmatchcase, names, wanted))
 
 
 def _document(layers: Sequence[Layer]) -> dict[Key, str]:
@@ -123,6 +129,13 @@ class ContainerdDomain(Domain):
     def programs(self, sides: Sides) -> Sequence[ProgramCheck]:
         return [_check(sides.after, _check(sides.before, None))] if self.changes(sides) else ()
 
+    def warnings(self, sides: Sides) -> Iterator[Problem]:
+        layers = _layers(sides.after)
+        named = {pattern for layer in layers for pattern in _imports(layer)}
+        for path in sorted({layer.path for layer in layers} - named - {MAIN}):
+            if is_leftover(path):
+                yield Problem(path, "is read by containerd, because a pattern of its imports matches the name")
+
     def verify(self, unit: str, host: HostView) -> Sequence[Health]:
         if unit != UNIT:
             return ()
@@ -136,9 +149,23 @@ class ContainerdDomain(Domain):
 
 
 def _check(files: Mapping[str, bytes], control: ProgramCheck | None) -> ProgramCheck:
-    tree = {layer.path: files[layer.path] for layer in _layers(files)}
+    tree = {layer.path: _with_own_imports(layer, files[layer.path]) for layer in _layers(files)}
     arguments = (f"--config={TREE}{MAIN}", "config", "dump")
-    return ProgramCheck("containerd", arguments, {**tree, MAIN: files.get(MAIN, b"")}, _judge, control=control)
+    return ProgramCheck("containerd", arguments, {MAIN: b"", **tree}, _judge, control=control)
+
+
+def _with_own_imports(layer: Layer, content: bytes) -> bytes:
+    """Return the file with relative imports: a copy with absolute ones would import the files of the host."""
+    data, changed = layer.data or {}, content
+    imports = data.get("imports")
+    names = [name for name in imports if isinstance(name, str)] if isinstance(imports, list) else []
+    relative = {name: posixpath.relpath(name, posixpath.dirname(layer.path)) for name in names if name.startswith("/")}
+    for name, short in relative.items():
+        for quote in "\"'":
+            changed = changed.replace(f"{quote}{name}{quote}".encode(), f"{quote}{short}{quote}".encode())
+    # A name with escapes, or one that is the value of another key as well, is left as it is.
+    wanted = {**data, "imports": [relative.get(name, name) for name in names]}
+    return changed if relative and parse_toml(changed)[0] == wanted else content
 
 
 def _judge(result: ProgramResult) -> Iterable[Problem]:

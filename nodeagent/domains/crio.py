@@ -7,11 +7,12 @@ keys, stops at the first error, and only logs it. Sources: ``pkg/config/config.g
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from nodeagent.core.plan.change import Action, KeyChange
 from nodeagent.core.plan.domain import ByContent, Domain, ReloadProof, SocketHealth, UnitFailure
-from nodeagent.core.plan.layers import Key, Layer, key_changes, merged, parse_toml, toml_problems
+from nodeagent.core.plan.layers import Key, Layer, is_leftover, key_changes, merged, parse_toml, toml_problems
 from nodeagent.core.plan.policy import DRAIN, NONE, REBOOT, reload, restart
 from nodeagent.core.plan.program import TREE, ProgramCheck, ProgramResult
 from nodeagent.core.plan.sides import Sides
@@ -58,9 +59,6 @@ RESTARTED: Final = (
 # They say what CRI-O does when it starts, and nothing before.
 AT_START: Final = ("clean_shutdown_file", "internal_repair", "internal_wipe", "version_file", "version_file_persist")
 
-# Files that editors, package managers and interrupted copies leave.
-LEFTOVERS: Final = (".bak", ".orig", ".rej", ".rpmnew", ".rpmorig", ".rpmsave", ".save", ".swo", ".swp", ".tmp", "~")
-
 # A handler or a workload of a later file replaces the one of the same name, with all of its keys.
 _WHOLE: Final = (("crio", "runtime", "runtimes"), ("crio", "runtime", "workloads"))
 
@@ -71,7 +69,7 @@ def actions_of(key: Key) -> tuple[tuple[Action, ...], str]:
         return (NONE,), "not read by CRI-O, whose tables are below [crio]"
     name = ".".join(key[1:])
     if _listed(name, AT_START):
-        return (NONE,), f"counts from the next start of {UNIT}"
+        return (NONE,), ""
     if _listed(name, RELOADED):
         return RELOAD, ""
     if _listed(name, RESTARTED):
@@ -81,6 +79,11 @@ def actions_of(key: Key) -> tuple[tuple[Action, ...], str]:
 
 def _listed(name: str, keys: Collection[str]) -> bool:
     return any(name == key or (key.endswith(".") and f"{name}.".startswith(key)) for key in keys)
+
+
+def _at_start(key: str) -> bool:
+    top, _, name = key.partition(".")
+    return top == "crio" and _listed(name, AT_START)
 
 
 def _layers(files: Mapping[str, bytes]) -> list[Layer]:
@@ -114,7 +117,8 @@ class CrioDomain(Domain):
             why = f"{unreadable[0]} is no TOML on one side"
             return [KeyChange(path, "(all)", "", "", STRONGEST, why) for path in changed]
         documents = merged(before, whole=_whole), merged(after, whole=_whole)
-        return key_changes(before, after, changed, documents, actions_of)
+        found = key_changes(before, after, changed, documents, actions_of)
+        return [replace(key, next_start=UNIT) if _at_start(key.key) else key for key in found]
 
     def programs(self, sides: Sides) -> Sequence[ProgramCheck]:
         if not _changed(sides):
@@ -123,8 +127,7 @@ class CrioDomain(Domain):
 
     def warnings(self, sides: Sides) -> Iterator[Problem]:
         for path in sorted(sides.after):
-            name = path.rpartition("/")[2]
-            if path.startswith(f"{DROPINS}/") and (name.startswith(".") or name.endswith(LEFTOVERS)):
+            if path.startswith(f"{DROPINS}/") and is_leftover(path):
                 yield Problem(path, "is read by CRI-O, which reads every file of the directory, whatever its name")
 
     def curable(self, failure: UnitFailure) -> bool:

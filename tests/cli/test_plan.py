@@ -21,6 +21,7 @@ OTHER_REGISTRIES = REGISTRIES + b'[[registry]]\nlocation = "b.example"\n'
 USER_CA = "/etc/pki/ca-trust/source/anchors/openshift-config-user-ca-bundle.crt"
 
 KUBELET_CONF = "/etc/kubernetes/kubelet.conf"
+CRIO_DROP_IN = "/etc/crio/crio.conf.d/10-wipe"
 
 POLICY = """
 apiVersion: operator.openshift.io/v1
@@ -68,6 +69,10 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"files": {KUBELET_CONF: b"maxPods: 110\n"}},
         {"files": {KUBELET_CONF: b"maxPods: 250\ncpuManagerPolicy: static\nreservedSystemCPUs: '0'\n"}},
     ),
+    "next-start": (
+        {"files": {CRIO_DROP_IN: b"[crio]\ninternal_wipe = true\n"}},
+        {"files": {CRIO_DROP_IN: b"[crio]\ninternal_wipe = false\n"}},
+    ),
     "reboot": ({"files": {"/etc/a": b"1"}}, {"files": {"/etc/b": b"1"}, "kernelArguments": ["quiet"]}),
 }
 
@@ -102,6 +107,33 @@ def test_keys_in_text(tmp_path: Path, capsys: pytest.CaptureFixture[str], golden
     ]
     assert main(["plan", "--from", paths[0], "--to", paths[1]]) == 0
     golden("plan", "keys", capsys.readouterr().out)
+
+
+@pytest.mark.parametrize(
+    ("name", "table", "key", "values"),
+    [
+        ("from-the-next-start", "", "", ()),
+        # The restart of this update is the next start.
+        ("with-a-restart", "crio.runtime", "pids_limit", (1024, 2048)),
+    ],
+)
+def test_a_key_that_counts_from_the_next_start(
+    name: str,
+    table: str,
+    key: str,
+    values: tuple[int, ...],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    golden: Golden,
+) -> None:
+    paths = []
+    for number, wipe in enumerate(("true", "false")):
+        more = f"[{table}]\n{key} = {values[number]}\n" if values else ""
+        text = f"[crio]\ninternal_wipe = {wipe}\n{more}".encode()
+        config = machine_config(f"rendered-worker-{'ab'[number]}", {CRIO_DROP_IN: text})
+        paths.append(str(write(tmp_path / f"{number}.json", config)))
+    assert main(["plan", "--from", paths[0], "--to", paths[1]]) == 0
+    golden("plan", name, capsys.readouterr().out)
 
 
 def test_nothing_to_do(configs: Path, capsys: pytest.CaptureFixture[str], golden: Golden) -> None:

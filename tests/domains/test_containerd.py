@@ -9,7 +9,7 @@ from nodeagent.core.plan.change import KeyChange
 from nodeagent.core.plan.domain import PluginHealth, UnitFailure
 from nodeagent.core.plan.plan import make_plan
 from nodeagent.core.plan.sides import HostView, Sides
-from nodeagent.domains import curable, default_policy, health_of, validate
+from nodeagent.domains import curable, default_policy, health_of, validate, warnings
 from nodeagent.domains.containerd import CRI, DOMAIN, PLUGINS, RESTARTED
 from nodeagent.host.health import plugin_problems
 
@@ -59,6 +59,43 @@ def test_imports_are_part_of_the_document() -> None:
     (found,) = DOMAIN.changes(Sides(config(old), config(new)))
     assert (found.document, found.key) == (DROPIN, "debug.level")
     assert set(DOMAIN.reads(Sides(config(old), config(new)))) == {MAIN, "/etc/containerd/conf.d/"}
+
+
+@pytest.mark.parametrize(
+    ("imports", "path", "copied"),
+    [
+        ("/etc/containerd/conf.d/*.toml", "/etc/containerd/conf.d/a.toml", "conf.d/*.toml"),
+        ("/etc/other/./b.toml", "/etc/other/b.toml", "../other/b.toml"),
+        ("conf.d/a.toml", "/etc/containerd/conf.d/a.toml", "conf.d/a.toml"),
+    ],
+)
+@pytest.mark.parametrize("quote", "\"'")
+def test_the_check_reads_the_candidates_of_all_imports(imports: str, path: str, copied: str, quote: str) -> None:
+    main = f"imports = [\n  {quote}{imports}{quote},\n]\n"
+    host = HostView({path: b"[debug]\n"})
+    (check,) = DOMAIN.programs(Sides(config({MAIN: main}), config({MAIN: f"{main}oom_score = 1\n"}), host))
+    assert check.tree == {MAIN: f"imports = [\n  {quote}{copied}{quote},\n]\noom_score = 1\n".encode(), path: b"[debug]\n"}
+
+
+def test_a_name_that_is_a_value_of_another_key_too_is_not_replaced() -> None:
+    main = f'imports = ["{DROPIN}"]\nroot = "{DROPIN}"\n'
+    (check,) = DOMAIN.programs(Sides(config({MAIN: ""}), config({MAIN: main})))
+    assert check.tree[MAIN] == main.encode()
+
+
+def test_a_pattern_of_imports_does_not_reach_into_subdirectories() -> None:
+    host = {MAIN: IMPORTS.encode(), DROPIN.replace("a.toml", "sub/a.toml"): b"oom_score = 1"}
+    assert actions({}, {DROPIN: ""}, host) == NONE
+    assert health_of("containerd.service", HostView({**host, DROPIN.replace("a.", "sub/x."): b'disabled_plugins = ["cri"]'}))
+
+
+def test_files_that_are_read_by_accident_are_named() -> None:
+    directory = "/etc/containerd/conf.d"
+    host = HostView(dict.fromkeys((f"{directory}/.a.toml", f"{directory}/a.toml.bak", f"{directory}/a.toml"), b""))
+    for imports, expected in (("*.toml", [".a.toml"]), ("*", [".a.toml", "a.toml.bak"]), (".a.toml", [])):
+        main = f'imports = ["{directory}/{imports}"]\n'
+        found = warnings(config({MAIN: main}), config({MAIN: main}), host)
+        assert [problem.path for problem in found] == [f"{directory}/{name}" for name in expected]
 
 
 def test_an_import_replaces_the_section_of_a_plugin() -> None:

@@ -11,7 +11,7 @@ from nodeagent.core.plan.plan import make_plan
 from nodeagent.core.plan.program import ProgramResult
 from nodeagent.core.plan.sides import HostView, Sides
 from nodeagent.domains import curable, default_policy, domain_of, reload_proof_of, validate, warnings
-from nodeagent.domains.crio import AT_START, DOMAIN, RELOADED, RESTARTED, actions_of
+from nodeagent.domains.crio import AT_START, DOMAIN, RELOADED, RESTARTED
 
 MAIN = "/etc/crio/crio.conf"
 A, B = "/etc/crio/crio.conf.d/00-default", "/etc/crio/crio.conf.d/01-ctrcfg-pidsLimit"
@@ -143,4 +143,11 @@ def test_what_a_reload_says() -> None:
     assert reload_proof_of("crio.service") is not None
     assert reload_proof_of("web.service") is None
     assert domain_of(A) is DOMAIN
-    assert actions_of(("crio", "internal_wipe"))[1] == "counts from the next start of crio.service"
+
+
+def test_a_key_that_counts_from_the_next_start_names_the_unit() -> None:
+    old, new = (config(a=f"[crio]\ninternal_wipe = {value}\n[other]\nx = {value}\n") for value in ("true", "false"))
+    assert {key.key: key.next_start for key in changes(old, new)} == {
+        "crio.internal_wipe": "crio.service",
+        "other.x": "",
+    }

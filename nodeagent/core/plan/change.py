@@ -72,7 +72,8 @@ class KeyChange:
     """One key that differs between the documents that a program reads before and after an update.
 
     ``document`` is the path or the unit of the changed entry that brings the difference. ``before`` and ``after`` are
-    JSON, "" for a key that is not set; a value that may be a secret is replaced by ``(not shown)``.
+    JSON, "" for a key that is not set; a value that may be a secret is replaced by ``(not shown)``. A key that needs no
+    action and counts from the next start of a unit has that unit in ``next_start``.
     """
 
     document: str
@@ -81,6 +82,7 @@ class KeyChange:
     after: str
     actions: tuple[Action, ...]
     why: str = ""
+    next_start: str = ""
 
 
 @dataclass(frozen=True, slots=True)

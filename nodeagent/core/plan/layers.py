@@ -9,7 +9,17 @@ from typing import Any, Final
 
 from nodeagent.core.plan.change import Action, KeyChange
 
-__all__ = ["Key", "Layer", "differing_keys", "dotted", "key_changes", "merged", "parse_toml", "toml_problems"]
+__all__ = [
+    "Key",
+    "Layer",
+    "differing_keys",
+    "dotted",
+    "is_leftover",
+    "key_changes",
+    "merged",
+    "parse_toml",
+    "toml_problems",
+]
 
 Key = tuple[str, ...]
 """A key with the names of the tables above it."""
@@ -20,6 +30,9 @@ Rule = Callable[[Key], tuple[tuple[Action, ...], str]]
 # Parts of names whose values are not shown.
 SECRET: Final = ("password", "secret", "token", "auth", "identitytoken")
 HIDDEN: Final = "(not shown)"
+
+# Files that editors, package managers and interrupted copies leave.
+LEFTOVERS: Final = (".bak", ".orig", ".rej", ".rpmnew", ".rpmorig", ".rpmsave", ".save", ".swo", ".swp", ".tmp", "~")
 
 # Characters of a value in a plan.
 LONGEST: Final = 200
@@ -121,6 +134,12 @@ def key_changes(
         was, new = (_shown(key, document.get(key, "")) for document in documents)
         found.append(KeyChange((having or [*changed])[-1], dotted(key), was, new, actions, why))
     return found
+
+
+def is_leftover(path: str) -> bool:
+    """Return whether a file of a drop-in directory is probably there by accident."""
+    name = path.rpartition("/")[2]
+    return name.startswith(".") or name.endswith(LEFTOVERS)
 
 
 def _shown(key: Key, value: str) -> str:

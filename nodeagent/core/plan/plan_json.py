@@ -67,6 +67,7 @@ def _key_to_dict(key: KeyChange) -> dict[str, Any]:
         "after": key.after,
         "actions": [action_to_dict(action) for action in key.actions],
         **({"why": key.why} if key.why else {}),
+        **({"next_start": key.next_start} if key.next_start else {}),
     }
 
 
@@ -98,6 +99,7 @@ def _key(data: Mapping[str, Any]) -> KeyChange:
         _text(data, "after"),
         tuple(_action(item) for item in _objects(data, "actions")),
         str(data.get("why", "")),
+        str(data.get("next_start", "")),
     )
 
 
