@@ -7,8 +7,9 @@ configured are not imported: neither the client of Kubernetes nor the one of a F
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
+from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -25,11 +26,12 @@ from nodeagent.agent.update.run import Ports, UpdatePolicy
 from nodeagent.core.config.machineconfig import ConfigSource, MachineConfig
 from nodeagent.core.coordination.drain import Remaining
 from nodeagent.core.coordination.fleetlock import client_id
+from nodeagent.core.plan.change import KeyChange
 from nodeagent.core.plan.domain import Health
 from nodeagent.core.report.status import Status
 from nodeagent.core.update.ports.coordination import EtcdQuorum
 from nodeagent.core.update.ports.host import Clock
-from nodeagent.domains import health_of, reload_proof_of
+from nodeagent.domains import health_of, kept_back, reload_proof_of
 from nodeagent.errors import AgentError, Terminal
 from nodeagent.fence.host_fence import HostFence
 from nodeagent.host import boot
@@ -99,7 +101,7 @@ class Adapters:
             files=HostFiles(),
             units=units,
             users=HostUsers(),
-            health=HostHealth(declared_health, reload_proof_of),
+            health=HostHealth(declared_health, reload_proof_of, kept_back_now),
             power=power,
             coordination=coordinate(settings, store, clock, self.cluster, self.etcd, report),
             os=os,
@@ -164,6 +166,11 @@ class Adapters:
 async def declared_health(unit: str) -> Sequence[Health]:
     """Return the checks of ``unit`` for the files that the host has now, whichever config they come from."""
     return health_of(unit, await read_view(NO_CONFIG, NO_CONFIG))
+
+
+async def kept_back_now(keys: Sequence[KeyChange]) -> Mapping[str, Decimal]:
+    """Return what the kubelet keeps back from pods with the files that the host has now, if ``keys`` change that."""
+    return kept_back(keys, await read_view(NO_CONFIG, NO_CONFIG))
 
 
 async def open_adapters(found: FoundSettings, bus: Bus, stack: AsyncExitStack) -> Adapters:

@@ -7,6 +7,7 @@ else.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from decimal import Decimal
 from functools import cache
 from typing import Final, TypeVar
 
@@ -47,6 +48,7 @@ __all__ = [
     "domain_of",
     "health_of",
     "host_problems",
+    "kept_back",
     "outdated",
     "program_checks",
     "reads",
@@ -149,6 +151,14 @@ def outdated(keys: Sequence[KeyChange], *, reverted: bool) -> Mapping[str, str]:
     found: dict[str, str] = {}
     for domain in DOMAINS:
         found |= domain.outdated(keys, reverted=reverted)
+    return found
+
+
+def kept_back(keys: Sequence[KeyChange], host: HostView) -> Mapping[str, Decimal]:
+    """Return what the Node keeps back from pods if one of ``keys`` changes that, see ``Domain.kept_back``."""
+    found: dict[str, Decimal] = {}
+    for domain in DOMAINS:
+        found |= domain.kept_back(keys, host)
     return found
 
 

@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 from typing import Final
 
 from nodeagent.core.plan.change import Action, Change, KeyChange
-from nodeagent.core.plan.domain import ByContent, Domain, Health, PluginHealth, UnitFailure, verdict_of
+from nodeagent.core.plan.domain import NODE, ByContent, Domain, Health, PluginHealth, UnitFailure, verdict_of
 from nodeagent.core.plan.layers import Key, Layer, is_leftover, key_changes, merged, parse_toml, toml_problems
 from nodeagent.core.plan.policy import DRAIN, NONE, REBOOT, Verdict, restart
 from nodeagent.core.plan.program import TREE, ProgramCheck, ProgramResult
@@ -145,7 +145,9 @@ class ContainerdDomain(Domain):
         return (PluginHealth(UNIT, wanted),) if '"cri"' not in disabled and wanted else ()
 
     def curable(self, failure: UnitFailure) -> bool:
-        return failure.unit != UNIT or not any(key.document.startswith(f"{DIRECTORY}/") for key in failure.keys)
+        return failure.unit not in (UNIT, NODE) or not any(
+            key.document.startswith(f"{DIRECTORY}/") for key in failure.keys
+        )
 
 
 def _check(files: Mapping[str, bytes], control: ProgramCheck | None) -> ProgramCheck:

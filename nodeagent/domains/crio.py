@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Final
 
 from nodeagent.core.plan.change import Action, KeyChange
-from nodeagent.core.plan.domain import ByContent, Domain, ReloadProof, SocketHealth, UnitFailure
+from nodeagent.core.plan.domain import NODE, ByContent, Domain, ReloadProof, SocketHealth, UnitFailure
 from nodeagent.core.plan.layers import Key, Layer, is_leftover, key_changes, merged, parse_toml, toml_problems
 from nodeagent.core.plan.policy import DRAIN, NONE, REBOOT, reload, restart
 from nodeagent.core.plan.program import TREE, ProgramCheck, ProgramResult
@@ -132,7 +132,9 @@ class CrioDomain(Domain):
 
     def curable(self, failure: UnitFailure) -> bool:
         # It reads the same files after a boot, and then the kubelet does not start either.
-        return failure.unit != UNIT or not any(key.document.startswith("/etc/crio/") for key in failure.keys)
+        return failure.unit not in (UNIT, NODE) or not any(
+            key.document.startswith("/etc/crio/") for key in failure.keys
+        )
 
 
 def _check(files: Mapping[str, bytes], control: ProgramCheck | None) -> ProgramCheck:

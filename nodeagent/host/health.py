@@ -8,12 +8,14 @@ import asyncio
 import contextlib
 import os
 import shutil
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from decimal import Decimal
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
 from nodeagent.core.coordination.kube_time import parse_time
+from nodeagent.core.plan.change import KeyChange
 from nodeagent.core.plan.domain import Health, HttpHealth, PluginHealth, ReloadProof, SocketHealth
 from nodeagent.host.checkers.job import CheckerLate, run_program
 from nodeagent.host.reload_proof import reload_problem
@@ -28,15 +30,18 @@ SEARCH_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/b
 
 
 class HostHealth:
-    """Implements ``ports.HealthChecks``. ``declared`` returns the checks of a unit, as its files are now."""
+    """Implements ``ports.HealthChecks``. ``declared`` returns the checks of a unit, as its files are now, and
+    ``kept_back`` what they keep back from pods."""
 
     def __init__(
         self,
         declared: Callable[[str], Awaitable[Sequence[Health]]],
         proof_of: Callable[[str], ReloadProof | None] = lambda _: None,
+        kept_back: Callable[[Sequence[KeyChange]], Awaitable[Mapping[str, Decimal]]] | None = None,
     ) -> None:
         self._declared = declared
         self._proof_of = proof_of
+        self._kept_back = kept_back
 
     async def check(self, unit: str) -> str | None:
         checks = await self._declared(unit)
@@ -51,6 +56,9 @@ class HostHealth:
         if proof is None or moment is None:
             return ""
         return await reload_problem(proof, moment)
+
+    async def kept_back(self, keys: Sequence[KeyChange]) -> Mapping[str, Decimal]:
+        return await self._kept_back(keys) if self._kept_back is not None else {}
 
     async def _one(self, check: Health) -> str:
         try:

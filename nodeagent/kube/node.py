@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import Final
 
 from nodeagent.core.coordination.kube_time import seconds_time
@@ -28,10 +29,13 @@ class KubeReadiness:
         self._node = node
         self._clock = clock
 
-    async def unready(self, since: str = "", outdated: Mapping[str, str] | None = None) -> str:
+    async def unready(
+        self, since: str = "", outdated: Mapping[str, str] | None = None, kept_back: Mapping[str, Decimal] | None = None
+    ) -> str:
         """See ``ports.NodeReadiness``. Without the right to read the lease, the condition alone decides."""
         node = await self._client.node(self._node)
-        return unready(node, await self._lease() if since else None, since, self._clock.now(), outdated)
+        lease = await self._lease() if since else None
+        return unready(node, lease, since, self._clock.now(), outdated, kept_back)
 
     async def _lease(self) -> Object | None:
         try:

@@ -74,7 +74,10 @@ def test_the_check_reads_the_candidates_of_all_imports(imports: str, path: str, 
     main = f"imports = [\n  {quote}{imports}{quote},\n]\n"
     host = HostView({path: b"[debug]\n"})
     (check,) = DOMAIN.programs(Sides(config({MAIN: main}), config({MAIN: f"{main}oom_score = 1\n"}), host))
-    assert check.tree == {MAIN: f"imports = [\n  {quote}{copied}{quote},\n]\noom_score = 1\n".encode(), path: b"[debug]\n"}
+    assert check.tree == {
+        MAIN: f"imports = [\n  {quote}{copied}{quote},\n]\noom_score = 1\n".encode(),
+        path: b"[debug]\n",
+    }
 
 
 def test_a_name_that_is_a_value_of_another_key_too_is_not_replaced() -> None:
@@ -86,7 +89,9 @@ def test_a_name_that_is_a_value_of_another_key_too_is_not_replaced() -> None:
 def test_a_pattern_of_imports_does_not_reach_into_subdirectories() -> None:
     host = {MAIN: IMPORTS.encode(), DROPIN.replace("a.toml", "sub/a.toml"): b"oom_score = 1"}
     assert actions({}, {DROPIN: ""}, host) == NONE
-    assert health_of("containerd.service", HostView({**host, DROPIN.replace("a.", "sub/x."): b'disabled_plugins = ["cri"]'}))
+    assert health_of(
+        "containerd.service", HostView({**host, DROPIN.replace("a.", "sub/x."): b'disabled_plugins = ["cri"]'})
+    )
 
 
 def test_files_that_are_read_by_accident_are_named() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 
 from nodeagent.agent.coordination import Coordination
 from nodeagent.agent.update.run import Ports
@@ -258,7 +259,9 @@ class FakeReadiness:
     def __init__(self, around: Around) -> None:
         self.around = around
 
-    async def unready(self, since: str = "", outdated: Mapping[str, str] | None = None) -> str:
+    async def unready(
+        self, since: str = "", outdated: Mapping[str, str] | None = None, kept_back: Mapping[str, Decimal] | None = None
+    ) -> str:
         self.around.call("readiness")
         return self.around.unready if since else self.around.unready_before
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from nodeagent.core.config.file_tree import FileTreeEntry, RegularFile
+from nodeagent.core.plan.change import KeyChange
 from nodeagent.core.update.ports.host import UnitState
 from nodeagent.errors import AgentError
 from nodeagent.reasons import Reason
@@ -177,6 +180,9 @@ class FakeHealth:
         if unit != "web.service":
             return None
         return self.world.units[unit].health if unit in self.world.units else ""
+
+    async def kept_back(self, keys: Sequence[KeyChange]) -> Mapping[str, Decimal]:
+        return {}
 
     async def reload_problem(self, unit: str, since: str) -> str | None:
         found = self.world.units.get(unit, FakeUnit())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -14,14 +15,22 @@ from integration.hosts.node.conftest import NodeMaker
 from integration.hosts.node.node_host import KUBELET_CONF, NodeHost, kubelet_configuration
 from integration.hosts.node.workloads import pod, workload
 from integration.hosts.nodeagent_client import machine_config, wait_done
+from nodeagent.core.validate.quantity import parse_quantity
 
 PODS = "/api/v1/namespaces/default/pods"
 STATE = "/var/lib/kubelet/cpu_manager_state"
+STATIC_MEMORY = {"memoryManagerPolicy": "Static", "systemReserved": {"memory": "100Mi"}}
 RESERVED = {"systemReserved": {"cpu": "100m", "memory": "100Mi"}}
 
 
 def apply(node: NodeHost, name: str, **keys: Any) -> None:
     agent.apply(node, machine_config(name, files={KUBELET_CONF: kubelet_configuration(**keys)}))
+
+
+def size(quantity: str) -> Decimal:
+    found = parse_quantity(quantity)
+    assert found is not None
+    return found
 
 
 def policy_of_state(node: NodeHost) -> str:
@@ -49,11 +58,19 @@ def test_keys_of_a_kubelet(make_agent_node: NodeMaker, control_plane: Cluster) -
         ("unknown", {"noSuchKey": 1}, "noSuchKey"),
         ("gate", {"featureGates": {"NoSuchGate": True}}, "NoSuchGate"),
         ("beyond", {"systemReserved": {"cpu": "4000"}}, "4000"),
+        ("memory", {**STATIC_MEMORY, "reservedMemory": [{"numaNode": 0, "limits": {"memory": "1Mi"}}]}, "104857600"),
     ):
         with pytest.raises(CommandFailed, match=word):
             apply(node, name, maxPods=200, **keys)
     assert json.loads(node.read_text(KUBELET_CONF))["maxPods"] == 200
     assert node.container_ids() == before
+
+    # The Node keeps back what is reserved now.
+    apply(node, "reserved", maxPods=200, systemReserved={"cpu": "300m", "memory": "64Mi"})
+    wait_done(node, "reserved", 120)
+    status = control_plane.admin.get(node.path)["status"]
+    kept = {name: size(status["capacity"][name]) - size(status["allocatable"][name]) for name in ("cpu", "memory")}
+    assert kept == {"cpu": Decimal("0.3"), "memory": 64 << 20}
 
     # Another policy of the CPU manager: the state of the old one goes away behind a drain.
     assert policy_of_state(node) == "none"
@@ -63,10 +80,9 @@ def test_keys_of_a_kubelet(make_agent_node: NodeMaker, control_plane: Cluster) -
     assert "keys-web" not in node.container_ids()
 
     # A configuration that passes all checks, with which the kubelet ends: back without a reboot.
-    wrong = [{"numaNode": 0, "limits": {"memory": "1Mi"}}]
-    apply(node, "bad", cpuManagerPolicy="static", memoryManagerPolicy="Static", reservedMemory=wrong, **RESERVED)
+    apply(node, "bad", maxPods=200, cpuManagerPolicy="static", port=control_plane.port, **RESERVED)
     entry = agent.wait_outcome(node, "bad", 120)
-    assert entry["outcome"] == "reverted"
+    assert (entry["outcome"], entry["reason"]) == ("reverted", "UnitUnhealthy")
     assert node.is_ready()
     assert policy_of_state(node) == "static"
     assert node.reboots == 0

@@ -14,7 +14,8 @@ from nodeagent import domains
 from nodeagent.agent.update.actions import keys_of
 from nodeagent.agent.update.progress import Progress
 from nodeagent.agent.update.run import Run
-from nodeagent.agent.update.verification import VerifyFailed
+from nodeagent.agent.update.verification import StillUp, VerifyFailed
+from nodeagent.core.plan.domain import NODE, UnitFailure
 from nodeagent.core.update.events import Warned
 from nodeagent.core.update.ports.coordination import NodeReadiness
 from nodeagent.errors import AgentError, Refused, Retryable, Unreachable
@@ -39,13 +40,16 @@ async def wait(run: Run, readiness: NodeReadiness, progress: Progress) -> None:
     Raises ``VerifyFailed`` after the time for verification. If the API server does not answer by then, the update
     continues: that is no fault of the config, and nothing can be released without an answer either.
     """
-    outdated = domains.outdated(keys_of(run.update), reverted=run.record.reverting)
+    keys = keys_of(run.update)
+    outdated = domains.outdated(keys, reverted=run.record.reverting)
+    kept_back = await run.ports.health.kept_back(keys)
+    up = await StillUp.of(run)
     clock, timeout = run.ports.clock.monotonic, run.policy.verify_timeout
     deadline = clock() + timeout
     while True:
         away: AgentError | None = None
         try:
-            why = await readiness.unready(run.record.since, outdated)
+            why = await readiness.unready(run.record.since, outdated, kept_back)
         except (Unreachable, Retryable) as error:
             away, why = error, error.message
         except Refused as error:
@@ -57,7 +61,10 @@ async def wait(run: Run, readiness: NodeReadiness, progress: Progress) -> None:
             break
         progress(f"the node is not ready: {why}; waiting for it", deadline)
         await asyncio.sleep(PERIOD)
+        # A kubelet may end later than within the settle time, and is restarted by systemd without end.
+        await up.check()
     if away is None:
         message = f"the node is not ready after {timeout:.0f} s: {why}"
-        raise VerifyFailed(message, reason=Reason.NODE_NOT_READY, curable=True)
+        helps = domains.curable(UnitFailure(NODE, "", keys))
+        raise VerifyFailed(message, reason=Reason.NODE_NOT_READY, curable=helps)
     run.narrate(Warned, f"continuing: {why}", reason=away.reason)

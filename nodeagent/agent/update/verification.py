@@ -25,7 +25,7 @@ from nodeagent.core.update.ports.host import UnitState
 from nodeagent.errors import AgentError, Unreconcilable
 from nodeagent.reasons import Reason
 
-__all__ = ["VerifyFailed", "in_force", "mismatches", "os_mismatches", "watch_units", "with_os"]
+__all__ = ["StillUp", "VerifyFailed", "in_force", "mismatches", "os_mismatches", "watch_units", "with_os"]
 
 # Seconds between two checks of units that settle; only for the settle time of one update.
 PERIOD = 1.0
@@ -239,9 +239,7 @@ async def watch_units(run: Run, progress: Progress) -> None:
     If a service of the host was away just now, units that went down with it have the time for verification to come
     back, as after each outage that is seen here.
     """
-    steps = [s for s in unit_steps(run.update) if isinstance(s, RestartUnit | ReloadUnit)]
-    units = [step.unit for step in steps if step_id(step) not in run.record.written.skipped]
-    if not units:
+    if not (units := _acted_on(run)):
         return
     policy, clock = run.policy, run.ports.clock.monotonic
     deadline = clock() + policy.verify_timeout
@@ -266,10 +264,8 @@ async def watch_units(run: Run, progress: Progress) -> None:
             if first is None:
                 first, since = check, clock()
             elif check.runs != first.runs:
-                for unit, (_, restarts) in check.runs.items():
-                    if restarts > first.runs.get(unit, ("", 0))[1] and not excused:
-                        helps = curable(run.update, unit, "exit-code")
-                        raise VerifyFailed(f"{unit} did not stay up", reason=Reason.UNIT_UNHEALTHY, curable=helps)
+                if not excused:
+                    _check_restarts(run, first, check)
                 # Restarted by an operator, or by another program: watch the new run.
                 first, since = check, clock()
             if clock() - since >= policy.settle:
@@ -285,3 +281,38 @@ async def watch_units(run: Run, progress: Progress) -> None:
             progress(f"{check.why}; waiting for it", deadline)
         left = PERIOD if first is None else policy.settle - (clock() - since)
         await asyncio.sleep(min(PERIOD, max(left, 0.05)))
+
+
+@dataclass(frozen=True, slots=True)
+class StillUp:
+    """The units that the plan acted on, which were up. ``check`` raises ``VerifyFailed`` for one that has ended."""
+
+    run: Run
+    first: _UnitCheck
+    outages: int
+
+    @classmethod
+    async def of(cls, run: Run) -> StillUp:
+        return cls(run, await _check(run, _acted_on(run)), run.ports.units.outages())
+
+    async def check(self) -> None:
+        if self.run.ports.units.outages() != self.outages:
+            # They may have ended with the service of the host that was away.
+            return
+        now = await _check(self.run, _acted_on(self.run))
+        if now.health is _Health.BAD:
+            raise VerifyFailed(now.why, reason=Reason.UNIT_UNHEALTHY, curable=now.curable)
+        _check_restarts(self.run, self.first, now)
+
+
+def _acted_on(run: Run) -> list[str]:
+    steps = [step for step in unit_steps(run.update) if isinstance(step, RestartUnit | ReloadUnit)]
+    return [step.unit for step in steps if step_id(step) not in run.record.written.skipped]
+
+
+def _check_restarts(run: Run, first: _UnitCheck, now: _UnitCheck) -> None:
+    """Raise ``VerifyFailed`` if systemd restarted a unit that ended."""
+    for unit, (_, restarts) in now.runs.items():
+        if restarts > first.runs.get(unit, ("", 0))[1]:
+            helps = curable(run.update, unit, "exit-code")
+            raise VerifyFailed(f"{unit} did not stay up", reason=Reason.UNIT_UNHEALTHY, curable=helps)

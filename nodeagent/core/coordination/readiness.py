@@ -10,10 +10,12 @@ host.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from decimal import Decimal
 from math import floor
 from typing import Any, Final
 
 from nodeagent.core.coordination.kube_time import parse_time
+from nodeagent.core.validate.quantity import parse_quantity
 
 __all__ = ["REPORTED", "unready"]
 
@@ -27,10 +29,12 @@ def unready(
     since: str,
     now: str,
     outdated: Mapping[str, str] | None = None,
+    kept_back: Mapping[str, Decimal] | None = None,
 ) -> str:
     """Return why the node is not ready by a report from after ``since`` ("" for any time), or "" if it is.
 
-    ``outdated`` has capacities of the Node (``pods``) that a kubelet with the wrong configuration reports.
+    ``outdated`` has capacities of the Node (``pods``) that a kubelet with the wrong configuration reports, and
+    ``kept_back`` the amounts by which its allocatable resources are less than its capacity with the right one.
 
     Without a lease, the condition has to suffice. If the clock of the host was set back behind ``since``, no time
     proves anything, and the condition has to suffice as well.
@@ -45,6 +49,8 @@ def unready(
     for resource, value in (outdated or {}).items():
         if str(capacity.get(resource, "")) == value:
             return f"its kubelet still reports {value} {resource}"
+    if why := _not_kept_back((node.get("status") or {}).get("allocatable") or {}, capacity, kept_back or {}):
+        return why
     begin, present = parse_time(since), parse_time(now)
     if begin is None or present is None or present < begin:
         return ""
@@ -53,6 +59,22 @@ def unready(
     if lease is not None and _time(lease.get("spec") or {}, "renewTime") < begin:
         return "its kubelet has not renewed its lease since then"
     return "" if present >= begin + REPORTED else "its kubelet has not reported its condition since then"
+
+
+def _not_kept_back(
+    allocatable: Mapping[str, Any], capacity: Mapping[str, Any], kept_back: Mapping[str, Decimal]
+) -> str:
+    """As ``MachineInfo`` in pkg/kubelet/nodestatus of the kubelet: huge pages are no memory for other pods."""
+    sizes = {resource: parse_quantity(str(value)) or Decimal(0) for resource, value in capacity.items()}
+    huge = sum(size for resource, size in sizes.items() if resource.startswith("hugepages-"))
+    for resource, amount in kept_back.items():
+        reported = parse_quantity(str(allocatable.get(resource, "")))
+        if resource not in sizes or reported is None:
+            continue
+        expected = max(Decimal(0), sizes[resource] - amount - (huge if resource == "memory" else 0))
+        if reported != expected:
+            return f"its kubelet reports {allocatable[resource]} of {resource} for pods, {expected:f} is configured"
+    return ""
 
 
 def _time(data: Mapping[str, Any], key: str) -> float:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from enum import StrEnum
 
 from nodeagent.core.plan.change import Action, ActionType, Change, KeyChange
@@ -18,6 +19,7 @@ from nodeagent.core.plan.sides import HostView, Sides
 from nodeagent.errors import Problem
 
 __all__ = [
+    "NODE",
     "ByContent",
     "Checker",
     "Domain",
@@ -37,6 +39,9 @@ Validate = Callable[[bytes], Iterable[str]]
 
 # Keys that the reason of a verdict names; the plan has all of them.
 MAX_NAMED = 3
+
+# The Node of a cluster, in place of a unit.
+NODE = ""
 
 # Actions that come first in a verdict. The others keep their order.
 ORDER = (ActionType.DRAIN, ActionType.DAEMON_RELOAD, ActionType.CLEAR_STATE, ActionType.STOP)
@@ -97,7 +102,8 @@ Health = HttpHealth | SocketHealth | PluginHealth
 @dataclass(frozen=True, slots=True)
 class UnitFailure:
     """A unit that failed after an action of an update. ``result`` is that of systemd (exit-code, timeout, ...), "" for
-    a unit that runs and is not healthy. ``keys`` are those that the update changes."""
+    a unit that runs and is not healthy. ``keys`` are those that the update changes. ``unit`` may be ``NODE``: the units
+    run, and the cluster does not see the node ready, or not with the capacity that the keys request."""
 
     unit: str
     result: str
@@ -169,6 +175,11 @@ class Domain:
     def outdated(self, _keys: Sequence[KeyChange], *, reverted: bool) -> Mapping[str, str]:  # noqa: ARG002
         """Return capacities of the Node, such as ``pods``, that a kubelet without the changes of ``keys`` reports; with
         ``reverted``, those of a kubelet that still has them."""
+        return {}
+
+    def kept_back(self, _keys: Sequence[KeyChange], _host: HostView) -> Mapping[str, Decimal]:
+        """Return the amounts of resources that the Node keeps back from pods with the files that the host has now, if
+        one of ``keys`` changes that. A resource whose amount is not certain is left out."""
         return {}
 
     def curable(self, _failure: UnitFailure) -> bool:

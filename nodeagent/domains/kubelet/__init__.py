@@ -8,12 +8,14 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from decimal import Decimal
 from typing import Any, Final
 
 from nodeagent.core.config.file_tree import expand
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.plan.change import Change, KeyChange
-from nodeagent.core.plan.domain import ByContent, Domain, Health, HttpHealth, UnitFailure, owns
+from nodeagent.core.plan.domain import NODE, ByContent, Domain, Health, HttpHealth, UnitFailure, owns
+from nodeagent.core.plan.layers import is_leftover
 from nodeagent.core.plan.policy import DAEMON_RELOAD, Verdict, restart
 from nodeagent.core.plan.program import ProgramCheck
 from nodeagent.core.plan.sides import HostView, Sides
@@ -21,6 +23,7 @@ from nodeagent.core.validate import kubelet_conf
 from nodeagent.domains.kubelet import reservations
 from nodeagent.domains.kubelet.document import CONFIG_DIRS, CONFIG_FILES, UNREADABLE, KubeletConfig
 from nodeagent.domains.kubelet.dry_run import dry_runs
+from nodeagent.domains.kubelet.host_limits import doubts_of, host_problems_of, paths_of
 from nodeagent.domains.kubelet.keys import DEFAULT_MAX_PODS, REBOOTED, RESTARTED, actions_of, secret
 from nodeagent.domains.kubelet.unit import KUBELET, UNIT_DIRS
 from nodeagent.errors import Problem
@@ -34,6 +37,8 @@ MAX_SHOWN: Final = 200
 BY_KEY: Final = ByContent("By the keys that change: Restart kubelet.service at least, Drain and Reboot at most")
 # Results of systemd for a program that ended on its own: it does the same after a boot.
 ENDED: Final = ("exit-code", "protocol", "start-limit-hit", "success")
+# Keys that decide what a Node keeps back from pods.
+RESERVING: Final = ("systemReserved", "kubeReserved", "evictionHard", "reservedSystemCPUs")
 # Directives of the unit that describe it.
 DESCRIPTIVE: Final = ("[Unit] Description", "[Unit] Documentation")
 ENVIRONMENT_FILES: Final = ("/etc/default/kubelet", "/etc/sysconfig/kubelet")
@@ -41,12 +46,13 @@ ENVIRONMENT_FILES: Final = ("/etc/default/kubelet", "/etc/sysconfig/kubelet")
 
 class KubeletDomain(Domain):
     def reads(self, sides: Sides) -> Collection[str]:
-        found = {*CONFIG_FILES, *(f"{path}/" for path in CONFIG_DIRS), reservations.MEMINFO, reservations.CPUS}
+        found = {*CONFIG_FILES, *(f"{path}/" for path in CONFIG_DIRS)}
+        found |= {reservations.MEMINFO, reservations.CPUS, reservations.NODES}
         for directory in UNIT_DIRS:
             found |= {f"{directory}/{KUBELET}", f"{directory}/{KUBELET}.d/"}
         for config in (KubeletConfig(sides.before), KubeletConfig(sides.after)):
             found |= {config.config_file, *config.unit.environment_files, *(f"{path}/" for path in config.config_dirs)}
-            found |= {f"{path}/" for path in (_static_pods(config),) if path}
+            found |= {f"{path}/" for path in (_static_pods(config),) if path} | set(paths_of(config))
         return {path for path in found if path.startswith("/")}
 
     def changes(self, sides: Sides) -> Sequence[KeyChange]:
@@ -75,14 +81,26 @@ class KubeletDomain(Domain):
         before, after = KubeletConfig(sides.before), KubeletConfig(sides.after)
         if not _changed_sources(sides, before, after):
             return
-        known = set(reservations.problems_of(before))
-        for key, problem in reservations.problems_of(after):
+        known = {*reservations.problems_of(before), *host_problems_of(before)}
+        for key, problem in (*reservations.problems_of(after), *host_problems_of(after)):
             if (key, problem) not in known:
                 yield Problem(after.source_of(key), f"{key} {problem}")
         path, now = _static_pods(before), _static_pods(after)
         if path and path != now and any(each.startswith(f"{path}/") for each in sides.before):
             text = f"staticPodPath leaves {path}, which has static pods: the kubelet would end all of them"
             yield Problem(after.source_of("staticPodPath"), text)
+
+    def warnings(self, sides: Sides) -> Iterator[Problem]:
+        before, after = KubeletConfig(sides.before), KubeletConfig(sides.after)
+        for path in after.dropins:
+            if is_leftover(path):
+                yield Problem(
+                    path, "is read by the kubelet, which reads every file of the directory that ends in .conf"
+                )
+        known = set(doubts_of(before))
+        for key, doubt in doubts_of(after):
+            if (key, doubt) not in known:
+                yield Problem(after.source_of(key), f"{key} {doubt}")
 
     def programs(self, sides: Sides) -> Sequence[ProgramCheck]:
         if sides.old.os_image_url != sides.new.os_image_url:
@@ -108,15 +126,22 @@ class KubeletDomain(Domain):
                 return {"pods": values[reverted]} if values[0] != values[1] else {}
         return {}
 
+    def kept_back(self, keys: Sequence[KeyChange], host: HostView) -> Mapping[str, Decimal]:
+        if not any(key.key.partition(".")[0] in RESERVING and self._is_ours(key) for key in keys):
+            return {}
+        now = KubeletConfig(host.files).keys
+        found = {resource: reservations.kept_back(now, resource) for resource in ("cpu", "memory", "ephemeral-storage")}
+        return {resource: amount for resource, amount in found.items() if amount is not None}
+
     def _is_ours(self, key: KeyChange) -> bool:
         return key.document == KUBELET or any(
             key.document == path or owns(f"{path}/", key.document) for path in self.files
         )
 
     def curable(self, failure: UnitFailure) -> bool:
-        """A kubelet that ends with its new configuration ends with it after a boot, too."""
-        ours = any(map(self._is_ours, failure.keys))
-        return not (failure.unit == KUBELET and failure.result in ENDED and ours)
+        # A kubelet reads the same files after a boot, with which it ended, or with which the Node is not ready.
+        ended = failure.unit == KUBELET and failure.result in ENDED
+        return not ((ended or failure.unit == NODE) and any(map(self._is_ours, failure.keys)))
 
 
 def _changed_sources(sides: Sides, before: KubeletConfig, after: KubeletConfig) -> list[str]:

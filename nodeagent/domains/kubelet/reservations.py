@@ -13,13 +13,19 @@ from typing import Any, Final
 from nodeagent.core.validate.quantity import parse_quantity
 from nodeagent.domains.kubelet.document import KubeletConfig
 
-__all__ = ["CPUS", "MEMINFO", "problems_of"]
+__all__ = ["CPUS", "MEMINFO", "NODES", "kept_back", "problems_of"]
 
 MEMINFO: Final = "/proc/meminfo"
 CPUS: Final = "/sys/devices/system/cpu/online"
+NODES: Final = "/sys/devices/system/node/online"
 RESERVED: Final = ("systemReserved", "kubeReserved")
 THRESHOLDS: Final = ("evictionHard", "evictionSoft", "evictionMinimumReclaim")
 MEMORY_SIGNAL: Final = "evictionHard.memory.available"
+# Resources of the Node from which hard thresholds of these signals are kept back, too.
+SIGNALS: Final = {"memory": MEMORY_SIGNAL, "ephemeral-storage": "evictionHard.nodefs.available"}
+# With this flag hard thresholds are not kept back.
+IGNORES_EVICTION: Final = "--experimental-allocatable-ignore-eviction"
+DEFAULT_MEMORY_THRESHOLD: Final = Decimal(100 * 1024 * 1024)
 MAX_CPUS: Final = 8192
 
 
@@ -50,6 +56,52 @@ def problems_of(config: KubeletConfig) -> Iterator[tuple[str, str]]:
         if kept > memory:
             text = f"reserves {_plain(kept)} bytes of memory with the other reservations; this host has {memory}"
             yield _largest(keys, "memory"), text
+    if str(keys.get("memoryManagerPolicy")) == "Static":
+        yield from _memory_manager(config)
+
+
+def _memory_manager(config: KubeletConfig) -> Iterator[tuple[str, str]]:
+    """The static policy takes exactly what the other keys reserve, distributed over the NUMA nodes."""
+    keys, name = config.keys, "reservedMemory"
+    given = keys.get(name) or []
+    nodes = _cpu_set(_text(config.files.get(NODES, b"")))
+    totals: dict[str, Decimal] = {}
+    if not isinstance(given, list):
+        # The form of a flag.
+        return
+    for entry in given:
+        limits = entry.get("limits") if isinstance(entry, dict) else None
+        if not isinstance(limits, dict):
+            # The kubelet refuses the form in its dry run.
+            return
+        if nodes and entry.get("numaNode", 0) not in nodes:
+            yield name, f"names the NUMA node {entry.get('numaNode')}, which this host does not have"
+            return
+        for resource, value in limits.items():
+            totals[resource] = totals.get(resource, Decimal(0)) + (parse_quantity(str(value)) or Decimal(0))
+    for resource in sorted({"memory", *totals}):
+        wanted, total = kept_back(keys, resource), totals.get(resource, Decimal(0))
+        if wanted is not None and wanted != total:
+            yield (
+                name,
+                f"has {_plain(total)} of {resource}; the static policy needs what is kept back, {_plain(wanted)}",
+            )
+        elif resource == "memory" and not total:
+            yield name, "has no memory; the static policy needs some, and systemReserved or kubeReserved as much"
+
+
+def kept_back(keys: Mapping[str, Any], resource: str) -> Decimal | None:
+    """Return the amount of a resource that no pod can have. None if it depends on the capacity of the Node."""
+    cpus = _cpu_set(str(keys.get("reservedSystemCPUs") or "")) if resource == "cpu" else None
+    amount = Decimal(len(cpus)) if cpus else _sum(keys, resource)
+    if (signal := SIGNALS.get(resource)) is None or IGNORES_EVICTION in keys:
+        return amount
+    if (threshold := keys.get(signal)) is None:
+        if any(key.startswith("evictionHard") for key in keys):
+            return None if str(keys.get("mergeDefaultEvictionSettings")).lower() == "true" else amount
+        return amount + DEFAULT_MEMORY_THRESHOLD if resource == "memory" else None
+    number = parse_quantity(str(threshold))
+    return None if number is None else amount + number
 
 
 def _forms(keys: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

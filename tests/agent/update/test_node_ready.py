@@ -4,6 +4,7 @@ for."""
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -50,6 +51,24 @@ async def test_a_node_that_stays_unready_reverts_the_update_with_all_it_holds() 
     host.around.unready = ""
     await settled
     assert (host.phase, host.record.reason) == (Phase.DEGRADED, "Reverted")
+    all_given_back(host)
+
+
+async def test_a_unit_that_ends_while_the_node_is_not_ready_ends_the_wait() -> None:
+    host = await at_old()
+    host.limits = replace(host.limits, may_reboot=False)
+    unit = host.world.units["app.service"]
+    unit.dies_after = host.limits.settle + 10
+    host.around.unready = WHY
+    host.want(RESTART)
+    settled = asyncio.create_task(host.settle())
+    began = asyncio.get_running_loop().time()
+    while "UnitUnhealthy" not in kinds(host, RevertStarted):
+        await asyncio.sleep(1)
+        unit.dies_after = None
+    assert asyncio.get_running_loop().time() - began < host.limits.verify_timeout / 2
+    host.around.unready = ""
+    await settled
     all_given_back(host)
 
 

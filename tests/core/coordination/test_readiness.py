@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -70,3 +71,31 @@ def test_a_kubelet_with_the_wrong_configuration_shows_its_capacity(
     found = node()
     found["status"]["capacity"] = capacity
     assert ("still reports" in unready(found, None, SINCE, LATER, outdated)) is stale
+
+
+@pytest.mark.parametrize(
+    ("kept_back", "allocatable", "wrong"),
+    [
+        ({"cpu": "0.5"}, {"cpu": "3500m"}, ""),
+        ({"cpu": "0.5"}, {"cpu": "4"}, "its kubelet reports 4 of cpu for pods, 3.5 is configured"),
+        # Huge pages are no memory for other pods.
+        ({"memory": "1048576"}, {"memory": "5Mi"}, ""),
+        ({"memory": "1048576"}, {"memory": "7Mi"}, "7Mi of memory"),
+        ({"memory": "99999999"}, {"memory": "0"}, ""),
+        # Without capacity isolation a Node has no storage.
+        ({"ephemeral-storage": "1"}, {}, ""),
+        ({"cpu": "1"}, {}, ""),
+    ],
+)
+def test_a_node_keeps_back_what_is_configured(
+    kept_back: dict[str, str], allocatable: dict[str, str], wrong: str
+) -> None:
+    found = node()
+    found["status"] |= {
+        "capacity": {"cpu": "4", "memory": "8Mi", "hugepages-2Mi": "2Mi", "pods": "110"},
+        "allocatable": allocatable,
+    }
+    amounts = {resource: Decimal(amount) for resource, amount in kept_back.items()}
+    why = unready(found, None, SINCE, LATER, None, amounts)
+    assert wrong in why
+    assert bool(wrong) == bool(why)

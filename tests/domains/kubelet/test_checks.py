@@ -9,19 +9,21 @@ import pytest
 
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.plan.change import KeyChange
-from nodeagent.core.plan.domain import HttpHealth, UnitFailure
+from nodeagent.core.plan.domain import NODE, HttpHealth, UnitFailure
 from nodeagent.core.plan.program import ProgramResult
 from nodeagent.core.plan.sides import HostView, Sides
 from nodeagent.core.validate.quantity import parse_quantity
 from nodeagent.domains.kubelet import DOMAIN
 from nodeagent.domains.kubelet.document import KubeletConfig
 from nodeagent.domains.kubelet.dry_run import PASSED, judge
+from nodeagent.domains.kubelet.host_limits import KERNEL
 from tests.domains.kubelet.test_keys import CONF, DROPINS, UNIT, dropin, exec_start, kubelet
 from tests.support.configs import config
 
 CAPACITY = {
     "/proc/meminfo": b"MemTotal:        8388608 kB\nMemFree: 1 kB\n",
     "/sys/devices/system/cpu/online": b"0-3\n",
+    "/sys/devices/system/node/online": b"0-1\n",
 }
 
 
@@ -85,6 +87,137 @@ def problems(keys: dict[str, Any], before: dict[str, Any] | None = None, host: b
 )
 def test_reservations_that_the_host_cannot_have(keys: dict[str, Any], refused: list[str]) -> None:
     assert problems(keys) == refused
+
+
+STATIC = {"memoryManagerPolicy": "Static", "systemReserved": {"memory": "300Mi"}}
+
+
+def limits(*memory: str, node: int = 0) -> dict[str, Any]:
+    return {
+        "reservedMemory": [{"numaNode": node + each, "limits": {"memory": size}} for each, size in enumerate(memory)]
+    }
+
+
+@pytest.mark.parametrize(
+    ("keys", "refused"),
+    [
+        # The default threshold of evictions is 100Mi.
+        ({**STATIC, **limits("400Mi")}, []),
+        ({**STATIC, **limits("300Mi", "100Mi")}, []),
+        ({**STATIC, **limits("300Mi")}, ["reservedMemory"]),
+        ({**STATIC, **limits("300Mi"), "evictionHard": {"nodefs.available": "10%"}}, []),
+        ({**STATIC, **limits("500Mi"), "evictionHard": {"memory.available": "200Mi"}}, []),
+        # A percentage depends on the capacity that the kubelet sees.
+        ({**STATIC, **limits("1Mi"), "evictionHard": {"memory.available": "5%"}}, []),
+        ({**STATIC, **limits("400Mi", node=2)}, ["reservedMemory"]),
+        (
+            {**STATIC, "reservedMemory": [{"numaNode": 0, "limits": {"memory": "400Mi", "hugepages-2Mi": "2Mi"}}]},
+            ["reservedMemory"],
+        ),
+        ({**STATIC}, ["reservedMemory"]),
+        ({"memoryManagerPolicy": "Static", "evictionHard": {}}, ["reservedMemory"]),
+        ({"memoryManagerPolicy": "Static", "reservedMemory": "0:memory=1Gi"}, []),
+        ({"memoryManagerPolicy": "None", **limits("1Mi")}, []),
+    ],
+)
+def test_reserved_memory_is_the_sum_of_what_is_kept_back(keys: dict[str, Any], refused: list[str]) -> None:
+    assert problems(keys) == refused
+
+
+ENFORCED = {"enforceNodeAllocatable": ["pods", "system-reserved"], "systemReservedCgroup": "/system.slice"}
+CPU = {"systemReserved": {"cpu": "1"}}
+UNIFIED = {"/sys/fs/cgroup/cgroup.controllers": b"cpu\n"}
+RIGHT_KERNEL = {f"/proc/sys/{name}": value.encode() for name, value in KERNEL.items()}
+
+
+@pytest.mark.parametrize(
+    ("keys", "host", "refused"),
+    [
+        ({**ENFORCED, **CPU}, {}, []),
+        ({**ENFORCED, **CPU}, UNIFIED, ["systemReservedCgroup"]),
+        ({**ENFORCED, **CPU}, {**UNIFIED, "/sys/fs/cgroup/system.slice/cgroup.controllers": b""}, []),
+        # A unit that makes it may come with the same update.
+        ({**ENFORCED, **CPU}, {**UNIFIED, "/etc/systemd/system/system.slice": b"[Slice]"}, []),
+        ({**ENFORCED, **CPU}, {**UNIFIED, "/etc/systemd/system/a.service": b"[Service]\nSlice=system.slice"}, []),
+        ({**ENFORCED}, UNIFIED, ["enforceNodeAllocatable"]),
+        ({**ENFORCED, **CPU, "enforceNodeAllocatable": ["pods"]}, UNIFIED, []),
+        ({"protectKernelDefaults": True}, RIGHT_KERNEL, []),
+        (
+            {"protectKernelDefaults": True},
+            {**RIGHT_KERNEL, "/proc/sys/kernel/panic": b"0\n"},
+            ["protectKernelDefaults"],
+        ),
+        ({"protectKernelDefaults": False}, {**RIGHT_KERNEL, "/proc/sys/kernel/panic": b"0\n"}, []),
+        (
+            {"protectKernelDefaults": True},
+            {"/proc/sys/kernel/panic": b"0\n", "/etc/sysctl.d/90-kubelet.conf": b"# x\nkernel.panic = 10\n"},
+            [],
+        ),
+        (
+            {"protectKernelDefaults": True},
+            {
+                "/proc/sys/kernel/panic": b"0\n",
+                "/usr/lib/sysctl.d/90-kubelet.conf": b"kernel.panic=10\n",
+                "/etc/sysctl.d/90-kubelet.conf": b"",
+            },
+            ["protectKernelDefaults"],
+        ),
+    ],
+)
+def test_cgroups_and_settings_of_the_kernel(keys: dict[str, Any], host: dict[str, bytes], refused: list[str]) -> None:
+    old, new = config(files={CONF: kubelet()}), config(files={CONF: kubelet(**keys)})
+    sides = Sides(old, new, HostView(host))
+    assert [problem.message.split()[0] for problem in DOMAIN.validate(sides, {})] == refused
+    wanted = set(DOMAIN.reads(sides))
+    assert not refused or all(
+        path in wanted or f"{path.rpartition('/')[0]}/" in wanted for path in host if "/etc/systemd" not in path
+    )
+
+
+def containerd(version: int, systemd: str) -> bytes:
+    options = 'plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options'
+    return f"version = {version}\n[{options}]\nSystemdCgroup = {systemd}\n".encode()
+
+
+SOCKET = {"containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock"}
+SWAP = {"/proc/swaps": b"Filename Type Size Used Priority\n/dev/zram0 partition 1 0 100\n"}
+
+
+@pytest.mark.parametrize(
+    ("keys", "host", "named"),
+    [
+        ({"failSwapOn": True}, SWAP, "/dev/zram0"),
+        ({"failSwapOn": False}, SWAP, ""),
+        ({}, {"/proc/swaps": b"Filename Type Size Used Priority\n"}, ""),
+        (
+            {**SOCKET, "cgroupDriver": "systemd"},
+            {"/etc/containerd/config.toml": containerd(2, "false")},
+            "SystemdCgroup",
+        ),
+        ({**SOCKET, "cgroupDriver": "systemd"}, {"/etc/containerd/config.toml": containerd(2, "true")}, ""),
+        # As before.
+        ({**SOCKET}, {"/etc/containerd/config.toml": containerd(2, "true")}, ""),
+        # containerd 2 answers the kubelet, which then ignores its own key.
+        ({**SOCKET, "cgroupDriver": "systemd"}, {"/etc/containerd/config.toml": containerd(3, "false")}, ""),
+    ],
+)
+def test_what_a_reboot_or_another_runtime_may_make_right_is_a_warning(
+    keys: dict[str, Any], host: dict[str, bytes], named: str
+) -> None:
+    off = {"failSwapOn": False}
+    old, new = config(files={CONF: kubelet(**off)}), config(files={CONF: kubelet(**keys)})
+    found = [problem.message for problem in DOMAIN.warnings(Sides(old, new, HostView(host)))]
+    assert len(found) == bool(named)
+    assert named in "".join(found)
+    assert list(DOMAIN.warnings(Sides(new, new, HostView(host)))) == [], "it was so before"
+
+
+def test_a_hidden_drop_in_is_named() -> None:
+    host = HostView(
+        {UNIT: exec_start(f"--config-dir={DROPINS}"), f"{DROPINS}/.10.conf": b"", f"{DROPINS}/10.conf.bak": b""}
+    )
+    (found,) = DOMAIN.warnings(Sides(host=host))
+    assert found.path == f"{DROPINS}/.10.conf"
 
 
 def test_what_was_wrong_before_is_not_the_fault_of_the_update() -> None:
@@ -225,6 +358,8 @@ def ended(unit: str, result: str, document: str | None = CONF) -> UnitFailure:
         (ended("kubelet.service", "exit-code", None), True),
         (ended("kubelet.service", "exit-code", "/etc/crio/crio.conf"), True),
         (ended("crio.service", "exit-code"), True),
+        (ended(NODE, ""), False),
+        (ended(NODE, "", "/etc/cni/net.d/10.conflist"), True),
     ],
 )
 def test_a_kubelet_that_ends_with_its_new_configuration_is_not_booted(failed: UnitFailure, curable: bool) -> None:
@@ -252,3 +387,23 @@ def test_the_capacity_shows_which_configuration_a_kubelet_has(
     assert DOMAIN.outdated(keys, reverted=False) == outdated
     assert DOMAIN.outdated(keys, reverted=True) == reverted
     assert DOMAIN.outdated([replace(keys[1], document="/etc/other")], reverted=False) == {}
+
+
+@pytest.mark.parametrize(
+    ("keys", "amounts"),
+    [
+        ({}, {"cpu": 0, "memory": 100 << 20}),
+        ({"evictionHard": {}}, {"cpu": 0, "memory": 0, "ephemeral-storage": 0}),
+        ({"systemReserved": {"cpu": "500m"}, "kubeReserved": {"cpu": "0.5"}}, {"cpu": 1, "memory": 100 << 20}),
+        ({"systemReserved": {"cpu": "3"}, "reservedSystemCPUs": "0-1"}, {"cpu": 2, "memory": 100 << 20}),
+        (
+            {"kubeReserved": {"memory": "1Gi"}, "evictionHard": {"memory.available": "5%"}},
+            {"cpu": 0, "ephemeral-storage": 0},
+        ),
+    ],
+)
+def test_what_is_kept_back_from_pods(keys: dict[str, Any], amounts: dict[str, int]) -> None:
+    changed = [KeyChange(CONF, "systemReserved.cpu", "", '"1"', ())]
+    host = HostView({CONF: kubelet(**keys)})
+    assert DOMAIN.kept_back(changed, host) == amounts
+    assert DOMAIN.kept_back([KeyChange(CONF, "maxPods", "1", "2", ())], host) == {}

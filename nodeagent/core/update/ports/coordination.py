@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Protocol
 
 __all__ = ["EtcdQuorum", "Gates", "Holder", "Lease", "NodeDrainer", "NodeReadiness", "Slots"]
@@ -73,9 +74,12 @@ class NodeDrainer(Protocol):
 class NodeReadiness(Protocol):
     """The state of this node in the cluster. A host without a cluster has no such port."""
 
-    async def unready(self, since: str = "", outdated: Mapping[str, str] | None = None) -> str:
+    async def unready(
+        self, since: str = "", outdated: Mapping[str, str] | None = None, kept_back: Mapping[str, Decimal] | None = None
+    ) -> str:
         """Return why pods cannot run on the node, or "". A report of the kubelet from before ``since`` (RFC 3339, by
-        the clock of this host) does not count, nor one with a capacity of ``outdated``.
+        the clock of this host) does not count, nor one with a capacity of ``outdated``, nor one that does not keep the
+        amounts of ``kept_back`` back from pods.
 
         Raises ``Refused`` (``NodeUnknown``) and the errors of an unreachable API server.
         """

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Protocol
 
 from nodeagent.core.config.file_tree import FileTreeEntry
 from nodeagent.core.config.machineconfig import MachineConfig
+from nodeagent.core.plan.change import KeyChange
 from nodeagent.core.update.events import Event
 from nodeagent.errors import Problem
 
@@ -175,6 +177,10 @@ class HealthChecks(Protocol):
 
         "" if it took it over, or if its job is the proof; None if that cannot be known.
         """
+        ...
+
+    async def kept_back(self, keys: Sequence[KeyChange]) -> Mapping[str, Decimal]:
+        """Return what the files of this host keep back from pods if ``keys`` change that, see ``Domain.kept_back``."""
         ...
 
 

@@ -1,0 +1,122 @@
+"""Cgroups and settings of the kernel with which a kubelet ends after it has reported that it is ready.
+
+Sources: ``enforceNodeAllocatableCgroups`` and ``setupKernelTunables`` in pkg/kubelet/cm of the kubelet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Final
+
+from nodeagent.core.config.paths import UNIT_DIR
+from nodeagent.core.plan.layers import parse_toml
+from nodeagent.domains.kubelet.document import KubeletConfig
+
+__all__ = ["doubts_of", "host_problems_of", "paths_of"]
+
+CGROUPS: Final = "/sys/fs/cgroup"
+# Only the unified hierarchy has it.
+ROOT_CONTROLLERS: Final = f"{CGROUPS}/cgroup.controllers"
+SYSCTL_DIRS: Final = ("/usr/lib/sysctl.d", "/run/sysctl.d", "/etc/sysctl.d")
+SYSCTL_FILE: Final = "/etc/sysctl.conf"
+SWAPS: Final = "/proc/swaps"
+CONTAINERD: Final = "/etc/containerd/config.toml"
+# With protectKernelDefaults a kubelet accepts no other values.
+KERNEL: Final[Mapping[str, str]] = {
+    "vm/overcommit_memory": "1",
+    "vm/panic_on_oom": "0",
+    "kernel/panic": "10",
+    "kernel/panic_on_oops": "1",
+    "kernel/keys/root_maxkeys": "1000000",
+    "kernel/keys/root_maxbytes": "25000000",
+}
+
+
+def paths_of(config: KubeletConfig) -> Collection[str]:
+    """Return the files of the host that the checks of ``config`` need."""
+    found = {SWAPS, ROOT_CONTROLLERS, *(_controllers(group) for _, _, group in _enforced(config))}
+    if config.keys.get("protectKernelDefaults") is True:
+        found |= {f"/proc/sys/{name}" for name in KERNEL} | {f"{path}/" for path in SYSCTL_DIRS} | {SYSCTL_FILE}
+    if "containerd" in str(config.keys.get("containerRuntimeEndpoint")):
+        found.add(CONTAINERD)
+    return found
+
+
+def host_problems_of(config: KubeletConfig) -> Iterator[tuple[str, str]]:
+    """Yield key and problem. What the host does not show is no problem."""
+    for key, reserved, group in _enforced(config):
+        if not any(name.startswith(f"{reserved}.") for name in config.keys):
+            yield "enforceNodeAllocatable", f"enforces {reserved}, which reserves nothing"
+        elif ROOT_CONTROLLERS in config.files and _controllers(group) not in config.files and not _made(config, group):
+            yield key, f"names a cgroup that this host does not have: {group}"
+    if config.keys.get("protectKernelDefaults") is True:
+        set_at_boot = _sysctls(config.files)
+        for name, wanted in KERNEL.items():
+            value = config.files.get(f"/proc/sys/{name}", wanted.encode()).decode("ascii", "replace").strip()
+            if value != wanted and set_at_boot.get(name) != wanted:
+                text = (
+                    f"needs {name.replace('/', '.')} = {wanted}; this host has {value}, and no file of sysctl.d sets it"
+                )
+                yield "protectKernelDefaults", text
+
+
+def doubts_of(config: KubeletConfig) -> Iterator[tuple[str, str]]:
+    """Yield key and warning, for what a reboot or another runtime may make right."""
+    swaps = config.files.get(SWAPS, b"").splitlines()[1:]
+    if swaps and config.keys.get("failSwapOn", True) is True:
+        used = swaps[0].split()[0].decode(errors="replace")
+        yield "failSwapOn", f"is true and this host has swap ({used}): the kubelet does not start with it"
+    by_runtime = _systemd_cgroup(config.files.get(CONTAINERD))
+    driver = config.keys.get("cgroupDriver", "cgroupfs")
+    if by_runtime is not None and driver in ("cgroupfs", "systemd") and by_runtime != (driver == "systemd"):
+        other = "true" if by_runtime else "false"
+        yield (
+            "cgroupDriver",
+            f"is {driver} and SystemdCgroup of containerd is {other}: before 2.0 no pod starts with both",
+        )
+
+
+def _enforced(config: KubeletConfig) -> Iterator[tuple[str, str, str]]:
+    """Yield the key that names a cgroup, the reservation, and the cgroup."""
+    wanted = config.keys.get("enforceNodeAllocatable")
+    names = [str(name).removesuffix("-compressible") for name in wanted] if isinstance(wanted, list) else []
+    for name, reserved in (("system-reserved", "systemReserved"), ("kube-reserved", "kubeReserved")):
+        group = config.keys.get(f"{reserved}Cgroup")
+        # A name with dashes below another slice has another path with the driver of systemd.
+        if name in names and isinstance(group, str) and group.strip("/") and "-" not in group:
+            yield f"{reserved}Cgroup", reserved, f"/{group.strip('/')}"
+
+
+def _made(config: KubeletConfig, group: str) -> bool:
+    """Whether a unit below /etc may make the cgroup: a slice, or a service that names one."""
+    name = group.rpartition("/")[2]
+    units = (path for path in config.files if path.startswith(f"{UNIT_DIR}/"))
+    return any(path.endswith(f"/{name}") or name.encode() in config.files[path] for path in units)
+
+
+def _controllers(group: str) -> str:
+    return f"{CGROUPS}{group}/cgroup.controllers"
+
+
+def _sysctls(files: Mapping[str, bytes]) -> dict[str, str]:
+    """Return the settings of sysctl.d(5), by names with slashes."""
+    by_name = {
+        path.rpartition("/")[2]: path for each in SYSCTL_DIRS for path in sorted(files) if path.startswith(f"{each}/")
+    }
+    found: dict[str, str] = {}
+    for path in (*(path for name, path in sorted(by_name.items()) if name.endswith(".conf")), SYSCTL_FILE):
+        for line in files.get(path, b"").decode(errors="replace").splitlines():
+            name, equals, value = line.strip().partition("=")
+            if equals and not name.startswith(("#", ";")):
+                found[name.strip().removeprefix("-").replace(".", "/")] = value.strip()
+    return found
+
+
+def _systemd_cgroup(content: bytes | None) -> bool | None:
+    """Return SystemdCgroup of the handler runc in a configuration of containerd 1, None if it does not say."""
+    data = parse_toml(content)[0] if content is not None else None
+    found: object = data if data is not None and data.get("version") in (1, 2) else None
+    for name in ("plugins", "io.containerd.grpc.v1.cri", "containerd", "runtimes", "runc", "options"):
+        found = found.get(name) if isinstance(found, dict) else None
+    value = found.get("SystemdCgroup", False) if isinstance(found, dict) else None
+    return value if isinstance(value, bool) else None
