@@ -42,8 +42,8 @@ from nodeagent.host.health import HostHealth
 from nodeagent.host.lease import LocalLease
 from nodeagent.host.logind import Logind
 from nodeagent.host.rpmostree import adapter
-from nodeagent.host.static_pods.images import CrictlImages
 from nodeagent.host.static_pods.replacement import KubeletStaticPods
+from nodeagent.host.static_pods.runtime import Crictl
 from nodeagent.host.store.store import SqliteStore
 from nodeagent.host.systemd import Systemd
 from nodeagent.host.users import HostUsers
@@ -91,6 +91,7 @@ class Adapters:
         self.windows = window_schedule(settings.windows)
         self.report = report
         self.store = store
+        self.static_pods = static_pods
         self.etcd = LazyQuorumCheck(clock, single=settings.etcd.single_member)
         remaining = drain_reporter(report, lambda: self.settings.drain)
         self.cluster = connect(settings, store, clock, remaining)
@@ -201,7 +202,7 @@ async def _recovered_static_pods(store: SqliteStore, state_dir: Path, report: Re
     from nodeagent.host.etcd.lazy import LazyMemberProof
 
     member = LazyMemberProof(state_dir / SNAPSHOT)
-    pods = KubeletStaticPods(HostFiles(), store, SystemClock(), CrictlImages(), member)
+    pods = KubeletStaticPods(HostFiles(), store, SystemClock(), Crictl(), member)
     try:
         if path := await pods.recover():
             log.get(__name__).warning(f"put back {path}, which was taken away when the agent ended")

@@ -128,7 +128,7 @@ class Daemon:
         return Preflight(
             self.ports,
             self.adapters.update_policy,
-            (HostValidator(), OwnConfig(self.settings), StaticPodValidator()),
+            (HostValidator(), OwnConfig(self.settings), StaticPodValidator(self.adapters.static_pods.etcd, self.store)),
             self.policy,
             self.settings.on_drift,
             read_view,

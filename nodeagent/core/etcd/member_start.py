@@ -7,6 +7,7 @@ from typing import Final
 
 from nodeagent.core.etcd.member_facts import MemberFacts, data_lost, has_address, has_data_of, member_here, moved
 from nodeagent.core.etcd.quorum import EtcdSurvey, Member, Refusal
+from nodeagent.core.etcd.versions import parse_version
 from nodeagent.reasons import Reason
 
 __all__ = ["MemberStart", "check_version", "decide_start"]
@@ -67,8 +68,8 @@ def check_version(version: str, survey: EtcdSurvey) -> Refusal | None:
 
     It may be one minor release ahead of the oldest member, and never behind (etcd's "Upgrading").
     """
-    ours = _version(version)
-    members = [found for state in survey.states.values() if (found := _version(state.version))]
+    ours = parse_version(version)
+    members = [found for state in survey.states.values() if (found := parse_version(state.version))]
     if not ours or not members:
         return None
     oldest, newest = min(members), max(members)
@@ -78,8 +79,3 @@ def check_version(version: str, survey: EtcdSurvey) -> Refusal | None:
     if ours[:2] >= (3, 6) and oldest < LEARNERS_KEPT:
         return Refusal(Reason.ETCD_VERSION, f"a member has version {shown}; before 3.6 all must run 3.5.26 or later")
     return None
-
-
-def _version(text: str) -> tuple[int, ...]:
-    parts = text.partition("-")[0].split(".")
-    return tuple(map(int, parts)) if len(parts) == 3 and all(part.isdecimal() for part in parts) else ()

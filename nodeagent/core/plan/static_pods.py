@@ -24,6 +24,7 @@ __all__ = [
     "data_directory",
     "differences",
     "directory_problems",
+    "etcd_image",
     "in_directory",
     "is_etcd",
     "is_etcd_container",
@@ -62,13 +63,17 @@ def _is_read(path: str, directory: str) -> bool:
 def directory_problems(files: Mapping[str, bytes], changed: Sequence[str]) -> Iterator[Problem]:
     """Yield the problems of the directory as it will be, if a changed file takes part in them.
 
-    ``files`` are all visible files by path. Two of them must not be the same pod.
+    ``files`` are all visible files by path. Two of them must not be the same pod, or members with the same data.
     """
     pods = {path: pod for path, content in sorted(files.items()) if (pod := load(content)) is not None}
     for path in sorted(changed):
         for other, pod in pods.items():
-            if path in pods and other != path and pod.title == pods[path].title:
+            if path not in pods or other == path:
+                continue
+            if pod.title == pods[path].title:
                 yield Problem(path, f"is the same pod as {other}, {pod.title}: the kubelet runs one of them")
+            elif (data := data_directory(pod)) and data == data_directory(pods[path]):
+                yield Problem(path, f"has the data directory of etcd of {other}, {data}: only one of them starts")
 
 
 # A key such as ``spec.containers[etcd].image``, its old and its new value. Values may be secrets, or ``MISSING``.
@@ -133,6 +138,11 @@ def is_etcd_container(container: Mapping[str, Any]) -> bool:
 
 def _words(value: object) -> list[str]:
     return [str(word) for word in value] if isinstance(value, list) else []
+
+
+def etcd_image(pod: StaticPod) -> str:
+    """Return the image of etcd, "" for a pod without it."""
+    return next((container["image"] for container in pod.containers if is_etcd_container(container)), "")
 
 
 def data_directory(pod: StaticPod) -> str:

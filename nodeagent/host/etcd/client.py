@@ -81,6 +81,11 @@ class EtcdClient:
             return member, replace(state, fault=fault)
         return member, state
 
+    async def cluster_version(self, url: str) -> str:
+        """Return the version as which the cluster of the member works: that of its oldest member."""
+        answer = await self._send("GET", url, "/version", None)
+        return _read(url, lambda found: str(found["etcdcluster"]), answer.json())
+
     async def unready(self, url: str) -> str:
         """Return why the member does not serve, "" if it does. A learner does not, although its ``/health`` is true.
 

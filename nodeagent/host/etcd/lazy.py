@@ -67,6 +67,9 @@ class LazyMemberProof:
     async def identity(self) -> str:
         return await (await self._proof()).identity()
 
+    async def cluster_version(self) -> str:
+        return await (await self._proof()).cluster_version()
+
     async def trouble(self, expected: str) -> str:
         return await (await self._proof()).trouble(expected)
 

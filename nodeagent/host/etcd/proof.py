@@ -35,6 +35,15 @@ class MemberProof:
                     return (await client.state(url))[0]
         return ""
 
+    async def cluster_version(self) -> str:
+        """Return the version of its cluster, "" if the member does not answer."""
+        with suppress(EtcdFault):
+            client, where, _ = await self._open()
+            for url in where.ours:
+                with suppress(EtcdFault):
+                    return await client.cluster_version(url)
+        return ""
+
     async def trouble(self, expected: str = "") -> str:
         """Return what is wrong with the member, "" if nothing is. ``expected`` as in ``member_trouble``."""
         try:

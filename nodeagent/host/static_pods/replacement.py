@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -29,7 +29,7 @@ from nodeagent.host.fs.paths import open_parent
 from nodeagent.host.static_pods.running import PODS, Instance, instances
 from nodeagent.reasons import Reason
 
-__all__ = ["TAKEN", "EtcdOfHost", "Images", "KubeletStaticPods", "Notes"]
+__all__ = ["TAKEN", "EtcdOfHost", "KubeletStaticPods", "Notes", "Runtime"]
 
 # The note in the store: the path of the manifest that is taken away.
 TAKEN: Final = "static-pod-taken"
@@ -57,9 +57,13 @@ class Notes(Protocol):
     async def keep_note(self, key: str, text: str) -> None: ...
 
 
-class Images(Protocol):
+class Runtime(Protocol):
     async def ensure(self, images: Mapping[str, str]) -> None:
         """Pull missing images; image to pull policy. Raises ``Terminal`` (``StaticPodImage``)."""
+        ...
+
+    async def runs(self, uid: str) -> bool:
+        """Return whether a container of this pod runs; False if that is not known."""
         ...
 
 
@@ -68,6 +72,10 @@ class EtcdOfHost(Protocol):
 
     async def identity(self) -> str:
         """Return the id of the member, "" if it does not answer."""
+        ...
+
+    async def cluster_version(self) -> str:
+        """Return the version of its cluster, "" if the member does not answer."""
         ...
 
     async def trouble(self, expected: str) -> str:
@@ -87,7 +95,7 @@ class KubeletStaticPods:
         files: Files,
         notes: Notes,
         clock: Clock,
-        images: Images,
+        runtime: Runtime,
         etcd: EtcdOfHost,
         *,
         root: str = "/",
@@ -96,8 +104,8 @@ class KubeletStaticPods:
         self._files = files
         self._notes = notes
         self._clock = clock
-        self._images = images
-        self._etcd = etcd
+        self._runtime = runtime
+        self.etcd = etcd
         self._root = root
         self._start = start
 
@@ -136,7 +144,7 @@ class KubeletStaticPods:
         if not found.etcd or found.problem:
             return found
         _, _, member = (await self._notes.note(MEMBER)).rpartition(" ")
-        return replace(found, problem=await self._etcd.trouble(member))
+        return replace(found, problem=await self.etcd.trouble(member))
 
     def _state(self, path: str) -> StaticPodState:
         pod = self._read(path)
@@ -152,16 +160,17 @@ class KubeletStaticPods:
     async def _prepare(self, old: StaticPod | None, new: StaticPod | None, operation: str) -> None:
         """Do what takes long or may fail while the pod still runs."""
         if new is not None and (old is None or old.images != new.images):
-            await self._images.ensure(new.images)
+            await self._runtime.ensure(new.images)
         if old is None or not is_etcd(old):
             return
-        known, _, _ = (await self._notes.note(MEMBER)).rpartition(" ")
+        known, _, before = (await self._notes.note(MEMBER)).rpartition(" ")
         if known == operation:
             # The way back: the member may be another one by now, and the keyspace was saved before.
             return
-        member = await self._etcd.identity()
+        # A member that does not answer stays the one that it was; one that is removed may be followed by another.
+        member = (await self.etcd.identity() or before) if new is not None else ""
         if new is not None and old.images != new.images:
-            await self._etcd.snapshot()
+            await self.etcd.snapshot()
         await self._notes.keep_note(MEMBER, f"{operation} {member}")
 
     async def _exchange(self, path: str, old: StaticPod, node: FileTreeEntry | None) -> None:
@@ -196,10 +205,12 @@ class KubeletStaticPods:
         pods = Path(self._root) / PODS
         limit = pod.grace_period + HEADROOM
 
-        def left() -> list[str]:
-            return [uid for uid in uids if (pods / uid).exists()]
+        async def gone() -> bool:
+            # The directory of a pod that failed may go before its containers.
+            there = await asyncio.to_thread(lambda: any((pods / uid).exists() for uid in uids))
+            return not there and not any([await self._runtime.runs(uid) for uid in uids])
 
-        if not await self._until(lambda: not left(), limit):
+        if not await self._until(gone, limit):
             raise Terminal(
                 f"the kubelet did not end the pod {pod.title} within {limit:.0f} s", reason=Reason.STATIC_POD_STUCK
             )
@@ -207,8 +218,8 @@ class KubeletStaticPods:
     async def _started(self, path: str, pod: StaticPod) -> None:
         found: list[Instance] = []
 
-        def started() -> bool:
-            found[:] = self._instances(path, pod)
+        async def started() -> bool:
+            found[:] = await asyncio.to_thread(self._instances, path, pod)
             return len(found) == 1 and found[0].started
 
         if not await self._until(started, self._start):
@@ -218,9 +229,9 @@ class KubeletStaticPods:
                 reason=Reason.STATIC_POD_NOT_STARTED,
             )
 
-    async def _until(self, done: Callable[[], bool], limit: float) -> bool:
+    async def _until(self, done: Callable[[], Awaitable[bool]], limit: float) -> bool:
         deadline = self._clock.monotonic() + limit
-        while not await asyncio.to_thread(done):
+        while not await done():
             if self._clock.monotonic() >= deadline:
                 return False
             await asyncio.sleep(POLL)

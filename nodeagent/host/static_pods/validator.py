@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from nodeagent.core.config.file_tree import expand
 from nodeagent.core.config.machineconfig import MachineConfig
+from nodeagent.core.etcd.versions import change_problem, image_version
 from nodeagent.core.plan.sides import HostView, Sides
 from nodeagent.core.plan.static_pods import (
     OPERATOR_RESOURCES,
+    data_directory,
     directory_problems,
+    etcd_image,
+    is_etcd,
     manifests,
     owner_of,
 )
 from nodeagent.core.validate.static_pod import MAX_BYTES, StaticPod, is_visible, load
 from nodeagent.domains import kubelet, static_pods
-from nodeagent.errors import Problem, Unreconcilable
+from nodeagent.errors import Problem, Refused, Unreconcilable
+from nodeagent.host.etcd.data_directory import read_data_directory
+from nodeagent.host.static_pods.replacement import MEMBER, EtcdOfHost, Notes
 from nodeagent.host.view import read_files
 from nodeagent.reasons import Reason
 
@@ -28,32 +35,77 @@ __all__ = ["StaticPodValidator"]
 MUST_EXIST: Final = ("File", "Directory", "Socket", "CharDevice", "BlockDevice")
 
 
+@dataclass(frozen=True, slots=True)
+class _Changed:
+    """The manifests that an update changes: those of both configs, and those that are on the host now."""
+
+    paths: Sequence[str]
+    had: Mapping[str, bytes]
+    wants: Mapping[str, bytes]
+    on_host: Mapping[str, bytes]
+
+
 class StaticPodValidator:
     """Implements ``ports.Validator``. Paths below ``root`` are those of the host."""
 
-    def __init__(self, root: str = "/") -> None:
+    def __init__(self, etcd: EtcdOfHost, notes: Notes, root: str = "/") -> None:
+        self._etcd = etcd
+        self._notes = notes
         self._root = Path(root)
 
     async def check(self, old: MachineConfig, new: MachineConfig) -> Sequence[Problem]:
-        """Return duplicates and missing mounts. Raises ``Unreconcilable`` (``StaticPodOwned``)."""
-        return await asyncio.to_thread(lambda: tuple(self._problems(old, new)))
+        """Return duplicates and missing mounts.
 
-    def _problems(self, old: MachineConfig, new: MachineConfig) -> Iterator[Problem]:
+        Raises ``Unreconcilable`` (``StaticPodOwned``), and ``Refused`` (``EtcdVersion``, ``EtcdDataLost``).
+        """
+        changed = await asyncio.to_thread(self._changed, old, new)
+        if not changed.paths:
+            return ()
+        problems = await asyncio.to_thread(lambda: tuple(self._problems(changed, new)))
+        for path in changed.paths:
+            pod = load(changed.wants.get(path, b""))
+            if pod is not None and is_etcd(pod):
+                await self._check_member(path, load(changed.on_host.get(path, b"")), pod)
+        return problems
+
+    def _changed(self, old: MachineConfig, new: MachineConfig) -> _Changed:
         view = HostView(read_files(kubelet.DOMAIN.reads, old, new, self._root))
         directory = static_pods.directory(Sides(old, new, view).after)
         had, wants = manifests(old, directory), manifests(new, directory)
-        changed = sorted(path for path in {*had, *wants} if had.get(path) != wants.get(path))
-        if not changed:
-            return
-        on_host = self._on_host(directory)
-        self._check_owner(changed, on_host, wants)
-        kept = {path: content for path, content in on_host.items() if path not in had}
-        added = [path for path in changed if path in wants]
-        yield from directory_problems({**kept, **wants}, added)
+        paths = sorted(path for path in {*had, *wants} if had.get(path) != wants.get(path))
+        return _Changed(paths, had, wants, self._on_host(directory) if paths else {})
+
+    def _problems(self, changed: _Changed, new: MachineConfig) -> Iterator[Problem]:
+        self._check_owner(changed)
+        kept = {path: content for path, content in changed.on_host.items() if path not in changed.had}
+        added = [path for path in changed.paths if path in changed.wants]
+        yield from directory_problems({**kept, **changed.wants}, added)
         managed = set(expand(new))
         for path in added:
-            if (pod := load(wants[path])) is not None:
+            if (pod := load(changed.wants[path])) is not None:
                 yield from (Problem(path, message) for message in self._mounts(pod, managed))
+
+    async def _check_member(self, path: str, old: StaticPod | None, new: StaticPod) -> None:
+        """Raise ``Refused`` for a member that could not read its data, or that has lost them.
+
+        etcd starts without its data under its old identity, although it has forgotten its votes. The note is from
+        the last replacement of its manifest.
+        """
+        cluster = await self._etcd.cluster_version()
+        before = image_version(etcd_image(old)) if old is not None else ""
+        if why := change_problem(cluster or before, image_version(etcd_image(new))):
+            raise Refused(f"{path}: {why}", reason=Reason.ETCD_VERSION)
+        _, _, known = (await self._notes.note(MEMBER)).rpartition(" ")
+        data = data_directory(new)
+        if cluster or not known or not data:
+            return
+        if not (await asyncio.to_thread(read_data_directory, self._root / data.lstrip("/"))).present:
+            raise Refused(
+                f"{path}: member {int(known):x} ran on this host, and {data} has no data of it",
+                reason=Reason.ETCD_DATA_LOST,
+                hint="restore the data; or remove the member from its cluster, take its manifest out of the config, "
+                "and add a new member with the next config",
+            )
 
     def _on_host(self, directory: str) -> dict[str, bytes]:
         found = {}
@@ -66,10 +118,10 @@ class StaticPodValidator:
             pass  # no directory, or one that changes: the replacement checks it again
         return found
 
-    def _check_owner(self, changed: Sequence[str], on_host: Mapping[str, bytes], wants: Mapping[str, bytes]) -> None:
+    def _check_owner(self, changed: _Changed) -> None:
         found = []
-        for path in changed:
-            sides = [load(files[path]) for files in (on_host, wants) if path in files]
+        for path in changed.paths:
+            sides = [load(files[path]) for files in (changed.on_host, changed.wants) if path in files]
             signs = [sign for pod in sides if pod is not None and (sign := self._owner(pod))]
             found += [Problem(path, f"belongs to an operator: {sign}") for sign in signs[:1]]
         if found:

@@ -155,3 +155,15 @@ def test_data_directory(container: dict[str, Any], directory: str) -> None:
     document = pod(volumeMounts=[{"name": "data", "mountPath": "/var/lib/etcd"}], **container)
     document["spec"]["volumes"][0]["hostPath"]["path"] = "/srv/etcd"
     assert data_directory(read(document)) == directory
+
+
+def test_two_members_with_the_same_data_are_refused() -> None:
+    args = ["--data-dir=/var/lib/etcd"]
+    pods = {
+        f"/m/{name}.yaml": yaml.safe_dump(
+            pod(name) | {"spec": {"containers": [{"name": "etcd", "image": "e:1", "args": args}]}}
+        ).encode()
+        for name in ("one", "two")
+    }
+    (found,) = directory_problems(pods, ["/m/two.yaml"])
+    assert "of /m/one.yaml, /var/lib/etcd" in found.message

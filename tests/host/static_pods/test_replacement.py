@@ -50,12 +50,20 @@ class Notes:
         self.kept[key] = text
 
 
-class Images:
+class Runtime:
+    """A container of `lingers` runs after the kubelet has removed the directory of its pod."""
+
     def __init__(self) -> None:
         self.ensured: list[str] = []
+        self.lingers = 0
 
     async def ensure(self, images: Mapping[str, str]) -> None:
         self.ensured += images
+
+    async def runs(self, uid: str) -> bool:
+        assert uid
+        self.lingers -= 1
+        return self.lingers >= 0
 
 
 class Etcd:
@@ -70,6 +78,9 @@ class Etcd:
     async def identity(self) -> str:
         return self.member
 
+    async def cluster_version(self) -> str:
+        return ""
+
     async def trouble(self, expected: str) -> str:
         return self.problem or ("" if expected in ("", self.member) else f"not {expected}")
 
@@ -79,8 +90,8 @@ class Etcd:
 
 
 @pytest.fixture
-def images() -> Images:
-    return Images()
+def runtime() -> Runtime:
+    return Runtime()
 
 
 @pytest.fixture
@@ -95,12 +106,12 @@ def notes() -> Notes:
 
 @pytest.fixture
 def pods(
-    tmp_path: Path, notes: Notes, images: Images, etcd: Etcd, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, notes: Notes, runtime: Runtime, etcd: Etcd, monkeypatch: pytest.MonkeyPatch
 ) -> KubeletStaticPods:
     monkeypatch.setattr(replacement, "HEADROOM", 0.5)
     monkeypatch.setattr(replacement, "POLL", 0.02)
     return KubeletStaticPods(
-        HostFiles(str(tmp_path)), notes, SystemClock(), images, etcd, root=str(tmp_path), start=3.0
+        HostFiles(str(tmp_path)), notes, SystemClock(), runtime, etcd, root=str(tmp_path), start=3.0
     )
 
 
@@ -134,6 +145,30 @@ async def test_a_replacement_does_not_wait_in_the_back_off(
     assert kubelet.gap < kubelet.backoff
     assert names(tmp_path) == ["etcd.yaml"]
     assert notes.kept[TAKEN] == ""
+
+
+async def test_a_container_that_outlives_the_directory_of_its_pod(
+    tmp_path: Path, pods: KubeletStaticPods, kubelet: StandInKubelet, runtime: Runtime
+) -> None:
+    runtime.lingers = 8
+    await pods.replace(PATH, file(manifest("etcd:2")), "update-1")
+    assert kubelet.gap > 8 * replacement.POLL
+    runtime.lingers = 1000
+    with pytest.raises(AgentError) as caught:
+        await pods.replace(PATH, file(manifest("etcd:3")), "update-2")
+    assert caught.value.reason is Reason.STATIC_POD_STUCK
+    assert names(tmp_path) == ["etcd.yaml"]
+
+
+async def test_the_member_is_remembered_until_its_manifest_is_removed(
+    pods: KubeletStaticPods, kubelet: StandInKubelet, etcd: Etcd, notes: Notes
+) -> None:
+    await pods.replace(PATH, file(manifest("etcd:2")), "update-1")
+    etcd.member = ""
+    await pods.replace(PATH, file(manifest("etcd:3")), "update-2")
+    assert notes.kept[replacement.MEMBER] == "update-2 17"
+    await pods.replace(PATH, None, "update-3")
+    assert notes.kept[replacement.MEMBER] == "update-3 "
 
 
 async def test_the_stand_in_has_the_pitfalls(tmp_path: Path, kubelet: StandInKubelet) -> None:
@@ -249,7 +284,7 @@ async def test_a_kill_at_every_call_is_resumed(
     tmp_path: Path, pods: KubeletStaticPods, kubelet: StandInKubelet, notes: Notes, at: int
 ) -> None:
     doomed = KubeletStaticPods(
-        HostFiles(str(tmp_path)), notes, SystemClock(), Images(), Etcd(tmp_path), root=str(tmp_path), start=3.0
+        HostFiles(str(tmp_path)), notes, SystemClock(), Runtime(), Etcd(tmp_path), root=str(tmp_path), start=3.0
     )
     fuse = Fuse(at)
     for name in CALLS:
@@ -330,10 +365,10 @@ async def test_a_broken_manifest_is_replaced_at_once(
 
 
 async def test_before_an_image_of_etcd_changes(
-    pods: KubeletStaticPods, kubelet: StandInKubelet, images: Images, etcd: Etcd
+    pods: KubeletStaticPods, kubelet: StandInKubelet, runtime: Runtime, etcd: Etcd
 ) -> None:
     await pods.replace(PATH, file(manifest("etcd:2")), "update-1")
-    assert images.ensured == ["etcd:2"]
+    assert runtime.ensured == ["etcd:2"]
     assert etcd.snapshots == 1
     await pods.replace(PATH, file(manifest("etcd:2").replace(b"1", b"2")), "update-2")
     assert etcd.snapshots == 1, "another key than the image changes"

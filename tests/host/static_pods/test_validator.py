@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +11,10 @@ import pytest
 import yaml
 
 from nodeagent.core.config.machineconfig import FileEntry, MachineConfig
-from nodeagent.errors import Problem, Unreconcilable
+from nodeagent.errors import Problem, Refused, Unreconcilable
+from nodeagent.host.etcd.detect import manifest_directories
+from nodeagent.host.static_pods.directory import host_directory
+from nodeagent.host.static_pods.replacement import MEMBER
 from nodeagent.host.static_pods.validator import StaticPodValidator
 from nodeagent.reasons import Reason
 
@@ -39,6 +44,35 @@ def of(files: dict[str, bytes]) -> MachineConfig:
     return MachineConfig("c", files={path: FileEntry(path, content) for path, content in files.items()})
 
 
+@dataclass
+class Etcd:
+    cluster: str = ""
+
+    async def identity(self) -> str:
+        return ""
+
+    async def cluster_version(self) -> str:
+        return self.cluster
+
+    async def trouble(self, expected: str) -> str:
+        return expected
+
+    async def snapshot(self) -> None:
+        pass
+
+
+@dataclass
+class Notes:
+    member: str = ""
+
+    async def note(self, key: str) -> str:
+        assert key == MEMBER
+        return self.member
+
+    async def keep_note(self, key: str, text: str) -> None:
+        raise AssertionError
+
+
 @pytest.fixture
 def manifests(tmp_path: Path) -> Path:
     directory = tmp_path / DIRECTORY.lstrip("/")
@@ -47,7 +81,7 @@ def manifests(tmp_path: Path) -> Path:
 
 
 async def problems(root: Path, old: MachineConfig, new: MachineConfig) -> list[Problem]:
-    return list(await StaticPodValidator(str(root)).check(old, new))
+    return list(await StaticPodValidator(Etcd(), Notes(), str(root)).check(old, new))
 
 
 async def test_a_good_change(tmp_path: Path, manifests: Path) -> None:
@@ -119,3 +153,64 @@ async def test_a_pod_of_an_operator_is_refused(tmp_path: Path, manifests: Path, 
 async def test_nothing_is_there(tmp_path: Path) -> None:
     assert await problems(tmp_path, config(), config(etcd_yaml=pod())) == []
     assert await problems(tmp_path, config(), config()) == []
+
+
+@pytest.mark.parametrize(
+    ("cluster", "running", "wanted", "words"),
+    [
+        ("3.6.0", "etcd:v3.6.8", "etcd:v3.5.21", "cannot read the data of a cluster of version 3.6.0"),
+        ("3.4.0", "etcd:3.4.30-0", "r:5000/etcd:3.6.8-0", "skips a minor release"),
+        # It does not answer: the image that it has counts.
+        ("", "etcd:3.6.8", "etcd:3.5.21@sha256:ab", "cannot read the data"),
+        # A member of 3.5 is still there, or a downgrade is enabled.
+        ("3.5.0", "etcd:3.6.8", "etcd:3.5.21", ""),
+        ("3.5.0", "etcd:3.5.21", "etcd:3.6.8", ""),
+        ("3.6.0", "etcd:3.6.8", "etcd:3.6.2", ""),
+        ("3.6.0", "etcd:3.6.8", "etcd@sha256:ab", ""),
+        ("", "etcd:latest", "etcd:3.5.21", ""),
+    ],
+)
+async def test_the_version_of_etcd(
+    tmp_path: Path, manifests: Path, cluster: str, running: str, wanted: str, words: str
+) -> None:
+    (manifests / "etcd.yaml").write_bytes(pod(image=running))
+    validator = StaticPodValidator(Etcd(cluster), Notes(), str(tmp_path))
+    old, new = config(etcd_yaml=pod(image=running)), config(etcd_yaml=pod(image=wanted))
+    if not words:
+        assert not await validator.check(old, new)
+        return
+    with pytest.raises(Refused) as caught:
+        await validator.check(old, new)
+    assert caught.value.reason is Reason.ETCD_VERSION
+    assert words in caught.value.message
+
+
+async def test_a_member_without_its_data_is_not_started(tmp_path: Path, manifests: Path) -> None:
+    new = config(
+        etcd_yaml=yaml.safe_dump(
+            yaml.safe_load(pod())
+            | {"spec": {"containers": [{"name": "etcd", "image": "e:1", "args": ["--data-dir=/data"]}]}}
+        ).encode()
+    )
+    lost = StaticPodValidator(Etcd(), Notes("update-1 17"), str(tmp_path))
+    with pytest.raises(Refused) as caught:
+        await lost.check(config(), new)
+    assert caught.value.reason is Reason.ETCD_DATA_LOST
+    assert "member 11 " in caught.value.message
+    # It answers, it was removed, it has its data.
+    assert not await StaticPodValidator(Etcd("3.6.0"), Notes("update-1 17"), str(tmp_path)).check(config(), new)
+    assert not await StaticPodValidator(Etcd(), Notes("update-2 "), str(tmp_path)).check(config(), new)
+    (tmp_path / "data/member/wal").mkdir(parents=True)
+    assert not await lost.check(config(), new)
+
+
+async def test_another_directory_of_the_kubelet(tmp_path: Path) -> None:
+    drop_in = tmp_path / "etc/kubernetes/kubelet.conf.d/1.conf"
+    drop_in.parent.mkdir(parents=True)
+    drop_in.write_text("staticPodPath: /etc/pods")
+    (tmp_path / "etc/pods").mkdir()
+    (tmp_path / "etc/pods/etcd.bak").write_bytes(pod())
+    (found,) = await problems(tmp_path, of({}), of({"/etc/pods/etcd.yaml": pod()}))
+    assert "etcd.bak" in found.message
+    assert await asyncio.to_thread(host_directory, tmp_path) == "/etc/pods"
+    assert (await asyncio.to_thread(manifest_directories, tmp_path))[0] == "etc/pods"
