@@ -302,6 +302,10 @@ DBUS: Mapping[str, tuple[str, str]] = {
         "without `secrets`.",
     ),
     "History": ("", "Returns the JSON of `nodeagent history --json`."),
+    "Update": (
+        "",
+        'Returns [one update](history.md) with its plan and its course, also the one under way. `""` is the newest.',
+    ),
     "EtcdStatus": ("", "Returns the JSON of `nodeagent etcd status --json`."),
     "ChangeEtcdMember": (
         "etcd-member",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import asdict
 from typing import Any
 
 from nodeagent.agent.etcd_member import MemberManager
@@ -22,6 +21,7 @@ from nodeagent.core.coordination.maintenance import MaintenanceRequest
 from nodeagent.core.etcd.membership import MemberRequest
 from nodeagent.core.plan.plan import check_disruption
 from nodeagent.core.plan.plan_json import plan_to_dict
+from nodeagent.core.report.history import entry_to_dict, find_update, under_way, update_to_dict
 from nodeagent.core.report.shown_config import config_to_dict
 from nodeagent.core.report.status import status_to_dict
 from nodeagent.core.update.phase import Phase
@@ -177,7 +177,14 @@ class Api:
 
     async def history(self, limit: int) -> str:
         entries = await self._ports.store.history(min(limit, MAX_HISTORY))
-        return json.dumps({"schema": "nodeagent/history/v1", "updates": [asdict(entry) for entry in entries]})
+        return json.dumps({"schema": "nodeagent/history/v1", "updates": [entry_to_dict(entry) for entry in entries]})
+
+    async def update(self, update_id: str) -> str:
+        """Return one update with its plan and its trail, also the one under way; "" is the newest."""
+        entries = await self._ports.store.history(MAX_HISTORY)
+        if (running := self._loop.under_way) is not None:
+            entries = [under_way(running.record, running.plan, self._ports.clock.now()), *entries]
+        return json.dumps(update_to_dict(find_update(entries, update_id)))
 
     async def etcd_status(self) -> str:
         """Survey etcd now, with the permissions of the daemon."""

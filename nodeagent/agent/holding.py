@@ -111,6 +111,9 @@ class Held:
     async def history(self, limit: int) -> str:  # noqa: ARG002 - the interface's
         self._refuse()
 
+    async def update(self, update_id: str) -> str:  # noqa: ARG002 - the interface's
+        self._refuse()
+
     async def change_etcd_member(self, caller: str, request: MemberRequest) -> str:  # noqa: ARG002 - the interface's
         self._refuse()
 

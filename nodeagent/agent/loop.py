@@ -100,6 +100,10 @@ class Loop:
     def policy(self) -> UpdatePolicy:
         return self.executor.policy
 
+    @property
+    def under_way(self) -> Update | None:
+        return self.executor.under_way
+
     def reload(self, policy: UpdatePolicy, preflight: Preflight) -> None:
         """Use these from the next step on."""
         self.executor.policy = policy

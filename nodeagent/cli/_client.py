@@ -99,6 +99,10 @@ class Client:
         """Return updates, the newest first."""
         return list(_object(await self._call("History", "u", (limit,)))["updates"])
 
+    async def update(self, update_id: str = "") -> dict[str, Any]:
+        """Return one update with its plan and its trail; "" is the newest, also one that is under way."""
+        return _object(await self._call("Update", "s", (update_id,)))
+
     async def start_maintenance(self, reason: str, options: dict[str, str | int | bool]) -> dict[str, Any]:
         """``options`` as in docs/reference/dbus.md. Returns the status."""
         from nodeagent.host.dbus.codec import variant

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from nodeagent.core.etcd.member_facts import Identity
     from nodeagent.host.store.database import Reader
 
-__all__ = ["config", "etcd_note", "history", "lease", "status"]
+__all__ = ["config", "etcd_note", "history", "lease", "status", "update"]
 
 
 def _store() -> AbstractContextManager[Reader]:
@@ -113,13 +113,26 @@ def _desired() -> ConfigSource | None:
 
 
 def history(why: Unreachable, limit: int) -> list[dict[str, Any]]:
-    from dataclasses import asdict
+    from nodeagent.core.report.history import entry_to_dict
 
     try:
         with _store() as store:
-            return [asdict(entry) for entry in store.history(limit)]
+            return [entry_to_dict(entry) for entry in store.history(limit)]
     except AgentError as error:
         raise _both(why, error) from error
+
+
+def update(why: Unreachable, update_id: str) -> dict[str, Any]:
+    """Return one update with its plan and its trail; "" is the newest one that has ended."""
+    from nodeagent.core.report.history import find_update, update_to_dict
+    from nodeagent.host.store.database import HISTORY_LIMIT
+
+    try:
+        with _store() as store:
+            entries = store.history(HISTORY_LIMIT)
+    except AgentError as error:
+        raise _both(why, error) from error
+    return update_to_dict(find_update(entries, update_id))
 
 
 def lease(why: Unreachable) -> dict[str, Any] | None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from nodeagent.core.config.machineconfig import ConfigSource
 from nodeagent.core.update.ports.coordination import Holder
@@ -129,13 +129,18 @@ class FakeStore:
         self._close(record, entry)
         self.world.tick()
 
+    async def end_trail(self, record: Record, update_id: str, trail: Mapping[str, Any]) -> None:
+        await self.save(record)
+        if self.world.history and self.world.history[-1].update_id == update_id:
+            self.world.history[-1] = replace(self.world.history[-1], trail=trail)
+
     def _close(self, record: Record, entry: HistoryEntry) -> None:
         self.world.record = record_to_dict(record)
         self.world.history.append(entry)
         self.world.snapshots.pop(record.update_id, None)
 
     async def history(self, limit: int) -> Sequence[HistoryEntry]:
-        return self.world.history[-limit:]
+        return self.world.history[::-1][:limit]
 
 
 class FakeLease:

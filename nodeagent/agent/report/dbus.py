@@ -6,7 +6,6 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import asdict
 from functools import partial
 from typing import Any, Protocol
 
@@ -15,6 +14,7 @@ from nodeagent.agent.report.report import Report
 from nodeagent.core.coordination.maintenance import MaintenanceRequest
 from nodeagent.core.etcd.membership import MemberRequest, OperationKind
 from nodeagent.core.plan.plan import DISRUPTION_WORDS
+from nodeagent.core.report.history import entry_to_dict
 from nodeagent.core.report.properties import PROPERTIES, properties_of
 from nodeagent.core.report.status import Status
 from nodeagent.core.update.events import Event, UpdateFinished
@@ -56,6 +56,8 @@ class Served(Protocol):
     async def config(self, which: str, name: str, *, secrets: bool) -> str: ...
 
     async def history(self, limit: int) -> str: ...
+
+    async def update(self, update_id: str) -> str: ...
 
     async def etcd_status(self) -> str: ...
 
@@ -102,6 +104,9 @@ class _Manager:
 
     async def history(self, message: Message) -> Sequence[Any]:
         return (await self._api.history(message.body[0]),)
+
+    async def update(self, message: Message) -> Sequence[Any]:
+        return (await self._api.update(message.body[0]),)
 
     async def etcd_status(self, _message: Message) -> Sequence[Any]:
         return (await self._api.etcd_status(),)
@@ -161,6 +166,7 @@ class _Manager:
                 "Verify": Method(self.verify, "", "s", ("report",)),
                 "Config": Method(self.config, "sa{sv}", "s", ("which", "options", "config")),
                 "History": Method(self.history, "u", "s", ("limit", "updates")),
+                "Update": Method(self.update, "s", "s", ("id", "update")),
                 "EtcdStatus": Method(self.etcd_status, "", "s", ("status",)),
                 "ChangeEtcdMember": Method(self.change_etcd_member, "sa{sv}", "s", ("operation", "options", "status")),
                 "StartMaintenance": Method(self.start_maintenance, "s", "", ("reason",)),
@@ -236,7 +242,7 @@ async def serve(bus: Bus, api: Served, report: Report) -> AsyncIterator[None]:
             before, known = known, properties_of(status)
             exporter.changed(STATUS, "Status", *(name for name, value in known.items() if value != before[name]))
             if isinstance(event, UpdateFinished):
-                entry = json.dumps({**asdict(event.entry), "tried_again": event.tried_again})
+                entry = json.dumps({**entry_to_dict(event.entry), "tried_again": event.tried_again})
                 exporter.emit(MANAGER, "UpdateFinished", event.entry.to_digest, entry, event.exit_code)
 
         report.add(emit)

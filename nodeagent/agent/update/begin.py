@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from nodeagent.agent.update import idle
 from nodeagent.agent.update.preflight import Desired
-from nodeagent.agent.update.run import Ports, Update, narrate
+from nodeagent.agent.update.run import Ports, Update, context_of, narrate
 from nodeagent.core.update.events import PhaseEntered, UpdateStarted
 from nodeagent.core.update.legs import Prepare
 from nodeagent.core.update.phase import Phase
@@ -38,7 +38,7 @@ async def begin_update(ports: Ports, record: Record, update: Update, lasting: La
     """Save the record of ``update``, which follows ``record``, and report the beginning."""
     # The same update begins again.
     if interrupted(record):
-        update.record = replace(update.record, update_id=record.update_id, started=record.started)
+        update.record = replace(update.record, update_id=record.update_id, started=record.started, trail=record.trail)
     if half_way(record):
         held = await idle.still_held(ports, record) or update.record.update_id
         left = idle.left_half_way(record)
@@ -51,7 +51,9 @@ async def begin_update(ports: Ports, record: Record, update: Update, lasting: La
         now=ports.clock.now(),
         boot_id=ports.power.boot_id(),
     )
+    entered = PhaseEntered(context_of(ports, update.record, update.record.phase))
+    update.note(ports, entered)
     await ports.store.begin(update.record)
     actions = ", ".join(f"{a.type} {a.unit}".strip() for a in update.plan.actions) or "no actions"
     narrate(ports, update.record, UpdateStarted, actions, len(update.writes))
-    narrate(ports, update.record, PhaseEntered)
+    ports.reporter.emit(entered)

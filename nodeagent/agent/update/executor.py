@@ -18,12 +18,25 @@ from nodeagent.agent.update.finishing import finish_update
 from nodeagent.agent.update.outages import Outage
 from nodeagent.agent.update.outcomes import degraded, failed, unreleased
 from nodeagent.agent.update.phases import PHASES, superseded
-from nodeagent.agent.update.run import Close, Ports, Promote, Run, Transition, Update, UpdatePolicy, narrate
-from nodeagent.core.report.history import seconds_between
+from nodeagent.agent.update.run import (
+    Close,
+    Ports,
+    Promote,
+    Run,
+    Transition,
+    Update,
+    UpdatePolicy,
+    context_of,
+    moment,
+)
+from nodeagent.core.report.display import displayable
+from nodeagent.core.report.history import seconds_between, with_trail
+from nodeagent.core.update import trail_fold
 from nodeagent.core.update.events import HostDegraded, PhaseEntered, UpdateDone, Warned
 from nodeagent.core.update.legs import INTERRUPTED, Apply, Fallback, Prepare, Unreleased
 from nodeagent.core.update.phase import BY_PROGRESS, DEADLINE, Phase
 from nodeagent.core.update.record import IllegalTransition, Record, advance
+from nodeagent.core.update.trail import Trail, elapsed, trail_to_dict
 from nodeagent.errors import AgentError, Retryable, ServiceUnavailable
 from nodeagent.reasons import Reason
 
@@ -75,6 +88,13 @@ class Executor:
     def reboot_accepted(self) -> bool:
         """Whether the host goes down because this process requested it."""
         return self._update is not None and self._update.reboot_accepted
+
+    @property
+    def under_way(self) -> Update | None:
+        """The update under way, None at rest and while only a release is left."""
+        update = self._update
+        resting = update is None or update.ended or update.record.phase in (Phase.IDLE, Phase.DEGRADED, Phase.RELEASING)
+        return None if resting else update
 
     async def run(self, update: Update) -> RunResult:
         """Continue from the phase in the record. A cancellation leaves a record from which ``resume`` continues."""
@@ -179,14 +199,18 @@ class Executor:
         except IllegalTransition as error:
             await self.stop(update, error)
             return
+        kind = HostDegraded if to.phase is Phase.DEGRADED else PhaseEntered
+        event = kind(context_of(self._ports, record, record.phase), to.message, to.reason)
+        trail = self._trail(before, event)
+        if record.update_id:
+            record = replace(record, trail=trail)
         # The record is on the disk before the next phase starts. After a kill, the phase runs again.
-        await self._save(record, to)
+        await self._save(record, to, before.update_id, trail)
         # Until the release, a client that waits for the update would see an end although the node is still held.
         if before.phase is Phase.RELEASING and isinstance(before.leg, Apply | Fallback):
             self._report_done(update)
         update.record = record
-        kind = HostDegraded if to.phase is Phase.DEGRADED else PhaseEntered
-        narrate(self._ports, record, kind, to.message, to.reason)
+        self._ports.reporter.emit(event)
         if isinstance(before.leg, Unreleased):
             # The end of this update was reported before.
             return
@@ -218,14 +242,25 @@ class Executor:
             record = replace(record, cordon=record.cordon or record.operation, drain_until=until)
         return record
 
-    async def _save(self, record: Record, to: Transition) -> None:
+    def _trail(self, before: Record, event: PhaseEntered | HostDegraded) -> Trail:
+        """Return the trail after a transition. At rest, the last phase is over and no other one begins."""
+        now = moment(self._ports)
+        if event.about.phase in (Phase.IDLE, Phase.DEGRADED):
+            return trail_fold.closed(before.trail, now)
+        return trail_fold.fold(before.trail, displayable(event), now)
+
+    async def _save(self, record: Record, to: Transition, update_id: str, trail: Trail) -> None:
+        store = self._ports.store
         match to.commit:
             case Promote(entry):
-                await self._ports.store.promote(record, record.to_digest, entry)
+                await store.promote(record, record.to_digest, with_trail(entry, trail))
             case Close(entry):
-                await self._ports.store.close_update(record, entry)
+                await store.close_update(record, with_trail(entry, trail))
+            # The end of the release is known only after its entry was written.
+            case None if to.phase in (Phase.IDLE, Phase.DEGRADED):
+                await store.end_trail(record, update_id, trail_to_dict(trail))
             case None:
-                await self._ports.store.save(record)
+                await store.save(record)
 
     async def stop(self, update: Update, error: IllegalTransition) -> None:
         """End the update in its phase after a bug in nodeagent, which must not become a loop of restarts.
@@ -238,14 +273,13 @@ class Executor:
         await self.enter(update, degraded(self._run(update), f"a bug in nodeagent: {error}", error.reason))
 
     def _report_done(self, update: Update) -> None:
-        record = update.record
+        record, seconds = update.record, elapsed(update.record.trail)
         after = (f"after a fallback reboot, because {record.fallback}",) if record.fallback else ()
-        narrate(
+        update.narrate(
             self._ports,
-            record,
             UpdateDone,
             "; ".join((*after, *record.notes)),
-            seconds=seconds_between(record.started, self._ports.clock.now()),
+            seconds=seconds_between(record.started, self._ports.clock.now()) if seconds is None else seconds,
             reboots=record.written.reboots,
             digest=record.to_digest,
         )

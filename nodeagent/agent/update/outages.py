@@ -109,7 +109,7 @@ class Outage:
         self._pauses = delays(FIRST_PAUSE, LONGEST_PAUSE)
 
     def _emit(self, error: ServiceUnavailable) -> None:
-        record = self._update.record if self._update is not None else self.record
+        record = self._record
         if self._faults == 1 and error.reason in PASSING:
             text = f"trying again: {error}"
             narrate(self._ports, record, Warned, text, error.reason)
@@ -121,10 +121,20 @@ class Outage:
         service = error.service or "a service of this host"
         message = f"waiting for {service}, which has not answered since {self._since_text}: {error}"
         about = context_of(self._ports, record, Phase.DEGRADED if self.overdue else record.phase)
-        self._ports.reporter.emit(kind(about, message, error.reason))
+        self._report(kind(about, message, error.reason))
 
     def _over(self) -> None:
         if self._reported is not None:
             self._reported = None
-            record = self._update.record if self._update is not None else self.record
-            narrate(self._ports, record, PhaseEntered, record.message, record.reason)
+            record = self._record
+            about = context_of(self._ports, record, record.phase)
+            self._report(PhaseEntered(about, record.message, record.reason))
+
+    @property
+    def _record(self) -> Record:
+        return self._update.record if self._update is not None else self.record
+
+    def _report(self, event: HostDegraded | UpdateWaiting | PhaseEntered) -> None:
+        if self._update is not None:
+            self._update.note(self._ports, event)
+        self._ports.reporter.emit(event)

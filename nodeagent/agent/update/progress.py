@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from nodeagent.agent.update.run import Ports, Update, narrate
+from nodeagent.agent.update.run import Ports, Update
 from nodeagent.core.coordination.maintenance import add_seconds
 from nodeagent.core.once import Once
 from nodeagent.core.update.events import PhaseEntered
@@ -26,6 +26,6 @@ def progress_of(ports: Ports, update: Update) -> Progress:
 
     def report(words: str, deadline: float) -> None:
         if reported.is_new(words):
-            narrate(ports, update.record, PhaseEntered, f"{words} until {time_of(ports, deadline)}")
+            update.narrate(ports, PhaseEntered, f"{words} until {time_of(ports, deadline)}")
 
     return report

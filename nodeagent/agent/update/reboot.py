@@ -15,13 +15,14 @@ from nodeagent.agent.update.lease_watch import while_held
 from nodeagent.agent.update.os_deployments import HostDeployments
 from nodeagent.agent.update.outcomes import degraded, failed
 from nodeagent.agent.update.progress import time_of
-from nodeagent.agent.update.run import Ports, Run, Transition, UpdatePolicy
+from nodeagent.agent.update.run import Ports, Run, Transition, UpdatePolicy, moment
 from nodeagent.agent.update.verification import VerifyFailed
 from nodeagent.core.once import Once
 from nodeagent.core.plan.deployment import unmet
 from nodeagent.core.update.events import UpdateWaiting, Warned
 from nodeagent.core.update.legs import Apply, Fallback
 from nodeagent.core.update.resume import MAX_REBOOT_TRIES
+from nodeagent.core.update.trail_fold import leaving
 from nodeagent.errors import AgentError, Refused, ServiceUnavailable
 from nodeagent.reasons import Reason
 
@@ -115,7 +116,8 @@ async def request_reboot(run: Run) -> Transition | None:
             return await failed(run, str(lost), lost.reason, curable=False)
     run.update.reboot_accepted = True
     # Only a reboot that was accepted counts: a logind that does not answer is no host that cannot reboot.
-    run.update.record = replace(run.record, reboot_requests=run.record.reboot_requests + 1)
+    trail = leaving(run.record.trail, moment(run.ports))
+    run.update.record = replace(run.record, reboot_requests=run.record.reboot_requests + 1, trail=trail)
     # The host goes down: a store that takes nothing is no reason to revert.
     with suppress(AgentError):
         await run.ports.store.save(run.record)

@@ -11,7 +11,7 @@ from nodeagent.agent.update.desired import DesiredReader
 from nodeagent.agent.update.executor import Executor
 from nodeagent.agent.update.idle import Load
 from nodeagent.agent.update.outcomes import abort
-from nodeagent.agent.update.run import Ports, Update, narrate
+from nodeagent.agent.update.run import Ports, Update, context_of
 from nodeagent.agent.update.unreadable import rebuild
 from nodeagent.core.boot import kernel_boot
 from nodeagent.core.update.events import PhaseEntered, UpdateResumed
@@ -48,7 +48,7 @@ async def resumed(ports: Ports, load: Load, desired: DesiredReader, executor: Ex
     # A soft reboot keeps the boot id of the kernel and starts all services again.
     softly = rebooted and kernel_boot(record.boot_id) == kernel_boot(boot_id)
     how = f"{decision.value}, after a soft reboot" if softly else decision.value
-    narrate(ports, update.record, UpdateResumed, how)
+    update.narrate(ports, UpdateResumed, how)
     match decision:
         case Decision.START_OVER:
             message = "interrupted before any change; restarting"
@@ -68,6 +68,8 @@ async def _enter_after_boot(ports: Ports, executor: Executor, update: Update, ph
     except IllegalTransition as error:
         await executor.stop(update, error)
         return
+    entered = PhaseEntered(context_of(ports, update.record, phase))
+    update.note(ports, entered)
     # The new boot id is saved before the phase runs. A second crash in this boot then counts as one in this boot.
     await ports.store.save(update.record)
-    narrate(ports, update.record, PhaseEntered)
+    ports.reporter.emit(entered)

@@ -26,7 +26,9 @@ from nodeagent.core.plan.steps import (
     step_id,
     step_unit,
 )
-from nodeagent.core.update.events import Event, StepProgress, UpdateContext
+from nodeagent.core.report.display import displayable
+from nodeagent.core.update import trail_fold
+from nodeagent.core.update.events import Event, StepProgress, UpdateContext, UpdateEvent
 from nodeagent.core.update.legs import Leg, Unreleased
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.ports.coordination import NodeDrainer, NodeReadiness
@@ -35,6 +37,7 @@ from nodeagent.core.update.ports.static_pods import StaticPods
 from nodeagent.core.update.ports.store import HistoryEntry, Store
 from nodeagent.core.update.ports.system import Fence, Power
 from nodeagent.core.update.record import Record
+from nodeagent.core.update.trail_fold import Moment
 
 __all__ = [
     "HOLDER",
@@ -47,6 +50,7 @@ __all__ = [
     "Update",
     "UpdatePolicy",
     "context_of",
+    "moment",
     "narrate",
 ]
 
@@ -199,6 +203,23 @@ class Update:
         percent = round(100 * max(0, index - 1) / self.count) if self.count else 100
         return StepProgress(describe(step), index, self.count, percent, step_id(step))
 
+    def note(self, ports: Ports, event: UpdateEvent) -> None:
+        """Add an event to the trail, which the next save of the record keeps."""
+        trail = trail_fold.fold(self.record.trail, displayable(event), moment(ports))
+        self.record = replace(self.record, trail=trail)
+
+    def narrate(
+        self,
+        ports: Ports,
+        event: Callable[Concatenate[UpdateContext, P], UpdateEvent],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> None:
+        """Emit an event of this update, and add it to the trail; the arguments are those of its class."""
+        made = event(context_of(ports, self.record, self.record.phase), *args, **kwargs)
+        self.note(ports, made)
+        ports.reporter.emit(made)
+
     def change_leg(self, **changes: Any) -> None:
         """Replace data of the leg. Only ``core.update.record.advance`` goes to another leg."""
         self.record = replace(self.record, leg=replace(self.record.leg, **changes))
@@ -228,9 +249,10 @@ class Run:
     def record(self) -> Record:
         return self.update.record
 
-    def narrate(self, event: Callable[Concatenate[UpdateContext, P], Event], *args: P.args, **kwargs: P.kwargs) -> None:
-        """Emit an event of this update; the arguments are those of its class."""
-        narrate(self.ports, self.record, event, *args, **kwargs)
+    def narrate(
+        self, event: Callable[Concatenate[UpdateContext, P], UpdateEvent], *args: P.args, **kwargs: P.kwargs
+    ) -> None:
+        self.update.narrate(self.ports, event, *args, **kwargs)
 
     async def newer(self) -> bool:
         """Return whether another config is desired by now. Reads it only when it may have changed."""
@@ -238,6 +260,10 @@ class Run:
             return False
         self.wake.clear()
         return await self.superseded(self.update)
+
+
+def moment(ports: Ports) -> Moment:
+    return Moment(ports.clock.now(), ports.power.boot_id(), ports.clock.monotonic())
 
 
 def context_of(ports: Ports, record: Record, phase: Phase) -> UpdateContext:
@@ -252,5 +278,5 @@ def narrate(
     *args: P.args,
     **kwargs: P.kwargs,
 ) -> None:
-    """Emit an event about the update of ``record``; the arguments are those of its class."""
+    """Emit an event about a record without an update under way; the arguments are those of its class."""
     ports.reporter.emit(event(context_of(ports, record, record.phase), *args, **kwargs))

@@ -1,15 +1,42 @@
-"""The history entry of an ended update, and of a request that began no update."""
+"""The history entry of an ended update, and of a request that began no update; and both as JSON data."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from datetime import datetime
+from typing import Any, Final
 
-from nodeagent.core.plan.change import Plan
+from nodeagent.core.plan.change import Action, Plan
 from nodeagent.core.plan.plan import disruption
+from nodeagent.core.report.display import text
 from nodeagent.core.update.ports.store import HistoryEntry
 from nodeagent.core.update.record import Record
+from nodeagent.core.update.trail import Trail, elapsed, trail_to_dict
+from nodeagent.errors import InvalidInput
+from nodeagent.reasons import Reason
 
-__all__ = ["entry_of", "entry_of_request", "seconds_between"]
+__all__ = [
+    "UPDATE_SCHEMA",
+    "UPDATE_UNDER_WAY",
+    "entry_of",
+    "entry_of_request",
+    "entry_to_dict",
+    "find_update",
+    "plan_summary",
+    "seconds_between",
+    "under_way",
+    "update_to_dict",
+    "with_trail",
+]
+
+UPDATE_SCHEMA: Final = "nodeagent/update/v1"
+
+# The outcome of an update that has not ended. It is in no entry of the history.
+UPDATE_UNDER_WAY: Final = "under-way"
+
+# Changes and actions of the plan that an entry keeps, and characters of each text.
+MAX_PLANNED, MAX_TEXT = 100, 200
 
 
 def seconds_between(started: str, finished: str) -> float:
@@ -41,7 +68,41 @@ def entry_of(
         to_digest=record.to_digest,
         successor=record.aborted.successor if record.aborted else successor,
         etcd_disk=record.os.etcd_disk,
+        plan=plan_summary(plan),
+        trail=trail_to_dict(record.trail),
     )
+
+
+def with_trail(entry: HistoryEntry, trail: Trail) -> HistoryEntry:
+    """Return the entry with a trail, and the length of the update by it: a wall clock may be set during an update."""
+    seconds = elapsed(trail)
+    return replace(entry, trail=trail_to_dict(trail), seconds=entry.seconds if seconds is None else seconds)
+
+
+def under_way(record: Record, plan: Plan, now: str) -> HistoryEntry:
+    """Return an entry for an update that has not ended."""
+    return with_trail(entry_of(record, plan, now, UPDATE_UNDER_WAY, record.reason, record.message), record.trail)
+
+
+def plan_summary(plan: Plan) -> dict[str, Any]:
+    """Return the plan for the history: the changed keys of a file are left out, and there is a bound."""
+    changes = [
+        {
+            "domain": text(planned.change.domain, MAX_TEXT),
+            "key": text(planned.change.key, MAX_TEXT),
+            "change": str(planned.change.kind),
+            "policy": str(planned.policy),
+            "actions": [_action(action) for action in planned.actions[:MAX_PLANNED]],
+        }
+        for planned in plan.changes[:MAX_PLANNED]
+    ]
+    more = max(0, len(plan.changes) - MAX_PLANNED)
+    actions = [_action(action) for action in plan.actions[:MAX_PLANNED]]
+    return {"changes": changes, "more": more, "actions": actions, "drain": plan.drain}
+
+
+def _action(action: Action) -> str:
+    return f"{action.type} {text(action.unit, MAX_TEXT)}".strip()
 
 
 def entry_of_request(
@@ -64,3 +125,28 @@ def entry_of_request(
         to_digest=digest,
         successor=successor,
     )
+
+
+def entry_to_dict(entry: HistoryEntry) -> dict[str, Any]:
+    """Return the object of ``nodeagent/history/v1``, without the details of one update."""
+    found = asdict(entry)
+    del found["plan"], found["trail"]
+    return found
+
+
+def update_to_dict(entry: HistoryEntry) -> dict[str, Any]:
+    """Return the ``nodeagent/update/v1`` object."""
+    return {"schema": UPDATE_SCHEMA, **asdict(entry)}
+
+
+def find_update(entries: Sequence[HistoryEntry], update_id: str) -> HistoryEntry:
+    """Return the entry whose id is ``update_id`` or begins with it, the newest one for "".
+
+    Raises ``InvalidInput`` (``NoSuchUpdate``) if there is none, or more than one.
+    """
+    found = [entry for entry in entries if entry.update_id.startswith(update_id)]
+    exact = [entry for entry in found if entry.update_id == update_id] or (found if update_id else found[:1])
+    if len(exact) == 1:
+        return exact[0]
+    what = "is ambiguous" if exact else "is not in the history" if update_id else "does not exist yet"
+    raise InvalidInput(f"the update {update_id} {what}".replace("  ", " "), reason=Reason.NO_SUCH_UPDATE)

@@ -24,6 +24,7 @@ from nodeagent.core.update.legs import (
     fallback_of,
 )
 from nodeagent.core.update.phase import Phase
+from nodeagent.core.update.trail import Trail
 from nodeagent.core.update.transitions import NEXT
 from nodeagent.errors import AgentError
 from nodeagent.reasons import Reason
@@ -164,6 +165,8 @@ class Record:
     cordon: str = ""
     # Deadline of the drain, on the steady clock of the boot in boot_id.
     drain_until: float = 0.0
+    # For the history only: nothing is decided by it.
+    trail: Trail = field(default_factory=Trail)
     lasting: Lasting = field(default_factory=Lasting)
 
     def __post_init__(self) -> None:
@@ -297,6 +300,7 @@ def _same_update(record: Record) -> Record:
         from_name=record.from_name,
         to_name=record.to_name,
         plan=record.plan,
+        trail=record.trail,
     )
 
 

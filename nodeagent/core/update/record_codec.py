@@ -18,6 +18,7 @@ from nodeagent.core.update.lasting import Budget, Rejection
 from nodeagent.core.update.legs import Abort, Apply, Fallback, Leg, Prepare, Rest, Revert, Unreleased
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.record import Lasting, OsProgress, Record, UnitsBefore
+from nodeagent.core.update.trail import trail_from_dict, trail_to_dict
 
 __all__ = ["RECORD_VERSION", "NewerRecord", "record_from_dict", "record_to_dict", "salvaged"]
 
@@ -85,6 +86,8 @@ class _Stored:
     held: str = ""
     cordon: str = ""
     drain_until: float = 0.0
+    # A trail of another form must not make the record unreadable.
+    trail: Any = None
     rejected: str = ""
     rejected_why: str = ""
     rejections: tuple[Rejection, ...] | None = None
@@ -139,6 +142,7 @@ def record_to_dict(record: Record) -> dict[str, Any]:
         held=record.held,
         cordon=record.cordon,
         drain_until=record.drain_until,
+        trail=trail_to_dict(record.trail),
         rejected=lasting.failed_digest,
         rejected_why=lasting.failed_why,
         rejections=lasting.rejections,
@@ -226,6 +230,7 @@ def record_from_dict(data: Mapping[str, Any]) -> Record:
         held=stored.held,
         cordon=stored.cordon,
         drain_until=stored.drain_until,
+        trail=trail_from_dict(stored.trail),
         lasting=_lasting(stored),
     )
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from typing import Any
 
 from nodeagent.core.config.machineconfig import ConfigSource
 from nodeagent.core.coordination.maintenance import MAINTENANCE, Maintenance
@@ -37,6 +38,9 @@ _UNKNOWN_TIME = "1970-01-01T00:00:00.000Z"
 
 # Entries. At one update a day this is about six months.
 HISTORY_LIMIT = 200
+
+# Newest entries that keep their plan and trail, of up to 100 kB each.
+DETAILED_LIMIT = 20
 
 # Unreferenced configs that are kept: a config that was just added is referenced later.
 _SPARE_CONFIGS = 2
@@ -271,10 +275,32 @@ class Database(Reader):
                 "DELETE FROM history WHERE seq <= (SELECT max(seq) FROM history) - ?",
                 (HISTORY_LIMIT,),
             )
+            self._trim_details()
             # Snapshots serve the revert of one update, which has ended.
             self._db.execute("DELETE FROM snapshots")
             self._collect_configs(record)
         self._shrink()
+
+    def _trim_details(self) -> None:
+        rows = self._db.execute(
+            "SELECT seq, json FROM history WHERE seq <= (SELECT max(seq) FROM history) - ?"
+            """ AND json LIKE '%"trail":{"%'""",
+            (DETAILED_LIMIT,),
+        ).fetchall()
+        for seq, text in rows:
+            # A damaged entry is reported when it is read.
+            with suppress(ValueError, TypeError, KeyError):
+                brief = replace(history_from_row(text), plan={}, trail={})
+                self._db.execute("UPDATE history SET json = ? WHERE seq = ?", (to_json(brief), seq))
+
+    def end_trail(self, record: Record, update_id: str, trail: Mapping[str, Any]) -> None:
+        with self._writing():
+            self._save(record)
+            row = self._db.execute("SELECT seq, json FROM history ORDER BY seq DESC LIMIT 1").fetchone()
+            with suppress(ValueError, TypeError, KeyError):
+                if row and (entry := history_from_row(row[1])).update_id == update_id:
+                    whole = to_json(replace(entry, trail=trail))
+                    self._db.execute("UPDATE history SET json = ? WHERE seq = ?", (whole, row[0]))
 
     def take_lease(self, wanted: Holder) -> Holder:
         """Give the lease to ``wanted`` if it is free. Returns the holder afterwards."""

@@ -105,6 +105,7 @@ class SqliteStore:
     add_made_dirs = _on_thread(Database.add_made_dirs)
     promote = _on_thread(Database.promote)
     close_update = _on_thread(Database.close_update)
+    end_trail = _on_thread(Database.end_trail)
     history = _on_thread(Database.history)
     lease = _on_thread(Database.lease)
     take_lease = _on_thread(Database.take_lease)

@@ -87,6 +87,7 @@ class FakeDaemon:
                 "Verify",
                 "Config",
                 "History",
+                "Update",
                 start,
                 "StopMaintenance",
                 "Reload",

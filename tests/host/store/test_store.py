@@ -25,7 +25,7 @@ from nodeagent.core.update.ports.store import ApplyRequest, Snapshot
 from nodeagent.core.update.record import Lasting, Record
 from nodeagent.errors import AgentError, Retryable, Terminal
 from nodeagent.host.store import opening
-from nodeagent.host.store.database import HISTORY_LIMIT, Database
+from nodeagent.host.store.database import DETAILED_LIMIT, HISTORY_LIMIT, Database
 from nodeagent.host.store.opening import open_database, read_only_open
 from nodeagent.host.store.schema import MIGRATIONS, migrate
 from nodeagent.host.store.store import SqliteStore
@@ -180,6 +180,25 @@ class TestContents:
                 database.close_update(Record(), entry(number))
             numbers = [int(one.seconds) for one in database.history(10_000)]
         assert numbers == list(range(HISTORY_LIMIT + 19, 19, -1))
+
+    def test_only_the_newest_entries_keep_their_details(self, path: Path) -> None:
+        details = {"plan": {"changes": []}, "trail": {"phases": [1]}}
+        with open_database(path) as database:
+            for number in range(DETAILED_LIMIT + 5):
+                database.close_update(Record(), replace(entry(number), **details))
+            found = database.history(100)
+        assert [bool(one.trail) for one in found] == [True] * DETAILED_LIMIT + [False] * 5
+        assert [bool(one.plan) for one in found] == [True] * DETAILED_LIMIT + [False] * 5
+        assert found[-1] == entry(0)
+
+    def test_a_trail_is_completed_in_the_entry_of_its_update_only(self, path: Path) -> None:
+        with open_database(path) as database:
+            database.close_update(Record(), entry(1))
+            database.end_trail(record(5), entry(1).update_id, {"phases": [1]})
+            assert database.load() == record(5)
+            database.end_trail(record(6), "another", {"phases": [2]})
+            assert database.load() == record(6)
+            assert [one.trail for one in database.history(5)] == [{"phases": [1]}]
 
     async def test_the_file_shrinks_after_a_large_revert(self, store: SqliteStore, path: Path) -> None:
         await store.remember("u1", [Snapshot("path:/large", RegularFile(b"x" * (20 << 20)))])

@@ -64,6 +64,10 @@ class HistoryEntry:
     successor: str = ""
     # See core.etcd.disk_latency; {} without a fence.
     etcd_disk: Mapping[str, Any] = field(default_factory=dict)
+    # A summary of the plan, see ``core.report.history``; {} in entries of older agents, and in old entries.
+    plan: Mapping[str, Any] = field(default_factory=dict)
+    # See ``core.update.trail``; {} as above.
+    trail: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Store(Protocol):
@@ -135,6 +139,10 @@ class Store(Protocol):
 
     async def close_update(self, record: Record, entry: HistoryEntry) -> None:
         """Save record and history of an update that failed, in one transaction. The current config remains."""
+        ...
+
+    async def end_trail(self, record: Record, update_id: str, trail: Mapping[str, Any]) -> None:
+        """Save the record, and the complete trail in the newest entry of the history if it is of that update."""
         ...
 
     async def history(self, limit: int) -> Sequence[HistoryEntry]: ...

@@ -1,0 +1,136 @@
+"""The trail: the course of one update over its boots. It is kept in the record, and in the history of the last updates.
+
+Lengths are differences of CLOCK_BOOTTIME within one boot. The wall clock is kept beside it, so that a clock that is set
+during the update is noticed. Each list is bounded: the first and the last items are kept, ``omitted`` counts the rest.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from nodeagent.core.update.phase import Phase
+
+__all__ = [
+    "Boot",
+    "FenceTrail",
+    "Result",
+    "Sample",
+    "Span",
+    "Trail",
+    "elapsed",
+    "gap_before",
+    "trail_from_dict",
+    "trail_to_dict",
+]
+
+
+class Result:
+    """The values of ``Span.result``."""
+
+    # Under way, or interrupted by a crash.
+    NONE = ""
+    DONE = "done"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+
+
+@dataclass(frozen=True, slots=True)
+class Boot:
+    """A boot in which the update was under way. All but ``id`` are seconds of CLOCK_BOOTTIME, or differences of them.
+
+    ``offset`` is the Unix time of the wall clock less CLOCK_BOOTTIME when it was read last. ``accepted`` is the time at
+    which logind accepted a reboot. ``clock_steps`` are pairs: when a change of the wall clock was noticed, and by how
+    many seconds.
+    """
+
+    id: str
+    seen: float
+    last: float
+    offset: float
+    accepted: float | None = None
+    clock_steps: tuple[tuple[float, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A phase, a step or a wait. ``boot`` is an index of ``Trail.boots``; ``seconds`` None: it has not ended."""
+
+    name: str
+    at: str
+    boot: int
+    mono: float
+    seconds: float | None = None
+    result: str = Result.NONE
+    reason: str = ""
+    message: str = ""
+    # The phase of a step or a wait.
+    phase: str = ""
+
+
+# Seconds since the beginning of the fence, bytes/s and p99 in milliseconds; None: no cap, or not known.
+Sample = tuple[float, int | None, float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class FenceTrail:
+    """The course of the fence. ``every`` is the distance of two samples in seconds."""
+
+    boot: int
+    mono: float
+    seconds: float = 0.0
+    throttled: float = 0.0
+    exceedances: int = 0
+    source: str = ""
+    every: float = 1.0
+    samples: tuple[Sample, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Trail:
+    boots: tuple[Boot, ...] = ()
+    phases: tuple[Span, ...] = ()
+    steps: tuple[Span, ...] = ()
+    waits: tuple[Span, ...] = ()
+    # Files, units and passwords that were written.
+    writes: int = 0
+    fence: FenceTrail | None = None
+    # Items that were left out because there were too many.
+    omitted: int = 0
+
+
+def trail_to_dict(trail: Trail) -> dict[str, Any]:
+    """Return the object ``trail`` of the history, as JSON data; {} for a trail without a phase."""
+    found: dict[str, Any] = msgspec.to_builtins(trail)
+    return found if trail.phases else {}
+
+
+def trail_from_dict(data: object) -> Trail:
+    """Return the trail in ``data``, an empty one for anything else: no update depends on it."""
+    try:
+        return msgspec.convert(data, Trail) if data else Trail()
+    except msgspec.ValidationError:
+        return Trail()
+
+
+def gap_before(trail: Trail, boot: int) -> float | None:
+    """Return the seconds from the last sign of life in the previous boot to the first one in ``boot``.
+
+    Only the wall clock spans two boots. A change that was noticed later in ``boot`` is taken into account. None: the
+    clock went back further than that, so the length is not known.
+    """
+    before, after = trail.boots[boot - 1], trail.boots[boot]
+    seconds = after.offset + after.seen - before.offset - before.last
+    return round(seconds, 3) if seconds >= 0 else None
+
+
+def elapsed(trail: Trail) -> float | None:
+    """Return the seconds from the first phase to the last sign of life; None for a trail without the beginning."""
+    # An agent that continues the update of an older version has not seen its beginning.
+    if not trail.phases or trail.phases[0].name not in (Phase.STAGING, Phase.LEASING):
+        return None
+    gaps = sum(gap_before(trail, index) or 0.0 for index in range(1, len(trail.boots)))
+    lengths = sum(boot.last - boot.seen for boot in trail.boots)
+    return round(gaps + lengths, 3)
