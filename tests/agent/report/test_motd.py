@@ -103,3 +103,5 @@ async def test_typed_properties(host: WholeDaemon, private_bus: PrivateBus) -> N
             assert values["LeaseHolder"].value
         finally:
             bus.disconnect()
+            # dbus-next leaves it to the garbage collector.
+            bus._sock.close()
