@@ -161,7 +161,7 @@ class Reason(StrEnum):
     # The course and the end of an update
     PLANNED = "Planned", Kind.FAULT, "no action: the plan has a reboot; the agent verifies the host after it"
     REVERTING = "Reverting", Kind.FAULT, "no action: the host reboots to return to the previous config; then see nodeagent history"
-    REVERTED = "Reverted", Kind.FAULT, "the host runs the previous config; nodeagent history shows why; correct the config and apply it"
+    REVERTED = "Reverted", Kind.FAULT, "no hurry: the host runs the previous config; nodeagent history shows why; correct the config and apply it"
     REBOOT_BUDGET_SPENT = "RebootBudgetSpent", Kind.FAULT, "find out why actions keep failing (nodeagent history), or reboot the host manually"
     SUPERSEDED = "Superseded", Kind.FAULT, "nothing: another config became the desired one before anything was written"
     WITHDRAWN = "Withdrawn", Kind.FAULT, "nothing: the update was taken back before anything was written; the host runs its current config"
@@ -187,7 +187,7 @@ class Reason(StrEnum):
     SHUTTING_DOWN = "ShuttingDown", Kind.RETRY, "no action: the host goes down; the agent continues after the boot"
     UNIT_UNHEALTHY = "UnitUnhealthy", Kind.FAULT, "journalctl -u of the unit shows why it does not stay up; correct the config and apply it"
     VERIFY_FAILED = "VerifyFailed", Kind.FAULT, "nodeagent verify shows the differences; correct them and apply the config again"
-    VERIFY_LATE = "VerifyLate", Kind.FAULT, "systemctl list-jobs and --failed show the units; raise verify.timeout if they are slow"
+    VERIFY_LATE = "VerifyLate", Kind.FAULT, "journalctl -u of the unit shows what it waits for; raise verify.timeout if it is slow"
     JOB_FAILED = "JobFailed", Kind.FAULT, "systemctl status and journalctl -u of the unit show why; correct the config and apply it"
     REBOOT_FAILED = "RebootFailed", Kind.FAULT, "the host did not go down; systemctl list-jobs shows what hangs, then reboot it manually"
     OPERATION_IN_PROGRESS = "OperationInProgress", Kind.RETRY, "another shutdown is scheduled (shutdown --show); the agent retries"
@@ -349,9 +349,10 @@ class Reason(StrEnum):
     # fmt: on
 
 
-def hint(reason: str) -> str:
-    """Return what to do about ``reason``; "" only for an empty reason."""
-    return Reason(reason).hint if reason else ""
+def hint(reason: str, unit: str = "") -> str:
+    """Return what to do about ``reason``; "" only for an empty reason. ``unit`` is the one that it is about."""
+    text = Reason(reason).hint if reason else ""
+    return text.replace(" of the unit", f" {unit}") if unit else text
 
 
 def documentation(reason: str) -> str:

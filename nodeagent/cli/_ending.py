@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nodeagent.cli._io import printable
-from nodeagent.cli._render import BAD, GOOD, WARN, counted, duration, paint
+from nodeagent.cli._render import BAD, GOOD, WARN, counted, duration, local_now, local_times, paint
 from nodeagent.core.update.outcome import UpdateOutcome, exit_code
 from nodeagent.reasons import Reason, hint
 
@@ -78,7 +78,7 @@ def ending_without_signal(
 def print_ending(name: str, result: Ending) -> None:
     name = printable(name)
     took = f" in {duration(result.seconds)}" if result.seconds is not None else ""
-    why = printable(": ".join(part for part in (result.reason, result.message) if part))
+    why = local_times(printable(": ".join(part for part in (result.reason, result.message) if part)), local_now())
     match result.outcome:
         case "done":
             how = f", with {counted(result.reboots, 'reboot')}" if result.reboots else ""

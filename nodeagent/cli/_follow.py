@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 from nodeagent.cli._client import Client, Finished, Subscribed
 from nodeagent.cli._ending import Ending, ending_of, ending_without_signal
 from nodeagent.cli._io import printable
-from nodeagent.cli._render import Screen, bar, clock, duration, local_now, on_terminal
+from nodeagent.cli._render import Screen, bar, clock, duration, local_now, local_times, on_terminal
 from nodeagent.errors import Refused, Unreachable
 from nodeagent.reasons import Reason, hint
 
@@ -61,7 +61,7 @@ def lines(*, idle: bool = True) -> Show:
             return
         if idle or text != "Idle":
             now = local_now()
-            print(f"{clock(now.isoformat(), now)}  {text}", flush=True)
+            print(f"{clock(now.isoformat(), now)}  {local_times(text, now)}", flush=True)
         last, stage, at = text, now_at, time.monotonic()
 
     return show
@@ -73,7 +73,9 @@ def _progress(screen: Screen) -> Show:
     def show(status: dict[str, Any] | None) -> None:
         step = status["step"] if status else None
         drawn = f"{bar(step['percent'])} {step['percent']:>3} %  " if step and step["count"] else ""
-        screen.draw([f"{duration(int(time.monotonic() - begun)):<12}  {drawn}{progress_line(status)}"])
+        screen.draw(
+            [f"{duration(int(time.monotonic() - begun)):<12}  {drawn}{local_times(progress_line(status), local_now())}"]
+        )
 
     return show
 

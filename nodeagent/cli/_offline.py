@@ -54,6 +54,7 @@ def status(why: Unreachable) -> dict[str, Any]:
                 update_id=record.update_id,
                 lease=store.lease(),
                 maintenance=store.maintenance(),
+                failed_unit=record.failed_unit if record.reason else None,
             )
     except AgentError as error:
         raise _both(why, error) from error

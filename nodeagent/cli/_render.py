@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Final
 
+from nodeagent.core.report.times import with_times
+
 __all__ = [
     "BAD",
     "DIM",
@@ -25,6 +27,7 @@ __all__ = [
     "counted",
     "duration",
     "local_now",
+    "local_times",
     "on_terminal",
     "paint",
     "table",
@@ -113,6 +116,11 @@ def clock(stamp: str, now: datetime) -> str:
         return stamp or "-"
     local = when.astimezone(now.tzinfo)
     return local.strftime("%H:%M:%S" if local.date() == now.date() else "%Y-%m-%d %H:%M:%S")
+
+
+def local_times(text: str, now: datetime) -> str:
+    """Return a text of the daemon with its times as ``clock`` shows them."""
+    return with_times(text, lambda stamp: clock(stamp, now))
 
 
 def ago(stamp: str, now: datetime) -> str:

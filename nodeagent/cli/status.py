@@ -23,9 +23,11 @@ from nodeagent.cli._render import (
     bar,
     clock,
     local_now,
+    local_times,
     on_terminal,
     paint,
 )
+from nodeagent.cli._unit_log import last_lines
 from nodeagent.errors import Unreachable
 from nodeagent.reasons import Reason, documentation, hint
 
@@ -56,7 +58,8 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         emit(status)
     else:
-        print("\n".join(view(status, local_now(), as_bar=on_terminal())))
+        log = last_lines(status.get("failed_unit")) if on_terminal() else []
+        print("\n".join(view(status, local_now(), as_bar=on_terminal(), log=log)))
     return 1 if status["phase"] == "Degraded" else 0
 
 
@@ -80,22 +83,28 @@ async def _watch(client: Client, *, as_json: bool) -> None:
                 screen.draw(view(last, local_now(), as_bar=True))
 
 
-def view(status: dict[str, Any], now: datetime, *, as_bar: bool = False) -> list[str]:
-    """Return a status as lines for an operator. ``as_bar`` draws the progress of a step as a bar."""
-    rows = list(_rows(status, now, as_bar=as_bar))
+def view(status: dict[str, Any], now: datetime, *, as_bar: bool = False, log: Sequence[str] = ()) -> list[str]:
+    """Return a status as lines for an operator. ``as_bar`` draws the progress of a step as a bar. ``log`` are the last
+    lines of the unit that failed."""
+    rows = [(label, local_times(text, now)) for label, text in _rows(status, now, as_bar=as_bar, log=log)]
     width = max(len(label) for label, _ in rows)
     return [f"{label.ljust(width)}  {text}" for label, text in rows]
 
 
-def _rows(status: dict[str, Any], now: datetime, *, as_bar: bool) -> Iterator[tuple[str, str]]:
+def _rows(status: dict[str, Any], now: datetime, *, as_bar: bool, log: Sequence[str]) -> Iterator[tuple[str, str]]:
     phase, reason = status["phase"], status["reason"]
+    failed = status.get("failed_unit") or {}
     yield "phase", paint(phase, _style(phase, reason)) + (f" ({reason})" if reason else "")
     if status["since"]:
         yield "since", f"{clock(status['since'], now)}, {ago(status['since'], now)}"
     if status["message"]:
         yield "message", printable(status["message"])
+    if failed:
+        unit = printable(failed["name"])
+        yield "unit", f"{unit}, {clock(failed['at'], now)}" + ("; its journal until then:" if log else "")
+        yield from (("", f"  {line}") for line in log)
     if reason:
-        yield "what now", paint(hint(reason), STRONG)
+        yield "what now", paint(hint(reason, failed.get("name", "")), STRONG)
     if address := documentation(reason):
         yield "see", address
     for problem in status.get("problems", ()):
@@ -154,7 +163,8 @@ def _fence(fence: dict[str, Any]) -> str:
 
 def _style(phase: str, reason: str) -> str:
     if phase == "Degraded":
-        return BAD
+        # The host is well after a revert. It does not run the desired config.
+        return WARN if reason == Reason.REVERTED else BAD
     if phase == "Idle":
         return GOOD
     return WARN if reason else STRONG

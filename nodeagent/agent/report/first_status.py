@@ -55,6 +55,7 @@ async def first_status(ports: Ports, report: Report, *, clustered: bool) -> None
         drained=bool(record.cordon) and not record.fallback and record.phase in _AFTER_DRAIN,
         lease=holder,
         problems=report.status.problems,
+        failed_unit=record.failed_unit if record.reason else None,
     )
     report.status = displayable(known)
     if faults:

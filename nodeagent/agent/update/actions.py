@@ -68,13 +68,14 @@ AFTER_OUTAGE = 5.0
 
 
 class ActionFailed(AgentError):
-    """``curable``: a reboot may help."""
+    """``curable``: a reboot may help. ``unit`` is the one that the action is for."""
 
     default_reason = Reason.ACTION_FAILED
 
-    def __init__(self, message: str, *, reason: Reason | None = None, curable: bool = True) -> None:
+    def __init__(self, message: str, *, reason: Reason | None = None, curable: bool = True, unit: str = "") -> None:
         super().__init__(message, reason=reason)
         self.curable = curable
+        self.unit = unit
 
 
 def curable(update: Update, unit: str, result: str) -> bool:
@@ -168,7 +169,8 @@ async def act(run: Run, steps: tuple[ActStep, ...]) -> None:
             helps = not isinstance(step, RestartStaticPod) and curable(update, unit, result)
             # At the next start the program would reject the same file, and not run at all.
             helps = helps and error.reason != Reason.RELOAD_REJECTED
-            raise ActionFailed(f"{describe(step)}: {error}", reason=error.reason, curable=helps) from error
+            message = f"{describe(step)}: {error}"
+            raise ActionFailed(message, reason=error.reason, curable=helps, unit=unit) from error
         update.change_leg(restarting="", invocation="")
         if unmet:
             note = f"start condition {unmet} of {step_unit(step)} is not met"

@@ -89,28 +89,29 @@ async def watch_boot(run: Run, progress: Progress) -> None:
             return
         if now >= deadline:
             if bad:
-                raise VerifyFailed("; ".join(bad[:5]), reason=Reason.UNIT_UNHEALTHY)
+                message = "; ".join(why for _, why in bad[:5])
+                raise VerifyFailed(message, reason=Reason.UNIT_UNHEALTHY, unit=bad[0][0])
             return
         if good_since is None:
-            progress(f"{bad[0] if bad else 'units are still starting'}; waiting for it", deadline)
+            progress(f"{bad[0][1] if bad else 'units are still starting'}; waiting for it", deadline)
         else:
             progress("the boot is complete; units are watched", good_since + run.policy.settle)
         await asyncio.sleep(PERIOD)
 
 
-async def _check(run: Run, units: list[str]) -> tuple[list[str], bool]:
-    """Return what is wrong, and whether a unit is still starting."""
-    bad: list[str] = []
+async def _check(run: Run, units: list[str]) -> tuple[list[tuple[str, str]], bool]:
+    """Return the units that are not well, each with the cause, and whether a unit is still starting."""
+    bad: list[tuple[str, str]] = []
     waiting = False
     before = run.record.units_before
     for unit in units:
         state = await run.ports.units.state(unit)
         if why := _failure(state):
-            bad.append(why)
+            bad.append((unit, why))
         elif state.active == "activating":
             waiting = True
         elif unit in before.running and state.active not in RUNS and not state.condition:
-            bad.append(f"{unit} ran before the reboot and is {state.active}")
+            bad.append((unit, f"{unit} ran before the reboot and is {state.active}"))
         elif unit in before.healthy and (why := await run.ports.health.check(unit) or ""):
-            bad.append(f"{unit}: {why}")
+            bad.append((unit, f"{unit}: {why}"))
     return bad, waiting

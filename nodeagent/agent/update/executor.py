@@ -35,7 +35,7 @@ from nodeagent.core.update import trail_fold
 from nodeagent.core.update.events import HostDegraded, PhaseEntered, UpdateDone, Warned
 from nodeagent.core.update.legs import INTERRUPTED, Apply, Fallback, Prepare, Unreleased
 from nodeagent.core.update.phase import BY_PROGRESS, DEADLINE, Phase
-from nodeagent.core.update.record import IllegalTransition, Record, advance
+from nodeagent.core.update.record import FailedUnit, IllegalTransition, Record, advance
 from nodeagent.core.update.trail import Trail, elapsed, trail_to_dict
 from nodeagent.errors import AgentError, Retryable, ServiceUnavailable
 from nodeagent.reasons import Reason
@@ -167,6 +167,8 @@ class Executor:
                 return await failed(run, late, Reason.PHASE_LATE, curable=True)
             except AgentError as error:
                 curable = getattr(error, "curable", False)
+                if unit := getattr(error, "unit", ""):
+                    update.record = replace(update.record, failed_unit=FailedUnit(unit, self._ports.clock.now()))
                 return await failed(run, str(error), error.reason, curable=curable)
 
     async def _attempt(self, run: Run) -> Transition | None:

@@ -125,7 +125,8 @@ def at_end(run: Run) -> Transition:
             return Transition(Phase.DEGRADED, Rest(), reason, message)
         case Revert():
             before = record.from_name or "its previous state"
-            why = f"{record.to_name} was reverted, and the host runs {before}: {record.lasting.failed_why}"
+            why = f"the host is well and runs {before}; {record.to_name} was taken back because of: "
+            why += record.lasting.failed_why
             return Transition(Phase.DEGRADED, Rest(), Reason.REVERTED, why)
         case _:
             return Transition(Phase.IDLE, Rest())

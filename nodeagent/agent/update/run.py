@@ -268,7 +268,15 @@ def moment(ports: Ports) -> Moment:
 
 def context_of(ports: Ports, record: Record, phase: Phase) -> UpdateContext:
     """``phase`` is the one to report."""
-    return UpdateContext(phase, record.update_id, record.from_name, record.to_name, ports.power.boot_id(), record.since)
+    return UpdateContext(
+        phase,
+        record.update_id,
+        record.from_name,
+        record.to_name,
+        ports.power.boot_id(),
+        record.since,
+        record.failed_unit,
+    )
 
 
 def narrate(

@@ -40,13 +40,14 @@ NOT_ENABLED = frozenset({"disabled", "static", "indirect", "generated", "linked"
 
 
 class VerifyFailed(AgentError):
-    """``curable``: a reboot may help."""
+    """``curable``: a reboot may help. ``unit`` is the one that is not well."""
 
     default_reason = Reason.VERIFY_FAILED
 
-    def __init__(self, message: str, *, reason: Reason | None = None, curable: bool = False) -> None:
+    def __init__(self, message: str, *, reason: Reason | None = None, curable: bool = False, unit: str = "") -> None:
         super().__init__(message, reason=reason)
         self.curable = curable
+        self.unit = unit
 
 
 async def mismatches(ports: Ports, config: MachineConfig) -> dict[str, str]:
@@ -168,6 +169,8 @@ class _UnitCheck:
     delay: float = 0.0
     # Whether a reboot may help.
     curable: bool = True
+    # The unit that ``why`` is about.
+    unit: str = ""
 
 
 def _judge(state: UnitState, before: str, *, rebooted: bool) -> tuple[_Health, str]:
@@ -208,7 +211,7 @@ def _judge(state: UnitState, before: str, *, rebooted: bool) -> tuple[_Health, s
 
 
 async def _check(run: Run, units: Sequence[str]) -> _UnitCheck:
-    health, why, delay, helps = _Health.GOOD, "", 0.0, True
+    health, why, delay, helps, ill_unit = _Health.GOOD, "", 0.0, True, ""
     runs: dict[str, tuple[str, int]] = {}
     before, rebooted = run.record.units_before, run.record.written.reboots > 0
     for unit in units:
@@ -226,10 +229,10 @@ async def _check(run: Run, units: Sequence[str]) -> _UnitCheck:
             ended = state.active == "failed" or state.sub == "auto-restart"
             helps = curable(run.update, unit, state.result if ended else "")
         if found is _Health.BAD:
-            return _UnitCheck(found, reason, runs, delay, helps)
+            return _UnitCheck(found, reason, runs, delay, helps, unit)
         if found is _Health.NOT_YET:
-            health, why = found, reason
-    return _UnitCheck(health, why, runs, delay, helps)
+            health, why, ill_unit = found, reason, unit
+    return _UnitCheck(health, why, runs, delay, helps, ill_unit)
 
 
 async def watch_units(run: Run, progress: Progress) -> None:
@@ -259,7 +262,7 @@ async def watch_units(run: Run, progress: Progress) -> None:
             await asyncio.sleep(PERIOD)
             continue
         if check.health is _Health.BAD:
-            raise VerifyFailed(check.why, reason=Reason.UNIT_UNHEALTHY, curable=check.curable)
+            raise VerifyFailed(check.why, reason=Reason.UNIT_UNHEALTHY, curable=check.curable, unit=check.unit)
         if check.health is _Health.GOOD:
             if first is None:
                 first, since = check, clock()
@@ -273,10 +276,10 @@ async def watch_units(run: Run, progress: Progress) -> None:
             progress("the restarted units run; they are watched", since + policy.settle)
         elif first is not None:
             why = f"{check.why} again after it was up"
-            raise VerifyFailed(why, reason=Reason.UNIT_UNHEALTHY, curable=check.curable)
+            raise VerifyFailed(why, reason=Reason.UNIT_UNHEALTHY, curable=check.curable, unit=check.unit)
         if clock() >= deadline:
             why = f"{check.why or 'units'} after {policy.verify_timeout:.0f} s"
-            raise VerifyFailed(why, reason=Reason.VERIFY_LATE, curable=check.curable)
+            raise VerifyFailed(why, reason=Reason.VERIFY_LATE, curable=check.curable, unit=check.unit)
         if first is None:
             progress(f"{check.why}; waiting for it", deadline)
         left = PERIOD if first is None else policy.settle - (clock() - since)
@@ -315,4 +318,4 @@ def _check_restarts(run: Run, first: _UnitCheck, now: _UnitCheck) -> None:
     for unit, (_, restarts) in now.runs.items():
         if restarts > first.runs.get(unit, ("", 0))[1]:
             helps = curable(run.update, unit, "exit-code")
-            raise VerifyFailed(f"{unit} did not stay up", reason=Reason.UNIT_UNHEALTHY, curable=helps)
+            raise VerifyFailed(f"{unit} did not stay up", reason=Reason.UNIT_UNHEALTHY, curable=helps, unit=unit)

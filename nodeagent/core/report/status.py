@@ -16,6 +16,7 @@ from nodeagent.core.update.events import Event, StatusProblem, StepProgress, Upd
 from nodeagent.core.update.fence_view import FenceView, fence_to_dict
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.ports.coordination import Holder
+from nodeagent.core.update.record import FailedUnit
 from nodeagent.reasons import Reason, documentation
 
 __all__ = ["SCHEMA", "Status", "fold", "line", "status_to_dict"]
@@ -60,6 +61,8 @@ class Status:
     drift: Drift = ()
     etcd_member: events.MemberProgress | None = None
     problems: Sequence[StatusProblem] = ()
+    # The unit that ``reason`` is about.
+    failed_unit: FailedUnit | None = None
 
     @property
     def goal(self) -> str:
@@ -111,7 +114,7 @@ def fold(status: Status, event: Event) -> Status:
         case events.ConfigRefused():
             since, named = event.about.since or status.since, _named(status, event)
             refused = replace(named, phase=Phase.DEGRADED, since=since, reason=event.reason, message=event.message)
-            return replace(refused, step=None, target="")
+            return replace(refused, step=None, target="", failed_unit=None)
         case events.StepEvent():
             # A step that is tried while a service of the host does not answer takes nothing back.
             about, named = event.about, _named(status, event)
@@ -157,6 +160,7 @@ def _entered(status: Status, event: UpdateEvent, reason: str, message: str) -> S
         target=_target(status, about),
         step=status.step if same and about.phase in (Phase.WRITING, Phase.ACTING) else None,
         remaining=status.remaining if same and about.phase is Phase.DRAINING else None,
+        failed_unit=about.failed_unit if reason else None,
         drained=_drained(status, about.phase),
     )
 
@@ -294,6 +298,7 @@ def status_to_dict(status: Status, *, daemon: str) -> dict[str, Any]:
         "maintenance": _maintenance(status),
         "drift": [asdict(found) for found in status.drift],
         "etcd_member": None if status.etcd_member is None else asdict(status.etcd_member),
+        "failed_unit": None if status.failed_unit is None else asdict(status.failed_unit),
         "problems": [asdict(problem) for problem in status.problems],
         "daemon": daemon,
     }

@@ -17,6 +17,7 @@ from nodeagent.core.update.fence_view import FenceView
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.ports.coordination import Holder
 from nodeagent.core.update.ports.store import HistoryEntry
+from nodeagent.core.update.record import FailedUnit
 
 __all__ = [
     "CauseEvent",
@@ -67,6 +68,7 @@ class UpdateContext:
     desired: str = ""
     boot_id: str = ""
     since: str = ""
+    failed_unit: FailedUnit | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,7 @@ from nodeagent.reasons import Reason
 
 __all__ = [
     "UNKNOWN_UPDATE",
+    "FailedUnit",
     "IllegalTransition",
     "Lasting",
     "OsProgress",
@@ -51,6 +52,14 @@ UNKNOWN_UPDATE = "unknown"
 
 class IllegalTransition(AgentError):
     default_reason = Reason.ILLEGAL_TRANSITION
+
+
+@dataclass(frozen=True, slots=True)
+class FailedUnit:
+    """A unit that failed in an update. ``at`` is RFC 3339: its journal explains the failure until then."""
+
+    name: str
+    at: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +163,8 @@ class Record:
     repairs: bool = False
     notes: tuple[str, ...] = ()
     drifted: tuple[str, ...] = ()
+    # The unit that failed last in this update.
+    failed_unit: FailedUnit | None = None
 
     units_before: UnitsBefore = field(default_factory=UnitsBefore)
     os: OsProgress = field(default_factory=OsProgress)

@@ -17,7 +17,7 @@ import msgspec
 from nodeagent.core.update.lasting import Budget, Rejection
 from nodeagent.core.update.legs import Abort, Apply, Fallback, Leg, Prepare, Rest, Revert, Unreleased
 from nodeagent.core.update.phase import Phase
-from nodeagent.core.update.record import Lasting, OsProgress, Record, UnitsBefore
+from nodeagent.core.update.record import FailedUnit, Lasting, OsProgress, Record, UnitsBefore
 from nodeagent.core.update.trail import trail_from_dict, trail_to_dict
 
 __all__ = ["RECORD_VERSION", "NewerRecord", "record_from_dict", "record_to_dict", "salvaged"]
@@ -60,6 +60,7 @@ class _Stored:
     repairs: bool = False
     notes: tuple[str, ...] = ()
     drifted: tuple[str, ...] = ()
+    failed_unit: FailedUnit | None = None
     boot_id: str = ""
     reboots: int = 0
     fallback: str = ""
@@ -126,6 +127,7 @@ def record_to_dict(record: Record) -> dict[str, Any]:
         repairs=record.repairs,
         notes=record.notes,
         drifted=record.drifted,
+        failed_unit=record.failed_unit,
         boot_id=record.boot_id,
         reboots=progress.reboots,
         tries=record.reboot_requests,
@@ -215,6 +217,7 @@ def record_from_dict(data: Mapping[str, Any]) -> Record:
         repairs=stored.repairs,
         notes=stored.notes,
         drifted=stored.drifted,
+        failed_unit=stored.failed_unit,
         units_before=UnitsBefore(stored.well, stored.unwell, stored.ran, stored.before, stored.node_ready),
         os=OsProgress(
             stored.os_target,

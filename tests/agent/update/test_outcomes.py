@@ -144,7 +144,7 @@ async def test_each_way_to_end_is_reported_once(
     assert begun(host.world.events) == ([entry.update_id] if outcome != "refused" else [])
     await host.settle()
     if outcome == "reverted":
-        assert host.record.message.startswith("b was reverted, and the host runs a: ")
+        assert host.record.message.startswith("the host is well and runs a; b was taken back because of: ")
     if outcome in IN_HISTORY:
         assert len(ends(host)) == 1, "and not again by the next start"
 

@@ -8,6 +8,7 @@ import pytest
 
 from nodeagent.core.config.file_tree import RegularFile, expand
 from nodeagent.core.config.machineconfig import UnitEntry
+from nodeagent.core.report.status import Status, fold
 from nodeagent.core.update.events import (
     ConfigRefused,
     DesiredChanged,
@@ -130,6 +131,14 @@ async def test_still_bad_after_the_reboot_is_reverted_and_never_rebooted_again()
     assert it.configs[it.world.current].name == "a"
 
 
+def shown(it: Host) -> Status:
+    """Return the status of the report."""
+    folded = Status()
+    for event in it.world.events:
+        folded = fold(folded, event)
+    return folded
+
+
 async def test_reverted_when_only_the_new_config_is_bad() -> None:
     it = await started()
 
@@ -148,6 +157,9 @@ async def test_reverted_when_only_the_new_config_is_bad() -> None:
     await it.settle()
     assert it.actions() == ["restart app.service", "reboot", "restart app.service"]
     assert (it.phase, it.record.reason) == (Phase.DEGRADED, "Reverted")
+    assert it.record.failed_unit is not None
+    assert it.record.failed_unit.name == "app.service"
+    assert shown(it).failed_unit == it.record.failed_unit
     assert it.world.disk["/etc/app/x"] == RegularFile(b"1")
     assert it.world.units["app.service"].active == "active"
     assert it.world.history[-1].outcome == "reverted"
@@ -157,6 +169,7 @@ async def test_reverted_when_only_the_new_config_is_bad() -> None:
     it.want(config("c", {"/etc/app/x": "3", "/etc/quiet/q": "1"}))
     await it.settle()
     assert (it.phase, it.configs[it.world.current].name) == (Phase.IDLE, "c")
+    assert shown(it).failed_unit is None
 
 
 async def test_degraded_as_set_keeps_the_lease_and_the_next_config_repairs() -> None:

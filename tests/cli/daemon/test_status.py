@@ -13,6 +13,9 @@ from typing import Any
 
 import pytest
 
+from nodeagent.cli._render import BAD, WARN
+from nodeagent.cli._unit_log import last_lines
+from nodeagent.cli.status import _style, view
 from nodeagent.core.config.machineconfig import ConfigSource
 from nodeagent.core.update.fence_view import FenceView, fence_to_dict
 from nodeagent.core.update.legs import Apply
@@ -22,7 +25,7 @@ from nodeagent.core.update.ports.store import HistoryEntry
 from nodeagent.core.update.record import Record
 from nodeagent.host.store.store import SqliteStore
 from nodeagent.reasons import hint
-from tests.cli.daemon.conftest import Cli
+from tests.cli.daemon.conftest import NOW, Cli
 from tests.cli.daemon.fake_daemon import IDLE, FakeDaemon, entry
 from tests.support.golden import Golden
 
@@ -295,3 +298,52 @@ print([name for name in heavy if name in sys.modules], file=sys.stderr)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=20, check=True)
     assert done.stderr.strip() == "[]"
+
+
+REVERTED = {
+    "phase": "Degraded",
+    "reason": "Reverted",
+    "message": "the host is well and runs worker-1; worker-2 was taken back because of: a.service failed (exit-code)",
+    "desired": "worker-2",
+    "failed_unit": {"name": "a.service", "at": "2026-11-21T03:10:00.000Z"},
+}
+
+
+def test_a_reverted_host_is_not_red(cli: Cli, daemon: FakeDaemon, golden: Golden) -> None:
+    daemon.status |= REVERTED
+    answer = cli("status")
+    assert answer.code == 1
+    golden("status", "reverted", answer.out)
+    assert _style("Degraded", "Reverted") == WARN
+    assert _style("Degraded", "VerifyLate") == BAD
+
+
+def test_what_now_names_the_unit_and_shows_its_last_lines() -> None:
+    status = {**IDLE, **REVERTED, "reason": "UnitUnhealthy"}
+    lines = view(status, NOW, log=["cannot open /etc/a", "exiting"])
+    (at,) = [number for number, line in enumerate(lines) if line.startswith("unit ")]
+    assert lines[at].endswith("a.service, 03:10:00; its journal until then:")
+    assert [line.strip() for line in lines[at + 1 : at + 3]] == ["cannot open /etc/a", "exiting"]
+    assert any("journalctl -u a.service shows why" in line for line in lines)
+
+
+def test_last_lines_of_a_unit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stand-in for journalctl: the arguments, and no secret and no control character of its output."""
+    program = tmp_path / "journalctl"
+    program.write_text(f"#!/bin/sh\necho \"$@\" > {tmp_path}/args\nprintf 'password=hunter2\\n\\033[31mred\\n'\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    assert last_lines(REVERTED["failed_unit"]) == ["password=[redacted]", "\\x1b[31mred"]  # type: ignore[arg-type]
+    args = (tmp_path / "args").read_text().split()
+    assert "--unit=a.service" in args
+    assert "--until=@1795230601" in args
+    assert last_lines(None) == []
+    monkeypatch.setenv("PATH", str(tmp_path / "nowhere"))
+    assert last_lines(REVERTED["failed_unit"]) == []  # type: ignore[arg-type]
+
+
+def test_times_of_messages_are_local(cli: Cli, daemon: FakeDaemon) -> None:
+    until = "the reboot waits until 2026-11-21T04:00:00Z for backup; then it is overridden"
+    daemon.status |= {"phase": "Rebooting", "reason": "RebootBlocked", "message": until}
+    assert "the reboot waits until 04:00:00 for backup" in cli("status").out
+    assert cli("status", "--json").json["message"] == until

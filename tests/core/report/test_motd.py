@@ -35,7 +35,9 @@ def test_messages(golden: Golden) -> None:
         "rebooting": busy(Phase.REBOOTING, reason="RebootBlocked", message=waits),
         "degraded": busy(Phase.DEGRADED, reason="InvalidInput", message="spec.x: unknown key"),
         "reverted": busy(
-            Phase.DEGRADED, reason="Reverted", message="worker-2 was reverted, and the host runs worker-1: x failed"
+            Phase.DEGRADED,
+            reason="Reverted",
+            message="the host is well and runs worker-1; worker-2 was taken back because of: x failed",
         ),
         "staged by another": replace(IDLE, deployments=(STAGED,)),
     }
