@@ -304,7 +304,7 @@ class StillUp:
             return
         now = await _check(self.run, _acted_on(self.run))
         if now.health is _Health.BAD:
-            raise VerifyFailed(now.why, reason=Reason.UNIT_UNHEALTHY, curable=now.curable)
+            raise VerifyFailed(now.why, reason=Reason.UNIT_UNHEALTHY, curable=now.curable, unit=now.unit)
         _check_restarts(self.run, self.first, now)
 
 
