@@ -49,7 +49,7 @@ class ManagedNode(SimNode):
             desired=self._desired,
             load=self._load,
             adopted=self._adopted,
-            chance=lambda: 0.5,
+            random=lambda: 0.5,
             renew=self._renew,
         )
         self.keeper = MaintenanceManager(ports, self, report, limits=lambda: self.limits, on_release=loop.look_again)

@@ -123,7 +123,7 @@ class SimNode(Host):
             desired=self._desired,
             load=self._load,
             adopted=self._adopted,
-            chance=lambda: 0.5,
+            random=lambda: 0.5,
             renew=self._renew,
         )
         self._keeping = asyncio.create_task(side.lease.keep())

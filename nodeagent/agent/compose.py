@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Final
 
 from nodeagent import log
 from nodeagent.agent.coordination import Coordination
-from nodeagent.agent.from_settings import update_policy
 from nodeagent.agent.last_good_settings import FoundSettings, choose
 from nodeagent.agent.report.first_status import drain_reporter
 from nodeagent.agent.report.journal import to_journal
@@ -59,7 +58,9 @@ if TYPE_CHECKING:
     from nodeagent.host.fleetlock import FleetLock
     from nodeagent.kube.cluster import Cluster
 
-__all__ = ["Adapters", "connect", "coordinate", "open_adapters"]
+from nodeagent.core.coordination.windows import Schedule
+
+__all__ = ["Adapters", "connect", "coordinate", "open_adapters", "update_policy"]
 
 MACHINE_ID: Final = Path("/etc/machine-id")
 SNAPSHOT: Final = "etcd-before-change.db"
@@ -268,3 +269,19 @@ def _instance() -> str:
         return client_id(MACHINE_ID.read_text().strip())
     except (OSError, ValueError) as error:
         raise Terminal(f"{MACHINE_ID} has no machine id: {error}", reason=Reason.NO_MACHINE_ID) from error
+
+
+def update_policy(settings: Settings, windows: Schedule | None = None) -> UpdatePolicy:
+    return UpdatePolicy(
+        action_timeout=settings.actions.timeout,
+        settle=settings.actions.settle,
+        verify_timeout=settings.verify.timeout,
+        inhibitor_wait=settings.reboot.inhibitor_wait,
+        inhibitor_override=settings.reboot.inhibitor_override,
+        warn_users=settings.reboot.warn_users,
+        may_reboot=settings.reboot.allow,
+        revert=settings.on_failure == "revert",
+        windows=windows,
+        drain_timeout=settings.drain.timeout,
+        drain_or_reboot=settings.drain.on_deadline == "reboot",
+    )

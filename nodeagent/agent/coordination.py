@@ -218,11 +218,11 @@ class Coordination:
         with suppress(AgentError):
             self._report(await self._lease.holder())
 
-    async def poll_holder(self, chance: Callable[[], float]) -> None:
-        """Report the holder without end, for a lease that other programs take. ``chance`` spreads hosts of a fleet."""
+    async def poll_holder(self, random: Callable[[], float]) -> None:
+        """Report the holder without end, for a lease that other programs take. ``random`` spreads hosts of a fleet."""
         while True:
             await self.report_holder()
-            await asyncio.sleep(jittered(POLL, chance()))
+            await asyncio.sleep(jittered(POLL, random()))
 
     async def _acquire_lease(self, operation: Operation) -> None:
         try:

@@ -85,7 +85,7 @@ class Daemon:
             desired=self._desired,
             load=self._load,
             adopted=self._adopted,
-            chance=random.random,
+            random=random.random,
             renew=self._renew,
             at_rest=DriftRepair(self.ports, self.report, self._load, self.policy, lambda: self.settings.on_drift),
         )

@@ -12,16 +12,15 @@ from dataclasses import replace
 from nodeagent.agent.tasks import pause
 from nodeagent.agent.update import idle
 from nodeagent.agent.update.after_boot import record_clean_shutdown
-from nodeagent.agent.update.bugs import bug
 from nodeagent.agent.update.desired import DesiredReader
 from nodeagent.agent.update.executor import Executor, RunResult
-from nodeagent.agent.update.finishing import finish
+from nodeagent.agent.update.finishing import close_interrupted, finish, unusable
 from nodeagent.agent.update.next_update import NextUpdate
 from nodeagent.agent.update.outages import Outage
+from nodeagent.agent.update.outcomes import bug
 from nodeagent.agent.update.preflight import Desired, Preflight
 from nodeagent.agent.update.resuming import resumed
 from nodeagent.agent.update.run import Ports, Transition, Update, UpdatePolicy, narrate
-from nodeagent.agent.update.takeover import close_interrupted, unusable
 from nodeagent.agent.update.unreadable import is_unreadable, rebuild, set_aside
 from nodeagent.core.backoff import delays, jittered
 from nodeagent.core.plan.steps import ActStep
@@ -72,7 +71,7 @@ class Loop:
         desired: Callable[[], Awaitable[Desired | None]],
         load: Callable[[str], Awaitable[Desired]],
         adopted: Callable[[], Awaitable[Desired | None]],
-        chance: Callable[[], float],
+        random: Callable[[], float],
         renew: Callable[[ActStep], Awaitable[None]],
         at_rest: Callable[[], Awaitable[float | None]] | None = None,
     ) -> None:
@@ -82,10 +81,10 @@ class Loop:
         # The desired config may have changed during an update.
         self._update_wake = asyncio.Event()
         self.desired = DesiredReader(ports, desired)
-        self.executor = Executor(ports, policy, self.desired.superseded, self._update_wake, chance)
+        self.executor = Executor(ports, policy, self.desired.superseded, self._update_wake, random)
         self._next_update = NextUpdate(ports, preflight, self.desired, load=load, adopted=adopted)
         self._load = load
-        self._chance = chance
+        self._random = random
         self._wake = asyncio.Event()
         # The desired config may have changed while an update is under way.
         self._changed = asyncio.Event()
@@ -94,7 +93,7 @@ class Loop:
         self._stuck_delays = delays(STUCK_FIRST, STUCK_CAP)
         # Consecutive turns that ended in a transient fault.
         self._passing = 0
-        self._outage = Outage(ports, policy, None, chance)
+        self._outage = Outage(ports, policy, None, random)
 
     @property
     def policy(self) -> UpdatePolicy:
@@ -162,7 +161,7 @@ class Loop:
         # Each time: what was resumed in between has set the status.
         record = degraded_record(since=self._stuck_since)
         narrate(self.ports, record, ConfigRefused, text, error.reason, again)
-        return jittered(next(self._stuck_delays), self._chance())
+        return jittered(next(self._stuck_delays), self._random())
 
     async def _show(self) -> None:
         record = await self.ports.store.load()
@@ -205,7 +204,7 @@ class Loop:
                 self._passing += 1
                 text = f"{error}; looking again"
                 narrate(self.ports, record, Warned, text, error.reason)
-                return jittered(AGAIN_AFTER, self._chance())
+                return jittered(AGAIN_AFTER, self._random())
             await self._refuse(record, error)
             return self._delay()
         except Exception as error:  # noqa: BLE001 - whatever it is, it must not become a loop of restarts
@@ -232,7 +231,7 @@ class Loop:
         return self._delay() if update.ended else 0.0
 
     def _delay(self) -> float:
-        return jittered(next(self._delays), self._chance())
+        return jittered(next(self._delays), self._random())
 
     async def _run(self, update: Update) -> RunResult:
         digest = update.digest

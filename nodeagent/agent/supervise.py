@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 
 from nodeagent import log
 from nodeagent.core.backoff import delays, jittered
+from nodeagent.core.once import Once
 from nodeagent.host.notify import Notifier, watchdog_interval
 from nodeagent.reasons import Reason
 
@@ -24,26 +25,24 @@ LONGEST_PAUSE = 300.0
 CALM = 600.0
 
 
-async def keep_running(name: str, work: Callable[[], Awaitable[None]], chance: Callable[[], float]) -> None:
+async def keep_running(name: str, work: Callable[[], Awaitable[None]], random: Callable[[], float]) -> None:
     """Run ``work`` until it returns, and start it again whenever it raises.
 
-    Every error is logged with its traceback, once for each text. ``chance`` is a random number from 0 to 1 at each
+    Every error is logged with its traceback, once for each text. ``random`` is a number from 0 to 1 at each
     call.
     """
     clock = asyncio.get_running_loop().time
-    pauses = delays(FIRST_PAUSE, LONGEST_PAUSE)
-    logged = ""
+    pauses, logged = delays(FIRST_PAUSE, LONGEST_PAUSE), Once[str]()
     while True:
         started = clock()
         try:
             await work()
         except Exception as error:  # noqa: BLE001 - whatever it is, updates and the lease matter more
             if clock() - started >= CALM:
-                pauses, logged = delays(FIRST_PAUSE, LONGEST_PAUSE), ""
-            pause = jittered(next(pauses), chance())
+                pauses, logged = delays(FIRST_PAUSE, LONGEST_PAUSE), Once[str]()
+            pause = jittered(next(pauses), random())
             text = f"{type(error).__name__}: {error}"
-            if text != logged:
-                logged = text
+            if logged.is_new(text):
                 reason = getattr(error, "reason", Reason.INTERNAL_ERROR)
                 words = f"{name} failed and starts again in {pause:.0f} s: {text}"
                 log.get(__name__).error(words, reason=reason, exc_info=error)

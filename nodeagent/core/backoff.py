@@ -15,7 +15,7 @@ def delays(first: float, cap: float) -> Iterator[float]:
         delay = min(delay * 2, cap)
 
 
-def jittered(delay: float, chance: float) -> float:
-    """``delay`` plus up to a fifth of it. ``chance`` is a random number from 0 to 1: a fleet that failed together must
+def jittered(delay: float, random: float) -> float:
+    """``delay`` plus up to a fifth of it. ``random`` is a number from 0 to 1: a fleet that failed together must
     not come back together."""
-    return delay * (1 + 0.2 * chance)
+    return delay * (1 + 0.2 * random)

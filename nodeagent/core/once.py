@@ -20,6 +20,7 @@ class Once(Generic[T]):
         before, self._last = self._last, value
         return value != before
 
-    def forget(self) -> None:
-        """Report the next value in any case."""
-        self._last = None
+    def forget(self) -> bool:
+        """Report the next value in any case. Return whether there was a value to forget."""
+        last, self._last = self._last, None
+        return last is not None

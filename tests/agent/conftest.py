@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nodeagent.agent import loop
-from nodeagent.agent.update import bugs, executor
+from nodeagent.agent.update import executor, outcomes
 from nodeagent.errors import Terminal
 
 
@@ -14,7 +14,7 @@ def failed_assertions_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     def bug(error: Exception, where: str) -> Terminal:
         if type(error) is AssertionError:  # a subclass is for tests of what the agent does with one
             raise error
-        return bugs.bug(error, where)
+        return outcomes.bug(error, where)
 
     for module in (executor, loop):
         monkeypatch.setattr(module, "bug", bug)

@@ -144,7 +144,7 @@ class Host:
             desired=self._desired,
             load=self._load,
             adopted=self._adopted,
-            chance=lambda: 0.5,
+            random=lambda: 0.5,
             renew=self._renew,
         )
         return self.loop

@@ -48,15 +48,15 @@ class EventWriter(Protocol):
 
 
 class ClusterReporter:
-    """Writes what ``sink``, a sink of the report, has received. ``chance`` spreads the agents of a fleet."""
+    """Writes what ``sink``, a sink of the report, has received. ``random`` spreads the agents of a fleet."""
 
     def __init__(
-        self, conditions: ConditionWriter, events: EventWriter, clock: Clock, chance: Callable[[], float]
+        self, conditions: ConditionWriter, events: EventWriter, clock: Clock, random: Callable[[], float]
     ) -> None:
         self._conditions = conditions
         self._events = events
         self._clock = clock
-        self._chance = chance
+        self._random = random
         self._source = NodeEventSource()
         self._queue: deque[tuple[NodeEvent, float]] = deque()
         self._dropped = 0
@@ -101,11 +101,11 @@ class ClusterReporter:
         while True:
             await self._wake.wait()
             self._wake.clear()
-            await asyncio.sleep(jittered(QUICK, self._chance()))
+            await asyncio.sleep(jittered(QUICK, self._random()))
             try:
                 await self._publish()
             except (Unreachable, Retryable):
-                await asyncio.sleep(jittered(next(pauses), self._chance()))
+                await asyncio.sleep(jittered(next(pauses), self._random()))
                 self._wake.set()
                 continue
             pauses = self._pauses()

@@ -81,11 +81,11 @@ def retry_on_outage() -> Iterator[None]:
 class Waiting:
     """The pauses of one wait: at least ``lease_retry``, longer while nothing changes. Reports each reason once.
 
-    ``chance`` is a random number from 0 to 1 at each call.
+    ``random`` is a number from 0 to 1 at each call.
     """
 
-    def __init__(self, chance: Callable[[], float]) -> None:
-        self._chance = chance
+    def __init__(self, random: Callable[[], float]) -> None:
+        self._random = random
         self._reported = Once[tuple[str, str]]()
         self._pauses: Iterator[float] = iter(())
 
@@ -96,7 +96,7 @@ class Waiting:
         if self._reported.is_new((error.reason, words)):
             run.narrate(UpdateWaiting, error.message, error.reason)
             self._pauses = delays(run.policy.lease_retry, max(LONGEST_PAUSE, run.policy.lease_retry))
-        await pause(jittered(next(self._pauses), self._chance()), run.wake)
+        await pause(jittered(next(self._pauses), self._random()), run.wake)
 
 
 def reboots(update: Update) -> bool:

@@ -10,8 +10,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
-from nodeagent.agent.update.progress import Progress
-from nodeagent.agent.update.run import Run, Update
+from nodeagent.agent.update.run import Progress, Run, Update
 from nodeagent.agent.update.verification import VerifyFailed
 from nodeagent.core.update.ports.host import UnitState
 from nodeagent.reasons import Reason

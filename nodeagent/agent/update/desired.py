@@ -6,10 +6,9 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 
+from nodeagent.agent.update.finishing import Requests, takeover_by, unusable
 from nodeagent.agent.update.preflight import Desired
-from nodeagent.agent.update.requests import Requests
 from nodeagent.agent.update.run import Ports, Update
-from nodeagent.agent.update.takeover import takeover_by, unusable
 from nodeagent.core.once import Once
 from nodeagent.core.update.events import DesiredChanged
 from nodeagent.core.update.ports.store import ApplyRequest

@@ -13,10 +13,9 @@ from enum import Enum
 from functools import partial
 
 from nodeagent.agent.update.admission import NotNow, Waiting
-from nodeagent.agent.update.bugs import bug
 from nodeagent.agent.update.finishing import finish_update
 from nodeagent.agent.update.outages import Outage
-from nodeagent.agent.update.outcomes import degraded, failed, unreleased
+from nodeagent.agent.update.outcomes import bug, degraded, failed, unreleased
 from nodeagent.agent.update.phases import PHASES, superseded
 from nodeagent.agent.update.run import (
     Close,

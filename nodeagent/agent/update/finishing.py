@@ -1,17 +1,27 @@
-"""Reporting that an update, or a request for one, has ended: one event, from which the bus makes ``UpdateFinished``."""
+"""The end of an update, or of a request for one: one event, from which the bus makes ``UpdateFinished``.
+
+A config that is replaced before an update to it began ends as well, and the client that waits for it is notified.
+"""
 
 from __future__ import annotations
 
-from nodeagent.agent.update.run import Ports, Transition
+from dataclasses import dataclass, field, replace
+
+from nodeagent.agent.update.outcomes import OUTCOMES
+from nodeagent.agent.update.preflight import Desired
+from nodeagent.agent.update.run import Ports, Takeover, Transition, narrate
+from nodeagent.agent.update.unreadable import known_plan
 from nodeagent.core.plan.change import Plan
-from nodeagent.core.report.history import entry_of
-from nodeagent.core.update.events import UpdateFinished
+from nodeagent.core.report.history import entry_of, entry_of_request
+from nodeagent.core.update.events import PhaseEntered, UpdateFinished
 from nodeagent.core.update.outcome import UpdateOutcome, exit_code
 from nodeagent.core.update.ports.host import Reporter
 from nodeagent.core.update.ports.store import HistoryEntry
-from nodeagent.core.update.record import Record
+from nodeagent.core.update.record import Record, at_rest
+from nodeagent.errors import AgentError
+from nodeagent.reasons import Reason
 
-__all__ = ["finish", "finish_update"]
+__all__ = ["Requests", "close_interrupted", "finish", "finish_update", "takeover_by", "unusable"]
 
 
 def finish(reporter: Reporter, entry: HistoryEntry, *, code: int | None = None, tried_again: bool = False) -> None:
@@ -33,3 +43,70 @@ async def finish_update(ports: Ports, ended: Record, plan: Plan, to: Transition)
     failed = entry.outcome not in (UpdateOutcome.DONE, UpdateOutcome.DONE_AFTER_FALLBACK)
     tried_again = failed and request is not None and request.digest == entry.to_digest
     finish(ports.reporter, entry, tried_again=tried_again)
+
+
+async def takeover_by(ports: Ports, desired: Desired | None) -> Takeover:
+    if desired is None:
+        return Takeover(Reason.WITHDRAWN, "no config is desired any more; nothing was changed")
+    name = desired.config.name
+    if desired.source.digest == await ports.store.current():
+        return Takeover(Reason.WITHDRAWN, f"the current config {name} is desired again; nothing was changed")
+    return Takeover(Reason.SUPERSEDED, f"{name} is desired instead; nothing was changed", name)
+
+
+def unusable(error: AgentError) -> Takeover:
+    return Takeover(Reason.SUPERSEDED, f"the desired config cannot be used: {error}; nothing was changed")
+
+
+async def close_interrupted(ports: Ports, record: Record, takeover: Takeover) -> Record:
+    """Ends an update that was interrupted before anything was written, and does not begin again."""
+    now = ports.clock.now()
+    outcome, successor = OUTCOMES[takeover.reason], takeover.successor
+    plan = known_plan(record)
+    entry = entry_of(record, plan, now, outcome, takeover.reason, takeover.message, successor=successor)
+    rest = replace(at_rest(record), since=now, boot_id=ports.power.boot_id())
+    await ports.store.close_update(rest, entry)
+    narrate(ports, rest, PhaseEntered)
+    finish(ports.reporter, entry)
+    return rest
+
+
+@dataclass(slots=True)
+class Requests:
+    """The configs that a request made the desired one and that have no answer yet, by digest.
+
+    ``running`` is the digest of the update under way, which reports its end itself; ``number`` counts the requests, so
+    that a config that was read before a request does not end it.
+    """
+
+    ports: Ports
+    running: str = ""
+    number: int = 0
+    _open: dict[str, tuple[int, str]] = field(default_factory=dict)
+
+    def __contains__(self, digest: str) -> bool:
+        return digest in self._open
+
+    def add(self, desired: Desired) -> None:
+        """To be called when the config is in place, and before anything else can read it."""
+        self.number += 1
+        self._open[desired.source.digest] = (self.number, desired.config.name)
+
+    def forget(self, digest: str) -> None:
+        self._open.pop(digest, None)
+
+    def unchanged(self, desired: Desired) -> None:
+        if desired.source.digest in self._open:
+            self._end(desired.source.digest, UpdateOutcome.UNCHANGED, Takeover("", ""))
+
+    def replaced(self, number: int, digest: str, by: Takeover) -> None:
+        """``digest`` is desired, as read after ``number`` requests."""
+        for other, (at, _) in list(self._open.items()):
+            if at <= number and other not in (digest, self.running):
+                self._end(other, OUTCOMES[by.reason], by)
+
+    def _end(self, digest: str, outcome: UpdateOutcome, by: Takeover) -> None:
+        _, name = self._open.pop(digest)
+        now = self.ports.clock.now()
+        entry = entry_of_request(name, digest, now, outcome, by.reason, by.message, successor=by.successor)
+        finish(self.ports.reporter, entry)

@@ -6,19 +6,21 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 from nodeagent.agent.update import idle
-from nodeagent.agent.update.begin import begin_update, lasting_of
 from nodeagent.agent.update.desired import DesiredReader
+from nodeagent.agent.update.finishing import close_interrupted, takeover_by
 from nodeagent.agent.update.preflight import Desired, Preflight
-from nodeagent.agent.update.run import Ports, Update, narrate
-from nodeagent.agent.update.takeover import close_interrupted, takeover_by
+from nodeagent.agent.update.run import Ports, Update, context_of, narrate
 from nodeagent.agent.update.unreadable import load_or_half_way
-from nodeagent.core.update.events import Warned
+from nodeagent.core.update.events import PhaseEntered, UpdateStarted, Warned
 from nodeagent.core.update.lasting import matching
+from nodeagent.core.update.legs import Prepare
 from nodeagent.core.update.phase import Phase
-from nodeagent.core.update.record import Record, at_rest, half_way, interrupted
-from nodeagent.errors import InvalidInput, Unreconcilable
+from nodeagent.core.update.ports.store import ApplyRequest
+from nodeagent.core.update.record import Lasting, Record, advance, at_rest, half_way, interrupted
+from nodeagent.errors import InvalidInput, Refused, Unreconcilable
+from nodeagent.reasons import Reason
 
-__all__ = ["NextUpdate"]
+__all__ = ["NextUpdate", "begin_update", "lasting_of"]
 
 
 class NextUpdate:
@@ -108,3 +110,44 @@ class NextUpdate:
             known, first = [adopted, *known], False
             await self._ports.store.put_config(adopted.source)
         return await self.preflight.prepare(desired, known, dirty=dirty, first=first)
+
+
+def lasting_of(record: Record, desired: Desired, request: ApplyRequest | None) -> Lasting:
+    """Return what lasts when ``desired`` is applied. Raise ``Refused`` (``RolledBack``) if an operator rolled back from
+    it and there is no request."""
+    kept = record.lasting.without(desired.source.digest, desired.meaning)
+    if request is not None and request.avoid:
+        kept = replace(kept, rolled_back_digest=request.avoid, rolled_back_meaning=request.avoid_meaning)
+    if kept.rolled_back_digest == desired.source.digest or kept.rolled_back_meaning == desired.meaning:
+        if request is None:
+            name = desired.config.name
+            raise Refused(
+                f"{name} was rolled back by an operator; it must be re-applied explicitly", reason=Reason.ROLLED_BACK
+            )
+        kept = replace(kept, rolled_back_digest="", rolled_back_meaning="")
+    return kept
+
+
+async def begin_update(ports: Ports, record: Record, update: Update, lasting: Lasting) -> None:
+    """Save the record of ``update``, which follows ``record``, and report the beginning."""
+    # The same update begins again.
+    if interrupted(record):
+        update.record = replace(update.record, update_id=record.update_id, started=record.started, trail=record.trail)
+    if half_way(record):
+        held = await idle.still_held(ports, record) or update.record.update_id
+        left = idle.left_half_way(record)
+        update.record = replace(update.record, held=held, cordon=record.cordon, unfinished=left)
+    update.change_os(staged=await idle.leftover(ports, record, update))
+    update.record = advance(
+        replace(update.record, lasting=lasting),
+        Phase.LEASING if update.target is None else Phase.STAGING,
+        Prepare(),
+        now=ports.clock.now(),
+        boot_id=ports.power.boot_id(),
+    )
+    entered = PhaseEntered(context_of(ports, update.record, update.record.phase))
+    update.note(ports, entered)
+    await ports.store.begin(update.record)
+    actions = ", ".join(f"{a.type} {a.unit}".strip() for a in update.plan.actions) or "no actions"
+    narrate(ports, update.record, UpdateStarted, actions, len(update.writes))
+    ports.reporter.emit(entered)

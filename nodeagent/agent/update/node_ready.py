@@ -12,8 +12,7 @@ from typing import Final
 
 from nodeagent import domains
 from nodeagent.agent.update.actions import keys_of
-from nodeagent.agent.update.progress import Progress
-from nodeagent.agent.update.run import Run
+from nodeagent.agent.update.run import Progress, Run
 from nodeagent.agent.update.verification import StillUp, VerifyFailed
 from nodeagent.core.plan.domain import NODE, UnitFailure
 from nodeagent.core.update.events import Warned

@@ -15,6 +15,7 @@ from typing import Final
 from nodeagent.agent.tasks import pause
 from nodeagent.agent.update.run import Ports, Update, UpdatePolicy, context_of, narrate
 from nodeagent.core.backoff import delays, jittered
+from nodeagent.core.once import Once
 from nodeagent.core.update.events import HostDegraded, PhaseEntered, UpdateWaiting, Warned
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.record import Record
@@ -39,16 +40,16 @@ PASSING: Final = frozenset({Reason.BUS_CONNECTION_LOST, Reason.NO_REPLY})
 class Outage:
     """The outages within one phase of ``update``, or of the search for the next update if that is None.
 
-    ``chance`` is a random number from 0 to 1 at each call.
+    ``random`` is a number from 0 to 1 at each call.
     """
 
-    def __init__(self, ports: Ports, policy: UpdatePolicy, update: Update | None, chance: Callable[[], float]) -> None:
+    def __init__(self, ports: Ports, policy: UpdatePolicy, update: Update | None, random: Callable[[], float]) -> None:
         # The record for reports without an update.
         self.record = Record()
         self._ports = ports
         self._policy = policy
         self._update = update
-        self._chance = chance
+        self._random = random
         # Start of the attempt, on the steady clock.
         self._attempt = 0.0
         self._forget()
@@ -94,7 +95,7 @@ class Outage:
             self._since, self._since_text = self._ports.clock.monotonic(), self._ports.clock.now()
         self._faults += 1
         self._emit(error)
-        return jittered(next(self._pauses), self._chance())
+        return jittered(next(self._pauses), self._random())
 
     def end(self) -> None:
         """Report that the services answer again."""
@@ -105,7 +106,7 @@ class Outage:
         self._faults = 0
         # Time of the first fault.
         self._since, self._since_text = 0.0, ""
-        self._reported: tuple[type[HostDegraded | UpdateWaiting], str, str] | None = None
+        self._reported = Once[tuple[type[HostDegraded | UpdateWaiting], str, str]]()
         self._pauses = delays(FIRST_PAUSE, LONGEST_PAUSE)
 
     def _emit(self, error: ServiceUnavailable) -> None:
@@ -115,17 +116,15 @@ class Outage:
             narrate(self._ports, record, Warned, text, error.reason)
             return
         kind = HostDegraded if self.overdue else UpdateWaiting
-        if (report := (kind, error.service, error.reason)) == self._reported:
+        if not self._reported.is_new((kind, error.service, error.reason)):
             return
-        self._reported = report
         service = error.service or "a service of this host"
         message = f"waiting for {service}, which has not answered since {self._since_text}: {error}"
         about = context_of(self._ports, record, Phase.DEGRADED if self.overdue else record.phase)
         self._report(kind(about, message, error.reason))
 
     def _over(self) -> None:
-        if self._reported is not None:
-            self._reported = None
+        if self._reported.forget():
             record = self._record
             about = context_of(self._ports, record, record.phase)
             self._report(PhaseEntered(about, record.message, record.reason))

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
+from nodeagent import log
 from nodeagent.agent.coordination import LOST
 from nodeagent.agent.update.admission import reboots
 from nodeagent.agent.update.run import Close, Run, Takeover, Transition
@@ -31,9 +32,10 @@ from nodeagent.core.update.legs import (
 from nodeagent.core.update.outcome import UpdateOutcome
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.record import Record, reject
+from nodeagent.errors import Terminal
 from nodeagent.reasons import Reason
 
-__all__ = ["OUTCOMES", "abandon", "abort", "at_end", "degraded", "failed", "unreleased"]
+__all__ = ["OUTCOMES", "abandon", "abort", "at_end", "bug", "degraded", "failed", "unreleased"]
 
 # Reasons to abort an update whose config is not desired any more, and the outcomes in the history.
 OUTCOMES: Final[Mapping[str, UpdateOutcome]] = {
@@ -169,3 +171,10 @@ def _aborted(run: Run) -> Close:
     assert why is not None
     now = run.ports.clock.now()
     return Close(entry_of(run.record, run.update.plan, now, OUTCOMES[why.reason], why.reason, why.message))
+
+
+def bug(error: Exception, where: str) -> Terminal:
+    """Logs the traceback. The message has no word of the exception, which may quote a config."""
+    words = f"a bug in nodeagent: {type(error).__name__} in {where}"
+    log.get(__name__).error(words, reason=Reason.INTERNAL_ERROR, exc_info=error)
+    return Terminal(words, reason=Reason.INTERNAL_ERROR)

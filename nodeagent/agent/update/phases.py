@@ -25,9 +25,8 @@ from nodeagent.agent.update import (
 )
 from nodeagent.agent.update.os_deployments import HostDeployments, discard_own
 from nodeagent.agent.update.outcomes import OUTCOMES, abandon, at_end
-from nodeagent.agent.update.progress import Progress, progress_of
 from nodeagent.agent.update.reboot import request_reboot
-from nodeagent.agent.update.run import Close, Promote, Run, Takeover, Transition
+from nodeagent.agent.update.run import Close, Progress, Promote, Run, Takeover, Transition, progress_of
 from nodeagent.core.plan.deployment import OsTarget
 from nodeagent.core.plan.steps import DaemonReload
 from nodeagent.core.report.history import entry_of

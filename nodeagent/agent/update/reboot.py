@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
+from nodeagent.agent.coordination import LOST, Coordination
 from nodeagent.agent.update.actions import clear_before_reboot
 from nodeagent.agent.update.admission import NotNow, recheck_before_reboot
 from nodeagent.agent.update.after_boot import stage_again
-from nodeagent.agent.update.lease_watch import while_held
 from nodeagent.agent.update.os_deployments import HostDeployments
 from nodeagent.agent.update.outcomes import degraded, failed
-from nodeagent.agent.update.progress import time_of
-from nodeagent.agent.update.run import Ports, Run, Transition, UpdatePolicy, moment
+from nodeagent.agent.update.run import Ports, Run, Transition, UpdatePolicy, moment, time_of
 from nodeagent.agent.update.verification import VerifyFailed
 from nodeagent.core.once import Once
 from nodeagent.core.plan.deployment import unmet
@@ -26,7 +25,7 @@ from nodeagent.core.update.trail_fold import leaving
 from nodeagent.errors import AgentError, Refused, ServiceUnavailable
 from nodeagent.reasons import Reason
 
-__all__ = ["Shutdown", "go_down", "request_reboot"]
+__all__ = ["Shutdown", "go_down", "request_reboot", "while_held"]
 
 # Seconds for which a check before a reboot counts. Users who are warned have longer, so it is repeated then.
 STILL_VALID: Final = 1.0
@@ -198,3 +197,41 @@ async def _wait_for_inhibitors(
             report(UpdateWaiting, f"the {shutdown.name} waits until {until} for {who}; then {then}")
         await asyncio.sleep(min(policy.inhibitor_retry, max(0.05, policy.inhibitor_wait - waited)))
     return False
+
+
+# Seconds between two checks, each of which is one request to the API server.
+PERIOD: Final = 10.0
+
+
+@asynccontextmanager
+async def while_held(coordination: Coordination, operation: str, committed: asyncio.Event) -> AsyncIterator[None]:
+    """Cancels the block if the lease is lost before ``committed`` is set, and raises ``Refused`` (``LeaseLost``) then.
+
+    A lease that cannot be checked is not lost: the block checks it before it commits itself.
+    """
+    lost: AgentError | None = None
+    block = asyncio.current_task()
+    assert block is not None
+
+    async def watch() -> None:
+        nonlocal lost
+        while not committed.is_set():
+            await asyncio.sleep(PERIOD)
+            try:
+                await coordination.check_lease(operation, offline=True)
+            except AgentError as error:
+                if error.reason in LOST and not committed.is_set():
+                    lost = error
+                    block.cancel()
+                    return
+
+    watcher = asyncio.create_task(watch())
+    try:
+        yield
+    except asyncio.CancelledError:
+        # A caller cancelled the task as well.
+        if lost is None or block.uncancel() > 0:
+            raise
+        raise lost from None
+    finally:
+        watcher.cancel()

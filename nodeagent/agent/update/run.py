@@ -11,7 +11,9 @@ from nodeagent.agent.coordination import Coordination
 from nodeagent.agent.update.os_deployments import HostDeployments
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.config.units import OWN_UNIT
+from nodeagent.core.coordination.maintenance import add_seconds
 from nodeagent.core.coordination.windows import Schedule
+from nodeagent.core.once import Once
 from nodeagent.core.plan.change import Plan
 from nodeagent.core.plan.deployment import OsTarget, target_from_dict
 from nodeagent.core.plan.steps import (
@@ -28,7 +30,7 @@ from nodeagent.core.plan.steps import (
 )
 from nodeagent.core.report.display import displayable
 from nodeagent.core.update import trail_fold
-from nodeagent.core.update.events import Event, StepProgress, UpdateContext, UpdateEvent
+from nodeagent.core.update.events import Event, PhaseEntered, StepProgress, UpdateContext, UpdateEvent
 from nodeagent.core.update.legs import Leg, Unreleased
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.ports.coordination import NodeDrainer, NodeReadiness
@@ -43,6 +45,7 @@ __all__ = [
     "HOLDER",
     "Close",
     "Ports",
+    "Progress",
     "Promote",
     "Run",
     "Takeover",
@@ -52,6 +55,8 @@ __all__ = [
     "context_of",
     "moment",
     "narrate",
+    "progress_of",
+    "time_of",
 ]
 
 HOLDER = "nodeagent"
@@ -288,3 +293,23 @@ def narrate(
 ) -> None:
     """Emit an event about a record without an update under way; the arguments are those of its class."""
     ports.reporter.emit(event(context_of(ports, record, record.phase), *args, **kwargs))
+
+
+# Called with words and a deadline on the steady clock, as often as one likes.
+Progress = Callable[[str, float], None]
+
+
+def time_of(ports: Ports, deadline: float) -> str:
+    """RFC 3339, in whole seconds, of a time on the steady clock."""
+    return add_seconds(ports.clock.now(), deadline - ports.clock.monotonic()).partition(".")[0] + "Z"
+
+
+def progress_of(ports: Ports, update: Update) -> Progress:
+    """Reports each change of the words once."""
+    reported = Once[str]()
+
+    def report(words: str, deadline: float) -> None:
+        if reported.is_new(words):
+            update.narrate(ports, PhaseEntered, f"{words} until {time_of(ports, deadline)}")
+
+    return report

@@ -12,8 +12,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from nodeagent.agent.update.admission import check_before_static_pod
-from nodeagent.agent.update.progress import Progress
-from nodeagent.agent.update.run import Run
+from nodeagent.agent.update.run import Progress, Run
 from nodeagent.agent.update.writing import original_of
 from nodeagent.core.config.file_tree import FileTreeEntry, expand
 from nodeagent.core.plan.steps import RestartStaticPod, step_id

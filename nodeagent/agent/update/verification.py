@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from nodeagent.agent.update.actions import NOT_RUNNING, curable, unit_steps
-from nodeagent.agent.update.progress import Progress
-from nodeagent.agent.update.run import Ports, Run
+from nodeagent.agent.update.run import Ports, Progress, Run
 from nodeagent.core.config.file_tree import FileTreeEntry, expand
 from nodeagent.core.config.machineconfig import CORE_USER, MachineConfig, UnitEntry
 from nodeagent.core.plan.deployment import Deployment
