@@ -293,6 +293,10 @@ DBUS: Mapping[str, tuple[str, str]] = {
         "ignored.",
     ),
     "Plan": ("verify", "Returns the JSON of `nodeagent plan FILE --json`. Changes nothing."),
+    "Cancel": (
+        "cancel",
+        "Returns the JSON of `nodeagent cancel --json`, without the end of the update, which `UpdateFinished` reports.",
+    ),
     "Rollback": ("rollback", "Returns the name of the config."),
     "Verify": ("verify", "Returns the JSON of `nodeagent verify --json`."),
     "Config": (

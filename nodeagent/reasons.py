@@ -165,6 +165,9 @@ class Reason(StrEnum):
     REBOOT_BUDGET_SPENT = "RebootBudgetSpent", Kind.FAULT, "find out why actions keep failing (nodeagent history), or reboot the host manually"
     SUPERSEDED = "Superseded", Kind.FAULT, "nothing: another config became the desired one before anything was written"
     WITHDRAWN = "Withdrawn", Kind.FAULT, "nothing: the update was taken back before anything was written; the host runs its current config"
+    CANCELLED = "Cancelled", Kind.REFUSED, "none: an operator cancelled the update; nodeagent apply FILE applies its config again"
+    CANCEL_TOO_LATE = "CancelTooLate", Kind.REFUSED, "wait for the end (nodeagent status --watch), then run nodeagent rollback"
+    NO_UPDATE = "NoUpdate", Kind.REFUSED, "none: there is nothing to cancel; nodeagent history lists past updates"
     PHASE_LATE = "PhaseLate", Kind.FAULT, "nodeagent status names the step that hangs; check it, then apply the config again"
 
     # Services of this host

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from nodeagent.agent.etcd_member import MemberManager
@@ -123,6 +124,35 @@ class Api:
         async with self._loop.recorded(request, previous):
             await self._ports.files.install(self._desired_path, RegularFile(previous.source.text, 0o600))
         return previous.config.name
+
+    async def cancel(self, caller: str) -> str:
+        """Cancel the update under way, and return what follows. Its end is reported as of any update.
+
+        The config is applied again on request only. Where no cluster decides, the current config is the desired one
+        again.
+        """
+        found = await self._loop.cancel(caller, self._put_back)
+        answer = {
+            "schema": "nodeagent/cancel/v1",
+            "config": found.name,
+            "digest": found.digest,
+            "update_id": found.update_id,
+            "effect": str(found.effect),
+            "current": self._report.status.current,
+            "desired_by": "file" if self._desired_path else "cluster",
+        }
+        return json.dumps(answer)
+
+    async def _put_back(self, digest: str) -> None:
+        """Make the current config the desired one, if that is ``digest``."""
+        current = await self._ports.store.current()
+        if not self._desired_path or current in ("", digest):
+            return
+        with suppress(InvalidInput):
+            wanted = await self._loop.desired.read()
+            if wanted is not None and wanted.source.digest == digest:
+                text = (await self._load(current)).source.text
+                await self._ports.files.install(self._desired_path, RegularFile(text, 0o600))
 
     def _refuse_during_update(self) -> None:
         phase = self._report.status.phase

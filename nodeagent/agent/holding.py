@@ -102,6 +102,9 @@ class Held:
     async def config(self, which: str, name: str, *, secrets: bool) -> str:  # noqa: ARG002 - the interface's
         self._refuse()
 
+    async def cancel(self, caller: str) -> str:  # noqa: ARG002 - the interface's
+        self._refuse()
+
     async def verify(self) -> str:
         self._refuse()
 

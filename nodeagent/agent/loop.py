@@ -12,6 +12,7 @@ from dataclasses import replace
 from nodeagent.agent.tasks import pause
 from nodeagent.agent.update import idle
 from nodeagent.agent.update.after_boot import record_clean_shutdown
+from nodeagent.agent.update.cancelling import Cancelled, request_cancellation
 from nodeagent.agent.update.desired import DesiredReader
 from nodeagent.agent.update.executor import Executor, RunResult
 from nodeagent.agent.update.finishing import close_interrupted, finish, unusable
@@ -180,6 +181,12 @@ class Loop:
             self.desired.requested = False
             await set_aside(self.ports, error)
 
+    async def cancel(self, who: str, put_back: Callable[[str], Awaitable[None]]) -> Cancelled:
+        """Cancel the update under way, as ``request_cancellation`` describes. Its end is reported afterwards."""
+        answer = await request_cancellation(self.ports, self.desired, self.executor.update, who, put_back)
+        self.look_again()
+        return answer
+
     async def check(self, desired: Desired) -> Update:
         """Return the update to this config, or raise why it would be refused. Changes nothing on the host."""
         return await self._next_update.check(desired)
@@ -237,6 +244,10 @@ class Loop:
         digest = update.digest
         # The end of an update that is already reported is no answer to a newer request for the same config.
         self.desired.requests.running = "" if update.ended else digest
+        request = await self.ports.store.request()
+        if request is not None and request.cancel:
+            # Recorded before a restart.
+            self._update_wake.set()
         following = asyncio.create_task(self._follow())
         try:
             while True:

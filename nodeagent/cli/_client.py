@@ -85,6 +85,10 @@ class Client:
         """Make the previous config the desired config and return its name. Does not wait for the update."""
         return str(await self._call("Rollback", "a{sv}", ({},), THOROUGH))
 
+    async def cancel(self) -> dict[str, Any]:
+        """Cancel the update under way, and return what follows. Does not wait for its end."""
+        return _object(await self._call("Cancel", "a{sv}", ({},), THOROUGH))
+
     async def verify(self) -> dict[str, Any]:
         return _object(await self._call("Verify", timeout=THOROUGH))
 

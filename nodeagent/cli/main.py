@@ -36,6 +36,7 @@ COMMANDS: Final = (
     Command("plan", "show the actions of an update from one config to another"),
     Command("explain", "show the policy entry for a path or unit, or the remedy for a reason"),
     Command("apply", "make a MachineConfig the desired config"),
+    Command("cancel", "end the update under way, or take it back before its reboot"),
     Command("rollback", "return to the previous config, including the OS"),
     Command("status", "show the state of this host, what it waits for, and what to do"),
     Command("history", "list past updates with their outcome, duration and reboots"),

@@ -41,6 +41,7 @@ MESSAGES: Mapping[type[Event], CatalogEntry] = MappingProxyType(
         events.DeploymentsChanged: CatalogEntry("81a26c07e5c84efc8f1aeabc4df03a1f", INFO),
         events.DrainAdvanced: CatalogEntry("0863024d107b49b1bcfdbad7e246d977", INFO),
         events.UpdateWaiting: CatalogEntry("fcd2e72b137741b99207ed61c2fe5b2e", NOTICE),
+        events.UpdateCancelled: CatalogEntry("60ce15ac9f6e4f1381458699acacd170", NOTICE),
         events.FallbackChosen: CatalogEntry("faebc5d4fdc44279a17a0896b2d695c2", WARNING),
         events.RevertStarted: CatalogEntry("0d309aa13ab34fd0ac02b2610e2e1832", WARNING),
         events.UpdateDone: CatalogEntry("1483f74e0dd840e6b4b681b5ac52db43", NOTICE),

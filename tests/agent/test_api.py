@@ -9,6 +9,7 @@ import pytest
 
 from nodeagent.agent.api import Api
 from nodeagent.agent.etcd_member import MemberManager
+from nodeagent.agent.loop import Loop
 from nodeagent.agent.maintenance import MaintenanceManager
 from nodeagent.agent.report.report import Report
 from nodeagent.agent.update.preflight import Desired
@@ -44,9 +45,9 @@ class NoNotes:
         raise AssertionError
 
 
-def api(host: Host, phase: Phase = Phase.IDLE, *, path: str = DESIRED) -> Api:
-    """A text is the digest of a config of the host."""
-    loop = host.build()
+def api(host: Host, phase: Phase = Phase.IDLE, *, path: str = DESIRED, loop: Loop | None = None) -> Api:
+    """A text is the digest of a config of the host. ``loop``: that of the daemon that runs already."""
+    loop = loop or host.build()
 
     async def nothing(*_: object) -> None: ...
 

@@ -98,7 +98,17 @@ def test_only_root_may_be_the_agent() -> None:
 
 def test_no_change_of_the_host_without_a_password() -> None:
     actions = {action.get("id"): action for action in ET.parse(POLKIT).getroot().findall("action")}
-    names = ("apply", "etcd-member", "maintenance", "power-off", "read-secrets", "reload", "rollback", "verify")
+    names = (
+        "apply",
+        "cancel",
+        "etcd-member",
+        "maintenance",
+        "power-off",
+        "read-secrets",
+        "reload",
+        "rollback",
+        "verify",
+    )
     assert set(actions) == {f"org.nodeagent.agent1.{name}" for name in names}
     for name, action in actions.items():
         answers = {rule.text for rule in action.iterfind("defaults/*")}

@@ -51,6 +51,8 @@ class Served(Protocol):
 
     async def rollback(self) -> str: ...
 
+    async def cancel(self, caller: str) -> str: ...
+
     async def verify(self) -> str: ...
 
     async def config(self, which: str, name: str, *, secrets: bool) -> str: ...
@@ -90,6 +92,10 @@ class _Manager:
     async def rollback(self, message: Message) -> Sequence[Any]:
         await authorize(self._bus, message, f"{ACTIONS}.rollback")
         return (await self._api.rollback(),)
+
+    async def cancel(self, message: Message) -> Sequence[Any]:
+        await authorize(self._bus, message, f"{ACTIONS}.cancel")
+        return (await self._api.cancel(await caller_name(self._bus, message)),)
 
     async def verify(self, message: Message) -> Sequence[Any]:
         await authorize(self._bus, message, f"{ACTIONS}.verify")
@@ -163,6 +169,7 @@ class _Manager:
                     max_size_for_root=MAX_APPLY_OF_ROOT,
                 ),
                 "Rollback": Method(self.rollback, "a{sv}", "s", ("options", "config")),
+                "Cancel": Method(self.cancel, "a{sv}", "s", ("options", "answer")),
                 "Verify": Method(self.verify, "", "s", ("report",)),
                 "Config": Method(self.config, "sa{sv}", "s", ("which", "options", "config")),
                 "History": Method(self.history, "u", "s", ("limit", "updates")),

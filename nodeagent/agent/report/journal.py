@@ -74,7 +74,13 @@ def sentence(event: Event, status: Status) -> str:
         case events.DrainAdvanced(remaining=remaining):
             shown = "; ".join(f"{pod.namespace}/{pod.name}: {pod.why}" for pod in remaining[:PODS])
             return f"drain: {len(remaining)} pods remaining: {shown}" if remaining else "drain: complete"
-        case events.UpdateWaiting() | events.Warned() | StatusProblem() | events.ProblemSolved():
+        case (
+            events.UpdateWaiting()
+            | events.UpdateCancelled()
+            | events.Warned()
+            | StatusProblem()
+            | events.ProblemSolved()
+        ):
             return event.message
         case _:
             assert_never(event)

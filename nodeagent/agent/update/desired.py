@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 
-from nodeagent.agent.update.finishing import Requests, takeover_by, unusable
+from nodeagent.agent.update.finishing import Requests, note_cancellation, takeover_by, unusable
 from nodeagent.agent.update.preflight import Desired
 from nodeagent.agent.update.run import Ports, Update
 from nodeagent.core.once import Once
@@ -50,10 +50,13 @@ class DesiredReader:
                 raise
         if desired is not None:
             self.requests.add(desired)
-        self.requested = True
+        self.requested = self.requested or not request.cancel
 
     async def with_request(self) -> tuple[Desired | None, ApplyRequest | None]:
-        """Return the desired config, and the request for it. A request for another config ends."""
+        """Return the desired config, and the request for it, or the cancellation of any update.
+
+        A request for another config ends.
+        """
         async with self._recording:
             store = self._ports.store
             request = await store.request()
@@ -63,7 +66,11 @@ class DesiredReader:
                 if request is not None:
                     await store.drop_request(request.digest)
                 raise
-            if request is not None and (desired is None or desired.source.digest != request.digest):
+            if (
+                request is not None
+                and not request.cancel
+                and (desired is None or desired.source.digest != request.digest)
+            ):
                 await store.drop_request(request.digest)
                 request = None
             return desired, request
@@ -86,8 +93,13 @@ class DesiredReader:
     async def superseded(self, update: Update) -> bool:
         """Return whether another config is desired by now, and note it in ``update.takeover``.
 
-        A config that cannot be used is another one, unless it may be read in a moment.
+        A config that cannot be used is another one, unless it may be read in a moment. An operator who cancelled the
+        update does not desire its config, whatever the source names.
         """
+        await note_cancellation(self._ports, update)
+        if update.cancelled is not None:
+            update.takeover = update.cancelled
+            return True
         try:
             desired = await self.read()
         except (Retryable, Unreachable):

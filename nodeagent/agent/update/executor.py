@@ -12,7 +12,9 @@ from dataclasses import replace
 from enum import Enum
 from functools import partial
 
+from nodeagent.agent.tasks import finished_before, running
 from nodeagent.agent.update.admission import NotNow, Waiting
+from nodeagent.agent.update.cancelling import taken_back
 from nodeagent.agent.update.finishing import finish_update
 from nodeagent.agent.update.outages import Outage
 from nodeagent.agent.update.outcomes import bug, degraded, failed, unreleased
@@ -32,7 +34,7 @@ from nodeagent.core.report.display import displayable
 from nodeagent.core.report.history import seconds_between, with_trail
 from nodeagent.core.update import trail_fold
 from nodeagent.core.update.events import HostDegraded, PhaseEntered, UpdateDone, Warned
-from nodeagent.core.update.legs import INTERRUPTED, Apply, Fallback, Prepare, Unreleased
+from nodeagent.core.update.legs import INTERRUPTED, Apply, Fallback, Prepare, Rest, Unreleased
 from nodeagent.core.update.phase import BY_PROGRESS, DEADLINE, Phase
 from nodeagent.core.update.record import FailedUnit, IllegalTransition, Record, advance
 from nodeagent.core.update.trail import Trail, elapsed, trail_to_dict
@@ -82,6 +84,12 @@ class Executor:
         # The time since which this process counts for the reboot budget.
         self._began = ports.clock.monotonic()
         self._update: Update | None = None
+
+    @property
+    def update(self) -> Update | None:
+        """The update under way."""
+        update = self._update
+        return None if update is None or isinstance(update.record.leg, Rest) else update
 
     @property
     def reboot_accepted(self) -> bool:
@@ -141,7 +149,7 @@ class Executor:
             run = self._run(update, overdue=outage.overdue)
             try:
                 async with outage.attempt(limit), limit:
-                    return await self._attempt(run)
+                    return await self._unless_taken_back(run)
             except (NotNow, ServiceUnavailable) as error:
                 waited = self._ports.clock.monotonic() - began
                 if phase is Phase.RELEASING and not update.ended and waited >= RELEASE_WAIT:
@@ -152,9 +160,9 @@ class Executor:
                 else:
                     await outage.pause(error, self._wake)
                     update.repeated = True
-                if not free:
+                if not free and not _may_be_taken_back(update.record):
                     self._wake.clear()
-                elif await run.newer():
+                elif free and await run.newer():
                     return await superseded(run)
             except TimeoutError:
                 # Another timeout than that of the phase is an error of the caller.
@@ -169,6 +177,22 @@ class Executor:
                 if unit := getattr(error, "unit", ""):
                     update.record = replace(update.record, failed_unit=FailedUnit(unit, self._ports.clock.now()))
                 return await failed(run, str(error), error.reason, curable=curable)
+
+    async def _unless_taken_back(self, run: Run) -> Transition | None:
+        """Run the phase. After the first write, a cancellation ends it, and leads back where that needs no reboot."""
+        if not _may_be_taken_back(run.record):
+            return await self._attempt(run)
+        if self._wake.is_set() and (back := await self._taken_back(run)) is not None:
+            return back
+        async with running(self._attempt(run)) as work:
+            while not await finished_before(work, self._wake):
+                if (back := await self._taken_back(run)) is not None:
+                    return back
+            return work.result()
+
+    async def _taken_back(self, run: Run) -> Transition | None:
+        self._wake.clear()
+        return await taken_back(run)
 
     async def _attempt(self, run: Run) -> Transition | None:
         """Run the phase, again after transient faults: they are no reason to revert, and a phase may be repeated."""
@@ -284,6 +308,10 @@ class Executor:
             reboots=record.written.reboots,
             digest=record.to_digest,
         )
+
+
+def _may_be_taken_back(record: Record) -> bool:
+    return isinstance(record.leg, Apply | Fallback) and record.phase is not Phase.RELEASING
 
 
 def _postpone(limit: asyncio.Timeout, phase: Phase) -> None:

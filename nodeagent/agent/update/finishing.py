@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from nodeagent.agent.update.outcomes import OUTCOMES
 from nodeagent.agent.update.preflight import Desired
-from nodeagent.agent.update.run import Ports, Takeover, Transition, narrate
+from nodeagent.agent.update.run import Ports, Takeover, Transition, Update, narrate
 from nodeagent.agent.update.unreadable import known_plan
 from nodeagent.core.plan.change import Plan
 from nodeagent.core.report.history import entry_of, entry_of_request
@@ -21,7 +21,16 @@ from nodeagent.core.update.record import Record, at_rest
 from nodeagent.errors import AgentError
 from nodeagent.reasons import Reason
 
-__all__ = ["Requests", "close_interrupted", "finish", "finish_update", "takeover_by", "unusable"]
+__all__ = [
+    "Requests",
+    "cancelled_by",
+    "close_interrupted",
+    "finish",
+    "finish_update",
+    "note_cancellation",
+    "takeover_by",
+    "unusable",
+]
 
 
 def finish(reporter: Reporter, entry: HistoryEntry, *, code: int | None = None, tried_again: bool = False) -> None:
@@ -41,7 +50,7 @@ async def finish_update(ports: Ports, ended: Record, plan: Plan, to: Transition)
     # The beginning of an update drops its request, so this one came later.
     request = await ports.store.request()
     failed = entry.outcome not in (UpdateOutcome.DONE, UpdateOutcome.DONE_AFTER_FALLBACK)
-    tried_again = failed and request is not None and request.digest == entry.to_digest
+    tried_again = failed and request is not None and not request.cancel and request.digest == entry.to_digest
     finish(ports.reporter, entry, tried_again=tried_again)
 
 
@@ -54,8 +63,20 @@ async def takeover_by(ports: Ports, desired: Desired | None) -> Takeover:
     return Takeover(Reason.SUPERSEDED, f"{name} is desired instead; nothing was changed", name)
 
 
+def cancelled_by(requester: str) -> Takeover:
+    return Takeover(Reason.CANCELLED, f"cancelled by {requester}")
+
+
+async def note_cancellation(ports: Ports, update: Update) -> None:
+    """Note in ``update`` that an operator cancelled it, as recorded in the store, also before a restart."""
+    request = await ports.store.request()
+    if update.cancelled is None and request is not None and request.cancel and request.digest == update.digest:
+        update.cancelled = cancelled_by(request.requester)
+
+
 def unusable(error: AgentError) -> Takeover:
-    return Takeover(Reason.SUPERSEDED, f"the desired config cannot be used: {error}; nothing was changed")
+    message = f"the desired config cannot be used: {error}; nothing was changed"
+    return Takeover(Reason.SUPERSEDED, message, usable=False)
 
 
 async def close_interrupted(ports: Ports, record: Record, takeover: Takeover) -> Record:

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 from nodeagent.agent.update import idle
+from nodeagent.agent.update.cancelling import carry_out
 from nodeagent.agent.update.desired import DesiredReader
 from nodeagent.agent.update.finishing import close_interrupted, takeover_by
 from nodeagent.agent.update.preflight import Desired, Preflight
@@ -52,6 +53,9 @@ class NextUpdate:
         desired, request = await self._desired.with_request()
         self.wanted = desired
         current = await self._ports.store.current()
+        if request is not None and request.cancel:
+            meaning = desired.meaning if desired and desired.source.digest == request.digest else ""
+            record, request = await carry_out(self._ports, record, request, meaning), None
         if interrupted(record) and not (desired and desired.source.digest == record.to_digest != current):
             record = await close_interrupted(self._ports, record, await takeover_by(self._ports, desired))
         unfinished = half_way(record)

@@ -35,12 +35,13 @@ from nodeagent.core.update.record import Record, reject
 from nodeagent.errors import Terminal
 from nodeagent.reasons import Reason
 
-__all__ = ["OUTCOMES", "abandon", "abort", "at_end", "bug", "degraded", "failed", "unreleased"]
+__all__ = ["OUTCOMES", "abandon", "abort", "at_end", "bug", "degraded", "failed", "take_back", "unreleased"]
 
 # Reasons to abort an update whose config is not desired any more, and the outcomes in the history.
 OUTCOMES: Final[Mapping[str, UpdateOutcome]] = {
     Reason.SUPERSEDED: UpdateOutcome.SUPERSEDED,
     Reason.WITHDRAWN: UpdateOutcome.WITHDRAWN,
+    Reason.CANCELLED: UpdateOutcome.CANCELLED,
 }
 
 # Reasons with which an operator stopped the update. It is not tried again without a request.
@@ -108,9 +109,22 @@ def abort(reason: str, message: str, successor: str = "") -> Transition:
     return Transition(Phase.RELEASING, Abort(reason, message, successor), reason, message)
 
 
-def abandon(takeover: Takeover) -> Transition:
-    """Return the transition for an update whose config is not desired any more."""
+def abandon(run: Run, takeover: Takeover) -> Transition:
+    """Return the transition for an update whose config is not desired any more, or that an operator cancelled."""
+    if takeover.reason == Reason.CANCELLED:
+        run.update.record = reject(run.record, takeover.message, run.ports.clock.now(), reason=takeover.reason)
+        return abort(takeover.reason, f"{takeover.message}; nothing was changed")
     return abort(takeover.reason, takeover.message, takeover.successor)
+
+
+def take_back(run: Run, takeover: Takeover) -> Transition:
+    """Return the transition that restores what an update wrote, because it is not wanted any more."""
+    back = _revert(run.record, takeover.reason)
+    why = f"{takeover.successor} is desired instead" if takeover.successor else "another config is desired"
+    if takeover.reason == Reason.CANCELLED:
+        why = takeover.message
+        run.update.record = reject(run.record, why, run.ports.clock.now(), reason=takeover.reason)
+    return Transition(Phase.REVERTING, back, takeover.reason, f"{why}; the previous files are restored")
 
 
 def at_end(run: Run) -> Transition:
@@ -125,6 +139,8 @@ def at_end(run: Run) -> Transition:
             return Transition(Phase.IDLE, Rest(), commit=None if run.update.ended else _aborted(run))
         case Abort(reason=reason, message=message):
             return Transition(Phase.DEGRADED, Rest(), reason, message)
+        case Revert(reason=reason) if reason in OUTCOMES:
+            return Transition(Phase.IDLE, Rest())
         case Revert():
             before = record.from_name or "its previous state"
             why = f"the host is well and runs {before}; {record.to_name} was taken back because of: "

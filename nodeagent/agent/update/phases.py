@@ -118,7 +118,7 @@ async def superseded(run: Run) -> Transition:
         except AgentError as error:
             # The record still names the deployment, and the loop discards it later.
             run.narrate(Warned, str(error), reason=error.reason)
-    return abandon(run.update.takeover or Takeover(Reason.SUPERSEDED, "another config is desired now"))
+    return abandon(run, run.update.takeover or Takeover(Reason.SUPERSEDED, "another config is desired now"))
 
 
 # After the first write.
@@ -196,7 +196,7 @@ async def _verify(run: Run) -> Transition:
 async def _revert(run: Run) -> Transition:
     update, os, leg = run.update, run.ports.os, run.record.leg
     assert isinstance(leg, Revert)
-    run.narrate(RevertStarted, run.record.lasting.failed_why, reason=leg.reason)
+    run.narrate(RevertStarted, _why(run, leg), reason=leg.reason)
     # The old deployment has its own /etc, so it must be booted before its files are restored.
     if os is not None and update.target is not None:
         reboot_first = await after_boot.back_to_old(run, os)
@@ -230,9 +230,15 @@ async def _verify_reverted(run: Run) -> Transition:
         await after_boot.still_old(run, os)
     await actions.clear_after_reboot(run)
     await _watch_units(run, progress)
-    now, why = run.ports.clock.now(), record.lasting.failed_why
-    entry = entry_of(record, run.update.plan, now, UpdateOutcome.REVERTED, leg.reason, why)
+    outcome = OUTCOMES.get(leg.reason, UpdateOutcome.REVERTED)
+    entry = entry_of(record, run.update.plan, run.ports.clock.now(), outcome, leg.reason, _why(run, leg))
     return Transition(Phase.RELEASING, commit=Close(entry))
+
+
+def _why(run: Run, leg: Revert) -> str:
+    if leg.reason in (Reason.SUPERSEDED, Reason.WITHDRAWN):
+        return "another config is desired, and the reboot had not begun; the previous files are restored"
+    return run.record.lasting.failed_why
 
 
 def _progress(run: Run) -> Progress:
@@ -270,7 +276,8 @@ async def _release(run: Run) -> Transition:
         await writing.forget_originals(run.ports, run.update)
     await admission.release_all(run)
     aborted = run.record.aborted
-    if aborted and aborted.reason in OUTCOMES and not run.update.ended and not await run.superseded(run.update):
+    takeovers = (Reason.SUPERSEDED, Reason.WITHDRAWN)
+    if aborted and aborted.reason in takeovers and not run.update.ended and not await run.superseded(run.update):
         # Its config is desired again: the update begins again, and a client that waits for it gets that end.
         run.update.change_leg(reason=INTERRUPTED, successor="")
     return at_end(run)

@@ -91,7 +91,7 @@ async def request_reboot(run: Run) -> Transition | None:
     # Without a limit, a host that cannot reboot would request reboots without end.
     if run.record.reboot_requests >= MAX_REBOOT_TRIES:
         return degraded(run, f"requested {MAX_REBOOT_TRIES} reboots without effect", Reason.REBOOT_FAILED)
-    run.update.reboot_accepted = False
+    run.update.reboot_accepted = run.update.committed = False
     # The mark belongs to an earlier reboot. It must not describe the boot that ends now.
     if run.record.os.clean_shutdown_boot_id:
         run.update.change_os(clean_shutdown_boot_id="")
@@ -99,7 +99,7 @@ async def request_reboot(run: Run) -> Transition | None:
     try:
         await _reboot(run, direct=run.overdue)
     except NotNow as error:
-        if isinstance(run.record.leg, Fallback):
+        if isinstance(run.record.leg, Fallback) and run.update.cancelled is None:
             # A revert needs no reboot, so there is no reason to stay half-way.
             return await failed(run, error.message, error.reason, curable=False)
         raise
@@ -149,6 +149,10 @@ async def _reboot(run: Run, *, direct: bool) -> None:
             why = f"{deployment} is locked and prepared for a soft reboot, which is cleared before the reboot"
             run.narrate(Warned, why, reason=Reason.LOCKED_SOFT_REBOOT)
             await ports.os.reset_soft_reboot()
+        # The one place that decides between a cancellation and the reboot. There is no other task in between.
+        if update.cancelled is not None and not run.record.reverting:
+            raise NotNow(update.cancelled.message, reason=Reason(update.cancelled.reason))
+        update.committed = True
 
     async def finish() -> None:
         """Stop the units whose state is removed, and unlock the staged deployment, as late as possible: no other reboot
@@ -161,7 +165,11 @@ async def _reboot(run: Run, *, direct: bool) -> None:
 
     operation, why = run.record.operation, run.record.fallback or f"applying {run.record.to_name}"
     shutdown = Shutdown("reboot", operation, Reason.REBOOT_BLOCKED, ports.power.reboot, permit, confirm, finish)
-    await go_down(ports, run.policy, shutdown, why, report=report, direct=direct)
+    try:
+        await go_down(ports, run.policy, shutdown, why, report=report, direct=direct)
+    except BaseException:
+        update.committed = False
+        raise
 
 
 async def _unlock(os: HostDeployments, deployment: str) -> None:

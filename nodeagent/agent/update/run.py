@@ -144,11 +144,12 @@ class Transition:
 @dataclass(frozen=True, slots=True)
 class Takeover:
     """Why an update that wrote nothing yet is not wanted any more. ``successor`` names the config that is desired
-    instead; "" where the host has that already, or there is none."""
+    instead; "" where the host has that already, or there is none. Not ``usable``: that config is invalid."""
 
     reason: str
     message: str
     successor: str = ""
+    usable: bool = True
 
 
 @dataclass(slots=True)
@@ -171,6 +172,11 @@ class Update:
     # Whether the phase is repeated because a service of the host did not answer.
     repeated: bool = False
     takeover: Takeover | None = None
+    # An operator cancelled it, or another config takes its place before the reboot. No reboot is requested then.
+    cancelled: Takeover | None = None
+    # The reboot is requested: from here on nothing cancels the update. Decided together with ``cancelled``, in
+    # ``reboot``.
+    committed: bool = False
     # Digest of the new config. The record drops it if nothing was written.
     digest: str = ""
     # Whether logind accepted the last requested reboot.

@@ -106,6 +106,8 @@ class NodeEventSource:
                 yield NodeEvent("UpdateDone", "Update", f"{about.desired} is the current config{how}")
             case events.UpdateWaiting(message=message, reason=reason):
                 yield NodeEvent("UpdateWaiting", "Wait", f"{reason}: {message}")
+            case events.UpdateCancelled(message=message):
+                yield NodeEvent("UpdateCancelled", "Cancel", message)
             case events.FallbackChosen(message=message, reason=reason):
                 yield NodeEvent("FallbackReboot", "Reboot", f"{reason}: {message}", warning=True)
             case events.RevertStarted(message=message, reason=reason):

@@ -104,7 +104,7 @@ def fold(status: Status, event: Event) -> Status:
             return replace(status, problems=(*_other_problems(status, topic), event))
         case events.ProblemSolved(topic=topic):
             return replace(status, problems=_other_problems(status, topic))
-        case events.Warned() | events.UpdateResumed():
+        case events.Warned() | events.UpdateResumed() | events.UpdateCancelled():
             return _named(status, event)
         case events.UpdateDone():
             # A problem with the config was about the previous one.

@@ -47,6 +47,7 @@ __all__ = [
     "StepProgress",
     "StepSkipped",
     "StepStarted",
+    "UpdateCancelled",
     "UpdateContext",
     "UpdateDone",
     "UpdateEvent",
@@ -162,6 +163,14 @@ class FenceChanged(_OfUpdate):
 @dataclass(frozen=True, slots=True)
 class UpdateWaiting(CauseEvent):
     """For another actor, which the message names."""
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateCancelled(_OfUpdate):
+    """An operator cancelled the update. Its end is reported as of any update."""
+
+    message: str
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,6 +332,7 @@ UpdateEvent = (
     | StagingAdvanced
     | FenceChanged
     | UpdateWaiting
+    | UpdateCancelled
     | FallbackChosen
     | RevertStarted
     | UpdateDone

@@ -64,6 +64,8 @@ class Rejection:
     name: str = ""
     why: str = ""
     since: str = ""  # RFC 3339
+    # "Cancelled": an operator cancelled its update. "": it failed here.
+    reason: str = ""
 
 
 def matching(known: Sequence[Rejection], digest: str, meaning: str) -> Rejection | None:
@@ -72,7 +74,7 @@ def matching(known: Sequence[Rejection], digest: str, meaning: str) -> Rejection
 
 
 def added(known: Sequence[Rejection], new: Rejection) -> tuple[Rejection, ...]:
-    short = Rejection(new.digest, new.meaning, new.name, new.why[:WORDS], new.since)
+    short = Rejection(new.digest, new.meaning, new.name, new.why[:WORDS], new.since, new.reason)
     return (*without(known, new.digest, new.meaning), short)[-LIMIT:]
 
 

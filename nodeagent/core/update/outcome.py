@@ -23,6 +23,8 @@ class UpdateOutcome(StrEnum):
     SUPERSEDED = "superseded"
     # The current config is desired again, or none is, before anything was written.
     WITHDRAWN = "withdrawn"
+    # An operator cancelled it.
+    CANCELLED = "cancelled"
     REFUSED = "refused"
     POSTPONED = "postponed"
     # The config is the current one already.
@@ -36,17 +38,18 @@ IN_HISTORY: Final = (
     UpdateOutcome.DEGRADED,
     UpdateOutcome.SUPERSEDED,
     UpdateOutcome.WITHDRAWN,
+    UpdateOutcome.CANCELLED,
 )
 
-# Ends of an update that wrote nothing, and is not tried again.
-ENDED_UNCHANGED: Final = (UpdateOutcome.SUPERSEDED, UpdateOutcome.WITHDRAWN)
+# Ends of an update that left nothing on the host, and is not tried again: it wrote nothing, or was taken back.
+ENDED_UNCHANGED: Final = (UpdateOutcome.SUPERSEDED, UpdateOutcome.WITHDRAWN, UpdateOutcome.CANCELLED)
 
 
 def exit_code(outcome: str, reason: str = "") -> int:
     match outcome:
         case UpdateOutcome.DONE | UpdateOutcome.DONE_AFTER_FALLBACK | UpdateOutcome.UNCHANGED:
             return 0
-        case UpdateOutcome.SUPERSEDED | UpdateOutcome.WITHDRAWN:
+        case UpdateOutcome.SUPERSEDED | UpdateOutcome.WITHDRAWN | UpdateOutcome.CANCELLED:
             return 4
         case UpdateOutcome.REFUSED:
             return kind.exit_code if (kind := Reason(reason).kind) in (Kind.INPUT, Kind.UNRECONCILABLE) else 4

@@ -257,6 +257,8 @@ def _ended(record: Record, phase: Phase) -> Record:
             return at_rest(record)
         case Abort():
             return replace(at_rest(record), to_name=record.to_name)
+        case Revert() if phase is Phase.IDLE:
+            return at_rest(record)
         case Apply() | Fallback() if phase is Phase.IDLE:
             return Record(lasting=record.lasting)
         case _:
@@ -279,9 +281,9 @@ def degraded_record(reason: str = "", message: str = "", *, since: str = "", upd
     return Record(Phase.DEGRADED, since=since, reason=reason, message=message, update_id=update_id)
 
 
-def reject(record: Record, why: str, now: str) -> Record:
-    """Return the record with the config of this update among those that failed."""
-    rejection = Rejection(record.to_digest, record.to_meaning, record.to_name, why, now)
+def reject(record: Record, why: str, now: str, *, reason: str = "") -> Record:
+    """Return the record with the config of this update among those that are applied on request only."""
+    rejection = Rejection(record.to_digest, record.to_meaning, record.to_name, why, now, reason)
     rejections = added(record.lasting.rejections, rejection)
     lasting = replace(record.lasting, failed_digest=record.to_digest, failed_why=why, rejections=rejections)
     return replace(record, lasting=lasting)

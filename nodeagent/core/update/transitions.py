@@ -73,7 +73,8 @@ NEXT: Final[Mapping[State, frozenset[State]]] = MappingProxyType(
         REVERT: frozenset({(Revert, Phase.REBOOTING), (Revert, Phase.VERIFYING), DEGRADED}),
         (Revert, Phase.REBOOTING): frozenset({(Revert, Phase.VERIFYING), REVERT, DEGRADED}),
         (Revert, Phase.VERIFYING): frozenset({(Revert, Phase.RELEASING), DEGRADED}),
-        (Revert, Phase.RELEASING): frozenset({DEGRADED, STILL_RELEASING, UNRELEASED}),
+        # To Idle when an operator cancelled the update, or another config is desired.
+        (Revert, Phase.RELEASING): frozenset({IDLE, DEGRADED, STILL_RELEASING, UNRELEASED}),
         UNRELEASED: frozenset({STILL_RELEASING}),
         STILL_RELEASING: frozenset({IDLE, DEGRADED, UNRELEASED}),
     }

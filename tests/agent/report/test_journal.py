@@ -65,6 +65,7 @@ CASES: tuple[Event, ...] = (
     StagingAdvanced(ABOUT, STEP, None),
     events.FenceChanged(ABOUT, None, "ended"),
     events.UpdateWaiting(ABOUT, *WHY),
+    events.UpdateCancelled(ABOUT, "root cancelled the update to worker-2", "Cancelled"),
     events.FallbackChosen(ABOUT, *WHY),
     events.RevertStarted(ABOUT, *WHY),
     events.RevertStarted(FIRST, *WHY),

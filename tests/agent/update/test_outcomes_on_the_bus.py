@@ -11,7 +11,9 @@ import pytest
 from nodeagent.cli._client import Client
 from nodeagent.cli._ending import Ending
 from nodeagent.cli._follow import request_and_wait
+from nodeagent.cli.cancel import _cancel as cancel
 from nodeagent.core.config.machineconfig import ConfigSource
+from nodeagent.errors import Refused
 from nodeagent.host import boot
 from tests.agent.whole_daemon import WholeDaemon, source
 from tests.support.fixtures import PrivateBus, private_bus
@@ -106,3 +108,24 @@ async def test_a_command_that_waits_over_a_restart_learns_it_from_the_history(ho
             async with host.running():
                 ending = await task
     assert (ending.outcome, ending.exit_code) == ("withdrawn", 4)
+
+
+async def test_cancel_ends_what_another_command_waits_for(host: WholeDaemon) -> None:
+    async with host.running() as client, asyncio.timeout(30):
+        await apply(client, A)
+        await client.start_maintenance("disk swap", {})
+        waiting = asyncio.create_task(apply(client, B))
+        await until(client, phase="Leasing", reason="LeaseHeld", target="b")
+        answer, ending = await cancel(client, silent=True)
+        assert (answer["config"], answer["effect"], answer["current"]) == ("b", "end", "a")
+        assert (ending.outcome, ending.reason) == ("cancelled", "Cancelled")
+        assert ((await waiting).outcome, (await waiting).exit_code) == ("cancelled", 4)
+        status = await until(client, phase="Idle")
+        assert (status["current"], status["desired"], status["reason"]) == ("a", "a", "")
+        assert host.desired.read_bytes() == A.text
+        with pytest.raises(Refused) as caught:
+            await client.cancel()
+        assert caught.value.reason == "NoUpdate"
+        host.desired.write_bytes(B.text)
+        status = await until(client, phase="Degraded")
+        assert (status["reason"], "cancelled by" in status["message"]) == ("Cancelled", True)

@@ -84,6 +84,7 @@ class FakeDaemon:
                 "Apply",
                 "Plan",
                 "Rollback",
+                "Cancel",
                 "Verify",
                 "Config",
                 "History",

@@ -18,12 +18,16 @@ class ApplyRequest:
     """Apply the config with this digest as soon as it is the desired one, also if it failed here or was rolled back.
 
     ``avoid`` and ``avoid_meaning`` are of the config that it takes the place of, for a rollback: that one is applied
-    again on request only.
+    again on request only. With ``cancel``, the request is the opposite: the update to this config, whose name is
+    ``name``, ends, and it is applied again on request only. ``requester`` is the operator.
     """
 
     digest: str
     avoid: str = ""
     avoid_meaning: str = ""
+    cancel: bool = False
+    name: str = ""
+    requester: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,137 @@
+"""Cancel an update: the request of an operator, and how the executor and the next turn carry it out.
+
+The request is in the store before its effect, so that a kill does not lose it. An update in memory knows it earlier:
+whether the cancellation or the reboot comes first is decided in ``reboot``, without a pause in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+
+from nodeagent.agent.update.admission import reboots
+from nodeagent.agent.update.desired import DesiredReader
+from nodeagent.agent.update.finishing import cancelled_by, close_interrupted, finish, note_cancellation
+from nodeagent.agent.update.outcomes import take_back
+from nodeagent.agent.update.run import Ports, Run, Takeover, Transition, Update, narrate
+from nodeagent.core.report.history import entry_of_request
+from nodeagent.core.update.cancel import Cancellation, cancellation
+from nodeagent.core.update.events import UpdateCancelled, Warned
+from nodeagent.core.update.lasting import matching
+from nodeagent.core.update.outcome import UpdateOutcome
+from nodeagent.core.update.phase import Phase
+from nodeagent.core.update.ports.store import ApplyRequest
+from nodeagent.core.update.record import Record, half_way, interrupted, reject
+from nodeagent.errors import Refused
+from nodeagent.reasons import Reason
+
+__all__ = ["Cancelled", "carry_out", "request_cancellation", "taken_back"]
+
+
+@dataclass(frozen=True, slots=True)
+class Cancelled:
+    """The accepted cancellation of the update to ``name``."""
+
+    name: str
+    digest: str
+    update_id: str
+    effect: Cancellation
+
+
+async def request_cancellation(
+    ports: Ports, desired: DesiredReader, update: Update | None, who: str, put_back: Callable[[str], Awaitable[None]]
+) -> Cancelled:
+    """Record that ``who`` cancels the update, or the config that is tried again later.
+
+    ``update`` is the one under way. ``put_back`` gets the digest of its config, and makes the current config the
+    desired one. Raises ``Refused`` as ``core.update.cancel``, and what the store and the desired file raise.
+    """
+    record = update.record if update is not None else await ports.store.load()
+    name, digest = record.to_name, record.to_digest
+    try:
+        effect = cancellation(
+            record,
+            planned_reboot=update is not None and reboots(update),
+            committed=update is not None and update.committed,
+        )
+    except Refused as error:
+        wanted = await desired.read() if error.reason == Reason.NO_UPDATE and not half_way(record) else None
+        if wanted is None or wanted.source.digest == await ports.store.current():
+            raise
+        if matching(record.lasting.rejections, wanted.source.digest, wanted.meaning):
+            # It is not tried again anyway.
+            raise
+        # A config that was put off or refused for a reason that may pass.
+        name, digest, effect = wanted.config.name, wanted.source.digest, Cancellation.END
+    answer = Cancelled(name, digest, record.update_id, effect)
+    if effect is Cancellation.REVERTING:
+        return answer
+    if update is not None:
+        # From here on no reboot is requested.
+        update.cancelled = cancelled_by(who)
+    try:
+        async with desired.recorded(ApplyRequest(digest, cancel=True, name=name, requester=who), None):
+            await put_back(digest)
+    except BaseException:
+        if update is not None:
+            update.cancelled = None
+        raise
+    about = update.record if update is not None else record
+    narrate(ports, about, UpdateCancelled, f"{who} cancelled the update to {name}", Reason.CANCELLED)
+    return answer
+
+
+async def taken_back(run: Run) -> Transition | None:
+    """Return the way back of an update after its first write that is not wanted any more, None to continue.
+
+    An operator cancels it in any phase. Another desired config takes its place only while it waits for its reboot, and
+    not from a host that an earlier update left half-way.
+    """
+    update = run.update
+    await note_cancellation(run.ports, update)
+    takeover = update.cancelled or await _successor(run)
+    if takeover is None or update.committed:
+        return None
+    try:
+        cancellation(run.record, planned_reboot=reboots(update), committed=False)
+    except Refused as error:
+        if update.cancelled is not None:
+            # The host went down between the request and its effect.
+            run.narrate(Warned, f"not cancelled: {error.message}", error.reason)
+            await run.ports.store.drop_request(update.digest)
+            update.cancelled = None
+        return None
+    update.cancelled = takeover
+    return take_back(run, takeover)
+
+
+async def _successor(run: Run) -> Takeover | None:
+    if run.record.phase is not Phase.REBOOTING or run.record.unfinished or not await run.superseded(run.update):
+        return None
+    takeover = run.update.takeover
+    # A config that cannot be used does not take the place of one that can.
+    return takeover if takeover is not None and takeover.usable else None
+
+
+async def carry_out(ports: Ports, record: Record, request: ApplyRequest, meaning: str) -> Record:
+    """Carry out a cancellation while no update runs. Returns the record, in which the config is applied on request
+    only. ``meaning`` is that of the cancelled config, "" if it is not desired any more."""
+    why = cancelled_by(request.requester)
+    ours = record.to_digest == request.digest
+    if ours and interrupted(record):
+        record = _marked(record, why.message, ports.clock.now())
+        record = await close_interrupted(ports, record, replace(why, message=f"{why.message}; nothing was changed"))
+    elif request.digest not in (await ports.store.current(), record.lasting.failed_digest):
+        named = replace(record, to_digest=request.digest, to_name=request.name, to_meaning=meaning)
+        record = replace(record, lasting=_marked(named, why.message, ports.clock.now()).lasting)
+        await ports.store.save(record)
+        entry = entry_of_request(
+            request.name, request.digest, ports.clock.now(), UpdateOutcome.CANCELLED, why.reason, why.message
+        )
+        finish(ports.reporter, entry)
+    await ports.store.drop_request(request.digest)
+    return record
+
+
+def _marked(record: Record, why: str, now: str) -> Record:
+    return reject(record, why, now, reason=Reason.CANCELLED)

@@ -1,0 +1,69 @@
+"""`nodeagent cancel`: end the update under way, or take it back before its reboot."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any, Final
+
+from nodeagent.cli._client import Client, ask
+from nodeagent.cli._ending import Ending, print_ending
+from nodeagent.cli._follow import request_and_wait
+from nodeagent.cli._io import emit, printable
+from nodeagent.cli._render import GOOD, duration, paint
+from nodeagent.core.update.outcome import UpdateOutcome
+
+__all__ = ["add_arguments", "run"]
+
+# Ends after which the config of the update is not in force.
+GONE: Final = (
+    UpdateOutcome.CANCELLED,
+    UpdateOutcome.SUPERSEDED,
+    UpdateOutcome.WITHDRAWN,
+    UpdateOutcome.REVERTED,
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="one JSON object (nodeagent/cancel/v1)")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Return 0 when the update has ended, 1 if its end left the host degraded. Raise ``Refused`` if there is none, or
+    if only a reboot leads back."""
+    answer, result = ask(lambda client: _cancel(client, silent=args.json))
+    code = 0 if result.outcome in GONE else result.exit_code or 4
+    if args.json:
+        ending = {"outcome": result.outcome, "reason": result.reason, "message": result.message}
+        emit({**answer, **ending, "seconds": result.seconds, "reboots": result.reboots})
+    elif result.outcome == UpdateOutcome.CANCELLED:
+        _print(answer, result)
+    else:
+        print_ending(answer["config"], result)
+    return code
+
+
+async def _cancel(client: Client, *, silent: bool) -> tuple[dict[str, Any], Ending]:
+    answer: dict[str, Any] = {}
+
+    async def send() -> tuple[str, str]:
+        answer.update(await client.cancel())
+        return answer["config"], answer["digest"]
+
+    _, _, result = await request_and_wait(client, send, silent=silent)
+    return answer, result
+
+
+def _print(answer: dict[str, Any], result: Ending) -> None:
+    name, current = printable(answer["config"]), printable(answer["current"])
+    took = f" after {duration(result.seconds)}" if result.seconds is not None else ""
+    what = (
+        "the previous files are restored, without a reboot" if answer["effect"] == "revert" else "nothing was changed"
+    )
+    print(paint(f"cancelled: the update to {name} has ended{took}; {what}", GOOD))
+    if answer["desired_by"] == "cluster":
+        print(f"the cluster still desires {name}: this node is degraded (Cancelled) until it desires another config")
+        print(f"what now: kubectl annotate node NODE nodeagent.org/retry={name} applies it again")
+    elif current:
+        print(f"{current} is current and desired; nodeagent apply FILE applies {name} again")
+    else:
+        print(f"{name} is not applied before the next nodeagent apply FILE")

@@ -1,0 +1,75 @@
+"""`nodeagent cancel`: what it prints, and its exit status."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from nodeagent.errors import Refused
+from nodeagent.reasons import Reason
+from tests.cli.daemon.conftest import Cli
+from tests.cli.daemon.fake_daemon import FakeDaemon, entry
+from tests.support.golden import Golden
+
+ANSWER = {
+    "schema": "nodeagent/cancel/v1",
+    "config": "worker-2",
+    "digest": "d" * 64,
+    "update_id": "u2",
+    "effect": "end",
+    "current": "worker-1",
+    "desired_by": "file",
+}
+
+
+def cancelled(cli: Cli, daemon: FakeDaemon, *words: str, outcome: str = "cancelled", **answer: str) -> Any:
+    import json
+
+    def method(*_: object) -> str:
+        reason = "Cancelled" if outcome == "cancelled" else "Reverted"
+        ended = entry(outcome=outcome, reason=reason, message="cancelled by root", to_digest="d" * 64)
+        daemon.later((0.2, lambda: daemon.finish(4, **ended)))
+        return json.dumps({**ANSWER, **answer})
+
+    daemon.answers["Cancel"] = method
+    return cli("cancel", *words)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [{}, {"effect": "revert"}, {"desired_by": "cluster"}, {"current": ""}],
+    ids=["nothing written", "taken back", "in a cluster", "the first config"],
+)
+def test_what_it_prints(
+    cli: Cli, daemon: FakeDaemon, golden: Golden, answer: dict[str, str], request: pytest.FixtureRequest
+) -> None:
+    given = cancelled(cli, daemon, **answer)
+    assert (given.code, given.err) == (0, "")
+    golden("commands", f"cancel, {request.node.callspec.id}", given.out)
+
+
+def test_json_has_the_answer_and_the_end(cli: Cli, daemon: FakeDaemon) -> None:
+    given = cancelled(cli, daemon, "--json")
+    assert given.json["schema"] == "nodeagent/cancel/v1"
+    assert (given.json["outcome"], given.json["effect"], given.json["reboots"]) == ("cancelled", "end", 0)
+
+
+@pytest.mark.parametrize(("outcome", "code"), [("reverted", 0), ("superseded", 0), ("degraded", 1), ("done", 4)])
+def test_exit_status(cli: Cli, daemon: FakeDaemon, outcome: str, code: int) -> None:
+    import json
+
+    def method(*_: object) -> str:
+        ended = entry(outcome=outcome, to_digest="d" * 64)
+        daemon.later((0.2, lambda: daemon.finish(1 if outcome == "degraded" else 0, **ended)))
+        return json.dumps(ANSWER)
+
+    daemon.answers["Cancel"] = method
+    assert cli("cancel").code == code
+
+
+@pytest.mark.parametrize("reason", [Reason.NO_UPDATE, Reason.CANCEL_TOO_LATE])
+def test_what_cannot_be_cancelled(cli: Cli, daemon: FakeDaemon, reason: Reason) -> None:
+    daemon.answers["Cancel"] = Refused("no", reason=reason)
+    given = cli("cancel", "--json")
+    assert (given.code, given.error["reason"], bool(given.error["hint"])) == (4, reason, True)
