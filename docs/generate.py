@@ -292,7 +292,11 @@ DBUS: Mapping[str, tuple[str, str]] = {
         "Option: `max_disruption` `s` (none, reload, restart, drain, reboot; more is refused). Unknown options are "
         "ignored.",
     ),
-    "Plan": ("verify", "Returns the JSON of `nodeagent plan FILE --json`. Changes nothing."),
+    "Plan": (
+        "verify, or diff for `diff`",
+        "Returns the JSON of `nodeagent plan FILE --json`. Changes nothing. Option: `diff` `b` adds the changed texts. "
+        "Unknown options are ignored.",
+    ),
     "Cancel": (
         "cancel",
         "Returns the JSON of `nodeagent cancel --json`, without the end of the update, which `UpdateFinished` reports.",

@@ -11,6 +11,7 @@ from typing import Any
 from nodeagent.agent.etcd_member import MemberManager
 from nodeagent.agent.loop import Loop
 from nodeagent.agent.maintenance import MaintenanceManager
+from nodeagent.agent.plan_answer import plan_answer
 from nodeagent.agent.report.report import Report
 from nodeagent.agent.update.preflight import Desired
 from nodeagent.agent.update.run import Ports
@@ -21,7 +22,6 @@ from nodeagent.core.config.machineconfig import ConfigSource
 from nodeagent.core.coordination.maintenance import MaintenanceRequest
 from nodeagent.core.etcd.membership import MemberRequest
 from nodeagent.core.plan.plan import check_disruption
-from nodeagent.core.plan.plan_json import plan_to_dict
 from nodeagent.core.report.history import entry_to_dict, find_update, under_way, update_to_dict
 from nodeagent.core.report.shown_config import config_to_dict
 from nodeagent.core.report.status import status_to_dict
@@ -72,14 +72,15 @@ class Api:
     def status(self) -> str:
         return json.dumps(status_to_dict(self._report.status, daemon="running"))
 
-    async def plan(self, text: str) -> str:
-        """Return the plan of an update of this host to a config, with the checks of ``apply``. Changes nothing."""
+    async def plan(self, text: str, *, diff: bool = False, private: bool = False) -> str:
+        """Return the plan of an update of this host to a config, with the checks of ``apply``. Changes nothing.
+
+        ``diff`` adds the changed texts, ``private`` the numbers of lines of files that not all users can read.
+        """
         desired = await self._parse(text.encode())
         self._refuse_during_update()
         update = await self._loop.check(desired)
-        return json.dumps(
-            {**plan_to_dict(update.plan), "notes": list(update.record.notes), "drifted": list(update.record.drifted)}
-        )
+        return json.dumps(await plan_answer(self._ports, update, diff=diff, private=private or diff))
 
     async def apply(self, text: str, max_disruption: str = "") -> str:
         """Check the config, make it the desired one, and return its digest. The update begins afterwards.

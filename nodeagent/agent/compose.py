@@ -14,6 +14,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from nodeagent import log
 from nodeagent.agent.coordination import Coordination
 from nodeagent.agent.last_good_settings import FoundSettings, choose
@@ -49,6 +51,7 @@ from nodeagent.host.users import HostUsers
 from nodeagent.host.view import read_view
 from nodeagent.reasons import Reason
 from nodeagent.settings.check import check_consistency
+from nodeagent.settings.cluster import ClusterSettings, DrainSettings, SlotSettings
 from nodeagent.settings.schema import Settings
 from nodeagent.settings.windows import window_schedule
 
@@ -60,7 +63,7 @@ if TYPE_CHECKING:
 
 from nodeagent.core.coordination.windows import Schedule
 
-__all__ = ["Adapters", "connect", "coordinate", "open_adapters", "update_policy"]
+__all__ = ["Adapters", "connect", "coordinate", "open_adapters", "open_for_plan", "update_policy"]
 
 MACHINE_ID: Final = Path("/etc/machine-id")
 SNAPSHOT: Final = "etcd-before-change.db"
@@ -198,12 +201,33 @@ async def open_adapters(found: FoundSettings, bus: Bus, stack: AsyncExitStack) -
     return adapters
 
 
-async def _recovered_static_pods(store: SqliteStore, state_dir: Path, report: Report) -> KubeletStaticPods:
-    """Put back a manifest that a killed agent took away, before anything else can fail: its pod does not run."""
+async def open_for_plan(found: FoundSettings, bus: Bus, stack: AsyncExitStack) -> Adapters:
+    """Build the adapters for a plan without the daemon: on a copy of the store, without a cluster. Nothing is recovered
+    or removed. Raises ``AgentError``."""
+    report, state_dir = Report(Status()), Path(found.settings.state_dir)
+    store = SqliteStore(state_dir / "state.db", copy=True)
+    await store.open()
+    stack.push_async_callback(store.close)
+    # A plan needs neither an API server nor slots.
+    chosen = await choose(found, store, report)
+    settings = msgspec.structs.replace(chosen, cluster=ClusterSettings(), slots=SlotSettings(), drain=DrainSettings())
+    units, power = Systemd(bus), Logind(bus, await boot.identify(bus))
+    port = await adapter.detect(units, min_free=settings.os.free_space << 20, tidy=False)
+    os = HostDeployments(port, report) if port is not None else None
+    fence = HostFence(bus, settings.fence, SystemClock(), state_dir)
+    pods = _static_pods(store, state_dir)
+    return await asyncio.to_thread(Adapters, settings, report, store, units, power, os, fence, pods)
+
+
+def _static_pods(store: SqliteStore, state_dir: Path) -> KubeletStaticPods:
     from nodeagent.host.etcd.lazy import LazyMemberProof
 
-    member = LazyMemberProof(state_dir / SNAPSHOT)
-    pods = KubeletStaticPods(HostFiles(), store, SystemClock(), Crictl(), member)
+    return KubeletStaticPods(HostFiles(), store, SystemClock(), Crictl(), LazyMemberProof(state_dir / SNAPSHOT))
+
+
+async def _recovered_static_pods(store: SqliteStore, state_dir: Path, report: Report) -> KubeletStaticPods:
+    """Put back a manifest that a killed agent took away, before anything else can fail: its pod does not run."""
+    pods = _static_pods(store, state_dir)
     try:
         if path := await pods.recover():
             log.get(__name__).warning(f"put back {path}, which was taken away when the agent ended")

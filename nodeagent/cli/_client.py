@@ -70,9 +70,12 @@ class Client:
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
 
-    async def plan(self, text: str) -> dict[str, Any]:
-        """Return the plan of an update of this host to the config ``text``."""
-        return _object(await self._call("Plan", "s", (text,), THOROUGH))
+    async def plan(self, text: str, *, diff: bool = False) -> dict[str, Any]:
+        """Return the plan of an update of this host to the config ``text``, with the changed texts if ``diff``."""
+        from nodeagent.host.dbus.codec import variant
+
+        options = {"diff": variant("b", diff)} if diff else {}
+        return _object(await self._call("Plan", "sa{sv}", (text, options), THOROUGH))
 
     async def apply(self, text: str, max_disruption: str = "") -> str:
         """Make ``text`` the desired config and return its digest. Does not wait for the update."""

@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from nodeagent.core.etcd.member_facts import Identity
     from nodeagent.host.store.database import Reader
 
-__all__ = ["config", "etcd_note", "history", "lease", "status", "update"]
+__all__ = ["config", "etcd_note", "history", "lease", "plan", "status", "update"]
+
+NEITHER = "nodeagent plan --from A --to B needs neither the daemon nor root"
 
 
 def _store() -> AbstractContextManager[Reader]:
@@ -139,6 +141,26 @@ def update(why: Unreachable, update_id: str) -> dict[str, Any]:
 def lease(why: Unreachable) -> dict[str, Any] | None:
     found: dict[str, Any] | None = status(why)["lease"]
     return found
+
+
+def plan(why: Unreachable, text: str, *, diff: bool) -> dict[str, Any]:
+    """Return the plan of an update of this host without the daemon. Raise an error with ``why`` if that needs more."""
+    import os
+
+    # The store, managed files and password hashes are for root.
+    if os.geteuid() != 0:
+        hint = f"systemctl start nodeagent, or run it as root; {NEITHER}"
+        message = f"{why.message}, and only root can plan from its store"
+        raise Unreachable(message, reason=why.reason, hint=hint)
+    import asyncio
+
+    from nodeagent.agent.offline import plan_offline
+
+    try:
+        return asyncio.run(plan_offline(text, diff=diff))
+    except Unreachable as error:
+        message = f"{why.message}, and a plan from its store failed: {error.message}"
+        raise Unreachable(message, reason=error.reason, hint=f"{why.hint or error.hint}; {NEITHER}") from error
 
 
 def etcd_note() -> Identity | None:

@@ -56,16 +56,25 @@ def bar(percent: int) -> str:
     return paint("█" * full, GOOD) + paint("░" * (BAR_WIDTH - full), DIM)
 
 
-def table(headers: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[int] = ()) -> None:
-    """Print aligned columns. ``right`` are the columns of numbers. Cells may be painted."""
+def table(
+    headers: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    right: Sequence[int] = (),
+    below: Sequence[Sequence[str]] = (),
+) -> None:
+    """Print aligned columns. ``right`` are the columns of numbers. Cells may be painted. ``below`` has lines for each
+    row, which are printed after it, below its second column."""
     titles = [paint(header, STRONG) for header in headers]
     widths = [max(map(_width, column)) for column in zip(titles, *rows, strict=True)]
-    for row in (titles, *rows):
+    for number, row in enumerate((titles, *rows)):
         cells = []
         for column, (cell, width) in enumerate(zip(row, widths, strict=True)):
             padding = " " * (width - _width(cell))
             cells.append(padding + cell if column in right else cell + padding)
         print("  ".join(cells).rstrip())
+        for line in below[number - 1] if below and number else ():
+            print(f"{' ' * widths[0]}    {line}")
 
 
 def _width(cell: str) -> int:

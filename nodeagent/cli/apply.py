@@ -30,7 +30,7 @@ def run(args: argparse.Namespace) -> int:
     if args.dry_run:
         from nodeagent.cli import plan
 
-        return plan.run(argparse.Namespace(old=None, new=None, policy=None, **vars(args)))
+        return plan.run(argparse.Namespace(old=None, new=None, policy=None, diff=False, **vars(args)))
     name, text = read_config(args.file)
     allowed = args.max_disruption or ""
     digest, result, before = ask(lambda client: _request(client, name, text, allowed, wait=args.wait, silent=args.json))

@@ -68,7 +68,7 @@ FOREIGN: Final = {
     "--output": "--json gives one JSON object, where a command has it",
     "-f": "name the file without an option: nodeagent apply FILE",
     "--filename": "name the file without an option: nodeagent apply FILE",
-    "--diff": "nodeagent plan --from A --to B shows what changes",
+    "--diff": "nodeagent plan --diff FILE shows the changed lines",
 }
 
 # As a shell reports SIGINT and SIGPIPE.

@@ -1,31 +1,41 @@
 """`nodeagent plan`: show the actions of an update.
 
-With a file: of this host from its current config, by the daemon, with the checks of `nodeagent apply`. With ``--from``
-and ``--to``: between two configs, without a daemon and without privileges.
+With a file: of this host from its current config, with the checks of `nodeagent apply`; by the daemon, or as root
+without it. With ``--from`` and ``--to``: between two configs, without a host and without privileges.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable
-from typing import Final
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, NamedTuple
 
 from nodeagent.cli import _io
 from nodeagent.cli._io import printable
 from nodeagent.cli._render import BAD, DIM, GOOD, STRONG, WARN, paint, table
 from nodeagent.core.config.machineconfig import MachineConfig
-from nodeagent.core.plan.change import Action, ActionType, KeyChange, Plan, PlannedChange
+from nodeagent.core.plan.change import Action, ActionType, Detail, KeyChange, Plan, PlannedChange
 from nodeagent.core.plan.policy import Policy
-from nodeagent.errors import InvalidInput, Problem, Terminal
+from nodeagent.errors import InvalidInput, Terminal, Unreachable
 from nodeagent.reasons import Reason
 
-__all__ = ["POLICY", "actions_text", "add_arguments", "plan_here", "plan_update", "run"]
+__all__ = ["POLICY", "actions_text", "add_arguments", "detail_text", "plan_here", "plan_update", "run"]
 
 # The list of changes names all of them.
 MAX_BECAUSE: Final = 3
 UNSET: Final = "-"
 STYLE: Final = {"none": GOOD, "reload": GOOD, "restart": WARN, "drain": WARN, "reboot": BAD}
 POLICY: Final = {"default": "built in", "user": "user", "none": "unlisted"}
+# Values of a list, which are added or removed one by one.
+LISTED: Final = ("argument", "extension", "key")
+DIGEST: Final = re.compile(r"(sha256:[0-9a-f]{12})[0-9a-f]{52}")
+DIFF: Final = {"+": GOOD, "-": BAD, "@": DIM}
+THEN: Final = {
+    "kept": "it stays as it is",
+    "overwritten": "this update overwrites it",
+    "wanted": "it is as the new config wants it",
+}
 SENTENCE: Final = {
     "none": "nothing is restarted",
     "reload": "services re-read their configuration, none stops",
@@ -41,6 +51,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--to", dest="new", metavar="B", help="plan offline: the new MachineConfig (- for stdin)")
     parser.add_argument(
         "--policy", metavar="P", help="plan offline: a node disruption policy; replaces built-in entries"
+    )
+    parser.add_argument(
+        "--diff", action="store_true", help="show the changed lines of files and units, without secrets"
     )
     _io.add_max_disruption(parser)
     parser.add_argument("--json", action="store_true", help="one JSON object (nodeagent/plan/v1)")
@@ -58,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
         raise InvalidInput("FILE cannot be given with --from, --to and --policy", reason=Reason.USAGE)
     if offline.count(_io.STDIN) > 1:
         raise InvalidInput("only one input can be standard input", reason=Reason.USAGE)
-    plan = _offline(args) if args.file is None else plan_here(args.file, as_json=args.json)
+    plan = _offline(args) if args.file is None else plan_here(args.file, as_json=args.json, diff=args.diff)
     if args.max_disruption:
         from nodeagent.core.plan.plan import check_disruption
 
@@ -67,43 +80,77 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def plan_here(path: str, *, as_json: bool) -> Plan:
+def plan_here(path: str, *, as_json: bool, diff: bool = False) -> Plan:
     """Show the plan of an update of this host to the config at ``path``, and return it."""
-    from nodeagent.cli._client import ask
     from nodeagent.cli.apply import read_config
     from nodeagent.core.plan.plan_json import plan_from_dict
 
     _, text = read_config(path)
-    answer = ask(lambda client: client.plan(text))
+    answer = _ask(text, diff=diff, as_json=as_json)
     try:
         plan = plan_from_dict(answer)
-        notes, drifted = list(map(str, answer.get("notes", []))), list(map(str, answer.get("drifted", [])))
-    except (TypeError, ValueError) as error:
+        changes = zip(plan.changes, answer["changes"], strict=True)
+        diffs = {planned.change.id: str(data["diff"]) for planned, data in changes if "diff" in data}
+        notes = [str(each) for each in answer.get("notes", [])]
+        drift = [Drifted(**each) for each in answer.get("drift", [])]
+        problems = [f"{each['reason']}: {each['message']}" for each in answer.get("problems", [])]
+    except (TypeError, ValueError, KeyError) as error:
         raise Terminal(f"unexpected reply from the daemon: {error}", reason=Reason.UNEXPECTED_REPLY) from error
+    for problem in problems:
+        _io.warn(problem)
     if as_json:
         _io.emit(answer)
         return plan
-    _show(plan, ())
-    for note in notes:
-        print(printable(note))
-    for entry in drifted:
-        print(printable(f"warning: {_name(entry)} was changed by another program and is left as it is"))
+    _show(plan, notes, diffs, "nothing to do: this host has it all")
+    if drift:
+        print(f"\n{paint(f'{len(drift)} of the managed entries differ from {plan.from_name}:', WARN)}")
+    for each in drift:
+        then = THEN.get(each.then, each.then)
+        print(printable(f"  {_name(each.entry)} {each.why}; {then}"))
     return plan
 
 
+class Drifted(NamedTuple):
+    entry: str
+    why: str
+    then: str
+
+
+def _ask(text: str, *, diff: bool, as_json: bool) -> dict[str, Any]:
+    from nodeagent.cli._client import ask
+
+    try:
+        return ask(lambda client: client.plan(text, diff=diff))
+    except Unreachable as error:
+        if error.reason not in (Reason.SERVICE_UNKNOWN, Reason.BUS_UNREACHABLE):
+            raise
+        from nodeagent.cli import _offline
+
+        if not as_json:
+            _io.warn("the daemon does not run; planning from its store")
+        return _offline.plan(error, text, diff=diff)
+
+
 def _offline(args: argparse.Namespace) -> Plan:
-    old, new, policy = _load(args.old, args.new, args.policy)
-    plan = plan_update(old, new, policy, _io.name_of(args.new))
+    from nodeagent.core.report.plan_diff import diffs
+    from nodeagent.core.report.plan_values import with_values
     from nodeagent.domains import warnings
 
+    old, new, policy = _load(args.old, args.new, args.policy)
+    plan = with_values(plan_update(old, new, policy, _io.name_of(args.new)), old, new, private=True)
     found = warnings(old, new)
+    texts = diffs(plan, old, new) if args.diff else {}
     if args.json:
         from nodeagent.core.plan.plan_json import plan_to_dict
 
+        answer = plan_to_dict(plan)
+        for planned, data in zip(plan.changes, answer["changes"], strict=True):
+            if planned.change.id in texts:
+                data["diff"] = texts[planned.change.id]
         noted = [{"path": each.path, "message": each.message} for each in found]
-        _io.emit({**plan_to_dict(plan), **({"warnings": noted} if noted else {})})
+        _io.emit({**answer, **({"warnings": noted} if noted else {})})
     else:
-        _show(plan, found)
+        _show(plan, [f"warning: {each.path} {each.message}" for each in found], texts)
     return plan
 
 
@@ -136,27 +183,50 @@ def _action_text(action: Action) -> str:
     return f"{action.type} {action.unit}" if action.unit else str(action.type)
 
 
-def _show(plan: Plan, warnings: Iterable[Problem]) -> None:
+def _show(
+    plan: Plan,
+    notes: Iterable[str],
+    diffs: Mapping[str, str],
+    nothing: str = "nothing to do: both configs mean the same",
+) -> None:
     from nodeagent.core.plan.plan import disruption
 
-    print(paint(printable(f"{plan.from_name} -> {plan.to_name}"), STRONG))
+    print(paint(printable(f"{plan.from_name or 'no config'} -> {plan.to_name}"), STRONG))
     if not plan.changes:
-        print("nothing to do: both configs mean the same")
+        print(nothing)
         return
     print()
-    table(("change", "what", "policy", "actions"), [_row(planned) for planned in plan.changes])
+    below = [[detail_text(each) for each in planned.details] for planned in plan.changes]
+    table(("change", "what", "policy", "actions"), [_row(planned) for planned in plan.changes], below=below)
     print()
     keys = [key for planned in plan.changes for key in planned.keys]
     if keys:
         table(("key", "before", "after", "actions"), [_key_row(key, plan) for key in keys])
+        print()
+    for text in diffs.values():
+        for line in text.splitlines():
+            print(paint(printable(line), DIFF.get(line[:1], "")))
         print()
     width = max(len(_action_text(action)) for action in plan.actions)
     for number, action in enumerate(plan.actions, 1):
         print(f"{number}. {_action_text(action).ljust(width)}  {paint(_because(action), DIM)}")
     word = disruption(plan)
     print(f"\ndisruption: {paint(word, STYLE[word])} ({SENTENCE[word]})")
-    for found in warnings:
-        print(printable(f"warning: {found.path} {found.message}"))
+    for note in notes:
+        print(printable(note))
+
+
+def detail_text(detail: Detail) -> str:
+    """Return ``mode 0644 -> 0600``, ``content +3 -1`` or ``+audit=1``; digests are cut."""
+    if detail.added is not None or detail.removed is not None:
+        return printable(f"{detail.what} +{detail.added or 0} -{detail.removed or 0}")
+    if detail.what in LISTED:
+        return printable(f"+{detail.after}" if detail.after else f"-{detail.before}")
+    value = f"{detail.before} -> {detail.after}" if detail.before and detail.after else detail.after
+    if detail.before and not detail.after:
+        value = f"{detail.before} -> none"
+    value = DIGEST.sub(r"\1...", value)
+    return printable(f"{detail.what} {value}" if value else f"{detail.what} differs")
 
 
 def _row(planned: PlannedChange) -> tuple[str, str, str, str]:

@@ -190,6 +190,42 @@ async def test_plan_is_what_apply_would_do_and_changes_nothing() -> None:
     assert host.world.history[-1].disruption == answer["disruption"]
 
 
+async def test_a_plan_has_values_and_the_drift_of_the_host() -> None:
+    """What becomes of each difference: the new config changes b and c, and has what is in the file d already."""
+    files = {path: f"{path} = old\n" for path in ("/etc/a", "/etc/b", "/etc/d")}
+    host = Host(on_drift="report")
+    host.want(config("old", files=files))
+    await host.settle()
+    for path in (*files, "/etc/c"):
+        host.world.disk[path] = RegularFile(b"/etc/d = new\ntoken = hunter2\n", 0o644)
+    changed = {**files, "/etc/b": "/etc/b = new\n", "/etc/c": "x\n", "/etc/d": "/etc/d = new\ntoken = hunter2\n"}
+    digest = host.add(config("new", files=changed))
+    answer = json.loads(await api(host).plan(digest))
+    assert {found["entry"]: found["then"] for found in answer["drift"]} == {
+        "file:/etc/a": "kept",
+        "file:/etc/b": "overwritten",
+        "file:/etc/d": "wanted",
+    }
+    assert answer["drifted"] == ["file:/etc/a"]
+    details = {change["key"]: change["details"] for change in answer["changes"]}
+    both = [{"what": "content", "added": 1, "removed": 2}, {"what": "replaces", "after": "a file of the host"}]
+    assert details == {"/etc/b": both, "/etc/c": both}
+    assert not any("diff" in change for change in answer["changes"])
+    answer = json.loads(await api(host).plan(digest, diff=True))
+    diff = {change["key"]: change["diff"] for change in answer["changes"]}
+    assert "-token = [redacted]\n+x\n" in diff["/etc/c"]
+    assert "hunter2" not in json.dumps(answer)
+
+
+async def test_lines_of_a_file_that_not_all_may_read_are_not_counted_for_all() -> None:
+    host = await at_old()
+    host.world.disk["/etc/secret"] = RegularFile(b"one\n", 0o600)
+    digest = host.add(config("new", files={"/etc/secret": "two\n"}))
+    for private, content in ((False, {"what": "content"}), (True, {"what": "content", "added": 1, "removed": 1})):
+        answer = json.loads(await api(host).plan(digest, private=private))
+        assert next(c for c in answer["changes"] if c["key"] == "/etc/secret")["details"][0] == content
+
+
 async def test_plan_is_refused_as_apply_is() -> None:
     host = await at_old()
     digest = host.add(config("tagged", os_image_url="quay.example/os:latest"))

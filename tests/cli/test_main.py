@@ -160,7 +160,7 @@ def test_nothing_heavy_is_imported(options: list[str], configs: Path) -> None:
         (["frobnicate"], ["there is no command 'frobnicate'", "hint: nodeagent --help"]),
         (["status", "-o", "json"], ["-o json", "hint: --json", "hint: nodeagent status --help"]),
         (["apply", "-f", "x"], ["hint: name the file without an option: nodeagent apply FILE"]),
-        (["plan", "--diff", "--from", "a", "--to", "b"], ["hint: nodeagent plan --from A --to B"]),
+        (["apply", "--diff", "x"], ["hint: nodeagent plan --diff FILE"]),
         (
             ["history", "--limit", "abc"],
             ["argument --limit: must be a number from 1 to 1000", "nodeagent history --help"],

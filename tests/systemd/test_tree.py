@@ -101,6 +101,7 @@ def test_no_change_of_the_host_without_a_password() -> None:
     names = (
         "apply",
         "cancel",
+        "diff",
         "etcd-member",
         "maintenance",
         "power-off",

@@ -22,7 +22,7 @@ from nodeagent.errors import InvalidInput
 from nodeagent.host.dbus.client import Bus
 from nodeagent.host.dbus.codec import Message
 from nodeagent.host.dbus.exporter import Exporter, Interface, Method, Property, Signal
-from nodeagent.host.dbus.polkit import authorize, caller_name
+from nodeagent.host.dbus.polkit import authorize, caller_name, is_root
 from nodeagent.reasons import Reason
 
 __all__ = ["NAME", "PATH", "Served", "serve"]
@@ -45,7 +45,7 @@ class Served(Protocol):
 
     def status(self) -> str: ...
 
-    async def plan(self, text: str) -> str: ...
+    async def plan(self, text: str, *, diff: bool, private: bool) -> str: ...
 
     async def apply(self, text: str, max_disruption: str) -> str: ...
 
@@ -85,9 +85,12 @@ class _Manager:
         return (await self._api.apply(text, _max_disruption(options)),)
 
     async def plan(self, message: Message) -> Sequence[Any]:
-        await authorize(self._bus, message, f"{ACTIONS}.verify")
+        text, options = message.body
+        diff = _diff(options)
+        await authorize(self._bus, message, f"{ACTIONS}.{'diff' if diff else 'verify'}")
+        private = await is_root(self._bus, message)
         async with self._verifying:
-            return (await self._api.plan(message.body[0]),)
+            return (await self._api.plan(text, diff=diff, private=private),)
 
     async def rollback(self, message: Message) -> Sequence[Any]:
         await authorize(self._bus, message, f"{ACTIONS}.rollback")
@@ -162,9 +165,9 @@ class _Manager:
                 ),
                 "Plan": Method(
                     self.plan,
+                    "sa{sv}",
                     "s",
-                    "s",
-                    ("config", "plan"),
+                    ("config", "options", "plan"),
                     max_size=MAX_APPLY,
                     max_size_for_root=MAX_APPLY_OF_ROOT,
                 ),
@@ -206,6 +209,13 @@ def _config_options(which: str, options: Mapping[str, Any]) -> tuple[str, bool]:
     if unknown := sorted(options.keys() - {"name", "secrets"}):
         raise InvalidInput(f"the option {unknown[0]} is unknown", reason=Reason.BAD_OPTION)
     return name, secrets
+
+
+def _diff(options: Mapping[str, Any]) -> bool:
+    found = options.get("diff", False)
+    if not isinstance(found, bool):
+        raise InvalidInput("diff must be true or false", reason=Reason.BAD_OPTION)
+    return found
 
 
 def _request(reason: str, options: Mapping[str, Any]) -> MaintenanceRequest:

@@ -5,6 +5,7 @@ A rejection is cheap here. Later it costs a lease, a drain and a revert.
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from nodeagent.agent.update import contested
 from nodeagent.agent.update.actions import missing_units
 from nodeagent.agent.update.drop_ins import check_dropins
-from nodeagent.agent.update.run import Ports, Update, UpdatePolicy
+from nodeagent.agent.update.run import Basis, Ports, Update, UpdatePolicy
 from nodeagent.agent.update.verification import in_force, mismatches, os_mismatches, with_os
 from nodeagent.agent.update.writing import managed_keys
 from nodeagent.core.config.file_tree import expand
@@ -27,6 +28,7 @@ from nodeagent.core.plan.plan_json import plan_to_dict
 from nodeagent.core.plan.policy import Policy
 from nodeagent.core.plan.sides import HostView
 from nodeagent.core.plan.steps import RemovePath, WritePath, step_to_pair, write_steps
+from nodeagent.core.report.plan_values import with_values
 from nodeagent.core.update.drift import OnDrift, unchanged
 from nodeagent.core.update.ports.host import MAX_KEPT, Validator
 from nodeagent.core.update.record import OsProgress, Record
@@ -36,6 +38,9 @@ from nodeagent.errors import InvalidInput, Problem, Refused, Unreconcilable
 from nodeagent.reasons import Reason
 
 __all__ = ["Desired", "Preflight", "read_source"]
+
+# Changes whose values are in the record, which is written at each step.
+MAX_DESCRIBED = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +78,8 @@ class Preflight:
 
         Raises ``InvalidInput``, ``Unreconcilable``, ``Refused``. Touches nothing.
         """
-        old, drifted = await self._old(desired.config, [k.config for k in known], dirty=dirty, first=first)
+        basis, drifted = await self._basis(desired.config, [k.config for k in known], dirty=dirty, first=first)
+        old = basis.config
         check_update(old, desired.config, desired.config.name)
         host = await self.view(old, desired.config)
         plan = make_plan(
@@ -86,7 +92,8 @@ class Preflight:
         )
         target = await self._target(old, desired.config, plan)
         self._check_reboot(plan)
-        update = self._update(desired, known, old, plan, target, repairs=dirty, drifted=drifted, host=host)
+        plan = await asyncio.to_thread(with_values, plan, old, desired.config, most=MAX_DESCRIBED)
+        update = self._update(desired, known, basis, plan, target, repairs=dirty, drifted=drifted, host=host)
         problems = tuple(await missing_units(self.ports, update, desired.config))
         # With another OS, the units of the booted one say nothing.
         if target is None:
@@ -116,21 +123,23 @@ class Preflight:
                 reason=Reason.REVERT_TOO_LARGE,
             )
 
-    async def _old(
+    async def _basis(
         self, new: MachineConfig, known: Sequence[MachineConfig], *, dirty: bool, first: bool
-    ) -> tuple[MachineConfig, frozenset[str]]:
+    ) -> tuple[Basis, frozenset[str]]:
         """Return what is in force, as far as this update goes, and the drifted entries that it leaves as they are."""
         base = known[0] if known else replace(new, files={}, units={}, users={})
         left_alone: frozenset[str] = frozenset()
+        found = Basis(base)
         if not (dirty or first):
-            drift, others = await self._drift(base, new)
+            found, drift, others = await self._drift(base, new)
             if not drift:
                 old = await with_os(self.ports, base, [*known, new], new, needed=not same_os(base, new))
-                return old, left_alone
+                return replace(found, config=old), left_alone
             self._check_drift(drift)
             if self.on_drift == "report":
-                left_alone = unchanged((*others, *(found.path for found in drift)), base, new)
-        return await in_force(self.ports, base, [*known, new], new, left_alone=left_alone), left_alone
+                left_alone = unchanged((*others, *(each.path for each in drift)), base, new)
+        old = await in_force(self.ports, base, [*known, new], new, left_alone=left_alone)
+        return replace(found, config=old), left_alone
 
     def _check_drift(self, drift: Sequence[Problem]) -> None:
         """Raise ``Refused`` (``Drifted``) for drift that the update may not begin with."""
@@ -146,20 +155,21 @@ class Preflight:
                 problems=found,
             )
 
-    async def _drift(self, base: MachineConfig, new: MachineConfig) -> tuple[Sequence[Problem], Collection[str]]:
-        """Return what differs from the current config and is not what the new one wants anyway.
+    async def _drift(self, base: MachineConfig, new: MachineConfig) -> tuple[Basis, Sequence[Problem], Collection[str]]:
+        """Return what differs from the current config, and the part of it that is not what the new one wants anyway.
 
-        Entries that users other than root can change are reported here, and only named in the second part.
+        Entries that users other than root can change are reported here, and only named in the third part.
         """
         needed = not same_os(base, new)
         wrong = {**await mismatches(self.ports, base), **await os_mismatches(self.ports, base, needed=needed)}
         if not wrong:
-            return (), ()
+            return Basis(base), (), ()
         still = {**await mismatches(self.ports, new), **await os_mismatches(self.ports, new, needed=needed)}
         named = {entry for entry in wrong if entry in still or not _has(new, entry)}
         strict, loose = await contested.divide(self.ports, base, {entry: wrong[entry] for entry in named})
         contested.report(self.ports, loose, Record(to_name=new.name, from_name=base.name))
-        return tuple(Problem(entry, why) for entry, why in sorted(strict.items())), loose.keys()
+        found = Basis(base, wrong, frozenset(wrong.keys() - named))
+        return found, tuple(Problem(entry, why) for entry, why in sorted(strict.items())), loose.keys()
 
     async def _target(self, old: MachineConfig, new: MachineConfig, plan: Plan) -> OsTarget | None:
         """Return the deployment that the update needs; None if it leaves the OS as it is.
@@ -191,7 +201,7 @@ class Preflight:
         self,
         desired: Desired,
         known: Sequence[Desired],
-        old: MachineConfig,
+        basis: Basis,
         plan: Plan,
         target: OsTarget | None,
         *,
@@ -199,6 +209,7 @@ class Preflight:
         drifted: frozenset[str],
         host: HostView,
     ) -> Update:
+        old = basis.config
         record = Record(
             update_id=uuid.uuid4().hex,
             started=self.ports.clock.now(),
@@ -215,7 +226,7 @@ class Preflight:
             drifted=tuple(sorted(drifted)),
             notes=tuple(f"warning: {found.path} {found.message}" for found in warnings(old, desired.config, host)),
         )
-        return Update(record, desired.config, plan)
+        return Update(record, desired.config, plan, basis=basis)
 
 
 def _has(config: MachineConfig, entry: str) -> bool:

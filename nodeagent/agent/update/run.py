@@ -43,6 +43,7 @@ from nodeagent.core.update.trail_fold import Moment
 
 __all__ = [
     "HOLDER",
+    "Basis",
     "Close",
     "Ports",
     "Progress",
@@ -152,6 +153,18 @@ class Takeover:
     usable: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class Basis:
+    """What an update begins from: the config in effect, and how the host differed from its current config, by entry.
+
+    ``wanted`` are the differences that the new config has, too.
+    """
+
+    config: MachineConfig
+    drift: Mapping[str, str] = field(default_factory=dict)
+    wanted: frozenset[str] = frozenset()
+
+
 @dataclass(slots=True)
 class Update:
     """An update under way. ``record`` is replaced as it goes, and saved before anything relies on it."""
@@ -181,6 +194,8 @@ class Update:
     digest: str = ""
     # Whether logind accepted the last requested reboot.
     reboot_accepted: bool = False
+    # None for an update that is resumed.
+    basis: Basis | None = None
 
     def __post_init__(self) -> None:
         self.digest = self.record.to_digest

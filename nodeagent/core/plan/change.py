@@ -5,7 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-__all__ = ["Action", "ActionType", "Change", "ChangeKind", "KeyChange", "Plan", "PlannedChange", "PolicySource"]
+__all__ = [
+    "Action",
+    "ActionType",
+    "Change",
+    "ChangeKind",
+    "Detail",
+    "KeyChange",
+    "Plan",
+    "PlannedChange",
+    "PolicySource",
+]
 
 
 class ChangeKind(StrEnum):
@@ -86,6 +96,21 @@ class KeyChange:
 
 
 @dataclass(frozen=True, slots=True)
+class Detail:
+    """How one property of a changed entry differs; ``what`` is content, mode, owner, state, argument, key, ...
+
+    ``before`` and ``after`` are values without secrets, "" for none. ``added`` and ``removed`` count lines; None if
+    they were not counted.
+    """
+
+    what: str
+    before: str = ""
+    after: str = ""
+    added: int | None = None
+    removed: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class PlannedChange:
     """A change with its decision. ``why`` is set if a domain compared the contents, ``keys`` if it compared keys."""
 
@@ -97,6 +122,8 @@ class PlannedChange:
     # An entry of the user replaces a reboot.
     avoids_reboot: bool = False
     keys: tuple[KeyChange, ...] = ()
+    # See core.report.plan_values.
+    details: tuple[Detail, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ ignored, because a newer agent may have stored the plan. Unknown actions are an 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any, Final
 
 from nodeagent.core.plan.change import (
@@ -14,6 +15,7 @@ from nodeagent.core.plan.change import (
     ActionType,
     Change,
     ChangeKind,
+    Detail,
     KeyChange,
     Plan,
     PlannedChange,
@@ -41,6 +43,7 @@ def plan_to_dict(plan: Plan) -> dict[str, Any]:
                 **({"why": planned.why} if planned.why else {}),
                 **({"avoids_reboot": True} if planned.avoids_reboot else {}),
                 **({"keys": [_key_to_dict(key) for key in planned.keys]} if planned.keys else {}),
+                **({"details": [_detail_to_dict(each) for each in planned.details]} if planned.details else {}),
             }
             for planned in plan.changes
         ],
@@ -71,6 +74,10 @@ def _key_to_dict(key: KeyChange) -> dict[str, Any]:
     }
 
 
+def _detail_to_dict(detail: Detail) -> dict[str, Any]:
+    return {key: value for key, value in asdict(detail).items() if value not in ("", None)}
+
+
 def plan_from_dict(data: Mapping[str, Any]) -> Plan:
     """Return the plan of an object. Raises ``ValueError`` if it is no plan of this schema."""
     if data.get("schema") != PLAN_SCHEMA:
@@ -88,7 +95,20 @@ def _planned(data: Mapping[str, Any]) -> PlannedChange:
     actions = tuple(_action(item) for item in _objects(data, "actions"))
     avoids = data.get("avoids_reboot") is True
     keys = tuple(_key(item) for item in _objects(data, "keys")) if "keys" in data else ()
-    return PlannedChange(change, PolicySource(_text(data, "policy")), actions, str(data.get("why", "")), avoids, keys)
+    details = tuple(_detail(item) for item in _objects(data, "details")) if "details" in data else ()
+    source = PolicySource(_text(data, "policy"))
+    return PlannedChange(change, source, actions, str(data.get("why", "")), avoids, keys, details)
+
+
+def _detail(data: Mapping[str, Any]) -> Detail:
+    added, removed = data.get("added"), data.get("removed")
+    return Detail(
+        _text(data, "what"),
+        str(data.get("before", "")),
+        str(data.get("after", "")),
+        added if isinstance(added, int) else None,
+        removed if isinstance(removed, int) else None,
+    )
 
 
 def _key(data: Mapping[str, Any]) -> KeyChange:

@@ -1,4 +1,4 @@
-"""The last defence against secrets in text: journal, errors, ``STATUS=``, history.
+"""The last defence against secrets in text: journal, errors, ``STATUS=``, history, and the diffs of a plan.
 
 The first defence is not to put them there: content is ``repr=False`` everywhere and errors name a path or a registry.
 This catches what slips through anyway, such as the output of a checker that quotes the line it dislikes. It prefers
@@ -39,8 +39,17 @@ JSON_PAIR = re.compile(
 )
 
 # password=..., and "Authorization: Basic ..." or "token: ..." where it begins a line, as in YAML and HTTP.
-ASSIGNMENT = re.compile(rf"(?P<head>\b(?:{NAMES})=)(?P<value>[^\s&;,]+)", re.IGNORECASE)
-HEADER = re.compile(rf"(?P<head>^[ \t\-]*(?:{NAMES})[ \t]*:[ \t]+)(?P<value>[^\n]+)", re.IGNORECASE | re.MULTILINE)
+ASSIGNMENT = re.compile(rf"(?P<head>(?:\b|_)(?:{NAMES})=)(?P<value>[^\s&;,]+)", re.IGNORECASE)
+HEADER = re.compile(
+    rf"(?P<head>^[ \t\-]*(?:\w{{0,60}}_)?(?:{NAMES})[ \t]*:[ \t]+)(?P<value>[^\n]+)", re.IGNORECASE | re.MULTILINE
+)
+
+# db_password = "..." in a line of its own, as in INI and TOML. A pre-shared key has that form in NetworkManager.
+INI = re.compile(
+    rf"""(?P<head>^[ \t#;]*["']?(?:[\w.-]{{0,60}}[_.-])?(?:{NAMES}|psk|wep-key[0-3])["']?[ \t]*=[ \t]*)"""
+    r"(?P<value>\S[^\n]*)",
+    re.IGNORECASE | re.MULTILINE,
+)
 SCHEME = re.compile(r"(?P<head>\b(?:basic|bearer)\s+)(?P<value>[A-Za-z0-9+/=._~-]{8,})", re.IGNORECASE)
 
 USERINFO = re.compile(r"(?P<head>\b[a-zA-Z][a-zA-Z0-9+.-]{0,30}://)(?P<value>[^/\s@:]*:[^/\s@]+)(?=@)")
@@ -69,7 +78,7 @@ def redact(text: str) -> str:
     """Return the text with everything that looks like a secret replaced. Takes linear time."""
     text = PRIVATE_KEY.sub(HIDDEN, text)
     text = CRYPT_HASH.sub(HIDDEN, text)
-    for pattern in (JSON_PAIR, ASSIGNMENT, HEADER, SCHEME, USERINFO):
+    for pattern in (JSON_PAIR, INI, ASSIGNMENT, HEADER, SCHEME, USERINFO):
         text = pattern.sub(_value, text)
     return TOKEN.sub(_token, text)
 

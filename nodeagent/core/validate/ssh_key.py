@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import base64
 import binascii
+import hashlib
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 from typing import Final
 
 from nodeagent.core.config.problems import shown
 
-__all__ = ["check", "is_key"]
+__all__ = ["check", "fingerprint", "is_key"]
 
 # The most characters of a line that sshd reads.
 MAX_LINE: Final = 8192
@@ -51,6 +53,20 @@ _SWITCHES: Final = frozenset(
 def is_key(line: str) -> bool:
     """Return whether the line contains a key, and is not a comment."""
     return bool(line) and not line.startswith("#")
+
+
+def fingerprint(line: str) -> str:
+    """Return ``SHA256:... (type)``, as ssh-keygen and the log of sshd name a key; "" for a line without one."""
+    words = line[:MAX_LINE].replace("\t", " ").split(" ")
+    for kind, blob in pairwise(words):
+        if kind not in _TYPES:
+            continue
+        try:
+            digest = hashlib.sha256(base64.b64decode(blob, validate=True)).digest()
+        except (binascii.Error, ValueError):
+            return ""
+        return f"SHA256:{base64.b64encode(digest).decode().rstrip('=')} ({kind})"
+    return ""
 
 
 def check(line: str) -> str:

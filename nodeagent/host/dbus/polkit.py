@@ -19,7 +19,7 @@ from nodeagent.host.dbus.codec import Message, a_sv
 from nodeagent.host.dbus.errors import BusFault
 from nodeagent.reasons import Reason
 
-__all__ = ["authorize", "caller_name"]
+__all__ = ["authorize", "caller_name", "is_root"]
 
 _NAME = "org.freedesktop.PolicyKit1"
 _PATH = "/org/freedesktop/PolicyKit1/Authority"
@@ -75,6 +75,10 @@ async def _cancel(bus: Bus, cancellation: str) -> None:
     """Close the password prompt, whose answer has no use any more."""
     with contextlib.suppress(AgentError):
         await bus.call(_NAME, _PATH, _AUTHORITY, "CancelCheckAuthorization", "s", (cancellation,), timeout=1.0)
+
+
+async def is_root(bus: Bus, message: Message) -> bool:
+    return await _uid(bus, message) == 0
 
 
 async def _uid(bus: Bus, message: Message) -> int:

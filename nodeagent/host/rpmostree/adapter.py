@@ -54,13 +54,16 @@ async def detect(
     root: Path = Path("/"),
     min_free: int = MIN_FREE,
     timing: Timing | None = None,
+    tidy: bool = True,
 ) -> RpmOstree | None:
-    """Return the adapter, or None if the host was not booted from an image. Removes leftovers of an earlier run."""
+    """Return the adapter, or None if the host was not booted from an image. ``tidy``: removes leftovers of an earlier
+    run."""
     ostree = await asyncio.to_thread((root / "run/ostree-booted").exists)
     if not ostree and not await asyncio.to_thread(native_bootc, root):
         return None
     driver = RpmOstree(services, make_bus=make_bus, root=root, min_free=min_free, timing=timing)
-    await driver.sweep()
+    if tidy:
+        await driver.sweep()
     return driver
 
 

@@ -60,6 +60,10 @@ class Reader:
         with self._guard():
             self._db.close()
 
+    def copy_to(self, other: sqlite3.Connection) -> None:
+        with self._guard():
+            self._db.backup(other)
+
     def load(self) -> Record:
         with self._guard():
             row = self._db.execute("SELECT json, sum FROM record WHERE id = 1").fetchone()

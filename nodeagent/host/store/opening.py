@@ -17,7 +17,7 @@ import sqlite3
 import stat
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from urllib.parse import quote
 
@@ -38,7 +38,7 @@ from nodeagent.host.store.schema import (
 )
 from nodeagent.reasons import Reason
 
-__all__ = ["open_database", "read_only_open"]
+__all__ = ["open_copy", "open_database", "read_only_open"]
 
 # A reader holds its lock for milliseconds.
 _BUSY_SECONDS = 5.0
@@ -103,6 +103,26 @@ def read_only_open(path: Path) -> Iterator[Reader]:
         yield Reader(db, name)
     finally:
         db.close()
+
+
+@contextmanager
+def open_copy(path: Path) -> Iterator[Database]:
+    """Open a copy of the store in memory, an empty one if there is none, for a plan while the daemon is down.
+
+    The file is only read. What the plan writes is lost. Raises what ``read_only_open`` does, but not ``NoStore``.
+    """
+    name = str(path)
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as db, store_errors(name):
+        try:
+            with read_only_open(path) as reader:
+                reader.copy_to(db)
+            migrate(db)
+        except Terminal as error:
+            if error.reason != Reason.NO_STORE:
+                raise
+            _fill(db)
+        check_tables(db)
+        yield Database(db, name)
 
 
 def _claim(folder: Path) -> int:
@@ -192,15 +212,19 @@ def _create(folder: int, path: Path) -> None:
     with store_errors(str(path)):
         db = _connect(fresh, "rw")
         try:
-            prepare(db)
-            migrate(db)
-            with transaction(db):
-                db.execute("INSERT INTO record (id, json, sum) VALUES (1, ?, ?)", record_to_row(Record()))
+            _fill(db)
         finally:
             db.close()
     os.rename(fresh.name, path.name, src_dir_fd=folder, dst_dir_fd=folder)
     # The sync of the directory makes the new name durable.
     os.fsync(folder)
+
+
+def _fill(db: sqlite3.Connection) -> None:
+    prepare(db)
+    migrate(db)
+    with transaction(db):
+        db.execute("INSERT INTO record (id, json, sum) VALUES (1, ?, ?)", record_to_row(Record()))
 
 
 def _connect(path: Path, mode: str) -> sqlite3.Connection:

@@ -20,7 +20,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from nodeagent.errors import Terminal
 from nodeagent.host.store.database import Database
-from nodeagent.host.store.opening import open_database
+from nodeagent.host.store.opening import open_copy, open_database
 from nodeagent.reasons import Reason
 
 __all__ = ["SqliteStore"]
@@ -47,8 +47,10 @@ class SqliteStore:
     """Fulfils ``ports.Store``, and keeps the local lease and the maintenance. ``open`` before anything else, ``close``
     at the end."""
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, *, copy: bool = False) -> None:
+        """With ``copy``, the store is a copy in memory, which is lost at the end."""
         self._path = Path(path)
+        self._open = open_copy if copy else open_database
         self._stack = ExitStack()
         self._database: Database | None = None
         self._thread: ThreadPoolExecutor | None = None
@@ -57,7 +59,7 @@ class SqliteStore:
         """Raises what ``store_open.open_database`` does."""
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store")
         try:
-            self._database = await self._in_thread(self._stack.enter_context, open_database(self._path))
+            self._database = await self._in_thread(self._stack.enter_context, self._open(self._path))
         except BaseException:
             await self.close()
             raise

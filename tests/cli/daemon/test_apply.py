@@ -378,6 +378,10 @@ PLAN = {
             "change": "modified",
             "policy": "none",
             "actions": [{"type": "Drain"}, {"type": "Reboot"}],
+            "details": [
+                {"what": "content", "added": 3, "removed": 0},
+                {"what": "mode", "before": "0644", "after": "0600"},
+            ],
         }
     ],
     "actions": [{"type": "Drain", "because": ["file:/etc/a"]}, {"type": "Reboot", "because": ["file:/etc/a"]}],
@@ -385,6 +389,11 @@ PLAN = {
     "disruption": "reboot",
     "notes": ["warning: /etc/b has Windows line endings"],
     "drifted": ["file:/etc/c"],
+    "drift": [
+        {"entry": "file:/etc/c", "why": "has other content", "then": "kept"},
+        {"entry": "unit:d.service", "why": "is disabled", "then": "overwritten"},
+    ],
+    "daemon": "running",
 }
 
 
@@ -394,13 +403,22 @@ def test_the_plan_for_this_host(
 ) -> None:
     daemon.answers["Plan"] = json.dumps(PLAN)
     answer = cli(*words, config)
-    assert (answer.code, answer.err, daemon.calls) == (0, "", [("Plan", [CONFIG])])
+    assert (answer.code, answer.err, daemon.calls) == (0, "", [("Plan", [CONFIG, {}])])
     golden("commands", "plan FILE", answer.out)
     assert cli(*words, config, "--json").json == PLAN
     assert cli(*words, config, "--max-disruption", "reboot").code == 0
     answer = cli(*words, config, "--max-disruption", "drain", "--json")
     assert (answer.code, answer.json, answer.error["reason"]) == (4, PLAN, "DisruptionExceeded")
     assert {call for call, _ in daemon.calls} == {"Plan"}
+
+
+def test_a_plan_with_diffs(cli: Cli, daemon: FakeDaemon, config: str, golden: Golden) -> None:
+    change = {**PLAN["changes"][0], "diff": "--- /etc/a\n+++ /etc/a\n@@ -1 +1 @@\n-x\x1b[2J\n+y\n"}  # type: ignore[index,dict-item]
+    daemon.answers["Plan"] = json.dumps({**PLAN, "changes": [change]})
+    answer = cli("plan", config, "--diff")
+    ((_, (_, options)),) = daemon.calls
+    assert (answer.code, options["diff"].value) == (0, True)
+    golden("commands", "plan FILE --diff", answer.out)
 
 
 def test_a_plan_that_cannot_be_read(cli: Cli, daemon: FakeDaemon, config: str) -> None:

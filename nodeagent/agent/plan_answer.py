@@ -1,0 +1,64 @@
+"""The answer to a request for a plan of this host: the plan with values, notes, the drift, and diffs on request."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from typing import Any
+
+from nodeagent.agent.update.run import Basis, Ports, Update
+from nodeagent.core.config.file_tree import FileTreeEntry, expand
+from nodeagent.core.config.machineconfig import MachineConfig
+from nodeagent.core.plan.plan_json import plan_to_dict
+from nodeagent.core.report.plan_diff import diffs
+from nodeagent.core.report.plan_values import with_values
+from nodeagent.core.update.drift import entries_by_path
+from nodeagent.errors import AgentError
+
+__all__ = ["plan_answer"]
+
+
+async def plan_answer(ports: Ports, update: Update, *, diff: bool, private: bool) -> dict[str, Any]:
+    """Return the ``nodeagent/plan/v1`` object of an update that has not begun."""
+    assert update.basis is not None
+    disk = await _replaced(ports, update.basis, update.new)
+    answer = await asyncio.to_thread(_plan, update, update.basis, disk, diff=diff, private=private)
+    record = update.record
+    drift = [{"entry": entry, "why": why, "then": then} for entry, why, then in _drift(update, update.basis)]
+    return {**answer, "notes": list(record.notes), "drifted": list(record.drifted), "drift": drift, "daemon": "running"}
+
+
+async def _replaced(ports: Ports, basis: Basis, new: MachineConfig) -> dict[str, FileTreeEntry]:
+    """Return the entries of the host that the old config lacks, or that drifted. The survey has bounded their size."""
+    found: dict[str, FileTreeEntry] = {}
+    owners = entries_by_path(basis.config)
+    drifted = {path for path, entry in owners.items() if entry in basis.drift}
+    for path in (expand(new).keys() - owners.keys()) | drifted:
+        with suppress(AgentError):
+            if (entry := await ports.files.capture(path)) is not None:
+                found[path] = entry
+    return found
+
+
+def _plan(
+    update: Update, basis: Basis, disk: Mapping[str, FileTreeEntry], *, diff: bool, private: bool
+) -> dict[str, Any]:
+    plan = with_values(update.plan, basis.config, update.new, disk, private=private)
+    answer = plan_to_dict(plan)
+    if diff:
+        texts = diffs(plan, basis.config, update.new, disk)
+        for change in answer["changes"]:
+            if text := texts.get(f"{change['domain']}:{change['key']}"):
+                change["diff"] = text
+    return answer
+
+
+def _drift(update: Update, basis: Basis) -> Iterator[tuple[str, str, str]]:
+    """Yield each entry that differs from the current config, how, and what becomes of it: kept, overwritten, wanted."""
+    changed = {planned.change.id for planned in update.plan.changes}
+    for entry, why in sorted(basis.drift.items()):
+        if entry in basis.wanted:
+            yield entry, why, "wanted"
+        else:
+            yield entry, why, "overwritten" if entry in changed else "kept"

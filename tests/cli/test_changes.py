@@ -1,0 +1,198 @@
+"""The changes that admins make most, on one config: what `nodeagent plan` answers to each of them.
+
+The answers are golden texts; here is only which of them disrupt how much.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nodeagent.cli.main import main
+from tests.cli.conftest import machine_config, write
+from tests.support.golden import Golden
+from tests.support.keys import ed25519, sha512
+
+Spec = dict[str, Any]
+
+REGISTRIES = "/etc/containers/registries.conf"
+PULL_SECRET = "/var/lib/kubelet/config.json"
+USER_CA = "/etc/pki/ca-trust/source/anchors/openshift-config-user-ca-bundle.crt"
+WIFI = "/etc/NetworkManager/system-connections/wifi.nmconnection"
+KUBELET = "/etc/kubernetes/kubelet.conf"
+POLICY_JSON = "/etc/containers/policy.json"
+SIZES = "[Service]\nEnvironment=KUBELET_LOG_LEVEL=2\n"
+
+FILES = {
+    "/etc/chrony.conf": "server a.example iburst\nserver b.example iburst\ndriftfile /var/lib/chrony/drift\n",
+    "/etc/sysctl.d/99-site.conf": "vm.swappiness = 10\n",
+    WIFI: "[wifi-security]\nkey-mgmt=wpa-psk\npsk=hunter2hunter2\n",
+    "/etc/systemd/journald.conf.d/50-site.conf": "[Journal]\nSystemMaxUse=1G\n",
+    "/etc/ssh/sshd_config.d/40-site.conf": "MaxAuthTries 4\n",
+    "/etc/motd.d/99-site": "Welcome\n",
+    KUBELET: "maxPods: 110\n",
+    REGISTRIES: 'unqualified-search-registries = ["a.example"]\n',
+    PULL_SECRET: '{"auths": {"quay.io": {"auth": "aHVudGVyMjpodW50ZXIy"}}}\n',
+    POLICY_JSON: '{"default": [{"type": "insecureAcceptAnything"}]}\n',
+}
+UNITS = [
+    {"name": "kubelet.service", "contents": f"[Service]\nExecStart=/usr/bin/kubelet --config={KUBELET} --v=2\n",
+     "dropins": [{"name": "10-log.conf", "contents": SIZES}]},
+    {"name": "node-tuned.service", "enabled": True, "contents": "[Service]\nExecStart=/usr/bin/tuned\n"},
+]  # fmt: skip
+IMAGE = "quay.io/example/os@sha256:"
+
+
+def base() -> Spec:
+    users = [{"name": "core", "sshAuthorizedKeys": [ed25519("A")], "passwordHash": sha512("one")}]
+    config = machine_config("rendered-worker-1", {path: text.encode() for path, text in FILES.items()})
+    spec: Spec = config["spec"]
+    spec["config"].update(passwd={"users": users}, systemd={"units": copy.deepcopy(UNITS)})
+    next(f for f in files(spec) if f["path"].endswith(".nmconnection"))["mode"] = 0o600
+    return {**spec, "kernelArguments": ["quiet", "audit=0"], "osImageURL": f"{IMAGE}{'a' * 64}"}
+
+
+def files(spec: Spec) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = spec["config"]["storage"]["files"]
+    return found
+
+
+def content(path: str, text: str) -> Callable[[Spec], None]:
+    def change(spec: Spec) -> None:
+        (entry,) = files(machine_config("x", {path: text.encode()})["spec"])
+        for file in files(spec):
+            if file["path"] == path:
+                file["contents"] = entry["contents"]
+                return
+        files(spec).append(entry)
+
+    return change
+
+
+def more(path: str, text: str) -> Callable[[Spec], None]:
+    return content(path, FILES.get(path, "") + text)
+
+
+def mode(spec: Spec) -> None:
+    next(f for f in files(spec) if f["path"] == "/etc/motd.d/99-site")["mode"] = 0o600
+
+
+def removed(spec: Spec) -> None:
+    files(spec)[:] = [f for f in files(spec) if f["path"] != "/etc/motd.d/99-site"]
+
+
+def unit(name: str, **changes: Any) -> Callable[[Spec], None]:
+    def change(spec: Spec) -> None:
+        units = spec["config"]["systemd"]["units"]
+        known = [each for each in units if each["name"] == name]
+        if not known:
+            units.append({"name": name, **changes})
+        for each in known:
+            each.update(changes)
+
+    return change
+
+
+def user(**changes: Any) -> Callable[[Spec], None]:
+    return lambda spec: spec["config"]["passwd"]["users"][0].update(changes)
+
+
+def fields(**changes: Any) -> Callable[[Spec], None]:
+    return lambda spec: spec.update(changes)
+
+
+def several(*changes: Callable[[Spec], None]) -> Callable[[Spec], None]:
+    def change(spec: Spec) -> None:
+        for each in changes:
+            each(spec)
+
+    return change
+
+
+def reordered(spec: Spec) -> None:
+    files(spec).reverse()
+
+
+MIRROR = '[[registry]]\nlocation = "b.example"\n[[registry.mirror]]\nlocation = "m.example"\n'
+AUTHS = {"auths": {"quay.io": {"auth": "aHVudGVyMzpodW50ZXIz"}}}
+REJECT = '{"default": [{"type": "reject"}]}\n'
+
+CHANGES: dict[str, tuple[str, Callable[[Spec], None]]] = {
+    "chrony.conf": ("reboot", more("/etc/chrony.conf", "rtcsync\n")),
+    "sysctl": ("reboot", content("/etc/sysctl.d/99-site.conf", "vm.swappiness = 20\n")),
+    "NetworkManager profile": ("reboot", content(WIFI, FILES[WIFI].replace("hunter2", "hunter3"))),
+    "journald.conf": ("reboot", more("/etc/systemd/journald.conf.d/50-site.conf", "MaxRetentionSec=1month\n")),
+    "sshd_config.d": ("reboot", content("/etc/ssh/sshd_config.d/40-site.conf", "MaxAuthTries 3\n")),
+    "motd, content": ("reboot", content("/etc/motd.d/99-site", "Welcome back\n")),
+    "motd, mode": ("reboot", mode),
+    "motd, removed": ("reboot", removed),
+    "kubelet.conf": ("restart", content(KUBELET, "maxPods: 250\n")),
+    "kubelet drop-in": (
+        "restart",
+        unit("kubelet.service", dropins=[{"name": "10-log.conf", "contents": SIZES.replace("2", "4")}]),
+    ),
+    "kubelet.service": (
+        "restart",
+        unit(
+            "kubelet.service",
+            contents=f"[Service]\nExecStart=/usr/bin/kubelet --config={KUBELET} --v=4\n",
+        ),
+    ),
+    "new unit": (
+        "reboot",
+        unit("site.service", enabled=True, contents="[Service]\nExecStart=/usr/bin/true\n"),
+    ),
+    "disable a unit": ("reboot", unit("node-tuned.service", enabled=False)),
+    "mask a unit": ("reboot", unit("node-tuned.service", mask=True)),
+    "ssh key": ("none", user(sshAuthorizedKeys=[ed25519("B")])),
+    "pull secret": ("none", content(PULL_SECRET, json.dumps(AUTHS))),
+    "registries.conf, digest mirror": ("reload", more(REGISTRIES, MIRROR + 'pull-from-mirror = "digest-only"\n')),
+    "registries.conf, tag mirror": ("drain", more(REGISTRIES, MIRROR)),
+    "user CA bundle": ("restart", content(USER_CA, "")),
+    "kernel arguments": ("reboot", fields(kernelArguments=["quiet", "audit=1"])),
+    "OS image": ("reboot", fields(osImageURL=f"{IMAGE}{'b' * 64}")),
+    "kernel type and extension": ("reboot", fields(kernelType="realtime", extensions=["usbguard"])),
+    "fips": ("", fields(fips=True)),
+    "four at once": (
+        "reboot",
+        several(
+            more("/etc/chrony.conf", "rtcsync\n"),
+            content(PULL_SECRET, json.dumps(AUTHS)),
+            content(POLICY_JSON, REJECT),
+            user(passwordHash=sha512("two")),
+        ),
+    ),
+    "another order": ("none", reordered),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_the_answer_has_the_values(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], golden: Golden
+) -> None:
+    expected, change = CHANGES[name]
+    spec = base()
+    change(spec)
+    paths = []
+    for number, each in enumerate((base(), spec), 1):
+        config = machine_config(f"rendered-worker-{number}", {})
+        paths.append(str(write(tmp_path / f"{number}.json", {**config, "spec": each})))
+    words = ["plan", "--from", paths[0], "--to", paths[1]]
+    code = main([*words, "--diff"])
+    text = capsys.readouterr()
+    shown = (text.out + text.err).replace(paths[1], "2.json")
+    golden("changes", name, shown)
+    assert code == (0 if expected else 3)
+    assert "hunter" not in shown
+    assert "salt" not in shown
+    assert "aHVudGVy" not in shown
+    if expected:
+        assert main([*words, "--json"]) == 0
+        answer = json.loads(capsys.readouterr().out)
+        assert answer["disruption"] == expected
+        assert all("details" in each for each in answer["changes"])
