@@ -50,10 +50,9 @@ from nodeagent.host.systemd import Systemd
 from nodeagent.host.users import HostUsers
 from nodeagent.host.view import read_view
 from nodeagent.reasons import Reason
-from nodeagent.settings.check import check_consistency
+from nodeagent.settings.check import check_consistency, window_schedule
 from nodeagent.settings.cluster import ClusterSettings, DrainSettings, SlotSettings
 from nodeagent.settings.schema import Settings
-from nodeagent.settings.windows import window_schedule
 
 if TYPE_CHECKING:
     from nodeagent.agent.cluster_source import ClusterConfigSource

@@ -1,11 +1,12 @@
 """Health checks that domains declare: an HTTP answer on loopback, a socket that accepts connections, the
-plugins of containerd.
+plugins of containerd, and a reload that the program confirms in the journal.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import shutil
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -17,16 +18,23 @@ from urllib.parse import urlsplit
 from nodeagent.core.coordination.kube_time import parse_time
 from nodeagent.core.plan.change import KeyChange
 from nodeagent.core.plan.domain import Health, HttpHealth, PluginHealth, ReloadProof, SocketHealth
-from nodeagent.host.checkers.job import CheckerLate, run_program
-from nodeagent.host.reload_proof import reload_problem
+from nodeagent.host.checkers.job import ENVIRONMENT, CheckerLate, run_program
 
-__all__ = ["HostHealth", "plugin_problems"]
+__all__ = ["HostHealth", "plugin_problems", "read_result", "reload_problem"]
 
 # Seconds for one check. A slower healthz counts as unhealthy.
 DEADLINE = 3.0
 
 # Of the host, not of the package.
 SEARCH_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+# Seconds for the message after the reload. CRI-O takes well under a second.
+PATIENCE: Final = 10.0
+PERIOD: Final = 0.3
+
+# Characters of the program's message.
+LONGEST: Final = 500
+log = logging.getLogger(__name__)
 
 
 class HostHealth:
@@ -136,3 +144,37 @@ async def _close(writer: asyncio.StreamWriter) -> None:
     writer.close()
     with contextlib.suppress(OSError):
         await writer.wait_closed()
+
+
+async def reload_problem(proof: ReloadProof, since: float, program: str | None = None) -> str | None:
+    """Return the program's error, "" if it took the configuration over, None if it logged neither.
+
+    ``since`` is in seconds since the epoch. A program may log errors only, so None is no failure.
+    """
+    journalctl = program or await asyncio.to_thread(shutil.which, "journalctl", path=ENVIRONMENT["PATH"])
+    if journalctl is None:
+        return None
+    unit = f"_SYSTEMD_UNIT={proof.unit}"
+    arguments = ("--quiet", "--no-pager", "--boot", "--output=cat", f"--since=@{since:.3f}", unit)
+    clock = asyncio.get_running_loop().time
+    until = clock() + PATIENCE
+    while True:
+        try:
+            status, lines = await run_program(journalctl, arguments, Path("/"), PATIENCE)
+        except (OSError, CheckerLate) as error:
+            log.warning("the journal of %s could not be read: %s", proof.unit, error)
+            return None
+        found = read_result(proof, lines) if status == 0 else None
+        if found is not None or clock() >= until:
+            return found
+        await asyncio.sleep(PERIOD)
+
+
+def read_result(proof: ReloadProof, lines: Sequence[str]) -> str | None:
+    """Return the last result in ``lines``, as ``reload_problem`` does."""
+    for line in reversed(lines):
+        if proof.failed in line:
+            return line[line.index(proof.failed) :].rstrip('"')[:LONGEST]
+        if proof.done in line:
+            return ""
+    return None

@@ -1,14 +1,20 @@
-"""The names of systemd's manager on the bus, the signals of its jobs, and what their results mean."""
+"""The names of systemd's manager on the bus, the signals of its jobs, and what their results mean.
+
+``run_unit`` runs a command as a transient unit, for the few programs that need rights which nodeagent.service drops,
+such as a writable /sysroot.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+import secrets
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
-from nodeagent.errors import AgentError
+from nodeagent.errors import AgentError, ServiceUnavailable, Terminal
 from nodeagent.host.dbus.client import Bus
+from nodeagent.host.dbus.codec import variant
 from nodeagent.host.dbus.errors import BusFault
 from nodeagent.host.dbus.signals import Match, Signals
 from nodeagent.reasons import Reason
@@ -22,6 +28,7 @@ __all__ = [
     "SERVICE",
     "UnitJobFailed",
     "job_result",
+    "run_unit",
     "subscribed",
 ]
 
@@ -56,6 +63,10 @@ JOB_RESULTS: Final[Mapping[str, str]] = {
     "canceled": ": another job replaced it",
     "invalid": ": the unit is not active, or does not support the action",
 }
+
+# Seconds that systemd needs to end the unit after its timeout.
+_GRACE = 10.0
+_MICROSECONDS = 1_000_000
 
 
 class UnitJobFailed(AgentError):
@@ -93,3 +104,43 @@ async def job_result(removed: Signals, job: str, timeout: float) -> str | None:
             return str((await removed.first(lambda body: body[1] == job))[3])
     except TimeoutError:
         return None
+
+
+async def run_unit(bus: Bus, command: Sequence[str], description: str, deadline: float) -> None:
+    """Run ``command`` (absolute path and arguments). systemd ends it after ``deadline`` seconds.
+
+    Raises ``Terminal`` (``CommandFailed``) with the exit status if it fails.
+    """
+    name = f"nodeagent-run-{secrets.token_hex(4)}.service"
+    properties = [
+        ["Description", variant("s", description)],
+        ["Type", variant("s", "oneshot")],
+        ["ExecStart", variant("a(sasb)", [[command[0], list(command), False]])],
+        ["TimeoutStartUSec", variant("t", int(deadline * _MICROSECONDS))],
+    ]
+    async with subscribed(bus, "JobRemoved") as removed:
+        (job,) = await removed.call(
+            NAME, PATH, MANAGER, "StartTransientUnit", "ssa(sv)a(sa(sv))", (name, "fail", properties, [])
+        )
+        result = await job_result(removed, str(job), deadline + _GRACE) or "timeout"
+        if result != "done":
+            raise await _failure(removed, name, command, result)
+
+
+async def _failure(removed: Signals, name: str, command: Sequence[str], result: str) -> Terminal:
+    status = ""
+    try:
+        (path,) = await removed.call(NAME, PATH, MANAGER, "GetUnit", "s", (name,))
+        (code,) = await removed.call(
+            NAME, path, "org.freedesktop.DBus.Properties", "Get", "ss", (SERVICE, "ExecMainStatus")
+        )
+        status = f", exit status {code}"
+        await removed.call(NAME, PATH, MANAGER, "ResetFailedUnit", "s", (name,))
+    except ServiceUnavailable:
+        # systemd is unavailable, so the result is unknown.
+        raise
+    except BusFault:
+        # The unit is unloaded already; the result must suffice.
+        pass
+    message = f"{' '.join(command)}: {result}{status}; see journalctl -u {name}"
+    return Terminal(message, reason=Reason.COMMAND_FAILED)

@@ -12,17 +12,29 @@ import difflib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
+from zoneinfo import ZoneInfo
 
 import msgspec
 
+from nodeagent.core.coordination.windows import Schedule, parse_windows
 from nodeagent.errors import InvalidInput, Problem
 from nodeagent.reasons import Reason
+from nodeagent.settings.cluster import WindowSettings
 from nodeagent.settings.obsolete import IGNORED, warning
 from nodeagent.settings.schema import GROUPS, KEYS, NodeName, Settings
-from nodeagent.settings.windows import window_schedule
 
-__all__ = ["Value", "check_consistency", "check_values", "find_obsolete", "invalid", "valid_values"]
+__all__ = [
+    "Value",
+    "check_consistency",
+    "check_values",
+    "find_obsolete",
+    "invalid",
+    "load_zone",
+    "valid_values",
+    "window_schedule",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,3 +157,30 @@ def invalid(problems: Sequence[Problem]) -> InvalidInput:
         hint="nodeagent settings check shows every problem; nothing was changed",
         problems=problems,
     )
+
+
+def window_schedule(settings: WindowSettings) -> Schedule | None:
+    """Return the windows; None if an update may begin at any time. Blocks: it reads the time zone.
+
+    Raises ``InvalidInput`` (``TimeZoneUnknown``).
+    """
+    zone = load_zone(settings.zone)
+    return Schedule(parse_windows(settings.open), zone) if settings.open else None
+
+
+def load_zone(name: str, localtime: Path = Path("/etc/localtime")) -> ZoneInfo:
+    """Read a time zone from the database of this host; ``localtime`` is the zone of the host.
+
+    A host without the file ``localtime`` is in UTC, as in localtime(5).
+    """
+    try:
+        if name != "localtime":
+            return ZoneInfo(name)
+        try:
+            with localtime.open("rb") as file:
+                return ZoneInfo.from_file(file, "localtime")
+        except FileNotFoundError:
+            return ZoneInfo("UTC")
+    except (OSError, ValueError, KeyError) as error:
+        # ZoneInfoNotFoundError, for an unknown name, is a KeyError.
+        raise InvalidInput(f"{name!r} is not a time zone of this host", reason=Reason.TIME_ZONE_UNKNOWN) from error

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from nodeagent.errors import InvalidInput
-from nodeagent.settings.windows import load_zone
+from nodeagent.settings.check import load_zone
 
 AT = datetime(2026, 7, 1, 12, tzinfo=UTC)
 

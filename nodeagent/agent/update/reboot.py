@@ -30,6 +30,9 @@ __all__ = ["Shutdown", "go_down", "request_reboot", "while_held"]
 # Seconds for which a check before a reboot counts. Users who are warned have longer, so it is repeated then.
 STILL_VALID: Final = 1.0
 
+# Seconds between two checks, each of which is one request to the API server.
+PERIOD: Final = 10.0
+
 
 @dataclass(frozen=True, slots=True)
 class Shutdown:
@@ -205,10 +208,6 @@ async def _wait_for_inhibitors(
             report(UpdateWaiting, f"the {shutdown.name} waits until {until} for {who}; then {then}")
         await asyncio.sleep(min(policy.inhibitor_retry, max(0.05, policy.inhibitor_wait - waited)))
     return False
-
-
-# Seconds between two checks, each of which is one request to the API server.
-PERIOD: Final = 10.0
 
 
 @asynccontextmanager

@@ -64,6 +64,9 @@ HOLDER = "nodeagent"
 
 P = ParamSpec("P")
 
+# Called with words and a deadline on the steady clock, as often as one likes.
+Progress = Callable[[str, float], None]
+
 
 @dataclass(frozen=True, slots=True)
 class Ports:
@@ -314,10 +317,6 @@ def narrate(
 ) -> None:
     """Emit an event about a record without an update under way; the arguments are those of its class."""
     ports.reporter.emit(event(context_of(ports, record, record.phase), *args, **kwargs))
-
-
-# Called with words and a deadline on the steady clock, as often as one likes.
-Progress = Callable[[str, float], None]
 
 
 def time_of(ports: Ports, deadline: float) -> str:

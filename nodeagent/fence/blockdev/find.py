@@ -3,22 +3,26 @@
 ``st_dev`` is the device, unless the file system uses a number of its own: then there is no disk (composefs, overlay,
 tmpfs, NFS), or it is not looked for (btrfs). On a host that boots from ostree, ``/`` often has no disk, so ``/sysroot``
 is tried first.
+
+Everything here blocks: call it in a thread. A ``Udev`` must not be used by two threads at once: libudev is not
+thread-safe, but is not bound to a thread. The first one imports pyudev, and finds libudev.so.1 with ldconfig.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import os
+from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from nodeagent.errors import Terminal
-from nodeagent.fence.blockdev.udev import Udev, number_of
-from nodeagent.fence.policy.disks import Disks, find
+from nodeagent.fence.policy.disks import BlockNode, DeviceNumber, Disks, find
 from nodeagent.host.fs.os_errors import translated
 from nodeagent.reasons import Reason
 
-__all__ = ["SYSROOT", "disks_below", "filesystem_at", "find_disks"]
+__all__ = ["SYSROOT", "Udev", "disks_below", "filesystem_at", "find_disks", "number_of"]
 
 SYSROOT = ("/sysroot", "/")
 
@@ -63,3 +67,79 @@ def _unescaped(text: str) -> str:
     for code, character in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
         text = text.replace(code, character)
     return text
+
+
+class Udev:
+    """Raises ``Terminal`` (``NoUdev``) if this host has no libudev. Devices that disappear are absent."""
+
+    def __init__(self) -> None:
+        try:
+            import pyudev
+
+            self._context = pyudev.Context()
+        except (ImportError, OSError, AttributeError) as error:
+            # AttributeError: a libudev without a function that is needed.
+            raise Terminal(f"cannot query udev for block devices: {error}", reason=Reason.NO_UDEV) from error
+        self._library: Any = pyudev
+
+    def node(self, number: DeviceNumber) -> BlockNode | None:
+        device = self._device(number)
+        if device is None or device.device_node is None:
+            return None
+        loop_file = _attribute(device, "loop/backing_file")
+        parent = device.find_parent("block", "disk") if device.device_type == "partition" else None
+        return BlockNode(
+            number=number,
+            path=device.device_node,
+            disk=None if parent is None else number_of(parent.device_number),
+            slaves=_slaves(Path(device.sys_path)),
+            dm_uuid=_attribute(device, "dm/uuid"),
+            md_level=_attribute(device, "md/level"),
+            loop=bool(loop_file),
+            backing=_backing(loop_file),
+            # File systems are on the head, which belongs to the subsystem; its paths are hidden and have no number.
+            nvme_multipath="/nvme-subsystem/" in device.sys_path,
+        )
+
+    def _device(self, number: DeviceNumber) -> Any:
+        try:
+            return self._library.Devices.from_device_number(self._context, "block", os.makedev(*number))
+        except self._library.DeviceNotFoundError:
+            return None
+
+
+def number_of(device: int) -> DeviceNumber:
+    """Convert a ``dev_t``, as in ``st_dev``."""
+    return DeviceNumber(os.major(device), os.minor(device))
+
+
+def _attribute(device: Any, name: str) -> str:
+    value = device.attributes.get(name)
+    return "" if value is None else os.fsdecode(value).strip()
+
+
+def _slaves(sys_path: Path) -> tuple[DeviceNumber, ...]:
+    try:
+        return _numbers((sys_path / "slaves").iterdir())
+    except FileNotFoundError:
+        # A partition has no such directory.
+        return ()
+
+
+def _numbers(entries: Iterable[Path]) -> tuple[DeviceNumber, ...]:
+    found = []
+    for entry in entries:
+        try:
+            major, _, minor = (entry / "dev").read_text().strip().partition(":")
+        except OSError:
+            continue
+        found.append(DeviceNumber(int(major), int(minor)))
+    return tuple(sorted(found))
+
+
+def _backing(file: str) -> DeviceNumber | None:
+    try:
+        return number_of(Path(file).stat().st_dev) if file else None
+    except OSError:
+        # The file was deleted, or is in another mount namespace.
+        return None

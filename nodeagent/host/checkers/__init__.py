@@ -21,8 +21,7 @@ from nodeagent.core.plan.sides import Sides
 from nodeagent.domains import changed_contents, checker_of, host_problems, program_checks
 from nodeagent.errors import Problem
 from nodeagent.host.checkers import owners, programs, sshd, sudoers, units
-from nodeagent.host.checkers.job import DEADLINE, CheckerLate, Job
-from nodeagent.host.checkers.private import private_directory
+from nodeagent.host.checkers.job import DEADLINE, CheckerLate, Job, private_directory
 from nodeagent.host.view import read_view
 
 __all__ = ["HostValidator"]

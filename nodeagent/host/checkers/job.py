@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Mapping, Sequence
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from nodeagent.core.config.machineconfig import MachineConfig
 
-__all__ = ["DEADLINE", "CheckerLate", "Job", "run_program", "write_files"]
+__all__ = ["DEADLINE", "CheckerLate", "Job", "private_directory", "run_program", "write_files"]
 
 # Seconds. Each of these programs takes well under one second; an overloaded host may need more.
 DEADLINE: Final = 30.0
@@ -21,6 +24,9 @@ MAX_OUTPUT: Final = 64 * 1024
 
 # The environment of the agent is not inherited: the package sets library paths that are wrong for programs of the host.
 ENVIRONMENT: Final = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8", "SYSTEMD_COLORS": "0"}
+
+# Directories in memory, in order of preference. The files that are checked may be secret and must not reach a disk.
+TMPFS: Final = (Path("/run/nodeagent"), Path("/run"), Path("/dev/shm"))  # noqa: S108 - mkdtemp makes a private one
 
 
 class CheckerLate(Exception):
@@ -109,3 +115,22 @@ async def _bounded(process: asyncio.subprocess.Process) -> bytes:
     while chunk := await process.stdout.read(MAX_OUTPUT):
         output += chunk[: MAX_OUTPUT - len(output)]
     return output
+
+
+@asynccontextmanager
+async def private_directory() -> AsyncIterator[Path]:
+    """Make a directory that only this user can read, in memory if possible, and remove it afterwards."""
+
+    def make() -> Path:
+        for place in TMPFS:
+            try:
+                return Path(tempfile.mkdtemp(prefix="nodeagent-check-", dir=place))
+            except OSError:
+                continue
+        return Path(tempfile.mkdtemp(prefix="nodeagent-check-"))
+
+    directory = await asyncio.to_thread(make)
+    try:
+        yield directory
+    finally:
+        await asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True)

@@ -9,8 +9,7 @@ from pathlib import Path, PurePosixPath
 
 from nodeagent.core.plan.program import SCRATCH, TREE, ProgramCheck, ProgramResult
 from nodeagent.errors import Problem
-from nodeagent.host.checkers.job import CheckerLate, run_program, write_files
-from nodeagent.host.checkers.private import private_directory
+from nodeagent.host.checkers.job import CheckerLate, private_directory, run_program, write_files
 
 __all__ = ["run_check"]
 

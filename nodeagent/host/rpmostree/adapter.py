@@ -30,7 +30,7 @@ from nodeagent.host.rpmostree.guards import Guards, Services, native_bootc
 from nodeagent.host.rpmostree.request import CLEANUP, ROLLBACK, Request, next_request, redeploy_command
 from nodeagent.host.rpmostree.staging import OwnDeployments, Ownership, StagedState
 from nodeagent.host.rpmostree.transaction import End, Timing, TransactionResult, follow
-from nodeagent.host.transient import run_unit
+from nodeagent.host.systemd_jobs import run_unit
 from nodeagent.reasons import Reason
 
 __all__ = ["MIN_FREE", "RpmOstree", "detect"]

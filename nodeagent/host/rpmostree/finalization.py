@@ -31,7 +31,7 @@ from nodeagent.host.rpmostree.failures import one_line
 from nodeagent.host.rpmostree.guards import Services, output_of
 from nodeagent.host.rpmostree.staging import Lock, StagedState
 from nodeagent.host.rpmostree.transaction import Timing
-from nodeagent.host.transient import run_unit
+from nodeagent.host.systemd_jobs import run_unit
 from nodeagent.reasons import Reason
 
 __all__ = ["PREPARED", "Finalization", "SoftReboot"]

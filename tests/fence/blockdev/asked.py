@@ -7,7 +7,7 @@ import sys
 from dataclasses import asdict
 from functools import cache
 
-from nodeagent.fence.blockdev.udev import Udev
+from nodeagent.fence.blockdev.find import Udev
 from nodeagent.fence.policy.disks import DeviceNumber, find
 
 

@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from nodeagent.errors import AgentError
-from nodeagent.fence.blockdev.find import disks_below, filesystem_at, find_disks
-from nodeagent.fence.blockdev.udev import Udev, number_of
+from nodeagent.fence.blockdev.find import Udev, disks_below, filesystem_at, find_disks, number_of
 from tests.fence.blockdev.trees import lay_out
 
 ASKED = "tests.fence.blockdev.asked"

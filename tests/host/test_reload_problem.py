@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from nodeagent.core.plan.domain import ReloadProof
-from nodeagent.host import reload_proof
-from nodeagent.host.reload_proof import read_result, reload_problem
+from nodeagent.host import health
+from nodeagent.host.health import read_result, reload_problem
 
 PROOF = ReloadProof("crio.service", "Configuration reload completed", "Unable to reload configuration")
 DONE = 'time="2026-01-01T00:00:00Z" level=info msg="Configuration reload completed"'
@@ -31,7 +31,7 @@ def test_the_last_result_counts(lines: list[str], expected: str | None) -> None:
 
 
 async def test_it_waits_for_the_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reload_proof, "PERIOD", 0.01)
+    monkeypatch.setattr(health, "PERIOD", 0.01)
     program = tmp_path / "journalctl"
     log = tmp_path / "log"
     program.write_text(f"#!/bin/sh\necho \"$@\" >{tmp_path}/arguments\ncat {log}\necho '{DONE}' >>{log}\n")
@@ -42,7 +42,7 @@ async def test_it_waits_for_the_message(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 async def test_silence_is_not_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reload_proof, "PATIENCE", 0.5)
+    monkeypatch.setattr(health, "PATIENCE", 0.5)
     program = tmp_path / "journalctl"
     program.write_text("#!/bin/sh\n")
     program.chmod(0o755)
