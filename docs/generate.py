@@ -191,7 +191,8 @@ def commands() -> str:
 
 def leaves(name: str, parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.ArgumentParser]]:
     below = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
-    if not below:
+    # A command such as history works without its subcommands, too.
+    if not below or not below[0].required:
         yield name, parser
     for action in below:
         for word, sub in action.choices.items():
@@ -200,7 +201,8 @@ def leaves(name: str, parser: argparse.ArgumentParser) -> Iterator[tuple[str, ar
 
 def command(name: str, parser: argparse.ArgumentParser) -> str:
     expand = parser._get_formatter()._expand_help
-    rows = [[argument(action), expand(action)] for action in parser._actions if action.dest != "help"]
+    plain = [a for a in parser._actions if a.dest != "help" and not isinstance(a, argparse._SubParsersAction)]
+    rows = [[argument(action), expand(action)] for action in plain]
     parts = [f"### {name}", parser.description or "", table(["argument", "meaning"], rows) if rows else ""]
     return "\n\n".join(part for part in parts if part)
 

@@ -105,7 +105,7 @@ class Reason(StrEnum):
     CONFIG_REJECTED = "ConfigRejected", Kind.REFUSED, "correct the config, or run nodeagent apply FILE to try the same config again"
     ROLLED_BACK = "RolledBack", Kind.REFUSED, "run nodeagent apply FILE to retry it, or replace it with another config"
     UPDATE_UNDER_WAY = "UpdateUnderWay", Kind.REFUSED, "wait until the update has ended (nodeagent status --watch), then retry"
-    NO_SUCH_UPDATE = "NoSuchUpdate", Kind.INPUT, "nodeagent history --json shows the ids of the updates; the beginning of one is enough"
+    NO_SUCH_UPDATE = "NoSuchUpdate", Kind.INPUT, "nodeagent history shows the ids of the updates; the beginning of one is enough"
     NO_PREVIOUS = "NoPrevious", Kind.REFUSED, "apply the config you want: nodeagent apply FILE"
 
     # The operating system

@@ -19,11 +19,43 @@ PLACES = {
     "fish": "usr/share/fish/vendor_completions.d/nodeagent.fish",
 }
 
-FILES = {"FILE", "A", "B", "P", "PATH|UNIT"}
-"""Metavars of arguments that are, or may be, files."""
+FILES = {"FILE", "A", "B", "P"}
+"""Metavars of arguments that are files."""
+
+_HISTORY = "nodeagent history --json --limit 50 2>/dev/null"
+_UNITS = "systemctl list-unit-files --no-legend --no-pager 2>/dev/null | cut -d' ' -f1"
+
+WORDS = {
+    "updates": f'{_HISTORY} | grep -o \'"update_id": "[0-9a-f]*"\' | cut -d\'"\' -f4',
+    "configs": f'{_HISTORY} | grep -o \'"to_name": "[^"]*"\' | cut -d\'"\' -f4 | sort -u',
+    "units": _UNITS,
+}
+"""Commands that print the words of a kind, one on each line. The shells run them when they complete."""
+
+KINDS = {"ID": "updates", "OTHER": "updates", "CONFIG": "configs", "PATH|UNIT": "units", "PATH|UNIT|REASON": "units"}
+"""Metavars of arguments that are such words."""
 
 
-def parser_with_files() -> argparse.ArgumentParser:
+def preamble() -> dict[str, str]:
+    """Return the functions for each kind. Words beside paths are completed for what does not begin like one."""
+    bash, zsh = [], []
+    for kind, command in WORDS.items():
+        paths = 'case "$1" in /* | .*) compgen -f -- "$1" ;; *) ' if kind == "units" else ""
+        bash.append(f'_nodeagent_{kind}() {{ {paths}compgen -W "$({command})" -- "$1"{" ;; esac" if paths else ""}; }}')
+        files = "_files; " if kind == "units" else ""
+        zsh.append(f'_nodeagent_{kind}() {{ {files}compadd -- ${{(f)"$({command})"}} }}')
+    return {"bash": "\n".join(bash), "zsh": "\n".join(zsh)}
+
+
+def completion_of(kind: str) -> dict[str, str]:
+    return {
+        "bash": f"_nodeagent_{kind}",
+        "zsh": f"_nodeagent_{kind}",
+        "fish": f"({WORDS[kind]})",
+    }
+
+
+def completed_parser() -> argparse.ArgumentParser:
     parser = build_parser()
     stack = [parser]
     while stack:
@@ -33,6 +65,8 @@ def parser_with_files() -> argparse.ArgumentParser:
                 stack += action.choices.values()
             elif action.metavar in FILES:
                 action.complete = shtab.FILE  # type: ignore[attr-defined]
+            elif action.metavar in KINDS:
+                action.complete = completion_of(KINDS[action.metavar])  # type: ignore[attr-defined]
     return parser
 
 
@@ -42,7 +76,7 @@ def write(root: Path) -> list[Path]:
     for shell, place in PLACES.items():
         path = root / place
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(shtab.complete(parser_with_files(), shell=shell))
+        path.write_text(shtab.complete(completed_parser(), shell=shell, preamble=preamble()))
         written.append(path)
     return written
 

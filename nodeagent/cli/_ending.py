@@ -26,6 +26,7 @@ class Ending:
     reboots: int = 0
     reboot_avoided: bool = False
     successor: str = ""
+    failed_unit: str = ""
     code: int | None = None
 
     @property
@@ -45,6 +46,7 @@ def ending_of(entry: dict[str, Any], code: int | None = None) -> Ending:
         entry["reboots"],
         entry["reboot_avoided"],
         entry.get("successor", ""),
+        entry.get("failed_unit", ""),
         code,
     )
 
@@ -93,4 +95,4 @@ def print_ending(name: str, result: Ending) -> None:
         case outcome:
             print(paint(f"{outcome}: {name} is not in force{took}: {why}", BAD))
             if result.reason:
-                print(f"what now: {hint(result.reason)}")
+                print(f"what now: {hint(result.reason, printable(result.failed_unit))}")

@@ -17,6 +17,7 @@ __all__ = [
     "BAD",
     "DIM",
     "GOOD",
+    "OUTCOMES",
     "STRONG",
     "WARN",
     "Screen",
@@ -35,6 +36,17 @@ __all__ = [
 
 BAD, GOOD, WARN, DIM, STRONG = "31;1", "32", "33", "2", "1"
 BAR_WIDTH: Final = 24
+
+# Styles of the outcomes of an update. After a revert the host is well.
+OUTCOMES: Final = {
+    "done": GOOD,
+    "done-after-fallback": WARN,
+    "reverted": WARN,
+    "degraded": BAD,
+    "superseded": WARN,
+    "withdrawn": WARN,
+    "cancelled": WARN,
+}
 
 # Of a terminal that does not report its height, such as a serial console.
 DEFAULT_HEIGHT: Final = 24

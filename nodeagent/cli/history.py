@@ -1,4 +1,4 @@
-"""`nodeagent history`: list past updates with their outcome, duration and reboots."""
+"""`nodeagent history`: list past updates with their outcome, duration and reboots, show one, and compare two."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import argparse
 from datetime import datetime
 from typing import Any
 
-from nodeagent.cli import _offline
+from nodeagent.cli import _offline, logs
 from nodeagent.cli._client import ask
 from nodeagent.cli._io import emit, printable
-from nodeagent.cli._render import BAD, GOOD, WARN, ago, clock, counted, duration, local_now, paint, table
+from nodeagent.cli._render import GOOD, OUTCOMES, clock, counted, duration, local_now, local_times, paint, table
 from nodeagent.errors import Unreachable
 
 __all__ = ["add_arguments", "run"]
@@ -17,17 +17,19 @@ __all__ = ["add_arguments", "run"]
 # The daemon returns at most this many. The totals are over these.
 ALL = 1000
 SHOWN = 20
-STYLES = {
-    "done": GOOD,
-    "done-after-fallback": WARN,
-    "reverted": BAD,
-    "degraded": BAD,
-    "superseded": WARN,
-    "withdrawn": WARN,
-}
+# Characters of an id, which are enough to name an update.
+ID = 8
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    commands = parser.add_subparsers(dest="history_command", metavar="COMMAND")
+    shown = commands.add_parser("show", help="show one update: phases, actions, waits, and the reason in full")
+    shown.add_argument("id", metavar="ID", nargs="?", default="", help="its id, or the beginning (default: the newest)")
+    shown.add_argument("--json", action="store_true", help="one JSON object (nodeagent/update/v1)")
+    compared = commands.add_parser("diff", help="show what differs between two updates")
+    compared.add_argument("id", metavar="ID", help="the id of an update, or its beginning")
+    compared.add_argument("other", metavar="OTHER", help="the id of another one")
+    compared.add_argument("--json", action="store_true", help="one JSON object (nodeagent/history-diff/v1)")
     parser.add_argument("--json", action="store_true", help="one JSON object (nodeagent/history/v1)")
     parser.add_argument(
         "--limit", type=_count, default=SHOWN, metavar="N", help="show the last N updates (default: %(default)s)"
@@ -41,7 +43,9 @@ def _count(text: str) -> int:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Return 0, also without an update."""
+    """Return 0, also without an update, or without a difference."""
+    if args.history_command:
+        return _show_one(args) if args.history_command == "show" else _diff(args)
     try:
         updates = ask(lambda client: client.history(ALL))
     except Unreachable as why:
@@ -51,6 +55,33 @@ def run(args: argparse.Namespace) -> int:
         emit({"schema": "nodeagent/history/v1", "updates": updates[: args.limit], "totals": totals})
     else:
         _show(updates[: args.limit], totals)
+    return 0
+
+
+def _show_one(args: argparse.Namespace) -> int:
+    from nodeagent.cli._update_view import update_lines
+
+    update = logs.find(args.id)
+    if args.json:
+        emit(update)
+    else:
+        print("\n".join(update_lines(update, local_now())))
+    return 0
+
+
+def _diff(args: argparse.Namespace) -> int:
+    from nodeagent.cli._update_view import differences
+
+    first, second = logs.find(args.id), logs.find(args.other)
+    rows = differences(first, second)
+    ids = [update["update_id"] for update in (first, second)]
+    if args.json:
+        found = [{"what": what, "a": one, "b": other} for what, one, other in rows]
+        emit({"schema": "nodeagent/history-diff/v1", "a": ids[0], "b": ids[1], "differences": found})
+    elif rows:
+        table(["WHAT", *(update_id[:ID] for update_id in ids)], [[printable(cell) for cell in row] for row in rows])
+    else:
+        print("the two updates do not differ")
     return 0
 
 
@@ -67,30 +98,33 @@ def _show(updates: list[dict[str, Any]], totals: dict[str, int]) -> None:
         print("no update yet")
         return
     now = local_now()
-    headers = ["STARTED", "AGO", "TOOK", "TO", "OUTCOME", "PLANNED", "REBOOTS", "WHY"]
+    headers = ["ID", "STARTED", "TOOK", "TO", "OUTCOME", "PLANNED", "REBOOTS"]
     rows = [_row(update, now) for update in updates]
     if any(update.get("etcd_disk") for update in updates):
-        headers.insert(7, "ETCD FSYNC P99")
+        headers.append("ETCD FSYNC P99")
         for row, update in zip(rows, updates, strict=True):
-            row.insert(7, _fsyncs(update.get("etcd_disk") or {}))
-    table(headers, rows, right=(6,))
+            row.append(_fsyncs(update.get("etcd_disk") or {}))
+    table(headers, rows, right=(6,), below=[_why(update, now) for update in updates])
     avoided = paint(f"{counted(totals['reboots_avoided'], 'reboot')} avoided", GOOD)
     print(f"\n{counted(totals['updates'], 'update')}, {counted(totals['reboots'], 'reboot')}, {avoided}")
 
 
 def _row(update: dict[str, Any], now: datetime) -> list[str]:
-    reboots = "0 (avoided)" if update["reboot_avoided"] else str(update["reboots"])
-    why = ": ".join(part for part in (update["reason"], update["message"]) if part)
+    reboots = "0 (1 avoided)" if update["reboot_avoided"] else str(update["reboots"])
     return [
+        update["update_id"][:ID],
         clock(update["started"], now),
-        ago(update["started"], now).removesuffix(" ago"),
         duration(update["seconds"]),
         printable(update["to_name"]),
-        paint(update["outcome"], STYLES.get(update["outcome"], "")),
+        paint(update["outcome"], OUTCOMES.get(update["outcome"], "")),
         update["disruption"],
         reboots,
-        printable(why),
     ]
+
+
+def _why(update: dict[str, Any], now: datetime) -> list[str]:
+    why = ": ".join(part for part in (update["reason"], update["message"]) if part)
+    return [local_times(printable(why), now)] if why else []
 
 
 def _fsyncs(etcd_disk: dict[str, Any]) -> str:

@@ -96,3 +96,41 @@ echo "${{COMPREPLY[@]}}"
 """
     done = subprocess.run(["bash", "-c", code], capture_output=True, text=True, timeout=20, check=True)
     assert set(done.stdout.split()) == {"start", "stop", "status"}
+
+
+UPDATES = '{"updates": [{"update_id": "6d89", "to_name": "w-2"}, {"update_id": "aaaa", "to_name": "w-1"}]}'
+STAND_INS = {
+    "nodeagent": f"echo '{UPDATES}'",
+    "systemctl": "printf 'kubelet.service enabled enabled\\ncrio.service enabled enabled\\n'",
+}
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["history", "show", ""], {"6d89", "aaaa"}),
+        (["history", "diff", "6d89", "a"], {"aaaa"}),
+        (["logs", "6"], {"6d89"}),
+        (["config", "show", "w"], {"w-1", "w-2"}),
+        (["explain", "kube"], {"kubelet.service"}),
+        (["explain", "/et"], {"/etc"}),
+    ],
+)
+def test_bash_completes_what_is_on_the_host(
+    completion: Path, tmp_path: Path, words: list[str], expected: set[str]
+) -> None:
+    for name, body in STAND_INS.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{body}\n")
+        (tmp_path / name).chmod(0o755)
+    script = completion / "usr/share/bash-completion/completions/nodeagent"
+    quoted = " ".join(f"'{word}'" for word in words)
+    code = f"""
+PATH={tmp_path}:$PATH
+source {script}
+COMP_WORDS=(nodeagent {quoted}) COMP_CWORD={len(words)}
+$(complete -p nodeagent | sed 's/.*-F \\([^ ]*\\).*/\\1/') nodeagent '{words[-1]}' '{words[-2]}'
+echo "${{COMPREPLY[@]}}"
+"""
+    done = subprocess.run(["bash", "-c", code], capture_output=True, text=True, timeout=20, check=True)
+    assert expected <= set(done.stdout.split())
+    assert set(done.stdout.split()) - expected <= {"-f", "--follow", "--json", "-h", "--help", "--policy"}

@@ -66,6 +66,7 @@ def entry_of(
         message=message,
         fallback=bool(record.fallback),
         to_digest=record.to_digest,
+        failed_unit=record.failed_unit.name if record.failed_unit is not None else "",
         successor=record.aborted.successor if record.aborted else successor,
         etcd_disk=record.os.etcd_disk,
         plan=plan_summary(plan),

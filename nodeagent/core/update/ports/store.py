@@ -64,6 +64,8 @@ class HistoryEntry:
     fallback: bool = False
     # Digest of the new config; empty in entries of older agents.
     to_digest: str = ""
+    # The unit that failed last.
+    failed_unit: str = ""
     # The config that superseded the update.
     successor: str = ""
     # See core.etcd.disk_latency; {} without a fence.
