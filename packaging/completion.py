@@ -76,7 +76,7 @@ def write(root: Path) -> list[Path]:
     for shell, place in PLACES.items():
         path = root / place
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(shtab.complete(completed_parser(), shell=shell, preamble=preamble()))
+        path.write_text(shtab.complete(completed_parser(), shell=shell, preamble=preamble().get(shell, "")))
         written.append(path)
     return written
 
