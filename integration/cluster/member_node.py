@@ -1,4 +1,5 @@
-"""A host whose member of etcd nodeagent manages: real store, real etcd, and a unit that is only a process here.
+"""A host whose member of etcd nodeagent manages: real store, real etcd, and a unit that is only a process here, or a
+static pod of a kubelet that runs it as such a process.
 
 `Killed` is raised before and after each effect, once for each kind of it, as a kill of the agent would end it there.
 """
@@ -8,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from typing import Any
 import yaml
 
 from integration.cluster.etcd import EtcdCluster, EtcdMember
+from integration.cluster.pod_kubelet import PodKubelet
 from integration.cluster.server import Server, ServerFailed
 from nodeagent.agent.coordination import Coordination
 from nodeagent.agent.etcd_member import MemberManager
@@ -30,13 +32,19 @@ from nodeagent.core.update.events import Event, MemberProgress
 from nodeagent.core.update.ports.host import UnitState
 from nodeagent.errors import AgentError, Retryable
 from nodeagent.host.clock import SystemClock
+from nodeagent.host.etcd.lazy import LazyMemberProof
 from nodeagent.host.etcd.member_config import read_member_config
-from nodeagent.host.etcd.member_host import MemberHost, prepare
+from nodeagent.host.etcd.member_host import MemberHost, UnitStarter, prepare
+from nodeagent.host.etcd.member_pod import MemberPod
+from nodeagent.host.fs.files import HostFiles
 from nodeagent.host.lease import LocalLease
+from nodeagent.host.static_pods.replacement import KubeletStaticPods
+from nodeagent.host.static_pods.runtime import Crictl
 from nodeagent.host.store.store import SqliteStore
 from nodeagent.reasons import Reason
 
 TIMEOUT = 90.0
+MANIFESTS = "/etc/kubernetes/manifests"
 SETTINGS = ("unattended", "program", "endpoints")
 
 
@@ -109,7 +117,16 @@ class Port:
 
 
 class MemberNode:
-    def __init__(self, cluster: EtcdCluster, name: str, number: int, etcd: Path | None = None, **settings: Any) -> None:
+    def __init__(
+        self,
+        cluster: EtcdCluster,
+        name: str,
+        number: int,
+        etcd: Path | None = None,
+        *,
+        static_pod: bool = False,
+        **settings: Any,
+    ) -> None:
         self.cluster = cluster
         self.member = EtcdMember(cluster, name, number)
         self.name = name
@@ -118,6 +135,7 @@ class MemberNode:
         self.data = self.directory / "data"
         self.member_file = self.directory / "run/member.json"
         self.kills = Kills()
+        self._stack = ExitStack()
         self.journal: list[str] = []
         program = etcd or cluster.binaries.etcd
         self.server = Server(
@@ -127,10 +145,39 @@ class MemberNode:
             lambda: bool(self.member.status()),
         )
         self.settings = self.directory / "etcd-member.yaml"
+        self.kubelet = self._kubelet() if static_pod else None
+        if static_pod:
+            settings["static_pod"] = str(self._manifest())
         endpoints = [member.client for member in cluster.members]
         self._write(
             self.settings, {"config": str(self._config()), "endpoints": endpoints, "program": str(program), **settings}
         )
+
+    def _kubelet(self) -> PodKubelet:
+        kubelet = PodKubelet(self.directory, MANIFESTS.strip("/"))
+        kubelet.server, kubelet.gate = self.server, self.member_file
+        self._stack.enter_context(kubelet.runs())
+        return kubelet
+
+    def _manifest(self) -> Path:
+        mounts = {"gate": (self.member_file, "File"), "data": (self.data, "DirectoryOrCreate")}
+        container = {
+            "name": "etcd",
+            "image": "etcd:1",
+            "command": ["etcd", f"--config-file={self.member_file}"],
+            "volumeMounts": [{"name": name, "mountPath": str(path)} for name, (path, _) in mounts.items()],
+        }
+        volumes = [
+            {"name": name, "hostPath": {"path": str(path), "type": kind}} for name, (path, kind) in mounts.items()
+        ]
+        spec = {"hostNetwork": True, "containers": [container], "volumes": volumes, "terminationGracePeriodSeconds": 1}
+        path = self.directory / "etcd-pod.yaml"
+        self._write(path, {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "etcd"}, "spec": spec})
+        return path
+
+    def close(self) -> None:
+        self._stack.close()
+        self.server.kill()
 
     def _write(self, path: Path, document: dict[str, Any]) -> None:
         path.write_text(yaml.safe_dump(document))
@@ -178,6 +225,7 @@ class MemberNode:
             raise Retryable("etcd.service: the job ended as 'failed'", reason=Reason.JOB_FAILED) from error
 
     def lose_disk(self) -> None:
+        """A kubelet starts etcd again, on the empty disk."""
         self.server.kill()
         shutil.rmtree(self.data)
 
@@ -216,7 +264,7 @@ class MemberNode:
                 clock,
                 store,
                 report,
-                self._open,
+                lambda: self._open(store),
                 on_release=lambda: None,
                 pause=0.2,
                 poll=0.2,
@@ -238,10 +286,18 @@ class MemberNode:
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
 
-    async def _open(self) -> Port:
+    async def _open(self, store: SqliteStore) -> Port:
         config = await read_member_config(str(self.settings))
         assert config is not None
-        return Port(MemberHost(config, Unit(self), SystemClock(), member_file=self.member_file), self.kills)
+        units: UnitStarter = Unit(self)
+        if self.kubelet is not None:
+            root = str(self.directory)
+            pods = KubeletStaticPods(
+                HostFiles(root), store, SystemClock(), Crictl(), LazyMemberProof(Path()), root=root, start=10.0
+            )
+            await pods.recover()
+            units = MemberPod(config, pods, member_file=self.member_file, root=self.directory)
+        return Port(MemberHost(config, units, SystemClock(), member_file=self.member_file), self.kills)
 
     def unattended(self, seconds: float) -> MemberProgress | None:
         """Run an agent without a request for at most `seconds`. Return the operation that it carried out."""

@@ -144,7 +144,13 @@ class Adapters:
         from nodeagent.host.etcd.member_host import MemberHost
 
         config = await read_member_config()
-        return MemberHost(config, self._units, self.ports.clock) if config is not None else None
+        if config is None:
+            return None
+        if not config.settings.static_pod:
+            return MemberHost(config, self._units, self.ports.clock)
+        from nodeagent.host.etcd.member_pod import MemberPod
+
+        return MemberHost(config, MemberPod(config, self.static_pods), self.ports.clock)
 
     def config_source(
         self, changed: Callable[[bool], None], requested: Callable[[ConfigSource], Awaitable[None]]

@@ -30,6 +30,9 @@ class EtcdMemberSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
     ``unit``: the service that runs etcd. It must not start etcd without ``nodeagent etcd prepare``.
 
+    ``static_pod``: path of the manifest of a static pod that runs etcd, instead of ``unit``. nodeagent copies it into
+    the directory of the kubelet when the member may start.
+
     ``program``: path of etcd, to check its version before it joins; "" for no check.
 
     ``unattended``: whether the daemon joins the cluster, and replaces a member whose disk was lost, without a command.
@@ -38,6 +41,7 @@ class EtcdMemberSettings(Struct, frozen=True, forbid_unknown_fields=True):
     config: Annotated[str, Meta(pattern=r"^/[^\x00-\x1f]+$", max_length=4096)]
     endpoints: Annotated[tuple[Url, ...], Meta(min_length=1, max_length=32)]
     unit: Unit = "etcd.service"
+    static_pod: OptionalPath = ""
     program: OptionalPath = ""
     unattended: bool = False
 

@@ -45,8 +45,8 @@ class MemberFacts:
     """What is known about the member of this host, running or not.
 
     ``survey`` is None if no member of the cluster answers; ``unreachable`` has the reason. ``note`` is the identity
-    that this host had last, from the store. ``problem`` prevents the addition of this member: its certificates, or
-    its version.
+    that this host had last, from the store. ``permitted``: etcd runs with the config that nodeagent wrote, so it cannot
+    be that of another cluster. ``problem`` prevents the addition of this member: its certificates, or its version.
     """
 
     name: str
@@ -56,6 +56,7 @@ class MemberFacts:
     data: DataDirectory = DataDirectory()
     note: Identity | None = None
     running: bool = False
+    permitted: bool = False
     problem: Refusal | None = None
 
     @property

@@ -298,7 +298,7 @@ def _add(facts: MemberFacts, survey: EtcdSurvey) -> Step | Refusal:
 def _stop(facts: MemberFacts) -> Step | Refusal:
     """Stop a removed member. One of another cluster keeps running: the settings may name the wrong cluster."""
     found = facts.data.identity
-    if found is None and facts.data.present:
+    if found is None and facts.data.present and not facts.permitted:
         return Refusal(Reason.ETCD_STARTING, "etcd runs, and its write-ahead log has no identity yet")
     if found is not None and found.cluster != facts.cluster:
         return Refusal(Reason.ETCD_DATA_FOREIGN, "etcd runs on this host as a member of another cluster")

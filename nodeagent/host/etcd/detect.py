@@ -88,7 +88,7 @@ def _pods(root: Path) -> Iterator[tuple[str, Mapping[str, str]]]:
             for path in sorted((root / directory).iterdir()):
                 flags = from_pod(_document(path)) if is_visible(path.name) else None
                 if flags is not None:
-                    yield f"static pod {_shown(root, path)}", _at(root, flags)
+                    yield f"static pod {_shown(root, path)}", _at(root, {**flags, **_config(root, flags)})
 
 
 def manifest_directories(root: Path) -> Sequence[str]:

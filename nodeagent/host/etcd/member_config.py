@@ -23,7 +23,15 @@ from nodeagent.host.fs.os_errors import translated
 from nodeagent.reasons import Reason
 from nodeagent.settings.etcd_member import ETCD_MEMBER_FILE, EtcdMemberSettings, parse_etcd_member
 
-__all__ = ["MEMBER_FILE", "MemberConfig", "TlsFiles", "read_member_config", "remove_member_file", "write_member_file"]
+__all__ = [
+    "MEMBER_FILE",
+    "MemberConfig",
+    "TlsFiles",
+    "forget_other_members",
+    "read_member_config",
+    "remove_member_file",
+    "write_member_file",
+]
 
 MEMBER_FILE: Final = Path("/run/nodeagent/etcd/member.json")
 OURS: Final = ("initial-cluster", "initial-cluster-state")
@@ -113,8 +121,7 @@ def write_member_file(config: MemberConfig, initial_cluster: str, path: Path = M
 
     A member with data does not read them: then the only member is this one, with which it cannot start without data.
     """
-    members = initial_cluster or ",".join(f"{config.name}={peer}" for peer in config.peers)
-    written = {**config.document, OURS[0]: members, OURS[1]: "existing"}
+    written = _written(config, initial_cluster)
     with translated("write", str(path)):
         path.parent.mkdir(parents=True, exist_ok=True)
         folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -122,10 +129,25 @@ def write_member_file(config: MemberConfig, initial_cluster: str, path: Path = M
             # The umask of the daemon leaves it to root.
             os.fchmod(folder, 0o755)
             with new_file(folder, path.name, mode=MODE) as write:
-                # JSON is YAML, too, and every parser of YAML reads its strings as strings.
-                write(json.dumps(written, indent=2).encode() + b"\n")
+                write(written)
         finally:
             os.close(folder)
+
+
+def _written(config: MemberConfig, initial_cluster: str) -> bytes:
+    members = initial_cluster or ",".join(f"{config.name}={peer}" for peer in config.peers)
+    # JSON is YAML, too, and every parser of YAML reads its strings as strings.
+    return json.dumps({**config.document, OURS[0]: members, OURS[1]: "existing"}, indent=2).encode() + b"\n"
+
+
+def forget_other_members(config: MemberConfig, path: Path = MEMBER_FILE) -> None:
+    """Remove the members of its first start from the config of a member with data. Blocks.
+
+    The kubelet restarts a container without ``prepare``: with them, etcd would start on an empty disk under its old id.
+    """
+    with translated("read", str(path)):
+        if path.exists() and path.read_bytes() != _written(config, ""):
+            write_member_file(config, "", path)
 
 
 def remove_member_file(path: Path = MEMBER_FILE) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Final, Protocol
@@ -33,7 +34,13 @@ from nodeagent.host.etcd.access import EtcdAccess, endpoints_of, open_client
 from nodeagent.host.etcd.client import EtcdClient, EtcdFault
 from nodeagent.host.etcd.data_directory import archive, read_data_directory
 from nodeagent.host.etcd.member_certificates import certificate_problem
-from nodeagent.host.etcd.member_config import MEMBER_FILE, MemberConfig, remove_member_file, write_member_file
+from nodeagent.host.etcd.member_config import (
+    MEMBER_FILE,
+    MemberConfig,
+    forget_other_members,
+    remove_member_file,
+    write_member_file,
+)
 from nodeagent.host.etcd.options import Endpoints
 from nodeagent.host.etcd.program_version import program_version
 from nodeagent.host.etcd.quorum import gateways, survey_cluster
@@ -49,7 +56,7 @@ RUNNING: Final = ("active", "activating", "reloading", "deactivating")
 
 
 class UnitStarter(Protocol):
-    """The part of systemd that starts and stops the unit of etcd."""
+    """The part of systemd that starts and stops the unit of etcd; ``member_pod`` has that of the kubelet."""
 
     async def state(self, unit: str) -> UnitState: ...
 
@@ -78,7 +85,9 @@ class MemberHost:
         running = (await self._units.state(self._config.settings.unit)).active in RUNNING
         facts = await read_facts(self._config, note, running=running)
         self._survey = facts.survey
-        return facts
+        if self._config.settings.static_pod and facts.data.identity is not None:
+            await asyncio.to_thread(forget_other_members, self._config, self._member_file)
+        return replace(facts, permitted=await asyncio.to_thread(self._member_file.exists))
 
     async def problem(self) -> Refusal | None:
         """Return why this member cannot be added to the cluster of the last facts; None if it can."""
@@ -96,13 +105,15 @@ class MemberHost:
         """Do one step of the last facts. Returns the id of an added member."""
         match step:
             case ArchiveData():
+                await asyncio.to_thread(remove_member_file, self._member_file)
                 await asyncio.to_thread(archive, self._config.data, self._clock.now())
             case StartMember():
                 await prepare(self._config, step.identity, member_file=self._member_file)
                 await self._units.start(self._config.settings.unit, START_TIMEOUT)
             case StopMember():
-                await asyncio.to_thread(remove_member_file, self._member_file)
+                # The file shows until then that etcd runs by permission.
                 await self._units.stop(self._config.settings.unit, STOP_TIMEOUT)
+                await asyncio.to_thread(remove_member_file, self._member_file)
             case Finished():
                 pass
             case _:

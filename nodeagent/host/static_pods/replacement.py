@@ -108,6 +108,8 @@ class KubeletStaticPods:
         self.etcd = etcd
         self._root = root
         self._start = start
+        # One manifest is away at a time: an update, and a change of the members of etcd.
+        self._busy = asyncio.Lock()
 
     async def recover(self) -> str:
         """Put back the manifest that a killed agent took away. Returns its path, "" if there is none."""
@@ -125,6 +127,10 @@ class KubeletStaticPods:
         not start (``StaticPodNotStarted``). Doing it again is harmless. The member of etcd from before the first
         replacement of ``operation`` is the one that ``state`` expects.
         """
+        async with self._busy:
+            await self._replace(path, node, operation)
+
+    async def _replace(self, path: str, node: FileTreeEntry | None, operation: str) -> None:
         await self.recover()
         new = await asyncio.to_thread(load, node.content) if isinstance(node, RegularFile) else None
         old = await asyncio.to_thread(self._read, path)
@@ -137,6 +143,15 @@ class KubeletStaticPods:
                 await self._exchange(path, old, node)
         if new is not None and await self._has_kubelet():
             await self._started(path, new)
+
+    async def runs(self, path: str, pod: StaticPod) -> bool:
+        """Return whether the kubelet runs an instance of ``pod``, also without its manifest."""
+        return bool(await asyncio.to_thread(self._instances, path, pod))
+
+    async def ended(self, path: str, pod: StaticPod) -> None:
+        """Wait until no instance of ``pod`` is left. Raises ``Terminal`` (``StaticPodStuck``)."""
+        found = await asyncio.to_thread(self._instances, path, pod)
+        await self._gone(pod, [instance.uid for instance in found])
 
     async def state(self, path: str) -> StaticPodState:
         """Return how the pod of the manifest at ``path`` runs. A member of etcd is queried."""

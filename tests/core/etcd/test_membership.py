@@ -63,9 +63,14 @@ PROBLEM = Refusal("EtcdCertificates", "the certificate has ended")  # type: igno
 
 
 def facts(
-    survey: EtcdSurvey | None, data: DataDirectory = EMPTY, note: Identity | None = None, *, running: bool = False
+    survey: EtcdSurvey | None,
+    data: DataDirectory = EMPTY,
+    note: Identity | None = None,
+    *,
+    running: bool = False,
+    permitted: bool = False,
 ) -> MemberFacts:
-    return MemberFacts("m4", (peer(4),), survey, "no member answers", data, note, running)
+    return MemberFacts("m4", (peer(4),), survey, "no member answers", data, note, running, permitted)
 
 
 def operation(kind: OperationKind, remove: str = "", **more: str) -> MemberOperation:
@@ -125,6 +130,8 @@ def test_whether_a_member_may_start(found: MemberFacts, expected: object) -> Non
         (facts(WITHOUT, OTHER_MEMBER, running=True), StopMember()),
         (facts(WITHOUT, OTHER_CLUSTER, running=True), "EtcdDataForeign"),  # the settings may name a wrong cluster
         (facts(WITHOUT, UNREADABLE, running=True), "EtcdStarting"),
+        # The config that nodeagent wrote cannot make it a member of another cluster.
+        (facts(WITHOUT, UNREADABLE, running=True, permitted=True), StopMember()),
         (facts(WITHOUT, OTHER_CLUSTER), ArchiveData()),
         (facts(WITHOUT, OTHER_MEMBER), ArchiveData()),
         (facts(WITHOUT, UNREADABLE), ArchiveData()),

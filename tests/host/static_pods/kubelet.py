@@ -120,6 +120,7 @@ class StandInKubelet:
             if worker.ends and now >= worker.ends and not self.hangs:
                 # Before the directory, which is the sign of the end.
                 del self.running[uid]
+                self._ended(worker.pod)
                 shutil.rmtree(self.root / PODS / uid)
                 self.ends.append((now, uid))
             elif not worker.shown and not worker.ends and now >= worker.began + 5 * STEP:
@@ -133,6 +134,9 @@ class StandInKubelet:
             (self.root / PODS / uid).mkdir()
             self.running[uid] = Worker(pod, now)
             self.starts.append((now, uid))
+
+    def _ended(self, pod: StaticPod) -> None:
+        """For a stand-in that runs processes."""
 
     def _show(self, uid: str, pod: StaticPod) -> bool:
         log = self.root / LOGS / f"{pod.namespace}_{pod.name}-{self.node}_{uid}"
