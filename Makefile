@@ -22,7 +22,7 @@ NODE_TESTS = $(PYTEST) -q --durations 10 -n 2 --dist load --maxschedchunk 1 inte
 HOST_TESTS = $(PYTEST) -q -n $(HOSTS) --dist load --maxschedchunk 1 $(RING2)
 SUDO_NOTE = $(if $(filter 0,$(shell id -u)),,(not root: the rings that boot hosts will say what is missing))
 
-.PHONY: help venv demo demo-shell demo-vm demo-node test versions check format unit golden host long ostree integration cluster cluster-tools node-long vm package wheel bench bench-rollout bench-fence docs clean
+.PHONY: help venv demo demo-shell demo-vm demo-node test versions check format unit golden host long ostree integration cluster cluster-tools node-long vm package rpm wheel bench bench-rollout bench-fence docs clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -104,6 +104,9 @@ format: venv ## rewrite to the project's format
 
 package: venv ## the self-contained tree, as tar and as sysext image, in dist/
 	@$(BIN)/python packaging/build.py --out dist
+
+rpm: venv ## the package as an RPM, in dist/, checked by rpmlint
+	@$(BIN)/python packaging/build_rpm.py --out dist
 
 wheel: venv ## an ordinary wheel, in dist/
 	@$(BIN)/uv build --wheel --out-dir dist --quiet

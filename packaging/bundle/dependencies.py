@@ -34,17 +34,8 @@ UNUSED_OF_AIOHTTP = ("web.py", "web_*.py", "worker.py", "test_utils.py", "pytest
 
 # Files of wheels for builds and type checks, and those of pip for an uninstallation.
 UNUSED = (
-    "*.pyi",
-    "*.pyx",
-    "*.pxd",
-    "*.c",
-    "*.h",
-    "py.typed",
-    "*.pxi",
-    "RECORD",
-    "INSTALLER",
-    "REQUESTED",
-    "direct_url.json",
+    *("*.pyi", "*.pyx", "*.pxd", "*.pxi", "*.c", "*.h", "*_test.py", "py.typed"),
+    *(".lock", "RECORD", "INSTALLER", "REQUESTED", "direct_url.json"),
 )
 UNUSED_FOLDERS = ("bin", "tests", "__pycache__")
 

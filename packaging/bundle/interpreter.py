@@ -30,7 +30,7 @@ UNUSED = {
     "tabnanny.py", "timeit.py", "trace.py", "wave.py", "webbrowser.py", "zipapp.py",
 }  # fmt: skip
 UNUSED_PATTERNS = ("config-*", "_sysconfig_vars_*", "__pycache__")
-UNUSED_FOLDERS = {"dom", "sax"}  # of xml
+UNUSED_FOLDERS = {("xml", "dom"), ("xml", "sax"), ("ctypes", "macholib")}
 
 # Everything that nodeagent reads and writes is UTF-8. IDNA is for the names of hosts, cp437 for the names in zip files.
 ENCODINGS = {
@@ -111,7 +111,7 @@ def _used(path: PurePosixPath) -> bool:
         return False
     if first == "encodings":
         return path.stem in ENCODINGS
-    if first == "xml" and not UNUSED_FOLDERS.isdisjoint(path.parts):
+    if path.parts[:2] in UNUSED_FOLDERS:
         return False
     return first != "lib-dynload" or not any(fnmatchcase(path.name, each) for each in UNUSED_COMPILED)
 

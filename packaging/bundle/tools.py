@@ -13,8 +13,15 @@ from bundle.errors import BuildError
 
 # Seconds. Maven needs a Java.
 INSTALL_TIMEOUT = 900.0
-# Program -> package, the same in Debian and Fedora.
-PACKAGES = {"mvn": "maven", "sqfstar": "squashfs-tools", "git": "git"}
+# Program -> package of Fedora, and of Debian as well but for those below.
+PACKAGES = {
+    "mvn": "maven",
+    "sqfstar": "squashfs-tools",
+    "git": "git",
+    "rpmbuild": "rpm-build",
+    "rpmlint": "rpmlint",
+}
+DEBIAN = {"rpm-build": "rpm"}
 
 
 def log(message: str) -> None:
@@ -62,7 +69,10 @@ def uv() -> str:
 def _install(package: str) -> None:
     commands: list[list[str]]
     if shutil.which("apt-get"):
-        commands = [["apt-get", "update", "-qq"], ["apt-get", "install", "-qqy", "--no-install-recommends", package]]
+        commands = [
+            ["apt-get", "update", "-qq"],
+            ["apt-get", "install", "-qqy", "--no-install-recommends", DEBIAN.get(package, package)],
+        ]
     elif shutil.which("dnf"):
         commands = [["dnf", "-qy", "install", package]]
     else:

@@ -1,0 +1,173 @@
+"""The RPM, installed by a real rpm on the files of a host that then boots: a preset starts the agent, an upgrade and a
+downgrade keep what the admin decided, and a removal leaves nothing but the host's own files."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from integration.hosts.container.container_host import Host
+from integration.hosts.container.image import base_image
+from integration.hosts.errors import Unavailable
+from integration.package.conftest import BUILD_TIMEOUT, EPOCH, Package, cannot
+
+pytestmark = pytest.mark.long
+
+TIMEOUT = 120.0  # seconds
+WANTS = "etc/systemd/system/multi-user.target.wants/nodeagent.service"
+GONE, NEW = "usr/lib/nodeagent/lib/python3.14/asyncio/windows_events.py", "usr/lib/nodeagent/new"
+# What the package requires of a host, for a root whose packages are Debian's.
+BASE = """\
+Name: base
+Version: 1
+Release: 1
+Summary: What the host has
+License: MIT
+BuildArch: noarch
+Provides: glibc = 2.41
+Provides: systemd = 257
+Provides: /bin/sh
+%description
+What the host has.
+%files
+"""
+
+
+@pytest.fixture(scope="module")
+def built(package: Package, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The RPM as `make rpm` makes it, the RPM of a later version, and one that provides what ours requires."""
+    out = tmp_path_factory.mktemp("rpm")
+    for path in (*package.out.iterdir(),):
+        shutil.copy2(path, out)
+    script: list[str | Path] = [sys.executable, package.source / "packaging" / "build_rpm.py", "--fast", "--out", out]
+    done = subprocess.run(script, env=environment(), capture_output=True, text=True, timeout=BUILD_TIMEOUT, check=False)
+    if "missing: " in done.stderr:
+        cannot(done.stderr.strip())
+    assert done.returncode == 0, done.stderr
+    (first,) = out.glob("*.rpm")
+    later = out / package.tar.name.replace("-0.", "-9.")
+    with tarfile.open(package.tar) as source, tarfile.open(later, "w:gz") as target:
+        for member in source:
+            if member.name != GONE:
+                target.addfile(member, source.extractfile(member) if member.isreg() else None)
+        target.addfile(tarfile.TarInfo(NEW))
+    spec = out / "base.spec"
+    spec.write_text(BASE)
+    command: list[str | Path] = [
+        "rpmbuild",
+        "-bb",
+        "--quiet",
+        "--define",
+        f"_topdir {out}/base",
+        "--define",
+        f"_rpmdir {out}/base",
+        spec,
+    ]
+    subprocess.run(command, check=True, capture_output=True, timeout=TIMEOUT)
+    (base,) = (out / "base").rglob("*.rpm")
+    return {"first": first, "later": build(package, later, out), "base": base}
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "SOURCE_DATE_EPOCH": str(EPOCH)}
+
+
+def build(package: Package, tar: Path, out: Path) -> Path:
+    program = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+import build_rpm
+print(build_rpm.build("rpmbuild", Path(sys.argv[2]), Path(sys.argv[3]), build_rpm.FAST))
+"""
+    argv: list[str | Path] = [sys.executable, "-c", program, package.source / "packaging", tar, out]
+    done = subprocess.run(argv, env=environment(), capture_output=True, text=True, timeout=BUILD_TIMEOUT, check=False)
+    assert done.returncode == 0, done.stderr
+    return Path(done.stdout.strip())
+
+
+@pytest.fixture
+def host() -> Iterator[Host]:
+    try:
+        image = base_image(print)
+    except Unavailable as error:
+        cannot(f"hosts cannot be booted here: {error}")
+    with Host(image) as host:
+        yield host
+    image.close()
+
+
+def rpm(host: Host, *arguments: str | Path) -> str:
+    """Run rpm on the files of a host that is off."""
+    argv: list[str | Path] = [
+        "rpm",
+        "--root",
+        host.root,
+        "--dbpath",
+        "/usr/lib/sysimage/rpm",
+        "--nosignature",
+        *arguments,
+    ]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=TIMEOUT, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def files(host: Host) -> set[str]:
+    found = (path for top in ("usr", "etc") for path in (host.root / top).rglob("*"))
+    return {str(path.relative_to(host.root)) for path in found if "sysimage/rpm" not in str(path)}
+
+
+def test_the_same_tar_gives_the_same_rpm(package: Package, built: dict[str, Path], tmp_path: Path) -> None:
+    again = build(package, package.tar, tmp_path)
+    assert hashlib.sha256(again.read_bytes()).digest() == hashlib.sha256(built["first"].read_bytes()).digest()
+
+
+def test_install_upgrade_downgrade_and_remove(package: Package, built: dict[str, Path], host: Host) -> None:
+    rpm(host, "--install", built["base"])
+    before = files(host)
+
+    rpm(host, "--upgrade", built["first"])
+    manifest = (package.tree / "usr/lib/nodeagent/manifest").read_text().splitlines()
+    expected = {"usr/share/man/man8/nodeagent.8.gz" if "man8" in name else name for name in manifest}
+    listed = {name.removeprefix("/") for name in rpm(host, "--query", "--list", "nodeagent").splitlines()}
+    assert expected - {"usr/lib/nodeagent/manifest"} <= listed
+    assert rpm(host, "--verify", "nodeagent") == ""
+    host.boot()
+    host.wait_for(lambda: host.is_active("nodeagent.service"), "the preset enabled the agent, and the boot started it")
+    host.run(["nodeagent", "status"])
+    settings = host.root / "etc/nodeagent/config.d/50-site.yaml"
+    settings.parent.mkdir(parents=True, exist_ok=True)
+    settings.write_text("log:\n  level: debug\n")
+    host.power_off()
+
+    rpm(host, "--upgrade", built["later"])
+    assert (host.root / NEW).exists()
+    assert not (host.root / GONE).exists()
+    assert (host.root / WANTS).is_symlink()
+    host.boot()
+    host.wait_for(lambda: host.is_active("nodeagent.service"), "the agent runs after the upgrade")
+    host.run(["systemctl", "disable", "nodeagent.service"])
+    host.power_off()
+
+    rpm(host, "--upgrade", "--oldpackage", built["first"])
+    assert not (host.root / NEW).exists()
+    assert rpm(host, "--verify", "nodeagent") == ""
+    assert not (host.root / WANTS).is_symlink(), "disabled by the admin"
+
+    rpm(host, "--erase", "nodeagent")
+    left = files(host) - before
+    assert not {name for name in left if "nodeagent" in name} - {
+        "etc/nodeagent",
+        "etc/nodeagent/config.d",
+        "etc/nodeagent/config.d/50-site.yaml",
+    }
+    assert list((host.root / "var/lib/nodeagent").iterdir()), "the state stays for the next installation"

@@ -1,0 +1,88 @@
+"""Build the RPM: `python packaging/build_rpm.py --out dist`.
+
+The package of build.py is built first if it is not up to date; the RPM has the same files. The same commit gives the
+same bytes with the same version of rpm.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import build as package
+from bundle import tools
+from bundle.errors import BuildError
+
+SPEC = Path(__file__).parent / "rpm" / "nodeagent.spec"
+LINT = Path(__file__).parent / "rpm" / "rpmlint.toml"
+TIMEOUT = 600.0  # seconds; the compression takes most of them
+# rpm 6 writes another format by default, which rpm-ostree of current releases does not read.
+FORMAT = "4"
+SHA256 = "8"
+COMPRESSION = "w19.zstdio"  # Fedora's
+FAST = "w3.zstdio"
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="packaging/build_rpm.py", description=__doc__)
+    parser.add_argument(
+        "--out", type=Path, default=package.SOURCE / "dist", help="directory for the result (%(default)s)"
+    )
+    parser.add_argument("--fast", action="store_true", help="compress less, for tests")
+    options = parser.parse_args(arguments)
+    out = options.out.resolve()
+    try:
+        rpmbuild, rpmlint = tools.require("rpmbuild"), tools.require("rpmlint")
+        package.build(out)
+        (tar,) = out.glob("nodeagent-*.tar.gz")
+        begun = time.monotonic()
+        built = build(rpmbuild, tar, out, FAST if options.fast else COMPRESSION)
+        tools.run([rpmlint, "--config", LINT, built], timeout=TIMEOUT)
+    except BuildError as error:
+        print(f"package: {error}", file=sys.stderr)
+        return 1
+    tools.log(f"{built} ({built.stat().st_size / 1e6:.1f} MB) in {time.monotonic() - begun:.1f} s")
+    return 0
+
+
+def build(rpmbuild: str, tar: Path, out: Path, compression: str) -> Path:
+    """Write the RPM of `tar` to the directory `out` and return its path. Raises BuildError.
+
+    `compression` is a value of rpm's macro _binary_payload.
+    """
+    version, machine = tar.name.removeprefix("nodeagent-").removesuffix(".tar.gz").rsplit("-", 1)
+    name = f"nodeagent-{version}-1.{machine}.rpm"
+    with tempfile.TemporaryDirectory(prefix=package.SCRATCH, dir=out) as scratch:
+        macros = {
+            "_topdir": scratch,
+            "_rpmdir": f"{scratch}/out",
+            "_build_name_fmt": name,
+            "_buildhost": "reproducible",
+            "use_source_date_epoch_as_buildtime": "1",
+            "clamp_mtime_to_source_date_epoch": "1",
+            "source_date_epoch_from_changelog": "0",
+            "_rpmformat": FORMAT,
+            "_binary_payload": compression,
+            "_source_filedigest_algorithm": SHA256,
+            "_binary_filedigest_algorithm": SHA256,
+            "nodeagent_version": version,
+            "nodeagent_tar": str(tar),
+        }
+        command = [rpmbuild, "-bb", "--quiet", "--target", f"{machine}-unknown-linux"]
+        for key, value in macros.items():
+            command += ["--define", f"{key} {value}"]
+        for each in ("BUILD", "BUILDROOT"):
+            (Path(scratch) / each).mkdir()
+        environment = {"PATH": os.defpath, "LC_ALL": "C.UTF-8", "TZ": "UTC", "HOME": scratch}
+        environment["SOURCE_DATE_EPOCH"] = str(package.source_date_epoch())
+        tools.run([*command, str(SPEC)], timeout=TIMEOUT, env=environment)
+        (built,) = (Path(scratch) / "out").rglob("*.rpm")
+        return built.replace(out / name)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
