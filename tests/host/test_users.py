@@ -103,7 +103,8 @@ async def test_an_unknown_user(root: Path) -> None:
     with pytest.raises(Terminal, match="nobody-here") as caught:
         await users.set_password_hash("nobody-here", HASH)
     assert caught.value.reason == "UnknownUser"
-    await users.lock("nobody-here")  # A missing account is as good as a locked one.
+    # A missing account needs no lock.
+    await users.lock("nobody-here")
 
 
 @pytest.mark.parametrize(

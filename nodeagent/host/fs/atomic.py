@@ -58,37 +58,37 @@ def _temporary(dir_fd: int) -> Iterator[str]:
         raise
 
 
-def put_file(dir_fd: int, name: str, content: bytes, *, mode: int, uid: int, gid: int, label: Labeller) -> None:
+@contextmanager
+def _file(dir_fd: int, name: str) -> Iterator[int]:
+    """Yield the descriptor of a file that gets its name at the end of the block, none after an error."""
     with _temporary(dir_fd) as temp:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         fd = os.open(temp, flags, 0o600, dir_fd=dir_fd)
         try:
             _drop_acls(fd)
-            label(fd, stat.S_IFREG | mode)
-            _write(fd, content)
-            os.fchown(fd, uid, gid)
-            # This follows fchown, which clears the set-id bits.
-            os.fchmod(fd, mode)
+            yield fd
+            # The data must be on the disk before the name is: a power cut in between would leave an empty file.
             os.fsync(fd)
             _publish(dir_fd, temp, name, fd)
         finally:
             os.close(fd)
+
+
+def put_file(dir_fd: int, name: str, content: bytes, *, mode: int, uid: int, gid: int, label: Labeller) -> None:
+    with _file(dir_fd, name) as fd:
+        label(fd, stat.S_IFREG | mode)
+        _write(fd, content)
+        os.fchown(fd, uid, gid)
+        # This follows fchown, which clears the set-id bits.
+        os.fchmod(fd, mode)
 
 
 @contextmanager
 def new_file(dir_fd: int, name: str, *, mode: int) -> Iterator[Callable[[bytes], None]]:
     """Yield a function that writes the next part of a file. The file gets its name at the end, none after an error."""
-    with _temporary(dir_fd) as temp:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        fd = os.open(temp, flags, 0o600, dir_fd=dir_fd)
-        try:
-            _drop_acls(fd)
-            yield lambda part: _write(fd, part)
-            os.fchmod(fd, mode)
-            os.fsync(fd)
-            _publish(dir_fd, temp, name, fd)
-        finally:
-            os.close(fd)
+    with _file(dir_fd, name) as fd:
+        yield lambda part: _write(fd, part)
+        os.fchmod(fd, mode)
 
 
 def put_link(dir_fd: int, name: str, target: str, *, uid: int, gid: int, label: Labeller) -> None:
@@ -102,9 +102,8 @@ def put_link(dir_fd: int, name: str, target: str, *, uid: int, gid: int, label: 
                 raise _swapped()
             label(fd, info.st_mode)
             if (info.st_uid, info.st_gid) != (uid, gid):
-                os.chown(
-                    f"/proc/self/fd/{fd}", uid, gid
-                )  # this changes the link itself; the descriptor is not followed further
+                # This changes the link itself: the descriptor is not followed further.
+                os.chown(f"/proc/self/fd/{fd}", uid, gid)
             # A link has no fsync; that of its directory covers it.
             _publish(dir_fd, temp, name, fd)
         finally:
