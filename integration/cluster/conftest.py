@@ -6,7 +6,6 @@ Where it cannot run the ring is skipped with the reason; with CI set in the envi
 from __future__ import annotations
 
 import itertools
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +15,7 @@ import pytest
 from integration.cluster import programs
 from integration.cluster.cluster import Cluster
 from integration.cluster.programs import Binaries
-from integration.hosts.errors import Unavailable
+from integration.hosts.container.conftest import required
 
 HERE = Path(__file__).parent
 _numbers = itertools.count(1)
@@ -30,25 +29,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def binaries() -> Binaries:
-    try:
-        return programs.find()
-    except Unavailable as error:
-        reason = f"the cluster ring cannot run here: {error}"
-    if os.environ.get("CI"):
-        pytest.fail(reason, pytrace=False)
-    pytest.skip(reason)
+    return required(programs.find, "the cluster ring cannot run here")
 
 
 @pytest.fixture(scope="session")
 def older_etcd(binaries: Binaries) -> Binaries:
     """The same programs with an etcd of the previous minor release."""
-    try:
-        return replace(binaries, etcd=programs.find_older_etcd())
-    except Unavailable as error:
-        reason = f"there is no older etcd here: {error}"
-    if os.environ.get("CI"):
-        pytest.fail(reason, pytrace=False)
-    pytest.skip(reason)
+    return replace(binaries, etcd=required(programs.find_older_etcd, "there is no older etcd here"))
+
+
+@pytest.fixture(scope="session")
+def kubectl() -> Path:
+    """The real `kubectl drain`."""
+    return required(lambda: programs.find_peer("kubectl-drain"), "there is no kubectl here")
 
 
 @pytest.fixture(scope="session")

@@ -13,11 +13,9 @@ from typing import Any, Final
 
 import pytest
 
-from integration.cluster import programs
 from integration.cluster.cluster import ADMINS, Cluster
 from integration.cluster.other_holders import client_of
 from integration.cluster.test_drain import OP, Scene
-from integration.hosts.errors import Unavailable
 from nodeagent.core.coordination import drain as decisions
 from nodeagent.core.coordination.drain import DrainPolicy
 from nodeagent.errors import Refused
@@ -30,17 +28,6 @@ MIRROR: Final = {"kubernetes.io/config.mirror": "hash"}
 SCRATCH: Final = {"volumes": [{"name": "v", "emptyDir": {}}]}
 DISK: Final = {"volumes": [{"name": "v", "hostPath": {"path": "/data"}}]}
 _numbers = itertools.count(1)
-
-
-@pytest.fixture(scope="session")
-def kubectl() -> Path:
-    try:
-        return programs.find_peer("kubectl-drain")
-    except Unavailable as error:
-        reason = str(error)
-    if os.environ.get("CI"):
-        pytest.fail(reason, pytrace=False)
-    pytest.skip(reason)
 
 
 @pytest.fixture(autouse=True)

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from integration.hosts.container import container_host
-from integration.hosts.container.conftest import say, unavailable
-from integration.hosts.errors import Unavailable
+from integration.hosts.container.conftest import required, say
 from integration.trees.base import Flavour
 from integration.trees.ostree_repo import OstreeRepo
 
@@ -28,10 +27,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def ostree_repo(say: Callable[[str], None]) -> Iterator[OstreeRepo]:
-    try:
-        grown = OstreeRepo(Flavour.CONTAINER, say)
-    except Unavailable as error:
-        unavailable(error)
+    grown = required(lambda: OstreeRepo(Flavour.CONTAINER, say))
     container_host.sweep()
     yield grown
     grown.close()

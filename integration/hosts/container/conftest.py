@@ -15,7 +15,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Generator, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import pytest
 
@@ -27,6 +27,7 @@ from integration.hosts.container.package import installed_image
 from integration.hosts.errors import Unavailable
 
 HERE = Path(__file__).parent
+T = TypeVar("T")
 FAILED = pytest.StashKey[bool]()
 HostMaker = Callable[..., Host]
 BUILD = HERE.parents[2] / "packaging" / "build.py"
@@ -48,9 +49,17 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     return report
 
 
-def unavailable(error: Unavailable) -> NoReturn:
+def required(find: Callable[[], T], without: str = "the host ring cannot run here") -> T:
+    """Return what ``find`` returns. If this machine does not have it, skip the test with the reason."""
+    try:
+        return find()
+    except Unavailable as error:
+        unavailable(error, without)
+
+
+def unavailable(error: Unavailable, without: str = "the host ring cannot run here") -> NoReturn:
     """Skip with the reason, or fail where a skip would hide that nothing was proven."""
-    reason = f"the host ring cannot run here: {error}"
+    reason = f"{without}: {error}"
     if os.environ.get("CI"):
         pytest.fail(reason, pytrace=False)
     pytest.skip(reason)
@@ -71,10 +80,7 @@ def say(request: pytest.FixtureRequest) -> Callable[[str], None]:
 
 @pytest.fixture(scope="session")
 def image(say: Callable[[str], None]) -> Iterator[Image]:
-    try:
-        built = base_image(say)
-    except Unavailable as error:
-        unavailable(error)
+    built = required(lambda: base_image(say))
     container_host.sweep()
     yield built
     built.close()

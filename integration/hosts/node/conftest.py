@@ -12,21 +12,20 @@ from typing import Any
 import pytest
 
 from integration.cluster.cluster import Cluster
-from integration.cluster.conftest import binaries, control_plane
+from integration.cluster.conftest import binaries, control_plane, kubectl
 from integration.cluster.tcp_proxy import relay
 from integration.cluster.test_rights import installed
 from integration.hosts import nodeagent_client as agent
 from integration.hosts.container import container_host
-from integration.hosts.container.conftest import finish, package, pytest_runtest_makereport, say, unavailable
+from integration.hosts.container.conftest import finish, package, pytest_runtest_makereport, required, say
 from integration.hosts.container.image import Image
 from integration.hosts.container.package import installed_image
-from integration.hosts.errors import Unavailable
 from integration.hosts.node.controllers import Controllers
 from integration.hosts.node.node_host import NODEAGENT_KUBECONFIG, NodeHost, kubeconfig
 from integration.hosts.node.node_image import node_image
 from integration.hosts.node.node_programs import NodePrograms
 
-__all__ = ["binaries", "control_plane", "installed", "package", "pytest_runtest_makereport", "say"]
+__all__ = ["binaries", "control_plane", "installed", "kubectl", "package", "pytest_runtest_makereport", "say"]
 
 HERE = Path(__file__).parent
 NodeMaker = Callable[..., NodeHost]
@@ -40,10 +39,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def programs() -> Iterator[NodePrograms]:
-    try:
-        found = NodePrograms.find()
-    except Unavailable as error:
-        unavailable(error)
+    found = required(NodePrograms.find)
     yield found
     found.close()
 
@@ -51,10 +47,7 @@ def programs() -> Iterator[NodePrograms]:
 @pytest.fixture(scope="session")
 def image(say: Callable[[str], None]) -> Iterator[Image]:
     """The image of a node, without nodeagent."""
-    try:
-        built = node_image(say)
-    except Unavailable as error:
-        unavailable(error)
+    built = required(lambda: node_image(say))
     container_host.sweep()
     yield built
     built.close()

@@ -14,11 +14,9 @@ from typing import Any
 
 import pytest
 
-from integration.cluster import programs as program_cache
 from integration.cluster.api import Object
 from integration.cluster.cluster import ADMINS, Cluster
 from integration.hosts import nodeagent_client as agent
-from integration.hosts.errors import Unavailable
 from integration.hosts.node.conftest import NodeMaker
 from integration.hosts.node.controllers import Controllers
 from integration.hosts.node.node_host import MANIFESTS, NodeHost, pod_ready
@@ -27,17 +25,6 @@ from integration.hosts.node.workloads import pod, template, workload
 ENOUGH = 90.0  # seconds for a drain on a busy machine
 FINALIZER = "nodeagent.org/test"
 KILLED = 137  # exit status of a container that was killed
-
-
-@pytest.fixture(scope="session")
-def kubectl() -> Path:
-    try:
-        return program_cache.find_peer("kubectl-drain")
-    except Unavailable as error:
-        reason = str(error)
-    if os.environ.get("CI"):
-        pytest.fail(reason, pytrace=False)
-    pytest.skip(reason)
 
 
 class Scene:

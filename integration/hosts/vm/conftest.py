@@ -23,8 +23,7 @@ from typing import Any
 
 import pytest
 
-from integration.hosts.container.conftest import FAILED, package, pytest_runtest_makereport, say, unavailable
-from integration.hosts.errors import Unavailable
+from integration.hosts.container.conftest import FAILED, package, pytest_runtest_makereport, required, say
 from integration.hosts.vm import guest, image, live, nodes, registry_disk, virtual_machine, vm_requirements
 from integration.hosts.vm.image import DiskImage
 from integration.hosts.vm.registry_disk import RegistryDisk
@@ -53,11 +52,8 @@ TEST_TIMEOUT = 900  # seconds: the first test of a run makes the disk and boots 
 
 @pytest.fixture(scope="session")
 def vm_ostree_repo(say: Callable[[str], None]) -> Iterator[OstreeRepo]:
-    try:
-        vm_requirements.ensure(say)
-        grown = OstreeRepo(Flavour.MACHINE, say)
-    except Unavailable as error:
-        unavailable(error)
+    required(lambda: vm_requirements.ensure(say))
+    grown = required(lambda: OstreeRepo(Flavour.MACHINE, say))
     virtual_machine.sweep()
     yield grown
     grown.close()
@@ -86,10 +82,8 @@ def make_image(
     made: list[DiskImage] = []
 
     def make(tree: Tree = A, **options: Any) -> DiskImage:
-        try:
-            made.append(image.system(vm_ostree_repo, vm_ostree_repo.commit(vm_tree(tree)), say, **options))
-        except Unavailable as error:
-            unavailable(error)
+        commit = vm_ostree_repo.commit(vm_tree(tree))
+        made.append(required(lambda: image.system(vm_ostree_repo, commit, say, **options)))
         return made[-1]
 
     yield make

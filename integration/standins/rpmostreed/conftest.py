@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 
 from integration.hosts import overlay
+from integration.hosts.container.conftest import required
 from integration.hosts.container.conftest import say as say
-from integration.hosts.container.conftest import unavailable
 from integration.hosts.container.image import cache_directory
-from integration.hosts.errors import Unavailable
 from integration.hosts.locks import claim, leftovers
 from integration.standins.rpmostreed.adapter_process import Agent
 from integration.standins.rpmostreed.sandbox import template
@@ -41,10 +40,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def root(say: Callable[[str], None]) -> Iterator[Path]:
     """A Debian with ostree in which the stand-in is installed."""
-    try:
-        image = base(Flavour.CONTAINER, say)
-    except Unavailable as error:
-        unavailable(error)
+    image = required(lambda: base(Flavour.CONTAINER, say))
     with scratch(image) as directory:
         prepare(directory)
         yield directory
