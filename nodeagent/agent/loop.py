@@ -138,6 +138,7 @@ class Loop:
         after a restart."""
         resumed = stuck = False
         while True:
+            # Cleared before the turn, so that a change during the turn is not slept over.
             self._wake.clear()
             try:
                 if not resumed:
@@ -198,6 +199,7 @@ class Loop:
             return await self._release(record)
         self._outage.begin()
         try:
+            # Cleared before the config is read: a change during the read sets it again, and the update notices.
             self._update_wake.clear()
             update = await self._next_update.begin(record)
         except AgentError as error:
@@ -217,6 +219,7 @@ class Loop:
         except Exception as error:  # noqa: BLE001 - whatever it is, it must not become a loop of restarts
             await self._refuse(record, bug(error, "the preparation of an update"))
             return self._delay()
+        # A config was found, so the same refusal later is news again.
         self._refused, self._passing = "", 0
         self._outage.end()
         if update is None:

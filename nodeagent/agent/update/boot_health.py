@@ -86,6 +86,7 @@ async def watch_boot(run: Run, progress: Progress) -> None:
             good_since = now
         if good_since is not None and now - good_since >= run.policy.settle:
             return
+        # Units that are only slow are no reason for a rollback, which would cost another reboot.
         if now >= deadline:
             if bad:
                 message = "; ".join(why for _, why in bad[:5])

@@ -41,6 +41,7 @@ async def stage_unless_newer(run: Run, os: HostDeployments, target: OsTarget) ->
     if await run.newer():
         return False
     await check_free(run)
+    # The block cancels the staging at its end, also if another holder takes the lease.
     async with running(_try(run, os, target)) as work:
         while not await finished_before(work, run.wake, timeout=run.policy.lease_retry):
             if await run.newer():
@@ -57,6 +58,7 @@ async def stage_again(run: Run, os: HostDeployments, target: OsTarget) -> None:
 
 
 async def _note(run: Run, os: HostDeployments, staged: Deployment) -> None:
+    # A staging that is repeated in a later boot must not take another deployment for the origin.
     origin = run.record.os.origin or (await os.booted()).id
     run.update.change_os(staged=staged.id, staged_boot_id=run.ports.power.boot_id(), origin=origin)
 

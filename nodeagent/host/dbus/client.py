@@ -180,8 +180,10 @@ class Bus:
             if match.watched_name and not self._peer:
                 await self._watch_owner(connection, match.watched_name)
         signals = Signals(match, lambda message, seconds: self._call(message, seconds, connection))
+        # The queue exists before the rule does, so that the first signal after AddMatch finds it.
         self._signals.append(signals)
         try:
+            # A connection that was lost in between has failed only the subscriptions that it knew by then.
             if connection.lost is not None:
                 raise connection.lost
             if not self._peer:

@@ -185,8 +185,11 @@ class Connection:
         while self.lost is None and self._take_one():
             if self._loop.time() > until:
                 self._loop.remove_reader(self._socket)
+                # The socket is not read in the meantime, so messages stay in order and the kernel slows the sender
+                # down.
                 self._loop.call_soon(self._take_more)
                 return
+        # Descriptors arrive with the first byte of their message. With an empty buffer, that message does not exist.
         if self._fds and not self._incoming:
             self.close("file descriptors that belong to no message")
 
@@ -223,6 +226,8 @@ class Connection:
                 return True
         if len(self._incoming) < size:
             return False
+        # The view avoids a second copy. It is released at the end of the block, because a bytearray with a view cannot
+        # shrink.
         with memoryview(self._incoming) as view:
             data = bytes(view[:size])
         del self._incoming[:size]

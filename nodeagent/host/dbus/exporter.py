@@ -79,6 +79,7 @@ class Exporter:
         self._keeper: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
+        # The handlers come before the name: calls arrive as soon as it is owned.
         self._bus.serve(self._admit, self._on_call)
         owned: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._keeper = asyncio.create_task(self._keep_name(owned), name=f"own {self._name}")
@@ -107,6 +108,7 @@ class Exporter:
         self._bus.emit(self._path, interface, name, signal.signature, values)
 
     async def _close(self) -> None:
+        # A call that arrives from here on gets an error, not a timeout.
         self._bus.serve(None, None)
         tasks = [task for task in (self._keeper, *self._calls) if task is not None]
         for task in tasks:
@@ -120,6 +122,8 @@ class Exporter:
         pause = _FIRST_PAUSE
         while True:
             try:
+                # The subscription comes before the request, or a name that is lost right after the answer would go
+                # unnoticed.
                 async with self._bus.signals(Match(BUS_NAME, "NameLost", sender=BUS_NAME, arg0=self._name)) as lost:
                     await self._request_name()
                     if not owned.done():
@@ -226,13 +230,16 @@ class Exporter:
             raise _Fault("LimitsExceeded", str(error)) from None
         task = asyncio.create_task(self._run(method, call, slot), name=f"{call.member} for {call.sender}")
         self._calls[task] = slot
+        # A task that is cancelled before its first step runs no finally clause, so the callback frees the slot.
         task.add_done_callback(lambda task: self._limits.leave(self._calls.pop(task)))
 
     async def _run(self, method: Method, call: Message, slot: CallSlot) -> None:
         try:
+            # The user of a first call is not known at its arrival, because that takes a call to the bus.
             if slot.uid is None:
                 self._limits.identify(slot, await self._bus.uid_of(call.sender))
                 _check_size(method, call.size, slot.uid)
+            # A large body is decoded only here, after it is known whether its sender may send one.
             if call.raw:
                 call = _decoded(call)
             self._bus.reply(call, method.gives, await method.run(replace(call, uid=slot.uid)))

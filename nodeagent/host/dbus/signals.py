@@ -55,6 +55,7 @@ class Match:
             self.interface == signal.interface
             and self.member in ("", signal.member)
             and self.path in ("", signal.path)
+            # A name without an owner has "", and so does a signal without a sender: these two must not match.
             and (self.sender in ("", signal.sender) or owners.get(self.sender, "") == signal.sender != "")
         )
 
@@ -82,6 +83,7 @@ class Signals:
 
         Raises the error of the connection if it was lost, after the signals that arrived before.
         """
+        # Signals that arrived before the loss of the connection are delivered before its error.
         while not self._queue:
             if self._error is not None:
                 raise self._error
@@ -111,6 +113,8 @@ class Signals:
         return list((await self._send(message, timeout)).body)
 
     def put(self, signal: Message) -> None:
+        # A dropped signal would be missed without notice. A failed subscription makes the subscriber read the state
+        # again.
         if len(self._queue) >= _MAX_QUEUED:
             self.fail(BusRetryable("too many signals at once", reason=Reason.SIGNALS_LOST))
         elif self._error is None:

@@ -172,7 +172,7 @@ class RpmOstree:
         chosen = state.previous if state.first.booted else state.first
         if chosen is not None and await self._asks_password(state, chosen):
             return await self._redeploy(chosen)
-        done = await self._until(ROLLBACK, _rolled_back)
+        done = await self._until(ROLLBACK, SysrootState.rolled_back)
         if done.first.booted:
             raise Terminal("cannot roll back: the same deployment would boot again", reason=Reason.NO_ROLLBACK)
         return done.first.id
@@ -395,8 +395,3 @@ class RpmOstree:
             except AgentError as error:
                 message += f", which failed: {error.message}"
         raise Retryable(message, reason=Reason.TRANSACTION_STUCK)
-
-
-def _rolled_back(state: SysrootState) -> bool:
-    state.refuse_staged()
-    return not state.first.booted

@@ -89,6 +89,11 @@ class SysrootState:
             message = f"cannot roll back while {self.staged.id} is staged"
             raise Refused(message, reason=Reason.STAGED_BY_OTHER, hint="remove it first: rpm-ostree cleanup -p")
 
+    def rolled_back(self) -> bool:
+        """Return whether another deployment boots next. Raises as ``refuse_staged``."""
+        self.refuse_staged()
+        return not self.first.booted
+
 
 class Session:
     """A session, made by ``connect``."""

@@ -215,6 +215,7 @@ class Database(Reader):
     def remember(self, update_id: str, snapshots: Sequence[Snapshot]) -> None:
         with self._writing():
             self._db.executemany(
+                # A repetition after a kill keeps the first snapshots: the disk may have the new files by then.
                 "INSERT INTO snapshots (update_id, key, meta, sum, content) VALUES (?, ?, ?, ?, ?)"
                 " ON CONFLICT DO NOTHING",
                 ((update_id, *snapshot_to_row(snapshot)) for snapshot in snapshots),
@@ -231,6 +232,7 @@ class Database(Reader):
         """Keep all of them in one transaction, because each costs several syncs."""
         with self._writing():
             self._db.executemany(
+                # The first original counts. Later the path has what an update wrote.
                 "INSERT INTO originals (key, meta, sum, content) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
                 (snapshot_to_row(snapshot) for snapshot in snapshots),
             )
@@ -264,18 +266,19 @@ class Database(Reader):
         self._end_update(record, entry, None)
 
     def _end_update(self, record: Record, entry: HistoryEntry, current: str | None) -> None:
+        # The history and the record change in one transaction, so a kill cannot lose an end or report it twice.
         with self._writing():
             self._save(record)
             if current is not None:
                 self._db.execute(
                     "INSERT OR REPLACE INTO meta (key, value)"
+                    # A config that is applied again must not become its own predecessor.
                     " SELECT 'previous', value FROM meta WHERE key = 'current' AND value <> ?",
                     (current,),
                 )
                 self._db.execute("REPLACE INTO meta (key, value) VALUES ('current', ?)", (current,))
             self._db.execute("INSERT INTO history (json) VALUES (?)", (to_json(entry),))
             self._db.execute(
-                # The history and the record change in one transaction, so a kill cannot lose an end or report it twice.
                 "DELETE FROM history WHERE seq <= (SELECT max(seq) FROM history) - ?",
                 (HISTORY_LIMIT,),
             )
@@ -306,6 +309,7 @@ class Database(Reader):
                     whole = to_json(replace(entry, trail=trail))
                     self._db.execute("UPDATE history SET json = ? WHERE seq = ?", (whole, row[0]))
 
+    # The check and the write are one transaction, so that of two operations only one gets the lease.
     def take_lease(self, wanted: Holder) -> Holder:
         """Give the lease to ``wanted`` if it is free. Returns the holder afterwards."""
         with self._writing():

@@ -42,6 +42,7 @@ _T = TypeVar("_T")
 def checksum(*parts: str | bytes) -> str:
     digest = hashlib.sha256()
     for part in parts:
+        # A path of the disk may have bytes that are no UTF-8, which Python keeps as surrogates.
         data = part.encode("utf-8", "surrogateescape") if isinstance(part, str) else part
         # The length separates the parts, so that moving a byte from one to the next changes the checksum.
         digest.update(len(data).to_bytes(8, "big"))
