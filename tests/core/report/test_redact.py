@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import random
 import string
 import time
@@ -106,7 +107,8 @@ def test_no_pull_secret_comes_through(user: str, secret: str, indent: int | None
     for _ in range(times):
         text = json.dumps(text)
     assert auth not in redact(text)
-    assert f'"{secret}' not in redact(text)
+    # The secret may be the beginning of another word of the text.
+    assert secret == "password" or not re.search(rf'"{re.escape(secret)}\\*"', redact(text))
 
 
 @given(st.text(max_size=300))
