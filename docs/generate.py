@@ -39,6 +39,7 @@ from nodeagent.settings.schema import KEYS, Settings, flatten
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "docs"))
 figures = importlib.import_module("figures")
+before_now = importlib.import_module("mistakes")
 EXAMPLES = ROOT / "docs/examples"
 CATALOG = ROOT / "systemd/usr/lib/systemd/catalog/nodeagent.catalog"
 
@@ -366,7 +367,21 @@ def metrics() -> str:
     return table(["metric", "type", "labels", "what", "after a restart"], rows)
 
 
+def mistakes() -> str:
+    """A row for each case of tests/cli/test_mistakes.py, with its golden text."""
+    cases = (ROOT / "tests/golden/mistakes.txt").read_text().split("### ")[1:]
+    now = {name: text.strip() for name, _, text in (case.partition("\n") for case in cases)}
+    rows = [
+        [name, before, "<br>".join(code(line.removeprefix("nodeagent: ")) for line in now[name].splitlines())]
+        for name, before in before_now.BEFORE.items()
+    ]
+    if missing := now.keys() ^ before_now.BEFORE.keys():
+        raise SystemExit(f"mistakes without a row or a golden text: {', '.join(sorted(missing))}")
+    return table(["mistake", "before", "now"], rows)
+
+
 PARTS: Mapping[str, Mapping[str, Callable[[], str]]] = {
+    "docs/development/mistakes.md": {"mistakes": mistakes},
     "README.md": {"plan": plan},
     "docs/explanation/plans.md": {"example-plan": plan_with_policy},
     "docs/reference/commands.md": {"commands": commands},

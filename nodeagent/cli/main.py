@@ -10,9 +10,9 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib import import_module
-from typing import Final, NamedTuple, NoReturn
+from typing import Any, Final, NamedTuple, NoReturn
 
 from nodeagent.cli import _io
 from nodeagent.errors import AgentError, InvalidInput
@@ -82,6 +82,13 @@ class _Parser(argparse.ArgumentParser):
         # argparse would print its usage and exit. The contract promises one line.
         raise InvalidInput(message, reason=Reason.USAGE, hint=f"{self.prog} --help")
 
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        choices = list(action.choices or ())
+        if choices and value not in choices:
+            message = f"there is no {action.metavar or action.dest} {value!r}: {', '.join(map(str, choices))}"
+            hint = _did_you_mean(str(value), choices) or f"{self.prog} --help"
+            raise InvalidInput(message, reason=Reason.USAGE, hint=hint)
+
 
 def build_parser(only: str | None = None) -> argparse.ArgumentParser:
     """Return the parser. ``only`` names the command whose arguments are needed; without it all modules are imported."""
@@ -138,7 +145,7 @@ def _run(words: list[str]) -> int:
         parser = build_parser(words[0] if words and words[0] in names else None)
         args, extra = parser.parse_known_args(words)
         if extra:
-            raise _unknown_argument(args.command, extra)
+            raise _unknown_argument(args.command, extra, parser)
         status: int = args.run(args)
     except SystemExit as stop:
         # argparse exits after --help.
@@ -160,18 +167,34 @@ def _familiar(words: list[str], names: set[str]) -> list[str]:
             return words
 
 
-def _unknown_command(word: str, names: set[str]) -> InvalidInput:
+def _did_you_mean(word: str, known: Iterable[str], prefix: str = "") -> str:
     from difflib import get_close_matches
 
-    close = get_close_matches(word, sorted(names), 1)
-    hint = f"did you mean nodeagent {close[0]}?" if close else "nodeagent --help lists the commands"
+    close = get_close_matches(word, sorted(known), 1)
+    return f"did you mean {prefix}{close[0]}?" if close else ""
+
+
+def _unknown_command(word: str, names: set[str]) -> InvalidInput:
+    hint = _did_you_mean(word, names, "nodeagent ") or "nodeagent --help lists the commands"
     return InvalidInput(f"there is no command {word!r}", reason=Reason.USAGE, hint=hint)
 
 
-def _unknown_argument(command: str, extra: Sequence[str]) -> InvalidInput:
-    hints = [FOREIGN[word.partition("=")[0]] for word in extra if word.partition("=")[0] in FOREIGN]
+def _unknown_argument(command: str, extra: Sequence[str], parser: argparse.ArgumentParser) -> InvalidInput:
+    names = [word.partition("=")[0] for word in extra if word.startswith("-")]
+    known = _options(parser)
+    hints = [found for name in names if (found := FOREIGN.get(name) or _did_you_mean(name, known))]
     hints = [*dict.fromkeys(hints), f"nodeagent {command} --help"]
     return InvalidInput(f"unrecognized arguments: {' '.join(extra)}", reason=Reason.USAGE, hint="\n".join(hints))
+
+
+def _options(parser: argparse.ArgumentParser) -> set[str]:
+    """Return the options of the commands whose modules are imported."""
+    # argparse has no public access to the arguments.
+    found = {option for action in parser._actions for option in action.option_strings}
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            found |= {option for sub in action.choices.values() for option in _options(sub)}
+    return found
 
 
 def _fail(error: AgentError, words: Sequence[str]) -> int:

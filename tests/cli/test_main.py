@@ -158,6 +158,14 @@ def test_nothing_heavy_is_imported(options: list[str], configs: Path) -> None:
     [
         (["aply", "x"], ["there is no command 'aply'", "hint: did you mean nodeagent apply?"]),
         (["frobnicate"], ["there is no command 'frobnicate'", "hint: nodeagent --help"]),
+        (
+            ["maintenance", "strat"],
+            ["there is no COMMAND 'strat': start, stop, status", "hint: did you mean start?"],
+        ),
+        (["lease", "frob"], ["there is no COMMAND 'frob'", "hint: nodeagent lease --help"]),
+        (["apply", "--dry-rn", "x"], ["--dry-rn", "hint: did you mean --dry-run?", "nodeagent apply --help"]),
+        (["history", "--limt=3"], ["hint: did you mean --limit?"]),
+        (["plan", "--max-disruption", "restrt", "x"], ["there is no WORD 'restrt'", "hint: did you mean restart?"]),
         (["status", "-o", "json"], ["-o json", "hint: --json", "hint: nodeagent status --help"]),
         (["apply", "-f", "x"], ["hint: name the file without an option: nodeagent apply FILE"]),
         (["apply", "--diff", "x"], ["hint: nodeagent plan --diff FILE"]),

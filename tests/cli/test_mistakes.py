@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from nodeagent.cli.main import main
+from tests.support.golden import Golden
 from tests.support.keys import ed25519
 
 Spec = dict[str, Any]
@@ -174,7 +175,9 @@ def given(tmp_path: Path, wrong: Spec | str | bytes) -> list[str]:
 
 
 @pytest.mark.parametrize("case", MISTAKES)
-def test_a_mistake_is_refused_with_its_place(case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_mistake_is_refused_with_its_place(
+    case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], golden: Golden
+) -> None:
     wrong, reason, words = MISTAKES[case]
     status = main(given(tmp_path, wrong))
     printed = capsys.readouterr()
@@ -184,6 +187,7 @@ def test_a_mistake_is_refused_with_its_place(case: str, tmp_path: Path, capsys: 
         assert word in printed.err
     assert printed.out == ""
     assert "hunter2" not in printed.err
+    golden("mistakes", case, printed.err.replace(f"{tmp_path}/", ""))
 
 
 @pytest.mark.parametrize(

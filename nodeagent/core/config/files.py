@@ -44,7 +44,7 @@ class FileReader:
         if problem is not None:
             where.bad("path", f"{shown(path)} {problem}" if path else problem)
         if file.mode is not None and not 0 <= file.mode <= MAX_MODE:
-            too_high = f"invalid mode 0{file.mode:o}, cannot exceed 0{MAX_MODE:o}"
+            too_high = f"invalid mode 0{file.mode:o}, cannot exceed 0{MAX_MODE:o}{_octal_advice(file.mode)}"
             where.bad("mode", too_high if file.mode > 0 else "is negative")
         user, group = _owner(file.user, "user", where), _owner(file.group, "group", where)
         content = b"" if file.contents is None else self._content(file.contents, where)
@@ -118,3 +118,11 @@ def _owner(owner: schema.Owner | None, key: str, where: Location) -> int | str:
         return owner.id
     # The ID of root is the same on every host, so that both forms compare as equal.
     return owner.name if owner.name and owner.name != "root" else 0
+
+
+def _octal_advice(mode: int) -> str:
+    """Return the remedy for a mode whose leading zero was forgotten, such as 644."""
+    digits = str(mode)
+    if len(digits) != 3 or set(digits) - set("01234567"):
+        return ""
+    return f": {digits} is decimal; write 0{digits} ({int(digits, 8)} in JSON)"

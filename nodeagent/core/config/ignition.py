@@ -54,7 +54,7 @@ def read_ignition(config: schema.Config, unsupported: UnsupportedSections, where
 
 def _check_version(ignition: schema.IgnitionSection, where: Location) -> None:
     if ignition.version is None:
-        where.bad("version", "is missing")
+        where.bad("version", "is missing, as in 3.4.0")
     elif ignition.version.startswith("2."):
         where.bad("version", "specification 2 is not read: convert the config to 3 (github.com/coreos/ign-converter)")
     elif ignition.version not in VERSIONS:

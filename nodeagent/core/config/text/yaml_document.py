@@ -44,7 +44,8 @@ def load(text: bytes, what: str) -> object:
         for event in _events(text):
             builder.feed(event)
     except yaml.MarkedYAMLError as error:
-        raise InvalidInput(f"{what} is not valid YAML: {_mark(error.problem_mark)}{error.problem}") from None
+        problem = f"{_mark(error.problem_mark)}{error.problem}{_advice(text, error)}"
+        raise InvalidInput(f"{what} is not valid YAML: {problem}") from None
     except yaml.YAMLError as error:
         where = getattr(error, "position", None)
         place = "" if where is None else f"offset {where}: "
@@ -53,6 +54,16 @@ def load(text: bytes, what: str) -> object:
         raise InvalidInput(f"{what} is empty")
     builder.problems.check(what)
     return builder.root
+
+
+def _advice(text: bytes, error: yaml.MarkedYAMLError) -> str:
+    """Return the remedy for the two mistakes that are made most often, which libyaml describes in its own terms."""
+    mark, lines = error.problem_mark, text.splitlines()
+    if mark is not None and mark.line < len(lines) and lines[mark.line][: mark.column + 1].endswith(b"\t"):
+        return ": indent with spaces, not with tabs"
+    if error.problem == "did not find expected key":
+        return ": check the indentation of this line and of those above"
+    return ""
 
 
 def _events(text: bytes) -> Iterator[Any]:
@@ -103,7 +114,7 @@ class _Builder:
             case yaml.DocumentStartEvent():
                 self.documents += 1
                 if self.documents > 1:
-                    self._refuse(event, "there is more than one document")
+                    self._refuse(event, "there is more than one document: apply one at a time")
             case _:
                 pass
 
