@@ -78,10 +78,6 @@ DOMAINS: Final[tuple[Domain, ...]] = (
 )
 
 
-# How all paths begin that have a validator: most files of a large config need no closer look.
-VALIDATED: Final = tuple({pattern.partition("*")[0] for domain in DOMAINS for pattern in domain.contents})
-
-
 # Bytes of a file in which the end of the first line is looked for.
 MAX_LINE: Final = 1024
 
@@ -212,8 +208,12 @@ def warnings(old: MachineConfig, new: MachineConfig, host: HostView | None = Non
 
 
 def _contents(sides: Sides) -> tuple[Problem, ...]:
-    contents = changed_contents(sides.old, sides.new, VALIDATED)
-    changed = {path: content for path, content in contents.items() if path.startswith(VALIDATED)}
+    # Most files of a large config are known to no domain, and need no closer look. A domain that overrides ``validate``
+    # gets all paths that any domain declares, whether they have a validator or not.
+    tables = [table for domain in DOMAINS for table in (domain.contents, domain.checkers, domain.files)]
+    known = tuple({pattern.partition("*")[0] for table in tables for pattern in table})
+    contents = changed_contents(sides.old, sides.new, known)
+    changed = {path: content for path, content in contents.items() if path.startswith(known)}
     return tuple(problem for domain in DOMAINS for problem in domain.validate(sides, changed))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import pytest
 
@@ -205,3 +205,17 @@ def test_files_of_the_host_are_on_both_sides_unless_a_config_manages_them() -> N
     sides = Sides(old, new, host)
     assert dict(sides.before) == {"/etc/a": b"host", "/etc/b": b"old", "/etc/c": b"host", "/etc/gone": b"old"}
     assert dict(sides.after) == {"/etc/a": b"host", "/etc/b": b"new", "/etc/c": b"new"}
+
+
+class Judging(Domain):
+    def validate(self, _sides: Sides, changed: Mapping[str, bytes]) -> Iterator[Problem]:
+        yield from (Problem(path, "is judged") for path in changed if path in self.files)
+
+
+def test_a_domain_judges_the_files_that_it_declares_also_without_a_table_of_validators(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    judge = Judging("judge", "judge", files={"/etc/judged": (NONE,)})
+    monkeypatch.setattr(domains, "DOMAINS", (*DOMAINS, judge))
+    found = domains.validate(config(), config(files={"/etc/judged": b"x", "/etc/other": b"x"}))
+    assert found == (Problem("/etc/judged", "is judged"),)
