@@ -27,7 +27,7 @@ from nodeagent.core.report.shown_config import config_to_dict
 from nodeagent.core.report.status import status_to_dict
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.ports.store import ApplyRequest
-from nodeagent.core.update.record import half_way
+from nodeagent.core.update.record import half_way, in_effect
 from nodeagent.errors import AgentError, InvalidInput, Refused
 from nodeagent.reasons import Reason
 
@@ -114,6 +114,8 @@ class Api:
             if phase not in (Phase.IDLE, Phase.DEGRADED):
                 raise Refused(f"an update is under way ({phase})", reason=Reason.UPDATE_UNDER_WAY)
         present, digest = await self._ports.store.current(), await self._ports.store.previous()
+        if record.lasting.partial is not None:
+            present, digest = record.lasting.partial.desired, present
         if half_way(record):
             failed = "" if record.aborted else record.to_digest
             present, digest = failed or record.unfinished.partition(" ")[0], present
@@ -172,15 +174,21 @@ class Api:
             raise Refused("the desired config is managed by the cluster", reason=Reason.CLUSTER_DECIDES)
 
     async def verify(self) -> str:
-        """Return the drift: how the host differs from its current config."""
+        """Return the drift: how the host differs from its current config, and from the safe parts of a blocked one.
+
+        What still waits of the blocked one is no drift.
+        """
         digest = await self._ports.store.current()
         if not digest:
             raise Refused("there is no current config yet", reason=Reason.NO_CURRENT_CONFIG)
-        current = await self._load(digest)
+        record = await load_or_half_way(self._ports)
+        name, partial = (await self._load(digest)).config.name, record.lasting.partial
+        current = await self._load(in_effect(record, digest))
         wrong = {**await mismatches(self._ports, current.config), **await os_mismatches(self._ports, current.config)}
         answer: dict[str, Any] = {
             "schema": "nodeagent/verify/v1",
-            "config": current.config.name,
+            "config": name,
+            "waits": [] if partial is None else [entry for entry, _ in partial.waits],
             "ok": not wrong,
             "drift": [{"entry": entry, "why": why} for entry, why in sorted(wrong.items())],
         }

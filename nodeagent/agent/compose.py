@@ -312,5 +312,6 @@ def update_policy(settings: Settings, windows: Schedule | None = None) -> Update
         revert=settings.on_failure == "revert",
         windows=windows,
         drain_timeout=settings.drain.timeout,
+        safe_parts=settings.on_blocked == "apply-safe-parts",
         drain_or_reboot=settings.drain.on_deadline == "reboot",
     )

@@ -24,9 +24,9 @@ from nodeagent.core.report.status import Status
 from nodeagent.core.update import events
 from nodeagent.core.update.drift import Drift, describe_drift, only, updated, watched_paths
 from nodeagent.core.update.events import Event
-from nodeagent.core.update.legs import Rest
+from nodeagent.core.update.legs import Prepare, Rest
 from nodeagent.core.update.ports.host import Culprits, PathChanges
-from nodeagent.core.update.record import half_way
+from nodeagent.core.update.record import half_way, in_effect
 from nodeagent.errors import Retryable
 from nodeagent.reasons import Reason
 
@@ -101,11 +101,14 @@ class DriftMonitor:
             self._watch.close()
 
     async def _resting(self) -> str:
-        """Return the digest of the config that this host should have, "" during an update and after half of one."""
+        """Return the digest of the config that this host has, "" during an update and after half of one.
+
+        An update that waits for its first write, maybe for days, has changed nothing.
+        """
         record = await self._ports.store.load()
-        if not isinstance(record.leg, Rest) or half_way(record):
+        if not isinstance(record.leg, Rest | Prepare) or record.unfinished or half_way(record):
             return ""
-        return await self._ports.store.current()
+        return in_effect(record, await self._ports.store.current())
 
     async def _follow(self, digest: str) -> None:
         """Compare the host with this config until an update begins."""

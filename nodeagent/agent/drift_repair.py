@@ -31,7 +31,7 @@ from nodeagent.core.plan.steps import (
     WriteStep,
 )
 from nodeagent.core.update.drift import OnDrift, describe_drift, only
-from nodeagent.core.update.record import half_way
+from nodeagent.core.update.record import half_way, in_effect
 from nodeagent.core.update.repair import Repair, RepairPace, plan_repair
 from nodeagent.errors import AgentError, Terminal
 from nodeagent.reasons import Reason
@@ -92,8 +92,9 @@ class DriftRepair:
 
     async def _repair(self, due: frozenset[str]) -> None:
         """Put these entries back, or note why they are left."""
-        digest = await self._ports.store.current()
-        if not digest or half_way(await self._ports.store.load()):
+        record = await self._ports.store.load()
+        digest = in_effect(record, await self._ports.store.current())
+        if not digest or half_way(record):
             return
         config = (await self._load(digest)).config
         wrong, _ = await contested.divide(self._ports, config, await mismatches(self._ports, only(config, due)))

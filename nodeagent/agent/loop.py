@@ -22,6 +22,7 @@ from nodeagent.agent.update.outcomes import bug
 from nodeagent.agent.update.preflight import Desired, Preflight
 from nodeagent.agent.update.resuming import resumed
 from nodeagent.agent.update.run import Ports, Transition, Update, UpdatePolicy, narrate
+from nodeagent.agent.update.safe_parts import Compose, SafeUpdates, composed
 from nodeagent.agent.update.unreadable import is_unreadable, rebuild, set_aside
 from nodeagent.core.backoff import delays, jittered
 from nodeagent.core.plan.steps import ActStep
@@ -34,6 +35,7 @@ from nodeagent.core.update.ports.store import ApplyRequest
 from nodeagent.core.update.record import (
     Record,
     degraded_record,
+    in_effect,
     interrupted,
 )
 from nodeagent.errors import (
@@ -75,6 +77,7 @@ class Loop:
         random: Callable[[], float],
         renew: Callable[[ActStep], Awaitable[None]],
         at_rest: Callable[[], Awaitable[float | None]] | None = None,
+        compose: Compose = composed,
     ) -> None:
         self.ports = ports
         self._renew = renew
@@ -82,8 +85,10 @@ class Loop:
         # The desired config may have changed during an update.
         self._update_wake = asyncio.Event()
         self.desired = DesiredReader(ports, desired)
-        self.executor = Executor(ports, policy, self.desired.superseded, self._update_wake, random)
-        self._next_update = NextUpdate(ports, preflight, self.desired, load=load, adopted=adopted)
+        self._safe = SafeUpdates(ports, load, compose)
+        self._next_update = NextUpdate(ports, preflight, self.desired, load=load, adopted=adopted, safe=self._safe)
+        newer, safe_first = self.desired.superseded, self._next_update.safe_first
+        self.executor = Executor(ports, policy, newer, self._update_wake, random, safe_first)
         self._load = load
         self._random = random
         self._wake = asyncio.Event()
@@ -224,8 +229,14 @@ class Loop:
         self._outage.end()
         if update is None:
             return await self._at_rest() if self._at_rest is not None else None
+        safe = bool(update.record.safe_for)
         outcome = await self._run(update)
+        if outcome is RunResult.DEGRADED and (safe or self.policy.safe_parts):
+            # The rest of the config, or of a rejected one what may repair the host, follows.
+            return 0.0
         if outcome is RunResult.PUT_OFF:
+            if not safe and await self._next_update.put_off(update):
+                return 0.0
             # The watch reports a file that was written again with the same config: no reason to retry at once.
             if await self.ports.store.request() is None and not await self.desired.superseded(update):
                 self._wake.clear()
@@ -255,18 +266,23 @@ class Loop:
         try:
             while True:
                 outcome = await self.executor.run(update)
-                if outcome is RunResult.ENDED and update.own is not None and await self.ports.store.current() == digest:
+                if outcome is RunResult.ENDED and update.own is not None and await self._in_effect() == digest:
                     await self._renew(update.own)
                 if outcome is not RunResult.REBOOTING:
                     return outcome
                 # logind said yes; the host goes down under us. If it does not, the executor asks again, a few times.
                 await asyncio.sleep(self.policy.reboot_grace)
         finally:
-            self.desired.requests.forget(self.desired.requests.running)
+            # A config whose safe parts come first has no end yet.
+            if self._safe.blocked is None or self._safe.blocked.digest != digest:
+                self.desired.requests.forget(digest)
             self.desired.requests.running = ""
             self.desired.report_again()
             following.cancel()
             await asyncio.gather(following, return_exceptions=True)
+
+    async def _in_effect(self) -> str:
+        return in_effect(await self.ports.store.load(), await self.ports.store.current())
 
     async def _follow(self) -> None:
         """Keeps the status true about what is desired while an update to something else is under way."""

@@ -12,6 +12,7 @@ from nodeagent.agent.update.preflight import Desired
 from nodeagent.core.config.file_tree import expand
 from nodeagent.core.update.ports.host import Files
 from nodeagent.core.update.ports.store import Store
+from nodeagent.core.update.record import in_effect
 from nodeagent.errors import AgentError, Terminal
 from nodeagent.reasons import Reason
 
@@ -40,8 +41,8 @@ async def _paths(store: Store, load: Callable[[str], Awaitable[Desired]]) -> set
     digests: set[str] = set()
     paths: set[str] = set()
     try:
-        digests.add(await store.current())
-        digests.add((await store.load()).to_digest)
+        record, current = await store.load(), await store.current()
+        digests |= {current, in_effect(record, current), record.to_digest}
     except AgentError:
         pass
     for digest in digests - {""}:

@@ -55,6 +55,7 @@ def status(why: Unreachable) -> dict[str, Any]:
                 boot_id=record.boot_id,
                 update_id=record.update_id,
                 lease=store.lease(),
+                partial=record.lasting.partial,
                 maintenance=store.maintenance(),
                 failed_unit=record.failed_unit if record.reason else None,
             )

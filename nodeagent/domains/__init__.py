@@ -13,11 +13,14 @@ from typing import Final, TypeVar
 
 from nodeagent.core.config.file_tree import RegularFile, expand
 from nodeagent.core.config.machineconfig import MachineConfig
-from nodeagent.core.plan.change import Action, KeyChange
+from nodeagent.core.config.paths import UNIT_DIR
+from nodeagent.core.config.unit_names import unit_name_problem
+from nodeagent.core.plan.change import Action, Change, KeyChange
 from nodeagent.core.plan.diff import differing
 from nodeagent.core.plan.domain import ByContent, Checker, Domain, Health, ReloadProof, UnitFailure, owns
-from nodeagent.core.plan.policy import SSHKEY, Entry, Policy
+from nodeagent.core.plan.policy import SSHKEY, USER_DOMAINS, Entry, Policy
 from nodeagent.core.plan.program import ProgramCheck
+from nodeagent.core.plan.safe_parts import USER_GROUP
 from nodeagent.core.plan.sides import HostView, Sides
 from nodeagent.core.validate import access
 from nodeagent.domains import (
@@ -46,8 +49,10 @@ __all__ = [
     "curable",
     "default_policy",
     "domain_of",
+    "group_of",
     "health_of",
     "host_problems",
+    "is_fix",
     "kept_back",
     "outdated",
     "program_checks",
@@ -112,6 +117,37 @@ def domain_of(path: str) -> Domain | None:
         if any(owns(pattern, path) for pattern in patterns):
             return domain
     return None
+
+
+def group_of(change: Change) -> str:
+    """Return the name of the entries that are applied together with this one, or not at all."""
+    if change.domain in USER_DOMAINS:
+        return USER_GROUP
+    unit = change.key if change.domain == "unit" else _unit_of(change.key)
+    for domain in DOMAINS:
+        if unit and domain.joined is not None and unit in domain.joined:
+            return domain.name
+    if unit:
+        return f"unit:{unit}"
+    found = domain_of(change.key) if change.domain == "file" else None
+    return found.name if found is not None and found.joined is not None else change.id
+
+
+def _unit_of(path: str) -> str:
+    """Return the unit whose file or drop-in is at this path, "" if it is no such path."""
+    directory, _, name = path.rpartition("/")
+    if directory == UNIT_DIR:
+        return name if unit_name_problem(name) is None else ""
+    unit = directory.removeprefix(f"{UNIT_DIR}/").removesuffix(".d")
+    return unit if directory == f"{UNIT_DIR}/{unit}.d" and unit_name_problem(unit) is None else ""
+
+
+def is_fix(entry: str) -> bool:
+    """Return whether the change with this id brings credentials, trust or access to a host."""
+    kind, _, key = entry.partition(":")
+    if kind in USER_DOMAINS:
+        return True
+    return kind == "file" and (found := domain_of(key)) is not None and found.fix
 
 
 def checker_of(path: str) -> Checker | None:

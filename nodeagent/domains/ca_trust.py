@@ -22,4 +22,5 @@ DOMAIN: Final = Domain(
         f"{ANCHORS}/iri-root-ca.crt": (UPDATE_TRUST,),
     },
     contents={f"{ANCHORS}/": pem.check},
+    fix=True,
 )

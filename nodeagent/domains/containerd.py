@@ -185,4 +185,5 @@ DOMAIN: Final = ContainerdDomain(
         DIRECTORY: ByContent(f"by key for the files that {MAIN} imports; None for certs.d"),
     },
     contents={f"{DIRECTORY}/*.toml": toml_problems, f"{DIRECTORY}/conf.d/*.toml": toml_problems},
+    joined=(UNIT,),
 )

@@ -19,4 +19,5 @@ DOMAIN: Final = Domain(
         "/usr/local/bin/load-registry-image.sh": (restart(UNIT),),
     },
     units={UNIT: (DAEMON_RELOAD, restart(UNIT))},
+    joined=(UNIT,),
 )

@@ -65,6 +65,7 @@ DOMAIN: Final = NodeagentDomain(
         POLICY: (NONE,),
     },
     units={OWN_UNIT: (DAEMON_RELOAD, restart(OWN_UNIT))},
+    joined=(OWN_UNIT,),
 )
 
 

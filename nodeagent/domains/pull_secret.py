@@ -23,6 +23,7 @@ DOMAIN: Final = Domain(
         # The same format, read by rpm-ostree.
         OSTREE_AUTH: pull_secret.check,
     },
+    fix=True,
 )
 
 

@@ -33,4 +33,6 @@ DOMAIN: Final = RegistriesDomain(
         REGISTRIES_CONF: registries_conf.check,
         "/etc/containers/registries.conf.d/*.conf": registries_conf.check_dropin,
     },
+    joined=(),
+    fix=True,
 )

@@ -27,4 +27,5 @@ DOMAIN: Final = Domain(
         # One for each namespace, in the same format.
         "/etc/crio/policies/": signature_policy.check,
     },
+    joined=(),
 )

@@ -124,4 +124,5 @@ DOMAIN: Final = StaticPodDomain(
         ),
     },
     contents={f"{DEFAULT_DIRECTORY}/*": check},
+    joined=(),
 )

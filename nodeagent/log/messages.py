@@ -45,6 +45,7 @@ MESSAGES: Mapping[type[Event], CatalogEntry] = MappingProxyType(
         events.FallbackChosen: CatalogEntry("faebc5d4fdc44279a17a0896b2d695c2", WARNING),
         events.RevertStarted: CatalogEntry("0d309aa13ab34fd0ac02b2610e2e1832", WARNING),
         events.UpdateDone: CatalogEntry("1483f74e0dd840e6b4b681b5ac52db43", NOTICE),
+        events.SafePartsApplied: CatalogEntry("f431a540fe82453b9150e198c0b65b5a", NOTICE),
         events.HostDegraded: CatalogEntry("dc9303ab909a4400a5adf40a0faff680", ERROR),
         events.ConfigRefused: CatalogEntry("b8aa65eb86b14601947045a9ede029d8", WARNING),
         events.UpdateResumed: CatalogEntry("cc77d93908c34c608b2cbf9becf9b484", NOTICE),

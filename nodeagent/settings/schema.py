@@ -135,6 +135,11 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     are. refuse: no update starts, because the host may depend on these changes. repair: an update overwrites all of
     them, and those that need no reload, restart or reboot are put back at once. Changes below directories that users
     other than root can write to never stop an update.
+
+    ``on_blocked``: what to do with a config of which a part cannot be applied now: a reboot or a drain that may not
+    happen, a closed window, a failed OS update, or drift. hold: nothing of it is applied before the rest.
+    apply-safe-parts: its changes that need no drain and no reboot are applied at once, also outside of windows and
+    without a slot. Reloads and restarts that the policy lists without a drain are among them.
     """
 
     node_name: NodeName = ""
@@ -143,6 +148,7 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     state_dir: AbsolutePath = "/var/lib/nodeagent"
     on_failure: Literal["revert", "degraded"] = "revert"
     on_drift: Literal["report", "refuse", "repair"] = "report"
+    on_blocked: Literal["hold", "apply-safe-parts"] = "hold"
     actions: Actions = Actions()
     reboot: RebootSettings = RebootSettings()
     verify: Verify = Verify()

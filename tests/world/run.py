@@ -19,6 +19,7 @@ from nodeagent.core.config.machineconfig import ConfigSource, FileEntry, Machine
 from nodeagent.core.config.meaning import meaning
 from nodeagent.core.plan.change import PolicySource
 from nodeagent.core.plan.policy import DAEMON_RELOAD, DRAIN, NONE, Entry, Policy, reload, restart
+from nodeagent.core.plan.safe_parts import compose
 from nodeagent.core.plan.sides import HostView
 from nodeagent.core.plan.steps import ActStep
 from nodeagent.core.update.drift import OnDrift
@@ -107,6 +108,11 @@ class Host:
     async def _view(self, *_: MachineConfig) -> HostView:
         return HostView()
 
+    def _compose(self, current: Desired, desired: Desired, waiting: frozenset[str]) -> Desired:
+        found = compose(current.config, desired.config, waiting)
+        digest = self.add(found, "safe parts")
+        return Desired(ConfigSource(found.name, digest, b""), found)
+
     async def _renew(self, step: ActStep) -> None:
         self.renewed.append((step, self.phase))
 
@@ -146,6 +152,7 @@ class Host:
             adopted=self._adopted,
             random=lambda: 0.5,
             renew=self._renew,
+            compose=self._compose,
         )
         return self.loop
 

@@ -54,6 +54,7 @@ async def first_status(ports: Ports, report: Report, *, clustered: bool) -> None
         backend=ports.coordination.backend,
         drained=bool(record.cordon) and not record.fallback and record.phase in _AFTER_DRAIN,
         lease=holder,
+        partial=record.lasting.partial,
         problems=report.status.problems,
         failed_unit=record.failed_unit if record.reason else None,
     )

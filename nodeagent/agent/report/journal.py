@@ -17,6 +17,8 @@ __all__ = ["sentence", "to_journal", "to_notify"]
 
 # Pods in one line. The status has all of them.
 PODS = 5
+# Entries in one line.
+ENTRIES = 5
 # The steps that an admin notices, by the beginning of their names. The others write files.
 _NOTICEABLE = ("daemon-reload", "stop", "reload", "restart", "reboot")
 
@@ -52,6 +54,12 @@ def sentence(event: Event, status: Status) -> str:
             return f"reverting to {about.current or 'the state before the update'}: {message}"
         case events.UpdateDone(about=about, message=message):
             return f"{about.desired} is the current config" + (f" ({message})" if message else "")
+        case events.SafePartsApplied(about=about, partial=partial):
+            waits = ", ".join(entry for entry, _ in partial.waits[:ENTRIES])
+            more = len(partial.waits) - ENTRIES
+            rest = f"{waits} and {more} more" if more > 0 else waits
+            count = f"{len(partial.applied)} of {len(partial.applied) + len(partial.waits)} changes"
+            return f"{count} of {about.desired} are applied; waiting: {rest} ({partial.why})"
         case events.HostDegraded(message=message, reason=reason):
             return f"degraded, {reason}: {message}"
         case events.ConfigRefused(message=message, reason=reason):
@@ -123,6 +131,9 @@ def _fields(event: Event, status: Status) -> Mapping[str, str | int | float | No
             return {"fetched_bytes": fetched}
         case events.UpdateDone():
             return {"seconds": round(event.seconds, 3), "reboots": event.reboots, "digest": event.digest}
+        case events.SafePartsApplied(partial=partial):
+            reason = partial.why.partition(": ")[0]
+            return {"reason": reason, "applied": len(partial.applied), "waits": len(partial.waits)}
         case events.DesiredChanged(name=name, digest=digest):
             return {"desired": name, "digest": digest}
         case events.UpdateFinished(entry=entry, exit_code=code):

@@ -105,6 +105,9 @@ def reboots(update: Update) -> bool:
 
 def operation_of(update: Update, windows: Schedule | None = None) -> Operation:
     record, plan = update.record, update.plan
+    if record.safe_for:
+        # It disrupts nothing, so it only needs that no other holder works on the node.
+        return Operation(record.operation, HOLDER, f"safe parts of {record.to_name}", queued=False)
     return Operation(
         record.operation,
         HOLDER,

@@ -107,7 +107,7 @@ class DesiredReader:
         except AgentError as error:
             update.takeover = unusable(error)
             return True
-        if desired is not None and desired.source.digest == update.digest:
+        if desired is not None and desired.source.digest == (update.record.safe_for or update.digest):
             return False
         update.takeover = await takeover_by(self._ports, desired)
         return True

@@ -17,7 +17,7 @@ from nodeagent.agent.update.admission import NotNow, Waiting
 from nodeagent.agent.update.cancelling import taken_back
 from nodeagent.agent.update.finishing import finish_update
 from nodeagent.agent.update.outages import Outage
-from nodeagent.agent.update.outcomes import bug, degraded, failed, unreleased
+from nodeagent.agent.update.outcomes import bug, degraded, failed, safe_parts_first, unreleased
 from nodeagent.agent.update.phases import PHASES, superseded
 from nodeagent.agent.update.run import (
     Close,
@@ -33,8 +33,8 @@ from nodeagent.agent.update.run import (
 from nodeagent.core.report.display import displayable
 from nodeagent.core.report.history import seconds_between, with_trail
 from nodeagent.core.update import trail_fold
-from nodeagent.core.update.events import HostDegraded, PhaseEntered, UpdateDone, Warned
-from nodeagent.core.update.legs import INTERRUPTED, Apply, Fallback, Prepare, Rest, Unreleased
+from nodeagent.core.update.events import HostDegraded, PhaseEntered, SafePartsApplied, UpdateDone, Warned
+from nodeagent.core.update.legs import INTERRUPTED, SAFE_PARTS_FIRST, Apply, Fallback, Prepare, Rest, Unreleased
 from nodeagent.core.update.phase import BY_PROGRESS, DEADLINE, Phase
 from nodeagent.core.update.record import FailedUnit, IllegalTransition, Record, advance
 from nodeagent.core.update.trail import Trail, elapsed, trail_to_dict
@@ -65,7 +65,7 @@ class RunResult(Enum):
 
 class Executor:
     """``superseded`` returns whether there is a newer desired config than that of the update, and ``wake`` is set when
-    there may be one. ``random`` is a number from 0 to 1 at each call."""
+    there may be one. ``random`` is a number from 0 to 1 at each call. ``safe_first`` as in ``Run``."""
 
     def __init__(
         self,
@@ -74,11 +74,13 @@ class Executor:
         superseded: Callable[[Update], Awaitable[bool]],
         wake: asyncio.Event,
         random: Callable[[], float],
+        safe_first: Callable[[Update, AgentError], Awaitable[bool]],
     ) -> None:
         self.policy = policy
         self.phases = dict(PHASES)
         self._ports = ports
         self._superseded = superseded
+        self._safe_first = safe_first
         self._wake = wake
         self._random = random
         # The time since which this process counts for the reboot budget.
@@ -124,7 +126,7 @@ class Executor:
 
     def _run(self, update: Update, *, overdue: bool = False) -> Run:
         """Return a run with the present policy, which may change between two attempts of a phase."""
-        return Run(self._ports, self.policy, update, self._wake, self._superseded, overdue)
+        return Run(self._ports, self.policy, update, self._wake, self._superseded, self._safe_first, overdue)
 
     async def _unless_bug(self, update: Update, work: Awaitable[Transition | None]) -> Transition | None:
         """Return the transition of ``work``, or to Degraded if it raises an unexpected exception."""
@@ -154,6 +156,8 @@ class Executor:
                 waited = self._ports.clock.monotonic() - began
                 if phase is Phase.RELEASING and not update.ended and waited >= RELEASE_WAIT:
                     return unreleased(run, phase, error.message, error.reason)
+                if phase in (Phase.STAGING, Phase.LEASING) and free and await self._safe_first(update, error):
+                    return safe_parts_first(error)
                 # The deadline of the phase does not count while it waits.
                 if isinstance(error, NotNow):
                     await waiting.pause(run, error)
@@ -239,7 +243,7 @@ class Executor:
         if isinstance(before.leg, Unreleased):
             # The end of this update was reported before.
             return
-        again = before.aborted is not None and before.aborted.reason == INTERRUPTED
+        again = before.aborted is not None and before.aborted.reason in (INTERRUPTED, SAFE_PARTS_FIRST)
         if to.phase is Phase.DEGRADED or update.ended or (to.phase is Phase.IDLE and not again):
             await finish_update(self._ports, before, update.plan, to)
 
@@ -299,6 +303,9 @@ class Executor:
 
     def _report_done(self, update: Update) -> None:
         record, seconds = update.record, elapsed(update.record.trail)
+        if (partial := record.partial) is not None:
+            update.narrate(self._ports, SafePartsApplied, partial)
+            return
         after = (f"after a fallback reboot, because {record.fallback}",) if record.fallback else ()
         update.narrate(
             self._ports,

@@ -11,14 +11,15 @@ from nodeagent.agent.update.desired import DesiredReader
 from nodeagent.agent.update.finishing import close_interrupted, takeover_by
 from nodeagent.agent.update.preflight import Desired, Preflight
 from nodeagent.agent.update.run import Ports, Update, context_of, narrate
+from nodeagent.agent.update.safe_parts import Blocked, SafeUpdates, is_block
 from nodeagent.agent.update.unreadable import load_or_half_way
 from nodeagent.core.update.events import PhaseEntered, UpdateStarted, Warned
 from nodeagent.core.update.lasting import matching
 from nodeagent.core.update.legs import Prepare
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.ports.store import ApplyRequest
-from nodeagent.core.update.record import Lasting, Record, advance, at_rest, half_way, interrupted
-from nodeagent.errors import InvalidInput, Refused, Unreconcilable
+from nodeagent.core.update.record import Lasting, Record, advance, at_rest, half_way, in_effect, interrupted
+from nodeagent.errors import AgentError, InvalidInput, Refused, Unreconcilable
 from nodeagent.reasons import Reason
 
 __all__ = ["NextUpdate", "begin_update", "lasting_of"]
@@ -36,6 +37,7 @@ class NextUpdate:
         *,
         load: Callable[[str], Awaitable[Desired]],
         adopted: Callable[[], Awaitable[Desired | None]],
+        safe: SafeUpdates,
     ) -> None:
         self.preflight = preflight
         self.wanted: Desired | None = None
@@ -43,16 +45,66 @@ class NextUpdate:
         self._desired = desired
         self._load = load
         self._adopted = adopted
+        self._safe = safe
 
     async def begin(self, record: Record) -> Update | None:
         """Begin the next update, after the one of ``record``. Return None if there is none.
 
-        Raises ``AgentError`` if the desired config is refused, or cannot be read or planned now.
+        Raises ``AgentError`` if the desired config is refused, or cannot be read or planned now, and none of its parts
+        is applied alone.
         """
         self.wanted = None
+        try:
+            return await self._begin(record)
+        except AgentError as error:
+            if self.wanted is None or not is_block(error):
+                raise
+            blocked = Blocked(self.wanted.source.digest, f"{error.reason}: {error}")
+            update = await self._begin_safe_parts(await self._ports.store.load(), self.wanted, blocked)
+            if update is None:
+                raise
+            return update
+
+    async def put_off(self, update: Update) -> bool:
+        """Return whether parts of the config of ``update`` are to be applied, which ended before its first write."""
+        record = update.record
+        return await self.safe_first(update, AgentError(record.message, reason=Reason(record.reason)))
+
+    async def safe_first(self, update: Update, error: AgentError) -> bool:
+        """Return whether parts of the config of ``update`` are applied before the rest, which ``error`` blocks."""
+        record, wanted = await self._ports.store.load(), self.wanted
+        if update.record.safe_for or wanted is None or wanted.source.digest != update.digest or not is_block(error):
+            return False
+        blocked = Blocked(update.digest, f"{error.reason}: {error}")
+        if await self._safe.find(self.preflight, record, wanted, blocked.why) is None:
+            return False
+        self._safe.blocked = blocked
+        return True
+
+    async def _begin_safe_parts(
+        self, record: Record, desired: Desired, blocked: Blocked | None, *, failed: bool = False
+    ) -> Update | None:
+        """Begin the update to the safe parts of ``desired``, if it is the blocked config and has any."""
+        if blocked is None or blocked.digest != desired.source.digest:
+            return None
+        found = await self._safe.find(self.preflight, record, desired, blocked.why, failed=failed)
+        if found is None:
+            return None
+        target, update = found
+        request = await self._ports.store.request() if target is desired else None
+        lasting = lasting_of(record, target, request)
+        await self._ports.store.put_config(target.source)
+        await begin_update(self._ports, record, update, lasting)
+        # The status names the target of an update as the desired config.
+        self._desired.report_again()
+        self._desired.report(desired)
+        return update
+
+    async def _begin(self, record: Record) -> Update | None:
         desired, request = await self._desired.with_request()
         self.wanted = desired
         current = await self._ports.store.current()
+        blocked, self._safe.blocked = self._safe.blocked, None
         if request is not None and request.cancel:
             meaning = desired.meaning if desired and desired.source.digest == request.digest else ""
             record, request = await carry_out(self._ports, record, request, meaning), None
@@ -68,10 +120,13 @@ class NextUpdate:
         # If this text is the current config, another text failed.
         other = "" if desired.source.digest == current else desired.meaning
         if (failed := matching(record.lasting.rejections, desired.source.digest, other)) and request is None:
+            rejected = Blocked(desired.source.digest, f"{Reason.CONFIG_REJECTED}: {failed.why}")
+            if (update := await self._begin_safe_parts(record, desired, rejected, failed=True)) is not None:
+                return update
             idle.check_not_rejected(record, desired, failed)
             self._desired.report(desired)
             return None
-        if desired.source.digest == current and not unfinished:
+        if desired.source.digest == current and not unfinished and record.lasting.partial is None:
             record = await idle.discard_unwanted(self._ports, record)
             # The refused config is not desired any more.
             if record.phase is Phase.DEGRADED:
@@ -84,6 +139,8 @@ class NextUpdate:
             self._desired.report(desired)
             self._desired.requests.unchanged(desired)
             return None
+        if (safe := await self._begin_safe_parts(record, desired, blocked)) is not None:
+            return safe
         lasting = lasting_of(record, desired, request)
         try:
             update = await self._prepare(record, desired, current, dirty=unfinished)
@@ -105,15 +162,17 @@ class NextUpdate:
         return await self._prepare(record, desired, await self._ports.store.current(), dirty=half_way(record))
 
     async def _prepare(self, record: Record, desired: Desired, current: str, *, dirty: bool) -> Update:
+        base = in_effect(record, current)
         # After an update that stopped half-way, the disk may hold entries of any of these configs.
-        digests = (current, record.to_digest, *record.unfinished.split()) if dirty else (current,)
+        digests = (base, current, record.to_digest, *record.unfinished.split()) if dirty else (base,)
         found = {digest: await idle.load_known(self._ports, self._load, digest) for digest in digests if digest}
         known = [config for config in found.values() if config is not None]
-        first = found.get(current) is None
+        first = found.get(base) is None
         if not current and (adopted := await self._adopted()) is not None:
             known, first = [adopted, *known], False
             await self._ports.store.put_config(adopted.source)
-        return await self.preflight.prepare(desired, known, dirty=dirty, first=first)
+        from_name = (await self._load(current)).config.name if base != current else ""
+        return await self.preflight.prepare(desired, known, dirty=dirty, first=first, from_name=from_name)
 
 
 def lasting_of(record: Record, desired: Desired, request: ApplyRequest | None) -> Lasting:
@@ -135,13 +194,18 @@ def lasting_of(record: Record, desired: Desired, request: ApplyRequest | None) -
 async def begin_update(ports: Ports, record: Record, update: Update, lasting: Lasting) -> None:
     """Save the record of ``update``, which follows ``record``, and report the beginning."""
     # The same update begins again.
-    if interrupted(record):
+    if interrupted(record) and not update.record.safe_for:
         update.record = replace(update.record, update_id=record.update_id, started=record.started, trail=record.trail)
     if half_way(record):
         held = await idle.still_held(ports, record) or update.record.update_id
         left = idle.left_half_way(record)
         update.record = replace(update.record, held=held, cordon=record.cordon, unfinished=left)
-    update.change_os(staged=await idle.leftover(ports, record, update))
+    if update.record.partial is not None:
+        # A deployment that was staged for the rest of the config waits as the rest does.
+        os = record.os.leftover
+        update.change_os(kept=os.target, staged=os.staged, staged_boot_id=os.staged_boot_id)
+    else:
+        update.change_os(staged=await idle.leftover(ports, record, update))
     update.record = advance(
         replace(update.record, lasting=lasting),
         Phase.LEASING if update.target is None else Phase.STAGING,
@@ -153,5 +217,7 @@ async def begin_update(ports: Ports, record: Record, update: Update, lasting: La
     update.note(ports, entered)
     await ports.store.begin(update.record)
     actions = ", ".join(f"{a.type} {a.unit}".strip() for a in update.plan.actions) or "no actions"
+    if update.record.partial is not None:
+        actions = f"only what needs no disruption: {actions}"
     narrate(ports, update.record, UpdateStarted, actions, len(update.writes))
     ports.reporter.emit(entered)

@@ -19,6 +19,7 @@ from nodeagent.core.update.failure import FailureResponse, after_failure
 from nodeagent.core.update.lasting import USED_UP
 from nodeagent.core.update.legs import (
     INTERRUPTED,
+    SAFE_PARTS_FIRST,
     Abort,
     Apply,
     Fallback,
@@ -32,10 +33,10 @@ from nodeagent.core.update.legs import (
 from nodeagent.core.update.outcome import UpdateOutcome
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.record import Record, reject
-from nodeagent.errors import Terminal
+from nodeagent.errors import AgentError, Terminal
 from nodeagent.reasons import Reason
 
-__all__ = ["OUTCOMES", "abandon", "abort", "at_end", "bug", "degraded", "failed", "take_back", "unreleased"]
+__all__ = ["OUTCOMES", "abandon", "abort", "at_end", "bug", "degraded", "failed", "safe_parts_first", "take_back", "unreleased"]
 
 # Reasons to abort an update whose config is not desired any more, and the outcomes in the history.
 OUTCOMES: Final[Mapping[str, UpdateOutcome]] = {
@@ -56,7 +57,9 @@ async def failed(run: Run, message: str, reason: str, *, curable: bool) -> Trans
         return await _failed_before_writing(run, message, reason)
     if reason in LOST:
         return degraded(run, message, reason)
-    response = _response(run, curable=curable, may_reboot=run.policy.may_reboot)
+    # The rest of the config may wait for exactly that reboot.
+    may_reboot = run.policy.may_reboot and not run.record.safe_for
+    response = _response(run, curable=curable, may_reboot=may_reboot)
     if response is FailureResponse.REBOOT and not run.record.lasting.budget.left:
         # Without a reboot in the plan and none so far, a revert needs no reboot either.
         response, reason = _response(run, curable=curable, may_reboot=False), BUDGET_SPENT
@@ -127,13 +130,19 @@ def take_back(run: Run, takeover: Takeover) -> Transition:
     return Transition(Phase.REVERTING, back, takeover.reason, f"{why}; the previous files are restored")
 
 
+def safe_parts_first(error: AgentError) -> Transition:
+    """Return the transition for an update that ``error`` blocks, and that begins again after its safe parts."""
+    message = f"{error.message}; the parts that need no disruption are applied first"
+    return Transition(Phase.RELEASING, Abort(SAFE_PARTS_FIRST, error.message), error.reason, message)
+
+
 def at_end(run: Run) -> Transition:
     """Return the end of an update that has given everything back."""
     if not run.record.repairs_nothing:
         run.update.record = replace(run.record, cordon="", held="")
     record = run.record
     match record.last_leg:
-        case Abort(reason=reason) if reason == INTERRUPTED:
+        case Abort(reason=reason) if reason in (INTERRUPTED, SAFE_PARTS_FIRST):
             return Transition(Phase.IDLE, Rest())
         case Abort(reason=reason) if reason in OUTCOMES:
             return Transition(Phase.IDLE, Rest(), commit=None if run.update.ended else _aborted(run))
@@ -174,7 +183,7 @@ def unreleased(run: Run, phase: Phase, message: str, reason: str) -> Transition:
         if leg.reason in OUTCOMES and not run.update.ended:
             commit = _aborted(run)
         # This update has an end now, so the next attempt is another update.
-        if leg.reason == INTERRUPTED:
+        if leg.reason in (INTERRUPTED, SAFE_PARTS_FIRST):
             leg = Abort(reason, message)
     elif not isinstance(leg, Revert):
         run.update.record = replace(run.record, unfinished="")

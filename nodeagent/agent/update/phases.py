@@ -24,7 +24,7 @@ from nodeagent.agent.update import (
     writing,
 )
 from nodeagent.agent.update.os_deployments import HostDeployments, discard_own
-from nodeagent.agent.update.outcomes import OUTCOMES, abandon, at_end
+from nodeagent.agent.update.outcomes import OUTCOMES, abandon, at_end, safe_parts_first
 from nodeagent.agent.update.reboot import request_reboot
 from nodeagent.agent.update.run import Close, Progress, Promote, Run, Takeover, Transition, progress_of
 from nodeagent.core.plan.deployment import OsTarget
@@ -45,7 +45,7 @@ from nodeagent.core.update.legs import (
 from nodeagent.core.update.outcome import UpdateOutcome
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.transitions import State
-from nodeagent.errors import AgentError, Terminal
+from nodeagent.errors import AgentError, Refused, Terminal
 from nodeagent.reasons import Reason
 
 __all__ = ["PHASES", "Work"]
@@ -74,6 +74,11 @@ async def _acquire_lease(run: Run) -> Transition:
     # The staging took minutes or hours. Another config may be desired by now.
     if await run.newer():
         return await superseded(run)
+    # A reboot that a program blocks may take hours, and follows the writes.
+    if run.policy.safe_parts and admission.reboots(run.update) and (by := await run.ports.power.blockers()):
+        why = Refused(f"{by[0].who} ({by[0].process}) blocks the reboot: {by[0].why}", reason=Reason.REBOOT_BLOCKED)
+        if await run.safe_first(run.update, why):
+            return safe_parts_first(why)
     await admission.acquire_all(run)
     if run.update.plan.drain and run.ports.node is not None:
         return Transition(Phase.DRAINING)
@@ -187,10 +192,19 @@ async def _verify(run: Run) -> Transition:
         # The history is read by people, so five entries are enough; nodeagent verify shows all.
         some = "; ".join(f"{entry}: {why}" for entry, why in sorted(wrong.items())[:5])
         raise verification.VerifyFailed(f"{len(wrong)} not as desired: {some}")
-    fallback = run.record.fallback
+    return Transition(Phase.RELEASING, commit=_good_end(run))
+
+
+def _good_end(run: Run) -> Promote | Close:
+    """Return the end of a verified update: its config becomes the current one, unless a part of it still waits."""
+    record, partial, now = run.record, run.record.partial, run.ports.clock.now()
+    run.update.record = replace(record, lasting=replace(record.lasting, partial=partial))
+    if partial is not None:
+        reason, _, why = partial.why.partition(": ")
+        return Close(entry_of(record, run.update.plan, now, UpdateOutcome.PARTIAL, reason, why))
+    fallback, notes = record.fallback, "; ".join(record.notes)
     outcome = UpdateOutcome.DONE_AFTER_FALLBACK if fallback else UpdateOutcome.DONE
-    now, notes = run.ports.clock.now(), "; ".join(run.record.notes)
-    return Transition(Phase.RELEASING, commit=Promote(entry_of(run.record, update.plan, now, outcome, fallback, notes)))
+    return Promote(entry_of(record, run.update.plan, now, outcome, fallback, notes))
 
 
 async def _revert(run: Run) -> Transition:

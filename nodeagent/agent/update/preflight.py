@@ -26,6 +26,7 @@ from nodeagent.core.plan.effective_os import same_os
 from nodeagent.core.plan.plan import make_plan
 from nodeagent.core.plan.plan_json import plan_to_dict
 from nodeagent.core.plan.policy import Policy
+from nodeagent.core.plan.safe_parts import with_os_of
 from nodeagent.core.plan.sides import HostView
 from nodeagent.core.plan.steps import RemovePath, WritePath, step_to_pair, write_steps
 from nodeagent.core.report.plan_values import with_values
@@ -71,10 +72,15 @@ class Preflight:
     policy: Callable[[MachineConfig, MachineConfig], Awaitable[Policy]]
     on_drift: OnDrift
     view: Callable[[MachineConfig, MachineConfig], Awaitable[HostView]]
+    # The update leaves the OS as it is, whatever is booted.
+    leaves_os: bool = False
 
-    async def prepare(self, desired: Desired, known: Sequence[Desired], *, dirty: bool, first: bool) -> Update:
+    async def prepare(
+        self, desired: Desired, known: Sequence[Desired], *, dirty: bool, first: bool, from_name: str = ""
+    ) -> Update:
         """The update to run. ``known`` are the configs whose entries the disk may hold, the current one first;
-        ``dirty``: an update ended half-way, so the disk holds a mixture of them.
+        ``dirty``: an update ended half-way, so the disk holds a mixture of them. ``from_name`` is the name of the
+        current config, if the host has safe parts of another one beside it.
 
         Raises ``InvalidInput``, ``Unreconcilable``, ``Refused``. Touches nothing.
         """
@@ -86,7 +92,7 @@ class Preflight:
             old,
             desired.config,
             await self.policy(old, desired.config),
-            from_name=known[0].config.name if known else "",
+            from_name=from_name or (known[0].config.name if known else ""),
             to_name=desired.config.name,
             host=host,
         )
@@ -133,13 +139,16 @@ class Preflight:
         if not (dirty or first):
             found, drift, others = await self._drift(base, new)
             if not drift:
+                if self.leaves_os:
+                    return found, left_alone
                 old = await with_os(self.ports, base, [*known, new], new, needed=not same_os(base, new))
                 return replace(found, config=old), left_alone
             self._check_drift(drift)
             if self.on_drift == "report":
                 left_alone = unchanged((*others, *(each.path for each in drift)), base, new)
-        old = await in_force(self.ports, base, [*known, new], new, left_alone=left_alone)
-        return replace(found, config=old), left_alone
+        needed = not self.leaves_os
+        old = await in_force(self.ports, base, [*known, new], new, left_alone=left_alone, needed=needed)
+        return replace(found, config=with_os_of(base, old) if self.leaves_os else old), left_alone
 
     def _check_drift(self, drift: Sequence[Problem]) -> None:
         """Raise ``Refused`` (``Drifted``) for drift that the update may not begin with."""
@@ -160,16 +169,19 @@ class Preflight:
 
         Entries that users other than root can change are reported here, and only named in the third part.
         """
-        needed = not same_os(base, new)
-        wrong = {**await mismatches(self.ports, base), **await os_mismatches(self.ports, base, needed=needed)}
+        wrong = await self._wrong(base, needed=not same_os(base, new))
         if not wrong:
             return Basis(base), (), ()
-        still = {**await mismatches(self.ports, new), **await os_mismatches(self.ports, new, needed=needed)}
+        still = await self._wrong(new, needed=not same_os(base, new))
         named = {entry for entry in wrong if entry in still or not _has(new, entry)}
         strict, loose = await contested.divide(self.ports, base, {entry: wrong[entry] for entry in named})
         contested.report(self.ports, loose, Record(to_name=new.name, from_name=base.name))
         found = Basis(base, wrong, frozenset(wrong.keys() - named))
         return found, tuple(Problem(entry, why) for entry, why in sorted(strict.items())), loose.keys()
+
+    async def _wrong(self, config: MachineConfig, *, needed: bool) -> dict[str, str]:
+        os = {} if self.leaves_os else await os_mismatches(self.ports, config, needed=needed)
+        return {**await mismatches(self.ports, config), **os}
 
     async def _target(self, old: MachineConfig, new: MachineConfig, plan: Plan) -> OsTarget | None:
         """Return the deployment that the update needs; None if it leaves the OS as it is.

@@ -40,6 +40,7 @@ from nodeagent.core.update.ports.store import HistoryEntry, Store
 from nodeagent.core.update.ports.system import Fence, Power
 from nodeagent.core.update.record import Record
 from nodeagent.core.update.trail_fold import Moment
+from nodeagent.errors import AgentError
 
 __all__ = [
     "HOLDER",
@@ -116,6 +117,8 @@ class UpdatePolicy:
     # Reboot after drain_timeout. If False: uncordon and try again later.
     drain_or_reboot: bool = True
     boot_cover: float = 1800.0
+    # While an update is blocked, its parts that need no disruption are applied.
+    safe_parts: bool = False
     # Wait for a service of this host that does not answer, before the host is reported as degraded.
     service_wait: float = 1800.0
 
@@ -263,7 +266,8 @@ class Run:
     """One attempt of a phase of ``update``.
 
     ``wake`` is set when the desired config may have changed. ``superseded`` returns whether there is a newer desired
-    config than that of the update. ``overdue``: a service of the host has not answered for so long that the host is
+    config than that of the update. ``safe_first`` returns whether parts of the config are to be applied first, because
+    of an error that blocks the rest. ``overdue``: a service of the host has not answered for so long that the host is
     degraded.
     """
 
@@ -272,6 +276,7 @@ class Run:
     update: Update
     wake: asyncio.Event
     superseded: Callable[[Update], Awaitable[bool]]
+    safe_first: Callable[[Update, AgentError], Awaitable[bool]]
     overdue: bool = False
 
     @property

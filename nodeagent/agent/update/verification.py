@@ -111,15 +111,17 @@ async def in_force(
     new: MachineConfig,
     *,
     left_alone: Collection[str] = (),
+    needed: bool = True,
 ) -> MachineConfig:
     """Return the config that is in effect on the host, from the entries of the candidates that it has.
 
-    The first of ``candidates`` is the current config. The drift in ``left_alone`` counts as none.
+    The first of ``candidates`` is the current config. The drift in ``left_alone`` counts as none. ``needed`` as for
+    ``with_os``.
     """
     found = [
         Candidate(config, (await mismatches(ports, config)).keys() - frozenset(left_alone)) for config in candidates
     ]
-    return effective(await with_os(ports, base, candidates, new), found, new)
+    return effective(await with_os(ports, base, candidates, new, needed=needed), found, new)
 
 
 async def with_os(

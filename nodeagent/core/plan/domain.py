@@ -123,6 +123,9 @@ class Domain:
 
     In ``contents`` and ``checkers`` a path that ends in ``/`` means everything below, and a name may be ``*`` with a
     suffix. In the policy (``files``) a key is a path, or a directory without the slash.
+
+    ``joined``: the files are parts of one configuration, with these units, so that they are applied together or not at
+    all. None: each file is independent. ``fix``: the domain brings trust or access, which a degraded host may need.
     """
 
     name: str
@@ -135,6 +138,8 @@ class Domain:
     checkers: Mapping[str, Checker] = field(default_factory=dict)
     health: tuple[Health, ...] = ()
     reload_proof: tuple[ReloadProof, ...] = ()
+    joined: tuple[str, ...] | None = None
+    fix: bool = False
 
     def reads(self, _sides: Sides) -> Collection[str]:
         """Return the files of the host that the program reads; a path that ends in ``/`` means everything below.

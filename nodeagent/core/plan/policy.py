@@ -23,6 +23,7 @@ __all__ = [
     "REBOOT",
     "SSHKEY",
     "UNLISTED",
+    "USER_DOMAINS",
     "Entry",
     "Policy",
     "PolicyMatch",

@@ -14,6 +14,7 @@ from nodeagent.core.update import events
 from nodeagent.core.update.drift import Drift, describe_drift
 from nodeagent.core.update.events import Event, StatusProblem, StepProgress, UpdateContext, UpdateEvent
 from nodeagent.core.update.fence_view import FenceView, fence_to_dict
+from nodeagent.core.update.lasting import Partial
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.ports.coordination import Holder
 from nodeagent.core.update.record import FailedUnit
@@ -59,6 +60,8 @@ class Status:
     # Cause of the wait, as "REASON: message".
     maintenance_waits: str = ""
     drift: Drift = ()
+    # The safe parts of the desired config that are applied, and what waits.
+    partial: Partial | None = None
     etcd_member: events.MemberProgress | None = None
     problems: Sequence[StatusProblem] = ()
     # The unit that ``reason`` is about.
@@ -110,7 +113,10 @@ def fold(status: Status, event: Event) -> Status:
             # A problem with the config was about the previous one.
             current, others = event.about.desired or status.goal, _other_problems(status, "config")
             named = _named(status, event)
-            return replace(named, current=current, current_digest=event.digest, step=None, problems=others)
+            done = replace(named, current=current, current_digest=event.digest, step=None, problems=others)
+            return replace(done, partial=None)
+        case events.SafePartsApplied(partial=partial):
+            return replace(_named(status, event), step=None, partial=partial)
         case events.ConfigRefused():
             since, named = event.about.since or status.since, _named(status, event)
             refused = replace(named, phase=Phase.DEGRADED, since=since, reason=event.reason, message=event.message)
@@ -197,6 +203,9 @@ def line(status: Status) -> str:
         parts.append(f"current config is {status.current}")
     if status.maintenance is not None:
         parts.append(f"maintenance {status.maintenance.state(status.boot_id)}, {status.maintenance.words}")
+    if status.partial is not None:
+        waits = len(status.partial.waits)
+        parts.append(f"{waits} {'change' if waits == 1 else 'changes'} of {status.partial.name} wait")
     if status.drift:
         parts.append(f"drift: {describe_drift(status.drift)}")
     if status.problems:
@@ -243,6 +252,22 @@ def _drain(status: Status) -> Mapping[str, Any] | None:
 def _remaining(pod: Remaining) -> Mapping[str, Any]:
     about = {"namespace": pod.namespace, "name": pod.name, "why": pod.why}
     return {**about, "blocked": is_blocked(pod), "hint": remedy(pod)}
+
+
+def _partial(partial: Partial | None) -> Mapping[str, Any] | None:
+    """Return the blocked config as JSON data: what of it is applied, and what the rest waits for."""
+    if partial is None:
+        return None
+    reason, _, message = partial.why.partition(": ")
+    return {
+        "config": partial.name,
+        "digest": partial.desired,
+        "since": partial.since,
+        "reason": reason,
+        "message": message,
+        "applied": list(partial.applied),
+        "waits": [{"change": change, "for": why} for change, why in partial.waits],
+    }
 
 
 def status_to_dict(status: Status, *, daemon: str) -> dict[str, Any]:
@@ -297,6 +322,7 @@ def status_to_dict(status: Status, *, daemon: str) -> dict[str, Any]:
         "fence": None if status.fence is None else fence_to_dict(status.fence),
         "maintenance": _maintenance(status),
         "drift": [asdict(found) for found in status.drift],
+        "partial": _partial(status.partial),
         "etcd_member": None if status.etcd_member is None else asdict(status.etcd_member),
         "failed_unit": None if status.failed_unit is None else asdict(status.failed_unit),
         "problems": [asdict(problem) for problem in status.problems],

@@ -14,6 +14,7 @@ from nodeagent.core.coordination.maintenance import Maintenance
 from nodeagent.core.plan.deployment import Deployment
 from nodeagent.core.update.drift import Drift
 from nodeagent.core.update.fence_view import FenceView
+from nodeagent.core.update.lasting import Partial
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.ports.coordination import Holder
 from nodeagent.core.update.ports.store import HistoryEntry
@@ -39,6 +40,7 @@ __all__ = [
     "PhaseEntered",
     "ProblemSolved",
     "RevertStarted",
+    "SafePartsApplied",
     "StagingAdvanced",
     "StatusProblem",
     "StepDone",
@@ -204,6 +206,13 @@ class UpdateDone(_OfUpdate):
 
 
 @dataclass(frozen=True, slots=True)
+class SafePartsApplied(_OfUpdate):
+    """The host has the parts of the desired config that need no disruption. The current config is the same."""
+
+    partial: Partial
+
+
+@dataclass(frozen=True, slots=True)
 class Warned(_OfUpdate):
     message: str
     reason: str = ""
@@ -336,6 +345,7 @@ UpdateEvent = (
     | FallbackChosen
     | RevertStarted
     | UpdateDone
+    | SafePartsApplied
     | HostDegraded
     | ConfigRefused
     | Warned

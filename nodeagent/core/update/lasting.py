@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-__all__ = ["LIMIT", "REBOOTS", "USED_UP", "WINDOW", "Budget", "Rejection", "added", "matching", "without"]
+__all__ = ["LIMIT", "REBOOTS", "USED_UP", "WINDOW", "Budget", "Partial", "Rejection", "added", "matching", "without"]
 
 # Fallback reboots in a window. An admin who tries to find the right config on a host needs a few; a tool that renders a
 # new bad one every minute gets no more.
@@ -66,6 +66,26 @@ class Rejection:
     since: str = ""  # RFC 3339
     # "Cancelled": an operator cancelled its update. "": it failed here.
     reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Partial:
+    """A desired config of which the host has only the parts that need no disruption, beside the current config.
+
+    ``digest`` is the config that was composed of both, which is what the host is compared with. ``desired`` and
+    ``name`` are those of the desired config. ``applied`` and ``waits`` are ids of changes; ``waits`` pairs them with
+    what they wait for. ``why`` is why the rest could not be applied, as "REASON: message". ``fixes``: the desired
+    config failed on this host, so of its safe parts only credentials, trust and access were applied.
+    """
+
+    digest: str
+    desired: str
+    name: str = ""
+    applied: tuple[str, ...] = ()
+    waits: tuple[tuple[str, str], ...] = ()
+    why: str = ""
+    since: str = ""  # RFC 3339
+    fixes: bool = False
 
 
 def matching(known: Sequence[Rejection], digest: str, meaning: str) -> Rejection | None:

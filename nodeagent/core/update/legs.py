@@ -11,6 +11,7 @@ from typing import Any
 
 __all__ = [
     "INTERRUPTED",
+    "SAFE_PARTS_FIRST",
     "Abort",
     "Apply",
     "Fallback",
@@ -26,6 +27,9 @@ __all__ = [
 
 # Reason of an abort after which the update begins again under the same id, if its config is still desired.
 INTERRUPTED = "Interrupted"
+
+# Reason of an abort after which the parts of the config that need no disruption are applied; then it begins again.
+SAFE_PARTS_FIRST = "SafePartsFirst"
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,8 @@ __all__ = ["ENDED_UNCHANGED", "IN_HISTORY", "UpdateOutcome", "exit_code"]
 class UpdateOutcome(StrEnum):
     DONE = "done"
     DONE_AFTER_FALLBACK = "done-after-fallback"
+    # The parts that need no disruption are applied; the rest of the config waits.
+    PARTIAL = "partial"
     REVERTED = "reverted"
     DEGRADED = "degraded"
     # Another config became the desired one before anything was written.
@@ -34,6 +36,7 @@ class UpdateOutcome(StrEnum):
 IN_HISTORY: Final = (
     UpdateOutcome.DONE,
     UpdateOutcome.DONE_AFTER_FALLBACK,
+    UpdateOutcome.PARTIAL,
     UpdateOutcome.REVERTED,
     UpdateOutcome.DEGRADED,
     UpdateOutcome.SUPERSEDED,
@@ -47,7 +50,7 @@ ENDED_UNCHANGED: Final = (UpdateOutcome.SUPERSEDED, UpdateOutcome.WITHDRAWN, Upd
 
 def exit_code(outcome: str, reason: str = "") -> int:
     match outcome:
-        case UpdateOutcome.DONE | UpdateOutcome.DONE_AFTER_FALLBACK | UpdateOutcome.UNCHANGED:
+        case UpdateOutcome.DONE | UpdateOutcome.DONE_AFTER_FALLBACK | UpdateOutcome.PARTIAL | UpdateOutcome.UNCHANGED:
             return 0
         case UpdateOutcome.SUPERSEDED | UpdateOutcome.WITHDRAWN | UpdateOutcome.CANCELLED:
             return 4

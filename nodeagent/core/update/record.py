@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from nodeagent.core.update.lasting import Budget, Rejection, added, matching, without
+from nodeagent.core.update.lasting import Budget, Partial, Rejection, added, matching, without
 from nodeagent.core.update.legs import (
     INTERRUPTED,
     Abort,
@@ -42,6 +42,7 @@ __all__ = [
     "at_rest",
     "degraded_record",
     "half_way",
+    "in_effect",
     "interrupted",
     "reject",
 ]
@@ -86,7 +87,8 @@ class OsProgress:
     ``staged_boot_id`` the boot in which it was staged. ``lost_stagings`` counts those lost for no known reason,
     ``restage_count`` the stagings after the first write. ``clean_shutdown_boot_id`` is the boot whose shutdown was in
     order, as far as the agent saw it, after it had requested the reboot. ``etcd_disk`` is the latency of etcd's disk
-    around the last staging, see ``core.etcd.disk_latency``.
+    around the last staging, see ``core.etcd.disk_latency``. ``kept`` is the target of a staged deployment of an earlier
+    update, which waits while this one leaves the OS as it is.
     """
 
     target: Mapping[str, Any] | None = None
@@ -97,11 +99,13 @@ class OsProgress:
     restage_count: int = 0
     clean_shutdown_boot_id: str = ""
     etcd_disk: Mapping[str, Any] = field(default_factory=dict)
+    kept: Mapping[str, Any] | None = None
 
     @property
     def leftover(self) -> OsProgress:
         """The deployment of the agent that may still be staged after the update, and is discarded later."""
-        return OsProgress(target=self.target, staged=self.staged, staged_boot_id=self.staged_boot_id)
+        target = self.target if self.target is not None else self.kept
+        return OsProgress(target=target, staged=self.staged, staged_boot_id=self.staged_boot_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +113,8 @@ class Lasting:
     """The data that outlives every update: configs that are applied on request only, and the reboot budget.
 
     ``rejections`` are configs that failed here. ``failed_digest`` is the one that failed last, which is all that 0.1.0
-    knows of them. An operator rolled back from ``rolled_back_digest``.
+    knows of them. An operator rolled back from ``rolled_back_digest``. ``partial`` is set while the host has only parts
+    of a desired config.
     """
 
     failed_digest: str = ""
@@ -118,6 +123,7 @@ class Lasting:
     rolled_back_digest: str = ""
     rolled_back_meaning: str = ""
     budget: Budget = field(default_factory=Budget)
+    partial: Partial | None = None
 
     def without(self, digest: str, meaning: str) -> Lasting:
         """Forget the rejection of a config that is applied now: it has failed only when it fails again."""
@@ -136,6 +142,8 @@ class Record:
     ``newly_managed`` are snapshot keys that are managed from this update on. ``repairs``: the previous update ended
     half-way, so a unit that does not run may be its doing. ``notes`` are for the history.
     ``drifted`` are entries that differed before the update and that it leaves as they are.
+    ``safe_for``: the digest of the desired config for which this update applies what needs no disruption, "" for an
+    ordinary update. ``partial`` is what its end makes of ``Lasting.partial``; None: the config is applied completely.
     """
 
     phase: Phase = Phase.IDLE
@@ -165,6 +173,8 @@ class Record:
     drifted: tuple[str, ...] = ()
     # The unit that failed last in this update.
     failed_unit: FailedUnit | None = None
+    safe_for: str = ""
+    partial: Partial | None = None
 
     units_before: UnitsBefore = field(default_factory=UnitsBefore)
     os: OsProgress = field(default_factory=OsProgress)
@@ -251,7 +261,7 @@ def advance(
 
 def _ended(record: Record, phase: Phase) -> Record:
     match record.last_leg:
-        case Abort(reason=reason) if reason == INTERRUPTED:
+        case Abort(reason=reason) if reason == INTERRUPTED and not record.safe_for:
             return _same_update(record)
         case Abort() if phase is Phase.IDLE:
             return at_rest(record)
@@ -260,7 +270,8 @@ def _ended(record: Record, phase: Phase) -> Record:
         case Revert() if phase is Phase.IDLE:
             return at_rest(record)
         case Apply() | Fallback() if phase is Phase.IDLE:
-            return Record(lasting=record.lasting)
+            kept = record.os.leftover if record.os.kept is not None else OsProgress()
+            return Record(lasting=record.lasting, os=kept)
         case _:
             return record
 
@@ -320,6 +331,11 @@ def _same_update(record: Record) -> Record:
 def interrupted(record: Record) -> bool:
     """Return whether an update was interrupted before it wrote anything, and is to begin again."""
     return record.phase is Phase.IDLE and bool(record.update_id)
+
+
+def in_effect(record: Record, current: str) -> str:
+    """Return the digest of the config that the host has: the current one, or the one composed of it and safe parts."""
+    return record.lasting.partial.digest if record.lasting.partial is not None else current
 
 
 def half_way(record: Record) -> bool:

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from nodeagent.core.update.lasting import Budget, Rejection
+from nodeagent.core.update.lasting import Budget, Partial, Rejection
 from nodeagent.core.update.legs import Abort, Apply, Fallback, Leg, Prepare, Rest, Revert, Unreleased
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.record import FailedUnit, Lasting, OsProgress, Record, UnitsBefore
@@ -95,6 +95,10 @@ class _Stored:
     avoided: str = ""
     avoided_meaning: str = ""
     budget: Budget = field(default_factory=Budget)
+    safe_for: str = ""
+    next_partial: Partial | None = None
+    partial: Partial | None = None
+    os_kept: dict[str, Any] | None = None
 
 
 def record_to_dict(record: Record) -> dict[str, Any]:
@@ -151,6 +155,10 @@ def record_to_dict(record: Record) -> dict[str, Any]:
         avoided=lasting.rolled_back_digest,
         avoided_meaning=lasting.rolled_back_meaning,
         budget=lasting.budget,
+        safe_for=record.safe_for,
+        next_partial=record.partial,
+        partial=lasting.partial,
+        os_kept=dict(os.kept) if os.kept is not None else None,
         unreleased=isinstance(record.leg, Unreleased),
         **_flags(record.last_leg, record.phase),
     )
@@ -218,6 +226,8 @@ def record_from_dict(data: Mapping[str, Any]) -> Record:
         notes=stored.notes,
         drifted=stored.drifted,
         failed_unit=stored.failed_unit,
+        safe_for=stored.safe_for,
+        partial=stored.next_partial,
         units_before=UnitsBefore(stored.well, stored.unwell, stored.ran, stored.before, stored.node_ready),
         os=OsProgress(
             stored.os_target,
@@ -228,6 +238,7 @@ def record_from_dict(data: Mapping[str, Any]) -> Record:
             stored.again,
             stored.left_boot,
             stored.etcd_disk,
+            stored.os_kept,
         ),
         unfinished=stored.unfinished,
         held=stored.held,
@@ -250,6 +261,7 @@ def _lasting(stored: _Stored) -> Lasting:
         stored.avoided,
         stored.avoided_meaning,
         stored.budget,
+        stored.partial,
     )
 
 
@@ -323,7 +335,7 @@ def _revert(stored: _Stored) -> Revert:
 _SALVAGED = (
     *("update_id", "from_digest", "to_digest", "from_name", "to_name", "held", "cordon", "staged"),
     *("staged_boot", "rejected", "rejected_why", "avoided", "avoided_meaning", "unfinished"),
-    *("os_target", "rejections", "budget"),
+    *("os_target", "rejections", "budget", "partial"),
 )
 
 

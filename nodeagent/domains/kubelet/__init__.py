@@ -226,4 +226,5 @@ DOMAIN: Final = KubeletDomain(
         **{f"{path}/*.conf": kubelet_conf.check for path in CONFIG_DIRS},
     },
     health=(HttpHealth(KUBELET, f"http://127.0.0.1:{HEALTHZ_PORT}/healthz"),),
+    joined=(KUBELET,),
 )

@@ -363,9 +363,11 @@ class Database(Reader):
 
     def _collect_configs(self, record: Record) -> None:
         # A revert, a repair and a rollback need these configs.
-        kept = (record.from_digest, record.to_digest, record.lasting.failed_digest, record.unfinished, _SPARE_CONFIGS)
+        partial = record.lasting.partial.digest if record.lasting.partial is not None else ""
+        failed = record.lasting.failed_digest
+        kept = (record.from_digest, record.to_digest, failed, partial, record.unfinished, _SPARE_CONFIGS)
         self._db.execute(
-            "DELETE FROM configs WHERE digest NOT IN (?, ?, ?) AND instr(?, digest) = 0"
+            "DELETE FROM configs WHERE digest NOT IN (?, ?, ?, ?) AND instr(?, digest) = 0"
             " AND digest NOT IN (SELECT value FROM meta WHERE key IN ('current', 'previous', 'fetched'))"
             " AND seq NOT IN (SELECT seq FROM configs ORDER BY seq DESC LIMIT ?)",
             kept,

@@ -1,0 +1,108 @@
+"""Divide an update that cannot be applied now: the changes that need no disruption, and those that wait.
+
+A change is safe if all of its actions are None, DaemonReload, Reload or Restart: its entry of the policy requests
+neither a drain nor a reboot. Entries that belong together (a unit and its drop-ins, the files of one program) are
+safe together or not at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import Final, TypeVar
+
+from nodeagent.core.config.machineconfig import CORE_USER, MachineConfig
+from nodeagent.core.plan.change import ActionType, Change, Plan, PlannedChange
+from nodeagent.core.plan.diff import diff
+
+__all__ = ["USER_GROUP", "SafeParts", "compose", "divide", "is_safe", "parts_to_dict", "waiting_of", "with_os_of"]
+
+Entry = TypeVar("Entry")
+
+SAFE: Final = frozenset({ActionType.NONE, ActionType.DAEMON_RELOAD, ActionType.RELOAD, ActionType.RESTART})
+
+# The group of the keys and the password of a user.
+USER_GROUP: Final = f"user:{CORE_USER}"
+
+# Domains whose entries are not parts of the OS.
+_ENTRIES: Final = frozenset({"file", "unit", "sshkey", "password"})
+
+# Attributes of a config that a deployment brings. They wait always.
+OS_FIELDS: Final = ("kernel_arguments", "extensions", "kernel_type", "os_image_url", "extensions_image")
+
+
+@dataclass(frozen=True, slots=True)
+class SafeParts:
+    """Ids of changes. ``waits`` has the cause of each wait: its actions, or the entry that it belongs to."""
+
+    safe: tuple[str, ...]
+    waits: Mapping[str, str]
+
+
+def divide(plan: Plan, group_of: Callable[[Change], str], left: Collection[str] = ()) -> SafeParts:
+    """Divide the changes of ``plan``. ``group_of`` names the group of a change. The changes ``left`` wait, with their
+    groups, because another program changed their entries."""
+    held: dict[str, str] = {}
+    for planned in plan.changes:
+        if why := _obstacle(planned, left):
+            held.setdefault(group_of(planned.change), planned.change.id)
+    safe, waits = [], {}
+    for planned in plan.changes:
+        change = planned.change
+        if (with_entry := held.get(group_of(change))) is None:
+            safe.append(change.id)
+        else:
+            why = _obstacle(planned, left)
+            waits[change.id] = why or f"together with {with_entry}"
+    return SafeParts(tuple(safe), waits)
+
+
+def _obstacle(planned: PlannedChange, left: Collection[str]) -> str:
+    if planned.change.id in left:
+        return "was changed by another program"
+    if any(action.type not in SAFE for action in planned.actions):
+        return ", ".join(f"{action.type} {action.unit}".strip() for action in planned.actions)
+    return "" if planned.change.domain in _ENTRIES else "the next change of the OS"
+
+
+def is_safe(plan: Plan) -> bool:
+    """Return whether an update with this plan disrupts nothing."""
+    return all(action.type in SAFE for action in plan.actions) and all(
+        planned.change.domain in _ENTRIES for planned in plan.changes
+    )
+
+
+def waiting_of(old: MachineConfig, new: MachineConfig, safe: Collection[str]) -> frozenset[str]:
+    """Return the ids of the changes from ``old`` to ``new`` that are not in ``safe``."""
+    return frozenset(change.id for change in diff(old, new)) - frozenset(safe)
+
+
+def compose(old: MachineConfig, new: MachineConfig, waiting: Collection[str]) -> MachineConfig:
+    """Return ``new``, with the entries ``waiting`` as they are in ``old``."""
+    files, units, users = dict(new.files), dict(new.units), dict(new.users)
+    for entry in waiting:
+        domain, _, key = entry.partition(":")
+        if domain == "file":
+            _take(files, old.files, key)
+        elif domain == "unit":
+            _take(units, old.units, key)
+        elif domain in ("sshkey", "password"):
+            _take(users, old.users, key)
+    return with_os_of(old, replace(new, files=files, units=units, users=users))
+
+
+def with_os_of(old: MachineConfig, new: MachineConfig) -> MachineConfig:
+    """Return ``new`` with the OS of ``old``."""
+    return replace(new, **{name: getattr(old, name) for name in OS_FIELDS})
+
+
+def _take(entries: dict[str, Entry], old: Mapping[str, Entry], key: str) -> None:
+    if key in old:
+        entries[key] = old[key]
+    else:
+        entries.pop(key, None)
+
+
+def parts_to_dict(parts: SafeParts) -> dict[str, object]:
+    """Return the key ``parts`` of a plan."""
+    return {"safe": list(parts.safe), "waits": [{"change": change, "for": why} for change, why in parts.waits.items()]}
