@@ -11,9 +11,11 @@ from nodeagent.agent.update.run import Basis, Ports, Update
 from nodeagent.core.config.file_tree import FileTreeEntry, expand
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.plan.plan_json import plan_to_dict
+from nodeagent.core.plan.safe_parts import divide, parts_to_dict
 from nodeagent.core.report.plan_diff import diffs
 from nodeagent.core.report.plan_values import with_values
 from nodeagent.core.update.drift import entries_by_path
+from nodeagent.domains import group_of
 from nodeagent.errors import AgentError
 
 __all__ = ["plan_answer"]
@@ -46,6 +48,7 @@ def _plan(
 ) -> dict[str, Any]:
     plan = with_values(update.plan, basis.config, update.new, disk, private=private)
     answer = plan_to_dict(plan)
+    answer |= parts_to_dict(divide(plan, group_of))
     if diff:
         texts = diffs(plan, basis.config, update.new, disk)
         for change in answer["changes"]:

@@ -142,13 +142,16 @@ def _offline(args: argparse.Namespace) -> Plan:
     texts = diffs(plan, old, new) if args.diff else {}
     if args.json:
         from nodeagent.core.plan.plan_json import plan_to_dict
+        from nodeagent.core.plan.safe_parts import divide, parts_to_dict
+        from nodeagent.domains import group_of
 
         answer = plan_to_dict(plan)
         for planned, data in zip(plan.changes, answer["changes"], strict=True):
             if planned.change.id in texts:
                 data["diff"] = texts[planned.change.id]
         noted = [{"path": each.path, "message": each.message} for each in found]
-        _io.emit({**answer, **({"warnings": noted} if noted else {})})
+        parts = parts_to_dict(divide(plan, group_of))
+        _io.emit({**answer, **parts, **({"warnings": noted} if noted else {})})
     else:
         _show(plan, [f"warning: {each.path} {each.message}" for each in found], texts)
     return plan
@@ -212,6 +215,7 @@ def _show(
         print(f"{number}. {_action_text(action).ljust(width)}  {paint(_because(action), DIM)}")
     word = disruption(plan)
     print(f"\ndisruption: {paint(word, STYLE[word])} ({SENTENCE[word]})")
+    _show_parts(plan)
     for note in notes:
         print(printable(note))
 
@@ -227,6 +231,20 @@ def detail_text(detail: Detail) -> str:
         value = f"{detail.before} -> none"
     value = DIGEST.sub(r"\1...", value)
     return printable(f"{detail.what} {value}" if value else f"{detail.what} differs")
+
+
+def _show_parts(plan: Plan) -> None:
+    """Print what is applied while the rest waits, if the plan has both."""
+    from nodeagent.core.plan.safe_parts import divide
+    from nodeagent.domains import group_of
+
+    parts = divide(plan, group_of)
+    if not (parts.safe and parts.waits):
+        return
+    print("\nif the rest is blocked, with on_blocked: apply-safe-parts:")
+    rows = [(printable(_name(change)), "applied at once") for change in parts.safe]
+    rows += [(printable(_name(change)), printable(f"waits: {why}")) for change, why in parts.waits.items()]
+    table(("change", "part"), rows)
 
 
 def _row(planned: PlannedChange) -> tuple[str, str, str, str]:

@@ -110,6 +110,8 @@ def _rows(status: dict[str, Any], now: datetime, *, as_bar: bool, log: Sequence[
     for problem in status.get("problems", ()):
         yield "problem", paint(printable(f"{problem['reason']}: {problem['message']}"), WARN)
         yield "what now", paint(hint(problem["reason"]), STRONG)
+    if partial := status.get("partial"):
+        yield from _partial(partial, now)
     yield from _drift(status.get("drift", ()), now)
     if step := status["step"]:
         yield "step", _step(step, as_bar=as_bar)
@@ -134,6 +136,21 @@ def _rows(status: dict[str, Any], now: datetime, *, as_bar: bool, log: Sequence[
         yield "update", paint(status["update_id"], DIM)
     if status["daemon"] != "running":
         yield "daemon", paint("stopped", WARN) + "; this is what its record says. Start it: systemctl start nodeagent"
+
+
+def _partial(partial: dict[str, Any], now: datetime) -> Iterator[tuple[str, str]]:
+    applied, waits = partial["applied"], partial["waits"]
+    since = f"since {clock(partial['since'], now)}, {ago(partial['since'], now)}"
+    total = len(applied) + len(waits)
+    yield (
+        "partly",
+        paint(printable(f"{len(applied)} of {total} changes of {partial['config']} are applied ({since})"), WARN),
+    )
+    for found in waits[:SHOWN]:
+        yield "waiting", printable(f"{found['change']}: {found['for']}")
+    if len(waits) > SHOWN:
+        yield "waiting", f"{len(waits) - SHOWN} more (status --json has all)"
+    yield "because", printable(f"{partial['message']} ({partial['reason']})")
 
 
 def _drift(drift: Sequence[dict[str, Any]], now: datetime) -> Iterator[tuple[str, str]]:

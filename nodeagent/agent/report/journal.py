@@ -17,8 +17,6 @@ __all__ = ["sentence", "to_journal", "to_notify"]
 
 # Pods in one line. The status has all of them.
 PODS = 5
-# Entries in one line.
-ENTRIES = 5
 # The steps that an admin notices, by the beginning of their names. The others write files.
 _NOTICEABLE = ("daemon-reload", "stop", "reload", "restart", "reboot")
 
@@ -55,11 +53,7 @@ def sentence(event: Event, status: Status) -> str:
         case events.UpdateDone(about=about, message=message):
             return f"{about.desired} is the current config" + (f" ({message})" if message else "")
         case events.SafePartsApplied(about=about, partial=partial):
-            waits = ", ".join(entry for entry, _ in partial.waits[:ENTRIES])
-            more = len(partial.waits) - ENTRIES
-            rest = f"{waits} and {more} more" if more > 0 else waits
-            count = f"{len(partial.applied)} of {len(partial.applied) + len(partial.waits)} changes"
-            return f"{count} of {about.desired} are applied; waiting: {rest} ({partial.why})"
+            return f"{about.desired}: {partial.words}"
         case events.HostDegraded(message=message, reason=reason):
             return f"degraded, {reason}: {message}"
         case events.ConfigRefused(message=message, reason=reason):

@@ -121,8 +121,10 @@ class NextUpdate:
         other = "" if desired.source.digest == current else desired.meaning
         if (failed := matching(record.lasting.rejections, desired.source.digest, other)) and request is None:
             rejected = Blocked(desired.source.digest, f"{Reason.CONFIG_REJECTED}: {failed.why}")
-            if (update := await self._begin_safe_parts(record, desired, rejected, failed=True)) is not None:
-                return update
+            # Of a config whose update an operator cancelled, nothing is applied.
+            safe = None if failed.reason else await self._begin_safe_parts(record, desired, rejected, failed=True)
+            if safe is not None:
+                return safe
             idle.check_not_rejected(record, desired, failed)
             self._desired.report(desired)
             return None
@@ -139,8 +141,8 @@ class NextUpdate:
             self._desired.report(desired)
             self._desired.requests.unchanged(desired)
             return None
-        if (safe := await self._begin_safe_parts(record, desired, blocked)) is not None:
-            return safe
+        if (update := await self._begin_safe_parts(record, desired, blocked)) is not None:
+            return update
         lasting = lasting_of(record, desired, request)
         try:
             update = await self._prepare(record, desired, current, dirty=unfinished)

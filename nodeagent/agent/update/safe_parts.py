@@ -77,7 +77,9 @@ def is_block(error: AgentError) -> bool:
 def composed(current: Desired, desired: Desired, waiting: frozenset[str]) -> Desired:
     """Compose the text and read it as any other. Raises ``InvalidInput``."""
     text = partial_text(current.source.text, desired.source.text, waiting)
-    found = read_source(ConfigSource(desired.config.name, hashlib.sha256(text).hexdigest(), text))
+    # The store is searched by name as well, and the name is that of the desired config.
+    name = f"{desired.config.name} (safe parts)"
+    found = read_source(ConfigSource(name, hashlib.sha256(text).hexdigest(), text))
     if found.config != compose(current.config, desired.config, waiting):
         raise InvalidInput("the text of its safe parts has another meaning")
     return found

@@ -104,5 +104,8 @@ def _take(entries: dict[str, Entry], old: Mapping[str, Entry], key: str) -> None
 
 
 def parts_to_dict(parts: SafeParts) -> dict[str, object]:
-    """Return the key ``parts`` of a plan."""
-    return {"safe": list(parts.safe), "waits": [{"change": change, "for": why} for change, why in parts.waits.items()]}
+    """Return the key ``parts`` of a plan, which has it if one part would be applied while the other waits."""
+    if not (parts.safe and parts.waits):
+        return {}
+    waits = [{"change": change, "for": why} for change, why in parts.waits.items()]
+    return {"parts": {"safe": list(parts.safe), "waits": waits}}

@@ -115,6 +115,16 @@ DRIFT_START = Family(
     MetricKind.GAUGE,
     "Time when the oldest of these differences was found. Absent without drift.",
 )
+WAITING = Family(
+    "nodeagent_waiting_changes",
+    MetricKind.GAUGE,
+    "Changes of a blocked config that wait while its safe parts are applied. Absent otherwise.",
+)
+WAITING_START = Family(
+    "nodeagent_waiting_start_timestamp_seconds",
+    MetricKind.GAUGE,
+    "Time since which only the safe parts of a config are applied.",
+)
 DEPLOYMENT = Family(
     "nodeagent_deployment_info",
     MetricKind.GAUGE,
@@ -197,7 +207,7 @@ SLOW_FSYNCS = Family(
 # Metrics that continue after a restart of the daemon.
 HISTORY = (UPDATES, DURATION, ENDED, REBOOTS, AVOIDED, FALLBACKS)
 FAMILIES = (
-    *(INFO, PHASE, PHASE_START, REASON, CONFIG, IN_SYNC, DRIFTED, DRIFT_START, DEPLOYMENT),
+    *(INFO, PHASE, PHASE_START, REASON, CONFIG, IN_SYNC, DRIFTED, DRIFT_START, WAITING, WAITING_START, DEPLOYMENT),
     *(LEASE, LEASE_START, MAINTENANCE, MAINTENANCE_START, DRAIN_PODS),
     *(FENCE, FENCE_LIMIT, FENCE_P99),
     *HISTORY,
@@ -234,6 +244,10 @@ def _standing(status: Status, version: str) -> Iterator[Sample]:
     yield DRIFTED.at(bool(status.drift) or status.reason == Reason.DRIFTED)
     if (since := parse_time(min((each.since for each in status.drift), default=""))) is not None:
         yield DRIFT_START.at(since)
+    if status.partial is not None:
+        yield WAITING.at(len(status.partial.waits))
+        if (since := parse_time(status.partial.since)) is not None:
+            yield WAITING_START.at(since)
     for found in status.deployments:
         for state, is_so in (("booted", found.booted), ("staged", found.staged)):
             if is_so:

@@ -104,6 +104,8 @@ class NodeEventSource:
             case events.UpdateDone(about=about, message=message):
                 how = f", {message}" if message else ""
                 yield NodeEvent("UpdateDone", "Update", f"{about.desired} is the current config{how}")
+            case events.SafePartsApplied(about=about, partial=partial):
+                yield NodeEvent("SafePartsApplied", "Update", f"{about.desired}: {partial.words}")
             case events.UpdateWaiting(message=message, reason=reason):
                 yield NodeEvent("UpdateWaiting", "Wait", f"{reason}: {message}")
             case events.UpdateCancelled(message=message):

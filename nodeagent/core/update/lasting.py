@@ -68,6 +68,10 @@ class Rejection:
     reason: str = ""
 
 
+# Entries in a message; the status has all of them.
+SHOWN = 5
+
+
 @dataclass(frozen=True, slots=True)
 class Partial:
     """A desired config of which the host has only the parts that need no disruption, beside the current config.
@@ -86,6 +90,14 @@ class Partial:
     why: str = ""
     since: str = ""  # RFC 3339
     fixes: bool = False
+
+    @property
+    def words(self) -> str:
+        """Return a sentence for operators: how much is applied, what waits, and why."""
+        waits = ", ".join(entry for entry, _ in self.waits[:SHOWN])
+        more = f" and {len(self.waits) - SHOWN} more" if len(self.waits) > SHOWN else ""
+        count = f"{len(self.applied)} of {len(self.applied) + len(self.waits)} changes are applied"
+        return f"{count}; waiting: {waits}{more} ({self.why})"
 
 
 def matching(known: Sequence[Rejection], digest: str, meaning: str) -> Rejection | None:

@@ -13,6 +13,7 @@ from nodeagent.core.plan.deployment import Deployment
 from nodeagent.core.report.status import Status
 from nodeagent.core.update import events
 from nodeagent.core.update.events import DeploymentsChanged, Event, StagingAdvanced, StepProgress, UpdateContext
+from nodeagent.core.update.lasting import Partial
 from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.ports.coordination import Holder
 from nodeagent.core.update.ports.store import HistoryEntry
@@ -71,6 +72,17 @@ CASES: tuple[Event, ...] = (
     events.RevertStarted(FIRST, *WHY),
     events.HostDegraded(ABOUT, *WHY),
     events.ConfigRefused(ABOUT, *WHY),
+    events.SafePartsApplied(
+        ABOUT,
+        Partial(
+            "p",
+            "d",
+            "worker-2",
+            ("sshkey:core",),
+            tuple((f"file:/etc/{name}", "Drain, Reboot") for name in "abcdef"),
+            "WindowClosed: no window is open",
+        ),
+    ),
     events.UpdateDone(ABOUT, "", 1.0, 0, "d"),
     events.UpdateDone(ABOUT, "after a fallback reboot", 1.0, 1, "d"),
     events.Warned(ABOUT, *WHY),
