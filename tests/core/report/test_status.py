@@ -21,7 +21,7 @@ from nodeagent.core.update.phase import Phase
 from nodeagent.core.update.ports.coordination import Holder
 
 CONTRACT = {
-    "documentation", "etcd_member", "failed_unit", "maintenance", "problems", "soft_reboots", "drift",
+    "documentation", "etcd_member", "failed_unit", "partial", "maintenance", "problems", "soft_reboots", "drift",
     "schema", "phase", "reason", "message", "since", "current", "desired", "boot_id", "update_id", "step",
     "deployments", "lease", "drain", "fence", "daemon", "current_digest", "desired_digest", "target",
 }  # fmt: skip
