@@ -275,7 +275,7 @@ class Loop:
         finally:
             # A config whose safe parts come first has no end yet.
             if self._safe.blocked is None or self._safe.blocked.digest != digest:
-                self.desired.requests.forget(digest)
+                self.desired.requests.forget(self.desired.requests.running)
             self.desired.requests.running = ""
             self.desired.report_again()
             following.cancel()
