@@ -41,6 +41,7 @@ BAR_WIDTH: Final = 24
 OUTCOMES: Final = {
     "done": GOOD,
     "done-after-fallback": WARN,
+    "partial": WARN,
     "reverted": WARN,
     "degraded": BAD,
     "superseded": WARN,
