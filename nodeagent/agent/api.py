@@ -93,6 +93,8 @@ class Api:
         if max_disruption:
             # During an update it is not known from what the next one starts.
             self._refuse_during_update()
+        # During an update, the state from which the next one begins is not known yet. The config is checked at its
+        # turn.
         if self._report.status.phase in (Phase.IDLE, Phase.DEGRADED):
             update = await self._loop.check(desired)
             if max_disruption:

@@ -286,6 +286,7 @@ async def _live(daemon: Daemon, bus: Bus, notifier: Notifier, stop: asyncio.Even
     report.add(daemon.drift.sink)
     async with serve(bus, daemon.api, report):
         report.emit(DaemonStarted(__version__))
+        # Only now, because units that are ordered after the agent may call it on the bus.
         notifier.ready()
         watched = [path for path in (daemon.desired_path, daemon.settings.policy) if path]
         watches = [config_file.watch(path, daemon.loop.look_again) for path in watched]
@@ -300,6 +301,7 @@ async def _live(daemon: Daemon, bus: Bus, notifier: Notifier, stop: asyncio.Even
             soft_reboots = SoftRebootWatch(daemon.ports.os, report)
             watches.append(config_file.watch(PREPARED, soft_reboots.changed))
             beside.append(("the watch for soft reboots", soft_reboots.run))
+        # A failure of one of these ends the daemon. The tasks beside them are started again.
         lives = [daemon.loop.run(), daemon.maintenance.run(), daemon.etcd_member.run(), watchdog(notifier)]
         if cluster is not None:
             cluster_reporter = ClusterReporter(cluster.conditions, cluster.events, SystemClock(), random.random)
@@ -316,6 +318,7 @@ async def _live(daemon: Daemon, bus: Bus, notifier: Notifier, stop: asyncio.Even
         shown = [keep_running(name, work, random.random) for name, work in beside]
         await run_until(stop, *lives, *watches, *shown)
         notifier.stopping()
+        # The loop has ended by now, so nothing overwrites the mark of an orderly shutdown.
         await daemon.loop.stopping()
         report.emit(DaemonStopped())
 

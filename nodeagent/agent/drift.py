@@ -162,6 +162,7 @@ class DriftMonitor:
         moves = self._moves
         config = (await self._load(digest)).config
         wrong = await mismatches(self._ports, config if entries is None else only(config, entries))
+        # An update that began in between changes entries on purpose.
         if self._moves != moves or await self._resting() != digest:
             return False
         found = updated(self._drift, entries, wrong, self._ports.clock.now(), by)

@@ -119,6 +119,7 @@ class DriftRepair:
         match step:
             case WritePath(path):
                 node = expand(config)[path]
+                # Compared again right before the write: an admin may have put the entry back, or be editing it.
                 if await ports.files.differs(path, node):
                     await ports.files.install(path, node)
             case EnableUnit(unit):

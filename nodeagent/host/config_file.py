@@ -32,6 +32,7 @@ async def read(path: str) -> bytes | None:
 
 def _read(path: str) -> bytes | None:
     try:
+        # Without O_NONBLOCK, a pipe without a writer would block this thread without end.
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except FileNotFoundError:
         return None
@@ -43,6 +44,7 @@ def _read(path: str) -> bytes | None:
         _refuse_unsafe(path, os.fstat(fd))
         # After the check, because a directory cannot become a file object.
         with os.fdopen(fd, "rb", closefd=False) as file:
+            # One byte more than the limit, so that the parser refuses a file that grew after the check.
             return file.read(MAX_BYTES + 1)
     except OSError as error:
         raise Terminal(f"{path}: {error.strerror}", reason=Reason.CONFIG_UNREADABLE) from error

@@ -48,7 +48,8 @@ class DaemonLoop(asyncio.SelectorEventLoop):
 
 
 def _settle(answer: asyncio.Future[Any], found: Any, failure: Exception | None) -> None:
-    if answer.done():  # canceled
+    # The caller was cancelled and does not wait any more.
+    if answer.done():
         return
     if failure is not None:
         answer.set_exception(failure)

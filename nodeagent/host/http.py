@@ -193,7 +193,8 @@ class _Exchange(Generic[T]):
 
 
 def _settle(answer: asyncio.Future[T], found: list[T], failure: Exception | None) -> None:
-    if answer.done():  # cancelled
+    # The caller was cancelled and does not wait any more.
+    if answer.done():
         return
     if failure is not None:
         answer.set_exception(failure)

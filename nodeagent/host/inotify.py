@@ -113,6 +113,7 @@ class _Instance:
         self.fd = _checked(self._library.inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK), "inotify")
 
     def add(self, directory: str, mask: int) -> int:
+        # A path that is no directory any more must fail here. A watch of a file would end with its next replacement.
         watch = self._library.inotify_add_watch(self.fd, os.fsencode(directory), mask | _ONLYDIR)
         return _checked(watch, directory)
 

@@ -236,7 +236,8 @@ class Logind:
         if error.bus_error in _BLOCKED:
             # The scheduled shutdown would otherwise take place although it was refused.
             await self._unschedule()
-            await self._refuse_if_blocked(kind)  # names the inhibitors
+            # The refusal of logind names no inhibitor. This one does, if it is still there.
+            await self._refuse_if_blocked(kind)
         # Another program may have requested a shutdown first, which serves as well.
         if error.bus_error == "org.freedesktop.login1.OperationInProgress":
             if await self._bus.get(_NAME, _PATH, _MANAGER, "PreparingForShutdown"):

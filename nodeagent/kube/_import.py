@@ -37,7 +37,8 @@ class Library:
     RESTClientObject: type[Any]
     ConfigException: type[Exception]
     InClusterConfigLoader: type[Any]
-    ClientError: type[Exception]  # of aiohttp
+    # The base of all errors of aiohttp.
+    ClientError: type[Exception]
     load_kube_config: Callable[..., Coroutine[Any, Any, object]]
 
 

@@ -245,7 +245,8 @@ def _sound(item: object) -> bool:
 
 async def _body(response: Any, what: str) -> bytes:
     """Read the body of an answer in parts: ``read`` of the library has no limit."""
-    raw = response.response  # aiohttp's
+    # The response of aiohttp, which can be read in parts.
+    raw = response.response
     text = bytearray()
     async for part in raw.content.iter_any():
         text += part

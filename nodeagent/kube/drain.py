@@ -57,7 +57,8 @@ MOST_CORDONS: Final = 2
 # DaemonSets that are read in one drain; a node runs some dozens. The pods of further ones stay.
 MOST_DAEMON_SETS: Final = 500
 
-READS_TOGETHER: Final = 10  # requests in flight
+# Requests in flight.
+READS_TOGETHER: Final = 10
 
 
 async def pods_of(client: KubeClient, node: str) -> Sequence[Object]:
@@ -181,7 +182,8 @@ class DrainRounds:
         self._node = node
         self._clock = clock
         self._policy = policy
-        self._tries: dict[str, _Try] = {}  # by uid
+        # By the uid of the pod: a new pod of the same name starts again.
+        self._tries: dict[str, _Try] = {}
         self._started = False
         self._empty_since: float | None = None
         self._daemon_sets = DaemonSets(client)

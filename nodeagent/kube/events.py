@@ -84,6 +84,7 @@ class NodeEvents:
             self._made.popleft()
         if len(self._made) >= MOST:
             return
+        # The last Event of the hour reports that others were dropped.
         if len(self._made) == MOST - 1:
             notice = TOO_MANY
         uid = await self._node_uid()
@@ -104,6 +105,7 @@ class NodeEvents:
         }
         await self._client.create(EVENTS, body)
         self._made.append(at)
+        # Inserted at the end, so that the loop below forgets the oldest series first.
         self._series.pop(notice, None)
         self._series[notice] = _Series(name, 1, at, at)
         while len(self._series) > KNOWN:

@@ -155,9 +155,8 @@ class KubeLease:
                     break
             else:
                 raise self._contended()
-            if (
-                token is not None and not token.lost
-            ):  # a lost holding stays stored, because it must not be acquired again
+            # A lost holding stays stored, because it must not be acquired again.
+            if token is not None and not token.lost:
                 await self._store.save(None)
             # From here on no step may rely on the lease, even if the deletion is repeated after a restart.
             self._valid_until = 0.0

@@ -114,9 +114,8 @@ class ControllerDrain:
         try:
             async with asyncio.timeout(deadline):
                 while True:
-                    with suppress(
-                        Unreachable, Retryable
-                    ):  # the API server is down: the request waits, the deadline does not
+                    # While the API server is down, the request waits, but not the deadline.
+                    with suppress(Unreachable, Retryable):
                         request = await self.request()
                         value = await wanted(request)
                         if value is None:

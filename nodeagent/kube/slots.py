@@ -88,7 +88,8 @@ class KubeSlots:
                 return
             for slot in mine:
                 path = f"{self._leases}/{self._pool.lease(slot.index)}"
-                with suppress(Conflict, NotFound):  # read again
+                # The slot changed since it was read, so the next round reads it again.
+                with suppress(Conflict, NotFound):
                     await self._client.delete(path, uid=slot.lease.uid, resource_version=slot.lease.version)
         raise Retryable(
             f"the slot of {self._host.node} changes faster than it can be read", reason=Reason.SLOT_CONTENDED

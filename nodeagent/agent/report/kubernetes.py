@@ -100,6 +100,7 @@ class ClusterReporter:
         pauses = self._pauses()
         while True:
             await self._wake.wait()
+            # Cleared before the write, so that an event during the write causes another one.
             self._wake.clear()
             await asyncio.sleep(jittered(QUICK, self._random()))
             try:

@@ -48,6 +48,7 @@ class Metrics:
     def sink(self, event: Event, status: Status) -> None:
         self._status = status
         self._counters.observe(event, status, self._clock.monotonic())
+        # Reading the history takes several queries, so it is read only when it may have a new entry.
         self._ended |= status.phase in _ENDS and not isinstance(event, StagingAdvanced)
         self._wake.set()
 

@@ -42,7 +42,8 @@ POWER_OFF_TRIES = 3
 OLDEST_ID = ""
 
 
-LONGEST = 366 * 86400.0  # seconds
+# Seconds; a longer maintenance is probably a typing error.
+LONGEST = 366 * 86400.0
 # Characters of a reason, which is in every status and in an annotation.
 MAX_TEXT = 500
 
@@ -71,7 +72,8 @@ class Maintenance:
     # Time at which the lease was acquired; "" while it is planned.
     began: str = ""
     drain: bool = False
-    drained: str = ""  # time
+    # Time at which the node was empty; "" before that.
+    drained: str = ""
     # Deadline of the drain.
     drain_by: str = ""
     power_off: bool = False

@@ -65,7 +65,8 @@ class MemberState:
 @dataclass(frozen=True, slots=True)
 class Alarm:
     member: str
-    kind: str  # NOSPACE, CORRUPT
+    # NOSPACE, CORRUPT.
+    kind: str
 
 
 @dataclass(frozen=True, slots=True)

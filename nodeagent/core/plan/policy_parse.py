@@ -22,7 +22,8 @@ __all__ = ["MAX_ACTIONS", "MAX_ENTRIES", "parse_policy"]
 MAX_ENTRIES: Final = 50
 MAX_ACTIONS: Final = 10
 MAX_UNIT_NAME: Final = 255
-MAX_PATH: Final = 4096  # PATH_MAX
+# PATH_MAX.
+MAX_PATH: Final = 4096
 
 API_VERSIONS: Final = ("operator.openshift.io/v1",)
 KIND: Final = "MachineConfiguration"

@@ -59,7 +59,8 @@ class _Registry:
     # Prefix, location, blocked, insecure.
     fixed: tuple[str, str, bool, bool]
     by_digest: bool
-    mirrors: Mapping[str, str]  # location to pull-from-mirror
+    # Location to pull-from-mirror.
+    mirrors: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)

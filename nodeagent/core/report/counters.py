@@ -28,7 +28,8 @@ BOUNDS = (1.0, 5.0, 15.0, 60.0, 180.0, 600.0, 1800.0, 3600.0, 10800.0)
 @dataclass(slots=True)
 class Counters:
     # From the history.
-    updates: Counter[str] = field(default_factory=Counter)  # by outcome
+    # By outcome.
+    updates: Counter[str] = field(default_factory=Counter)
     # Number of updates by the first bound that is not exceeded.
     lengths: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS) + 1))
     seconds: float = 0.0
@@ -39,10 +40,12 @@ class Counters:
     ended: float | None = None
 
     # From the events.
-    refused: Counter[str] = field(default_factory=Counter)  # by reason
+    # By reason.
+    refused: Counter[str] = field(default_factory=Counter)
     # Waits by phase and reason.
     waits: Counter[tuple[str, str]] = field(default_factory=Counter)
-    phases: dict[Phase, float] = field(default_factory=dict)  # seconds in each
+    # Seconds in each.
+    phases: dict[Phase, float] = field(default_factory=dict)
     # Bytes of OS images.
     fetched: int = 0
     # Seconds that staging was under a cap.

@@ -68,9 +68,8 @@ UNRECONCILABLE: Final = frozenset(
     {Reason.UNRECONCILABLE, Reason.NO_DEPLOYMENTS, Reason.BOOTC_HOST, Reason.IMAGE_LAYERED, Reason.STATIC_POD_OWNED}
 )
 
-_NAME: Final = re.compile(
-    r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?"
-)  # of an object: RFC 1123, as a path of the API has it
+# The name of an object: RFC 1123, as a path of the API has it.
+_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _BLANK: Final = re.compile(r"[\s\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 
 Object = Mapping[str, Any]

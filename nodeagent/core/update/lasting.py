@@ -63,7 +63,8 @@ class Rejection:
     meaning: str = ""
     name: str = ""
     why: str = ""
-    since: str = ""  # RFC 3339
+    # RFC 3339.
+    since: str = ""
     # "Cancelled": an operator cancelled its update. "": it failed here.
     reason: str = ""
 
@@ -88,7 +89,8 @@ class Partial:
     applied: tuple[str, ...] = ()
     waits: tuple[tuple[str, str], ...] = ()
     why: str = ""
-    since: str = ""  # RFC 3339
+    # RFC 3339.
+    since: str = ""
     fixes: bool = False
 
     @property

@@ -23,7 +23,8 @@ MAX_REBOOT_TRIES = 3
 
 
 class Decision(StrEnum):
-    IDLE = "idle"  # nothing under way
+    # Nothing under way.
+    IDLE = "idle"
     # Stage again: the files are written, and the staged deployment is lost.
     STAGE = "stage"
     # Nothing was written: drop the update, and read the desired config again.

@@ -116,6 +116,7 @@ class Actuators:
                 self._cgroup = None
         now, before = asyncio.get_running_loop().time(), self._written
         self._written = None if written is None else (now, written)
+        # A count that went down is that of a new cgroup, because the unit was started again.
         if written is None or before is None or now <= before[0] or written < before[1]:
             return None
         return (written - before[1]) / (now - before[0])

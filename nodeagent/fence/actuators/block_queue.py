@@ -133,6 +133,7 @@ class Queue:
 
     async def _apply(self, shape: Shape) -> None:
         note = (await self._restore_log.load()).get(self._key)
+        # With a log entry of a killed agent, the queue has the shape, and only the entry has the original values.
         found = await asyncio.to_thread(self._found) if note is None else _Found(**plain_json.loads(note))
         if note is None:
             await self._note(found)
@@ -243,6 +244,7 @@ class Queue:
             if depth is not None:
                 self._put({_SCHEDULER: _NONE})
                 self._put_depth(depth)
+            # The scheduler comes first, because its change resets nr_requests and everything in iosched/.
             self._put({_SCHEDULER: found.scheduler, _DEPTH: found.nr_requests, _SIZE: found.max_sectors_kb})
             self._put({f"iosched/{name}": value for name, value in found.iosched.items()})
             if found.wbt is not None:

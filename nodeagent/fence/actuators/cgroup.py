@@ -130,6 +130,7 @@ class UnitIo:
         If the unit does not run, systemd sets the limits at its start."""
         loop = asyncio.get_running_loop()
         until = loop.time() + _AGREES_WITHIN
+        # The cgroup is looked up each time, because a unit that starts again gets a new one.
         while cgroup := await self.cgroup():
             text = await asyncio.to_thread(_text, cgroup / _IO_MAX)
             if right(parse_io_max(text)):

@@ -78,6 +78,7 @@ class Priorities:
         if self._note is None:
             self._note = await self._load()
         found, todo = await asyncio.to_thread(self._look, wanted, self._note)
+        # The log is written before the first change. After a kill in between, too much is restored, which is harmless.
         if found != self._note:
             await self._restore_log.save(KEY, json.dumps(found))
             self._note = found
@@ -114,8 +115,10 @@ class Priorities:
                 continue
             todo |= dict.fromkeys(threads, value)
             known = found.get(str(pid))
+            # The kernel reuses numbers. The start time shows that this is another process.
             if known is None or known["start"] != start:
                 known = {"start": start, "main": every.get(pid, 0), "threads": {}}
+            # The first value of a thread is the original one. Later ones were set here.
             was = {str(thread): was for thread, was in threads.items() if str(thread) not in known["threads"]}
             found[str(pid)] = {**known, "threads": {**known["threads"], **was}}
         return found, todo

@@ -38,9 +38,11 @@ MAX_UNSENT = 128 << 20
 SLICE = 0.01
 UNDECODED = -1
 _CHUNK = 1 << 16
-_MAX_FDS = 253  # the kernel's SCM_MAX_FD
+# The kernel's SCM_MAX_FD.
+_MAX_FDS = 253
 _MAX_AUTH_LINE = 4096
-_BACKLOG_PAUSE = 0.02  # seconds
+# Seconds.
+_BACKLOG_PAUSE = 0.02
 
 
 class Connection:

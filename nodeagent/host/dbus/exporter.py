@@ -49,8 +49,10 @@ MAX_ELEMENTS = 200
 # Bytes of a call to read a property, which carries two names.
 MAX_PROPERTY_CALL = 4 << 10
 
-_DO_NOT_QUEUE = 4  # RequestName flag
-_PRIMARY_OWNER, _ALREADY_OWNER = 1, 4  # RequestName replies
+# RequestName flag.
+_DO_NOT_QUEUE = 4
+# RequestName replies.
+_PRIMARY_OWNER, _ALREADY_OWNER = 1, 4
 
 # Seconds before the name is requested again, doubled up to _LAST_PAUSE, with jitter.
 _FIRST_PAUSE = 0.5

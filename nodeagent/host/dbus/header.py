@@ -25,7 +25,8 @@ MAX_FIELDS: Final = 32
 MAX_TEXT: Final = 4096
 
 _STRING, _PATH, _SIGNATURE, _UINT = b"s", b"o", b"g", b"u"
-_FIELDS: Final = {  # code: attribute, type
+# Code: attribute, type.
+_FIELDS: Final = {
     1: ("path", _PATH),
     2: ("interface", _STRING),
     3: ("member", _STRING),
@@ -37,7 +38,8 @@ _FIELDS: Final = {  # code: attribute, type
     9: ("fd_count", _UINT),
 }
 _SIZES: Final = {b"y": 1, b"b": 4, b"n": 2, b"q": 2, b"i": 4, b"u": 4, b"h": 4, b"x": 8, b"t": 8, b"d": 8}
-_NO_REPLY, _INTERACTIVE = 0x1, 0x4  # header flags
+# Header flags.
+_NO_REPLY, _INTERACTIVE = 0x1, 0x4
 
 
 class MessageKind(IntEnum):

@@ -31,7 +31,8 @@ PASSWORD_TIMEOUT = 240.0
 # Seconds for an answer without a prompt.
 ANSWER_TIMEOUT = 25.0
 
-_ALLOW_INTERACTION = 1  # CheckAuthorizationFlags: AllowUserInteraction
+# CheckAuthorizationFlags: AllowUserInteraction.
+_ALLOW_INTERACTION = 1
 _cancellations = count(1)
 
 

@@ -21,7 +21,8 @@ __all__ = ["is_temp", "new_file", "put_dir", "put_file", "put_link", "remove_tem
 
 _PREFIX = ".nodeagent-"
 _SUFFIX = ".tmp"
-_TOKEN = 16  # hex digits
+# Hex digits.
+_TOKEN = 16
 _ACLS = ("system.posix_acl_access", "system.posix_acl_default")
 
 # Gets a file descriptor and its ``st_mode``. Called before any data is written.

@@ -17,7 +17,8 @@ __all__ = ["Labels", "policy_label"]
 
 _ATTRIBUTE = "security.selinux"
 _LIBRARY = "libselinux.so.1"
-_CTX_FILE = 0  # SELABEL_CTX_FILE
+# SELABEL_CTX_FILE.
+_CTX_FILE = 0
 
 PolicyLookup = Callable[[str, int], str | None]
 

@@ -140,7 +140,8 @@ class RpmOstree:
                 raise
             # Other errors, such as a daemon that ended, leave the record open: the result is not known yet.
         await asyncio.to_thread(self._ownership.close, own)
-        with suppress(AgentError):  # the next start tries again
+        # What is left is removed at the next start.
+        with suppress(AgentError):
             await asyncio.to_thread(self._extensions.sweep)
         return staged
 

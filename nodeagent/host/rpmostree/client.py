@@ -180,9 +180,8 @@ class Session:
         if owner and (self._bus.unique_name, owner) == self._registered:
             return
         options = a_sv({"id": ("s", _CLIENT_ID)})
-        with suppress(
-            BusRefused
-        ):  # the other calls may still be authorized; then the daemon may exit between two of them
+        # Without a registration the other calls may still be authorized, but the daemon may exit between two of them.
+        with suppress(BusRefused):
             await self._bus.call(
                 _NAME, _SYSROOT_PATH, _SYSROOT, "RegisterClient", "a{sv}", (options,), timeout=self._timing.call
             )

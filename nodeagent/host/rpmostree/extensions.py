@@ -120,7 +120,8 @@ class ExtensionsRepository:
 
     def _prepare(self, image: ContainerImage, credentials: bytes | None) -> None:
         with translated("prepare the packages at", str(self._state)):
-            shutil.rmtree(self._state, ignore_errors=True)  # of another image
+            # What is there belongs to another image.
+            shutil.rmtree(self._state, ignore_errors=True)
             shutil.rmtree(self._run, ignore_errors=True)
             self._state.mkdir(parents=True, mode=0o700)
             self._run.mkdir(parents=True, mode=0o700)

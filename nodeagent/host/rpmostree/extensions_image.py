@@ -186,7 +186,8 @@ def _add(archive: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> None:
     if source is None:
         raise ValueError(f"/{member.name} in the image is neither a file nor a directory")
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
-    path.unlink(missing_ok=True)  # of a lower layer
+    # A lower layer may have a file of this name.
+    path.unlink(missing_ok=True)
     with source, path.open("xb") as file:
         shutil.copyfileobj(source, file, _CHUNK)
         # One file at a time, so that the pull never leaves much for one large sync, which would delay other writers.

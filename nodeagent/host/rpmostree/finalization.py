@@ -46,7 +46,8 @@ _ERROR = "error: "
 # Seconds; a cold journal of gigabytes on a slow disk.
 _JOURNAL_TIMEOUT = 20.0
 _JOURNAL_LINES = 100
-_MAX_STAMP = 1 << 16  # bytes
+# Bytes.
+_MAX_STAMP = 1 << 16
 
 
 class Finalization:

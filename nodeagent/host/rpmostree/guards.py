@@ -57,7 +57,8 @@ _RUNS = ("active", "activating", "reloading")
 
 _EARLY_PRUNE = (2023, 7)
 _VERSION = re.compile(r"\bVersion: '?(\d{4})\.(\d+)")
-_VERSION_TIMEOUT = 10.0  # seconds
+# Seconds.
+_VERSION_TIMEOUT = 10.0
 _BLOCK = 4096
 
 

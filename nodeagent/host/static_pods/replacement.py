@@ -116,6 +116,7 @@ class KubeletStaticPods:
         path = await self._notes.note(TAKEN)
         if not path:
             return ""
+        # The note is removed last. After a kill in between, the manifest is in place and only the note is left.
         put_back = await asyncio.to_thread(self._put_back, path)
         await self._notes.keep_note(TAKEN, "")
         return path if put_back else ""
@@ -190,6 +191,7 @@ class KubeletStaticPods:
 
     async def _exchange(self, path: str, old: StaticPod, node: FileTreeEntry | None) -> None:
         before = await asyncio.to_thread(self._instances, path, old)
+        # The note precedes the rename. After a kill in between, there is nothing to put back, which is harmless.
         await self._notes.keep_note(TAKEN, path)
         put = None
         try:
@@ -304,6 +306,7 @@ class KubeletStaticPods:
         with translated("put back", path), open_parent(self._root, path) as parent:
             if parent.missing:
                 return False
+            # The new manifest took its place, so the previous one must not come back.
             if _exists(parent.name, parent.fd):
                 with suppress(FileNotFoundError):
                     os.unlink(HIDDEN + parent.name, dir_fd=parent.fd)

@@ -115,7 +115,8 @@ class StaticPodValidator:
                 if is_visible(entry.name) and entry.is_file() and entry.stat().st_size <= MAX_BYTES:
                     found[f"{directory}/{entry.name}"] = entry.read_bytes()
         except OSError:
-            pass  # no directory, or one that changes: the replacement checks it again
+            # The directory is missing, or changes now. The replacement checks it again.
+            pass
         return found
 
     def _check_owner(self, changed: _Changed) -> None:

@@ -50,9 +50,8 @@ def store_errors(path: str) -> Iterator[None]:
 
 def _translate(error: sqlite3.Error, path: str) -> AgentError:
     if isinstance(error, sqlite3.ProgrammingError):
-        return Terminal(
-            f"{path}: {error}", reason=Reason.STORE_FAULT
-        )  # a bug of ours, such as a call from another thread
+        # A bug of nodeagent, such as a call from another thread.
+        return Terminal(f"{path}: {error}", reason=Reason.STORE_FAULT)
     # Text that is not UTF-8 is reported by the module, without a code.
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT)
     if code == sqlite3.SQLITE_READONLY_ROLLBACK:
@@ -81,7 +80,8 @@ def _translate(error: sqlite3.Error, path: str) -> AgentError:
 
 # "noda": identifies the file as a store of nodeagent, also for file(1).
 APPLICATION_ID = 0x6E6F6461
-HEADER_BYTES = 100  # https://www.sqlite.org/fileformat.html, 1.3
+# https://www.sqlite.org/fileformat.html, 1.3
+HEADER_BYTES = 100
 _MAGIC = b"SQLite format 3\0"
 
 # One list of statements per schema version, beginning with version 1. Never change one that was released.
