@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
+from nodeagent.agent.update.restarts import taken_along
 from nodeagent.agent.update.run import Basis, Ports, Update
 from nodeagent.core.config.file_tree import FileTreeEntry, expand
 from nodeagent.core.config.machineconfig import MachineConfig
@@ -28,7 +29,9 @@ async def plan_answer(ports: Ports, update: Update, *, diff: bool, private: bool
     answer = await asyncio.to_thread(_plan, update, update.basis, disk, diff=diff, private=private)
     record = update.record
     drift = [{"entry": entry, "why": why, "then": then} for entry, why, then in _drift(update, update.basis)]
-    return {**answer, "notes": list(record.notes), "drifted": list(record.drifted), "drift": drift, "daemon": "running"}
+    along = sorted(await taken_along(ports, update.acts))
+    notes = [*record.notes, *(f"{unit} restarts along with a unit that it requires" for unit in along)]
+    return {**answer, "notes": notes, "drifted": list(record.drifted), "drift": drift, "daemon": "running"}
 
 
 async def _replaced(ports: Ports, basis: Basis, new: MachineConfig) -> dict[str, FileTreeEntry]:

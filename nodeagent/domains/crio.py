@@ -160,6 +160,10 @@ DOMAIN: Final = CrioDomain(
     },
     contents={MAIN: toml_problems, f"{DROPINS}/": toml_problems},
     health=(SocketHealth(UNIT, "/run/crio/crio.sock"),),
-    reload_proof=(ReloadProof(UNIT, "Configuration reload completed", "Unable to reload configuration"),),
+    reload_proof=(
+        ReloadProof(
+            UNIT, "Configuration reload completed", "Unable to reload configuration", ("crio", "status", "config")
+        ),
+    ),
     joined=(UNIT,),
 )

@@ -18,9 +18,10 @@ from urllib.parse import urlsplit
 from nodeagent.core.coordination.kube_time import parse_time
 from nodeagent.core.plan.change import KeyChange
 from nodeagent.core.plan.domain import Health, HttpHealth, PluginHealth, ReloadProof, SocketHealth
+from nodeagent.core.plan.layers import not_taken_over
 from nodeagent.host.checkers.job import ENVIRONMENT, CheckerLate, run_program
 
-__all__ = ["HostHealth", "plugin_problems", "read_result", "reload_problem"]
+__all__ = ["HostHealth", "plugin_problems", "read_result", "reload_problem", "running_problem"]
 
 # Seconds for one check. A slower healthz counts as unhealthy.
 DEADLINE = 3.0
@@ -58,12 +59,13 @@ class HostHealth:
         answers = [await self._one(check) for check in checks]
         return "; ".join(answer for answer in answers if answer)
 
-    async def reload_problem(self, unit: str, since: str) -> str | None:
+    async def reload_problem(self, unit: str, since: str, keys: Sequence[KeyChange] = ()) -> str | None:
         """Return why the program of ``unit`` rejected its configuration, see ``ports.HealthChecks``."""
         proof, moment = self._proof_of(unit), parse_time(since)
         if proof is None or moment is None:
             return ""
-        return await reload_problem(proof, moment)
+        found = await reload_problem(proof, moment)
+        return await running_problem(proof, keys, SEARCH_PATH) if found is None and keys else found
 
     async def kept_back(self, keys: Sequence[KeyChange]) -> Mapping[str, Decimal]:
         return await self._kept_back(keys) if self._kept_back is not None else {}
@@ -168,6 +170,20 @@ async def reload_problem(proof: ReloadProof, since: float, program: str | None =
         if found is not None or clock() >= until:
             return found
         await asyncio.sleep(PERIOD)
+
+
+async def running_problem(proof: ReloadProof, keys: Sequence[KeyChange], search_path: str) -> str | None:
+    """As ``reload_problem``, by the configuration with which the program runs."""
+    name, *arguments = proof.running or ("",)
+    program = await asyncio.to_thread(shutil.which, name, path=search_path) if name else None
+    if program is None:
+        return None
+    try:
+        status, lines = await run_program(program, arguments, Path("/"), DEADLINE)
+    except (OSError, CheckerLate) as error:
+        log.warning("%s does not print its configuration: %s", program, error)
+        return None
+    return not_taken_over("\n".join(lines).encode(), keys) if status == 0 else None
 
 
 def read_result(proof: ReloadProof, lines: Sequence[str]) -> str | None:

@@ -11,6 +11,8 @@ Facts (systemd's ``org.freedesktop.systemd1(5)`` and ``src/core``):
   lost.
 - A unit that was started too often refuses each start until its interval is over or ``ResetFailedUnit`` clears the
   count, which also resets ``NRestarts``. A planned restart is no crash loop, so the count is cleared first.
+- A restart is one transaction with the restarts of all active units that require the unit (``RequiredBy``,
+  ``RequisiteOf``, ``BoundBy``, ``ConsistsOf``), and so on. A job for one of them is merged into it or waits for it.
 - A start whose ``Condition...=`` is not met ends as "done" and starts nothing; one whose ``Assert...=`` is not met ends
   as "assert". An inactive unit without references is unloaded together with the result of its last start. Therefore a
   reference (``RefUnit``) is held until the result has been read. A reference ends with the connection.
@@ -19,7 +21,8 @@ Facts (systemd's ``org.freedesktop.systemd1(5)`` and ``src/core``):
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+import time
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -40,6 +43,7 @@ from nodeagent.host.systemd_jobs import (
     job_result,
     subscribed,
 )
+from nodeagent.host.systemd_restarts import check_started, taken_along
 from nodeagent.reasons import Reason
 
 __all__ = ["Systemd"]
@@ -54,6 +58,8 @@ _ATTEMPTS = 3
 _POLL = 10.0
 # Seconds for a signal that was sent but not received yet.
 _GRACE = 1.0
+# Units that are restarted along with one; a host has a few of them.
+_MAX_ALONG = 100
 # Seconds for the answer after the signal that a daemon-reload has finished.
 _RELOAD_GRACE = 15.0
 
@@ -159,7 +165,23 @@ class Systemd:
         await self._run("StartUnit", unit, deadline)
 
     async def restart(self, unit: str, deadline: float, *, since: str | None = None) -> str:
-        return await self._run("RestartUnit", unit, deadline, since=since)
+        # The clock of systemd's timestamps.
+        asked = time.monotonic()
+        unmet = await self._run("RestartUnit", unit, deadline, since=since)
+        if since is None and not unmet:
+            (path,) = await self._manager_call("LoadUnit", unit, "s", (unit,))
+            await check_started(self._bus, unit, path, asked)
+        return unmet
+
+    async def restarts_with(self, unit: str) -> Collection[str]:
+        found, pending = {unit}, [] if is_template(unit) else [unit]
+        while pending and len(found) < _MAX_ALONG:
+            name = pending.pop()
+            (path,) = await self._manager_call("LoadUnit", name, "s", (name,))
+            new = await taken_along(self._bus, path) - found
+            found |= new
+            pending += sorted(new)
+        return found - {unit}
 
     async def stop(self, unit: str, deadline: float) -> None:
         """Stop a unit, or all instances of a template. Returns at once if it is inactive."""
@@ -244,6 +266,10 @@ class Systemd:
                 # the connection.
                 async with subscribed(self._bus, "JobRemoved") as removed, self._referenced(unit, removed):
                     job = await self._pending_job(removed, unit) if repeated else ""
+                    if job and verb == "RestartUnit":
+                        # Perhaps the start that was under way before the first attempt, with the previous files.
+                        await self._wait(removed, unit, job, until, deadline)
+                        job = ""
                     if repeated and not job and verb == "RestartUnit" and await self._was_restarted(unit, before):
                         return ""
                     # A restart limit that an earlier config reached must not prevent the start.

@@ -37,6 +37,8 @@ class FakeSystemd(FakePeer):
             "RemainAfterExit": Variant("b", False),
             "Job": Variant("(uo)", [0, "/"]),
             "TriggeredBy": Variant("as", []),
+            **{name: Variant("as", []) for name in ("RequiredBy", "RequisiteOf", "BoundBy", "ConsistsOf")},
+            "InactiveExitTimestampMonotonic": Variant("t", 2**62),  # it starts at each restart
             "ConditionTimestampMonotonic": Variant("t", 1),
             "ConditionResult": Variant("b", True),
             "Conditions": Variant("a(sbbsi)", []),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -216,6 +218,7 @@ async def test_the_bus_drops_and_the_job_is_still_there(bus: Bus, private_bus: P
     after = await drop(manager, private_bus)
     await started(task, after, "Get")
     await asyncio.sleep(0.1)
+    after.properties["InvocationID"] = Variant("ay", bytes(16))
     await after.finish(100, "a.service", "done")
     await task
     assert "RestartUnit" not in after.members()
@@ -341,6 +344,42 @@ async def test_a_restart_that_is_still_under_way_is_waited_for(systemd: Systemd,
     await manager.finish(7, "a.service", "done")
     await task
     assert "RestartUnit" not in manager.members()
+
+
+async def test_a_start_from_before_the_restart_is_not_the_restart(systemd: Systemd, manager: FakeSystemd) -> None:
+    """The agent was killed before it requested the restart of a unit that was starting with its previous files."""
+    manager.jobs[7] = "a.service"
+    manager.properties["Job"] = Variant("(uo)", [7, f"{PATH}/job/7"])
+    task = asyncio.create_task(systemd.restart("a.service", 5, since=bytes(range(16)).hex()))
+    while "Subscribe" not in manager.members():
+        await asyncio.sleep(0.01)
+    await asyncio.sleep(0.05)
+    await manager.finish(7, "a.service", "done")
+    await task
+    assert manager.members().count("RestartUnit") == 1
+
+
+@pytest.mark.parametrize(("active", "fails"), [("active", True), ("activating", True), ("inactive", False)])
+async def test_the_time_of_the_start_proves_a_restart(
+    systemd: Systemd, manager: FakeSystemd, active: str, fails: bool
+) -> None:
+    manager.properties |= {
+        "ActiveState": Variant("s", active),
+        "InactiveExitTimestampMonotonic": Variant("t", int(time.monotonic() * 1e6) - 1000),
+    }
+    with pytest.raises(UnitJobFailed, match="not started again") if fails else nullcontext():
+        await systemd.restart("a.service", 5)
+    manager.properties["InactiveExitTimestampMonotonic"] = Variant("t", int((time.monotonic() + 60) * 1e6))
+    await systemd.restart("a.service", 5)
+
+
+async def test_units_that_restart_along(systemd: Systemd, manager: FakeSystemd) -> None:
+    manager.units = {
+        "a.service": {"RequiredBy": Variant("as", ["b.service"]), "ConsistsOf": Variant("as", ["c.service"])},
+        "b.service": {"BoundBy": Variant("as", ["a.service", "d.service"])},
+    }
+    assert set(await systemd.restarts_with("a.service")) == {"b.service", "c.service", "d.service"}
+    assert set(await systemd.restarts_with("d.service")) == set()
 
 
 async def test_daemon_reload_too_often(systemd: Systemd, manager: FakeSystemd) -> None:

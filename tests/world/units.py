@@ -135,12 +135,17 @@ class FakeUnits:
         for along in u.takes_along:
             other = self._unit(along)
             other.read, other.invocation = dict(self.world.disk), other.invocation + 1
+            if other.dies_after is not None:
+                other.died_at = asyncio.get_running_loop().time() + other.dies_after
         if u.exits:
             u.active = "inactive"
         if u.dies_after is not None:
             u.died_at = asyncio.get_running_loop().time() + u.dies_after
         self.world.tick()
         return ""
+
+    async def restarts_with(self, unit: str) -> tuple[str, ...]:
+        return self._unit(unit).takes_along
 
     async def stop(self, unit: str, deadline: float) -> None:
         self.world.tick()
@@ -184,7 +189,7 @@ class FakeHealth:
     async def kept_back(self, keys: Sequence[KeyChange]) -> Mapping[str, Decimal]:
         return {}
 
-    async def reload_problem(self, unit: str, since: str) -> str | None:
+    async def reload_problem(self, unit: str, since: str, keys: Sequence[KeyChange] = ()) -> str | None:
         found = self.world.units.get(unit, FakeUnit())
         contents = [node.content for node in found.read.values() if isinstance(node, RegularFile)]
         return found.rejects if found.rejects_content in contents else ""

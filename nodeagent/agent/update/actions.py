@@ -16,12 +16,14 @@ from typing import assert_never
 from nodeagent import domains
 from nodeagent.agent.update import static_pods
 from nodeagent.agent.update.admission import check_still_held
+from nodeagent.agent.update.restarts import along_before, in_transactions, mark, taken_along
 from nodeagent.agent.update.run import Ports, Run, Update
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.config.paths import UNIT_DIR
 from nodeagent.core.config.unit_names import is_template
 from nodeagent.core.plan.change import KeyChange, PolicySource
 from nodeagent.core.plan.domain import UnitFailure
+from nodeagent.core.plan.policy import reload
 from nodeagent.core.plan.steps import (
     ActStep,
     ClearState,
@@ -121,10 +123,7 @@ def _clear_steps(run: Run) -> tuple[ClearState, ...]:
 async def act(run: Run, steps: tuple[ActStep, ...]) -> None:
     """Do the steps that are not done. Raise ``ActionFailed`` at the first that fails or is late."""
     ports, update = run.ports, run.update
-    # Runs of units from before the first restart: systemd restarts a unit along with one that it requires, and what
-    # started after the writes has read them.
-    runs: dict[str, str] = {}
-    for planned in steps:
+    for planned in await in_transactions(ports, steps):
         ident = step_id(planned)
         update.index += 1
         if ident in run.record.written.done:
@@ -140,17 +139,14 @@ async def act(run: Run, steps: tuple[ActStep, ...]) -> None:
             continue
         run.narrate(StepStarted, update.progress(step))
         started = ports.clock.monotonic()
-        if isinstance(step, ClearState | RestartUnit | ReloadUnit) and await ports.health.check(step.unit) == "":
+        if isinstance(step, ClearState | RestartUnit | ReloadUnit):
             # Only a unit that was healthy before must be healthy afterwards.
+            along = along_before(run) if isinstance(step, RestartUnit) else ()
+            healthy = {unit for unit in (step.unit, *along) if await ports.health.check(unit) == ""}
             before = run.record.units_before
-            healthy = replace(before, healthy=before.healthy | {step.unit})
-            update.record = replace(run.record, units_before=healthy)
+            update.record = replace(run.record, units_before=replace(before, healthy=before.healthy | healthy))
         # If the store accepts no more writes, the update stops here. After the action, each start would repeat it.
-        since = await _mark(run, step, ident)
-        if isinstance(step, RestartUnit):
-            if not runs:
-                runs = await _runs(run, steps)
-            since = since or runs.get(step.unit)
+        since = await mark(run, step, ident, steps)
         try:
             unmet = await _do_excused(run, step, since)
         except ServiceUnavailable:
@@ -180,29 +176,6 @@ async def act(run: Run, steps: tuple[ActStep, ...]) -> None:
         update.change_leg(done=run.record.written.done | {ident})
         await ports.store.save(run.record)
         run.narrate(StepDone, update.progress(step), ports.clock.monotonic() - started)
-
-
-async def _runs(run: Run, steps: tuple[ActStep, ...]) -> dict[str, str]:
-    """Return the invocations of the units that are still to be restarted. Nothing is restarted before."""
-    units = [step.unit for step in steps if isinstance(step, RestartUnit)]
-    left = [
-        step.unit for step in steps if isinstance(step, RestartUnit) and step_id(step) not in run.record.written.done
-    ]
-    if units != left:
-        return {}
-    found = {unit: await run.ports.units.state(unit) for unit in left}
-    return {unit: state.invocation_id for unit, state in found.items() if state.active == "active"}
-
-
-async def _mark(run: Run, step: ActStep, ident: str) -> str | None:
-    """Save that the step begins. Return the invocation from before an earlier attempt of this restart, if any."""
-    progress = run.record.written
-    since = progress.invocation if progress.restarting == ident else None
-    if isinstance(step, RestartUnit) and since is None:
-        before = (await run.ports.units.state(step.unit)).invocation_id
-        run.update.change_leg(restarting=ident, invocation=before)
-    await run.ports.store.save(run.record)
-    return since
 
 
 async def _applicable(run: Run, step: ActStep) -> ActStep:
@@ -251,9 +224,10 @@ async def states_before(ports: Ports, update: Update) -> dict[str, str]:
     is not among them, and after an update that ended half-way only what runs: all others have to come up."""
     enabled = {step.unit for step in update.writes if isinstance(step, EnableUnit)}
     states: dict[str, str] = {}
-    for unit in sorted({step_unit(step) for step in update.acts} - {""}):
+    named = {step_unit(step) for step in update.acts} - {""}
+    for unit in sorted(named | await taken_along(ports, update.acts)):
         state = await ports.units.state(unit)
-        if state.load == "not-found":
+        if state.load == "not-found" or (unit not in named and state.active != "active"):
             continue
         active = "failed" if state.sub == "auto-restart" else state.active
         newly_enabled = unit in enabled and state.file not in ("enabled", "enabled-runtime")
@@ -348,7 +322,11 @@ async def _do(run: Run, step: ActStep, since: str | None) -> str:
 
 async def _check_reload(run: Run, step: ReloadUnit, began: str) -> None:
     """Raise ``Terminal`` (``ReloadRejected``) if the program kept its old configuration, although its job is done."""
-    problem = await run.ports.health.reload_problem(step.unit, began)
+    wanted = reload(step.unit)
+    keys = [key for key in keys_of(run.update) if wanted in key.actions]
+    if run.record.reverting:
+        keys = [replace(key, before=key.after, after=key.before) for key in keys]
+    problem = await run.ports.health.reload_problem(step.unit, began, keys)
     if problem is None:
         note = f"{step.unit} did not log whether it took the configuration over"
         run.narrate(Warned, note, "", run.update.progress(step))

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from nodeagent.agent.update.actions import NOT_RUNNING, curable, unit_steps
+from nodeagent.agent.update.restarts import along_before
 from nodeagent.agent.update.run import Ports, Progress, Run
 from nodeagent.core.config.file_tree import FileTreeEntry, expand
 from nodeagent.core.config.machineconfig import CORE_USER, MachineConfig, UnitEntry
@@ -311,7 +312,9 @@ class StillUp:
 
 def _acted_on(run: Run) -> list[str]:
     steps = [step for step in unit_steps(run.update) if isinstance(step, RestartUnit | ReloadUnit)]
-    return [step.unit for step in steps if step_id(step) not in run.record.written.skipped]
+    done = [step for step in steps if step_id(step) not in run.record.written.skipped]
+    restarted = any(isinstance(step, RestartUnit) for step in done)
+    return [*(step.unit for step in done), *(along_before(run) if restarted else ())]
 
 
 def _check_restarts(run: Run, first: _UnitCheck, now: _UnitCheck) -> None:

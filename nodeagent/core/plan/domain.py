@@ -87,12 +87,14 @@ class PluginHealth:
 class ReloadProof:
     """The journal of ``unit`` has ``done`` after a reload, or ``failed`` if the program kept its old configuration.
 
-    systemd's job succeeds in both cases. Both are parts of messages.
+    systemd's job succeeds in both cases. Both are parts of messages. ``running`` is the command that prints the
+    configuration with which the program runs, as TOML, for a program that logged neither.
     """
 
     unit: str
     done: str
     failed: str
+    running: tuple[str, ...] = ()
 
 
 # A proof that a unit works, beyond being active. ``host.health`` runs them.

@@ -17,6 +17,7 @@ __all__ = [
     "is_leftover",
     "key_changes",
     "merged",
+    "not_taken_over",
     "parse_toml",
     "toml_problems",
 ]
@@ -134,6 +135,21 @@ def key_changes(
         was, new = (_shown(key, document.get(key, "")) for document in documents)
         found.append(KeyChange((having or [*changed])[-1], dotted(key), was, new, actions, why))
     return found
+
+
+def not_taken_over(running: bytes, keys: Sequence[KeyChange]) -> str | None:
+    """Return which of ``keys`` the configuration ``running`` has with the previous value, "" if none has.
+
+    None if that is not known of each: a program may print another form of a value, and secrets are not in a plan.
+    """
+    data = parse_toml(running)[0]
+    values = {dotted(key): value for key, value in _leaves(data, ())} if data else {}
+    found = {key.key: values.get(key.key) for key in keys}
+    # A key that is not set any more may have its previous value as the default.
+    shown = [key for key in keys if key.after not in ("", HIDDEN) and key.before not in ("", key.after)]
+    if stale := [key.key for key in shown if found[key.key] == key.before]:
+        return f"it still runs with the previous value of {', '.join(stale)}"
+    return "" if keys and all(found[key.key] == key.after for key in keys) else None
 
 
 def is_leftover(path: str) -> bool:

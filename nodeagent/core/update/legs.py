@@ -6,7 +6,8 @@ after it, a fallback reboot is tried, or the update is reverted. Values of two l
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 __all__ = [
@@ -61,7 +62,8 @@ class Written:
     Services of boots later than ``first_write_boot_id`` may have read the new files. ``reboots`` counts the boots since
     the first write, planned or not. ``done`` and ``skipped`` are ids of action steps. ``restarting`` is the id of a
     restart that was begun and is not done, and ``invocation`` the invocation of its unit from before: another one means
-    that the unit was restarted.
+    that the unit was restarted. ``runs`` has the invocations of the units that run and are to be restarted, from before
+    the first restart: systemd restarts a unit along with one that it requires.
     """
 
     first_write_boot_id: str = ""
@@ -70,6 +72,7 @@ class Written:
     skipped: frozenset[str] = frozenset()
     restarting: str = ""
     invocation: str = ""
+    runs: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +128,7 @@ def fallback_of(leg: Written, because: str) -> Fallback:
 
 def revert_of(leg: Written, reason: str, *, undo_actions: bool, fallback: str) -> Revert:
     """Return the revert that follows ``leg``. The actions that were done are to be done again."""
-    progress = _progress(leg) | {"done": frozenset(), "restarting": "", "invocation": ""}
+    progress = _progress(leg) | {"done": frozenset(), "restarting": "", "invocation": "", "runs": {}}
     return Revert(**progress, reason=reason, undo_actions=undo_actions, fallback=fallback)
 
 

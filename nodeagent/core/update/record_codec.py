@@ -52,6 +52,7 @@ class _Stored:
     skipped: frozenset[str] = frozenset()
     restarting: str = ""
     invocation: str = ""
+    runs: dict[str, str] = field(default_factory=dict)
     well: frozenset[str] = frozenset()
     ran: frozenset[str] = frozenset()
     unwell: frozenset[str] = frozenset()
@@ -123,6 +124,7 @@ def record_to_dict(record: Record) -> dict[str, Any]:
         skipped=progress.skipped,
         restarting=progress.restarting,
         invocation=progress.invocation,
+        runs=dict(progress.runs),
         well=before.healthy,
         ran=before.running,
         unwell=before.failed,
@@ -302,7 +304,7 @@ def _after_first_write(stored: _Stored) -> Apply | Fallback | Revert:
     return _fallback(stored) if stored.fallback and stored.os_target is None else _apply(stored)
 
 
-def _progress(stored: _Stored) -> tuple[str, int, frozenset[str], frozenset[str], str, str]:
+def _progress(stored: _Stored) -> tuple[str, int, frozenset[str], frozenset[str], str, str, dict[str, str]]:
     return (
         stored.wrote_boot,
         stored.reboots,
@@ -310,6 +312,7 @@ def _progress(stored: _Stored) -> tuple[str, int, frozenset[str], frozenset[str]
         stored.skipped,
         stored.restarting,
         stored.invocation,
+        stored.runs,
     )
 
 

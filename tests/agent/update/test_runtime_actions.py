@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from nodeagent.core.config.file_tree import RegularFile
-from nodeagent.core.update.events import Warned
+from nodeagent.core.plan.plan import make_plan
+from nodeagent.core.update.events import RevertStarted, Warned
 from nodeagent.core.update.phase import Phase
 from tests.world import FakeUnit, World
-from tests.world.run import Host, config
+from tests.world.run import POLICY, Host, config, kinds
 
 pytestmark = pytest.mark.looptime
 
@@ -54,6 +57,61 @@ async def test_a_unit_that_restarts_along_is_restarted_once() -> None:
     assert host.actions() == ["restart trust.service"]
     assert host.world.units["app.service"].read["/etc/ca/x"] == RegularFile(b"2")
     assert host.world.history[-1].outcome == "done"
+
+
+BOTH = config("b", {"/etc/web/x": "1", "/etc/ca/x": "2", "/etc/app/x": "2"})
+
+
+async def test_the_unit_that_takes_another_along_is_restarted_first() -> None:
+    host = await started()
+    host.world.units["app.service"].takes_along = ("trust.service",)
+    host.want(BOTH)
+    planned = [action.unit for action in make_plan(A, BOTH, POLICY).actions]
+    assert planned == ["trust.service", "app.service"]
+    await host.settle()
+    assert host.actions() == ["restart app.service"]
+    assert host.world.units["trust.service"].read["/etc/ca/x"] == RegularFile(b"2")
+    assert host.world.history[-1].outcome == "done"
+
+
+async def test_units_that_require_each_other_are_restarted_once() -> None:
+    host = await started()
+    host.world.units["trust.service"].takes_along = ("app.service",)
+    host.world.units["app.service"].takes_along = ("trust.service",)
+    host.want(BOTH)
+    await host.settle()
+    assert len(host.actions()) == 1
+    assert host.world.history[-1].outcome == "done"
+
+
+async def test_a_unit_that_was_taken_along_before_a_kill_is_not_restarted_again() -> None:
+    async def taking_along() -> Host:
+        host = await started()
+        host.world.units["app.service"].takes_along = ("trust.service",)
+        host.world.calls = 0
+        host.want(BOTH)
+        return host
+
+    undisturbed = await taking_along()
+    await undisturbed.settle()
+    for call in range(1, undisturbed.world.calls + 1):
+        host = await taking_along()
+        await host.kill_at(call, power=False)
+        await host.settle()
+        assert host.actions() == ["restart app.service"], f"killed at call {call}"
+        assert host.world.history[-1].outcome == "done"
+
+
+@pytest.mark.parametrize("runs", [True, False])
+async def test_a_unit_that_is_taken_along_has_to_stay_up_if_it_ran(runs: bool) -> None:
+    host = await started(dies_after=1)
+    host.limits = replace(host.limits, may_reboot=False)
+    host.world.units["app.service"].takes_along = ("web.service",)
+    host.world.units["web.service"].active = "active" if runs else "inactive"
+    host.want(config("b", {"/etc/web/x": "1", "/etc/ca/x": "1", "/etc/app/x": "2"}))
+    await host.settle()
+    assert ("UnitUnhealthy" in kinds(host, RevertStarted)) is runs
+    assert (host.world.history[-1].outcome == "done") is not runs
 
 
 async def test_a_unit_that_is_still_starting_is_restarted_instead_of_reloaded() -> None:

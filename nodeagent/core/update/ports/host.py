@@ -146,8 +146,12 @@ class Units(Protocol):
         """Restart a unit. Returns the condition that prevented the start, "" if the unit was started.
 
         ``since`` is the invocation ID before an attempt with an unknown result: then a pending job is waited for, and
-        a unit that was restarted since then is not restarted again.
+        a unit that was restarted since then is not restarted again. Raises for a unit that has not started again.
         """
+        ...
+
+    async def restarts_with(self, unit: str) -> Collection[str]:
+        """Return the units that systemd restarts in one transaction with ``unit`` if they run, as they require it."""
         ...
 
     async def stop(self, unit: str, deadline: float) -> None:
@@ -172,9 +176,10 @@ class HealthChecks(Protocol):
         """Return the problem of a unit, "" if it is healthy, None without a check. Takes a few seconds."""
         ...
 
-    async def reload_problem(self, unit: str, since: str) -> str | None:
+    async def reload_problem(self, unit: str, since: str, keys: Sequence[KeyChange] = ()) -> str | None:
         """Return why the program of ``unit`` rejected its configuration at the reload after ``since`` (RFC 3339).
 
+        ``keys`` are those that the reload changes, with their values before and after it.
         "" if it took it over, or if its job is the proof; None if that cannot be known.
         """
         ...
