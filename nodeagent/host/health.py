@@ -59,6 +59,11 @@ class HostHealth:
         answers = [await self._one(check) for check in checks]
         return "; ".join(answer for answer in answers if answer)
 
+    async def lasting(self, unit: str) -> bool:
+        # containerd reports that it is ready after all plugins, and never starts one again.
+        checks = [check for check in await self._declared(unit) if isinstance(check, PluginHealth)]
+        return any([await self._one(check, answered=True) for check in checks])
+
     async def reload_problem(self, unit: str, since: str, keys: Sequence[KeyChange] = ()) -> str | None:
         """Return why the program of ``unit`` rejected its configuration, see ``ports.HealthChecks``."""
         proof, moment = self._proof_of(unit), parse_time(since)
@@ -70,7 +75,8 @@ class HostHealth:
     async def kept_back(self, keys: Sequence[KeyChange]) -> Mapping[str, Decimal]:
         return await self._kept_back(keys) if self._kept_back is not None else {}
 
-    async def _one(self, check: Health) -> str:
+    async def _one(self, check: Health, *, answered: bool = False) -> str:
+        """Return the problem. With ``answered``, a program that does not answer has none."""
         try:
             async with asyncio.timeout(DEADLINE):
                 match check:
@@ -79,9 +85,9 @@ class HostHealth:
                     case SocketHealth():
                         return await _socket(check.path)
                     case PluginHealth():
-                        return await _plugins(check.plugins)
+                        return await _plugins(check.plugins, answered=answered)
         except TimeoutError:
-            return f"no answer within {DEADLINE:.0f} s"
+            return "" if answered else f"no answer within {DEADLINE:.0f} s"
 
 
 async def _http(url: str) -> str:
@@ -114,16 +120,16 @@ async def _socket(path: str) -> str:
     return ""
 
 
-async def _plugins(wanted: Sequence[str]) -> str:
+async def _plugins(wanted: Sequence[str], *, answered: bool) -> str:
     program = await asyncio.to_thread(shutil.which, "ctr", path=SEARCH_PATH)
     if program is None:
         return ""
     try:
         status, lines = await run_program(program, ("plugins", "ls"), Path("/"), DEADLINE)
     except (OSError, CheckerLate) as error:
-        return f"ctr plugins ls: {str(error) or 'no answer'}"
+        return "" if answered else f"ctr plugins ls: {str(error) or 'no answer'}"
     if status != 0:
-        return f"ctr plugins ls: {lines[-1] if lines else f'status {status}'}"
+        return "" if answered else f"ctr plugins ls: {lines[-1] if lines else f'status {status}'}"
     return plugin_problems(lines, wanted)
 
 

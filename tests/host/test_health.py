@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeagent.core.plan.domain import Health, HttpHealth, SocketHealth
+from nodeagent.core.plan.domain import Health, HttpHealth, PluginHealth, SocketHealth
 from nodeagent.host import health
 from nodeagent.host.health import HostHealth
 
@@ -76,3 +76,31 @@ async def test_a_socket_that_accepts(tmp_path: Path) -> None:
 
 async def test_an_unknown_unit_is_neither_healthy_nor_failed() -> None:
     assert await look() is None
+
+
+@pytest.mark.parametrize(
+    ("script", "problem", "lasting"),
+    [
+        ("echo io.containerd.grpc.v1 cri linux/amd64 ok", "", False),
+        ("echo io.containerd.grpc.v1 cri linux/amd64 error", "is in the state error", True),
+        ("echo io.containerd.gc.v1 scheduler - ok", "none of the plugins", True),
+        # containerd may still be starting.
+        ("exit 1", "status 1", False),
+        ("exec sleep 9", "no answer", False),
+    ],
+)
+async def test_the_problem_of_a_plugin_stays_until_the_next_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, problem: str, lasting: bool
+) -> None:
+    (tmp_path / "ctr").write_text(f"#!/bin/sh\n{script}\n")
+    (tmp_path / "ctr").chmod(0o755)
+    monkeypatch.setattr(health, "SEARCH_PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setattr(health, "DEADLINE", 0.5)
+    plugins = PluginHealth("containerd.service", ("io.containerd.grpc.v1.cri",))
+
+    async def declared(_unit: str) -> Sequence[Health]:
+        return (plugins, SocketHealth("containerd.service", str(tmp_path / "missing.sock")))
+
+    checks = HostHealth(declared)
+    assert problem in (await checks.check("containerd.service") or "")
+    assert await checks.lasting("containerd.service") is lasting

@@ -38,6 +38,7 @@ class FakeUnit:
     result: str = "success"
     # The result of the health check of its service.
     health: str = ""
+    ill_until_start: bool = False
     # The error of a reload with this content in a file; None: it logs nothing.
     rejects: str | None = ""
     rejects_content: bytes = b"2"
@@ -188,6 +189,9 @@ class FakeHealth:
 
     async def kept_back(self, keys: Sequence[KeyChange]) -> Mapping[str, Decimal]:
         return {}
+
+    async def lasting(self, unit: str) -> bool:
+        return unit in self.world.units and self.world.units[unit].ill_until_start
 
     async def reload_problem(self, unit: str, since: str, keys: Sequence[KeyChange] = ()) -> str | None:
         found = self.world.units.get(unit, FakeUnit())

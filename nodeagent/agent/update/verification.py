@@ -226,7 +226,8 @@ async def _check(run: Run, units: Sequence[str]) -> _UnitCheck:
         found, reason = _judge(state, before.states.get(unit, ""), rebooted=rebooted)
         # A health check that failed before the update does not count against the new config.
         if found is _Health.GOOD and unit in before.healthy and (ill := await run.ports.health.check(unit)):
-            found, reason = _Health.NOT_YET, f"{unit}: {ill}"
+            found = _Health.BAD if await run.ports.health.lasting(unit) else _Health.NOT_YET
+            reason = f"{unit}: {ill}"
         if found is not _Health.GOOD:
             ended = state.active == "failed" or state.sub == "auto-restart"
             helps = curable(run.update, unit, state.result if ended else "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -438,6 +439,28 @@ async def test_a_service_that_was_well_must_be_well_afterwards() -> None:
     await task
     assert "reboot" in it.actions()
     assert "healthz answers 500" in it.world.history[-1].message
+
+
+class IllWithTheNewFile(FakeUnit):
+    @property
+    def health(self) -> str:
+        return "plugin x is in the state error" if "/etc/web/x" in self.read else ""
+
+    @health.setter
+    def health(self, value: str) -> None: ...
+
+
+@pytest.mark.parametrize("lasting", [True, False])
+async def test_a_problem_that_stays_until_the_next_start_is_not_waited_for(lasting: bool) -> None:
+    it = await started()
+    it.limits = replace(it.limits, may_reboot=False)
+    it.world.units["web.service"] = IllWithTheNewFile(ill_until_start=lasting)
+    it.want(WEB)
+    began = asyncio.get_running_loop().time()
+    await it.settle()
+    assert (asyncio.get_running_loop().time() - began < it.limits.verify_timeout) is lasting
+    entry = it.world.history[-1]
+    assert (entry.outcome, entry.reason) == ("reverted", "UnitUnhealthy" if lasting else "VerifyLate")
 
 
 async def test_what_was_unwell_before_is_not_held_against_the_new_config() -> None:

@@ -176,6 +176,10 @@ class HealthChecks(Protocol):
         """Return the problem of a unit, "" if it is healthy, None without a check. Takes a few seconds."""
         ...
 
+    async def lasting(self, unit: str) -> bool:
+        """Return whether the problem of a unit that runs stays until its next start."""
+        ...
+
     async def reload_problem(self, unit: str, since: str, keys: Sequence[KeyChange] = ()) -> str | None:
         """Return why the program of ``unit`` rejected its configuration at the reload after ``since`` (RFC 3339).
 
