@@ -89,6 +89,7 @@ class Reason(StrEnum):
     LEASE_EXPIRED = "LeaseExpired", Kind.REFUSED, "the API server was away for too long; the agent takes the lease again when it answers"
     LEASE_CONTENDED = "LeaseContended", Kind.RETRY, "kubectl get lease -n medik8s-leases -w shows which client keeps writing it"
     REBOOT_BLOCKED = "RebootBlocked", Kind.REFUSED, "systemd-inhibit --list shows the program; end it, or set reboot.inhibitor_override"
+    USERS_WARNED = "UsersWarned", Kind.FAULT, "nothing: the host goes down at that time; reboot.warn_users sets how long users are warned"
     POWER_OFF_BLOCKED = "PowerOffBlocked", Kind.REFUSED, "end the program (systemd-inhibit --list) and start again, or set reboot.inhibitor_override"
     REBOOT_NOT_ALLOWED = "RebootNotAllowed", Kind.REFUSED, "set reboot.allow: true, or remove the change from the config"
     DISRUPTION_EXCEEDED = "DisruptionExceeded", Kind.REFUSED, "split the config, extend the policy, or raise --max-disruption"

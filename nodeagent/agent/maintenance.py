@@ -272,7 +272,7 @@ class MaintenanceManager:
         async def confirm() -> None:
             await coordination.recheck(_operation(current))
 
-        def blocked(_kind: type[Warned | UpdateWaiting], message: str) -> None:
+        def blocked(_kind: type[Warned | UpdateWaiting], message: str, _reason: Reason) -> None:
             self._waits = message
             self._emit(message)
 

@@ -18,7 +18,7 @@ import asyncio
 import contextlib
 import os
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -143,17 +143,38 @@ class Logind:
     # -- shutdown -------------------------------------------------------------------------------------------------
 
     async def reboot(
-        self, why: str, *, warn: float, force: bool, confirm: Confirm | None = None, direct: bool = False
+        self,
+        why: str,
+        *,
+        warn: float,
+        force: bool,
+        confirm: Confirm | None = None,
+        warned: Callable[[], None] | None = None,
+        direct: bool = False,
     ) -> None:
-        await self._down(_REBOOT, why, warn, force, confirm, direct)
+        await self._down(_REBOOT, why, warn, force, confirm, warned, direct)
 
     async def power_off(
-        self, why: str, *, warn: float, force: bool, confirm: Confirm | None = None, direct: bool = False
+        self,
+        why: str,
+        *,
+        warn: float,
+        force: bool,
+        confirm: Confirm | None = None,
+        warned: Callable[[], None] | None = None,
+        direct: bool = False,
     ) -> None:
-        await self._down(_POWER_OFF, why, warn, force, confirm, direct)
+        await self._down(_POWER_OFF, why, warn, force, confirm, warned, direct)
 
     async def _down(
-        self, kind: _Shutdown, why: str, warn: float, force: bool, confirm: Confirm | None, direct: bool
+        self,
+        kind: _Shutdown,
+        why: str,
+        warn: float,
+        force: bool,
+        confirm: Confirm | None,
+        warned: Callable[[], None] | None,
+        direct: bool,
     ) -> None:
         # logind has not answered for long. Without it there are neither inhibitors nor users to warn.
         if direct:
@@ -166,6 +187,8 @@ class Logind:
         scheduled = warn > 0 and await self._has_users() and await self._warn(kind, why, warn)
         try:
             if scheduled:
+                if warned is not None:
+                    warned()
                 await asyncio.sleep(warn)
             if confirm is not None:
                 await confirm()

@@ -156,6 +156,7 @@ async def test_a_fleet_of_two_with_one_slot() -> None:
         while not (waiting := [e for e in second.world.events if isinstance(e, UpdateWaiting)]):
             await asyncio.sleep(0.01)
         assert (waiting[0].reason, second.world.holder) == ("SlotHeld", None)
+        assert waiting[0].message.endswith("; the update continues when that is over")
         first.want(config("b", {"/etc/app/x": "2"}))
         await first.settle()
         await task

@@ -158,8 +158,10 @@ async def test_power_off_without_logind(bus: Bus, private_bus: PrivateBus) -> No
 @pytest.mark.parametrize("kind", ["user", "user-early"])
 async def test_users_are_warned_and_get_their_time(logind: Logind, manager: FakeLogind, kind: str) -> None:
     manager.sessions = {"c1": "greeter", "3": kind}
-    began = time.clock_gettime(time.CLOCK_REALTIME)
-    await logind.reboot("nodeagent: applying\tx\n" + "y" * 5000, warn=0.2, force=False)
+    began, said = time.clock_gettime(time.CLOCK_REALTIME), []
+    why = "nodeagent: applying\tx\n" + "y" * 5000
+    await logind.reboot(why, warn=0.2, force=False, warned=lambda: said.append(len(manager.calls)))
+    assert said == [len(manager.calls) - 1], "between the warning and the reboot"
     assert time.clock_gettime(time.CLOCK_REALTIME) - began >= 0.2
     order = [m for m in manager.members() if m not in ("ListInhibitors", "ListSessions", "Get")]
     assert order == ["SetWallMessage", "ScheduleShutdown", "RebootWithFlags"]

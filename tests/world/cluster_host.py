@@ -6,7 +6,7 @@ The ports that disrupt the host check the lease and the slot, in every test.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 
@@ -296,7 +296,14 @@ class CheckedPower(FakePower):
         self.around = around
 
     async def reboot(
-        self, why: str, *, warn: float, force: bool, confirm: Confirm | None = None, direct: bool = False
+        self,
+        why: str,
+        *,
+        warn: float,
+        force: bool,
+        confirm: Confirm | None = None,
+        warned: Callable[[], None] | None = None,
+        direct: bool = False,
     ) -> None:
         async def checked() -> None:
             around = self.around
@@ -310,7 +317,7 @@ class CheckedPower(FakePower):
             around.covered = False
             around.log.append("reboot")
 
-        await super().reboot(why, warn=warn, force=force, confirm=checked, direct=direct)
+        await super().reboot(why, warn=warn, force=force, confirm=checked, warned=warned, direct=direct)
 
 
 def fresh() -> ClusterHost:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -43,14 +43,21 @@ class FakePower:
         yield
 
     async def reboot(
-        self, why: str, *, warn: float, force: bool, confirm: Confirm | None = None, direct: bool = False
+        self,
+        why: str,
+        *,
+        warn: float,
+        force: bool,
+        confirm: Confirm | None = None,
+        warned: Callable[[], None] | None = None,
+        direct: bool = False,
     ) -> None:
         self.world.tick()
         if direct:
             self.world.done.append(f"{self.world.boot}:reboot.target")
         if self.world.blockers and not force:
             raise AssertionError("rebooted over an inhibitor")
-        await self._warn(warn, confirm)
+        await self._warn(warn, confirm, warned)
         if self.world.fault("ignored reboot"):
             return
         if self.world.fault("power cut"):
@@ -61,20 +68,29 @@ class FakePower:
         assert self.world.rebooting is not None
         self.world.rebooting.set()
 
-    async def _warn(self, warn: float, confirm: Confirm | None) -> None:
+    async def _warn(self, warn: float, confirm: Confirm | None, warned: Callable[[], None] | None) -> None:
         if self.world.logged_in:
             self.world.warned += 1
+            if warned is not None:
+                warned()
             await asyncio.sleep(warn)
         if confirm is not None:
             await confirm()
 
     async def power_off(
-        self, why: str, *, warn: float, force: bool, confirm: Confirm | None = None, direct: bool = False
+        self,
+        why: str,
+        *,
+        warn: float,
+        force: bool,
+        confirm: Confirm | None = None,
+        warned: Callable[[], None] | None = None,
+        direct: bool = False,
     ) -> None:
         self.world.tick()
         if self.world.blockers and not force:
             raise AssertionError("powered off over an inhibitor")
-        await self._warn(warn, confirm)
+        await self._warn(warn, confirm, warned)
         if self.world.fault("ignored reboot"):
             return
         self.world.done.append(f"{self.world.boot}:power-off")

@@ -94,7 +94,7 @@ class Waiting:
         # The message of a fault differs with each attempt; a refusal names the holder, which is worth a line.
         words = error.message if isinstance(error.__cause__ or error, Refused | NotNow) else ""
         if self._reported.is_new((error.reason, words)):
-            run.narrate(UpdateWaiting, error.message, error.reason)
+            run.narrate(UpdateWaiting, f"{error.message}; the update continues when that is over", error.reason)
             self._pauses = delays(run.policy.lease_retry, max(LONGEST_PAUSE, run.policy.lease_retry))
         await pause(jittered(next(self._pauses), self._random()), run.wake)
 

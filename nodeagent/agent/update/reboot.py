@@ -58,7 +58,7 @@ async def go_down(
     shutdown: Shutdown,
     why: str,
     *,
-    report: Callable[[type[Warned | UpdateWaiting], str], None],
+    report: Callable[[type[Warned | UpdateWaiting], str, Reason], None],
     direct: bool,
 ) -> None:
     """Return when logind accepted the shutdown; with ``direct``, when systemd did, because logind does not answer.
@@ -82,7 +82,15 @@ async def go_down(
         # The checks are made before users are warned, and again before the call, because the warning takes minutes.
         await shutdown.permit()
         warn = policy.warn_users
-        await shutdown.request(f"nodeagent: {why}", warn=warn, force=force, confirm=confirm, direct=direct)
+
+        def warned() -> None:
+            at = time_of(ports, ports.clock.monotonic() + warn)
+            report(
+                UpdateWaiting, f"logged-in users are warned; the {shutdown.name} follows at {at}", Reason.USERS_WARNED
+            )
+
+        options = {"warn": warn, "force": force, "confirm": confirm, "warned": warned, "direct": direct}
+        await shutdown.request(f"nodeagent: {why}", **options)
 
 
 async def request_reboot(run: Run) -> Transition | None:
@@ -135,8 +143,8 @@ async def _reboot(run: Run, *, direct: bool) -> None:
     ports, update = run.ports, run.update
     allowed = float("-inf")
 
-    def report(kind: type[Warned | UpdateWaiting], message: str) -> None:
-        run.narrate(kind, message, reason=Reason.REBOOT_BLOCKED)
+    def report(kind: type[Warned | UpdateWaiting], message: str, reason: Reason) -> None:
+        run.narrate(kind, message, reason=reason)
 
     async def permit() -> None:
         nonlocal allowed
@@ -187,7 +195,10 @@ async def _unlock(os: HostDeployments, deployment: str) -> None:
 
 
 async def _wait_for_inhibitors(
-    ports: Ports, policy: UpdatePolicy, shutdown: Shutdown, report: Callable[[type[Warned | UpdateWaiting], str], None]
+    ports: Ports,
+    policy: UpdatePolicy,
+    shutdown: Shutdown,
+    report: Callable[[type[Warned | UpdateWaiting], str, Reason], None],
 ) -> bool:
     """Return True if inhibitors are left that the settings override. Raises ``Refused`` if they do not."""
     started = ports.clock.monotonic()
@@ -199,13 +210,13 @@ async def _wait_for_inhibitors(
         if waited >= policy.inhibitor_wait:
             if not policy.inhibitor_override:
                 raise Refused(f"the {shutdown.name} is blocked by {who}", reason=shutdown.blocked)
-            report(Warned, f"overriding for the {shutdown.name}: {who}")
+            report(Warned, f"overriding for the {shutdown.name}: {who}", shutdown.blocked)
             return True
         # Each change of the blockers is reported once, not each poll.
         if reported.is_new(who):
             until = time_of(ports, started + policy.inhibitor_wait)
             then = "it is overridden" if policy.inhibitor_override else f"the {shutdown.name} is given up"
-            report(UpdateWaiting, f"the {shutdown.name} waits until {until} for {who}; then {then}")
+            report(UpdateWaiting, f"the {shutdown.name} waits until {until} for {who}; then {then}", shutdown.blocked)
         await asyncio.sleep(min(policy.inhibitor_retry, max(0.05, policy.inhibitor_wait - waited)))
     return False
 

@@ -368,6 +368,9 @@ async def warned(seconds: float) -> tuple[ClusterHost, asyncio.Task[None]]:
     host.want(REBOOT)
     task = asyncio.create_task(host.settle())
     await until(lambda: host.world.warned > 0)
+    waits = [event for event in host.world.events if isinstance(event, UpdateWaiting)][-1]
+    assert waits.reason == Reason.USERS_WARNED
+    assert waits.message.startswith("logged-in users are warned; the reboot follows at 20")
     return host, task
 
 

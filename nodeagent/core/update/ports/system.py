@@ -43,9 +43,18 @@ class Power(Protocol):
         ...
 
     async def reboot(
-        self, why: str, *, warn: float, force: bool, confirm: Confirm | None = None, direct: bool = False
+        self,
+        why: str,
+        *,
+        warn: float,
+        force: bool,
+        confirm: Confirm | None = None,
+        warned: Callable[[], None] | None = None,
+        direct: bool = False,
     ) -> None:
         """Warn users, wait ``warn`` seconds if there are any, await ``confirm`` and request the reboot.
+
+        ``warned`` is called when the wait begins.
 
         Returns when logind has accepted it. ``force`` overrides inhibitors. An error of ``confirm``, or cancelling the
         call, cancels the reboot and its warning. ``direct`` starts the target of systemd instead, for a logind that
@@ -54,7 +63,14 @@ class Power(Protocol):
         ...
 
     async def power_off(
-        self, why: str, *, warn: float, force: bool, confirm: Confirm | None = None, direct: bool = False
+        self,
+        why: str,
+        *,
+        warn: float,
+        force: bool,
+        confirm: Confirm | None = None,
+        warned: Callable[[], None] | None = None,
+        direct: bool = False,
     ) -> None:
         """Power off, in the same way as ``reboot``."""
         ...
