@@ -21,13 +21,13 @@ from nodeagent.settings.check import check_consistency, valid_values
 from nodeagent.settings.load import DIRECTORIES, load, salvage
 from nodeagent.settings.schema import Settings, flatten
 
-__all__ = ["FoundSettings", "NoteStore", "choose", "keep", "read_settings"]
+__all__ = ["FoundSettings", "SettingsStore", "choose", "keep", "read_settings"]
 
 NOTE: Final = "settings"
 _log = log.get(__name__)
 
 
-class NoteStore(Protocol):
+class SettingsStore(Protocol):
     async def note(self, key: str) -> str: ...
 
     async def keep_note(self, key: str, text: str) -> None: ...
@@ -53,7 +53,7 @@ def read_settings(directories: Sequence[str | Path] = DIRECTORIES) -> FoundSetti
     return FoundSettings(loaded.settings)
 
 
-async def choose(found: FoundSettings, notes: NoteStore, report: Report) -> Settings:
+async def choose(found: FoundSettings, notes: SettingsStore, report: Report) -> Settings:
     """Return the settings to use. Raises ``found.error`` if the store has no valid settings."""
     if found.error is None:
         return found.settings
@@ -64,7 +64,7 @@ async def choose(found: FoundSettings, notes: NoteStore, report: Report) -> Sett
     return kept
 
 
-async def keep(settings: Settings, notes: NoteStore, report: Report) -> None:
+async def keep(settings: Settings, notes: SettingsStore, report: Report) -> None:
     """Save valid settings after a start or a reload. If the store fails, that is a problem in the status only."""
     text = json.dumps(flatten(settings), sort_keys=True)
     try:
@@ -74,7 +74,7 @@ async def keep(settings: Settings, notes: NoteStore, report: Report) -> None:
         report.problem("store", error)
 
 
-async def _kept(notes: NoteStore) -> Settings | None:
+async def _kept(notes: SettingsStore) -> Settings | None:
     text = await notes.note(NOTE)
     if not text:
         return None

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from nodeagent.agent.last_good_settings import NoteStore
+from nodeagent.agent.last_good_settings import SettingsStore
 from nodeagent.agent.report.report import Report
 from nodeagent.core.config.machineconfig import MachineConfig
 from nodeagent.core.plan.policy import Policy, merge
@@ -29,7 +29,7 @@ NOTE: Final = "policy"
 class HostPolicy:
     """``settings`` returns the current settings."""
 
-    def __init__(self, notes: NoteStore, report: Report, settings: Callable[[], Settings]) -> None:
+    def __init__(self, notes: SettingsStore, report: Report, settings: Callable[[], Settings]) -> None:
         self._notes = notes
         self._report = report
         self._settings = settings

@@ -25,7 +25,7 @@ from nodeagent.reasons import Reason, hint
 if TYPE_CHECKING:
     from nodeagent.host.dbus.client import Bus
 
-__all__ = ["MANAGER", "NAME", "PATH", "STATUS", "Client", "Finished", "Subscribed", "ask", "connect"]
+__all__ = ["MANAGER", "NAME", "PATH", "STATUS", "Client", "Subscribed", "UpdateEnd", "ask", "connect"]
 
 NAME = "org.nodeagent.Agent1"
 PATH = "/org/nodeagent/Agent1"
@@ -52,7 +52,7 @@ NO_ANSWER = frozenset({Reason.BUS_TIMEOUT, Reason.NO_REPLY, Reason.BUS_CONNECTIO
 T = TypeVar("T")
 
 
-class Finished(NamedTuple):
+class UpdateEnd(NamedTuple):
     """The signal ``UpdateFinished``. ``entry`` is one of ``history/v1``, also if the history does not keep it."""
 
     digest: str
@@ -157,7 +157,7 @@ class Client:
                 last = None
             await asyncio.sleep(POLL)
 
-    async def finished(self) -> AsyncGenerator[Finished | Subscribed, None]:
+    async def finished(self) -> AsyncGenerator[UpdateEnd | Subscribed, None]:
         """Yield the reported ends of updates. Without end; close it."""
         import asyncio
 
@@ -171,7 +171,7 @@ class Client:
                         yield Subscribed()
                         while True:
                             digest, entry, code = (await signals.next()).body
-                            yield Finished(digest, _object(entry), code)
+                            yield UpdateEnd(digest, _object(entry), code)
             except Unreachable:
                 await asyncio.sleep(POLL)
 

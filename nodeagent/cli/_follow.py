@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import aclosing, asynccontextmanager, suppress
 from typing import Any, Final, NamedTuple
 
-from nodeagent.cli._client import Client, Finished, Subscribed
+from nodeagent.cli._client import Client, Subscribed, UpdateEnd
 from nodeagent.cli._ending import Ending, ending_of, ending_without_signal
 from nodeagent.cli._io import printable
 from nodeagent.cli._render import Screen, bar, clock, duration, local_now, local_times, on_terminal
@@ -137,7 +137,7 @@ class _Request(NamedTuple):
     owner: str
     running: str
 
-    def is_ended_by(self, finished: Finished) -> bool:
+    def is_ended_by(self, finished: UpdateEnd) -> bool:
         # An update that fails after this request does not answer it, because the daemon tries again.
         if finished.entry.get("tried_again") and finished.entry["update_id"] == self.running:
             return False
@@ -192,7 +192,7 @@ async def _wait(
             case _Request():
                 # What the daemon reported before its answer is about earlier requests.
                 requested, missed = event, False
-            case Finished():
+            case UpdateEnd():
                 if requested and requested.is_ended_by(event):
                     return requested.name, requested.digest, ending_of(event.entry, event.exit_code)
             case Tick():

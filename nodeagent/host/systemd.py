@@ -82,15 +82,15 @@ class Systemd:
         # LoadUnit also returns the path of a unit that does not exist, whose LoadState is then not-found. GetUnit would
         # fail for every unit that is not in memory.
         (path,) = await self._manager_call("LoadUnit", unit, "s", (unit,))
-        # Ten small calls. GetAll would make systemd read the cgroup of the unit for 300 properties.
+        # A few small calls. GetAll would make systemd read the cgroup of the unit for 300 properties.
         wanted = ("LoadState", "ActiveState", "SubState", "InvocationID", "TriggeredBy")
         load, active, sub, invocation, triggered_by = await asyncio.gather(
             *(self._bus.get(NAME, path, _UNIT, p) for p in wanted)
         )
-        kind, result, restarts, remain = "", "", 0, False
+        kind, result, restarts = "", "", 0
         if unit.endswith(".service"):
-            kind, result, restarts, remain = await asyncio.gather(
-                *(self._bus.get(NAME, path, SERVICE, p) for p in ("Type", "Result", "NRestarts", "RemainAfterExit"))
+            kind, result, restarts = await asyncio.gather(
+                *(self._bus.get(NAME, path, SERVICE, p) for p in ("Type", "Result", "NRestarts"))
             )
         # Conditions count only for an inactive unit. A running unit keeps the result of its last start.
         condition = await self._unmet(path) if active == "inactive" and load == "loaded" else ""
@@ -98,7 +98,7 @@ class Systemd:
         if not condition and result == "exec-condition":
             condition = "ExecCondition"
         return UnitState(
-            unit, load, active, sub, kind, result, invocation.hex(), restarts, file, remain, condition,
+            unit, load, active, sub, kind, result, invocation.hex(), restarts, file, condition,
             tuple(triggered_by),
         )  # fmt: skip
 

@@ -23,7 +23,7 @@ from nodeagent.core.coordination.kube_time import ServerClock, http_date
 from nodeagent.core.update.ports.host import Clock
 from nodeagent.errors import AgentError, Refused
 from nodeagent.kube._import import load
-from nodeagent.kube.credentials import ClusterAccess, Identity
+from nodeagent.kube.credentials import ClientIdentity, ClusterAccess
 from nodeagent.kube.errors import KubeFault, NoAnswer, NotFound, ServerFault, Throttled, Unauthorized, from_answer
 from nodeagent.reasons import Reason
 
@@ -59,7 +59,7 @@ class KubeClient:
         self._access = access
         self._clock = clock
         self._timeout = timeout
-        self._connected: tuple[Any, Identity] | None = None
+        self._connected: tuple[Any, ClientIdentity] | None = None
         self._checked = 0.0
         self._doubted = False
         self._opening = asyncio.Lock()
@@ -196,7 +196,7 @@ class KubeClient:
             self._doubted = True
             raise NoAnswer(f"{what}: {str(error) or type(error).__name__}") from error
 
-    async def _connection(self) -> tuple[Any, Identity]:
+    async def _connection(self) -> tuple[Any, ClientIdentity]:
         async with self._opening:
             now = self._clock.monotonic()
             # After a failure the certificate may have expired, so the files are read again before the next attempt.
@@ -216,7 +216,7 @@ class KubeClient:
             return connected
 
 
-def _connect(access: ClusterAccess) -> tuple[Any, Identity]:
+def _connect(access: ClusterAccess) -> tuple[Any, ClientIdentity]:
     identity = access.load()
     return load().RESTClientObject(identity.configuration), identity
 

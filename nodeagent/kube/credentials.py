@@ -17,7 +17,7 @@ from nodeagent.errors import Terminal
 from nodeagent.kube._import import load
 from nodeagent.reasons import Reason
 
-__all__ = ["ClusterAccess", "Identity"]
+__all__ = ["ClientIdentity", "ClusterAccess"]
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
@@ -29,7 +29,7 @@ Stamp = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class ClientIdentity:
     """Credentials as they were read. ``configuration`` is the library's and holds secrets, so it is never shown."""
 
     host: str
@@ -51,7 +51,7 @@ class ClusterAccess:
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False)
     service_account: Path = SERVICE_ACCOUNT
 
-    def load(self) -> Identity:
+    def load(self) -> ClientIdentity:
         """Raises ``Terminal`` with reason ``KubeconfigInvalid``; never with a token or a key in the message."""
         library = load()
         configuration = library.Configuration()
@@ -76,7 +76,7 @@ class ClusterAccess:
             if path:
                 files.add(str(path))
         # A file that changes between the reading and this line leads to a 401, after which it is read again.
-        return Identity(configuration.host, configuration, {path: _stamp(path) for path in sorted(files)})
+        return ClientIdentity(configuration.host, configuration, {path: _stamp(path) for path in sorted(files)})
 
     def _kubeconfig(self, configuration: Any) -> set[str]:
         user = _user(Path(self.kubeconfig), self.context)

@@ -34,7 +34,6 @@ class FakeSystemd(FakePeer):
             "Type": Variant("s", "notify"),
             "Result": Variant("s", "success"),
             "NRestarts": Variant("u", 3),
-            "RemainAfterExit": Variant("b", False),
             "Job": Variant("(uo)", [0, "/"]),
             "TriggeredBy": Variant("as", []),
             **{name: Variant("as", []) for name in ("RequiredBy", "RequisiteOf", "BoundBy", "ConsistsOf")},

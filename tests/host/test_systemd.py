@@ -442,7 +442,7 @@ async def test_state_of_a_service(systemd: Systemd, manager: FakeSystemd) -> Non
         "notify",
         "success",
     )
-    assert (state.restarts, state.file, state.remain_after_exit) == (3, "enabled", False)
+    assert (state.restarts, state.file) == (3, "enabled")
     assert state.invocation_id == bytes(range(16)).hex()
 
 

@@ -22,7 +22,7 @@ from nodeagent.agent.update.phases import PHASES, superseded
 from nodeagent.agent.update.run import (
     Close,
     Ports,
-    Promote,
+    PromoteConfig,
     Run,
     Transition,
     Update,
@@ -281,7 +281,7 @@ class Executor:
     async def _save(self, record: Record, to: Transition, update_id: str, trail: Trail) -> None:
         store = self._ports.store
         match to.commit:
-            case Promote(entry):
+            case PromoteConfig(entry):
                 await store.promote(record, record.to_digest, with_trail(entry, trail))
             case Close(entry):
                 await store.close_update(record, with_trail(entry, trail))

@@ -26,7 +26,7 @@ from nodeagent.agent.update import (
 from nodeagent.agent.update.os_deployments import HostDeployments, discard_own
 from nodeagent.agent.update.outcomes import OUTCOMES, abandon, at_end, safe_parts_first
 from nodeagent.agent.update.reboot import request_reboot
-from nodeagent.agent.update.run import Close, Progress, Promote, Run, Takeover, Transition, progress_of
+from nodeagent.agent.update.run import Close, Progress, PromoteConfig, Run, Takeover, Transition, progress_of
 from nodeagent.core.plan.deployment import OsTarget
 from nodeagent.core.plan.steps import DaemonReload
 from nodeagent.core.report.history import entry_of
@@ -195,7 +195,7 @@ async def _verify(run: Run) -> Transition:
     return Transition(Phase.RELEASING, commit=_good_end(run))
 
 
-def _good_end(run: Run) -> Promote | Close:
+def _good_end(run: Run) -> PromoteConfig | Close:
     """Return the end of a verified update: its config becomes the current one, unless a part of it still waits."""
     record, partial, now = run.record, run.record.partial, run.ports.clock.now()
     run.update.record = replace(record, lasting=replace(record.lasting, partial=partial))
@@ -204,7 +204,7 @@ def _good_end(run: Run) -> Promote | Close:
         return Close(entry_of(record, run.update.plan, now, UpdateOutcome.PARTIAL, reason, why))
     fallback, notes = record.fallback, "; ".join(record.notes)
     outcome = UpdateOutcome.DONE_AFTER_FALLBACK if fallback else UpdateOutcome.DONE
-    return Promote(entry_of(record, run.update.plan, now, outcome, fallback, notes))
+    return PromoteConfig(entry_of(record, run.update.plan, now, outcome, fallback, notes))
 
 
 async def _revert(run: Run) -> Transition:

@@ -48,7 +48,7 @@ __all__ = [
     "Close",
     "Ports",
     "Progress",
-    "Promote",
+    "PromoteConfig",
     "Run",
     "Takeover",
     "Transition",
@@ -124,7 +124,7 @@ class UpdatePolicy:
 
 
 @dataclass(frozen=True, slots=True)
-class Promote:
+class PromoteConfig:
     """Make the config of the update the current one, and add ``entry`` to the history."""
 
     entry: HistoryEntry
@@ -145,7 +145,7 @@ class Transition:
     leg: Leg | None = None
     reason: str = ""
     message: str = ""
-    commit: Promote | Close | None = None
+    commit: PromoteConfig | Close | None = None
 
 
 @dataclass(frozen=True, slots=True)

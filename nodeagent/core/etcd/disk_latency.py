@@ -16,7 +16,7 @@ from nodeagent.core.etcd.histogram import (
     quantile,
 )
 
-__all__ = ["HISTOGRAMS", "DiskLatency", "Span"]
+__all__ = ["HISTOGRAMS", "DiskLatency", "LatencySpan"]
 
 HISTOGRAMS: Final[Mapping[str, str]] = {"wal_fsync": WAL_FSYNC, "backend_commit": BACKEND_COMMIT}
 
@@ -24,7 +24,7 @@ HISTOGRAMS: Final[Mapping[str, str]] = {"wal_fsync": WAL_FSYNC, "backend_commit"
 SLOW: Final = 0.128
 
 
-class Span(StrEnum):
+class LatencySpan(StrEnum):
     # From the start of etcd to the first page.
     BEFORE = "before"
     DURING = "during"
@@ -36,12 +36,12 @@ class DiskLatency:
     """Collects pages of etcd's metrics. The last page of a span is the first one of the next."""
 
     def __init__(self) -> None:
-        self._span = Span.DURING
-        self._pages: dict[tuple[str, Span], list[Histogram]] = {}
+        self._span = LatencySpan.DURING
+        self._pages: dict[tuple[str, LatencySpan], list[Histogram]] = {}
         self._last: dict[str, Histogram] = {}
 
     def end_of_staging(self) -> None:
-        self._span = Span.AFTER
+        self._span = LatencySpan.AFTER
 
     def add(self, page: Mapping[str, Histogram]) -> None:
         for name, metric in HISTOGRAMS.items():
@@ -50,7 +50,7 @@ class DiskLatency:
             if name not in self._last:
                 # The counters begin at zero when etcd starts.
                 zero = Histogram(found.bounds, tuple(0.0 for _ in found.counts))
-                self._pages[name, Span.BEFORE] = [zero, found]
+                self._pages[name, LatencySpan.BEFORE] = [zero, found]
             else:
                 self._pages.setdefault((name, self._span), [self._last[name]]).append(found)
             self._last[name] = found

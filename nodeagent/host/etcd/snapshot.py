@@ -28,7 +28,7 @@ from nodeagent.host.fs.atomic import new_file
 from nodeagent.host.fs.os_errors import translated
 from nodeagent.reasons import Reason
 
-__all__ = ["Snapshot", "save_snapshot", "snapshot_of"]
+__all__ = ["EtcdSnapshot", "save_snapshot", "snapshot_of"]
 
 TIMEOUT: Final = 3600.0
 # Seconds without a piece.
@@ -46,7 +46,7 @@ MODE: Final = 0o600
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class EtcdSnapshot:
     """``sha256`` is that of the keyspace without the trailer, as etcd computed it.
 
     ``storage_version`` is "" before 3.6.
@@ -58,7 +58,7 @@ class Snapshot:
     storage_version: str
 
 
-async def snapshot_of(access: EtcdAccess, path: Path) -> Snapshot:
+async def snapshot_of(access: EtcdAccess, path: Path) -> EtcdSnapshot:
     """Save a snapshot of the first member that answers: that of this host, or another one. Raises ``EtcdFault``."""
     found = None if access.endpoints else await asyncio.to_thread(detect)
     options = found.options if found is not None else Options()
@@ -74,7 +74,7 @@ async def snapshot_of(access: EtcdAccess, path: Path) -> Snapshot:
     raise EtcdFault("no member gives a snapshot: " + "; ".join(faults))
 
 
-async def save_snapshot(client: EtcdClient, url: str, path: Path, *, max_bytes: int = MAX_BYTES) -> Snapshot:
+async def save_snapshot(client: EtcdClient, url: str, path: Path, *, max_bytes: int = MAX_BYTES) -> EtcdSnapshot:
     """Save the snapshot of the member at ``url``. An existing file is replaced at the end.
 
     Raises ``EtcdFault``, ``Retryable`` (``EtcdSnapshotInvalid``), and the errors of the file system.
@@ -82,7 +82,7 @@ async def save_snapshot(client: EtcdClient, url: str, path: Path, *, max_bytes: 
     ended = threading.Event()
     began = threading.Event()
 
-    def read(response: HTTPResponse) -> Snapshot:
+    def read(response: HTTPResponse) -> EtcdSnapshot:
         began.set()
         try:
             return _save(response, url, path, max_bytes)
@@ -97,7 +97,7 @@ async def save_snapshot(client: EtcdClient, url: str, path: Path, *, max_bytes: 
             await asyncio.to_thread(ended.wait, 2.0)
 
 
-def _save(response: HTTPResponse, url: str, path: Path, max_bytes: int) -> Snapshot:
+def _save(response: HTTPResponse, url: str, path: Path, max_bytes: int) -> EtcdSnapshot:
     digest, last, size, version = hashlib.sha256(), b"", 0, ""
     with translated("write", str(path)):
         folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -116,7 +116,7 @@ def _save(response: HTTPResponse, url: str, path: Path, max_bytes: int) -> Snaps
                 last = last[-TRAILER:]
             if size <= TRAILER or digest.digest() != last:
                 raise _invalid(f"{url}: the snapshot is cut off or damaged: its SHA-256 is not that of its last bytes")
-        return Snapshot(str(path), size, digest.hexdigest(), version)
+        return EtcdSnapshot(str(path), size, digest.hexdigest(), version)
     finally:
         os.close(folder)
 

@@ -3,7 +3,7 @@
 The image is that of ``baseOSExtensionsContainerImage``: one directory of packages with the metadata of a repository, at
 ``PACKAGES`` (openshift/os, ``extensions/Dockerfile``). skopeo pulls it, as it does for rpm-ostree, so that the policy
 for signatures and the mirrors of the host apply. The service has its own limits of the I/O fence and none of the rights
-of the daemon. It reads a ``Request`` in JSON and leaves the text of an error in a file, because an exit
+of the daemon. It reads a ``FetchRequest`` in JSON and leaves the text of an error in a file, because an exit
 status cannot carry a reason.
 """
 
@@ -21,7 +21,7 @@ from typing import Final
 
 from nodeagent.core.config.text import plain_json
 
-__all__ = ["PACKAGES", "Request", "fetch", "main"]
+__all__ = ["PACKAGES", "FetchRequest", "fetch", "main"]
 
 # The directory of the packages in the image.
 PACKAGES: Final = "usr/share/rpm-ostree/extensions"
@@ -41,7 +41,7 @@ _PREFIX: Final = tuple(PACKAGES.split("/"))
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class FetchRequest:
     """``image`` is a reference with a digest, ``auth`` a file with credentials or "", ``target`` a new directory."""
 
     image: str
@@ -52,7 +52,7 @@ class Request:
         return json.dumps({"image": self.image, "auth": self.auth, "target": self.target}).encode()
 
     @classmethod
-    def from_json(cls, text: bytes) -> Request:
+    def from_json(cls, text: bytes) -> FetchRequest:
         """Raises ``ValueError`` for other data."""
         data = plain_json.loads(text)
         if not isinstance(data, dict) or not all(isinstance(data.get(key), str) for key in ("image", "auth", "target")):
@@ -65,7 +65,7 @@ def main(request_file: Path) -> int:
     error_file = request_file.with_name("error")
     error_file.unlink(missing_ok=True)
     try:
-        request = Request.from_json(request_file.read_bytes())
+        request = FetchRequest.from_json(request_file.read_bytes())
         fetch(request)
     except (OSError, ValueError, subprocess.SubprocessError, tarfile.TarError) as error:
         error_file.write_text(str(error), encoding="utf-8")
@@ -73,7 +73,7 @@ def main(request_file: Path) -> int:
     return 0
 
 
-def fetch(request: Request, skopeo: str = _SKOPEO) -> None:
+def fetch(request: FetchRequest, skopeo: str = _SKOPEO) -> None:
     """Pull the image and leave the content of ``PACKAGES`` in the target, complete or not at all.
 
     Raises ``OSError``, ``ValueError``, ``SubprocessError`` or ``TarError`` with a message for the admin.
@@ -94,7 +94,7 @@ def fetch(request: Request, skopeo: str = _SKOPEO) -> None:
         shutil.rmtree(unpacked, ignore_errors=True)
 
 
-def _pull(request: Request, layers: Path, skopeo: str) -> None:
+def _pull(request: FetchRequest, layers: Path, skopeo: str) -> None:
     auth = ("--authfile", request.auth) if request.auth else ()
     # The layers are decompressed by skopeo, which knows all of the formats that registries use.
     command = (skopeo, "copy", "--quiet", "--retry-times", "3", "--dest-decompress", *auth)

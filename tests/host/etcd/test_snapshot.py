@@ -15,7 +15,7 @@ import pytest
 from nodeagent.errors import AgentError
 from nodeagent.host.etcd import snapshot
 from nodeagent.host.etcd.client import EtcdClient
-from nodeagent.host.etcd.snapshot import Snapshot, save_snapshot
+from nodeagent.host.etcd.snapshot import EtcdSnapshot, save_snapshot
 
 BODY = bytes(range(256)) * 400
 WHOLE = BODY + hashlib.sha256(BODY).digest()
@@ -51,7 +51,7 @@ async def gateway(*parts: bytes, status: int = 200, hang: bool = False) -> Async
         yield f"http://{host}:{port}"
 
 
-async def save(path: Path, *parts: bytes, status: int = 200, max_bytes: int = 1 << 30) -> Snapshot:
+async def save(path: Path, *parts: bytes, status: int = 200, max_bytes: int = 1 << 30) -> EtcdSnapshot:
     async with gateway(*parts, status=status) as url:
         return await save_snapshot(EtcdClient(None), url, path, max_bytes=max_bytes)
 
@@ -61,7 +61,7 @@ async def test_a_snapshot_is_saved_for_its_owner_only(tmp_path: Path) -> None:
     path.write_text("the last one")
     path.chmod(0o644)
     saved = await save(path, *lines(WHOLE))
-    assert saved == Snapshot(str(path), len(WHOLE), hashlib.sha256(BODY).hexdigest(), "3.6.8")
+    assert saved == EtcdSnapshot(str(path), len(WHOLE), hashlib.sha256(BODY).hexdigest(), "3.6.8")
     assert path.read_bytes() == WHOLE
     assert path.stat().st_mode & 0o777 == 0o600
     assert list(tmp_path.iterdir()) == [path]

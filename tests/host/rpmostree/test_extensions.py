@@ -16,7 +16,7 @@ from nodeagent.core.config.image import ContainerImage
 from nodeagent.errors import AgentError, Retryable, Terminal
 from nodeagent.host.rpmostree import extensions_image
 from nodeagent.host.rpmostree.extensions import ExtensionsRepository
-from nodeagent.host.rpmostree.extensions_image import PACKAGES, Request, fetch, main
+from nodeagent.host.rpmostree.extensions_image import PACKAGES, FetchRequest, fetch, main
 from nodeagent.reasons import Reason
 
 DIGEST = "sha256:" + "a" * 64
@@ -70,7 +70,7 @@ def test_layers_are_applied_in_order(tmp_path: Path) -> None:
     )  # fmt: skip
     target = tmp_path / "state/target"
     program = skopeo(tmp_path, [lower, upper])
-    fetch(Request(f"{IMAGE.name}@{DIGEST}", "/run/auth.json", str(target)), program)
+    fetch(FetchRequest(f"{IMAGE.name}@{DIGEST}", "/run/auth.json", str(target)), program)
     assert tree(target) == {"b.rpm": "b", "kept/e.rpm": "e", "repodata/repomd.xml": "new"}
     assert [path.name for path in target.parent.iterdir()] == ["target"]
     arguments = (tmp_path / "arguments").read_text().split()
@@ -82,7 +82,7 @@ def test_layers_are_applied_in_order(tmp_path: Path) -> None:
 def test_a_layer_can_replace_all_packages(tmp_path: Path, above: str) -> None:
     lower = layer((REPODATA, b"old"), (f"{PACKAGES}/a.rpm", b"a"))
     target = tmp_path / "target"
-    fetch(Request("x", "", str(target)), skopeo(tmp_path, [lower, layer((above, b""), (REPODATA, b"new"))]))
+    fetch(FetchRequest("x", "", str(target)), skopeo(tmp_path, [lower, layer((above, b""), (REPODATA, b"new"))]))
     assert tree(target) == {"repodata/repomd.xml": "new"}
 
 
@@ -105,7 +105,7 @@ def link(name: str, to: str, kind: bytes) -> tarfile.TarInfo:
 def test_links_and_devices_are_rejected(tmp_path: Path, entry: tarfile.TarInfo) -> None:
     target = tmp_path / "target"
     with pytest.raises(ValueError, match="neither a file nor a directory"):
-        fetch(Request("x", "", str(target)), skopeo(tmp_path, [layer((REPODATA, b""), entry)]))
+        fetch(FetchRequest("x", "", str(target)), skopeo(tmp_path, [layer((REPODATA, b""), entry)]))
     assert not target.exists()
     assert not list(tmp_path.glob("target.*"))
 
@@ -113,7 +113,7 @@ def test_links_and_devices_are_rejected(tmp_path: Path, entry: tarfile.TarInfo) 
 def test_a_path_that_leaves_the_image_is_ignored(tmp_path: Path) -> None:
     bad = layer((REPODATA, b""), (f"{PACKAGES}/../../../../../outside", b"x"), (f"/{PACKAGES}/../outside", b"x"))
     target = tmp_path / "a/b/c/d/e/target"
-    fetch(Request("x", "", str(target)), skopeo(tmp_path, [bad]))
+    fetch(FetchRequest("x", "", str(target)), skopeo(tmp_path, [bad]))
     assert tree(target) == {"repodata/repomd.xml": ""}
     assert not list(tmp_path.rglob("outside"))
 
@@ -124,13 +124,13 @@ def test_a_path_that_leaves_the_image_is_ignored(tmp_path: Path) -> None:
 )
 def test_an_image_without_packages(tmp_path: Path, content: bytes, problem: str) -> None:
     with pytest.raises((ValueError, tarfile.TarError), match=problem):
-        fetch(Request("x", "", str(tmp_path / "target")), skopeo(tmp_path, [content]))
+        fetch(FetchRequest("x", "", str(tmp_path / "target")), skopeo(tmp_path, [content]))
     assert not (tmp_path / "target").exists()
 
 
 def test_a_host_without_skopeo(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="skopeo is not installed"):
-        fetch(Request("x", "", str(tmp_path / "target")), str(tmp_path / "absent"))
+        fetch(FetchRequest("x", "", str(tmp_path / "target")), str(tmp_path / "absent"))
     assert not list(tmp_path.iterdir())
 
 
@@ -138,7 +138,7 @@ def test_the_size_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(extensions_image, "MAX_BYTES", 10)
     big = layer((REPODATA, b""), ("elsewhere", b"x" * 11))
     with pytest.raises(ValueError, match="10 bytes"):
-        fetch(Request("x", "", str(tmp_path / "target")), skopeo(tmp_path, [big]))
+        fetch(FetchRequest("x", "", str(tmp_path / "target")), skopeo(tmp_path, [big]))
 
 
 @pytest.mark.parametrize("manifest", ["{}", "[]", '{"layers": [{"digest": "sha256:../../etc"}]}', "{", '{"layers": 1}'])
@@ -146,7 +146,7 @@ def test_a_malformed_manifest(tmp_path: Path, manifest: str) -> None:
     program = skopeo(tmp_path, [])
     (tmp_path / "source/manifest.json").write_text(manifest)
     with pytest.raises(ValueError, match=r"manifest|repository|Expecting"):
-        fetch(Request("x", "", str(tmp_path / "target")), program)
+        fetch(FetchRequest("x", "", str(tmp_path / "target")), program)
 
 
 @pytest.mark.parametrize("request_text", [b"{}", b"[1]", b"x", b'{"image": 1, "auth": "", "target": ""}'])
@@ -159,10 +159,10 @@ def test_a_malformed_request(tmp_path: Path, request_text: bytes) -> None:
 class FakeJobs:
     """systemd with nodeagent-extensions.service, whose program is ``work``."""
 
-    def __init__(self, root: Path, work: Callable[[Request], None]) -> None:
+    def __init__(self, root: Path, work: Callable[[FetchRequest], None]) -> None:
         self.calls: list[str] = []
         self.held: asyncio.Event | None = None
-        self.requests: list[tuple[Request, str]] = []
+        self.requests: list[tuple[FetchRequest, str]] = []
         self._run = root / "run/nodeagent/extensions"
         self._work = work
 
@@ -173,7 +173,7 @@ class FakeJobs:
         await asyncio.to_thread(self._do)
 
     def _do(self) -> None:
-        request = Request.from_json((self._run / "request.json").read_bytes())
+        request = FetchRequest.from_json((self._run / "request.json").read_bytes())
         self.requests.append((request, Path(request.auth).read_text() if request.auth else ""))
         try:
             self._work(request)
@@ -185,18 +185,18 @@ class FakeJobs:
         self.calls.append(f"stop {unit}")
 
 
-def unpacked(request: Request) -> None:
+def unpacked(request: FetchRequest) -> None:
     Path(request.target, "repodata").mkdir(parents=True)
 
 
-def failing(text: str) -> Callable[[Request], None]:
-    def work(_request: Request) -> None:
+def failing(text: str) -> Callable[[FetchRequest], None]:
+    def work(_request: FetchRequest) -> None:
         raise ValueError(text)
 
     return work
 
 
-def repository(root: Path, work: Callable[[Request], None] = unpacked) -> tuple[ExtensionsRepository, FakeJobs]:
+def repository(root: Path, work: Callable[[FetchRequest], None] = unpacked) -> tuple[ExtensionsRepository, FakeJobs]:
     jobs = FakeJobs(root, work)
     (root / "etc").mkdir(exist_ok=True)
     return ExtensionsRepository(jobs, root / "var/lib/nodeagent", root), jobs

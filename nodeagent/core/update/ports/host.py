@@ -118,7 +118,6 @@ class UnitState:
     invocation_id: str
     restarts: int
     file: str
-    remain_after_exit: bool = False
     # The condition that prevented the last start; "" if none.
     condition: str = ""
     # Sockets, timers and paths that start it on demand.
